@@ -318,14 +318,18 @@ def _embed_command(commands: argparse._SubParsersAction[Parser]) -> None:
     embed = commands.add_parser(
         "embed", help="make a catalogue whose features are what people like, from tables of clicks"
     )
-    embed.add_argument(
-        "--history", nargs="+", type=Path, required=True, metavar="FILE", help="as of import --history"
-    )
+    embed.add_argument("--history", nargs="+", type=Path, metavar="FILE", help="as of import --history")
     embed.add_argument("--catalogue", required=True, metavar="NEW", help="the catalogue to make")
+    embed.add_argument("--from", dest="source", metavar="OLD", help="whose arms it has, and follows")
     embed.add_argument(
-        "--from", required=True, dest="source", metavar="OLD", help="whose arms it has, and follows"
+        "--bandit", metavar="BANDIT", help="judge its own log, without --history, and move it if that gains"
     )
-    embed.add_argument("--dim", type=int, default=32, metavar="N", help="numbers of an arm. Default: 32.")
+    embed.add_argument(
+        "--dim",
+        type=int,
+        metavar="N",
+        help="numbers of an arm. Default: 32, and 8 beside a table with --bandit.",
+    )
     for name, text in HISTORY_COLUMNS.items():
         embed.add_argument(f"--{name}-column", metavar="COLUMN", help=text)
     embed.add_argument(
@@ -539,8 +543,18 @@ def _embed(parsed: argparse.Namespace) -> None:
 
     threadpool_limits(1)
     embedding = _module("embedding")
+    if parsed.bandit is not None:
+        if foreign := _given(parsed) - {"bandit", "catalogue", "dim", "url", "key", "run"}:
+            raise ShortlistError(f"{_flag(min(foreign)).replace('source', 'from')}: not with --bandit")
+        with _client(parsed) as client:
+            print(embedding.embed_log(client, parsed.bandit, parsed.catalogue, parsed.dim))
+        return
+    for name, flag in (("history", "--history"), ("source", "--from")):
+        if getattr(parsed, name) is None:
+            raise ShortlistError(f"{flag}: name it, or a --bandit whose own log is judged")
     with _client(parsed) as client:
-        options = embedding.EmbedOptions(_history(parsed), parsed.dim, parsed.liked, parsed.then_move)
+        dim = embedding.DIM if parsed.dim is None else parsed.dim
+        options = embedding.EmbedOptions(_history(parsed), dim, parsed.liked, parsed.then_move)
         lines = embedding.embed_history(client, parsed.source, parsed.catalogue, parsed.history, options)
         for line in lines:
             print(line, flush=True)

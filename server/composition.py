@@ -11,6 +11,8 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from app.api.rates import Rates
 from app.bandits.registry import Bandits
 from app.bandits.spaces import Moves
@@ -38,12 +40,14 @@ from app.learning.reward_entries import RewardEntries
 from app.learning.rewards import Rewards
 from app.learning.served_effects import ServedEffects
 from app.learning.tokens import TokenSecrets, TokenSigner
+from app.measuring.embedding_jobs import AskedEmbedding, EmbeddingJobs
 from app.measuring.evaluation_jobs import EvaluationJobs
-from app.measuring.evaluations import Evaluations
+from app.measuring.evaluations import Evaluations, Progress
 from app.measuring.explain import Explanations
 from app.measuring.export import Exports
 from app.measuring.report import Reports
 from app.milvus.engine import Engine
+from app.moving.log_embeddings import LogEmbeddings
 from app.moving.moving import Moving
 from app.platform.background import end
 from app.platform.directory_lock import try_lock
@@ -256,6 +260,12 @@ class Service:
             policies=POLICIES,
             rewarded_ms=token_ttl_ms,
         )
+        self.log_embeddings = LogEmbeddings(
+            self.catalogues, self.bandits, self.decision_log, self.embeddings, self.moving
+        )
+        self.embedding_jobs = EmbeddingJobs(
+            EvaluationJobs(store.jobs, metrics), store.write_once, self._embed_log
+        )
         self._owns = leases.owns
         self.forgetting = Forgetting(store, workers, hooks, token_ttl_ms=token_ttl_ms)
         self.centers = CatalogueCenters(self.filtered)
@@ -301,6 +311,7 @@ class Service:
         if self._worker is not None:
             self._ending.push_async_callback(self._worker.stop)
         self._ending.push_async_callback(self.evaluation_jobs.stop)
+        self._ending.push_async_callback(self.embedding_jobs.stop)
         self._ending.push_async_callback(self.rows.stop)
         self._ending.push_async_callback(self.quotas.stop)
         self._background: list[asyncio.Task[None]] = []
@@ -342,6 +353,7 @@ class Service:
             self.shown_metrics.run(self.health.measure_process),
             arm_following.run(self.catalogues, self.store, self.engine),
             self._following.run(),
+            self.embedding_jobs.run(),
             index_maintenance.run(self.catalogues, self.metrics),
         )
         self.health.ready = True
@@ -350,6 +362,10 @@ class Service:
         """Finish what is under way and leave; what was acknowledged is in the store."""
         self.health.ready = False
         await self._ending.aclose()
+
+    async def _embed_log(self, asked: AskedEmbedding, progress: Progress) -> bytes:
+        found = await self.log_embeddings.embed(asked.bandit_uid, asked.catalogue, asked.dim, progress)
+        return msgspec.json.encode(found)
 
     def _run(self, *work: Coroutine[Any, Any, None]) -> None:
         """Run this until ``stop``."""

@@ -28,11 +28,13 @@ from shortlist_client.files.exporting import pages
 from shortlist_client.files.progress import meter
 from shortlist_client.files.versions import check_version
 
+DIM = 32
 SEED = 0
 PAGE = 1_000
 BLOCK_ARMS = 1_000
 HEAD_BYTES = 4
 FILL_S, LOOK_S = 600.0, 0.2
+JUDGE_LOOK_S = 0.5
 SHOWN_ARMS, SHOWN_NEAREST = 10, 3
 
 
@@ -41,7 +43,7 @@ class EmbedOptions:
     """``liked``: values from here on count as liked. ``move``: a bandit to move over afterwards."""
 
     history: HistoryOptions
-    dim: int = 32
+    dim: int
     liked: float | None = None
     move: str | None = None
 
@@ -98,6 +100,17 @@ def embed_history(
         done = client.move_bandit(options.move, catalogue=name)
         yield f"{options.move} moved from {done.from_} to {done.to}: {done.learners:,} learners, {done.carry}"
         yield from (f"- {warning}" for warning in done.warnings)
+
+
+def embed_log(client: Client, bandit: str, catalogue: str, dim: int | None) -> str:
+    """Have the log of a bandit judged; what was found. Raises ShortlistError, errors of the client."""
+    check_version(client)
+    job = client.start_embedding(bandit, catalogue=catalogue, dim=dim).id
+    while (found := client.get_embedding(bandit, job)).state in {"waiting", "running"}:
+        time.sleep(JUDGE_LOOK_S)
+    if found.result is None:
+        raise ShortlistError(found.error or "it failed")
+    return found.result.finding
 
 
 def _check(client: Client, source: Catalogue, name: str, options: EmbedOptions) -> None:

@@ -80,7 +80,11 @@ _RULES = (
         ),
         "read",
     ),
-    ("GET", re.compile(r"/v1/bandits/[^/]+/(report|(log|quotas|evaluations)(/[^/]+)?)"), "read"),
+    (
+        "GET",
+        re.compile(r"/v1/bandits/[^/]+/(report|embeddings/[^/]+|(log|quotas|evaluations)(/[^/]+)?)"),
+        "read",
+    ),
 )
 # All that a pass may be used for; what it rewards and activates must be its own.
 _OF_PASSES = re.compile(r"/v1/(bandits/[^/]+/choose(/batch)?|rewards|decisions/activate)")

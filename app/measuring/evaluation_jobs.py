@@ -21,11 +21,10 @@ import time
 import zlib
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
 import msgspec
 
-from app.bandits.bandit import Bandit
 from app.measuring.evaluations import Evaluation, Progress
 from app.platform.background import end
 from app.platform.documents import Answer, ShownAs
@@ -81,6 +80,13 @@ _decode = msgspec.json.Decoder(JobHead).decode
 _encode = msgspec.json.Encoder().encode
 
 
+class HasUid(Protocol):
+    """Whose jobs they are: a bandit."""
+
+    @property
+    def uid(self) -> str: ...
+
+
 class EvaluationJobs:
     """The jobs of all bandits."""
 
@@ -89,25 +95,37 @@ class EvaluationJobs:
         self._ended = metrics.evaluation_jobs.labels
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    async def start(self, bandit: Bandit, work: Work) -> str:
-        """Begin a job, and return its id. ``work``: is told where to say how far it is; its result is JSON.
+    async def start(self, bandit: HasUid, work: Work, *, prefix: str = "") -> str:
+        """Begin a job, and return its id, which begins with ``prefix``.
+
+        ``work``: is told where to say how far it is; its result is JSON.
 
         Raises QuotaReached (as many are kept as may be), Unavailable (too many at once, the store).
         """
         if len(self._tasks) >= MOST_OWN:
             raise Unavailable("too many evaluations at once; try again soon")
         made_ms = time.time_ns() // 1_000_000
-        head = JobHead(f"{made_ms:013x}{secrets.token_hex(8)}", made_ms)
+        head = JobHead(f"{prefix}{made_ms:013x}{secrets.token_hex(8)}", made_ms)
         times = {"lease_ms": LEASE_MS, "keep_ms": KEEP_MS}
         if not await self._jobs.add(bandit.uid, head.id, _encode(head), **times):
             raise QuotaReached("as many evaluations are kept as may be: delete some, or wait an hour")
+        self._begin(bandit, head, work)
+        return head.id
+
+    async def resume(self, bandit: HasUid, head: JobHead, work: Work) -> None:
+        """Begin a lost job again. Raises Unavailable."""
+        head = JobHead(head.id, head.created)
+        kept = await self._jobs.keep(bandit.uid, head.id, _encode(head), lease_ms=LEASE_MS, keep_ms=KEEP_MS)
+        if kept == "kept":
+            self._begin(bandit, head, work)
+
+    def _begin(self, bandit: HasUid, head: JobHead, work: Work) -> None:
         # In a context of its own: work that is done for a client ends when that has its answer.
         task = asyncio.create_task(self._run(bandit.uid, head, work), context=contextvars.Context())
         self._tasks[head.id] = task
         task.add_done_callback(lambda _: self._tasks.pop(head.id, None))
-        return head.id
 
-    async def find(self, bandit: Bandit, job_id: str) -> EvaluationJob:
+    async def find(self, bandit: HasUid, job_id: str) -> EvaluationJob:
         """How a job stands. Raises NotFound, Unavailable."""
         stored = await self._jobs.read(bandit.uid, job_id)
         if stored is None:
@@ -117,11 +135,11 @@ class EvaluationJobs:
             result = msgspec.Raw(await MEASURING.run(partial(zlib.decompress, stored.result)))
         return EvaluationJob(head.id, head.created, head.state, head.progress, head.error, result)
 
-    async def all(self, bandit: Bandit) -> Sequence[JobHead]:
+    async def all(self, bandit: HasUid) -> Sequence[JobHead]:
         """All jobs of a bandit, the oldest first. Raises Unavailable."""
         return [_head(stored) for stored in await self._jobs.jobs(bandit.uid)]
 
-    async def delete(self, bandit: Bandit, job_id: str) -> None:
+    async def delete(self, bandit: HasUid, job_id: str) -> None:
         """Drop a job; one that runs is cancelled. Raises NotFound, Unavailable."""
         if not await self._jobs.delete(bandit.uid, job_id):
             raise NotFound(UNKNOWN)  # it may be one of another bandit

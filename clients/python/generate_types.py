@@ -30,6 +30,7 @@ NAMES = {
     "CenterGuaranteeView": "Guarantee", "DisplayBody": "Display", "EmbeddingRule": "Embedding",
     "EvaluationJobHead": "EvaluationJob", "EvaluationJobView": "EvaluationResult", "FeaturesRule": "Features",
     "FieldView": "CatalogueField", "FilterView": "UsedFilter", "LearnersUsed": "EvaluationLearners",
+    "LogEmbeddingJob": "EmbeddingJob",
     "LogSupport": "Support", "MipsCostView": "Cost", "MipsView": "MipsAnswer", "PolicyEstimate": "Estimate",
     "QueryView": "DistanceQuery", "ReduceRule": "Reduce", "RowView": "LoggedDecision",
     "SampleCostView": "Cost", "SampleView": "Draws", "SlateGuaranteeView": "Guarantee",

@@ -519,8 +519,19 @@ WRITES = (
     ),
 )
 IMPORT = Endpoint("POST", "/v1/catalogues/{catalogue}/import", "/v1/catalogues/c/import")
-# Of blocks, and none of them: tests/api/test_embeddings.py sends some.
+# These need blocks, or a log that is long: see tests/api/test_embeddings.py and test_log_embeddings.py.
 EMBEDDING = Endpoint("POST", "/v1/catalogues/{catalogue}/embeddings", "/v1/catalogues/c/embeddings")
+LOG_EMBEDDINGS = (
+    Endpoint(
+        "POST",
+        "/v1/bandits/{bandit}/embeddings",
+        "/v1/bandits/b/embeddings",
+        {"catalogue": "new", "dim": 4},
+        {"catalogue": "id", "dim": "int"},
+    ),
+    Endpoint("GET", "/v1/bandits/{bandit}/embeddings/{embedding}", "/v1/bandits/b/embeddings/none"),
+    Endpoint("DELETE", "/v1/bandits/{bandit}/embeddings/{embedding}", "/v1/bandits/b/embeddings/none"),
+)
 CHANGE = Endpoint(
     "PATCH",
     "/v1/bandits/{bandit}",
@@ -672,7 +683,7 @@ DELETES = (
     Endpoint("DELETE", "/v1/bandits/{bandit}/visitors/{visitor}", "/v1/bandits/b/visitors/bob"),
     Endpoint("DELETE", "/v1/slates/{campaign}", "/v1/slates/s-unused"),
 )
-ALL = (*WRITES, IMPORT, EMBEDDING, *READS, *DELETES)
+ALL = (*WRITES, IMPORT, EMBEDDING, *LOG_EMBEDDINGS, *READS, *DELETES)
 
 
 PULLS: dict[str, dict[str, str]] = {}  # of each world, by its token

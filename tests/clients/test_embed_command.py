@@ -178,3 +178,13 @@ def test_a_folder_without_tables_and_a_key_that_is_not_named_are_refused(
         in run("--history", tmp_path, "--arm-column", "film", *asked)[2]
     )
     assert client.get_catalogue("films").size == FILMS
+
+
+def test_a_log_is_judged_by_the_service(run: Run, client: Client, ratings: Path):
+    client.put_bandit("home", catalogue="films", policy="sub_ts", scope="per_key", log={})
+    status, shown, said = run("--bandit", "home", "--catalogue", "new")
+    assert (status, shown) == (2, "")
+    assert "the log says too little" in said
+    assert "--from: not with --bandit" in run("--bandit", "home", "--catalogue", "new", "--from", "films")[2]
+    assert "--history: name it" in run("--catalogue", "new", "--from", "films")[2]
+    assert [each.id for each in client.catalogues()] == ["films"]

@@ -44,7 +44,7 @@ from app.indexes import (
     shared_format,
 )
 from app.learning import tokens
-from app.measuring import evaluation_jobs
+from app.measuring import embedding_jobs, evaluation_jobs
 from app.milvus import index
 from app.records import arm_sums, behaviour, encoding, features, left_out, logged, records
 from app.serving import choice
@@ -65,6 +65,7 @@ RECORDS: dict[str, type] = {
     "catalogue, features, reduce": features.ReduceRule,
     "catalogue, reduction": features.Reduction,
     "catalogue, behaviour": behaviour.BehaviourRecord,
+    "embedding that was asked for": embedding_jobs.AskedEmbedding,
     "arm": records.ArmDocument,
     "arm before its catalogue is fitted": records.UnfittedArmDocument,
     "log entry": records.RewardPayload,
@@ -130,7 +131,7 @@ RECORDS: dict[str, type] = {
 # What stays in the memory of a process, or is an answer: its fields may change.
 NOT_STORED = {
     "_Exported", "_Served", "Access", "ActivationView", "Allowed", "Answer", "Applied", "Arm", "ArmRevision",
-    "ArmsOfBehaviour", "EmbeddingHead",
+    "ArmsOfBehaviour", "EmbeddingHead", "LogEmbedding",
     "Bandit", "BanditQuota", "Barred", "Block", "Bucket", "Candidates", "ChooseRequest",
     "ConstantSnapshot", "ConstraintFields", "Document", "Drawn", "DryRun", "DryRunArm", "EvaluationJob",
     "ExposuresView", "ExposureView", "FieldError", "FieldSummary", "LearnedMoveView", "LearnedPageView",

@@ -878,6 +878,44 @@ class EvaluationResult(EvaluationJob):
 
 
 @dataclass(frozen=True, slots=True)
+class StartedEmbedding:
+    """The id of a job."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogEmbedding:
+    """What was found. ``taken``: whether the bandit was moved to ``catalogue``, which is None else;
+    ``finding`` says so as a sentence. ``before`` and ``after``: the mean squared error on the last tenth
+    of the ``rewards``, with the present features and with the coordinates; ``error``: the standard error
+    of their difference.
+    """
+
+    taken: bool
+    finding: str
+    catalogue: str | None
+    rewards: int
+    keys: int
+    before: float
+    after: float
+    error: float
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingJob:
+    """``state``: ``waiting``, ``running``, ``done`` or ``failed``. ``created``: in ms since 1970.
+    ``error``: why it failed. ``result``: once it is done, for an hour.
+    """
+
+    id: str
+    created: int
+    state: str
+    error: str | None
+    result: LogEmbedding | None
+
+
+@dataclass(frozen=True, slots=True)
 class LearnerCopy:
     """``state``: all that is stored of the learner, base64. None unless it was asked for, and where it is
     longer than 3 MiB: then ``GET …/learners/{key}`` answers it to ``Accept: application/octet-stream``.

@@ -395,6 +395,16 @@ class PolicyBody(BanditPatch, total=False):
     weights: Mapping[str, float] | Sequence[Mapping[str, float]] | None
 
 
+class LogEmbeddingBody(TypedDict, total=False):
+    """``catalogue``: the name of the catalogue that is made if the log gains by it. ``dim``: how many
+    coordinates. ``every``: None; it is not repeated by itself.
+    """
+
+    catalogue: Required[str]
+    dim: int
+    every: None
+
+
 class ObservationItem(TypedDict, total=False):
     """``values``: of the signals, instead of ``value``, exactly when the bandit has some. Those that are
     not named are at their default. ``at``: when it was, in ms since 1970, now if absent; ``half_life_s``

@@ -30,6 +30,7 @@ from shortlist_client.answers import (
     Deleted,
     Draws,
     DryRun,
+    EmbeddingJob,
     Evaluation,
     EvaluationJob,
     EvaluationResult,
@@ -60,6 +61,7 @@ from shortlist_client.answers import (
     Sets,
     SlateCampaign,
     SlateTold,
+    StartedEmbedding,
     StartedEvaluation,
     Status,
     Upserted,
@@ -464,6 +466,23 @@ class Endpoints:
     def delete_evaluation(self, bandit: str, evaluation: str) -> Call[None]:
         """Forget an evaluation; one that goes on is cancelled. Raises NotFound."""
         return routes.DELETE_EVALUATION.call(bandit, evaluation)
+
+    @endpoint
+    def start_embedding(
+        self, bandit: str, *, catalogue: str, dim: int | None = None
+    ) -> Call[StartedEmbedding]:
+        """Judge coordinates made of the bandit's own log, and move it to ``catalogue`` if they gain."""
+        return routes.START_EMBEDDING.call(bandit, body={"catalogue": catalogue, "dim": dim})
+
+    @endpoint
+    def get_embedding(self, bandit: str, embedding: str) -> Call[EmbeddingJob]:
+        """How it stands, and what was found once it is done. Raises NotFound."""
+        return routes.GET_EMBEDDING.call(bandit, embedding)
+
+    @endpoint
+    def delete_embedding(self, bandit: str, embedding: str) -> Call[None]:
+        """Forget it; one that goes on is cancelled. Raises NotFound."""
+        return routes.DELETE_EMBEDDING.call(bandit, embedding)
 
     @endpoint
     def put_quota(self, bandit: str, quota: str, body: bodies.QuotaBody) -> Call[Quota]:

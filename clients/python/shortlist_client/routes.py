@@ -246,6 +246,11 @@ LIST_EVALUATIONS = Route(
 )
 GET_EVALUATION = Route("GET", f"{_BANDIT}/evaluations/{{evaluation}}", answers.EvaluationResult, SAFE)
 DELETE_EVALUATION = Route("DELETE", f"{_BANDIT}/evaluations/{{evaluation}}", NOTHING, SAFE)
+START_EMBEDDING = Route(
+    "POST", f"{_BANDIT}/embeddings", answers.StartedEmbedding, NEVER, bodies.LogEmbeddingBody
+)  # fmt: skip
+GET_EMBEDDING = Route("GET", f"{_BANDIT}/embeddings/{{embedding}}", answers.EmbeddingJob, SAFE)
+DELETE_EMBEDDING = Route("DELETE", f"{_BANDIT}/embeddings/{{embedding}}", NOTHING, SAFE)
 PUT_QUOTA = Route("PUT", _QUOTA, answers.Quota, SAFE, bodies.QuotaBody)
 GET_QUOTA = Route("GET", _QUOTA, answers.Quota, SAFE)
 LIST_QUOTAS = Route("GET", f"{_BANDIT}/quotas", answers.Page[answers.Quota], SAFE, query=_PAGE)

@@ -1,0 +1,109 @@
+"""Judging the logs of bandits as jobs, as evaluations are; one whose process has died is begun again."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+
+import msgspec
+
+from app.bandits.bandit import Bandit
+from app.measuring.evaluation_jobs import EvaluationJobs, JobHead
+from app.measuring.evaluations import Progress
+from app.platform.background import repeat
+from app.platform.errors import NotFound
+from app.storage.registry import WriteOnce
+
+EVERY_S = 5.0
+KEEP_MS = 86_400_000  # what was asked for
+UNKNOWN = "there is no embedding with this id: results are kept for an hour"
+RUNNING = ("waiting", "running")
+
+
+class AskedEmbedding(msgspec.Struct, frozen=True):
+    """What a job was asked for. It is kept, so that another process can do it."""
+
+    bandit_uid: str
+    catalogue: str
+    dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Everyone:
+    """The jobs of all bandits are kept together: their ids begin with the uid of the bandit."""
+
+    uid: str = "embeddings"
+
+
+EVERYONE = _Everyone()
+Work = Callable[[AskedEmbedding, Progress], Awaitable[bytes]]
+
+
+class EmbeddingJobs:
+    """The jobs of all bandits. ``work``: does what was asked for; its result is JSON."""
+
+    def __init__(self, jobs: EvaluationJobs, words: WriteOnce, work: Work) -> None:
+        self._jobs = jobs
+        self._words = words
+        self._work = work
+
+    async def start(self, bandit: Bandit, catalogue: str, dim: int) -> str:
+        """Begin a job, and return its id. Raises QuotaReached, Unavailable."""
+        asked = AskedEmbedding(bandit.uid, catalogue, dim)
+        job_id = await self._jobs.start(EVERYONE, partial(self._work, asked), prefix=bandit.uid)
+        await self._words.put(None, _name(job_id), msgspec.json.encode(asked), ttl_ms=KEEP_MS)
+        return job_id
+
+    async def find(self, bandit: Bandit, job_id: str) -> dict[str, object]:
+        """How a job stands, as the API says it. Raises NotFound, Unavailable."""
+        self._check(bandit, job_id)
+        try:
+            found = await self._jobs.find(EVERYONE, job_id)
+        except NotFound:
+            raise NotFound(UNKNOWN) from None
+        is_lost = found.state == "lost"  # it is begun again
+        return {
+            "id": found.id,
+            "created": found.created,
+            "state": "waiting" if is_lost else found.state,
+            "error": None if is_lost else found.error,
+            "result": found.result,
+        }
+
+    async def delete(self, bandit: Bandit, job_id: str) -> None:
+        """Drop a job; one that runs is cancelled. Raises NotFound, Unavailable."""
+        self._check(bandit, job_id)
+        try:
+            await self._jobs.delete(EVERYONE, job_id)
+        except NotFound:
+            raise NotFound(UNKNOWN) from None
+
+    async def run(self) -> None:
+        """Begin again what a process left unfinished, until it is cancelled."""
+        await repeat(self.resume, every_s=EVERY_S, waits="lost jobs are not begun again")
+
+    async def stop(self) -> None:
+        """Cancel all jobs of this process: another one begins them again."""
+        await self._jobs.stop()
+
+    async def resume(self) -> None:
+        """Begin every lost job again. Done by two processes at once it comes to the same."""
+        for head in await self._jobs.all(EVERYONE):
+            if head.state == "lost":
+                await self._resume(head)
+
+    async def _resume(self, head: JobHead) -> None:
+        stored = await self._words.get(None, _name(head.id))
+        if stored is not None:
+            asked = msgspec.json.decode(stored, type=AskedEmbedding)
+            await self._jobs.resume(EVERYONE, head, partial(self._work, asked))
+
+    @staticmethod
+    def _check(bandit: Bandit, job_id: str) -> None:
+        if not job_id.startswith(bandit.uid):
+            raise NotFound(UNKNOWN)
+
+
+def _name(job_id: str) -> str:
+    return f"embedding:{job_id}"

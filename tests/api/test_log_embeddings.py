@@ -1,0 +1,134 @@
+"""Coordinates from a bandit's own log: judged on what they have not seen, and taken only if they gain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from api_client import Api, Json
+from app.measuring.embedding_jobs import EVERYONE
+from app.storage import redis_keys
+from waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+KEYS, ARMS, ROUNDS, K = 24, 40, 12, 10
+
+
+async def played(api: Api, name: str, hidden: float, *, noise: float = 0.3) -> None:
+    """A bandit whose keys differ in two numbers that the catalogue has not, with a log of 2,880 rewards."""
+    rng = np.random.default_rng(5)
+    table, unsaid = rng.standard_normal((ARMS, 2)), rng.standard_normal((ARMS, 2))
+    tastes = rng.standard_normal((KEYS, 2))
+    await api.catalogue(f"{name}-films", {f"a{arm}": table[arm] for arm in range(ARMS)})
+    body = {
+        "catalogue": f"{name}-films",
+        "policy": "softmax",
+        "temperature": 1_000,
+        "scope": "per_key",
+        "log": {},
+    }
+    await api.ok("PUT", f"/v1/bandits/{name}", body, 201)
+    for number in range(ROUNDS):
+        asked = [{"key": f"u{key}", "k": K, "seed": number * KEYS + key} for key in range(KEYS)]
+        answer = await api.ok("POST", f"/v1/bandits/{name}/choose/batch", {"requests": asked})
+        rewards = []
+        for key, choice in enumerate(answer["results"]):
+            for arm in choice["arms"]:
+                row = int(arm["id"][1:])
+                value = table[row].sum() + hidden * unsaid[row] @ tastes[key] + noise * rng.standard_normal()
+                rewards.append({"decision": choice["decision"], "arm": arm["id"], "value": float(value)})
+        await api.reward(*rewards)
+
+
+async def judged(api: Api, name: str, **body: Any) -> Json:
+    path = f"/v1/bandits/{name}/embeddings"
+    job = (await api.ok("POST", path, {"catalogue": f"{name}-2", **body}, 202))["id"]
+    return await ended(api, name, job)
+
+
+async def ended(api: Api, name: str, job: str) -> Json:
+    async def found() -> Json | None:
+        answer: Json = await api.ok("GET", f"/v1/bandits/{name}/embeddings/{job}")
+        return answer if answer["state"] in ("done", "failed") else None
+
+    return await wait_until(found, what="the log is judged")
+
+
+async def test_what_the_catalogue_has_not_is_found_in_the_log_and_moved_to(shared: Api):
+    await played(shared, "gains", hidden=2.0)
+    found = await judged(shared, "gains", dim=2)
+    assert (found["state"], found["error"]) == ("done", None)
+    result = found["result"]
+    assert (result["taken"], result["catalogue"], result["keys"]) == (True, "gains-2", KEYS)
+    assert result["rewards"] == KEYS * ROUNDS * K
+    assert result["before"] - result["after"] > result["error"] > 0
+    assert "moved to gains-2" in result["finding"]
+    assert (await shared.ok("GET", "/v1/bandits/gains"))["catalogue"] == "gains-2"
+    made = await shared.ok("GET", "/v1/catalogues/gains-2")
+    assert (made["dim"], made["follows"]) == (4, "gains-films")
+    assert made["behaviour"]["held_out"] == {"before": result["before"], "after": result["after"]}
+    old, new = [await shared.ok("GET", f"/v1/catalogues/{c}/arms/a3") for c in ("gains-films", "gains-2")]
+    assert new["features"][:2] == old["features"]
+    assert np.linalg.norm(new["features"][2:]) > 0.0
+    await shared.put_arms("gains-films", {"fresh": [1.0, 2.0]})
+
+    async def came() -> bool:
+        answer = await shared.call("GET", "/v1/catalogues/gains-2/arms/fresh")
+        return answer.status_code == 200 and answer.json()["features"] == [1.0, 2.0, 0.0, 0.0]
+
+    await wait_until(came, what="a new arm has the features of its table, and no coordinates")
+
+
+async def test_where_nothing_is_gained_nothing_is_moved(shared: Api):
+    await played(shared, "noise", hidden=0.0, noise=3.0)
+    found = await judged(shared, "noise")
+    assert found["result"]["taken"] is False
+    assert found["result"]["catalogue"] is None
+    assert found["result"]["finding"].startswith("nothing was moved: ")
+    assert (await shared.ok("GET", "/v1/bandits/noise"))["catalogue"] == "noise-films"
+    await shared.refused("GET", "/v1/catalogues/noise-2", status=404, code="not_found")
+
+
+async def test_who_cannot_be_judged_is_told_why(shared: Api):
+    await shared.catalogue("plain", {"a": [1.0, 2.0]})
+    made: list[tuple[str, Json, int, str]] = [
+        ("no-log", {"scope": "per_key"}, 409, "log"),
+        ("global", {"log": {}}, 422, "global"),
+        (
+            "shifted",
+            {"log": {}, "scope": "per_key", "shift_rewards": True},
+            422,
+            "shift",
+        ),
+        ("several", {"log": {}, "scope": "per_key", "signals": {"click": {"weight": 1}}}, 422, "signals"),
+    ]
+    for name, body, status, why in made:
+        await shared.ok("PUT", f"/v1/bandits/{name}", {"catalogue": "plain", "policy": "sub_ts", **body}, 201)
+        answer = await shared.call("POST", f"/v1/bandits/{name}/embeddings", {"catalogue": "new"})
+        assert (answer.status_code, why in answer.json()["detail"]) == (status, True), answer.text
+    await shared.bandit("few", "plain", scope="per_key", log={})
+    path = "/v1/bandits/few/embeddings"
+    await shared.refused("POST", path, {"catalogue": "plain"}, status=409, code="conflict")
+    await shared.refused("POST", path, {"catalogue": "new", "dim": 65}, loc=["body", "dim"])
+    await shared.refused("POST", path, {"catalogue": "new", "every": "7d"}, loc=["body", "every"])
+    await shared.refused("GET", f"{path}/none", status=404, code="not_found")
+    found = await judged(shared, "few")
+    assert found["state"] == "failed"
+    assert "the log says too little" in found["error"]
+
+
+async def test_a_job_whose_process_died_is_begun_again_and_one_that_is_deleted_is_not(shared: Api):
+    await played(shared, "again", hidden=2.0)
+    path, service = "/v1/bandits/again/embeddings", shared.app.service
+    job = (await shared.ok("POST", path, {"catalogue": "again-2", "dim": 2}, 202))["id"]
+    await service.embedding_jobs.stop()  # as a process that ends
+    assert (await shared.ok("GET", f"{path}/{job}"))["state"] in ("waiting", "running", "done")
+    await shared.store.zadd(redis_keys.JOBS[3], {f"{EVERYONE.uid}/{job}": 1})
+    found = await ended(shared, "again", job)
+    assert found["result"]["taken"] is True
+    await shared.ok("DELETE", f"{path}/{job}", status=204)
+    await shared.refused("GET", f"{path}/{job}", status=404, code="not_found")
+    await shared.refused("DELETE", f"{path}/{job}", status=404, code="not_found")
