@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from fastapi import Query, Request, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from app.api.fields import Cursor, Identifier, Limit, Page, page_of, page_reply
 from app.api.guard import key_of, sees_all_bandits, sees_catalogue
@@ -47,10 +47,22 @@ class IndexBody(StrictModel):
     target_recall: Annotated[float, Field(ge=0.8, le=0.999)] = 0.95
 
 
-class DisplayBody(StrictModel):
-    """``title``: the field of the metadata that names an arm for people."""
+DisplayField = Annotated[str, Field(min_length=1, max_length=MAX_FIELD_CHARS)]
 
-    title: Annotated[str, Field(min_length=1, max_length=MAX_FIELD_CHARS)]
+
+class DisplayBody(StrictModel):
+    """``title``: the field of the metadata that names an arm for people. ``picture``: one with the address of
+    its picture.
+    """
+
+    title: DisplayField | None = None
+    picture: DisplayField | None = None
+
+    @model_validator(mode="after")
+    def _has_one(self) -> DisplayBody:
+        if self.title is None and self.picture is None:
+            raise ValueError("title or picture must be given")
+        return self
 
 
 class CatalogueBody(StrictModel):
@@ -70,7 +82,7 @@ class CatalogueBody(StrictModel):
     def record(self) -> CatalogueRecord:
         """What is made. Raises Invalid."""
         index, recall = self.index.model_dump(exclude={"target_recall"}), self.index.target_recall
-        display = None if self.display is None else self.display.model_dump()
+        display = None if self.display is None else self.display.model_dump(exclude_none=True)
         if self.features is None:
             if self.dim is None:
                 raise Invalid("dim is required, or features, from which it follows", path=("dim",))
@@ -106,7 +118,8 @@ class ReductionView(BaseModel):
 
 
 class DisplayPatch(StrictModel):
-    title: Annotated[str, Field(min_length=1, max_length=MAX_FIELD_CHARS)] | None = None
+    title: DisplayField | None = None
+    picture: DisplayField | None = None
 
 
 class CataloguePatch(StrictModel):

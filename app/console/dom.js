@@ -10,7 +10,8 @@ const PROPERTIES = new Set(["value", "checked", "disabled", "hidden", "selected"
 
 /**
  * An element. `on` has listeners by event; `value`, `checked` and the like are properties; all else are
- * attributes, absent where null or false. A link leads into this page or to a path of this service.
+ * attributes, absent where null or false. A link leads into this page or to a path of this service; a picture is
+ * anywhere, by https.
  * @param {string} tag
  * @param {Props} [props]
  * @param {...(Child | Child[])} children
@@ -40,7 +41,7 @@ function filled(element, props, children) {
       continue;
     } else if (PROPERTIES.has(name) && !(element instanceof SVGElement)) {
       // after the children: the value of a select is one of them
-    } else if (/^on/i.test(name) || (name === "href" && !/^(#|docs$|openapi\.json$|metrics$)/.test(value))) {
+    } else if (/^on/i.test(name) || (name === "src" && !/^https:\/\//.test(value)) || (name === "href" && !/^(#|docs$|openapi\.json$|metrics$)/.test(value))) {
       throw new TypeError(`${name} is not set from data`);
     } else {
       element.setAttribute(name, value === true ? "" : String(value));

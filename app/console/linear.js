@@ -96,3 +96,15 @@ export function meanOf(values) {
   const error = Math.sqrt(values.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (size - 1) / size);
   return { mean, low: mean - 2 * error, high: mean + 2 * error, size };
 }
+
+/**
+ * What a mean surely is at least, by Wilson's bound at two standard errors for values between `least` and `most`: of
+ * three of three that is .43, of 90 of 100 .82. @param {number[]} values @param {number} least @param {number} most
+ */
+export function surelyAtLeast(values, least, most) {
+  const n = values.length;
+  if (!n || !(most > least)) return least;
+  const share = values.reduce((sum, value) => sum + (value - least) / (most - least), 0) / n;
+  const bound = (share + 2 / n - 2 * Math.sqrt((share * (1 - share) + 1 / n) / n)) / (1 + 4 / n);
+  return least + (most - least) * Math.max(0, bound);
+}

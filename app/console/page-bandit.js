@@ -6,7 +6,7 @@ import { address, button, code, empty, folded, h, link, panel, redraw, skeleton,
 import { between, count, decimal, duration, isNumber, NONE, number, percent, plain, signed, time } from "./format.js";
 import { action, deletion, Form, preview } from "./forms.js";
 import { read, write } from "./json.js";
-import { mismatch } from "./linear.js";
+import { mismatch, surelyAtLeast } from "./linear.js";
 import { bands, course, deviation, entropy, holdoutSince, lastDecisions, lookOf, names, RANGES, shownArms, SRM_FACTOR, timeline, titleIn, titlesOf, verdict } from "./measure.js";
 import { moving } from "./move.js";
 import { prior } from "./prior.js";
@@ -182,12 +182,14 @@ function exploring(view, body, bandit) {
       return { x: place + 1, y: seen.size };
     }).filter((_, place) => place % Math.ceil(rows.length / 60 || 1) === 0) }];
     redraw(fresh, tried, () => chart("lines", { label: "Arms shown at least once", unit: "arms", x: "decisions", least: 0, series: tried, none: "No decision is in the log yet." }));
-    const paid = arms.filter((arm) => arm.size > 2).sort((a, b) => Number(b.mean) - Number(a.mean)).slice(0, 12);
+    const values = arms.flatMap((arm) => arm.values);
+    const [low, high] = values.reduce(([a, b], value) => [Math.min(a, value), Math.max(b, value)], [Infinity, -Infinity]);
+    const paid = arms.filter((arm) => arm.size > 2).map((arm) => ({ ...arm, atLeast: surelyAtLeast(arm.values, low, high) })).sort((a, b) => b.atLeast - a.atLeast).slice(0, 12);
     const named = await titlesOf(catalogue, [...arms.slice(0, 12), ...paid].map((arm) => arm.id), view.signal);
     await neverShown(never, bandit, catalogue, arms, rows.length, view.signal);
     const bar = (/** @type {any} */ arm, /** @type {any} */ more) => ({ label: named(arm.id), href: address(["catalogues", bandit.catalogue], { arm: arm.id }), ...more });
     redraw(most, arms, () => chart("bars", { label: "Arms shown most", unit: "times shown", bars: arms.slice(0, 12).map((arm) => bar(arm, { value: arm.shown })), none: "Nothing was shown yet." }));
-    redraw(best, paid, () => chart("bars", { label: "Arms with the highest mean reward", unit: "mean reward (of how many)", spanName: "± 2 standard errors", bars: paid.map((arm) => bar(arm, { value: arm.mean, low: arm.low, high: arm.high, note: `${number(arm.mean, 2)} (${arm.size})`, kind: "third" })), none: "No arm has three rewards yet." }));
+    redraw(best, paid, () => chart("bars", { label: "Arms that surely earn most, by lower bounds", unit: "mean reward (of how many)", spanName: "± 2 standard errors", bars: paid.map((arm) => bar(arm, { value: arm.mean, low: arm.low, high: arm.high, note: `${number(arm.mean, 2)} (${arm.size})`, kind: "third" })), none: "No arm has three rewards yet." }));
   });
 }
 

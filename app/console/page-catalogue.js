@@ -191,13 +191,19 @@ function armTable(catalogue, { items, sort, order }, columns, open, sortBy) {
   };
   const bare = !columns.length;
   const rows = items.map((/** @type {any} */ each) => [
-    h("button", { type: "button", class: "quiet", on: { click: () => open(each.id) } }, titleIn(each, title)),
+    h("span", {}, pictureOf(catalogue, each, "thumb"), h("button", { type: "button", class: "quiet", on: { click: () => open(each.id) } }, titleIn(each, title))),
     ...(title ? [each.id] : []),
     ...columns.map((field) => shortened(listed(valueIn(each.metadata, field)))),
     ...(bare ? [each.features.slice(0, 6).map((/** @type {number} */ value) => number(value)).join(", ") + (each.features.length > 6 ? ", …" : "")] : []),
     each.tags.join(", "),
   ]);
   return table("Arms", [title ? head(title) : "arm", ...(title ? ["id"] : []), ...columns.map(head), ...(bare ? ["its first numbers"] : []), rows.length ? head("tags") : "tags"], rows, "No arm fits.", "cards flow whole");
+}
+
+/** The picture of an arm, where its catalogue says which field has the address of one; without telling that site of this page. @param {any} catalogue @param {any} arm @param {string} kind */
+function pictureOf(catalogue, { metadata }, kind) {
+  const source = catalogue.display?.picture && plain(valueIn(metadata, catalogue.display.picture));
+  return source && source.startsWith("https://") ? h("img", { src: source, alt: "", class: kind, loading: "lazy", referrerpolicy: "no-referrer" }) : null;
 }
 
 /** A value of metadata as text: the members of a list between commas. @param {any} value */
@@ -228,6 +234,7 @@ async function arm(view, catalogue, id, selected, open) {
   const title = titleIn(found, catalogue.display?.title);
   const section = panel(
     `Arm ${title}`,
+    pictureOf(catalogue, found, "picture-of-arm"),
     facts([...(title === id ? [] : [/** @type {[string, any]} */ (["id", id])]), ...Object.entries(found.metadata).map(([field, value]) => /** @type {[string, any]} */ ([field, listed(value)])), ["tags", found.tags.join(", ") || "none"]]),
     h("h3", {}, "How often it was shown, and what it earned"),
     shown,
@@ -350,10 +357,13 @@ function byField(items, field) {
 
 /** Which field names an arm. @param {import("./main.js").View} view @param {any} catalogue @param {Promise<any[]>} fields */
 function titling(view, catalogue, fields) {
-  const form = new Form([{ name: "title", label: "The field that names an arm", value: catalogue.display?.title ?? "", list: "title-fields", hint: "Its values stand in place of ids on all pages; empty: the ids." }], {
+  const form = new Form([
+    { name: "title", label: "The field that names an arm", value: catalogue.display?.title ?? "", list: "title-fields", hint: "Its values stand in place of ids on all pages; empty: the ids." },
+    { name: "picture", label: "The field with the address of a picture", value: catalogue.display?.picture ?? "", list: "title-fields", hint: "By https; empty: no pictures." },
+  ], {
     submit: "Use these titles",
-    act: async ({ title }) => {
-      await send({ method: "PATCH", path: path`/v1/catalogues/${catalogue.id}`, body: { display: title ? { title } : null } }, view.signal);
+    act: async ({ title, picture: source }) => {
+      await send({ method: "PATCH", path: path`/v1/catalogues/${catalogue.id}`, body: { display: { title: title || null, picture: source || null } } }, view.signal);
       view.go(["catalogues", catalogue.id]);
       dispatchEvent(new HashChangeEvent("hashchange"));
     },

@@ -113,7 +113,7 @@ WRITES = (
                 "shortlist": 30,
                 "target_recall": 0.9,
             },
-            "display": {"title": "name"},
+            "display": {"title": "name", "picture": "image"},
         },
         {
             "dim": "int",
@@ -126,8 +126,9 @@ WRITES = (
             "index.target_recall": "float",
             "display": "dict",
             "display.title": "text",
+            "display.picture": "text",
         },
-        frozenset({"index.ef_search", "display"}),
+        frozenset({"index.ef_search", "display", "display.title", "display.picture"}),
     ),
     Endpoint(
         "PUT",
@@ -610,9 +611,9 @@ SHOW = Endpoint(
     "PATCH",
     "/v1/catalogues/{catalogue}",
     "/v1/catalogues/c",
-    {"display": {"title": "x"}},
-    {"display": "dict", "display.title": "text"},
-    frozenset({"display", "display.title"}),
+    {"display": {"title": "x", "picture": "y"}},
+    {"display": "dict", "display.title": "text", "display.picture": "text"},
+    frozenset({"display", "display.title", "display.picture"}),
 )
 EXPLAIN = Endpoint(
     "POST",

@@ -161,7 +161,9 @@ async def test_the_title_of_arms_is_chosen_and_changed(api: Api):
         ({}, {"title": "maker.name"}),
         ({"display": {}}, {"title": "maker.name"}),
         ({"display": {"title": "other"}}, {"title": "other"}),
-        ({"display": {"title": None}}, None),
+        ({"display": {"picture": "image"}}, {"title": "other", "picture": "image"}),
+        ({"display": {"title": None}}, {"picture": "image"}),
+        ({"display": {"picture": None}}, None),
         ({"display": {"title": "again"}}, {"title": "again"}),
         ({"display": None}, None),
     ):
@@ -170,6 +172,7 @@ async def test_the_title_of_arms_is_chosen_and_changed(api: Api):
     for bad in ({"title": ""}, {"title": 3}, {"name": "x"}, "name", {"title": "x" * 257}):
         await api.refused("PATCH", "/v1/catalogues/c", {"display": bad})
         await api.refused("PUT", "/v1/catalogues/c", {"dim": 2, "display": bad})
+    await api.refused("PUT", "/v1/catalogues/c", {"dim": 2, "display": {}})
     await api.refused("PATCH", "/v1/catalogues/none", {}, status=404, code="not_found")
     await api.refused("PATCH", "/v1/catalogues/c", {"dim": 3})
 

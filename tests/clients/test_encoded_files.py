@@ -13,6 +13,7 @@ import pytest
 from server.cli import main
 from service_process import Service, serving
 from shortlist_client import Client
+from shortlist_client.answers import Display
 from shortlist_client.errors import NotFound
 
 pytestmark = pytest.mark.rest
@@ -90,9 +91,11 @@ def test_a_table_becomes_a_catalogue_and_recommendations(client: Client, run: Ru
     assert "log" not in fields["price"]
     for name in ("name", "since", "url", "same"):
         assert f"  {name}: left out, " in said
+    assert "how popular an item is" not in said, "views say it"
     assert said.endswith(f"{ROWS} arms: {ROWS} added, 0 were there\n")
     catalogue = client.get_catalogue("shop")
     genres = [f"genres={each}" for each in fields["genres"]["values"]]
+    assert catalogue.display == Display(title="name")
     assert catalogue.columns == (
         "brand=Aero", "brand=Bolt", *genres, "views", "price", "sale", *(f"about.{n}" for n in range(32))
     )  # fmt: skip
@@ -105,6 +108,32 @@ def test_a_table_becomes_a_catalogue_and_recommendations(client: Client, run: Ru
     assert arm.metadata["sale"] == 1
     client.put_bandit("home", catalogue="shop", policy="sub_ts", scope="per_key")
     assert len(client.choose("home", key="ann", k=5).arms) == 5
+
+
+def test_columns_that_repeat_others_are_not_hashed_and_those_for_people_are_named(
+    client: Client, run: Run, tmp_path: Path
+):
+    rng = np.random.default_rng(3)
+    lines = ["sku,Artikelname,line,linie,about,summary,bild,price"]
+    for n in range(300):
+        line, about = n % 100, " ".join(rng.choice(WORDS, 8))
+        lines.append(f"S{n},Shirt {n},line {line},Linie {line},{about},{about[6:]},https://x/{n}.jpg,{n % 9}")
+    path = tmp_path / "items.csv"
+    path.write_text("\n".join(lines) + "\n")
+    status, said, err = run("shop", path, "--id", "sku", "--encode")
+    assert (status, err) == (0, "")
+    assert {name: each["kind"] for name, each in proposed(said).items()} == {
+        "linie": "hash", "about": "hash", "price": "number",
+    }  # fmt: skip
+    for words in (
+        "  line: left out, it says the same as linie",
+        "  summary: left out, its words are those of about",
+        "  Artikelname: the title of an item for people",
+        "  bild: the picture of an item for people",
+        "no column seems to say how popular an item is: new users are shown what most people like only after",
+    ):
+        assert words in said
+    assert client.get_catalogue("shop").display == Display(title="Artikelname", picture="bild")
 
 
 def test_fields_of_objects_are_columns_and_dates_of_lines_are_none(client: Client, run: Run, tmp_path: Path):

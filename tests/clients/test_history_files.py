@@ -167,6 +167,19 @@ def test_equal_rows_without_a_time_are_different_ones_in_all_parts_of_an_input(
     await_theta(client, "u", 7)
 
 
+def test_new_keys_are_served_by_the_whole_history_at_once(client: Client, run: Run, tmp_path: Path):
+    client.put_bandit("p", catalogue="c", policy="sub_ts", scope="per_key")
+    for keys, last in (
+        (3, "there is no prior yet: it needs rewards of five keys"),
+        (12, "the prior was fitted to 24 rewards of 12 keys"),
+    ):
+        rows = "".join(f"u{n},a,1\nu{n},b,{n % 2}\n" for n in range(keys))
+        status, said, _ = run("p", text(tmp_path, f"user,sku,clicked\n{rows}"), *NAMES)
+        assert (status, said.splitlines()[-1]) == (0, last)
+    assert client.get_prior("p").keys == 12
+    assert client.choose("p", key="new").prior_version == client.get_prior("p").version
+
+
 def test_what_the_bandit_refuses_is_told_with_its_first_row(client: Client, run: Run, tmp_path: Path):
     path = text(tmp_path, "user,sku,clicked\nu,a,1\nu,gone,1\nu,gone,0\n")
     status, said, _ = run("b", path, *NAMES)

@@ -137,6 +137,23 @@ def test_the_picture_has_the_two_components_of_largest_variance():
         assert own[: len(variance)] == pytest.approx(variance[:2], rel=0.05)  # not the same one twice
 
 
+def test_what_surely_earns_most_is_not_what_has_three_rewards():
+    """Wilson's bound at two standard errors, computed by the roots of its equation."""
+    cases = [[1] * 3, [1] * 90 + [0] * 10, [0, 0, 5], [2.5, -1.0, 4.0, 4.0]]
+    scales = [(0, 1), (0, 1), (0, 5), (-1, 4)]
+    script = (
+        f"import {{ surelyAtLeast }} from {json.dumps(LINEAR.as_uri())};"
+        f"const cases = {json.dumps(list(zip(cases, scales, strict=True)))};"
+        "process.stdout.write(JSON.stringify(cases.map(([values, [a, b]]) => surelyAtLeast(values, a, b))));"
+    )
+    found = json.loads(node("--input-type=module", "--eval", script))
+    for values, (low, high), bound in zip(cases, scales, found, strict=True):
+        n, share = len(values), (np.mean(values) - low) / (high - low)
+        roots = np.roots([1 + 4 / n, -(2 * share + 4 / n), share**2])  # |share - p| = 2 sqrt(p (1 - p) / n)
+        assert (bound - low) / (high - low) == pytest.approx(min(roots.real), abs=1e-6)
+    assert found[0] < found[1]
+
+
 def test_a_setting_is_edited_without_loss(browser: Browser, tmp_path: Path):
     with numbered(browser, tmp_path) as (service, console, client, sent):
         at = f"{service.url}/v1/bandits/b"

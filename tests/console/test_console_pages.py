@@ -456,6 +456,31 @@ def test_a_bandit_whose_features_were_replaced_needs_attention(browser: Browser,
 
 
 @pytest.mark.slow
+def test_arms_have_pictures_where_their_addresses_are_of_https(browser: Browser, tmp_path: Path):
+    addresses = ["https://images.example/a.svg", "http://images.example/b.svg", "javascript:window.ran=1"]
+    with serving(tmp_path) as service, Client(service.url) as client:
+        client.put_catalogue("c", dim=1, display={"title": "name", "picture": "image"})
+        client.upsert_arms(
+            "c",
+            [[1.0]] * 3,
+            ids=["a", "b", "d"],
+            metadata=[{"name": "x", "image": each} for each in addresses],
+        )
+        with console_of(browser, service) as console:
+            page = console.open("nowhere")
+            square = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>'
+            page.route(addresses[0], lambda route: route.fulfill(body=square, content_type="image/svg+xml"))
+            with page.expect_request(addresses[0]) as request:
+                go(page, "catalogues/c?arm=a")
+            assert "referer" not in request.value.headers
+            pictures = page.locator("main img")
+            expect(pictures).to_have_count(2)  # in the table, and of the arm
+            assert {each.get_attribute("src") for each in pictures.all()} == {addresses[0]}
+            assert page.evaluate("[...document.images].every((each) => each.complete && each.naturalWidth)")
+            console.hosts.remove("images.example")  # nothing else was asked of it
+            console.check()
+
+
 def test_the_picture_is_for_the_keyboard_too(browser: Browser, stocked: Service):
     with console_of(browser, stocked) as console:
         page = console.open("catalogues/shop?colour=maker")

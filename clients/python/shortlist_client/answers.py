@@ -275,9 +275,12 @@ class Unlisted:
 
 @dataclass(frozen=True, slots=True)
 class Display:
-    """``title``: the field of the metadata that names an arm for people."""
+    """``title``: the field of the metadata that names an arm for people. ``picture``: one with the address
+    of its picture.
+    """
 
-    title: str
+    title: str | None = None
+    picture: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

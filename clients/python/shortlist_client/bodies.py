@@ -176,10 +176,13 @@ class FeaturesRule(TypedDict, total=False):
     embedding: EmbeddingRule | None
 
 
-class DisplayBody(TypedDict):
-    """``title``: the field of the metadata that names an arm for people."""
+class DisplayBody(TypedDict, total=False):
+    """``title``: the field of the metadata that names an arm for people. ``picture``: one with the address
+    of its picture.
+    """
 
-    title: str
+    title: str | None
+    picture: str | None
 
 
 class CatalogueBody(TypedDict, total=False):
@@ -196,6 +199,7 @@ class CatalogueBody(TypedDict, total=False):
 
 class DisplayPatch(TypedDict, total=False):
     title: str | None
+    picture: str | None
 
 
 class CataloguePatch(TypedDict, total=False):

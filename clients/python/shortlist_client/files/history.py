@@ -37,6 +37,7 @@ BATCH = 5_000
 MAX_VALUE = 1e9  # as of a call
 FIRST_MS, AHEAD_MS = 10**11, 60_000  # what the service takes
 S_BELOW, US_FROM = 10**11, 10**14  # of times since 1970: as ms they would be of 1973, and of 5138
+MOST_WAIT_S, POLL_S = 60.0, 0.1  # until rewards are applied
 HISTORY_SHARE = 0.75  # of the room for ids
 ID_BYTES = 165  # of an id in the store, beside its name and an eighth
 NAME_BYTES = 30
@@ -76,7 +77,8 @@ class Observed:
 def import_history(client: Client, bandit: str, files: Sequence[Path], options: HistoryOptions) -> list[str]:
     """Teach the rows of tables; lines that say what was done. Raises FileError, ShortlistError."""
     check_version(client)
-    _check_bandit(client.get_bandit(bandit), options)
+    found = client.get_bandit(bandit)
+    _check_bandit(found, options)
     history = History(files, options)
     bad, count, id_bytes = BadRows(options.skip_bad), 0, 0
     with meter("checked", history.rows_total, "rows") as advance, closing(history.batches()) as batches:
@@ -96,7 +98,8 @@ def import_history(client: Client, bandit: str, files: Sequence[Path], options: 
     bad.write()
     for line in _warned(client, id_bytes):
         print(line, file=sys.stderr, flush=True)
-    return [*lines, *bad.lines(), *_send(client, bandit, history, count)]
+    lines += [*bad.lines(), *_send(client, bandit, history, count)]
+    return [*lines, *(_refresh(client, bandit) if found.prior == "learned" else ())]
 
 
 def _check_bandit(bandit: Bandit, options: HistoryOptions) -> None:
@@ -132,6 +135,22 @@ def _send(client: Client, bandit: str, history: History, count: int) -> Iterator
         yield "without --at-column a row that equals one of an earlier import is that one"
     for code, times in rejected.items():
         yield f"{times:,} rows were refused as {code}, the first of them {first[code]}"
+
+
+def _refresh(client: Client, bandit: str) -> Iterator[str]:
+    """Fit prior and effects of arms once all rewards are applied, so that new users are served by them."""
+    end = time.monotonic() + MOST_WAIT_S
+    while client.ready().backlog and time.monotonic() < end:
+        time.sleep(POLL_S)
+    try:
+        prior = client.refresh_prior(bandit)
+    except Forbidden:
+        yield "the prior will be fitted within a minute: at once by an import with a key of scope admin"
+        return
+    if prior.version:
+        yield f"the prior was fitted to {prior.observations:,.0f} rewards of {prior.keys:,} keys"
+    else:
+        yield "there is no prior yet: it needs rewards of five keys"
 
 
 def _warned(client: Client, id_bytes: int) -> Iterator[str]:

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from shortlist_client.files.arm_rows import FileError
 from shortlist_client.files.cells import Kind
+from shortlist_client.files.column_roles import POPULAR, Sample
 from shortlist_client.files.spellings import MOST_COUNTED, Spellings, fields_of
 
 MOST_VALUES = 64  # of a category: each is a number of every arm
@@ -35,6 +36,10 @@ WORDS = 6.0  # on the average, from which a text says more than a name
 MOST_BASIS_NUMBERS = 200_000
 MOST_CATEGORY_CHARS = 256
 MOST_NUMBER = 1e15
+NO_POPULARITY = (
+    "no column seems to say how popular an item is: new users are shown what most people like only after "
+    "thousands of decisions. Add a column of numbers, such as how often each was sold, viewed or clicked"
+)
 A_DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}.*)?")
 ID_NAME = re.compile(
     r"(?:^|[_\W])(?:id|uuid|guid|sku|ean|gtin|isbn|asin|upc|url|uri|link|href)$|(?<=[a-z])(?:Id|ID|Url)$"
@@ -83,6 +88,7 @@ class Statistics:
 
     def __init__(self) -> None:
         self.columns: dict[str, ColumnStatistics] = {}
+        self.sample = Sample()
         self.rows = 0
         self._products: NDArray[np.float64] | None = None
 
@@ -90,7 +96,9 @@ class Statistics:
         """Count some rows."""
         self.rows += len(documents)
         for document in documents:
-            for name, value in fields_of(document):
+            fields = dict(fields_of(document))
+            self.sample.add([fields])
+            for name, value in fields.items():
                 is_inner = name not in document
                 self.columns.setdefault(name, ColumnStatistics(is_inner=is_inner)).add(value)
 
@@ -135,15 +143,24 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """``fields`` as a catalogue takes them, ``left_out``: why which columns are none of them."""
+    """``fields`` as a catalogue takes them, ``left_out``: why which columns are none of them.
+
+    ``display``   of the catalogue: which columns name an item and show it
+    """
 
     fields: Sequence[Mapping[str, Any]]
     left_out: Mapping[str, str]
+    display: Mapping[str, str] = field(default_factory=dict)
 
     def lines(self) -> list[str]:
         """What a person reads of it."""
         told = [f"  {each['name']}: {_told(each)}" for each in self.fields]
-        return [*told, *(f"  {name}: left out, {why}" for name, why in self.left_out.items())]
+        told += [f"  {name}: left out, {why}" for name, why in self.left_out.items()]
+        told += [f"  {name}: the {role} of an item for people" for role, name in self.display.items()]
+        numbers = [each["name"] for each in self.fields if each["kind"] == "number"]
+        if self.fields and not any(map(POPULAR.search, numbers)):
+            told.append(NO_POPULARITY)
+        return told
 
 
 def propose(statistics: Statistics, kinds: Mapping[str, Kind]) -> Proposal:
@@ -158,11 +175,22 @@ def propose(statistics: Statistics, kinds: Mapping[str, Kind]) -> Proposal:
         found = _field(name, seen, kinds.get(name, "value"), statistics.rows)
         if isinstance(found, str):
             left_out[name] = found
-        elif len(fields) == MOST_FIELDS:
-            left_out[name] = f"a catalogue has at most {MOST_FIELDS} fields"
         else:
             fields.append({"name": name, **found})
-    return Proposal(fields, left_out)
+    kept = list[Mapping[str, Any]]()
+    for place, each in enumerate(fields):
+        hashed = [other["name"] for other in (*kept, *fields[place + 1 :]) if other["kind"] == "hash"]
+        others = [*hashed, *(other["name"] for other in fields if other["kind"] == "category")]
+        why = statistics.sample.repeated(each["name"], others, hashed) if each["kind"] == "hash" else None
+        if why is None and len(kept) == MOST_FIELDS:
+            why = f"a catalogue has at most {MOST_FIELDS} fields"
+        if why is None:
+            kept.append(each)
+        else:
+            left_out[each["name"]] = why
+    names = [name for name, seen in statistics.columns.items() if seen.texts and not seen.lists]
+    roles = {"title": statistics.sample.title(names), "picture": statistics.sample.picture(names)}
+    return Proposal(kept, left_out, {role: name for role, name in roles.items() if name is not None})
 
 
 def _field(name: str, seen: ColumnStatistics, kind: Kind, rows: int) -> Mapping[str, Any] | str:

@@ -188,7 +188,7 @@ def _settings(
     arms: TableArms, statistics: Statistics, options: ImportOptions
 ) -> tuple[dict[str, Any], list[str]]:
     """The settings of the catalogue that is to be made, which the columns follow; and lines that say so."""
-    features, lines = dict[str, Any](), list[str]()
+    features, lines, display = dict[str, Any](), list[str](), {}
     if options.encode:
         proposal = _proposal(arms, statistics)
         if not proposal.fields and options.reduce is None and arms.dim == 0:
@@ -196,6 +196,7 @@ def _settings(
             told = told or "the table has no column but the ids"
             raise FileError(f"--encode: {told}")
         lines += _encode_lines(proposal)
+        display = dict(proposal.display)
         if proposal.fields:
             features["fields"] = list(proposal.fields)
         for each in proposal.fields:
@@ -208,7 +209,7 @@ def _settings(
         lines.append(
             f"{options.reduce} principal components of {arms.dim} numbers keep {share:.1%} of their squares"
         )
-    return {"features": features}, lines
+    return {"features": features, **({"display": display} if display else {})}, lines
 
 
 def _proposal(arms: TableArms, statistics: Statistics) -> Proposal:
