@@ -12,19 +12,21 @@ from app.api.api_keys import ApiKey
 from app.api.fields import ContextBody, Identifier, Seed, Weights
 from app.api.filters import FilterBody, RulesBody, parsed_filter, rules
 from app.api.guard import check_scope, key_of
-from app.api.problems import problems
+from app.api.problems import Problem, document_of, problems
 from app.api.rates import Rates
 from app.api.strict_json import SEVERAL_CALLS, Provided, StrictModel, json_router, reply
 from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
 from app.campaigns.slates import SlateCampaigns, best_slate
 from app.filters.fields import MAX_FIELD_CHARS
-from app.platform.errors import Forbidden, Invalid, NotFound, within
+from app.platform.documents import Answer
+from app.platform.errors import Forbidden, Invalid, NotFound, ShortlistError, within
 from app.policies.rules import NO_RULES
 from app.serving.choice import METADATA, Choice
 from app.serving.dry_runs import DryRun, DryRuns
-from app.serving.pipeline import Choosing
+from app.serving.pipeline import Choosing, Refusal
 from app.serving.request import ChooseRequest
+from shortlist.errors import InvalidArgument
 
 router = json_router(prefix="/v1/bandits", tags=["choices"])
 
@@ -74,19 +76,30 @@ class ChooseBody(ChooseItem):
 
 
 class ChooseBatchBody(StrictModel):
-    """``k`` of all requests together is at most 20,000."""
+    """``k`` of all requests together is at most 20,000.
+
+    ``partial``: each request is answered by itself, with a choice or with its error. Without it an error of
+    one is the error of all.
+    """
 
     max_bytes: ClassVar[int] = limits.MAX_BODY_BYTES
     instead: ClassVar[str] = SEVERAL_CALLS
     long_list: ClassVar[str] = "requests"
 
     requests: Annotated[list[ChooseItem], Field(min_length=1, max_length=limits.MAX_BATCH)]
+    partial: bool = False
+
+
+class RefusedChoice(Answer, frozen=True):
+    """Of a batch with ``partial``: why there is no choice for this request."""
+
+    error: Problem
 
 
 class ChoicesView(BaseModel):
-    """In the order of the requests."""
+    """In the order of the requests. Errors are only in answers to ``partial``."""
 
-    results: list[Choice]
+    results: list[Choice | RefusedChoice]
 
 
 @router.post("/{bandit}/choose", response_model=Choice | DryRun, responses=problems(409))
@@ -131,7 +144,7 @@ async def choose_batch(
     slates: Provided[SlateCampaigns],
     rates: Provided[Rates],
 ) -> Response:
-    """Choose for several requests at once; an error of one is the error of all.
+    """Choose for several requests at once; an error of one is the error of all, unless ``partial`` is set.
 
     Where the API key has a rate, each of them counts: 429 where others used it up while the body came.
     """
@@ -142,12 +155,18 @@ async def choose_batch(
             f"k of all requests together must be at most {limits.MAX_BATCH_ARMS:,}", path=("requests",)
         )
 
-    async def chosen(owner: Bandit) -> list[Choice]:
-        requests = []
+    async def chosen(owner: Bandit) -> list[Choice | RefusedChoice]:
+        requests: list[ChooseRequest | Refusal] = []
         for place, item in enumerate(body.requests):
-            with within(("requests", place)):
-                requests.append(await _request(item, owner, slates, key))
-        return await choosing.choose_batch(owner, requests)
+            try:
+                with within(("requests", place)):
+                    requests.append(await _request(item, owner, slates, key))
+            except (ShortlistError, InvalidArgument) as error:
+                if not body.partial:
+                    raise
+                requests.append(error)
+        results = await choosing.choose_batch(owner, requests, partial=body.partial)
+        return [each if isinstance(each, Choice) else RefusedChoice(document_of(each)) for each in results]
 
     return reply({"results": await bandits.use(bandit, chosen)})
 

@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
 from app.platform import errors
+from app.platform.documents import Answer
 from app.platform.errors import FieldPath, Invalid, ShortlistError
 from shortlist.errors import InvalidArgument
 
@@ -94,15 +95,19 @@ def headers_of(error: ShortlistError) -> Mapping[str, str]:
     return kind_of(error).headers
 
 
-class FieldError(msgspec.Struct, forbid_unknown_fields=True):
+class FieldError(Answer, frozen=True, forbid_unknown_fields=True):
     """``loc``: where in the request, such as ["body", "arms", 3, "id"]."""
+
+    schema_name = "FieldError"
 
     loc: FieldPath
     message: str
 
 
-class Problem(msgspec.Struct, forbid_unknown_fields=True):
+class Problem(Answer, frozen=True, forbid_unknown_fields=True):
     """RFC 9457; `code` is a stable word. What was sent is never repeated."""
+
+    schema_name = "Problem"
 
     type: str
     title: str
@@ -127,11 +132,17 @@ def problem(status: int, code: str, title: str, detail: str, errors: Sequence[Fi
     return msgspec.json.encode(Problem(f"/problems/{code}", title, status, detail, code, [*errors]))
 
 
-def problem_of(error: ShortlistError, fields: Part = Part.BODY) -> bytes:
+def document_of(error: ShortlistError | InvalidArgument, fields: Part = Part.BODY) -> Problem:
     """The problem document of an error. ``fields``: the part of the request that has its fields."""
+    error = as_ours(error)
     named = [FieldError(_location(path, fields), text) for path, text in error.errors]
     kind = kind_of(error)
-    return problem(kind.status, error.code, kind.title, _detail_of(error), named)
+    return Problem(f"/problems/{error.code}", kind.title, kind.status, _detail_of(error), error.code, named)
+
+
+def problem_of(error: ShortlistError, fields: Part = Part.BODY) -> bytes:
+    """``document_of``, as it is sent."""
+    return msgspec.json.encode(document_of(error, fields))
 
 
 def _detail_of(error: ShortlistError) -> str:
@@ -163,11 +174,17 @@ def _location(path: FieldPath, fields: Part) -> FieldPath:
 
 
 def problem_response(error: ShortlistError | InvalidArgument, method: str = "POST") -> Response:
-    """The response to an error of a request; an argument of an algorithm is a field of the request."""
-    if isinstance(error, InvalidArgument):
-        error = Invalid.many([(path, str(error)) for path in error.paths])
+    """The response to an error of a request."""
+    error = as_ours(error)
     fields = Part.QUERY if method in {"GET", "HEAD"} else Part.BODY
     return Response(problem_of(error, fields), kind_of(error).status, headers_of(error), PROBLEM)
+
+
+def as_ours(error: ShortlistError | InvalidArgument) -> ShortlistError:
+    """The error of a request that an error is: an argument of an algorithm is a field of the request."""
+    if isinstance(error, InvalidArgument):
+        return Invalid.many([(path, str(error)) for path in error.paths])
+    return error
 
 
 def _routes(request: Request, path: str) -> list[Route]:

@@ -89,6 +89,26 @@ def completed(
     return contexts.completed(policies[record.policy].completed(record, standing))
 
 
+def with_else(
+    record: BanditRecord, standing: BanditRecord | None, catalogue: Catalogue | None = None
+) -> BanditRecord:
+    """The record with what its holdout serves where no arm of its list is eligible.
+
+    ``standing``: the bandit as it is, whose list keeps what it does; None: it is new. ``catalogue``: of a new
+    list, which serves random arms then, where the arms are here to be drawn.
+    """
+    rule, before = record.holdout, None if standing is None else standing.holdout
+    if rule is None:
+        return record
+    or_else = rule.or_else if rule.is_list else None
+    if or_else is None and rule.is_list:
+        if before is not None and before.is_list:
+            or_else = before.or_else
+        elif catalogue is not None and catalogue.holds_arms:
+            or_else = "random"
+    return replace(record, holdout=replace(rule, or_else=or_else))
+
+
 def default_prior(record: BanditRecord, *, takes_prior: bool) -> Literal["learned", "plain"]:
     """What ``prior`` is where it is absent. ``takes_prior``: whether the policy has one that changes."""
     return "learned" if takes_prior and not _no_learned_prior(record) else "plain"
@@ -152,7 +172,7 @@ def differences(record: BanditRecord, standing: BanditRecord, absent: Collection
     ``absent``: settings that nobody asked for; those that had another default once are then what stands.
     """
     kept = {name: getattr(standing, name) for name in NEW_WHERE_ABSENT if name in absent}
-    return differing(_asked(standing), _asked(replace(record, **kept)))
+    return differing(_asked(standing), _asked(with_else(replace(record, **kept), standing)))
 
 
 def _asked(record: BanditRecord) -> BanditRecord:

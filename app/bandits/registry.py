@@ -14,7 +14,15 @@ from msgspec.structs import replace
 from app.bandits import context as contexts
 from app.bandits import signals
 from app.bandits.bandit import Bandit, FormerCatalogue, bandit_of, learner_dim
-from app.bandits.completion import PolicyTerms, check_size, completed, differences, measured, with_unit
+from app.bandits.completion import (
+    PolicyTerms,
+    check_size,
+    completed,
+    differences,
+    measured,
+    with_else,
+    with_unit,
+)
 from app.bandits.context import Context
 from app.bandits.settings import AUTO, BanditRecord
 from app.bandits.spaces import BanditMoved, MoveRecord, Moves
@@ -175,7 +183,7 @@ class Bandits:
         if name not in self._served:  # one that a store has already goes on
             dim = learner_dim(record, catalogue.dim, Context.of(record, catalogue.dim))
             check_size(record, dim - record.intercept)
-        data = first_version(record, by)
+        data = first_version(with_else(record, None, catalogue), by)
         standing = await self._store.registry.create_bandit(name, data, catalogue=record.catalogue)
         if standing is None:
             raise NotFound("the catalogue was deleted during the request")
@@ -206,6 +214,7 @@ class Bandits:
         def completed(uid: str, version: BanditVersion) -> BanditRecord:
             record = self._completed(changed(uid, version), version.record)
             signals.check_change(version.record, record)
+            record = with_else(record, version.record, catalogue)
             self._policies[record.policy].check_arms(record, catalogue)
             return with_unit(record, version.record, arms)
 

@@ -156,14 +156,23 @@ class ServedArms(Document, frozen=True):
         return self
 
 
-class HoldoutRule(Document, frozen=True):
-    """This share of the keys, or of the decisions of a global bandit, is served without the policy."""
+class HoldoutRule(Document, frozen=True, rename={"or_else": "else"}):
+    """This share of the keys, or of the decisions of a global bandit, is served without the policy.
+
+    ``else``: what is served where no arm of a list is eligible: arms at random, or nothing (409). Absent, a
+    new list has "random", but with arms in Milvus; null, as bandits from before 1.1 have it, is "refuse".
+    """
 
     share: Annotated[float, Field(ge=0, le=1)]
     serve: Annotated[
         Literal["random"] | ServedArms,
         must_be(f'"random", or {{"arms": [...]}} with 1 to {MAX_K} ids, each once'),
     ] = "random"
+    or_else: Literal["random", "refuse"] | None = None
+
+    @property
+    def is_list(self) -> bool:
+        return isinstance(self.serve, ServedArms)
 
 
 class LogRule(Document, frozen=True):

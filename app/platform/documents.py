@@ -29,8 +29,10 @@ class Document(msgspec.Struct, frozen=True):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        fields = {field.encode_name: field.name for field in msgspec.structs.fields(cls)}
+
         def made(given: BaseModel) -> Document:
-            return cls(**dict(given)).checked()
+            return cls(**{fields[name]: value for name, value in given}).checked()
 
         sent = core_schema.plain_serializer_function_ser_schema(msgspec.to_builtins)
         schema = handler.generate_schema(_model_of(cls))
@@ -68,16 +70,14 @@ def schema_of(kind: type[Answer]) -> type[BaseModel]:
     fields = fields_of(kind)
     if not kind.__struct_config__.omit_defaults:
         fields = {name: (hint, ...) for name, (hint, _) in fields.items()}
-    encoded = {field.name: field.encode_name for field in msgspec.structs.fields(kind)}
-    named = {encoded[name]: field for name, field in fields.items()}
     name = vars(kind).get("schema_name", f"{kind.__name__.removesuffix('View')}View")
-    return create_model(name, __doc__=kind.__doc__, **named)
+    return create_model(name, __doc__=kind.__doc__, **fields)
 
 
 def fields_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """The annotated type and the default of each field, as pydantic's ``create_model`` takes them."""
+    """The annotated type and the default of each field as it is encoded, as ``create_model`` takes them."""
     hints = get_type_hints(kind, include_extras=True)
-    return {field.name: (hints[field.name], _default(field)) for field in msgspec.structs.fields(kind)}
+    return {field.encode_name: (hints[field.name], _default(field)) for field in msgspec.structs.fields(kind)}
 
 
 def unknown_fields(stored: Any, known: object, path: str = "") -> Iterator[str]:
@@ -86,9 +86,10 @@ def unknown_fields(stored: Any, known: object, path: str = "") -> Iterator[str]:
     One that is null has the default of a newer version, and says nothing.
     """
     if isinstance(known, msgspec.Struct):
+        fields = {field.encode_name: field.name for field in msgspec.structs.fields(known)}
         for name, value in stored.items():
-            if name in known.__struct_fields__:
-                yield from unknown_fields(value, getattr(known, name), f"{path}{name}.")
+            if name in fields:
+                yield from unknown_fields(value, getattr(known, fields[name]), f"{path}{name}.")
             elif value is not None:
                 yield path + name
     elif isinstance(known, dict) and isinstance(stored, dict):

@@ -208,6 +208,11 @@ class Policy(ABC):
             yield ("repeats", "by"), "repeats of the values of a field"
         if record.holdout is not None and record.holdout.serve == "random":
             yield ("holdout", "serve"), "a random holdout"
+        if record.holdout is not None and record.holdout.or_else == "random":
+            yield (
+                ("holdout", "else"),
+                "else: random, where no arm of a holdout's list is eligible (say refuse),",
+            )
 
     def theory_delta(self, record: BanditRecord) -> float:
         """The delta of the paper's radius, where ``exploration`` is "theory".

@@ -25,7 +25,7 @@ import msgspec
 import numpy as np
 
 from app.bandits.bandit import Bandit
-from app.bandits.settings import ServedArms
+from app.bandits.spaces import BanditMoved
 from app.caps.quotas import Quotas
 from app.decision_log.buffer import RowBuffer
 from app.filtering.filtered_snapshots import no_arms
@@ -36,7 +36,7 @@ from app.learning.served_effects import ServedEffects
 from app.learning.tokens import Decision, TokenSigner, decision_of, new_decision_id, raw_of, text_of
 from app.platform.answers import hold
 from app.platform.deadlines import caller, check, yield_to_others
-from app.platform.errors import EventUsed, Invalid, NoArms, Unavailable, within
+from app.platform.errors import EventUsed, Invalid, NoArms, ShortlistError, Unavailable, within
 from app.platform.ids import is_logged
 from app.platform.metrics import Metrics
 from app.policies.base import Policy, PolicyDependencies
@@ -71,11 +71,15 @@ from app.serving.constraints.requested import AtMostRules, Exclusions, Filters, 
 from app.serving.request import ChooseRequest
 from app.storage.store import Store
 from app.storage.types import LearnerId, RowWrite
+from shortlist.errors import InvalidArgument
 
 LOGGED_TOGETHER = 100
 LONG_LIST = 50  # places: about a millisecond, far more than a turn of the loop
 TRIES = 20  # to choose arms that no constraint refuses meanwhile
 KEPT_MORE_MS = 2 * 86_400_000  # what was left out, beyond the rows that name it
+
+Refusal = ShortlistError | InvalidArgument
+"""Why there is no choice for a request."""
 
 
 class ConstraintRow(NamedTuple):
@@ -194,8 +198,9 @@ class Pipeline:
             what = f"the policy {own.name}" if request.arms is None else "a baseline"
             reason = "its lists have propensities, or are not in the order of scores"
             raise Invalid(f"diverse cannot be combined with {what}: {reason}", path=("rules", "diverse"))
+        listed = rule if rule is not None and group == "holdout" and rule.is_list else None
         if rule is not None and group == "holdout":
-            policy = FIXED if isinstance(rule.serve, ServedArms) else UNIFORM
+            policy = FIXED if rule.is_list else UNIFORM
         if request.pins and not request.k:
             # Every place is taken. A policy that knows propensities says that they are 1.
             is_known = group is not None or policy.has_propensities
@@ -208,10 +213,17 @@ class Pipeline:
         if not len(selection.hits.rows) and not request.pins and await self._sync.poll_for_news():
             # Another process may have just written the arms.
             selection = await policy.choose(self._dependencies, request)
+        if not len(selection.hits.rows) and not request.pins and listed and listed.or_else == "random":
+            selection = await UNIFORM.choose(self._dependencies, request)
         if request.pins:
             selection = with_pins(request, selection)
         if not len(selection.hits.rows):
             what = "no arm of the catalogue is eligible"
+            if listed and (others := selection.snapshot.arms.plain.eligible_count):
+                what = (
+                    f"no arm of the holdout's list is eligible, {others:,} others may be: the bandit's "
+                    'holdout can have "else": "random"'
+                )
             raise no_arms(request.bandit.catalogue, request.arm_filter, what)
         return selection
 
@@ -273,22 +285,44 @@ class Choosing:
             await self._log(bandit, [made])
         return made.choice
 
-    async def choose_batch(self, bandit: Bandit, requests: Sequence[ChooseRequest]) -> list[Choice]:
-        """``choose`` for each, all or none: an error names the position of its request."""
+    async def choose_batch(
+        self, bandit: Bandit, requests: Sequence[ChooseRequest | Refusal], *, partial: bool = False
+    ) -> list[Choice | Refusal]:
+        """``choose`` for each, all or none: an error names the position of its request.
+
+        ``partial``: each by itself; then an error stands in its place, as does one that is given in place of
+        a request. What concerns all choices, such as their ``include``, is still an error of all.
+        """
+        served: list[ChooseRequest] = []
         made: list[SignedChoice] = []
+        refused: dict[int, Refusal] = {}
         try:
             for position, request in enumerate(requests):
                 await yield_to_others()  # a choice from memory awaits nothing
                 check(caller())
-                with within(("requests", position)):
-                    made.append(await self._choice(bandit, request))
-            if any(request.include for request in requests):
-                made = await self._described(bandit, made, requests)
+                if not isinstance(request, ChooseRequest):
+                    refused[position] = request
+                    continue
+                try:
+                    with within(("requests", position)):
+                        made.append(await self._choice(bandit, request))
+                except (ShortlistError, InvalidArgument) as error:
+                    if not partial or isinstance(error, BanditMoved):  # which is tried again as a whole
+                        raise
+                    refused[position] = error.with_traceback(None)
+                else:
+                    served.append(request)
+            if any(request.include for request in served):
+                made = await self._described(bandit, made, served)
         except BaseException:
-            await self._give_back(made, requests)
+            await self._give_back(made, served)
             raise
         await self._log(bandit, made)
-        return [each.choice for each in made]
+        choices = iter(made)
+        return [
+            refused[position] if position in refused else next(choices).choice
+            for position in range(len(requests))
+        ]
 
     async def _choice(self, bandit: Bandit, request: ChooseRequest) -> SignedChoice:
         """A new choice, or the one that was made for this event before."""

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Collection, Iterator, Mapping
+from keyword import iskeyword
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,9 @@ ADDED = {
         embedding = None if self.features is None else self.features.embedding
         return self.dim if embedding is None else embedding.dim''',
 }
+# Fields of answers that have another type here, and what nothing else needs: an error becomes an exception.
+KINDS = {("Choices", "results"): "tuple[Choice, ...]"}
+UNNEEDED = {"FieldError", "Problem", "RefusedChoiceView"}
 # Words that have a name: users annotate with it.
 WORDS = {
     "Estimator": ("ips", "snips", "dr"), "ExportFormat": ("ndjson", "parquet"),
@@ -214,7 +218,7 @@ class Generator:
         for shown, of in schema["properties"].items():
             if shown in taken:
                 continue
-            kind = self.kind(of, is_answer=True)
+            kind = KINDS.get((name, shown)) or self.kind(of, is_answer=True)
             attribute = {"from": "from_ms" if name == "Bucket" else "from_"}.get(shown, shown)
             if shown in schema.get("required", ()) and shown not in later:
                 more = ' = field(metadata={"name": "from"})' if attribute != shown else ""
@@ -250,7 +254,7 @@ class Generator:
                     found |= dict.fromkeys(self.reached(schema))
         settings = {*self.reached(self.schemas["BanditBody"]), "BanditBody"} - {"EncodedField"}
         pages = {name for name in found if self.schemas[name]["properties"].keys() == {"items", "next"}}
-        return [name for name in found if name not in settings | pages]
+        return [name for name in found if name not in settings | pages | UNNEEDED]
 
     def bodies(self) -> Iterator[str]:
         self.words = {words: name for name, words in WORDS.items()}
@@ -319,8 +323,8 @@ class Generator:
                 kind = self.kind(of, is_answer=False, arrays=wider)
                 kind = WIDER.get(each, kind) if wider else kind
                 fields[each] = f"Required[{kind}]" if each in schema.get("required", ()) else kind
-        if "from" in fields:
-            notes = [*wrapped(schema), '"from" cannot be the name of a field of a class.']
+        if word := next(filter(iskeyword, fields), None):
+            notes = [*wrapped(schema), f'"{word}" cannot be the name of a field of a class.']
             about = "".join(f"# {line}".rstrip() + "\n" for line in notes)
             lines = [f'"{each}": {kind},' for each, kind in fields.items()]
             return f'{about}{name} = TypedDict(\n"{name}",\n{{{" ".join(lines)}}},\ntotal=False,\n)'

@@ -17,11 +17,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from scipy import stats
 
 from api_client import Api, Json, running
 from app.bandits.settings import HoldoutRule
+from app.bandits.versions import bytes_to_version, version_to_bytes
 from app.serving.request import group_of
+from app.storage import redis_keys
 
 pytestmark = pytest.mark.anyio
 
@@ -225,8 +228,52 @@ async def test_named_arms_are_served_for_certain(api: Api):
     assert {arm["propensity"] for arm in choice["arms"]} == {1.0}
     pinned = await api.choose("b", k=1, rules={"pin": [{"arm": "f", "place": 1}]})
     assert [(arm["id"], arm["propensity"]) for arm in pinned["arms"]] == [("f", 1.0)]
-    body = {"exclude": ["a", "b", "e"]}
-    await api.refused("POST", "/v1/bandits/b/choose", body, status=409, code="no_arms")
+
+
+async def test_where_no_arm_of_the_list_is_eligible_arms_are_drawn(api: Api):
+    """As on the page of a category. The draw has propensities, a row, and an explanation."""
+    await build(api, {"share": 1, "serve": {"arms": ["a", "gone"]}}, scope="per_key", log={})
+    assert (await api.ok("GET", "/v1/bandits/b"))["holdout"]["else"] == "random"
+    elsewhere = {"key": "ann", "filter": {"kind": "b"}, "k": 2}
+    choices = [await api.choose("b", **elsewhere, seed=seed) for seed in range(40)]
+    assert all([arm["propensity"] for arm in choice["arms"]] == [1 / 3, 1 / 2] for choice in choices)
+    assert {arm["id"] for choice in choices for arm in choice["arms"]} == set("bdf")
+    assert {choice["group"] for choice in choices} == {"holdout"}
+    assert [arm["id"] for arm in (await api.choose("b", key="ann", k=2))["arms"]] == ["a"]
+    preview = await api.ok("POST", "/v1/bandits/b/choose", {**elsewhere, "dry_run": True})
+    assert (preview["group"], {arm["id"] for arm in preview["arms"]} <= set("bdf")) == ("holdout", True)
+    drawn = choices[0]
+    found = await api.ok("POST", "/v1/bandits/b/log/explain", {"decision": drawn["decision"]})
+    assert (found["repeated"], found["changed"]) == (True, [])
+    for rule in ({"else": "refuse"}, {"serve": {"arms": ["a"]}, "else": "refuse"}):
+        changed = await api.ok("PATCH", "/v1/bandits/b", {"holdout": rule})
+        assert changed["holdout"]["else"] == "refuse"
+        document = await api.refused("POST", "/v1/bandits/b/choose", elsewhere, status=409, code="no_arms")
+        assert "no arm of the holdout's list is eligible, 3 others may be" in document["detail"]
+    await api.refused(
+        "POST", "/v1/bandits/b/choose", {"key": "a", "exclude": list(ARMS)}, status=409, code="no_arms"
+    )
+
+
+async def test_a_list_from_before_refuses_as_it_did(store_url: str, tmp_path: Path):
+    """It is stored without the field, and the same PUT is the same bandit; a new list of it is as others."""
+    holdout = {"share": 1, "serve": {"arms": ["a"]}}
+    async with running(store_url, tmp_path / "1") as api:
+        await build(api, holdout)
+        uid, version = bytes_to_version(await api.store.hget(redis_keys.BANDITS, "b"))
+        record = replace(version.record, holdout=replace(version.record.holdout, or_else=None))
+        stored = version_to_bytes(uid, replace(version, record=record))
+        await api.store.hset(redis_keys.BANDITS, "b", stored)
+        await api.store.hset(redis_keys.versions(uid), "1", stored)
+    async with running(store_url, tmp_path / "2", empty=False) as api:
+        body = {"catalogue": "c", "policy": "sub_ts", "holdout": holdout}
+        assert (await api.ok("PUT", "/v1/bandits/b", body, 200))["holdout"]["else"] is None
+        without = {"filter": {"kind": "b"}}
+        await api.refused("POST", "/v1/bandits/b/choose", without, status=409, code="no_arms")
+        changed = await api.ok("PATCH", "/v1/bandits/b", {"holdout": {"serve": {"arms": ["a", "c"]}}})
+        assert changed["holdout"]["else"] is None
+        await api.ok("PATCH", "/v1/bandits/b", {"holdout": {"else": "random"}})
+        assert {arm["id"] for arm in (await api.choose("b", **without))["arms"]} <= set("bdf")
 
 
 @pytest.mark.rest
@@ -235,11 +282,11 @@ async def test_a_bandit_without_a_holdout_has_no_groups(api: Api):
     first = await api.choose("b", event_id="e")
     assert "group" not in first
     changed = await api.ok("PATCH", "/v1/bandits/b", {"holdout": {"share": 1}})
-    assert changed["holdout"] == {"share": 1, "serve": "random"}
+    assert changed["holdout"] == {"share": 1, "serve": "random", "else": None}
     assert (await api.choose("b"))["group"] == "holdout"
     assert await api.choose("b", event_id="e") == first, "an event keeps its choice"
     changed = await api.ok("PATCH", "/v1/bandits/b", {"holdout": {"serve": {"arms": ["a"]}}})
-    assert changed["holdout"] == {"share": 1, "serve": {"arms": ["a"]}}
+    assert changed["holdout"] == {"share": 1, "serve": {"arms": ["a"]}, "else": "random"}
     changed = await api.ok("PATCH", "/v1/bandits/b", {"holdout": {"share": 0}})
     assert (await api.choose("b"))["group"] == "policy"
     assert (await api.ok("PATCH", "/v1/bandits/b", {"holdout": None}))["holdout"] is None
@@ -254,7 +301,7 @@ IMPOSSIBLE: list[Any] = [
         ({"share": 0.1, "serve": {"arms": ["?"]}}, ["serve"]),
         ({"share": 0.1, "serve": {"arms": ["a", "a"]}}, ["serve"]), ({"share": 0.1, "of": 1}, ["of"]),
         ({"share": 0.1, "serve": {"arms": ["a"], "x": 1}}, ["serve"]),
-        ({"share": 0.1, "serve": 1}, ["serve"]),
+        ({"share": 0.1, "serve": 1}, ["serve"]), ({"share": 0.1, "else": "policy"}, ["else"]),
     ]  # fmt: skip
 
 

@@ -12,6 +12,7 @@ import pytest
 from dropping_proxy import DroppingProxy
 from service_process import Service, serving
 from shortlist_client import AsyncClient, Client, bodies
+from shortlist_client.answers import Choice
 from shortlist_client.errors import Invalid, NotChangeable, NotFound, PreconditionFailed
 from waiting import wait_until_sync
 
@@ -106,6 +107,18 @@ def test_long_lists_are_cut(client: Client):
 
 
 @pytest.mark.rest
+def test_each_request_of_a_batch_is_answered_by_itself(client: Client):
+    """Also where the list takes several calls: an error names the request by its number in the whole list."""
+    wrong = {3, 1_499}
+    requests = [
+        bodies.ChooseBody(k=2) if place in wrong else bodies.ChooseBody(key="ann") for place in range(1_500)
+    ]
+    results = client.choose_each("home", requests)
+    assert {place for place, each in enumerate(results) if isinstance(each, Invalid)} == wrong
+    assert len([each for each in results if isinstance(each, Choice)]) == len(requests) - len(wrong)
+    assert str(results[1_499]).startswith("request 1499: 422 invalid: body.requests.1499.key: ")
+
+
 def test_choices_of_many_arms_are_cut(client: Client):
     asked = [1_000, 1, 999, 500] * 20 + [1_000] * 20
     choices = client.choose_batch("home", ({"key": "ann", "k": k} for k in asked)).results

@@ -137,7 +137,8 @@ NOT_STORED = {
     "ExposuresView", "ExposureView", "FieldError", "FieldSummary", "LearnedMoveView", "LearnedPageView",
     "LearnedReward", "LearningTermsView", "LoggedArm", "LoggedReward", "LogRecord", "PolicyNeeds",
     "PolicyView", "Problem", "PullsView", "PullView", "QueriesView", "QueryView", "QuotaCharge", "QuotaState",
-    "Ranking", "ReadSnapshot", "ReceiptView", "RejectedView", "ReportedMove", "RevisionsView", "Row",
+    "Ranking", "ReadSnapshot", "ReceiptView", "RefusedChoice", "RejectedView", "ReportedMove",
+    "RevisionsView", "Row",
     "Selection", "SelectionRequest", "Sets", "Shown", "SignedChoice", "SlateToldView", "Stage",
     "Taken", "UnlistedValues", "UsedView", "View",
 }  # fmt: skip

@@ -102,7 +102,7 @@ class DryRun:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """In the order of the requests."""
+    """In the order of the requests. Errors are only in answers to ``partial``."""
 
     results: tuple[Choice, ...]
 

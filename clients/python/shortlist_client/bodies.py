@@ -110,10 +110,15 @@ class DryRunBody(DryRunRequest, total=False):
     dry_run: bool
 
 
-class ChooseBatchBody(TypedDict):
-    """``k`` of all requests together is at most 20,000."""
+class ChooseBatchBody(TypedDict, total=False):
+    """``k`` of all requests together is at most 20,000.
 
-    requests: Sequence[ChooseBody]
+    ``partial``: each request is answered by itself, with a choice or with its error. Without it an error
+    of one is the error of all.
+    """
+
+    requests: Required[Sequence[ChooseBody]]
+    partial: bool
 
 
 class RewardItem(TypedDict, total=False):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Unpack
 
@@ -77,6 +78,7 @@ from shortlist_client.batches import (
     RESULTS,
     REWARDS,
     VECTORS,
+    Batch,
     arms_of,
     as_float32,
     batches,
@@ -91,9 +93,10 @@ from shortlist_client.batches import (
     with_time,
 )
 from shortlist_client.binding import endpoint, every_page
-from shortlist_client.errors import Forbidden, InvalidArgument, RewardRejected
+from shortlist_client.decoding import decoder
+from shortlist_client.errors import Forbidden, InvalidArgument, RewardRejected, ServiceError, problem_error
 from shortlist_client.exchange import Steps
-from shortlist_client.routes import GLOBAL_LEARNER, RAW, Call, Sink, encoded
+from shortlist_client.routes import GLOBAL_LEARNER, RAW, Call, Route, Sink, encoded
 
 PAGE = 100
 Moment = datetime | float  # a number: ms since 1970
@@ -659,11 +662,7 @@ class Endpoints:
         self, bandit: str, requests: Iterable[bodies.ChooseBody], *, once: bool | None = None
     ) -> Steps[Choices]:
         """Choose for several requests, in batches; an error of one is the error of its batch."""
-        once = (yield from self._once(bandit)) if once is None else once
-        given = list(items_of("request", requests))
-        if once:
-            given = [{"event_id": secrets.token_hex(16), **_named(request)} for request in given]
-        safe = self._is_harmless(bandit) or all(request.get("event_id") for request in given)
+        given, safe = yield from self._choices(bandit, requests, once=once)
         arms = (_arms(request.get("k")) for request in given)
         found = yield from send_all(
             batches("requests", encoded_items(given, "request"), CHOICES, arms),
@@ -673,6 +672,33 @@ class Endpoints:
         for choice in choices[:1]:
             self._compare_version(bandit, choice)
         return Choices(choices)
+
+    @endpoint
+    def choose_each(
+        self, bandit: str, requests: Iterable[bodies.ChooseBody], *, once: bool | None = None
+    ) -> Steps[tuple[Choice | ServiceError, ...]]:
+        """``choose_batch`` that answers each request by itself: in place of a choice stands its error.
+
+        What concerns a whole batch, such as the key or its size, is raised. Needs a service of 1.1.
+        """
+        given, safe = yield from self._choices(bandit, requests, once=once)
+        arms = (_arms(request.get("k")) for request in given)
+
+        def call(batch: Batch) -> Call[_Results]:
+            content = b'%s,"partial":true}' % batch.content[:-1]
+            return _CHOOSE_EACH.call(bandit, content=content, safe=safe)
+
+        found = yield from send_all(batches("requests", encoded_items(given, "request"), CHOICES, arms), call)
+        results = list[Choice | ServiceError]()
+        for first, part in found:
+            for number, each in enumerate(part.results, first):
+                if "error" in each:
+                    error = problem_error(f"request {number}", each["error"])
+                    error.moved(first, applied=False)
+                    results.append(error)
+                else:
+                    results.append(_choice_of(each))
+        return tuple(results)
 
     @endpoint
     def activate(self, decisions: Iterable[str]) -> Steps[Activation]:
@@ -890,6 +916,16 @@ class Endpoints:
         """Who answers at the address; needs no key."""
         return routes.ROOT.call()
 
+    def _choices(
+        self, bandit: str, requests: Iterable[bodies.ChooseBody], *, once: bool | None
+    ) -> Steps[tuple[list[bodies.ChooseBody], bool]]:
+        """The requests of a batch, with events if choices are made once; whether they may be sent again."""
+        once = (yield from self._once(bandit)) if once is None else once
+        given = list(items_of("request", requests))
+        if once:
+            given = [{"event_id": secrets.token_hex(16), **_named(request)} for request in given]
+        return given, self._is_harmless(bandit) or all(request.get("event_id") for request in given)
+
     def _once(self, bandit: str) -> Steps[bool]:
         """Whether it matters that a choice is made once: asked for once, and taken for granted if secret."""
         if bandit not in self._matters:
@@ -915,6 +951,17 @@ class Endpoints:
 
 def _streamed(name: str, content: bytes | Iterable[bytes]) -> bytes | Iterable[bytes]:
     return content if isinstance(content, bytes | str) else checked_list(name, content, "its rows as bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class _Results:
+    """Of a batch with ``partial``: choices, and what has the field ``error``."""
+
+    results: tuple[Mapping[str, Any], ...]
+
+
+_CHOOSE_EACH = Route("POST", routes.CHOOSE_BATCH.path, _Results, routes.CHOOSE_BATCH.repeat)
+_choice_of = decoder(Choice)
 
 
 def _named(request: bodies.ChooseBody) -> bodies.ChooseBody:

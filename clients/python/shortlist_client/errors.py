@@ -123,9 +123,12 @@ class ServiceError(ShortlistError):
         told = f". The first {self.done:,} of the batch were applied, nothing after them" if self.done else ""
         return f"{self.call}: {self.status} {self.code}: {fields or self.detail}{told}"
 
-    def moved(self, by: int) -> None:
-        """Count places in a list of the body from ``by``: that many items were in the batches before."""
-        self.done = by
+    def moved(self, by: int, *, applied: bool = True) -> None:
+        """Count places in a list of the body from ``by``: that many items were in the batches before.
+
+        ``applied``: they were, and nothing after them.
+        """
+        self.done = by if applied else 0
         self.errors = [FieldError(_moved(error.loc, by), error.message) for error in self.errors]
 
 
@@ -224,6 +227,14 @@ def _tree(kind: type[ServiceError]) -> Iterator[type[ServiceError]]:
 
 
 BY_CODE = {kind.code: kind for kind in _tree(ServiceError) if kind.code}
+
+
+def problem_error(
+    call: str, problem: dict[str, Any], *, status: int | None = None, request_id: str = ""
+) -> ServiceError:
+    """The error of a problem document. Raises KeyError, TypeError: it is none."""
+    kind = BY_CODE.get(problem["code"], ServiceError)
+    return kind(call, problem, status=problem["status"] if status is None else status, request_id=request_id)
 
 
 def _moved(loc: Location, by: int) -> Location:

@@ -17,13 +17,12 @@ from typing import Any, NamedTuple, TypeVar
 import httpx
 
 from shortlist_client.errors import (
-    BY_CODE,
     ConnectionFailed,
-    ServiceError,
     ShortlistError,
     TimedOut,
     TooManyRequests,
     UnexpectedAnswer,
+    problem_error,
 )
 from shortlist_client.routes import NEVER, Call
 
@@ -137,10 +136,8 @@ def _read(call: Call[T], url: str, response: httpx.Response) -> T:
 def _refused(call: Call[Any], url: str, response: httpx.Response) -> ShortlistError:
     """The error of a problem document, or that the answer is none."""
     try:
-        problem = json.loads(response.content)
-        kind = BY_CODE.get(problem["code"], ServiceError)
-        request_id = response.headers.get("x-request-id", "")
-        return kind(str(call), problem, status=response.status_code, request_id=request_id)
+        problem, request_id = json.loads(response.content), response.headers.get("x-request-id", "")
+        return problem_error(str(call), problem, status=response.status_code, request_id=request_id)
     except (ValueError, KeyError, TypeError, AttributeError):
         return _no_service(call, url, response)
 

@@ -33,11 +33,21 @@ class ServedArms(TypedDict):
     arms: Sequence[str]
 
 
-class HoldoutRule(TypedDict, total=False):
-    """This share of the keys, or of the decisions of a global bandit, is served without the policy."""
-
-    share: Required[float]
-    serve: Literal["random"] | ServedArms
+# This share of the keys, or of the decisions of a global bandit, is served without the policy.
+#
+# ``else``: what is served where no arm of a list is eligible: arms at random, or nothing (409).
+# Absent, a new list has "random", but with arms in Milvus; None, as bandits from before 1.1 have it,
+# is "refuse".
+# "else" cannot be the name of a field of a class.
+HoldoutRule = TypedDict(
+    "HoldoutRule",
+    {
+        "share": Required[float],
+        "serve": Literal["random"] | ServedArms,
+        "else": Literal["random", "refuse"] | None,
+    },
+    total=False,
+)
 
 
 class LogRule(TypedDict, total=False):
@@ -157,9 +167,16 @@ class ExploreRulePatch(TypedDict, total=False):
     centers: int | None
 
 
-class HoldoutRulePatch(TypedDict, total=False):
-    share: float | None
-    serve: Literal["random"] | ServedArms | None
+# "else" cannot be the name of a field of a class.
+HoldoutRulePatch = TypedDict(
+    "HoldoutRulePatch",
+    {
+        "share": float | None,
+        "serve": Literal["random"] | ServedArms | None,
+        "else": Literal["random", "refuse"] | None,
+    },
+    total=False,
+)
 
 
 class LogRulePatch(TypedDict, total=False):

@@ -1,0 +1,85 @@
+"""A batch with ``partial``: each request is answered by itself, and what is refused leaves no trace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from api_client import Api, Json
+
+pytestmark = pytest.mark.anyio
+
+PATH = "/v1/bandits/b/choose/batch"
+REFUSED: list[tuple[Json, str, list[Any]]] = [
+    ({"key": "ann", "filter": {"kind": "z"}}, "no_arms", []),
+    ({}, "invalid", ["key"]),
+    ({"key": "ann", "context": [1.0]}, "invalid", ["context"]),
+    ({"key": "ann", "visitor": "bob"}, "invalid", ["visitor"]),
+    ({"key": "ann", "baseline": "none"}, "not_found", []),
+    ({"key": "ann", "filter": {"kind": {"$what": 1}}}, "invalid", ["filter", "kind", "$what"]),
+    ({"key": "ann", "rules": {"pin": [{"arm": "gone", "place": 1}]}}, "invalid", ["rules", "pin", 0, "arm"]),
+]
+
+
+async def build(api: Api, **bandit: Any) -> None:
+    await api.catalogue("c", {}, dim=2)
+    arms = [{"id": name, "features": [1.0, n], "metadata": {"kind": name}} for n, name in enumerate("abc")]
+    await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": arms})
+    await api.bandit("b", "c", scope="per_key", **bandit)
+
+
+async def test_each_request_has_a_choice_or_its_problem(api: Api):
+    await build(api, log={})
+    requests: list[Json] = [{"key": "eve", "k": 2}]
+    for request, _, _ in REFUSED:
+        requests += [request, {"key": "eve", "include": ["metadata"]}]
+    results = (await api.ok("POST", PATH, {"requests": requests, "partial": True}))["results"]
+    assert len(results) == len(requests)
+    for place, (request, code, loc) in enumerate(REFUSED):
+        problem = results[1 + 2 * place]["error"]
+        assert list(results[1 + 2 * place]) == ["error"]
+        assert (problem["code"], problem["type"]) == (code, f"/problems/{code}"), request
+        assert ["body", "requests", 1 + 2 * place, *loc] in [each["loc"] for each in problem["errors"]]
+        single = await api.call("POST", "/v1/bandits/b/choose", request)
+        alone = single.json()
+        assert (problem["status"], problem["title"]) == (single.status_code, alone["title"])
+        chosen = results[2 + 2 * place]
+        assert chosen["arms"][0]["metadata"] == {"kind": chosen["arms"][0]["id"]}
+    rewards = [{"decision": each["decision"], "arm": each["arms"][0]["id"], "value": 1.0}
+               for each in results if "error" not in each]  # fmt: skip
+    receipt = await api.ok("POST", "/v1/rewards?wait=applied", {"rewards": rewards}, status=200)
+    assert receipt["accepted"] == len(REFUSED) + 1
+    assert len((await api.ok("GET", "/v1/bandits/b/log"))["items"]) == len(REFUSED) + 1
+    # Without it an error of one is that of all, as before; and all may be refused.
+    await api.refused("POST", PATH, {"requests": requests}, status=409, code="no_arms")
+    none = {"requests": [request for request, _, _ in REFUSED], "partial": True}
+    assert all("error" in each for each in (await api.ok("POST", PATH, none))["results"])
+
+
+async def test_what_concerns_the_whole_batch_is_refused_as_a_whole(api: Api):
+    await build(api)
+    good = [{"key": "ann"}]
+    await api.refused("POST", PATH, {"requests": [], "partial": True}, loc=["body", "requests"])
+    await api.refused("POST", PATH, {"requests": good, "partial": 1}, loc=["body", "partial"])
+    await api.refused(
+        "POST", PATH, {"requests": [{"k": 0}], "partial": True}, loc=["body", "requests", 0, "k"]
+    )
+    await api.refused(
+        "POST", "/v1/bandits/none/choose/batch", {"requests": good, "partial": True},
+        status=404, code="not_found",
+    )  # fmt: skip
+
+
+async def test_what_is_refused_counts_for_nothing_and_events_are_kept(api: Api):
+    await build(api)
+    await api.ok("PUT", "/v1/bandits/b/quotas/q", {"arm": "a", "most": 2, "per_s": 86_400}, status=201)
+    only_a = {"key": "ann", "filter": {"kind": "a"}}
+    requests = [{**only_a, "event_id": f"e{number}"} for number in range(4)]
+    results = (await api.ok("POST", PATH, {"requests": requests, "partial": True}))["results"]
+    assert ["error" in each for each in results] == [False, False, True, True]
+    quota = await api.ok("GET", "/v1/bandits/b/quotas/q")
+    assert (quota["used"], quota["left"]) == (2, 0)
+    again = (await api.ok("POST", PATH, {"requests": requests, "partial": True}))["results"]
+    assert again[:2] == results[:2]
+    assert ["error" in each for each in again] == [False, False, True, True]
