@@ -210,7 +210,6 @@ async def test_the_prior_is_that_of_all_keys_and_is_in_every_learner(world: Api)
     )
 
 
-@pytest.mark.rest
 async def test_a_version_is_made_after_a_tenth_as_many_rewards_more_and_not_before(world: Api):
     await make(world)
     await world.observe("b", *histories(20, 10))

@@ -12,7 +12,7 @@ from app.catalogues import catalogue, resident_arms
 from app.learning import checkpoints, decisions, learners, rewards
 from app.serving import pipeline
 
-pytestmark = [pytest.mark.anyio, pytest.mark.rest]
+pytestmark = pytest.mark.anyio
 
 MANY = 40
 
@@ -33,6 +33,7 @@ class Yields:
         return counted
 
 
+@pytest.mark.rest
 async def test_each_item_of_a_request_lets_others_go_first(api: Api, monkeypatch: pytest.MonkeyPatch):
     """So none of these loops holds the event loop for longer than a slice and one item."""
     some = {f"a{n}": [1.0, float(n)] for n in range(MANY)}
@@ -68,6 +69,7 @@ async def test_each_item_of_a_request_lets_others_go_first(api: Api, monkeypatch
     assert found["decisions"] == MANY
 
 
+@pytest.mark.rest
 async def test_lines_of_an_import_let_others_go_first(api: Api, monkeypatch: pytest.MonkeyPatch):
     await api.catalogue("c", {"a": [1.0]})
     yields = Yields(monkeypatch)
@@ -75,6 +77,7 @@ async def test_lines_of_an_import_let_others_go_first(api: Api, monkeypatch: pyt
     assert yields.counts["imports"] >= 10
 
 
+@pytest.mark.rest
 async def test_a_long_line_is_looked_at_before_it_is_parsed(api: Api, monkeypatch: pytest.MonkeyPatch):
     await api.catalogue("c", {"a": [1.0]})
     monkeypatch.setattr(arms.ArmBody, "model_validate_json", None)
@@ -83,6 +86,7 @@ async def test_a_long_line_is_looked_at_before_it_is_parsed(api: Api, monkeypatc
     assert [error["loc"] for error in answer["errors"]] == [["body", 1, "u0"]]
 
 
+@pytest.mark.rest
 async def test_metadata_may_not_be_long_however_it_is_written(api: Api):
     await api.catalogue("c", {"a": [1.0]})
     line = b'{"id":"b","features":[1],"metadata":{%b"x":"%b"}}' % (b" " * 100, b"y" * 2**18)
@@ -92,6 +96,7 @@ async def test_metadata_may_not_be_long_however_it_is_written(api: Api):
         assert answer["errors"][0]["loc"][-1] == "metadata"
 
 
+@pytest.mark.rest
 async def test_a_page_of_long_items_is_shorter(api: Api, monkeypatch: pytest.MonkeyPatch):
     for number in range(5):
         await api.catalogue(f"c{number}", {"a": [1.0]})
@@ -120,6 +125,7 @@ async def test_a_page_of_arms_with_long_metadata_is_shorter(api: Api, monkeypatc
     assert [arm["id"] for arm in first["items"] + rest["items"]] == [f"a{n}" for n in range(6)]
 
 
+@pytest.mark.rest
 async def test_openapi_is_made_in_a_thread(api: Api, monkeypatch: pytest.MonkeyPatch):
     made, make = [], api.app.openapi
 
@@ -133,6 +139,7 @@ async def test_openapi_is_made_in_a_thread(api: Api, monkeypatch: pytest.MonkeyP
     assert threading.main_thread() not in made
 
 
+@pytest.mark.rest
 async def test_learners_of_large_dimension_are_read_in_threads(api: Api, monkeypatch: pytest.MonkeyPatch):
     await api.catalogue("c", {"a": [1.0, 2.0, 3.0]})
     await api.bandit("b", "c")

@@ -24,7 +24,7 @@ from shortlist.types import Rows
 from store_server import patient_store
 from waiting import wait_until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.rest]
+pytestmark = pytest.mark.anyio
 
 D, ARMS = 4, 60
 MOVE = "/v1/bandits/b/move"
@@ -125,6 +125,7 @@ async def test_learners_know_in_the_new_catalogue_what_they_knew(world: Api, sto
     await assert_replay(store_url, 3)
 
 
+@pytest.mark.rest
 async def test_the_same_body_again_is_the_same_answer_and_changes_nothing(world: Api):
     await world.bandit("b", "old", scope="per_key")
     told = await observe(world)
@@ -136,6 +137,7 @@ async def test_the_same_body_again_is_the_same_answer_and_changes_nothing(world:
     assert (await world.ok("GET", "/v1/bandits/b"))["version"] == 2
 
 
+@pytest.mark.rest
 async def test_a_dry_run_tells_the_same_and_changes_nothing(world: Api):
     await world.bandit("b", "old", scope="per_key")
     told, before = await observe(world), await world.stored()
@@ -146,6 +148,7 @@ async def test_a_dry_run_tells_the_same_and_changes_nothing(world: Api):
     assert {**done, "bandit_version": 1} == answer
 
 
+@pytest.mark.rest
 async def test_decisions_of_before_teach_with_the_features_of_now(world: Api, store_url: str):
     await world.bandit("b", "old", scope="per_key")
     shown = [await world.choose("b", key="u0") for _ in range(4)]
@@ -164,6 +167,7 @@ async def test_decisions_of_before_teach_with_the_features_of_now(world: Api, st
     await assert_replay(store_url)
 
 
+@pytest.mark.rest
 async def test_where_the_new_catalogue_lacks_the_arm_it_teaches_with_the_map(world: Api, store_url: str):
     await world.bandit("b", "old", scope="per_key")
     shown = await world.choose("b", key="u0", k=3)
@@ -180,6 +184,7 @@ async def test_where_the_new_catalogue_lacks_the_arm_it_teaches_with_the_map(wor
     await assert_replay(store_url)
 
 
+@pytest.mark.rest
 async def test_the_old_catalogue_can_be_deleted(world: Api):
     await world.bandit("b", "old", scope="per_key")
     told = await observe(world)
@@ -267,6 +272,7 @@ async def test_bandits_of_every_kind_move_there_and_back(world: Api, store_url: 
     await assert_replay(store_url, 3)
 
 
+@pytest.mark.rest
 async def test_none_begins_from_nothing(world: Api, store_url: str):
     await world.bandit("b", "old", scope="per_key")
     await observe(world)
@@ -282,6 +288,7 @@ async def test_none_begins_from_nothing(world: Api, store_url: str):
     await assert_replay(store_url)
 
 
+@pytest.mark.rest
 async def test_features_that_have_nothing_in_common_are_refused_unless_asked_for(world: Api):
     await world.catalogue("other", by_id(UNRELATED))
     await world.bandit("b", "old", scope="per_key")
@@ -295,6 +302,7 @@ async def test_features_that_have_nothing_in_common_are_refused_unless_asked_for
     assert any("hardly" in warning for warning in answer["warnings"])
 
 
+@pytest.mark.rest
 async def test_what_cannot_be_is_refused_and_changes_nothing(world: Api):
     await world.catalogue("strangers", by_id(NEW, "z"))
     await world.bandit("b", "old", scope="per_key")
@@ -313,6 +321,7 @@ async def test_what_cannot_be_is_refused_and_changes_nothing(world: Api):
     assert (await world.ok("GET", "/v1/bandits/b"))["version"] == 1
 
 
+@pytest.mark.rest
 async def test_learners_that_would_be_too_large_are_refused(world: Api):
     await world.catalogue("wide", {f"a{place}": [1.0] * 250 for place in range(ARMS)})
     await world.bandit("b", "old", scope="per_key", context={"dim": 2})
@@ -322,6 +331,7 @@ async def test_learners_that_would_be_too_large_are_refused(world: Api):
     assert "the largest interactions that fits is 3" in document["detail"]
 
 
+@pytest.mark.rest
 async def test_another_move_while_learners_are_carried_is_a_conflict(store_url: str, tmp_path: Path):
     """Without a worker nothing is carried; readers carry what they read."""
     async with running(store_url, tmp_path) as api:
@@ -411,6 +421,7 @@ async def test_a_process_that_has_not_heard_of_the_move_goes_on(
     await assert_replay(store_url, 3)
 
 
+@pytest.mark.rest
 async def test_quotas_and_frequency_caps_go_on(world: Api):
     await world.bandit("b", "old", scope="per_key", repeats={"most": 1, "within_s": 600})
     for place in range(2):
@@ -461,6 +472,7 @@ async def has_moved(api: Api, catalogue: str) -> None:
     await wait_until(is_there, what="the process has heard of the move")
 
 
+@pytest.mark.rest
 async def test_no_more_is_shown_than_a_quota_allows_while_a_bandit_moves(
     pair: tuple[Api, Api], monkeypatch: pytest.MonkeyPatch
 ):
@@ -501,6 +513,7 @@ async def test_no_more_is_shown_than_a_quota_allows_while_a_bandit_moves(
     assert found["used"] + found["reserved"] + found["left"] == 30
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("owner", "name", "call"),
     [
@@ -554,6 +567,7 @@ async def test_what_began_before_the_switch_ends_after_it(
     assert len({arm["id"] for arm in shown}) == len(shown) >= 40 - 1
 
 
+@pytest.mark.rest
 async def test_no_choice_looks_for_the_arms_of_quotas_after_a_move(
     pair: tuple[Api, Api], monkeypatch: pytest.MonkeyPatch
 ):
@@ -576,6 +590,7 @@ async def test_no_choice_looks_for_the_arms_of_quotas_after_a_move(
     assert looks == [ARMS, ARMS]
 
 
+@pytest.mark.rest
 async def test_a_quota_on_a_field_that_no_arm_has_is_refused(world: Api):
     await world.ok(
         "PUT",
@@ -588,6 +603,7 @@ async def test_a_quota_on_a_field_that_no_arm_has_is_refused(world: Api):
     assert "brand" in document["detail"]
 
 
+@pytest.mark.rest
 async def test_the_log_weighs_arms_by_how_often_they_were_shown(world: Api):
     await world.bandit("b", "old", scope="per_key", log={})
     for number in range(10):
@@ -610,6 +626,7 @@ async def test_the_log_weighs_arms_by_how_often_they_were_shown(world: Api):
     assert "moves" not in later
 
 
+@pytest.mark.rest
 async def test_elimination_begins_again_and_says_so(world: Api):
     await world.bandit("b", "old", policy="linear_elim")
     told = [{"id": f"o{n}", "arm": f"a{n}", "value": 0.5} for n in range(20)]
@@ -621,6 +638,7 @@ async def test_elimination_begins_again_and_says_so(world: Api):
     assert (await world.ok("GET", "/v1/bandits/b/learners/_global/sets"))["eliminated"] >= 0
 
 
+@pytest.mark.rest
 async def test_settings_can_be_changed_after_a_move(world: Api):
     await world.bandit("b", "old", scope="per_key", context={"dim": 2}, interactions=2)
     await world.ok("POST", MOVE, {"catalogue": "new"})

@@ -17,8 +17,6 @@ from app.indexes.probes import solve
 from app.indexes.table import longest_first
 from tests.indexes.brute_force import filled, maintain, measure
 
-pytestmark = pytest.mark.rest
-
 HNSW = IndexOptions(kind="hnsw", m=8, ef_construction=40)
 
 
@@ -50,6 +48,7 @@ def upsert(index, features, first, last):
     index.upsert(ids(first, last), features[first:last], range(first, last))
 
 
+@pytest.mark.rest
 @given(
     dim=st.integers(1, 20),
     steps=st.lists(st.integers(1, 60), min_size=1, max_size=4),
@@ -82,6 +81,7 @@ def test_every_arm_is_found_under_its_name(dim, steps, deaths, exponent, seed):
         assert view.is_alive(graph.rows[near]).all()
 
 
+@pytest.mark.rest
 def test_the_graph_before_is_as_it_was():
     features = gaussian(3_000, 8)
     index = filled(features[:2_000])
@@ -116,6 +116,7 @@ def test_a_graph_that_grew_tenfold_finds_nearly_what_one_that_is_built_finds():
     assert recalls[0] >= recalls[1] - 0.04
 
 
+@pytest.mark.rest
 def test_an_arm_that_died_while_the_graph_was_copied_may_die_again():
     """The mark in the graph is copied, and the death is told of once more."""
     features = gaussian(1_200, 8)
@@ -144,6 +145,7 @@ def test_arms_that_die_while_a_graph_is_built_are_counted():
     assert status.recall_at_1 < job.plan.recall_at_1 - 0.02
 
 
+@pytest.mark.rest
 def test_rows_may_have_other_numbers_since():
     features = gaussian(1_500, 8)
     index = filled(features[:1_000])
@@ -160,6 +162,7 @@ def test_rows_may_have_other_numbers_since():
         assert other.search(view, query, 1).rows == scan(view, query, 1).rows
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("times", "fits"), [(1.0, True), (1e3, False)])
 def test_arms_that_are_much_longer_do_not_fit(times, fits):
     features = gaussian(1_100, 8)
@@ -171,6 +174,7 @@ def test_arms_that_are_much_longer_do_not_fit(times, fits):
     assert (grown(graph, index.snapshot().table) is not None) == fits
 
 
+@pytest.mark.rest
 def test_arms_without_a_length_say_nothing_of_the_scale():
     features = np.zeros((1_100, 8))
     features[1_000:] = gaussian(100, 8)
@@ -180,6 +184,7 @@ def test_arms_without_a_length_say_nothing_of_the_scale():
     assert grown(graph, index.snapshot().table) is None
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("needed", "fits"), [(600, True), (300, False)])
 def test_a_graph_that_has_mostly_what_is_not_needed_is_not_added_to(needed, fits):
     features = gaussian(1_100, 8)
@@ -193,6 +198,7 @@ def test_a_graph_that_has_mostly_what_is_not_needed_is_not_added_to(needed, fits
     assert made is None or made.arms == 1_100
 
 
+@pytest.mark.rest
 def test_its_file_gives_it_back(tmp_path):
     features = gaussian(1_300, 8)
     index = filled(features[:1_000])
@@ -218,6 +224,7 @@ def restless(monkeypatch):
     monkeypatch.setattr(live, "_AT_REST_S", 3_600.0)
 
 
+@pytest.mark.rest
 def test_a_catalogue_that_grows_is_added_to_and_built_at_rest(restless, monkeypatch):
     features = gaussian(6_000, 8)
     index = filled(features[:2_000], HNSW)
@@ -236,6 +243,7 @@ def test_a_catalogue_that_grows_is_added_to_and_built_at_rest(restless, monkeypa
     assert index.begin_maintenance() is None
 
 
+@pytest.mark.rest
 def test_after_deaths_of_the_longest_it_is_built_anew_at_once(restless):
     features = gaussian(6_000, 8)
     index = filled(features[:4_000], HNSW)
@@ -250,6 +258,7 @@ def test_after_deaths_of_the_longest_it_is_built_anew_at_once(restless):
     assert index.snapshot().structure.degradation.reserve == 99
 
 
+@pytest.mark.rest
 def test_what_is_kept_between_runs_is_the_last_graph_that_was_built(restless, tmp_path):
     features = gaussian(4_000, 8)
     index = LiveIndex(8, HNSW, cache=tmp_path / "graph")

@@ -18,8 +18,6 @@ from app.indexes.probes import make_queries, solve
 from app.indexes.segments import Segment, fitting, joined
 from tests.indexes.brute_force import filled, maintain, measure_anew
 
-pytestmark = pytest.mark.rest
-
 DIM = 8
 QUERIES = 1_000
 TARGET = 0.95
@@ -50,6 +48,7 @@ def recall_of(file, table, *, first=0):
     )
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("dim", [4, 24])
 def test_as_many_lists_are_read_as_the_target_asks_for(dim):
     """Recall on other queries than the probes. False alarm: below 1e-4, by five standard errors of both."""
@@ -59,6 +58,7 @@ def test_as_many_lists_are_read_as_the_target_asks_for(dim):
     assert recall_of(file, table, first=5_000) >= TARGET - 5.0 * error
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("share", [0.5, 0.25])
 def test_fewer_lists_would_not_do(share):
     """The test above notices half of the lists."""
@@ -67,6 +67,7 @@ def test_fewer_lists_would_not_do(share):
     assert recall_of(file, table) < enough - 0.03
 
 
+@pytest.mark.rest
 def test_centroids_are_where_lloyds_algorithm_puts_them():
     """Each row is in the list of the centroid that is nearest by the slow and obvious way."""
     file, table = file_of(gaussian(3_000))
@@ -81,6 +82,7 @@ def test_centroids_are_where_lloyds_algorithm_puts_them():
     assert trained < 0.9 * float((untrained**2).mean())
 
 
+@pytest.mark.rest
 @given(
     dead=st.sets(st.integers(0, 199)), k=st.integers(1, 20), excluded=st.sets(st.integers(0, 199), max_size=9)
 )
@@ -100,6 +102,7 @@ def test_reading_all_lists_is_a_scan_of_what_is_alive(dead, k, excluded):
         assert file.search(table, query, k, exclude).rows.tolist() == wanted
 
 
+@pytest.mark.rest
 @given(st.lists(st.integers(1, 50_000), max_size=60))
 def test_segments_are_few_and_a_row_is_moved_a_few_times(arrivals):
     sizes, moved, total = [], 0, 0
@@ -162,6 +165,7 @@ def recall(index, features):
     )
 
 
+@pytest.mark.rest
 def test_what_came_since_is_found_in_its_segment(eager):
     index, features = grown()
     segment(index)
@@ -190,6 +194,7 @@ def test_arms_that_die_while_a_segment_is_made_are_counted(eager):
     assert counted == after < before
 
 
+@pytest.mark.rest
 def test_before_there_is_a_graph_a_growing_catalogue_is_served_by_an_inverted_file(monkeypatch):
     monkeypatch.setattr(serving, "SMALL_NUMBERS", 1)
     features = gaussian(4_000)
@@ -201,6 +206,7 @@ def test_before_there_is_a_graph_a_growing_catalogue_is_served_by_an_inverted_fi
     assert recall(index, features) >= 0.9
 
 
+@pytest.mark.rest
 def test_a_segment_made_while_a_graph_is_built_serves_beside_it_until_most_of_it_is_covered(eager):
     index, features = grown(3_000, 1_000)
     segment(index)
@@ -284,6 +290,7 @@ def test_a_compaction_takes_the_segments_with_it(eager, monkeypatch):
     assert index.begin_segment().first == 3_000 - np.count_nonzero(dead < 3_000), "that one is joined whole"
 
 
+@pytest.mark.rest
 def test_after_many_deaths_a_segment_is_made_anew_with_shorter_arms(eager):
     """Arms that were too short to win may win now."""
     features = gaussian(8_000, 4)
@@ -306,6 +313,7 @@ def test_after_many_deaths_a_segment_is_made_anew_with_shorter_arms(eager):
     assert recall(index, features) >= 0.9
 
 
+@pytest.mark.rest
 def test_exact_indexes_have_exact_segments(eager):
     rng = np.random.default_rng(0)
     features = gaussian(40_000, 16) * np.exp(2.0 * rng.standard_normal((40_000, 1)))
@@ -335,6 +343,7 @@ def test_segments_serve_beside_a_structure_if_they_have_later_rows_and_are_exact
         assert fitting((inexact, exact), structure) == expected
 
 
+@pytest.mark.rest
 def test_arms_beyond_the_range_of_float32_are_scanned_beside_a_segment(eager):
     index, features = grown()
     segment(index)
@@ -349,6 +358,7 @@ def test_arms_beyond_the_range_of_float32_are_scanned_beside_a_segment(eager):
     assert index.snapshot().search(-np.ones(DIM), 1).rows.tolist() == best.tolist()
 
 
+@pytest.mark.rest
 def test_a_segment_without_living_arms_costs_nothing(eager):
     index, _ = grown()
     index.remove([str(row) for row in range(3_000, 4_000)])

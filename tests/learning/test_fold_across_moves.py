@@ -142,7 +142,6 @@ def test_they_are_those_of_the_rows_in_the_last_space(seed, count, half_life_s):
         assert (state.version, state.space) == (len(rows), 2)
 
 
-@pytest.mark.rest
 def test_forgetting_takes_a_carried_learner_out_of_the_pool():
     log = a_log(5, 20, pooled=True)
     log += [entry(number, key, state_payload()) for number, key in enumerate(KEYS, start=21)]
@@ -152,7 +151,6 @@ def test_forgetting_takes_a_carried_learner_out_of_the_pool():
     np.testing.assert_allclose(pooled.sums.total, 0.0, atol=1e-9)
 
 
-@pytest.mark.rest
 def test_where_nothing_is_carried_learners_begin_anew_and_earlier_entries_are_passed_over():
     maps = {UID: {1: SpaceMap(1, None)}}
     old = pack(RewardPayload(vector_to_bytes(np.ones(3)), 1.0))
@@ -193,7 +191,6 @@ def test_a_learner_that_was_carried_is_written_whole(late):
     assert bytes_to_state(done.checkpoints[learner] or b"").space == 1
 
 
-@pytest.mark.rest
 def test_a_state_without_a_space_is_stored_as_it_always_was():
     state = LearnerState(3, ridge_sums.empty(2))
     data = state_to_bytes(state)

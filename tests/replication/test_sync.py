@@ -666,7 +666,6 @@ async def test_whoever_changes_a_bandit_every_change_is_made_once(pair: tuple[Wo
         assert [version.record for version in kept] == versions[::-1]
 
 
-@pytest.mark.rest
 async def test_a_change_of_a_bandit_that_was_deleted_elsewhere_finds_none(pair: tuple[World, World]):
     one, two = pair
     await one.bandit()

@@ -22,7 +22,7 @@ from lossy_store import LossyStore
 from workers import arm_following
 from workers.arm_following import Following
 
-pytestmark = [pytest.mark.anyio, pytest.mark.rest]
+pytestmark = pytest.mark.anyio
 
 DIM = 2
 KEPT: dict[str, Any] = {"keep_ms": 60_000, "keeps_changes": True}
@@ -78,6 +78,7 @@ async def followed(follower: Following) -> None:
         pass
 
 
+@pytest.mark.rest
 async def test_the_engine_comes_to_hold_what_the_store_holds(copy, monkeypatch):
     monkeypatch.setattr(arm_following, "PAGE_ARMS", 7)
     follower = copy.follower()
@@ -93,6 +94,7 @@ async def test_the_engine_comes_to_hold_what_the_store_holds(copy, monkeypatch):
     assert (seen.pending, seen.position.version) == (0, seen.version)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("call", ["advance", "read", "changes", "follow"])
 @pytest.mark.parametrize("skipped", range(3))
 async def test_a_follower_that_ends_anywhere_is_taken_over_without_a_loss(copy, monkeypatch, call, skipped):
@@ -114,6 +116,7 @@ async def test_a_follower_that_ends_anywhere_is_taken_over_without_a_loss(copy, 
     assert await copy.held() == await copy.stored()
 
 
+@pytest.mark.rest
 async def test_what_was_written_without_the_lease_is_written_again_by_who_has_it(copy, monkeypatch):
     """It was paused between reading arms and writing them, and woke up when they had changed."""
     first, second = copy.follower("first"), copy.follower("second")
@@ -136,6 +139,7 @@ async def test_what_was_written_without_the_lease_is_written_again_by_who_has_it
     assert await copy.held() == await copy.stored()
 
 
+@pytest.mark.rest
 async def test_only_one_of_two_follows(copy):
     first, second = copy.follower("first"), copy.follower("second")
     await followed(first)
@@ -146,6 +150,7 @@ async def test_only_one_of_two_follows(copy):
     assert await copy.held() == {"a": 1}
 
 
+@pytest.mark.rest
 async def test_a_collection_that_is_gone_is_made_anew_under_another_name(copy, monkeypatch):
     monkeypatch.setattr(arm_following, "CHECK_S", 0.0)
     follower = copy.follower()
@@ -160,6 +165,7 @@ async def test_a_collection_that_is_gone_is_made_anew_under_another_name(copy, m
     assert await copy.held() == await copy.stored()
 
 
+@pytest.mark.rest
 async def test_a_rebuild_switches_when_the_new_one_has_everything_and_the_old_one_goes(copy, monkeypatch):
     monkeypatch.setattr(arm_following, "PAGE_ARMS", 3)
     monkeypatch.setattr(arm_following, "DROP_S", 0.0)
@@ -187,6 +193,7 @@ async def test_a_rebuild_switches_when_the_new_one_has_everything_and_the_old_on
     assert await copy.collections() == [seen.collection]
 
 
+@pytest.mark.rest
 async def test_a_collection_of_another_dimension_is_left_alone(copy):
     follower = copy.follower()
     await followed(follower)
@@ -204,6 +211,7 @@ async def test_a_collection_of_another_dimension_is_left_alone(copy):
     assert fresh._index.failure is None
 
 
+@pytest.mark.rest
 async def test_deleted_arms_leave_the_order_of_changes_a_while_later(copy, monkeypatch):
     follower = copy.follower()
     await copy.write("a", "b")
@@ -216,6 +224,7 @@ async def test_deleted_arms_leave_the_order_of_changes_a_while_later(copy, monke
     assert [arm for _, arm in await copy.store.followed_arms.changes(copy.uid, Position(), 9)] == ["a"]
 
 
+@pytest.mark.rest
 async def test_recall_is_measured_when_the_catalogue_has_grown(copy):
     follower = copy.follower()
     rng = np.random.default_rng(3)
@@ -230,6 +239,7 @@ async def test_recall_is_measured_when_the_catalogue_has_grown(copy):
     assert status.ef_search == 64
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("lost", [0, 20])
 async def test_recall_counts_what_the_engine_does_not_find(copy, monkeypatch, lost):
     """An engine that lacks arms: the probes notice. The broken variant of what stands above."""
@@ -250,6 +260,7 @@ async def test_recall_counts_what_the_engine_does_not_find(copy, monkeypatch, lo
     assert (quality.ratio_min < 1.0) == bool(lost)
 
 
+@pytest.mark.rest
 async def test_a_graph_is_built_over_what_was_written_and_recall_measured_with_it(copy, monkeypatch):
     """A Milvus server finds about half of the best arms until then, whatever ``ef`` is."""
     monkeypatch.setattr(arm_following, "SEAL_LEAST", 20)
@@ -284,6 +295,7 @@ async def test_a_graph_is_built_over_what_was_written_and_recall_measured_with_i
     assert next_one._index.quality.recall_at_1 == 1.0, "measured again, though no arm was written"
 
 
+@pytest.mark.rest
 async def test_a_page_of_arms_is_in_the_order_of_changes_and_a_sample_has_living_arms(copy):
     await copy.write(*(f"a{i}" for i in range(9)))
     await copy.delete("a2")
@@ -323,6 +335,7 @@ async def test_arms_that_the_store_has_lost_leave_the_overlay(copy):
     assert [arm in index.overlay for arm in ("a0", "a1", "lost")] == [True, True, False]
 
 
+@pytest.mark.rest
 async def test_a_large_sample_is_read_in_pages_and_made_in_a_thread(copy, monkeypatch):
     """Else the event loop would stand still for 16,000 arms."""
     await copy.write(*(f"a{i}" for i in range(20)))
@@ -350,6 +363,7 @@ async def test_a_large_sample_is_read_in_pages_and_made_in_a_thread(copy, monkey
     assert threads[0] != threading.get_ident()
 
 
+@pytest.mark.rest
 async def test_collections_of_catalogues_that_are_gone_are_dropped_unless_they_are_young(copy):
     follower = copy.follower()
     await followed(follower)

@@ -135,7 +135,6 @@ async def test_only_who_holds_the_first_partition_fits(clock: Clock):
     assert town.fitted == [UID]
 
 
-@pytest.mark.rest
 @pytest.mark.parametrize(("entries", "due"), [(109, False), (110, True), (99, True)])
 async def test_a_tenth_as_many_rewards_more_are_enough_and_lost_ones_too(
     clock: Clock, entries: int, due: bool

@@ -176,7 +176,6 @@ def test_rounding_leaves_a_noise_above_zero():
     assert noise_of(sums) > 0.0
 
 
-@pytest.mark.rest
 @pytest.mark.parametrize("left", [0.0, -1e-18, -1e-3])
 def test_what_rounding_leaves_below_nothing_is_taken_for_a_small_share_of_the_rewards(left):
     share = scales.noise_of(4.0, left, 3.0, spread=None) ** 2 * 3.0 / 4.0
