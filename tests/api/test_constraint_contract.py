@@ -1,6 +1,6 @@
-"""What every constraint must do, whichever it is: the battery that a new one has to pass.
+"""The contract of constraints over HTTP: logs, explanations and evaluations too.
 
-``test_policy_contract.py`` holds all of them together for every policy; here each is alone.
+`tests/serving/test_constraint_contract.py` has what needs no HTTP. In `make test` one stands for all.
 """
 
 from __future__ import annotations
@@ -93,7 +93,11 @@ async def build(api: Api, name: str, case: Case | None = None) -> None:
         await api.ok("PUT", f"/v1/bandits/{name}/quotas/q", case.quota, 201)
 
 
-@pytest.mark.parametrize("constraint", CASES, ids=lambda constraint: constraint.__name__)
+@pytest.mark.parametrize(
+    "constraint",
+    [case if case is QuotaConstraint else pytest.param(case, marks=pytest.mark.rest) for case in CASES],
+    ids=lambda constraint: constraint.__name__,
+)
 async def test_a_choice_of_every_way_keeps_to_it(api: Api, constraint: type[Constraint]):
     case = CASES[constraint]
     await api.ok("PUT", "/v1/catalogues/c", {"dim": 3}, 201)

@@ -1,18 +1,18 @@
-"""What every policy must do, whichever it is: the battery that a new one has to pass.
+"""The contract of policies over HTTP, for one of them; `tests/policies/test_policy_contract.py` has them all.
 
-A frequency is rejected beyond the 1e-7 quantile, so one run of all tests fails by chance once in a million.
+What is of HTTP itself, options and the list of policies, is tested for each.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats
 
-from api_client import Api, Json
+from api_client import Api, Json, running
 from app.indexes.snapshot import Snapshot
 from app.policies.registry import POLICIES
 from shortlist.types import NO_ROWS
@@ -20,11 +20,9 @@ from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
-ALARM = 1e-7
 ARMS = {f"a{i}": row.tolist() for i, row in enumerate(np.random.default_rng(8).normal(size=(12, 3)))}
 THETA = np.array([0.8, -0.5, 0.6])
 EVERY = pytest.mark.parametrize("policy", POLICIES)
-DRAWS = 2_000
 
 
 async def build(api: Api, name: str, policy: str, *, rewards: int = 20, **rest: Any) -> None:
@@ -50,45 +48,6 @@ def ids(answer: Json) -> list[str]:
     return [arm["id"] for arm in answer["arms"]]
 
 
-async def many(api: Api, name: str, **request: Any) -> list[Json]:
-    found: list[Json] = []
-    for _ in range(DRAWS // 1_000):
-        body = {"requests": [request] * 1_000}
-        found += (await api.ok("POST", f"/v1/bandits/{name}/choose/batch", body))["results"]
-    return found
-
-
-KNOWING = [name for name, policy in POLICIES.items() if policy.has_propensities]
-
-
-LIMITED: Json = {"k": 2, "exclude": ["a3"], "rules": {"at_most": [{"field": "maker", "count": 1}]}}
-
-
-@pytest.mark.parametrize("request_", [{"k": 2}, LIMITED], ids=["plain", "limited"])
-@pytest.mark.parametrize("policy", KNOWING)
-async def test_arms_come_as_often_as_their_propensities_say(shared: Api, policy: str, request_: Json):
-    """Of each list, the product of its propensities; those that were never drawn have the rest."""
-    name = f"exact-{policy}-{len(request_)}"
-    await build(shared, name, policy)
-    counts, claimed = Counter[tuple[str, ...]](), dict[tuple[str, ...], float]()
-    for answer in await many(shared, name, **request_):
-        order = tuple(ids(answer))
-        product = float(np.prod([arm["propensity"] for arm in answer["arms"]]))
-        assert claimed.setdefault(order, product) == pytest.approx(product)
-        counts[order] += 1
-    assert sum(claimed.values()) <= 1.0 + 1e-9
-    usual = [order for order in claimed if claimed[order] * DRAWS >= 10]
-    observed = [*(counts[order] for order in usual), DRAWS - sum(counts[order] for order in usual)]
-    expected = [*(DRAWS * claimed[order] for order in usual)]
-    expected.append(DRAWS - sum(expected))
-    if expected[-1] < 1e-6:
-        observed, expected = observed[:-1], expected[:-1]
-    assert len(usual) > 3
-    assert stats.chisquare(observed, expected).pvalue > ALARM
-    wrong = [value**0.5 for value in expected]  # a broken variant is noticed
-    assert stats.chisquare(observed, DRAWS * np.array(wrong) / sum(wrong)).pvalue < ALARM
-
-
 @pytest.mark.parametrize("policy", POLICIES)
 async def test_propensities_are_there_exactly_where_they_are_declared(shared: Api, policy: str):
     await build(shared, f"declared-{policy}", policy)
@@ -96,10 +55,8 @@ async def test_propensities_are_there_exactly_where_they_are_declared(shared: Ap
     assert ["propensity" in arm for arm in answer["arms"]] == [POLICIES[policy].has_propensities] * 2
 
 
-@pytest.mark.rest
-@EVERY
-async def test_constraints_hold(api: Api, policy: str):
-    await build(api, "b", policy)
+async def test_constraints_and_a_quota_hold(api: Api):
+    await build(api, "b", "softmax")
     await api.ok("PUT", "/v1/bandits/b/quotas/q", {"filter": {"maker": "m0"}, "most": 5}, 201)
     shown = Counter[str]()
     for seed in range(12):
@@ -122,21 +79,8 @@ async def test_constraints_hold(api: Api, policy: str):
     assert sum(count for arm, count in shown.items() if int(arm[1:]) % 3 == 0) == 5
 
 
-@pytest.mark.rest
-@EVERY
-async def test_a_list_holds_every_eligible_arm_once_and_no_more(shared: Api, policy: str):
-    await build(shared, f"all-{policy}", policy)
-    assert sorted(ids(await shared.choose(f"all-{policy}", k=100))) == sorted(ARMS)
-    few = await shared.choose(f"all-{policy}", k=5, filter={"maker": "m1", "even": True})
-    assert set(ids(few)) == {"a4", "a10"}
-    body = {"exclude": list(ARMS)}
-    await shared.refused("POST", f"/v1/bandits/all-{policy}/choose", body, status=409, code="no_arms")
-
-
-@pytest.mark.rest
-@EVERY
-async def test_a_dry_run_changes_nothing_and_a_seed_repeats(api: Api, policy: str):
-    await build(api, "b", policy)
+async def test_a_dry_run_changes_nothing_and_a_seed_repeats(api: Api):
+    await build(api, "b", "softmax")
     before = await api.stored()
     dry = await api.choose("b", k=3, seed=5, dry_run=True)
     again = await api.choose("b", k=3, seed=5, dry_run=True)
@@ -161,15 +105,11 @@ async def test_a_choice_is_made_again_from_its_log(api: Api, policy: str):
         assert (explained["repeated"], explained["changed"]) == (True, [])
 
 
-# What the policies need that explore as much as ever by their defaults.
-SETTLING: dict[str, Json] = {"igw": {"gamma": "auto"}, "softmax": {"temperature": "auto"}}
-
-
-async def share_of_the_best(api: Api, policy: str, *, taught: float = 1.0) -> float:
+async def share_of_the_best(api: Api, *, taught: float) -> float:
     """Of 120 rounds the second half: 0 for the mean of all arms, 1 for the best. ``taught``: the sign."""
     best = max(float(np.dot(row, THETA)) for row in ARMS.values())
     chance = float(np.mean([np.dot(row, THETA) for row in ARMS.values()]))
-    await build(api, "b", policy, rewards=0, horizon=120, **SETTLING.get(policy, {}))
+    await build(api, "b", "softmax", rewards=0, horizon=120, temperature="auto")
     rng, earned = np.random.default_rng(6), list[float]()
     for _ in range(120):
         choice = await api.choose("b", seed=int(rng.integers(2**32)))
@@ -181,16 +121,11 @@ async def share_of_the_best(api: Api, policy: str, *, taught: float = 1.0) -> fl
 
 
 @pytest.mark.rest
-@EVERY
-async def test_it_earns_more_than_chance(api: Api, policy: str):
+async def test_a_policy_earns_more_than_chance_unless_it_is_taught_wrongly(store_url: str, tmp_path: Path):
     """Of arms at random the mean of 60 rounds has a standard error of .076: it is above .4 once in 1e7."""
-    assert await share_of_the_best(api, policy) > 0.4
-
-
-@pytest.mark.rest
-@pytest.mark.parametrize("taught", [0.0, -1.0], ids=["nothing", "the opposite"])
-async def test_one_that_is_taught_wrongly_does_not(api: Api, taught: float):
-    assert await share_of_the_best(api, "softmax", taught=taught) < 0.4
+    for taught, is_better in ((1.0, True), (0.0, False), (-1.0, False)):
+        async with running(store_url, tmp_path / str(taught)) as api:
+            assert (await share_of_the_best(api, taught=taught) > 0.4) is is_better
 
 
 @pytest.mark.rest
