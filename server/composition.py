@@ -271,7 +271,9 @@ class Service:
         self.centers = CatalogueCenters(self.filtered)
         self.reports = Reports(self.bandits, self.decision_log, metrics)
         self.exports, self.learned_log = Exports(self.decision_log), LearnedLog(store)
-        self.explanations = Explanations(self.bandits, self.decision_log, self.pipeline, self.priors)
+        self.explanations = Explanations(
+            self.bandits, self.catalogues, self.decision_log, self.pipeline, self.priors
+        )
         campaign_bytes = settings.campaign_cache_mb << 20
         self.center_campaigns: CenterCampaigns = Campaigns(
             store, NoisyCenters(), capacity_bytes=campaign_bytes

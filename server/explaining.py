@@ -48,7 +48,12 @@ def _lines(bandit: str, explanation: Json) -> Iterator[str]:
     if explanation["candidates"]:
         yield ""
         yield "candidates, of highest estimate first:"
-        yield table(explanation["candidates"])
+        candidates = explanation["candidates"]
+        yield table([{name: each[name] for name in each if name != "because"} for each in candidates])
+        for each in candidates:
+            if each.get("because"):
+                parts = ", ".join(f"{part['arm']} +{part['share']:.3g}" for part in each["because"])
+                yield f"{each['id']} is shown because of {parts}"
 
 
 def _asked(asked: Json) -> str:

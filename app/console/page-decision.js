@@ -42,7 +42,7 @@ async function explain(view, bandit, token) {
   const call = { method: "POST", path: path`/v1/bandits/${bandit.id}/log/explain`, body: { decision: token } };
   const { row, asked, seeded, changed, repeated, candidates } = await send(call, view.signal);
   const numbers = row.context && (await get(path`/v1/bandits/${bandit.id}/learners/${row.key ?? "_global"}`, view.signal).then((learner) => learner.context?.columns, () => null)); // none where it is forgotten, or not for this API key
-  const named = await titlesOf(bandit.catalogue, [...[...row.arms, ...candidates.slice(0, MOST_BARS)].map((/** @type {any} */ arm) => arm.id), ...(asked?.exclude ?? []), ...(row.barred?.arms ?? [])], view.signal);
+  const named = await titlesOf(bandit.catalogue, [...[...row.arms, ...candidates.slice(0, MOST_BARS)].map((/** @type {any} */ arm) => arm.id), ...candidates.flatMap((/** @type {any} */ each) => (each.because ?? []).map((/** @type {any} */ reason) => reason.arm)), ...(asked?.exclude ?? []), ...(row.barred?.arms ?? [])], view.signal);
   const several = (/** @type {string[]} */ ids) => ids.map(named).join(", ");
   const rewards = row.rewards.map((/** @type {any} */ each) => [link(named(each.arm), ["catalogues", bandit.catalogue], { arm: each.arm }), `${each.signal ? `${each.signal} ` : ""}${number(each.value)}`, time(each.time), each.default ? "nobody sent one: the default" : each.revised ? `sent, in the place of ${each.revised} earlier` : "sent"]);
   const arms = row.arms.map((/** @type {any} */ arm) => [count(arm.place), link(named(arm.id), ["catalogues", bandit.catalogue], { arm: arm.id }), decimal(arm.score), arm.propensity === null ? "–" : percent(arm.propensity, 2), arm.pinned ? "pinned" : ""]);
@@ -85,9 +85,16 @@ function pool(bandit, row, named, repeated, changed, candidates) {
     h("p", {}, row.group === "holdout" ? `${HOLDOUT} ` : "", repeated ? "The choice was made again from its seed, and is the same." : "The choice was made again from its seed, and is another one."),
     chart("bars", { label: "Candidates", unit: "expected reward", spanName: "estimate ± 2 widths", bars }),
     candidates[0].terms && table("What the estimates are made of", ["arm", "#estimate", "the largest parts"], candidates.slice(0, MOST_BARS).map((arm) => [link(named(arm.id), ["catalogues", bandit.catalogue], { arm: arm.id }), number(arm.estimate), arm.terms.map((/** @type {any} */ term) => `${term.column} ${term.value > 0 ? "+" : ""}${number(term.value)}`).join(", ")])),
+    because(bandit, named, candidates),
     candidates.length > MOST_BARS && h("p", { class: "hint" }, `${count(MOST_BARS)} of ${count(candidates.length)} candidates`),
     h("p", {}, "The highest estimates that were not shown: ", otherwise.length ? otherwise.map((arm, place) => [place ? ", " : "", link(named(arm.id), ["catalogues", bandit.catalogue], { arm: arm.id }), ` (${number(arm.estimate)})`]) : "none", "."),
   ];
+}
+
+/** Whose rewards speak for what was shown. @param {any} bandit @param {(id: string) => string} named @param {any[]} candidates */
+function because(bandit, named, candidates) {
+  const shown = candidates.filter((arm) => arm.because?.length).sort((a, b) => a.place - b.place);
+  return shown.length > 0 && table("Because of", ["arm", "#estimate", "what this key liked, and its part of the estimate"], shown.map((arm) => [link(named(arm.id), ["catalogues", bandit.catalogue], { arm: arm.id }), number(arm.estimate), arm.because.map((/** @type {any} */ each) => `${named(each.arm)} +${number(each.share)}`).join(", ")]));
 }
 
 /** By what each kind of policy has chosen. @type {Record<string, string>} */

@@ -29,7 +29,7 @@ from app.records.left_out import NOTHING_BARRED, Barred, barred_of, block_name, 
 from app.records.logged import LoggedRequest, LogPart, asked_of, rewards_of
 from app.storage.registry import WriteOnce
 from app.storage.store import Store
-from app.storage.types import StoredRow
+from app.storage.types import LearnerId, StoredRow
 
 READ_TOGETHER = 500  # rows of one partition
 READ_BYTES = 8 << 20  # of all partitions, about
@@ -188,6 +188,11 @@ class DecisionLog:
         row = await _row(stored, _Filters(self._bandits, self._store.write_once, bandit.uid))
         part = named.logged
         return LoggedChoice(row, named, asked_of(part.asked), part.seed, part.seeded)
+
+    async def of_learner(self, bandit: Bandit, learner: LearnerId, limit: int) -> Sequence[Row]:
+        """The newest rows of one learner of a bandit, the oldest first. Raises Unavailable."""
+        filters = _Filters(self._bandits, self._store.write_once, bandit.uid)
+        return [await _row(stored, filters) for stored in await self._store.rows.of_learner(learner, limit)]
 
     async def _merged(self, uid: str, between: _Between, together: int) -> AsyncIterator[Sequence[StoredRow]]:
         """The rows of all partitions in order; of each, ``together`` are held at most."""

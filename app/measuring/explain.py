@@ -22,10 +22,12 @@ import numpy as np
 
 from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
+from app.catalogues.catalogues import Catalogues
 from app.decision_log.reading import DecisionLog, LoggedChoice
 from app.decision_log.rows import NO_LOG, Row
 from app.filters.filter import none_of, parse
 from app.learning.learned_priors import LearnedPriors
+from app.measuring.reasons import MOST_ROWS, KeyRewards, Reason, has_reasons, rewards_of
 from app.platform.errors import Invalid, NoArms, NotFound
 from app.platform.long_work import REQUESTS, SEARCHES
 from app.policies.computing import generator
@@ -59,7 +61,8 @@ class Candidate:
     """``width``: how uncertain the estimate is, sigma (x^T V^-1 x)^(1/2) for the noise sigma that is used.
     ``place``: from 1; null if it was not chosen. ``prior``: the part of the estimate that a new key
     has too, by the learned prior; null without one. ``terms``: the largest parts of the estimate,
-    where the catalogue says what its features are; null elsewhere.
+    where the catalogue says what its features are; null elsewhere. ``because``: the arms of this key whose
+    rewards add most to the estimate, of an arm that was chosen; null where the log does not tell.
     """
 
     id: str
@@ -68,6 +71,7 @@ class Candidate:
     place: int | None
     prior: float | None = None
     terms: list[Term] | None = None
+    because: list[Reason] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +95,16 @@ class Explanation:
 class Explanations:
     """Explains logged decisions."""
 
-    def __init__(self, bandits: Bandits, log: DecisionLog, pipeline: Pipeline, priors: LearnedPriors) -> None:
+    def __init__(
+        self,
+        bandits: Bandits,
+        catalogues: Catalogues,
+        log: DecisionLog,
+        pipeline: Pipeline,
+        priors: LearnedPriors,
+    ) -> None:
         self._bandits = bandits
+        self._catalogues = catalogues
         self._priors = priors
         self._log = log
         self._pipeline = pipeline
@@ -142,7 +154,11 @@ class Explanations:
         if changed:
             return changed, [], []
         again = [snapshot.arms.id_of(position) for position in selection.hits.rows.tolist()]
-        find = partial(_candidates, request, selection, [arm.id for arm in row.arms])
+        rewards = None
+        if has_reasons(then):
+            rows = await self._log.of_learner(then, logged.decision.identity.learner, MOST_ROWS)
+            rewards = await rewards_of(self._catalogues, then, rows)
+        find = partial(_candidates, request, selection, [arm.id for arm in row.arms], rewards)
         work = SEARCHES if snapshot.arms.plain.waits else REQUESTS
         return [], again, await work.run(find)
 
@@ -191,7 +207,9 @@ def _left_by_counting(logged: LoggedChoice, choice: ChooseRequest) -> View:
     )
 
 
-def _candidates(request: SelectionRequest, selection: Selection, chosen: Sequence[str]) -> list[Candidate]:
+def _candidates(
+    request: SelectionRequest, selection: Selection, chosen: Sequence[str], rewards: KeyRewards | None
+) -> list[Candidate]:
     """Arms with their estimates and widths. Cost: one search, and d^2 for each arm."""
     snapshot = selection.snapshot
     arms = snapshot.arms
@@ -203,6 +221,11 @@ def _candidates(request: SelectionRequest, selection: Selection, chosen: Sequenc
     order = np.argsort(-estimates, kind="stable").tolist()
     ids = [arms.id_of(row) for row in rows.tolist()]
     terms = _terms(request.bandit, snapshot.posterior.theta, arms.plain.features_of(rows))
+    because = dict[str, list[Reason]]()
+    if rewards is not None:
+        shown = arms.rows_of(chosen)
+        found = rewards.reasons(snapshot.posterior, arms.features_of(shown))
+        because = dict(zip(map(arms.id_of, shown.tolist()), found, strict=True))
     return [
         Candidate(
             ids[each],
@@ -211,6 +234,7 @@ def _candidates(request: SelectionRequest, selection: Selection, chosen: Sequenc
             places.get(ids[each]),
             priors[each],
             terms[each],
+            because.get(ids[each]),
         )
         for each in order
     ]

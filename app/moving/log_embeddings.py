@@ -22,7 +22,7 @@ from app.catalogues.catalogue import Catalogue
 from app.catalogues.catalogues import Catalogues
 from app.catalogues.embeddings import Embeddings
 from app.decision_log.reading import DecisionLog
-from app.decision_log.rows import NO_LOG, Row, counted_of
+from app.decision_log.rows import NO_LOG, values_of
 from app.moving.moving import Moving
 from app.platform.documents import Answer
 from app.platform.errors import Conflict, Invalid, NotFitted, NotFound, Unavailable
@@ -168,7 +168,7 @@ class LogEmbeddings:
                 if row.key is None:
                     continue
                 key = numbers.setdefault(row.key, len(numbers))
-                for arm, value in _values_of(row).items():
+                for arm, value in values_of(row).items():
                     if (place := places.get(arm)) is not None:
                         keys.append(key)
                         arms.append(place)
@@ -221,14 +221,6 @@ class LogEmbeddings:
                 if time.monotonic() > until:
                     raise Unavailable(f"{catalogue.name} was made, and its arms do not come") from None
             await asyncio.sleep(LOOK_S)
-
-
-def _values_of(row: Row) -> dict[str, float]:
-    """What learners count of a decision, by arm."""
-    values = dict[str, float]()
-    for reward, _, replaced, *_ in counted_of(row):
-        values[reward.arm] = reward.value + (values.get(reward.arm, 0.0) if replaced is None else 0.0)
-    return values
 
 
 def _finding(rewards: Rewards, judged: Judgement, catalogue: str | None) -> LogEmbedding:

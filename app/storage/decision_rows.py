@@ -45,6 +45,19 @@ class DecisionRows(RedisPart):
         value: bytes | None = await self._redis.command("HGET", key, field)
         return None if value is None else _stored(field, decision.learner, value)
 
+    async def of_learner(self, learner: LearnerId, count: int) -> Sequence[StoredRow]:
+        """The newest rows of one learner, the oldest first. Cost: O(its rows)."""
+        check_positive("count", count)
+        key = keys.rows(self._partition(learner), learner)
+        fields = sorted(await self._redis.bulk("HKEYS", key))[-count:]
+        result = list[StoredRow]()
+        for start in range(0, len(fields), READ):
+            some = fields[start : start + READ]
+            values = await self._redis.bulk("HMGET", key, *some)
+            pairs = zip(some, values, strict=True)
+            result += [_stored(field.decode(), learner, value) for field, value in pairs if value is not None]
+        return result
+
     async def read(
         self,
         partition: int,

@@ -219,3 +219,41 @@ async def test_what_is_not_in_the_log_is_not_found(world: Api):
     for token in (unlogged["decision"], others["decision"], "none", "%C3%A9", "A" * 300):
         await world.refused("GET", f"/v1/bandits/b/log/{token}", status=404, code="not_found")
     await world.refused("GET", "/v1/bandits/nobody/log/none", status=404, code="not_found")
+
+
+async def test_the_rewards_of_a_key_that_speak_for_an_arm_are_named_with_their_exact_parts(world: Api):
+    """By hand, of a learner with a ridge of 1; of rewards that speak against an arm nothing is said."""
+    await world.bandit("b", "c", policy="linear_ts", scope="per_key", log={}, prior="plain")
+    values = {}
+    for seed, value in ((1, 1.0), (2, 0.5), (3, 2.0)):
+        choice = await world.choose("b", key="ann", seed=seed, exclude=list(values))
+        await explained(world, choice)
+        arm = choice["arms"][0]["id"]
+        values[arm] = value
+        await world.reward({"decision": choice["decision"], "arm": arm, "value": value})
+    await world.reward({"decision": (await world.choose("b", key="bob", seed=4))["decision"], "value": 9.0})
+    found = await explained(world, await world.choose("b", key="ann", k=2, seed=5))
+    assert found["changed"] == []
+    shown = [each for each in found["candidates"] if each["place"]]
+    assert len(shown) == 2
+    features = np.array([ARMS[arm] for arm in values])
+    precision = np.eye(3) + features.T @ features
+    for each in shown:
+        parts = np.linalg.solve(precision, features.T).T @ ARMS[each["id"]] * list(values.values())
+        assert parts.sum() == pytest.approx(each["estimate"], rel=1e-6)
+        expected = {arm: part for arm, part in zip(values, parts, strict=True) if part > 0.0}
+        told = {reason["arm"]: reason["share"] for reason in each["because"]}
+        assert told == pytest.approx(expected, rel=1e-6)
+        assert list(told.values()) == sorted(told.values(), reverse=True)
+        assert all(reason["value"] == values[reason["arm"]] for reason in each["because"])
+    others = [each for each in found["candidates"] if not each["place"]]
+    assert {each["because"] for each in others} <= {None}
+
+
+async def test_a_bandit_whose_columns_have_names_has_terms_and_one_that_fades_has_no_reasons(world: Api):
+    await world.bandit("b", "c", policy="linear_ts", scope="per_key", log={}, half_life_s=60)
+    choice = await world.choose("b", key="ann", seed=1)
+    await explained(world, choice)
+    await world.reward({"decision": choice["decision"], "value": 1.0})
+    found = await explained(world, await world.choose("b", key="ann", seed=2))
+    assert {each["because"] for each in found["candidates"]} <= {None}

@@ -1462,11 +1462,24 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True)
+class Reason:
+    """A reward of the same key: of the ``arm``, with this ``value``.
+
+    ``share``: its part of the estimate.
+    """
+
+    arm: str
+    value: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
 class Candidate:
     """``width``: how uncertain the estimate is, sigma (x^T V^-1 x)^(1/2) for the noise sigma that is used.
     ``place``: from 1; None if it was not chosen. ``prior``: the part of the estimate that a new key has
     too, by the learned prior; None without one. ``terms``: the largest parts of the estimate, where the
-    catalogue says what its features are; None elsewhere.
+    catalogue says what its features are; None elsewhere. ``because``: the arms of this key whose rewards
+    add most to the estimate, of an arm that was chosen; None where the log does not tell.
     """
 
     id: str
@@ -1475,6 +1488,7 @@ class Candidate:
     place: int | None
     prior: float | None = None
     terms: tuple[Term, ...] | None = None
+    because: tuple[Reason, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,90 @@
+"""Which rewards of a key speak for an arm: "because of A, B and C", where columns of features have no names.
+
+The estimate of a linear learner is linear in its rewards: reward r_i of features x_i adds x^T V^-1 x_i r_i
+to that of an arm x. So the parts are exact. They are of rewards in the log since the bandit has its
+catalogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.bandits.bandit import Bandit
+from app.catalogues.catalogues import Catalogues
+from app.decision_log.rows import Row, values_of
+from app.measuring.logged_lists import revisions_in
+from shortlist.linear.ridge import Posterior
+from shortlist.types import Matrix, Vector
+
+MOST_ROWS = 200  # decisions of a key, the newest
+MOST_REASONS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A reward of the same key: of the ``arm``, with this ``value``.
+
+    ``share``: its part of the estimate.
+    """
+
+    arm: str
+    value: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeyRewards:
+    """Rewards that a learner has. Shapes: features (n, D), values (n,)."""
+
+    arms: Sequence[str]
+    features: Matrix
+    values: Vector
+
+    def reasons(self, posterior: Posterior, features: Matrix) -> list[list[Reason]]:
+        """The rewards that add most to the estimate of each arm, the largest first; of an arm of several
+        rewards their sum.
+
+        Shapes: features (k, D) of arms. Cost: O(D^2) for each arm and reward.
+        """
+        names = list(dict.fromkeys(self.arms))
+        owner = np.array([names.index(arm) for arm in self.arms], dtype=np.intp)
+        totals = np.bincount(owner, self.values, minlength=len(names))
+        root = posterior.root
+        inner = (features @ root) @ (self.features @ root).T / posterior.sigma**2  # x^T V^-1 x_i
+        result = list[list[Reason]]()
+        for row in inner * self.values:
+            shares = np.bincount(owner, row, minlength=len(names))
+            best = np.argsort(-shares, kind="stable")[:MOST_REASONS].tolist()
+            result.append([Reason(names[i], totals.item(i), shares.item(i)) for i in best if shares[i] > 0.0])
+        return result
+
+
+def has_reasons(bandit: Bandit) -> bool:
+    """Whether rewards of a key can be told apart in what its learner knows, and its columns have no names."""
+    record = bandit.record
+    is_plain = record.context is None and not record.signals and record.position is None
+    is_whole = record.half_life_s is None and not record.shift_rewards and record.prior != "pooled"
+    says_nothing = bandit.catalogue.encoding.columns is None
+    return record.scope == "per_key" and is_plain and is_whole and says_nothing and record.log is not None
+
+
+async def rewards_of(catalogues: Catalogues, bandit: Bandit, rows: Sequence[Row]) -> KeyRewards | None:
+    """The rewards of a key, by its newest rows; None: there is none."""
+    arms, features, values = list[str](), list[Vector](), list[float]()
+    for row in rows:
+        if row.time < bandit.record.moved_ms:
+            continue  # its features are of another catalogue
+        revisions = revisions_in(row)
+        places = {arm.id: arm.place - 1 for arm in row.arms}
+        for arm, value in values_of(row).items():
+            if arm not in revisions or not value:
+                continue
+            vector = await catalogues.features_at(bandit.catalogue, arm, revisions[arm])
+            if vector is not None:
+                arms.append(arm)
+                features.append(bandit.learned_features(vector, None, places.get(arm, 0)))
+                values.append(value)
+    return KeyRewards(arms, np.array(features), np.array(values)) if arms else None
