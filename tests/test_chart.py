@@ -63,6 +63,7 @@ VALUES: Mapping[str, dict[str, Any]] = {
             "labels": {"release": "prometheus"},
             "keySecret": {"name": "read-key"},
         },
+        "alerts": {"enabled": True, "labels": {"release": "prometheus"}},
         "service": {"type": "LoadBalancer", "port": 80},
         "nodeSelector": {"disk": "fast"},
         "tolerations": [{"key": "only", "operator": "Exists"}],
@@ -128,11 +129,11 @@ def test_helm_has_nothing_to_say(name: str) -> None:
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
 @pytest.mark.parametrize("name", VALUES)
 def test_kubernetes_takes_what_is_rendered(name: str, version: str) -> None:
-    """But for the ServiceMonitor, which is the operator's and not Kubernetes' own."""
+    """But for the two kinds that are the operator's of Prometheus, and not Kubernetes' own."""
     import kubernetes_validate  # noqa: PLC0415 - an extra
 
     for (kind, _), manifest in render(VALUES[name]).items():
-        if kind != "ServiceMonitor":
+        if kind not in {"ServiceMonitor", "PrometheusRule"}:
             kubernetes_validate.validate(manifest, version, strict=True)
 
 
@@ -231,8 +232,11 @@ def test_everything_selects_and_names_what_is_there(release: str) -> None:
     kinds = [kind for kind, _ in manifests]
     twice = ["Deployment", "PodDisruptionBudget"]
     assert sorted(kinds) == sorted(
-        [*twice, *twice, "HorizontalPodAutoscaler", "Secret", "Service", "ServiceMonitor"]
+        [*twice, *twice, "HorizontalPodAutoscaler", "PrometheusRule", "Secret", "Service", "ServiceMonitor"]
     )
+    (rules,) = (each for (kind, _), each in manifests.items() if kind == "PrometheusRule")
+    assert rules["spec"] == yaml.safe_load((ROOT / "deploy/prometheus/alerts.yml").read_text())
+    assert rules["metadata"]["labels"]["release"] == "prometheus"
     pods = {name: template["metadata"]["labels"] for name, template in pods_of(manifests)}
     of: dict[str, list[set[str]]] = {kind: [] for kind in kinds}
     for (kind, name), each in manifests.items():

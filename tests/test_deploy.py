@@ -215,7 +215,7 @@ def test_redis_keeps_what_was_acknowledged_and_wants_the_password(tmp_path: Path
 
 
 def test_prometheus_reads_with_a_key_and_grafana_finds_the_dashboard():
-    scrape = yaml.safe_load((ROOT / "deploy/prometheus.yml").read_text())["scrape_configs"][0]
+    scrape = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())["scrape_configs"][0]
     (secret,) = SERVICES["prometheus"]["secrets"]
     assert scrape["authorization"] == {"type": "Bearer", "credentials_file": f"/run/secrets/{secret}"}
     assert secret in COMPOSE["secrets"]
@@ -226,6 +226,8 @@ def test_prometheus_reads_with_a_key_and_grafana_finds_the_dashboard():
         files = [volume.split(":") for volume in SERVICES[name]["volumes"] if volume.startswith("./")]
         mounted |= {there: ROOT / here for here, there, _ in files}
     assert all(file.is_file() for file in mounted.values())
+    (rules,) = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())["rule_files"]
+    assert mounted[f"/etc/prometheus/{rules}"].read_text() == (ROOT / "deploy/prometheus" / rules).read_text()
     provider = yaml.safe_load((ROOT / "deploy/grafana-dashboards.yml").read_text())["providers"][0]
     home = SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
     assert Path(home).parent == Path(provider["options"]["path"])

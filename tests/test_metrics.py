@@ -1,12 +1,18 @@
-"""The table of metrics, its document and the dashboard say the same."""
+"""The table of metrics, its document, the dashboard and the alerts say the same."""
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
+
+import pytest
+import yaml
 
 from app.platform.metrics import Metrics
 
 ROOT = Path(__file__).parents[1]
+ALERTS = ROOT / "deploy/prometheus/alerts.yml"
 STANDARD = {"up", "process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds"}
 
 
@@ -63,3 +69,28 @@ def test_the_dashboard_has_no_two_panels_in_one_place_and_units_where_it_needs_t
         if any("_bytes" in query for query in queries(panel)):
             assert unit == "bytes"
     assert len({panel["id"] for panel in panels}) == len(panels)
+
+
+def test_ten_alerts_ask_for_metrics_that_exist_and_say_what_to_do():
+    (group,) = yaml.safe_load(ALERTS.read_text())["groups"]
+    rules = {rule["alert"]: rule for rule in group["rules"]}
+    assert len(rules) == len(group["rules"]) == 10
+    labels = {name: set(labels.split(", ")) for name, _, _, labels, _ in Metrics().table()}
+    ours = {"job", "instance", "process"}
+    page = (ROOT / "docs/operations.md").read_text()
+    for name, rule in rules.items():
+        asked = re.findall(r"\b(shortlist_\w+|up)\b(?:\{([^}]*(?:\[[^]]*\][^}]*)*)\})?", rule["expr"])
+        assert asked, name
+        for metric, selectors in asked:
+            assert metric in shown_names(), name
+            used = set(re.findall(r"(\w+)(?:=~|!=|=)", selectors))
+            assert used <= labels.get(metric, set()) | ours, name
+        assert rule["labels"]["severity"] in {"critical", "warning"}
+        assert re.fullmatch(r"[0-9]+m", rule["for"])
+        assert rule["annotations"]["summary"]
+        assert f"| `{name}` |" in page
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool is installed")
+def test_promtool_reads_the_alerts():
+    subprocess.run(["promtool", "check", "rules", ALERTS], check=True, capture_output=True)

@@ -137,11 +137,28 @@ class Metrics:
             "shortlist_index_maintenance", "Builds and folds of indexes.", ["outcome"]
         )
         self.index_exact = gauge("shortlist_catalogues_exact", "Catalogues that are searched exactly now.")
+        self.below_target = gauge(
+            "shortlist_catalogues_below_target",
+            "Catalogues whose index was measured to find less than their target_recall.",
+        )
+        self.store_up = gauge("shortlist_store_up", "1: the store answers this process; 0: it does not.")
+        self.store_replica = gauge(
+            "shortlist_store_replica",
+            "1: the store is a replica, which takes no writes; NaN while it is away.",
+        )
+        self.found = gauge(
+            "shortlist_findings",
+            "What `GET /v1/status` finds to be wrong, by name; NaN while the store is away.",
+            ["name"],
+        )
+        self.disk_free = gauge("shortlist_disk_free_bytes", "Free space of the disk of the data folder.")
+        self.disk = gauge("shortlist_disk_bytes", "Size of that disk.")
 
     @property
     def of_store(self) -> frozenset[str]:
-        """The names of those that every process over a store shows alike."""
-        gauges = self.backlog, self.lag, self.dead, self.held, self.held_most
+        """The names of those that are measured where /metrics is asked, by a read of the store."""
+        gauges = [self.backlog, self.lag, self.dead, self.held, self.held_most]
+        gauges += [self.store_up, self.store_replica, self.found]
         return frozenset(family.name for gauge in gauges for family in gauge.describe())
 
     def prior_was_fitted(self, outcome: str, *, seconds: float, keys: int) -> None:

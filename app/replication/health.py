@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from app.storage.types import Kind, Lag
 from app.storage.types.registry import KINDS, SIXTEENTHS_FOR_NEW
 
 NEARLY_FULL = 0.8
+FINDINGS = ("store", "dead", "disk", "durability", "space", "index", "quotas", "features_replaced", "loss")
+"""The names of findings that are not well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +295,7 @@ class Health:
         for gauge, value in zip((metrics.backlog, metrics.lag, metrics.dead), result, strict=True):
             gauge.set(value)
         await self._measure_usage()
+        await self._measure_findings()
 
     def measure_process(self) -> None:
         """Bring the gauges of this process up to date, without a call of the store."""
@@ -300,7 +304,27 @@ class Health:
         metrics.learner_bytes.set(self._learners.bytes)
         metrics.prior_age.set(self._priors.oldest_s())
         metrics.arms.set(sum(len(catalogue.index) for catalogue in catalogues))
-        metrics.index_exact.set(sum(c.index.status().exact for c in catalogues))
+        statuses = [catalogue.index.status() for catalogue in catalogues]
+        metrics.index_exact.set(sum(each.exact for each in statuses))
+        metrics.below_target.set(
+            sum(each.state == "ready" and each.recall_at_1 < each.target_recall for each in statuses)
+        )
+        with contextlib.suppress(OSError):
+            total, _, free = shutil.disk_usage(self._data_dir)
+            metrics.disk.set(total)
+            metrics.disk_free.set(free)
+
+    async def _measure_findings(self) -> None:
+        metrics, counts, is_replica = self._metrics, dict.fromkeys(FINDINGS, math.nan), math.nan
+        with contextlib.suppress(Unavailable, TimeoutError):
+            async with asyncio.timeout(PROBE_S):
+                wrong = [each.name for each in (await self.status()).findings if each.good is False]
+                is_replica = float(IS_REPLICA in await self._store.faults())
+                counts = {name: float(wrong.count(name)) for name in FINDINGS}
+        metrics.store_up.set(not math.isnan(is_replica))
+        metrics.store_replica.set(is_replica)
+        for name, count in counts.items():
+            metrics.found.labels(name).set(count)
 
     async def _measure_usage(self) -> None:
         held: Mapping[Kind, float] = dict.fromkeys(self._store.usage.bounds, math.nan)

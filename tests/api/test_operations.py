@@ -10,6 +10,7 @@ import pytest
 
 from api_client import Api, running
 from app.platform.errors import Unavailable
+from app.replication.health import FINDINGS
 from app.storage.embedded.server import EmbeddedServer
 from store_clients import connect
 
@@ -57,6 +58,9 @@ async def test_a_store_that_becomes_unfit_while_it_runs_is_named(tmp_path: Path)
             assert await findings(api) == []
             await api.store.execute_command("REPLICAOF", "127.0.0.1", 1)
             assert await findings(api) == ["the store is a replica: writes need the primary"]
+            found = await metrics(api)
+            assert (found["shortlist_store_up"], found["shortlist_store_replica"]) == (1, 1)
+            assert found['shortlist_findings{name="store"}'] == 1
             answer = await api.http.get("/readyz")
             assert (answer.status_code, "is a replica" in answer.json()["detail"]) == (503, True)
             await api.store.execute_command("REPLICAOF", "NO", "ONE")
@@ -133,6 +137,20 @@ async def test_metrics_count_requests_by_route_and_rewards_by_outcome(api: Api):
     choose = 'method="POST",route="/v1/bandits/{bandit}/choose",status="200"'
     assert found[f"shortlist_requests_total{{{choose}}}"] == 3
     assert found['shortlist_request_seconds_count{route="/v1/bandits/{bandit}/choose"}'] == 3
+
+
+async def test_metrics_tell_the_disk_the_store_and_what_is_wrong(api: Api, monkeypatch: pytest.MonkeyPatch):
+    usage = shutil._ntuple_diskusage(2**40, 2**40 - 9, 9)
+    before = await metrics(api)
+    assert 0 < before["shortlist_disk_free_bytes"] <= before["shortlist_disk_bytes"]
+    assert (before["shortlist_store_up"], before["shortlist_store_replica"]) == (1, 0)
+    assert before["shortlist_catalogues_below_target"] == 0
+    assert sum(before[f'shortlist_findings{{name="{name}"}}'] for name in FINDINGS) == 0
+    with monkeypatch.context() as patched:
+        patched.setattr("shutil.disk_usage", lambda _: usage)
+        found = await metrics(api)
+    assert (found["shortlist_disk_free_bytes"], found["shortlist_disk_bytes"]) == (9, 2**40)
+    assert found['shortlist_findings{name="disk"}'] == 1
 
 
 async def test_labels_are_never_what_a_client_sent(api: Api):
