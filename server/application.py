@@ -52,6 +52,7 @@ from app.platform.answers import Answers
 from app.platform.background import end
 from app.platform.logs import provider, telemetry
 from app.platform.metrics import Metrics
+from app.platform.pauses import PAUSES, Pauses
 from app.platform.settings import VERSION, Settings
 from app.storage.store import Store
 from app.storage.types import KINDS
@@ -109,7 +110,12 @@ class Application(FastAPI):
 
 
 def create_app(
-    settings: Settings, *, name: str | None = None, group_dir: Path | None = None, number: int = 1
+    settings: Settings,
+    *,
+    name: str | None = None,
+    group_dir: Path | None = None,
+    number: int = 1,
+    pauses: Pauses = PAUSES,
 ) -> Application:
     """Return the application over the store at ``settings.redis_url``; the others as in ``Service``."""
     if settings.redis_url is None:
@@ -124,7 +130,7 @@ def create_app(
     metrics = Metrics()
     spans = provider(enabled=settings.tracing)
     guard = Guard(settings)
-    service = Service(settings, store, metrics, name=name, group_dir=group_dir, number=number)
+    service = Service(settings, store, metrics, name=name, group_dir=group_dir, number=number, pauses=pauses)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:  # noqa: ARG001

@@ -55,6 +55,7 @@ from app.platform.errors import StartupError
 from app.platform.group_metrics import ShownMetrics
 from app.platform.hooks import Hooks
 from app.platform.metrics import Metrics
+from app.platform.pauses import PAUSES, Pauses
 from app.platform.settings import Settings
 from app.policies.base import PolicyDependencies
 from app.policies.elimination_state import EliminationCache
@@ -105,10 +106,12 @@ class Service:
         name: str | None = None,
         group_dir: Path | None = None,
         number: int = 1,
+        pauses: Pauses = PAUSES,
     ) -> None:
         self.settings = settings
         self.store = store
         self.metrics = metrics
+        self._pauses = pauses
         shared_dir = None if group_dir is None else group_dir / SHARED
         self.shown_metrics = ShownMetrics(metrics, shared_dir, number)
         self.rates = Rates(metrics)
@@ -161,7 +164,7 @@ class Service:
         self.prior_fits = PriorFits(store, self.priors, metrics, moves=self.moves)
         self.effects = ServedEffects(store.effects, capacity_bytes=max(4 << 20, learner_bytes // 2))
         self.effect_fits = EffectFits(store, self.effects, metrics)
-        self._remote = remote = RemoteWorkers(self.learners, hooks)
+        self._remote = remote = RemoteWorkers(self.learners, hooks, wait_s=pauses.applied_s)
         is_alone = name is not None and group_dir is None  # its store is its own, and no other process serves
         leases = (
             OnlyWorker()
@@ -198,7 +201,7 @@ class Service:
             warm_up=WarmUp(store, covers, ttl_ms=token_ttl_ms),
             covers=covers,
         )
-        self.rows = RowBuffer(store, metrics, self.quotas.keep_named)
+        self.rows = RowBuffer(store, metrics, self.quotas.keep_named, rest_s=pauses.rows_s)
         self.decision_log = DecisionLog(store, self.bandits)
         self.frequency_caps = FrequencyCaps(store.choices, metrics)
         constraints = constraints_of(self.sync, self.frequency_caps, self.quotas)
@@ -387,6 +390,7 @@ class Service:
             capacity_bytes=self.settings.worker_cache_mb << 20,
             owns=leases.owns,
             moves=self.moves,
+            wait_s=self._pauses.applied_s,
         )
         return SharedWorker(worker, leases, self._remote)
 

@@ -4,21 +4,16 @@ import gc
 import os
 import shutil
 from collections.abc import AsyncIterator, Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-import redis.utils
-from httpx._transports import default
 from hypothesis import HealthCheck, settings
 from threadpoolctl import threadpool_limits
 
-from app.decision_log import buffer
 from app.milvus.embedded_engine import EmbeddedEngine
 from app.platform.metrics import Metrics
 from app.platform.settings import Settings
-from app.replication import sync
 from app.storage.store import Store
 from clock_shim import Clocks
 from lossy_store import LossyStore
@@ -26,8 +21,7 @@ from milvus_engines import StandaloneMilvus, engine_of
 from server.composition import Service
 from store_clients import connect, flush
 from store_server import patient_store, store_server
-from workers import reward_ingestion
-from world import World
+from world import PATIENT, World
 
 # Hypothesis draws the same each time, however slow the machine is; `pytest --hypothesis-profile=other` draws
 # others. Examples may share a fixture: tests that do so empty it themselves.
@@ -35,19 +29,6 @@ SUPPRESSED = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
 settings.register_profile("same", deadline=None, suppress_health_check=SUPPRESSED, derandomize=True)
 settings.register_profile("other", deadline=None, suppress_health_check=SUPPRESSED)
 settings.load_profile("same")
-
-# The driver reads the metadata of its package at each connection: a tenth of the start of an application.
-redis.utils.get_lib_version = cache(redis.utils.get_lib_version)
-
-# Each client over HTTP reads the certificates of all authorities: 40 ms, and most tests make one.
-default.create_ssl_context = cache(default.create_ssl_context)
-
-# Who waits for a reward is told after 10 s that it is not applied yet: on a busy machine too early for tests.
-for waits in (sync, reward_ingestion):
-    waits.WAIT_S = 100.0
-
-# Rows of the log are written together after half a second; many tests wait for those of single choices.
-buffer.REST_S = 0.02
 
 # The stores write each change to the disk before they answer, and no test looks at what a machine that lost
 # its power has kept: in memory, where it is possible, nobody waits for a disk.
@@ -173,7 +154,7 @@ async def world(store: Store, tmp_path: Path) -> AsyncIterator[World]:
     """A service with a catalogue ``c`` and its worker, without its HTTP face, over an empty store."""
     lossy: Any = LossyStore(store)
     settings = Settings(redis_url="unix:///not-used", data_dir=tmp_path)
-    service = Service(settings, lossy, Metrics())
+    service = Service(settings, lossy, Metrics(), pauses=PATIENT)
     await service.start()
     world = World(service, lossy)
     await world.catalogue()

@@ -25,12 +25,13 @@ from itertools import chain
 
 from app.bandits.spaces import NO_SPACES, Moves, Spaces
 from app.learning.arm_sums import arms_of, forgets, taught_by
-from app.learning.checkpoints import WAIT_S, state_memory_bytes
+from app.learning.checkpoints import state_memory_bytes
 from app.learning.fold import is_short, learners_of, spaces_of
 from app.platform.answers import Budget
 from app.platform.cache import BoundedCache
 from app.platform.errors import Unavailable
 from app.platform.hooks import Hooks
+from app.platform.pauses import PAUSES
 from app.records.arm_sums import ArmSums
 from app.records.records import pack, unpack
 from app.storage.store import Store
@@ -113,6 +114,7 @@ class RewardWorker:
                            watermark is not where this worker left it
     ``reward_log_s``       for how long applied entries stay in the log
     ``capacity_bytes``     of memory for the learners that this worker keeps
+    ``wait_s``             whoever waits for an entry is told after so long that it is not applied
     ``moves``              of bandits; None: read by this worker alone
     ``owns(partition)``    whether to apply a partition; the others are left to other workers (``leases``).
                            That saves work: what keeps two from applying the same is the watermark alone
@@ -128,8 +130,10 @@ class RewardWorker:
         capacity_bytes: int,
         owns: Callable[[int], bool] = lambda partition: True,  # noqa: ARG005
         moves: Moves | None = None,
+        wait_s: float = PAUSES.applied_s,
     ) -> None:
         self._store = store
+        self._wait_s = wait_s
         self._hooks = hooks
         self._poll_s = poll_s
         self._trimmer = LogTrimmer(store, reward_log_s=reward_log_s)
@@ -170,12 +174,12 @@ class RewardWorker:
         self._hurry.set()
 
     async def wait_applied(self, partition: int, entry_id: str) -> bool:
-        """True once the entry is applied; False when it is not within ``WAIT_S``."""
+        """True once the entry is applied; False when it is not within ``wait_s``."""
         if entry_order(self._watermarks.get(partition, "0-0")) >= entry_order(entry_id):
             return True
         # Somebody waits: the cycle need not wait for more to come.
         self._hurry.set()
-        return await self._waiters.wait(partition, entry_id, WAIT_S)
+        return await self._waiters.wait(partition, entry_id, self._wait_s)
 
     async def run(self) -> None:
         """Work until ``stop``. An unreachable store is waited for."""

@@ -1,7 +1,7 @@
 """A buffer of rows for the decision log, so that choices do not wait for the log.
 
     added       when a choice is made; it is in the memory of this process
-    written     with others, after ``REST_S`` at most when the store answers
+    written     with others, after ``rest_s`` at most when the store answers
     dropped     when the buffer is full, since the store is slow or away; choices go on
 
 Rows in memory are lost when the process is killed. A decision that is rewarded gets its row all the same: its
@@ -17,12 +17,12 @@ from itertools import groupby
 
 from app.platform.errors import Unavailable
 from app.platform.metrics import Metrics
+from app.platform.pauses import PAUSES
 from app.storage.store import Store
 from app.storage.types import RowWrite
 
 log = logging.getLogger("shortlist.decision_log")
 
-REST_S = 0.5
 RETRY_S = 0.5
 LAST_TRY_S = 2.0
 BATCH_SIZE = 200  # rows in one call: the store does nothing else for a millisecond or two
@@ -43,8 +43,12 @@ class RowBuffer:
         keep_named: Callable[[], Awaitable[None]],
         *,
         most_bytes: int = MOST_BYTES,
+        rest_s: float = PAUSES.rows_s,
+        retry_s: float = RETRY_S,
+        last_try_s: float = LAST_TRY_S,
     ) -> None:
         self._store = store
+        self._rest_s, self._retry_s, self._last_try_s = rest_s, retry_s, last_try_s
         self._keep_named = keep_named
         self._written, self._dropped = map(metrics.log_rows.labels, ("written", "dropped"))
         self._most_bytes = most_bytes
@@ -68,12 +72,12 @@ class RowBuffer:
         """Write what is added, until cancelled. An unreachable store is waited for."""
         while True:
             await self._some.wait()
-            await asyncio.sleep(REST_S)
+            await asyncio.sleep(self._rest_s)
             try:
                 await self.flush()
             except Unavailable as error:
                 log.warning("rows of the decision log wait, the store is not available: %s", error.detail)
-                await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(self._retry_s)
 
     async def flush(self) -> None:
         """Write all that was added before this call. Raises Unavailable; what is not written stays."""
@@ -100,7 +104,7 @@ class RowBuffer:
     async def stop(self) -> None:
         """Write what waits, if the store answers soon."""
         try:
-            async with asyncio.timeout(LAST_TRY_S):
+            async with asyncio.timeout(self._last_try_s):
                 await self.flush()
         except (TimeoutError, Unavailable):
             log.warning("%d rows of the decision log are dropped: the store does not answer", len(self._rows))

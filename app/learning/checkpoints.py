@@ -22,8 +22,6 @@ from app.records.records import LearnerState, bytes_to_state, state_bytes
 from app.storage.learner_states import LearnerStates
 from app.storage.types import LearnerId, LogEntry, StoredLearner
 
-WAIT_S = 10.0
-
 
 class Workers(Protocol):
     """The workers of all partitions, in this process or in others."""
@@ -32,7 +30,7 @@ class Workers(Protocol):
         """There is something new in the log of this partition."""
 
     async def wait_applied(self, partition: int, entry_id: str) -> bool:
-        """True once the entry is folded and stored; False when it is not within ``WAIT_S``."""
+        """True once the entry is folded and stored; False when it is not for long."""
         ...
 
 

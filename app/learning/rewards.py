@@ -257,7 +257,7 @@ class Rewards:
             self._metrics.rewards.labels(code).inc()
 
     async def wait(self, receipt: Receipt) -> None:
-        """Return when everything accepted is applied, or after ``WAIT_S``; ``applied`` says which."""
+        """Return when everything accepted is applied, or after a while; ``applied`` says which."""
         waits = [self._workers.wait_applied(*position) for position in receipt.positions.items()]
         receipt.applied = all(await asyncio.gather(*waits))
 

@@ -23,13 +23,13 @@ from app.bandits.registry import Bandits
 from app.caps.quotas import Quotas
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.catalogues import Catalogues
-from app.learning.checkpoints import WAIT_S
 from app.learning.learned_priors import LearnedPriors
 from app.learning.learners import Learners
 from app.learning.served_effects import ServedEffects
 from app.platform.deadlines import call_began, task_for_all
 from app.platform.errors import Unavailable
 from app.platform.hooks import Hooks
+from app.platform.pauses import PAUSES
 from app.storage.store import Store
 from app.storage.types import LearnerChanges, entry_order
 
@@ -42,8 +42,9 @@ class RemoteWorkers:
     What they apply is taken over by ``learners`` here.
     """
 
-    def __init__(self, learners: Learners, hooks: Hooks) -> None:
+    def __init__(self, learners: Learners, hooks: Hooks, *, wait_s: float = PAUSES.applied_s) -> None:
         self._learners = learners
+        self._wait_s = wait_s
         self._hooks = hooks
         self._reached: dict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
         self._polling: dict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -58,9 +59,9 @@ class RemoteWorkers:
         return changes
 
     async def wait_applied(self, partition: int, entry_id: str) -> bool:
-        """True once the entry is applied, False after ``WAIT_S``. Waiters of a partition share its polls."""
+        """True once the entry is applied, False after ``wait_s``. Waiters of a partition share its polls."""
         try:
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(self._wait_s):
                 while self._reached[partition] < entry_order(entry_id):
                     async with self._polling[partition]:
                         # Looked at again: the one who held the lock may have found it.

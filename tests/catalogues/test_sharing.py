@@ -18,6 +18,7 @@ from server.composition import SHARED
 from store_clients import connect, flush
 from waiting import wait_until
 from workers import index_maintenance
+from world import PATIENT
 
 pytestmark = pytest.mark.anyio
 
@@ -27,7 +28,9 @@ ARMS = [{"id": f"a{row}", "features": [1.0, row], "tags": ["even"] * (row % 2 ==
 @asynccontextmanager
 async def service(store_url: str, folder: Path, number: int) -> AsyncIterator[httpx.AsyncClient]:
     """A client of one service of the group."""
-    app = create_app(Settings(redis_url=store_url, data_dir=folder / str(number)), group_dir=folder)
+    app = create_app(
+        Settings(redis_url=store_url, data_dir=folder / str(number)), group_dir=folder, pauses=PATIENT
+    )
     transport = httpx.ASGITransport(app)
     async with (
         app.router.lifespan_context(app),

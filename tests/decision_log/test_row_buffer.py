@@ -50,10 +50,12 @@ def row(n: int) -> RowWrite:
     return RowWrite(DecisionId(LearnerId("0" * 16, f"k{n % 9}"), f"{n}"), n, 0, b"x" * 100, 1_000)
 
 
-def made(store: Store, rows: int = 10_000) -> tuple[RowBuffer, Callable[[], dict[str, float]]]:
+def made(
+    store: Store, rows: int = 10_000, **pauses: float
+) -> tuple[RowBuffer, Callable[[], dict[str, float]]]:
     """A buffer, and what it counted."""
     metrics, most = Metrics(), rows * (100 + ROW_BYTES)
-    buffer = RowBuffer(store, metrics, store.keep_named, most_bytes=most)  # type: ignore[arg-type]  # what is used of it
+    buffer = RowBuffer(store, metrics, store.keep_named, most_bytes=most, **pauses)  # type: ignore[arg-type]  # what is used of it
 
     def reported() -> dict[str, float]:
         (family,) = metrics.log_rows.collect()
@@ -138,21 +140,18 @@ async def test_a_flush_that_is_cancelled_loses_nothing():
     assert store.written.keys() == {str(n) for n in range(6)}
 
 
-async def test_the_end_waits_for_a_store_only_so_long(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(row_buffer, "LAST_TRY_S", 0.01)
+async def test_the_end_waits_for_a_store_only_so_long():
     store = Store()
-    buffer, reported = made(store)
+    buffer, reported = made(store, last_try_s=0.01)
     store.slow = asyncio.Event()
     buffer.add(row(1))
     await buffer.stop()
     assert reported()["dropped"] == 1
 
 
-async def test_it_writes_what_is_added_until_it_ends(monkeypatch: pytest.MonkeyPatch):
-    for name in ("REST_S", "RETRY_S"):
-        monkeypatch.setattr(row_buffer, name, 0.0)
+async def test_it_writes_what_is_added_until_it_ends():
     store = Store()
-    buffer, _ = made(store)
+    buffer, _ = made(store, rest_s=0.0, retry_s=0.0)
     running = asyncio.create_task(buffer.run())
     for n in range(5):
         store.away = n % 2 == 0
@@ -165,11 +164,9 @@ async def test_it_writes_what_is_added_until_it_ends(monkeypatch: pytest.MonkeyP
     assert store.written == Counter(str(n) for n in range(5))
 
 
-async def test_rows_that_the_store_refused_are_written_though_none_is_added(monkeypatch: pytest.MonkeyPatch):
-    for name in ("REST_S", "RETRY_S"):
-        monkeypatch.setattr(row_buffer, name, 0.0)
+async def test_rows_that_the_store_refused_are_written_though_none_is_added():
     store = Store()
-    buffer, reported = made(store)
+    buffer, reported = made(store, rest_s=0.0, retry_s=0.0)
     store.away = True
     buffer.add(row(1))
     with pytest.raises(Unavailable):

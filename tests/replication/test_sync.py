@@ -31,7 +31,7 @@ from app.storage.store import Store
 from lossy_store import LossyStore
 from server.composition import Service
 from waiting import wait_until
-from world import World
+from world import PATIENT, World
 
 pytestmark = pytest.mark.anyio
 
@@ -43,7 +43,7 @@ async def another(
     """A service that polls only when it is told to, or must."""
     lossy: Any = LossyStore(store)
     configured = Settings(redis_url="unix:///not-used", data_dir=folder, **options)
-    service = Service(configured, lossy, Metrics(), name=name)
+    service = Service(configured, lossy, Metrics(), name=name, pauses=PATIENT)
     service.sync._every_s = 3_600
     await service.start()
     try:
@@ -182,7 +182,7 @@ async def test_what_is_written_while_all_arms_are_read_is_there_afterwards(
     # what is asked for next, when all arms were read
     lossy.before["arms.has_documents"] = written
     configured = Settings(redis_url="unix:///not-used", data_dir=tmp_path / "three")
-    service = Service(configured, lossy, Metrics())
+    service = Service(configured, lossy, Metrics(), pauses=PATIENT)
     await service.start()
     try:
         assert held(await service.catalogues.get("c")) == await stored(store, here.uid)

@@ -16,13 +16,16 @@ from app.platform.settings import Settings
 from app.queries.mips import Mips
 from app.storage.store import Store
 from server.composition import Service
+from world import PATIENT
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 
 @pytest.fixture
 def service(store: Store, tmp_path: Path) -> Service:
-    return Service(Settings(redis_url="unix:///not-used", data_dir=tmp_path), store, Metrics())
+    return Service(
+        Settings(redis_url="unix:///not-used", data_dir=tmp_path), store, Metrics(), pauses=PATIENT
+    )
 
 
 def parts(whole: object) -> Iterator[object]:

@@ -19,6 +19,7 @@ from server.composition import SHARED
 from store_clients import Client, connect, flush
 from waiting import wait_until
 from workers import index_maintenance
+from world import PATIENT
 
 PROBLEM = "application/problem+json"
 PROBLEM_FIELDS = {"type", "title", "status", "detail", "code", "errors"}
@@ -208,7 +209,9 @@ async def _maker(settings: Settings, group_dir: Path | None) -> AsyncIterator[No
         yield
         return
     (group_dir / SHARED).mkdir(parents=True, exist_ok=True)
-    app = create_app(settings.model_copy(update={"worker": False}), group_dir=group_dir, number=2)
+    app = create_app(
+        settings.model_copy(update={"worker": False}), group_dir=group_dir, number=2, pauses=PATIENT
+    )
     async with app.router.lifespan_context(app):
         yield
 
@@ -226,7 +229,7 @@ async def running(
             await flush(store)
         app_settings = Settings(redis_url=store_url, data_dir=data_dir, **settings)
         group_dir = data_dir / "indexes" if is_group else None
-        app = create_app(app_settings, group_dir=group_dir)
+        app = create_app(app_settings, group_dir=group_dir, pauses=PATIENT)
         transport = httpx.ASGITransport(app)
         async with (
             _maker(app_settings, group_dir),

@@ -8,12 +8,15 @@ from app.bandits.settings import BanditRecord, RewardRule
 from app.catalogues.arms import Arm
 from app.learning.reward_entries import Observation, Reward
 from app.learning.rewards import Receipt
+from app.platform.pauses import Pauses
 from app.records.records import CatalogueRecord
 from app.serving.choice import Choice
 from app.serving.request import ChooseRequest
 from lossy_store import LossyStore
 from server.composition import Service
 
+# Busy machines apply rewards late; many tests wait for the rows of single choices.
+PATIENT = Pauses(applied_s=100.0, rows_s=0.02)
 INDEX: dict[str, Any] = {"kind": "auto", "m": 16, "ef_construction": 100, "ef_search": None, "shortlist": 30}
 
 

@@ -40,6 +40,7 @@ from workers.learned_bandits import LearnedBandits
 from workers.leases import OnlyWorker, SharedWorker
 from workers.log_trimming import LogTrimmer
 from workers.reward_ingestion import RewardWorker, Step
+from world import PATIENT
 
 pytestmark = pytest.mark.anyio
 
@@ -114,7 +115,9 @@ class Seen:
         self.resynced.append(partition)
 
 
-def worker(store: Any, seen: Seen | None = None, poll_s: float = 0.01) -> RewardWorker:
+def worker(
+    store: Any, seen: Seen | None = None, poll_s: float = 0.01, wait_s: float = PATIENT.applied_s
+) -> RewardWorker:
     seen = seen or Seen()
     return RewardWorker(
         store,
@@ -122,6 +125,7 @@ def worker(store: Any, seen: Seen | None = None, poll_s: float = 0.01) -> Reward
         poll_s=poll_s,
         reward_log_s=600,
         capacity_bytes=1 << 20,
+        wait_s=wait_s,
     )
 
 
@@ -584,9 +588,8 @@ async def test_after_a_cycle_that_took_long_more_is_applied_in_one_step(
 
 
 @pytest.mark.rest
-async def test_waiting_for_what_never_comes_ends_too(one: Store, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(reward_ingestion, "WAIT_S", 0.05)
-    assert await worker(one).wait_applied(0, "99999999999999-1") is False
+async def test_waiting_for_what_never_comes_ends_too(one: Store):
+    assert await worker(one, wait_s=0.05).wait_applied(0, "99999999999999-1") is False
 
 
 @pytest.mark.rest
