@@ -11,8 +11,6 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from app.api.rates import Rates
 from app.bandits.registry import Bandits
 from app.bandits.spaces import Moves
@@ -47,7 +45,7 @@ from app.measuring.explain import Explanations
 from app.measuring.export import Exports
 from app.measuring.report import Reports
 from app.milvus.engine import Engine
-from app.moving.log_embeddings import LogEmbeddings
+from app.moving.log_embeddings import LogEmbedding, LogEmbeddings
 from app.moving.moving import Moving
 from app.platform.background import end
 from app.platform.directory_lock import try_lock
@@ -368,9 +366,8 @@ class Service:
         self.health.ready = False
         await self._ending.aclose()
 
-    async def _embed_log(self, asked: AskedEmbedding, progress: Progress) -> bytes:
-        found = await self.log_embeddings.embed(asked.bandit_uid, asked.catalogue, asked.dim, progress)
-        return msgspec.json.encode(found)
+    async def _embed_log(self, asked: AskedEmbedding, progress: Progress) -> LogEmbedding:
+        return await self.log_embeddings.embed(asked.bandit_uid, asked.catalogue, asked.dim, progress)
 
     def _run(self, *work: Coroutine[Any, Any, None]) -> None:
         """Run this until ``stop``."""

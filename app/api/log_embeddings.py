@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from fastapi import Response
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from app.api.fields import Identifier
 from app.api.problems import problems
@@ -15,18 +16,35 @@ from app.measuring.embedding_jobs import EmbeddingJobs
 from app.moving.log_embeddings import LogEmbedding, LogEmbeddings
 
 MAX_LOG_DIM = 64
+MIN_EVERY_S, MAX_EVERY_S = 3_600, 90 * 86_400
+_TIME = re.compile(r"([1-9][0-9]{0,3})([hd])")
 
 router = json_router(prefix="/v1/bandits", tags=["measuring"])
 
 
+def _seconds(text: str) -> float | None:
+    """A time such as "12h" or "7d"; None: it is none, or out of bounds."""
+    found = _TIME.fullmatch(text)
+    if found is None:
+        return None
+    seconds = int(found[1]) * (3_600 if found[2] == "h" else 86_400)
+    return seconds if MIN_EVERY_S <= seconds <= MAX_EVERY_S else None
+
+
+def _checked_time(text: str) -> str:
+    if _seconds(text) is None:
+        raise ValueError('must be a time from "1h" to "90d"')
+    return text
+
+
 class LogEmbeddingBody(StrictModel):
     """``catalogue``: the name of the catalogue that is made if the log gains by it. ``dim``: how many
-    coordinates. ``every``: null; it is not repeated by itself.
+    coordinates. ``every``: judge again after this time until it gains, from "1h" to "90d"; null: once.
     """
 
     catalogue: Identifier
     dim: Annotated[int, Field(ge=1, le=MAX_LOG_DIM)] = 8
-    every: None = None
+    every: Annotated[str, AfterValidator(_checked_time)] | None = None
 
 
 class StartedEmbedding(BaseModel):
@@ -37,7 +55,7 @@ class StartedEmbedding(BaseModel):
 
 class LogEmbeddingJob(BaseModel):
     """``state``: ``waiting``, ``running``, ``done`` or ``failed``. ``created``: in ms since 1970. ``error``:
-    why it failed. ``result``: once it is done, for an hour.
+    why it failed. ``result``: what was found last; once it is done, for an hour.
     """
 
     id: str
@@ -62,8 +80,9 @@ async def start(
     Its features and learners of the first nine tenths of the log are judged on the last tenth.
     """
     found = await bandits.get(bandit)
+    every_s = None if body.every is None else _seconds(body.every)
     await log_embeddings.check(found, body.catalogue, body.dim)
-    return reply({"id": await embedding_jobs.start(found, body.catalogue, body.dim)}, 202)
+    return reply({"id": await embedding_jobs.start(found, body.catalogue, body.dim, every_s)}, 202)
 
 
 @router.get("/{bandit}/embeddings/{embedding}", response_model=LogEmbeddingJob)

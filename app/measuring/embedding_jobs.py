@@ -1,32 +1,41 @@
-"""Judging the logs of bandits as jobs, as evaluations are; one whose process has died is begun again."""
+"""Judging the logs of bandits as jobs, as evaluations are; one whose process has died is begun again.
+
+One that is repeated goes on until it has moved its bandit: what it found last is its result meanwhile.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
+from typing import Protocol
 
 import msgspec
 
 from app.bandits.bandit import Bandit
-from app.measuring.evaluation_jobs import EvaluationJobs, JobHead
+from app.measuring.evaluation_jobs import EvaluationJobs, JobHead, new_head
+from app.measuring.evaluation_jobs import Work as Job
 from app.measuring.evaluations import Progress
 from app.platform.background import repeat
-from app.platform.errors import NotFound
+from app.platform.errors import Invalid, NotFound, Unavailable
 from app.storage.registry import WriteOnce
 
 EVERY_S = 5.0
-KEEP_MS = 86_400_000  # what was asked for
+KEEP_MS, KEEP_REPEATED_MS = 86_400_000, 366 * 86_400_000  # what was asked for
 UNKNOWN = "there is no embedding with this id: results are kept for an hour"
 RUNNING = ("waiting", "running")
 
 
 class AskedEmbedding(msgspec.Struct, frozen=True):
-    """What a job was asked for. It is kept, so that another process can do it."""
+    """What a job was asked for. It is kept, so that another process can do it.
+
+    ``every_s``: how long after a judgement that gained nothing the next one is; None: there is none.
+    """
 
     bandit_uid: str
     catalogue: str
     dim: int
+    every_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,23 +46,50 @@ class _Everyone:
 
 
 EVERYONE = _Everyone()
-Work = Callable[[AskedEmbedding, Progress], Awaitable[bytes]]
+
+
+class Found(Protocol):
+    """What was found, a document. ``taken``: whether the bandit was moved."""
+
+    @property
+    def taken(self) -> bool: ...
+
+
+Work = Callable[[AskedEmbedding, Progress], Awaitable[Found]]
 
 
 class EmbeddingJobs:
-    """The jobs of all bandits. ``work``: does what was asked for; its result is JSON."""
+    """The jobs of all bandits. ``work``: does what was asked for."""
 
     def __init__(self, jobs: EvaluationJobs, words: WriteOnce, work: Work) -> None:
         self._jobs = jobs
         self._words = words
         self._work = work
 
-    async def start(self, bandit: Bandit, catalogue: str, dim: int) -> str:
+    async def start(self, bandit: Bandit, catalogue: str, dim: int, every_s: float | None = None) -> str:
         """Begin a job, and return its id. Raises QuotaReached, Unavailable."""
-        asked = AskedEmbedding(bandit.uid, catalogue, dim)
-        job_id = await self._jobs.start(EVERYONE, partial(self._work, asked), prefix=bandit.uid)
-        await self._words.put(None, _name(job_id), msgspec.json.encode(asked), ttl_ms=KEEP_MS)
-        return job_id
+        asked, head = AskedEmbedding(bandit.uid, catalogue, dim, every_s), new_head(bandit.uid)
+        keep_ms = KEEP_MS if every_s is None else KEEP_REPEATED_MS
+        # First: whoever finds the job without its process must know what it was asked for.
+        await self._words.put(None, _name(head.id), msgspec.json.encode(asked), ttl_ms=keep_ms)
+        return await self._jobs.start(EVERYONE, self._job(asked, head), head)
+
+    def _job(self, asked: AskedEmbedding, head: JobHead) -> Job:
+        async def job(progress: Progress) -> bytes:
+            while True:
+                try:
+                    found = await self._work(asked, progress)
+                except (Invalid, Unavailable):  # a log that says too little says more later
+                    if asked.every_s is None:
+                        raise
+                else:
+                    result = msgspec.json.encode(found)
+                    if found.taken or asked.every_s is None:
+                        return result
+                    await self._jobs.publish(EVERYONE, head, result)
+                await asyncio.sleep(asked.every_s)
+
+        return job
 
     async def find(self, bandit: Bandit, job_id: str) -> dict[str, object]:
         """How a job stands, as the API says it. Raises NotFound, Unavailable."""
@@ -97,7 +133,7 @@ class EmbeddingJobs:
         stored = await self._words.get(None, _name(head.id))
         if stored is not None:
             asked = msgspec.json.decode(stored, type=AskedEmbedding)
-            await self._jobs.resume(EVERYONE, head, partial(self._work, asked))
+            await self._jobs.resume(EVERYONE, head, self._job(asked, head))
 
     @staticmethod
     def _check(bandit: Bandit, job_id: str) -> None:

@@ -80,6 +80,12 @@ _decode = msgspec.json.Decoder(JobHead).decode
 _encode = msgspec.json.Encoder().encode
 
 
+def new_head(prefix: str = "") -> JobHead:
+    """That of a new job, whose id begins with ``prefix``."""
+    made_ms = time.time_ns() // 1_000_000
+    return JobHead(f"{prefix}{made_ms:013x}{secrets.token_hex(8)}", made_ms)
+
+
 class HasUid(Protocol):
     """Whose jobs they are: a bandit."""
 
@@ -95,17 +101,14 @@ class EvaluationJobs:
         self._ended = metrics.evaluation_jobs.labels
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    async def start(self, bandit: HasUid, work: Work, *, prefix: str = "") -> str:
-        """Begin a job, and return its id, which begins with ``prefix``.
-
-        ``work``: is told where to say how far it is; its result is JSON.
+    async def start(self, bandit: HasUid, work: Work, head: JobHead | None = None) -> str:
+        """Begin a job, and return its id. ``work``: is told where to say how far it is; its result is JSON.
 
         Raises QuotaReached (as many are kept as may be), Unavailable (too many at once, the store).
         """
         if len(self._tasks) >= MOST_OWN:
             raise Unavailable("too many evaluations at once; try again soon")
-        made_ms = time.time_ns() // 1_000_000
-        head = JobHead(f"{prefix}{made_ms:013x}{secrets.token_hex(8)}", made_ms)
+        head = head or new_head()
         times = {"lease_ms": LEASE_MS, "keep_ms": KEEP_MS}
         if not await self._jobs.add(bandit.uid, head.id, _encode(head), **times):
             raise QuotaReached("as many evaluations are kept as may be: delete some, or wait an hour")
@@ -124,6 +127,12 @@ class EvaluationJobs:
         task = asyncio.create_task(self._run(bandit.uid, head, work), context=contextvars.Context())
         self._tasks[head.id] = task
         task.add_done_callback(lambda _: self._tasks.pop(head.id, None))
+
+    async def publish(self, bandit: HasUid, head: JobHead, result: bytes) -> None:
+        """Show a result of a job that goes on. Raises Unavailable."""
+        said = msgspec.structs.replace(head, state="running")
+        times = {"lease_ms": LEASE_MS, "keep_ms": KEEP_MS}
+        await self._jobs.keep(bandit.uid, head.id, _encode(said), **times, result=zlib.compress(result))
 
     async def find(self, bandit: HasUid, job_id: str) -> EvaluationJob:
         """How a job stands. Raises NotFound, Unavailable."""

@@ -92,6 +92,22 @@ async def test_where_nothing_is_gained_nothing_is_moved(shared: Api):
     await shared.refused("GET", "/v1/catalogues/noise-2", status=404, code="not_found")
 
 
+async def test_a_repeated_judgement_says_what_it_found_and_goes_on(shared: Api):
+    await played(shared, "weekly", hidden=0.0, noise=3.0)
+    path = "/v1/bandits/weekly/embeddings"
+    asked = {"catalogue": "weekly-2", "every": "7d"}
+    job = (await shared.ok("POST", path, asked, 202))["id"]
+
+    async def found() -> Json | None:
+        answer: Json = await shared.ok("GET", f"{path}/{job}")
+        return answer if answer["result"] else None
+
+    answer = await wait_until(found, what="the first judgement")
+    assert (answer["state"], answer["result"]["taken"]) == ("running", False)
+    await shared.ok("DELETE", f"{path}/{job}", status=204)
+    await shared.refused("GET", f"{path}/{job}", status=404, code="not_found")
+
+
 async def test_who_cannot_be_judged_is_told_why(shared: Api):
     await shared.catalogue("plain", {"a": [1.0, 2.0]})
     made: list[tuple[str, Json, int, str]] = [
@@ -113,7 +129,7 @@ async def test_who_cannot_be_judged_is_told_why(shared: Api):
     path = "/v1/bandits/few/embeddings"
     await shared.refused("POST", path, {"catalogue": "plain"}, status=409, code="conflict")
     await shared.refused("POST", path, {"catalogue": "new", "dim": 65}, loc=["body", "dim"])
-    await shared.refused("POST", path, {"catalogue": "new", "every": "7d"}, loc=["body", "every"])
+    await shared.refused("POST", path, {"catalogue": "new", "every": "5m"}, loc=["body", "every"])
     await shared.refused("GET", f"{path}/none", status=404, code="not_found")
     found = await judged(shared, "few")
     assert found["state"] == "failed"

@@ -908,7 +908,7 @@ class LogEmbedding:
 @dataclass(frozen=True, slots=True)
 class EmbeddingJob:
     """``state``: ``waiting``, ``running``, ``done`` or ``failed``. ``created``: in ms since 1970.
-    ``error``: why it failed. ``result``: once it is done, for an hour.
+    ``error``: why it failed. ``result``: what was found last; once it is done, for an hour.
     """
 
     id: str

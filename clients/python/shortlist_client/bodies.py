@@ -406,12 +406,12 @@ class PolicyBody(BanditPatch, total=False):
 
 class LogEmbeddingBody(TypedDict, total=False):
     """``catalogue``: the name of the catalogue that is made if the log gains by it. ``dim``: how many
-    coordinates. ``every``: None; it is not repeated by itself.
+    coordinates. ``every``: judge again after this time until it gains, from "1h" to "90d"; None: once.
     """
 
     catalogue: Required[str]
     dim: int
-    every: None
+    every: str | None
 
 
 class ObservationItem(TypedDict, total=False):

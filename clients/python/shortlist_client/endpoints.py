@@ -472,10 +472,14 @@ class Endpoints:
 
     @endpoint
     def start_embedding(
-        self, bandit: str, *, catalogue: str, dim: int | None = None
+        self, bandit: str, *, catalogue: str, dim: int | None = None, every: str | None = None
     ) -> Call[StartedEmbedding]:
-        """Judge coordinates made of the bandit's own log, and move it to ``catalogue`` if they gain."""
-        return routes.START_EMBEDDING.call(bandit, body={"catalogue": catalogue, "dim": dim})
+        """Judge coordinates made of the bandit's own log, and move it to ``catalogue`` if they gain.
+
+        ``every``: judge again after this time until they do, such as ``"7d"``.
+        """
+        body = {"catalogue": catalogue, "dim": dim, "every": every}
+        return routes.START_EMBEDDING.call(bandit, body=body)
 
     @endpoint
     def get_embedding(self, bandit: str, embedding: str) -> Call[EmbeddingJob]:
