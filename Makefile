@@ -40,7 +40,7 @@ help:
 $(VENV)/.installed: pyproject.toml constraints.txt algorithms/pyproject.toml clients/python/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Shortlist needs Python 3.11 or newer; this is " + sys.version)'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e algorithms -e . -e clients/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e algorithms -e '.[lake]' -e clients/python
 	@touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from importlib.metadata import requires
 from pathlib import Path
@@ -232,6 +233,46 @@ def test_prometheus_reads_with_a_key_and_grafana_finds_the_dashboard():
     home = SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
     assert Path(home).parent == Path(provider["options"]["path"])
     assert mounted[home] == ROOT / "deploy/grafana-dashboard.json"
+
+
+MAKEFILE = (ROOT / "Makefile").read_text()
+
+
+def test_the_set_up_has_what_the_commands_of_the_readme_need():
+    """Import and export of Parquet, and of a log as a lake."""
+    (installed,) = re.findall(
+        r"-c constraints.txt -e algorithms -e '\.\[([a-z,]+)\]' -e clients/python", MAKEFILE
+    )
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    found = {Requirement(each).name for extra in installed.split(",") for each in extras[extra]}
+    assert {"pyarrow", "fsspec"} <= found
+
+
+LAKE = [
+    ("export", "log", "b", "--out", "lake", "--partition", "day"),
+    ("rebuild", "--log", "lake", "--out", "x"),
+]
+
+
+@pytest.mark.parametrize("words", LAKE, ids=" ".join)
+@pytest.mark.parametrize("missing", ["pyarrow", "fsspec"])
+def test_without_its_extra_a_command_of_lakes_is_one_sentence(
+    words: tuple[str, ...], missing: str, tmp_path: Path
+):
+    code = (
+        f"import sys; sys.modules[{missing!r}] = None; from server.cli import main; sys.exit(main({words!r}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("shortlist: a lake needs the extra lake")
 
 
 MANIFEST: list[dict[str, Any]] = list(yaml.safe_load_all((ROOT / "deploy/kubernetes.yaml").read_text()))

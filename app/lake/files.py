@@ -22,19 +22,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypedDict
 
+import fsspec
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 
+from app.lake.tables import SCHEMAS
 from app.platform.errors import ShortlistError
-
-try:
-    import fsspec
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from app.lake.tables import SCHEMAS
-except ImportError:
-    message = "a lake needs the extra lake of the service: pip install -e '.[lake]' in a checkout"
-    raise ShortlistError(message) from None
 
 TABLES = tuple(SCHEMAS)
 LATER = {"expected", "effect"}  # columns that files of version 1.0.0 lack
