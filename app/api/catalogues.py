@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from fastapi import Query, Request, Response
+from msgspec.structs import replace
 from pydantic import BaseModel, Field, model_validator
 
 from app.api.fields import Cursor, Identifier, Limit, Page, page_of, page_reply
@@ -27,6 +28,7 @@ from app.filters.fields import MAX_FIELD_CHARS
 from app.filters.overview import FieldOverview, FieldSummary
 from app.platform.errors import Invalid
 from app.platform.long_work import REQUESTS
+from app.records.encoding import words_of_slots
 from app.records.features import FeatureEncoding, FeaturesRule, Reduction, completed, warnings_of
 from app.records.records import CatalogueRecord
 from app.replication.health import Finding, features_replaced
@@ -307,8 +309,17 @@ async def fields(
     owner.need_arms("counting values")
     snapshot = owner.index.snapshot()
 
+    rule = owner.record.features
+    hashed = {each.name: each.size or 1 for each in (rule and rule.fields) or () if each.kind == "hash"}
+
     def page() -> tuple[list[FieldSummary], str | None]:
-        return FieldOverview(snapshot.attributes, snapshot.table.live_rows).page(cursor, limit)
+        overview = FieldOverview(snapshot.attributes, snapshot.table.live_rows)
+        items, following = overview.page(cursor, limit)
+        for place, item in enumerate(items):
+            if item.field in hashed:
+                words = words_of_slots(hashed[item.field], overview.texts(item.field))
+                items[place] = replace(item, words=words)
+        return items, following
 
     items, following = await REQUESTS.run(page)
     return reply({"items": items, "next": following})

@@ -180,6 +180,16 @@ export async function titlesAmong(ids, signal) {
   return (/** @type {string} */ id) => id;
 }
 
+/** What columns of features are called: those of a hashed text by its words. @param {string} catalogue @param {AbortSignal} [signal] @returns {Promise<(column: string) => string>} */
+export async function columnNames(catalogue, signal) {
+  // A key that may not read them, or arms that are not here: columns have their own names.
+  const { items } = await list(path`/v1/catalogues/${catalogue}/fields`, 100, signal).catch(() => ({ items: [] }));
+  /** @type {Map<string, string>} */
+  const known = new Map();
+  for (const { field, words } of items) for (const [slot, own] of (words ?? []).entries()) if (own.length) known.set(`${field}.${slot}`, `${field}: ${own.join(", ")}`);
+  return (column) => known.get(column) ?? column;
+}
+
 /** What an arm is called by a field of its metadata, dotted where it is nested. @param {any} arm @param {string | undefined} field @returns {string} */
 export function titleIn(arm, field) {
   const value = (field ?? "").split(".").reduce((part, name) => (part && typeof part === "object" ? fieldOf(part, name) : undefined), arm.metadata);

@@ -5,7 +5,7 @@ import { chart } from "./charts.js";
 import { code, empty, facts, h, link, panel, table } from "./dom.js";
 import { count, decimal, NONE, number, percent, time } from "./format.js";
 import { Form, preview } from "./forms.js";
-import { chooseOne, earned, lastDecisions, titlesOf } from "./measure.js";
+import { chooseOne, columnNames, earned, lastDecisions, titlesOf } from "./measure.js";
 
 const SHOWN = 50;
 const MOST_BARS = 30;
@@ -46,6 +46,7 @@ async function explain(view, bandit, token) {
   const several = (/** @type {string[]} */ ids) => ids.map(named).join(", ");
   const rewards = row.rewards.map((/** @type {any} */ each) => [link(named(each.arm), ["catalogues", bandit.catalogue], { arm: each.arm }), `${each.signal ? `${each.signal} ` : ""}${number(each.value)}`, time(each.time), each.default ? "nobody sent one: the default" : each.revised ? `sent, in the place of ${each.revised} earlier` : "sent"]);
   const arms = row.arms.map((/** @type {any} */ arm) => [count(arm.place), link(named(arm.id), ["catalogues", bandit.catalogue], { arm: arm.id }), decimal(arm.score), arm.propensity === null ? "–" : percent(arm.propensity, 2), arm.pinned ? "pinned" : ""]);
+  const columnOf = candidates[0]?.terms ? await columnNames(bandit.catalogue, view.signal) : (/** @type {string} */ column) => column;
   view.root.append(
     h("p", {}, "A decision of ", link(bandit.id, ["bandits", bandit.id]), ". ", link("All decisions", ["decisions", bandit.id])),
     h("div", { class: "cols" },
@@ -71,20 +72,20 @@ async function explain(view, bandit, token) {
         ["Catalogue version", count(row.catalogue_version)],
       ])))),
     panel("What was shown", table("What was shown", ["#place", "arm", "#score", "#propensity", ""], arms), h("h3", {}, "What came of it"), table("Rewards", ["arm", "#value", "time", ""], rewards, "No reward yet.", "cards")),
-    panel("What stood to choose from", pool(bandit, row, named, repeated, changed, candidates)),
+    panel("What stood to choose from", pool(bandit, row, named, columnOf, repeated, changed, candidates)),
     h("details", {}, h("summary", {}, "The call that this page makes"), preview(call)),
   );
 }
 
-/** @param {any} bandit @param {any} row @param {(id: string) => string} named @param {boolean | null} repeated @param {string[]} changed @param {any[]} candidates */
-function pool(bandit, row, named, repeated, changed, candidates) {
+/** @param {any} bandit @param {any} row @param {(id: string) => string} named @param {(column: string) => string} columnOf @param {boolean | null} repeated @param {string[]} changed @param {any[]} candidates */
+function pool(bandit, row, named, columnOf, repeated, changed, candidates) {
   if (!candidates.length) return whyNot(row, changed);
   const bars = candidates.slice(0, MOST_BARS).map((arm) => ({ label: named(arm.id), value: arm.estimate, low: arm.estimate - 2 * arm.width, high: arm.estimate + 2 * arm.width, kind: arm.place === null ? "muted" : "policy", note: arm.place === null ? "" : `place ${arm.place}` }));
   const otherwise = candidates.filter((arm) => arm.place === null).sort((a, b) => b.estimate - a.estimate).slice(0, 5);
   return [
     h("p", {}, row.group === "holdout" ? `${HOLDOUT} ` : "", repeated ? "The choice was made again from its seed, and is the same." : "The choice was made again from its seed, and is another one."),
     chart("bars", { label: "Candidates", unit: "expected reward", spanName: "estimate ± 2 widths", bars }),
-    candidates[0].terms && table("What the estimates are made of", ["arm", "#estimate", "the largest parts"], candidates.slice(0, MOST_BARS).map((arm) => [link(named(arm.id), ["catalogues", bandit.catalogue], { arm: arm.id }), number(arm.estimate), arm.terms.map((/** @type {any} */ term) => `${term.column} ${term.value > 0 ? "+" : ""}${number(term.value)}`).join(", ")])),
+    candidates[0].terms && table("What the estimates are made of", ["arm", "#estimate", "the largest parts"], candidates.slice(0, MOST_BARS).map((arm) => [link(named(arm.id), ["catalogues", bandit.catalogue], { arm: arm.id }), number(arm.estimate), arm.terms.map((/** @type {any} */ term) => `${columnOf(term.column)} ${term.value > 0 ? "+" : ""}${number(term.value)}`).join(", ")])),
     because(bandit, named, candidates),
     candidates.length > MOST_BARS && h("p", { class: "hint" }, `${count(MOST_BARS)} of ${count(candidates.length)} candidates`),
     h("p", {}, "The highest estimates that were not shown: ", otherwise.length ? otherwise.map((arm, place) => [place ? ", " : "", link(named(arm.id), ["catalogues", bandit.catalogue], { arm: arm.id }), ` (${number(arm.estimate)})`]) : "none", "."),

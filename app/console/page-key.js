@@ -6,7 +6,7 @@ import { address, empty, h, link, panel, redraw, skeleton, table, tile } from ".
 import { count, decimal, number } from "./format.js";
 import { action, deletion, Form, problemBox } from "./forms.js";
 import { widths } from "./linear.js";
-import { chooseOne, decisionsOf, lastDecisions, titlesOf } from "./measure.js";
+import { chooseOne, columnNames, decisionsOf, lastDecisions, titlesOf } from "./measure.js";
 import { decisionCards } from "./page-decision.js";
 import { exposures } from "./quotas.js";
 
@@ -40,6 +40,7 @@ export async function show(view) {
   );
   let seen = -1;
   if (bandit.repeats && bandit.scope === "global") had.append(visitorForm(view, bandit));
+  const columns = columnNames(bandit.catalogue, signal);
   view.live(LOOK_MS, note, async () => {
     const at = path`/v1/bandits/${name}/learners/${key}`;
     let learner = await get(at, signal);
@@ -59,12 +60,13 @@ export async function show(view) {
     if (bandit.repeats && bandit.scope === "per_key") await showHad(view, bandit, key, had);
     if (!known) return;
     seen = learner.observations;
-    const all = learner.theta.map((/** @type {number} */ value, /** @type {number} */ place) => ({ label: learner.columns?.[place] ?? `coordinate ${place + 1}`, value, low: wide[place] === undefined ? undefined : value - 2 * wide[place], high: wide[place] === undefined ? undefined : value + 2 * wide[place] }));
+    const columnOf = await columns;
+    const all = learner.theta.map((/** @type {number} */ value, /** @type {number} */ place) => ({ label: learner.columns ? columnOf(learner.columns[place]) : `coordinate ${place + 1}`, value, low: wide[place] === undefined ? undefined : value - 2 * wide[place], high: wide[place] === undefined ? undefined : value + 2 * wide[place] }));
     const bars = [...all].sort((a, b) => Math.abs(b.value) - Math.abs(a.value)).slice(0, MOST_BARS);
     redraw(theta, all, () => [
       chart("bars", { label: "The largest coordinates of theta", unit: "reward for each unit of a feature", spanName: "± 2 widths", bars, none: "It is at the prior." }),
       all.length > bars.length && h("p", { class: "hint" }, `the ${count(bars.length)} largest of ${count(all.length)}`),
-      h("details", {}, h("summary", {}, "All of theta"), table("All of theta", ["coordinate", "#value", "#width"], all.slice(0, MOST_DIM).map((/** @type {any} */ each, /** @type {number} */ place) => [learner.columns?.[place] ?? count(place + 1), decimal(each.value, 4), decimal(wide[place], 4)]))),
+      h("details", {}, h("summary", {}, "All of theta"), table("All of theta", ["coordinate", "#value", "#width"], all.slice(0, MOST_DIM).map((/** @type {any} */ each, /** @type {number} */ place) => [learner.columns ? each.label : count(place + 1), decimal(each.value, 4), decimal(wide[place], 4)]))),
       wide.length === 0 && h("p", { class: "hint" }, "The widths of that many numbers are not read here."),
     ]);
     redraw(weights, learner.weights ?? null, () => learner.weights && panel("In contexts", weightTable(learner)));

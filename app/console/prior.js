@@ -5,6 +5,7 @@ import { chart } from "./charts.js";
 import { empty, h, link, panel, redraw, table, tile } from "./dom.js";
 import { count, decimal, number, time } from "./format.js";
 import { action } from "./forms.js";
+import { columnNames } from "./measure.js";
 
 const LOOK_MS = 10_000;
 const MOST_BARS = 12;
@@ -37,7 +38,7 @@ export function prior(view, body, bandit) {
     panel("Fit it now", h("p", { class: "hint" }, "The service does this by itself after a tenth as many rewards more, an hour after the first of them, and when a key was forgotten."), action("Fit it now", async () => draw(await send({ method: "POST", path: `${at}/refresh` }, signal)))),
   );
   view.live(LOOK_MS, note, async () => {
-    columns ??= (await get(path`/v1/catalogues/${bandit.catalogue}`, signal)).columns;
+    columns ??= (await get(path`/v1/catalogues/${bandit.catalogue}`, signal)).columns?.map(await columnNames(bandit.catalogue, signal));
     draw(await get(at, signal));
   });
 }

@@ -25,6 +25,7 @@ from app.platform.pages import decode_cursor, encode_cursor, foreign
 from shortlist.types import Rows
 
 MOST_VALUES = 20
+MOST_TEXTS, MOST_TEXT_CHARS = 500, 100_000  # of which words are counted: at most some 40 ms
 MOST_NAMED = 5  # fields in a refusal
 MOST_SORTED = 100_000  # arms: four tenths of a second in a thread, for each page
 SORTED_CHARS = 256  # of a text, by which arms are sorted
@@ -33,10 +34,13 @@ WORDS = {ValueKind.STRING: "text", ValueKind.NUMBER: "a number", ValueKind.BOOLE
 NOTHING = "none"
 
 
-class FieldSummary(Answer, frozen=True):
+class FieldSummary(Answer, frozen=True, omit_defaults=True):
     """A field of the metadata, or ``tags``: how many ``arms`` have it, and in ``types`` how many have a
     string, a number, a boolean, or none of these (null, an object, an empty list). ``values``: the most
     frequent of ``distinct`` ones, at most 20, and in ``counts`` how often each is there.
+
+    ``words``: of a field that the catalogue hashes, for each of its numbers the most frequent words among its
+    frequent texts; those that count as -1 begin with "-". Absent of others.
     """
 
     schema_name: ClassVar[str] = "FieldView"
@@ -47,6 +51,7 @@ class FieldSummary(Answer, frozen=True):
     distinct: int
     values: list[str | int | float | bool]
     counts: list[int]
+    words: list[list[str]] | None = None
 
 
 class FieldOverview:
@@ -93,6 +98,20 @@ class FieldOverview:
         known = sorted(known, key=lambda each: -each[1])[:MOST_VALUES]
         values: list[str | int | float | bool] = [value for value, _ in known]
         return FieldSummary(name, having, types, distinct, values, [count for _, count in known])
+
+    def texts(self, name: str) -> list[tuple[str, int]]:
+        """The most frequent texts of a field, and how often each is there; as many as there is time for."""
+        found, chars = list[tuple[str, int]](), 0
+        for stored, numbers, often in self._values(name):
+            if _type(stored) != TYPES[ValueKind.STRING]:
+                continue
+            for place in np.argsort(-often, kind="stable")[:MOST_TEXTS].tolist():
+                text = str(self._attributes.names.value(stored, numbers[place]))
+                found.append((text, int(often[place])))
+                chars += len(text)
+                if chars > MOST_TEXT_CHARS:
+                    break
+        return found
 
     def unmet(self, arm_filter: Filter) -> list[tuple[str, str]]:
         """Fields of conditions that no arm can meet, and why: none has it, or all have other types of value.

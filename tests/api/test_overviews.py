@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 
 from api_client import Api, Json
@@ -69,6 +70,28 @@ async def test_fields_are_counted_as_the_arms_have_them(api: Api):
         assert dict(zip(found, item["counts"], strict=True)) == often
         assert item["counts"] == sorted(item["counts"], reverse=True)
     assert await api.listed("/v1/catalogues/c/fields") == items
+
+
+async def test_numbers_of_a_hashed_field_are_named_by_their_words(api: Api):
+    """Each word stands where an arm that has it alone has its number, with the sign of that."""
+    fields = [
+        {"name": "about", "kind": "hash", "size": 4},
+        {"name": "brand", "kind": "category", "values": ["x"]},
+    ]
+    await api.ok("PUT", "/v1/catalogues/c", {"features": {"fields": fields}}, 201)
+    words = {"linen": 5, "shirt": 4, "red": 3, "soft": 2, "blue": 1}
+    texts = [*(word for word, times in words.items() for _ in range(times)), "Linen SHIRT", "linen  red"]
+    arms = [{"id": f"a{n}", "metadata": {"about": text, "brand": "x"}} for n, text in enumerate(texts)]
+    await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": arms})
+    about, brand = await api.listed("/v1/catalogues/c/fields")
+    assert "words" not in brand
+    expected: list[list[str]] = [[], [], [], []]
+    for place, text in enumerate(texts):
+        features = (await api.ok("GET", f"/v1/catalogues/c/arms/a{place}"))["features"]
+        if text in words and text not in "".join("".join(each) for each in expected):
+            (slot,) = np.flatnonzero(features[:4])
+            expected[slot].append(("-" if features[slot] < 0 else "") + text)
+    assert about["words"] == expected  # the most frequent first, as they were written
 
 
 async def test_only_frequent_values_are_listed_and_fields_without_arms_are_not(api: Api):

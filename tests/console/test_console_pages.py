@@ -481,6 +481,19 @@ def test_arms_have_pictures_where_their_addresses_are_of_https(browser: Browser,
             console.check()
 
 
+def test_what_was_learned_of_a_hashed_text_is_named_by_its_words(browser: Browser, tmp_path: Path):
+    with serving(tmp_path) as service, Client(service.url) as client:
+        client.put_catalogue("c", features={"fields": [{"name": "about", "kind": "hash", "size": 2}]})
+        client.upsert_arms("c", [{"id": arm, "metadata": {"about": "linen"}} for arm in "ab"])
+        client.put_bandit("b", catalogue="c", policy="linear_ts", scope="per_key")
+        client.observe("b", [{"id": "1", "key": "u", "arm": "a", "value": 1.0}], wait=True)
+        with console_of(browser, service) as console:
+            page = console.open("keys/b/u")
+            learned = page.locator("section", has=page.get_by_role("heading", name="What it has learned"))
+            expect(learned).to_contain_text(re.compile("about: -?linen"))
+            console.check()
+
+
 def test_the_picture_is_for_the_keyboard_too(browser: Browser, stocked: Service):
     with console_of(browser, stocked) as console:
         page = console.open("catalogues/shop?colour=maker")

@@ -356,6 +356,9 @@ class CatalogueField:
     """A field of the metadata, or ``tags``: how many ``arms`` have it, and in ``types`` how many have a
     string, a number, a boolean, or none of these (None, an object, an empty list). ``values``: the most
     frequent of ``distinct`` ones, at most 20, and in ``counts`` how often each is there.
+
+    ``words``: of a field that the catalogue hashes, for each of its numbers the most frequent words
+    among its frequent texts; those that count as -1 begin with "-". Absent of others.
     """
 
     field: str
@@ -364,6 +367,7 @@ class CatalogueField:
     distinct: int
     values: tuple[str | float | bool, ...]
     counts: tuple[int, ...]
+    words: tuple[tuple[str, ...], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
