@@ -61,7 +61,7 @@ serve: install
 	$(BIN)/shortlist serve
 
 # All that goes through the store, on a Redis Cluster of three nodes; `make test-rest` runs a part of it.
-SERVICES      := $(addprefix tests/,bandits campaigns caps catalogues decision_log filtering learning measuring platform policies queries records replication serving)
+SERVICES      := $(addprefix tests/,bandits campaigns catalogues decision_log filtering learning measuring platform policies queries quotas records replication serving)
 CLUSTER_TESTS := tests/api $(SERVICES) tests/processes tests/workers tests/contracts tests/storage/test_redis_keys.py tests/test_deploy.py
 CLUSTER_FEW   := tests/api/test_rewards.py tests/workers/test_reward_ingestion.py
 

@@ -28,8 +28,8 @@ TARGETS = {"test": "not slow and not rest", "all": "not slow"}
 # The tests of each area, the quick and sharp ones first.
 TESTS = {
     "quotas": (
-        "tests/caps/test_shares.py",
-        "tests/caps",
+        "tests/quotas/test_ledger.py",
+        "tests/quotas",
         "tests/contracts/test_store_quotas.py",
         "tests/api/test_quotas.py",
         "tests/api/test_whole_service.py",
@@ -61,13 +61,13 @@ TESTS = {
         "tests/filtering",
         "tests/filters",
         "tests/indexes/test_filtered_search.py",
-        "tests/caps/test_followed_membership.py",
+        "tests/quotas/test_members.py",
         "tests/api/test_filters.py",
     ),
     "serving": (
         "tests/serving",
         "tests/api/test_constraint_contract.py",
-        "tests/caps",
+        "tests/quotas",
         "tests/api/test_repeats.py",
         "tests/api/test_quotas.py",
         "tests/api/test_filters.py",

@@ -18,7 +18,6 @@ from app.campaigns.campaigns import Campaigns
 from app.campaigns.noisy_centers import CenterCampaigns, NoisyCenters
 from app.campaigns.slate_warm_start import SlateWarmStart
 from app.campaigns.slates import SlateCampaigns, Slates
-from app.caps.quotas import Quotas
 from app.catalogues.adaptive_solver import IndependentSolvers
 from app.catalogues.catalogues import Catalogues
 from app.catalogues.embeddings import Embeddings
@@ -62,6 +61,7 @@ from app.policies.warm_up import Covers, WarmUp
 from app.queries.centers import CatalogueCenters
 from app.queries.mips import Mips
 from app.queries.sampling import Sampling
+from app.quotas.quotas import Quotas
 from app.replication import health
 from app.replication.expected_store import ExpectedStore
 from app.replication.health import Health

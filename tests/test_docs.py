@@ -44,7 +44,6 @@ NO_LIMITS = {
     "MAX_DOCUMENT_BYTES": "what is read of a page at a time",
     "MAX_ENTRIES": "what a column of a filter holds in one form",
     "MAX_ERRORS": "how many errors of a body are told",
-    "MAX_SEPARATE_FILTERS": "from how many filters on quotas are computed in one go",
     "MAX_WEIGHT_SHARE": "when an evaluation warns",
 }
 

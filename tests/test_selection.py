@@ -62,8 +62,8 @@ def test_every_test_of_the_table_exists():
 
 
 def test_a_folder_is_run_once_and_a_test_for_itself():
-    assert changed.selected(["tests/caps/test_shares.py"]) == ["tests/caps/test_shares.py"]
-    several = changed.selected(["app/caps/shares.py", "tests/caps/test_shares.py", "CHANGELOG.md"])
-    assert "tests/caps" in several
-    assert "tests/caps/test_shares.py" not in several
+    assert changed.selected(["tests/quotas/test_ledger.py"]) == ["tests/quotas/test_ledger.py"]
+    several = changed.selected(["app/quotas/ledger.py", "tests/quotas/test_ledger.py", "CHANGELOG.md"])
+    assert "tests/quotas" in several
+    assert "tests/quotas/test_ledger.py" not in several
     assert "tests/test_docs.py" in several

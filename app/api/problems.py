@@ -77,6 +77,7 @@ KINDS: Mapping[type[Exception], Kind] = {
     errors.TooLarge: Kind(413, "Too large"),
     errors.UnsupportedEncoding: Kind(415, "Unsupported encoding", {"Accept-Encoding": "identity"}),
     errors.QuotaReached: Kind(429, "Storage limit reached"),
+    errors.TooManyQuotas: Kind(422, "Too many quotas"),
     errors.NotInstalled: Kind(501, "Not installed"),
     errors.Unavailable: Kind(503, "Temporarily unavailable", {"Retry-After": "1"}),
     errors.StoreFull: Kind(503, "The store is full", {"Retry-After": "60"}),

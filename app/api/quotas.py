@@ -15,8 +15,8 @@ from app.api.limits import MAX_SMALL_BODY_BYTES
 from app.api.problems import problems
 from app.api.strict_json import Provided, StrictModel, json_router, reply
 from app.bandits.registry import Bandits
-from app.caps.quotas import Quotas, QuotaState
-from app.caps.rules import MAX_MOST, MAX_PER_S, MIN_PER_S, QuotaCounts, QuotaPace, QuotaRule
+from app.quotas.quotas import Quotas, QuotaState
+from app.quotas.rules import MAX_MOST, MAX_PER_S, MIN_PER_S, QuotaCounts, QuotaPace, QuotaRule
 
 router = json_router(prefix="/v1/bandits", tags=["quotas"])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -12,7 +13,8 @@ from numpy.typing import NDArray
 
 from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.columns import Column, Numbers
-from app.filters.names import CODED
+from app.filters.fields import Value
+from app.filters.names import CODED, Stored
 from shortlist.types import Rows
 
 Small = NDArray[np.int32]
@@ -79,3 +81,26 @@ def _renamed(pieces: list[tuple[Column, Numbers]], names: int | None) -> tuple[S
     is_used[numbers] = True
     place = np.cumsum(is_used, dtype=np.int32) - np.int32(1)
     return place[numbers], int(place[-1]) + 1
+
+
+def coded_among(
+    attributes: AttributeSnapshot, field: str, rows: Rows, values: Sequence[Value]
+) -> tuple[Small, Small]:
+    """The pairs of a position in ``rows`` and one of these values that its arm has, by its place among them.
+
+    Shapes: rows (n,), positions (v,), places (v,). A value twice: the later place counts. Cost: O(n + v).
+    """
+    known: dict[Stored, dict[float, int]] = {}
+    for place, value in enumerate(values):
+        stored, number = attributes.names.stored(value)
+        if number is not None:
+            known.setdefault(stored, {})[number] = place
+    positions, codes = [np.empty(0, np.int32)], [np.empty(0, np.int32)]
+    for stored, column, inside, own in attributes.held(field, rows):
+        numbers = own if column.distinct is None else column.distinct[own]
+        wanted = np.array(sorted(known.get(stored, ())))
+        is_wanted = np.isin(numbers, wanted)
+        which = np.searchsorted(wanted, numbers[is_wanted])
+        positions.append(inside[is_wanted].astype(np.int32))
+        codes.append(np.array([known[stored][number] for number in wanted.tolist()], np.int32)[which])
+    return np.concatenate(positions), np.concatenate(codes)

@@ -102,6 +102,10 @@ class EligibleRows:
         """Memory of the arrays, also of those not made yet. ``listed``: its rows are asked for."""
         return self.moment.size + (8 * self.count if listed else 0)
 
+    def knows(self, table: TableSnapshot, attributes: AttributeSnapshot, entry: int) -> bool:
+        """Whether this is what the living rows with entries up to this one are at a later moment."""
+        return entry < self.moment.entries and self.moment.precedes(_Moment.of(table, attributes))
+
     def is_of(self, table: TableSnapshot, attributes: AttributeSnapshot) -> bool:
         """Whether nothing has changed since."""
         return self.moment == _Moment.of(table, attributes)
@@ -210,6 +214,30 @@ def _scratch(rows: int) -> NDArray[np.bool_]:
             _SCRATCH.mask = mask
     mask[rows:size] = False
     return mask[:size]
+
+
+def matches_of(
+    arm_filter: Filter,
+    table: TableSnapshot,
+    attributes: AttributeSnapshot,
+    rows: Rows,
+    before: EligibleRows | None = None,
+) -> NDArray[np.bool_]:
+    """Whether ``arm_filter`` lets in each of these living rows (n,). ``before``: as of ``eligible_rows``.
+
+    Cost: n reads, and the blocks of entries from the first one on that is later than ``before``.
+    """
+    matches = np.full(len(rows), _of_no_fields(arm_filter))
+    entries = attributes.entries_of(rows)
+    is_open = entries >= 0  # of an arm without fields the answer is known
+    if before is not None and before.moment.precedes(_Moment.of(table, attributes)):
+        is_found = is_open & (entries < before.moment.entries)
+        matches[is_found] = before.mask[rows[is_found]]
+        is_open &= ~is_found
+    if is_open.any():
+        first = int(entries[is_open].min())
+        matches[is_open] = attributes.evaluate(arm_filter, first)[entries[is_open] - first]
+    return matches
 
 
 def work(

@@ -25,11 +25,11 @@ from msgspec.msgpack import encode
 from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
 from app.bandits.settings import SignalRef, reward_payload
-from app.caps.quotas import Quotas
 from app.catalogues.catalogues import Catalogues
 from app.learning.decided_features import decided_features, effect_terms
 from app.learning.tokens import ANY_DECISION, Access, BadToken, Decision, TokenSigner, raw_of
 from app.platform.deadlines import yield_to_others
+from app.quotas.quotas import Quotas
 from app.records.logged import RewardOfRow, reward_bytes
 from app.records.records import LoggedDecision, RewardPayload, RewardSource, pack, unpack
 from app.storage.store import Store
@@ -166,12 +166,21 @@ class Decisions:
         return await self._activate(bandit, decision, token, now_ms) if decision.deferred else "duplicate"
 
     async def _activate(self, bandit: Bandit, decision: Decision, token: str, now_ms: int) -> str:
-        # First: an arm of which nothing is left in the current window must not be activated at all.
-        quotas = self._quotas.shares.get(bandit.uid)
-        if quotas is not None:
-            confirmed = await quotas.confirm(decision.id, expires_ms=decision.expires_ms)
-            if confirmed != "counts":
-                return confirmed
+        """Count what is shown for the quotas of now, all of it or nothing, and say that it was shown."""
+        ledger, taken = self._quotas.ledgers.get(bandit.uid), None
+        if ledger is not None:
+            arms = bandit.catalogue.index.snapshot()
+            taken = await ledger.take(arms, arms.whole.table.row_of_each(decision.arms).tolist())
+            if taken is None:
+                # A repeated call must hear that it was activated, whatever is left by now.
+                return "duplicate" if await self._store.waiting.is_active(decision.identity) else "used_up"
+        outcome = await self._say_shown(bandit, decision, token, now_ms)
+        # Where the store does not answer it is not known whether it was activated: then it counts.
+        if ledger is not None and taken is not None and outcome != "activated":
+            ledger.give_back(taken)
+        return outcome
+
+    async def _say_shown(self, bandit: Bandit, decision: Decision, token: str, now_ms: int) -> str:
         record, due_ms = None, 0
         if bandit.record.reward.wait_s is not None:
             record, due_ms = await self._record(bandit, decision, now_ms)

@@ -17,7 +17,6 @@ import numpy as np
 from app.bandits.bandit import Bandit
 from app.bandits.exposure_history import MOST_KEPT, kept_of
 from app.bandits.registry import Bandits
-from app.caps.quotas import Quotas
 from app.learning.checkpoints import Workers
 from app.learning.decisions import hidden_of
 from app.learning.learned_priors import LearnedPriors
@@ -28,6 +27,7 @@ from app.learning.tokens import ANY_DECISION, Access, Decision
 from app.platform.deadlines import yield_to_others
 from app.platform.errors import Unavailable, within
 from app.platform.metrics import Metrics
+from app.quotas.quotas import Quotas
 from app.records.arm_sums import EffectPair, pair_at, pairs_to_bytes
 from app.records.records import RewardSource, unpack
 from app.storage.store import Store
@@ -135,14 +135,14 @@ class Rewards:
         for position in receipt.taken:
             uid = writes[position].learner.bandit_uid
             # A reward of 0 or less says that nothing was bought or clicked, which uses up no quota.
-            if rewards[position].value > 0 and self._quotas.shares.get(uid) is not None:
+            if rewards[position].value > 0 and self._quotas.ledgers.get(uid) is not None:
                 arm = unpack(writes[position].source, RewardSource).arm
                 arms.setdefault(uid, []).append((arm, rewards[position].signal))
         for uid, rewarded in arms.items():
             bandit = self._bandits.by_uid(uid)
             if bandit is not None:
                 with contextlib.suppress(Unavailable):  # the rewards are in the log: they are acknowledged
-                    await self._quotas.rewarded(bandit, rewarded)
+                    await self._quotas.count_rewards(bandit, rewarded)
 
     async def _count_repeats(
         self, decisions: Mapping[int, Decision], rewards: Sequence[Reward], receipt: Receipt

@@ -31,7 +31,6 @@ from app.bandits.settings import BanditRecord
 from app.bandits.spaces import Carry, MoveRecord, Moves, SpaceMap, Spaces, move_to_bytes
 from app.bandits.versions import BanditVersion
 from app.bandits.versions import version_to_bytes as bandit_to_bytes
-from app.caps.quotas import Quotas
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.catalogues import Catalogues
 from app.decision_log.reading import DecisionLog
@@ -54,6 +53,7 @@ from app.moving.plan import (
 from app.moving.recomputed_sums import NotWhole, RecomputedSums
 from app.platform.errors import Conflict, Invalid, ShortlistError, TooDifferent, named_by, shown_time
 from app.platform.long_work import MEASURING
+from app.quotas.quotas import Quotas
 from app.records.records import MOVED, POOLED, LearnerState, move_payload, vector_to_bytes
 from app.storage.moves import MoveProgress
 from app.storage.store import Store

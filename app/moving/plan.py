@@ -12,12 +12,12 @@ from app.bandits.completion import PolicyTerms, check_size
 from app.bandits.context import MAX_CONTEXT_KEY_LEARNER, MAX_CONTEXT_LEARNER
 from app.bandits.settings import BanditRecord, ServedArms
 from app.bandits.spaces import Carry, SpaceMap
-from app.caps.rules import QuotaRule
 from app.catalogues.catalogue import Catalogue
 from app.filters.filter import Filter
 from app.learning.checkpoints import read_together
 from app.moving.arms import ArmMap, CommonArms
 from app.platform.errors import Invalid, ShortlistError, shown_time
+from app.quotas.rules import QuotaRule
 from app.records.records import LearnerState
 from app.storage.space import moves_full
 from app.storage.store import Store

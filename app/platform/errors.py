@@ -130,6 +130,10 @@ class QuotaReached(ShortlistError):
     code = "quota_reached"  # it is as much as it may be, until some is deleted
 
 
+class TooManyQuotas(Invalid):
+    code = "too_many_quotas"  # of this bandit, or of those by a filter
+
+
 class NotInstalled(ShortlistError):
     code = "not_installed"  # the service lacks an optional package, which it names
 

@@ -108,10 +108,6 @@ class Metrics:
         self.quotas = gauge(
             "shortlist_quotas", "Quotas of all bandits, as this process sees them now.", ["state"]
         )
-        self.beyond_quotas = gauge(
-            "shortlist_arms_beyond_quotas",
-            "Arms that are not eligible for a bandit, since they would count for too many of its quotas.",
-        )
         self.prior_fits = counter("shortlist_prior_fits", "Learned priors fitted.", ["outcome"])
         self.prior_seconds = Histogram(
             "shortlist_prior_fit_seconds",
@@ -167,8 +163,8 @@ class Metrics:
         self.prior_seconds.observe(seconds)
         self.prior_keys.set(keys)
 
-    def set_quota_states(self, states: Mapping[str, int], beyond: int) -> None:
-        self.beyond_quotas.set(beyond)
+    def set_quota_states(self, states: Mapping[str, int]) -> None:
+        """How many quotas are in which state."""
         for state, count in states.items():
             self.quotas.labels(state).set(count)
 

@@ -17,10 +17,9 @@ from typing import Protocol
 import numpy as np
 
 from app.catalogues.learner_snapshot import LearnerSnapshot
-from app.filters.coded_values import Small, ascending, coded
+from app.filters.coded_values import Small, ascending, coded, coded_among
 from app.filters.columns import spread
 from app.filters.fields import Value
-from app.filters.names import Stored
 from app.indexes.snapshot import Snapshot
 from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
 
@@ -68,21 +67,8 @@ class CappedValues:
     left: Sequence[tuple[Value, int]]
 
     def pairs(self, arms: Snapshot, rows: Rows) -> tuple[Small, Small, Rows]:
-        attributes = arms.attributes
-        known: dict[Stored, dict[float, int]] = {}
-        for code, (value, _) in enumerate(self.left):
-            stored, number = attributes.names.stored(value)
-            if number is not None:
-                known.setdefault(stored, {})[number] = code
-        places, codes = [np.empty(0, np.int32)], [np.empty(0, np.int32)]
-        for stored, column, positions, own in attributes.held(self.field, rows):
-            numbers = own if column.distinct is None else column.distinct[own]
-            wanted = np.array(sorted(known.get(stored, ())))
-            is_had = np.isin(numbers, wanted)
-            which = np.searchsorted(wanted, numbers[is_had])
-            places.append(positions[is_had].astype(np.int32))
-            codes.append(np.array([known[stored][each] for each in wanted.tolist()], np.int32)[which])
-        return np.concatenate(places), np.concatenate(codes), np.array([left for _, left in self.left])
+        places, codes = coded_among(arms.attributes, self.field, rows, [value for value, _ in self.left])
+        return places, codes, np.array([left for _, left in self.left])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,13 +11,13 @@ import msgspec
 import numpy as np
 
 from app.bandits.bandit import Bandit
-from app.caps.snapshot import QuotaSnapshot
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.filters.filter import Filter
 from app.learning.learners import Learners
 from app.policies.limits import Limit, LimitedSolver, Limits
 from app.policies.rules import Diverse, DiverseSolver, Pin, shortlist_of
+from app.quotas.snapshot import QuotaSnapshot
 from app.records.encoding import Numbers32
 from app.storage.types import LearnerId
 from shortlist.linear import ridge
@@ -151,16 +151,9 @@ class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
         """This snapshot, of the arms that filter and quotas let in. Awaits nothing for what is known."""
         bandit, quotas = request.bandit, request.quotas
         index = bandit.catalogue.index
-        while True:
-            arms = await filtered.of(bandit.catalogue, request.arm_filter)
-            if quotas is None:
-                break
-            eligible = quotas.known(arms) or await quotas.eligible(arms)
-            if eligible is not None:
-                arms = eligible
-                break
-            # a choice that began before a move goes on with the arms of then
-            quotas.membership.follow(index.snapshot())
+        arms = await filtered.of(bandit.catalogue, request.arm_filter)
+        if quotas is not None:
+            arms = quotas.known(arms) or await quotas.eligible(arms)
         return msgspec.structs.replace(self, arms=bandit.seen(arms), catalogue_version=index.version)
 
 

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.bandits.registry import Bandits
-from app.caps.membership import MAX_OF_ARM, MAX_PAIRS
-from app.caps.quotas import Quotas
 from app.catalogues.catalogues import Catalogues
 from app.learning.learned_priors import LearnedPriors
 from app.learning.learners import Learners
 from app.platform.background import repeat
 from app.platform.errors import Unavailable
 from app.platform.metrics import Metrics
+from app.quotas.quotas import Quotas
 from app.replication.sync import Sync
 from app.storage.embedded.losses import Loss, Losses
 from app.storage.redis_errors import DISK_FULL, IS_REPLICA, is_full
@@ -52,14 +51,14 @@ def findings(
     loss: Loss | None,
     failures: Mapping[str, str],
     replaced: Sequence[str] = (),
-    beyond: Mapping[str, int],
+    quotas: Sequence[str] = (),
     disk_full: bool,
     faults: Sequence[str] = (),
 ) -> Iterator[Finding]:
     """``dead``: rewards that could not be applied. ``held`` and ``bounds``: bytes in the store by kind.
-    ``failures``: of catalogues, why the last work on their index failed. ``beyond``: of bandits, how many
-    arms would count for too many quotas. ``disk_full``: of the data folder. ``replaced``: catalogues whose
-    features were replaced by those of another space. ``faults``: why the store is none that can be used.
+    ``failures``: of catalogues, why the last work on their index failed. ``quotas``: what is wrong with those
+    of some bandits. ``disk_full``: of the data folder. ``replaced``: catalogues whose features were replaced
+    by those of another space. ``faults``: why the store is none that can be used.
     """
     for fault in faults:
         yield Finding("store", False, f"the store {fault}")
@@ -83,12 +82,8 @@ def findings(
     for catalogue, failure in failures.items():
         text = f"the index of {catalogue} stays as it was, because work on it failed: {failure}"
         yield Finding("index", False, text)
-    for bandit, count in beyond.items():
-        what, verb = ("1 arm", "is") if count == 1 else (f"{count:,} arms", "are")
-        text = f"{what} of the bandit {bandit} would count for too many quotas, and {verb} not eligible"
-        yield Finding(
-            "quotas", False, f"{text}: {MAX_OF_ARM} are the most for an arm, and {MAX_PAIRS:,} for a bandit"
-        )
+    for warning in quotas:
+        yield Finding("quotas", False, warning)
     for catalogue in replaced:
         yield features_replaced(catalogue)
     if loss is not None:
@@ -253,11 +248,12 @@ class Health:
             failures={each.name: each.index.failure for each in catalogues if each.index.failure},
             replaced=[each.name for each in used if await self._catalogues.has_replaced_features(each)],
             faults=faults,
-            beyond={
-                bandit.name: count
-                for uid, count in self._quotas.beyond.items()
+            quotas=[
+                f"the bandit {bandit.name} {warning}"
+                for uid in tuple(self._quotas.ledgers)
                 if (bandit := self._bandits.by_uid(uid)) is not None
-            },
+                for warning in self._quotas.warnings(uid)
+            ],
         )
         return Status(
             uptime_s=round(time.time() - self._started_at, 3),

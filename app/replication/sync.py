@@ -20,7 +20,6 @@ from collections import defaultdict
 from collections.abc import Awaitable, Collection, Sequence
 
 from app.bandits.registry import Bandits
-from app.caps.quotas import Quotas
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.catalogues import Catalogues
 from app.learning.learned_priors import LearnedPriors
@@ -30,6 +29,7 @@ from app.platform.deadlines import call_began, task_for_all
 from app.platform.errors import Unavailable
 from app.platform.hooks import Hooks
 from app.platform.pauses import PAUSES
+from app.quotas.quotas import Quotas
 from app.storage.store import Store
 from app.storage.types import LearnerChanges, entry_order
 

@@ -26,7 +26,6 @@ import numpy as np
 
 from app.bandits.bandit import Bandit
 from app.bandits.spaces import BanditMoved
-from app.caps.quotas import Quotas
 from app.decision_log.buffer import RowBuffer
 from app.filtering.filtered_snapshots import no_arms
 from app.learning.decisions import Decisions, row_of
@@ -46,6 +45,7 @@ from app.policies.fixed import BASELINE, FIXED
 from app.policies.registry import POLICIES
 from app.policies.selection import Selection, SelectionRequest
 from app.policies.uniform import UNIFORM
+from app.quotas.quotas import Quotas
 from app.records.arm_sums import MOST_PAIRS, pairs_to_bytes
 from app.records.encoding import Numbers32
 from app.records.logged import LogPart
@@ -108,7 +108,7 @@ def constraints_of(sync: Sync, caps: FrequencyCaps, quotas: Quotas) -> Sequence[
         ConstraintRow(
             caps, lambda choice, bandit: bandit.record.repeats is not None or choice.visitor is not None
         ),
-        ConstraintRow(QuotaConstraint(quotas), lambda _, bandit: bandit.uid in quotas.shares),
+        ConstraintRow(QuotaConstraint(quotas), lambda _, bandit: bandit.uid in quotas.ledgers),
     )
 
 
@@ -142,13 +142,13 @@ class Pipeline:
         decision: str,
         *,
         own_rng: Callable[[], np.random.Generator] | None,
-        expires_ms: int | None,
+        deferred: bool,
     ) -> Allowed:
         """Select arms, which count as shown by this decision from now on.
 
         ``request``: what ``choice`` asks of the policy. ``own_rng`` makes its generator, from which nothing
-        else draws, so that it can begin again. ``expires_ms``: when a deferred decision expires; None of
-        another. Raises NoArms, Invalid, QuotaReached, Unavailable.
+        else draws, so that it can begin again. ``deferred``: it is shown only if it is activated later.
+        Raises NoArms, Invalid, Unavailable.
         """
         constraints = self._applying(choice, request.bandit)
         # without constraints a choice pays nothing for them
@@ -159,7 +159,7 @@ class Pipeline:
             left, applied = await narrowed(constraints, choice, request)
             selection = await self._ranked(left, group)
             whole, rows = selection.snapshot.arms.plain.whole, selection.hits.rows.tolist()
-            shown = Shown(left, whole, rows, decision, expires_ms)
+            shown = Shown(left, whole, rows, decision, deferred)
             if await charged(applied, shown):
                 return Allowed(selection, left, applied, shown)
             if own_rng is not None:
@@ -403,7 +403,7 @@ class Choosing:
             group,
             decision_id,
             own_rng=own_rng,
-            expires_ms=None if request.activate else expires_ms,
+            deferred=not request.activate,
         )
         selection = allowed.selection
         snapshot, rows = selection.snapshot, selection.hits.rows.tolist()

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
 from app.storage import redis_keys as keys
 from app.storage.part import RedisPart
 from app.storage.redis_client import Argument
-from app.storage.types import Confirmed, Held, QuotaChanges, QuotaTerms, Share, ShareAsked
+from app.storage.types import QuotaChanges, QuotaTerms, Share, ShareAsked
 
 MOST_CHANGES = 20_000  # of a bandit, that are known one by one
-MOST_HELD = 1_000_000  # deferred decisions of a bandit, of some 150 bytes
-_CONFIRMED: Mapping[int, Confirmed] = {1: "counts", 0: "expired", -1: "used_up"}
+RELEASED_TOGETHER = 500
 
 
 class QuotaStore(RedisPart):
@@ -29,22 +26,16 @@ class QuotaStore(RedisPart):
         }
         return QuotaChanges(number, records, bool(is_all))
 
-    async def record(self, bandit_uid: str, quota_id: str) -> bytes:
-        """b"": there is none."""
-        record: bytes | None = await self._redis.command("HGET", keys.quotas(bandit_uid), quota_id)
-        return record or b""
-
     async def put(
-        self, bandit_uid: str, quota_id: str, record: bytes, terms: QuotaTerms, *, expected: bytes, most: int
-    ) -> bytes | None:
-        """Store ``record`` in place of ``expected`` (b"": none); return what stands then.
+        self, bandit_uid: str, quota_id: str, record: bytes, terms: QuotaTerms, *, heard_changes: int
+    ) -> bool:
+        """Store a quota if nothing has changed since that change of the quotas; whether it was stored.
 
-        Counts go on for the same ``terms.uid``, else they start again. None: there are ``most`` already.
+        Counts go on for the same ``terms.uid``, else they start again.
         """
         names = [keys.quotas(bandit_uid), *_of_quota(bandit_uid, quota_id), keys.quota_changes(bandit_uid)]
-        arguments: list[Argument] = [quota_id, record, expected, *terms, most, MOST_CHANGES]
-        current: bytes | None = await self._redis.script("put_quota", names, arguments)
-        return current
+        arguments: list[Argument] = [quota_id, record, heard_changes, *terms, MOST_CHANGES]
+        return bool(await self._redis.script("put_quota", names, arguments))
 
     async def delete(self, bandit_uid: str, quota_id: str) -> bool:
         names = [keys.quotas(bandit_uid), *_of_quota(bandit_uid, quota_id), keys.quota_changes(bandit_uid)]
@@ -75,31 +66,14 @@ class QuotaStore(RedisPart):
         names = [name for quota_id in counts for name in _of_quota(bandit_uid, quota_id)]
         await self._redis.script("reward_quotas", names, [*counts.values()])
 
-    async def hold(
-        self, bandit_uid: str, decision: str, taken: Sequence[Held], *, expires_ms: int
-    ) -> Sequence[int] | None:
-        """Know what a deferred decision took, unless it is more than deferred decisions may hold.
+    async def release_held(self, bandit_uid: str) -> None:
+        """Give back what deferred decisions hold in a store of version 1.0; later versions hold nothing.
 
-        How much that is of each quota, before this one. None: no space.
+        A round trip for each ``RELEASED_TOGETHER`` decisions, one where there are none.
         """
-        arguments: list[Argument] = [decision, msgspec.msgpack.encode(taken), expires_ms, MOST_HELD]
         names = [*keys.quotas_held(bandit_uid), *_of_quota(bandit_uid, "")]
-        answer: Sequence[int] | None = await self._redis.script("hold_quotas", names, arguments)
-        return answer
-
-    async def confirm(self, bandit_uid: str, decision: str, *, expires_ms: int, margin_ms: int) -> Confirmed:
-        """It was shown: nothing of it is given back. The call may be repeated.
-
-        What it took in a window that is over counts in that of now, if as much is left there.
-        """
-        arguments: list[Argument] = [decision, expires_ms, margin_ms]
-        names = [*keys.quotas_held(bandit_uid), *_of_quota(bandit_uid, "")]
-        return _CONFIRMED[await self._redis.script("confirm_quotas", names, arguments)]
-
-    async def release(self, bandit_uid: str, *, margin_ms: int, count: int) -> int:
-        """Give back what decisions took that have expired so long ago; how many, ``count`` at most."""
-        names = [*keys.quotas_held(bandit_uid), *_of_quota(bandit_uid, "")]
-        return int(await self._redis.script("release_quotas", names, [margin_ms, count]))
+        while await self._redis.script("release_quotas", names, [RELEASED_TOGETHER]) == RELEASED_TOGETHER:
+            pass
 
     async def erase(self, bandit_uid: str) -> None:
         """Remove everything of a deleted bandit.

@@ -26,8 +26,6 @@
     {q:<uid>}:quota:<quota>                      hash    terms, counts (quota_window.lua)   with the quota
     {q:<uid>}:shares:<quota>                     hash    process -> its share               with the window
     {q:<uid>}:changes                            zset    quota, number of its last change  with the bandit
-    {q:<uid>}:held                               hash    decision -> what it took           until it expires
-    {q:<uid>}:held-until                         zset    decision, until when               until it expires
     {c:<uid>}:features                           hash    arm -> revision (8) + features     with the catalogue
     {c:<uid>}:documents                          hash    arm -> document, not empty         with the catalogue
     {c:<uid>}:counters                           hash    version, revision; deleted;        with it, then ttl
@@ -248,7 +246,7 @@ def quota_changes(bandit_uid: str) -> str:
 
 
 def quotas_held(bandit_uid: str) -> list[str]:
-    """What deferred decisions took, and until when they are held."""
+    """What deferred decisions took, and until when: in a store of version 1.0 alone, where it is released."""
     return [f"{_quotas(bandit_uid)}held", f"{_quotas(bandit_uid)}held-until"]
 
 

@@ -88,6 +88,7 @@ export declare class UnsupportedEncoding extends ServiceError {}
 export declare class Invalid extends ServiceError {}
 export declare class DimensionMismatch extends Invalid {}
 export declare class NotPossibleHere extends Invalid {}
+export declare class TooManyQuotas extends Invalid {}
 export declare class TooManyRequests extends ServiceError {}
 export declare class QuotaReached extends ServiceError {}
 export declare class NotInstalled extends ServiceError {}

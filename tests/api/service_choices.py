@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,7 +83,8 @@ class Chooser:
 
     def refusal(self) -> tuple[int, str] | None:
         """Status and code of the answer where nothing can be chosen."""
-        if any(arm not in self.catalogue.arms for arm in self.pins.values()):
+        asked = (pin["arm"] for pin in self.request.get("rules", {}).get("pin", ()))
+        if any(arm not in self.catalogue.arms for arm in asked):
             return 422, "invalid"
         return (409, "no_arms") if not self.pins and not self.allowed_after([]) else None
 
@@ -128,22 +129,23 @@ class Chooser:
 
     def _most(self, kind: str, value: Any) -> int:
         if kind == "quota":
-            quota = self.bandit.quotas[value]
-            return quota.left if self.request.get("activate", True) else quota.deferrable
+            return self.bandit.quotas[value].left
         if kind == "had" and self.bandit.repeats is not None and self.subject is not None:
             return int(self.bandit.repeats["most"]) - self.bandit.had[self.subject][value]
         return self.at_most[kind]
 
-    def take(self, arms: Sequence[str]) -> list[Quota]:
-        """These arms are shown; what was taken of which quotas, one for each time."""
-        taken = [self.bandit.quotas[name] for arm in arms for name in self.quotas_of(arm)]
-        for quota in taken:
+    def take(self, arms: Sequence[str]) -> None:
+        """These arms are shown, or wait to be: for quotas they count when they are activated."""
+        for quota in self.taken(arms) if self.request.get("activate", True) else ():
             quota.shown += 1
             assert quota.shown <= quota.most
         if self.bandit.repeats is not None and self.bandit.repeats["counts"] == "shown":
             for _, label in (each for arm in arms for each in self.had_labels(arm)):
                 self.bandit.had[self.subject or ""][label] += 1
-        return taken
+
+    def taken(self, arms: Iterable[str]) -> list[Quota]:
+        """The quotas that these arms count for, one for each arm."""
+        return [self.bandit.quotas[name] for arm in arms for name in self.quotas_of(arm)]
 
 
 def check_dry_run(chooser: Chooser, answer: Json) -> None:

@@ -14,7 +14,7 @@ import pytest
 from service_model import Bandit, Catalogue, Decision, Json, Learner
 
 from api_client import running
-from app.caps import quotas
+from app.quotas import quotas
 from waiting import wait_until
 from workers import housekeeping
 

@@ -242,7 +242,6 @@ class WholeService(ComparedService):
             self._refused(refusal, "POST", path, {**dry, "dry_run": True})
         else:
             check_dry_run(looker, self._expect(200, "POST", path, {**dry, "dry_run": True}))
-        self._hear_of_quotas(bandit, [body])
         if (refusal := chooser.refusal()) is not None:
             self._refused(refusal, "POST", path, body)
             return None
@@ -260,7 +259,6 @@ class WholeService(ComparedService):
     def choose_batch(self, place: int, asked: list[Request], told: list[Told], waits: bool) -> None:
         name, bandit = self._nth(place)
         path, bodies = f"bandits/{name}/choose/batch", [self._request(bandit, *each) for each in asked]
-        self._hear_of_quotas(bandit, bodies)
         choosers = [Chooser(bandit, self.catalogues[bandit.catalogue], body) for body in bodies]
         refusals = [found for chooser in choosers if (found := chooser.refusal()) is not None]
         status, answer = self._call("POST", path, {"requests": bodies})
@@ -273,20 +271,11 @@ class WholeService(ComparedService):
         pairs = zip(choosers, answer["results"], strict=True)
         self._rewarded([self._decided(chooser, each) for chooser, each in pairs], told, waits)
 
-    def _hear_of_quotas(self, bandit: Bandit, bodies: list[Json]) -> None:
-        """How much deferred decisions hold is heard of now and then, and when somebody asks."""
-        if any(not body.get("activate", True) for body in bodies):
-            self._look_at_quotas(bandit)
-
     def _decided(self, chooser: Chooser, answer: Json) -> Decision:
         """The answer is one that may be given; the decision of it."""
         check_choice(chooser, answer)
         made = self._kept(chooser, answer)
-        taken = chooser.take([*made.arms])
-        if not made.active:
-            made.holds = taken
-            for quota in taken:
-                quota.held += 1
+        chooser.take([*made.arms])
         return made
 
     def _kept(self, chooser: Chooser, answer: Json) -> Decision:
@@ -314,32 +303,13 @@ class WholeService(ComparedService):
     @rule(shown=some(decision, 1, 2, 3))
     def activate(self, shown: list[Decision | None]) -> None:
         made = [decision for decision in dict.fromkeys(shown) if decision is not None]
-        outcomes = [decision.activate() for decision in made]
-        tokens = [decision.token for decision in made]
-        answer = self._expect(200, "POST", "decisions/activate", {"decisions": [*tokens, "garbage"]})
-        self._same_receipt(answer, [*outcomes, "invalid_token"], "activated")
-
-    @rule()
-    def deferred_expire(self) -> None:
-        """Every decision that waits to be activated has waited for too long."""
-        self._run(self._expire())
-        for bandit in self.bandits.values():
-            for made in bandit.decisions:
-                made.expire()
-        self.decisions = [made for made in self.decisions if made.active]
-        for bandit in self.bandits.values():
-            self._look_at_quotas(bandit)
-
-    async def _expire(self) -> None:
-        store = self.api.store
-        held = [name async for name in store.scan_iter(match="*:held-until", count=1_000)]
-        for name in held:
-            for member in await store.zrange(name, 0, -1):
-                await store.zadd(name, {member: 1})
-
-        for uid, shares in self.api.app.service.quotas.shares.items():
-            await shares.sync_with_store()
-            assert not any([await store.zcard(name) for name in held if uid.encode() in name])
+        # One by one: of those of one call it is not said which one takes the last of a quota.
+        for waiting in made:
+            chooser = Chooser(waiting.bandit, self.catalogues[waiting.bandit.catalogue], {})
+            outcome = waiting.activate(chooser.taken(waiting.arms))
+            body = {"decisions": [waiting.token, "garbage"]}
+            answer = self._expect(200, "POST", "decisions/activate", body)
+            self._same_receipt(answer, [outcome, "invalid_token"], "activated")
 
     @rule(made=decision)
     def explain(self, made: Decision | None) -> None:

@@ -7,7 +7,7 @@ it was taught, its estimate is one solve, and that a reward counts once is a set
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -154,25 +154,15 @@ class Learner:
 
 @dataclass
 class Quota:
-    """At most ``most`` of the arms that ``document`` lets in are shown; so many were.
-
-    ``held``: so many of them by deferred decisions that wait to be activated.
-    """
+    """At most ``most`` of the arms that ``document`` lets in are shown; so many were."""
 
     document: Json
     most: int
     shown: int = 0
-    held: int = 0
 
     @property
     def left(self) -> int:
         return max(self.most - self.shown, 0)
-
-    @property
-    def deferrable(self) -> int:
-        """How many more deferred decisions may hold: together a tenth of what is left, rounded up."""
-        free = min(max(self.most - self.shown + self.held, 0), self.most)
-        return min(max(-(-free // 10) - self.held, 0), self.left)
 
 
 @dataclass
@@ -269,7 +259,6 @@ class Decision:
     ``defaults``  of arms whose default was counted, and not replaced yet
     ``liked``     arms with an accepted reward above 0
     ``subject``   whom ``repeats`` knows it by: the key, or the visitor
-    ``holds``     the quotas that it has taken of, one for each time, while it waits to be activated
     ``learned``   the version of the learner; ``catalogue``: that of the catalogue
     """
 
@@ -283,7 +272,6 @@ class Decision:
     subject: str | None = None
     learned: int = 0
     catalogue: int = 0
-    holds: list[Quota] = field(default_factory=list)
     liked: set[str] = field(default_factory=set)
     forgotten: bool = False
     waited: bool = False
@@ -341,30 +329,25 @@ class Decision:
         self._teach(arm, said[1] - replaced)
         return "accepted"
 
-    def activate(self) -> str:
-        """What is answered: "activated", "duplicate" or the code of the refusal."""
+    def activate(self, quotas: Sequence[Quota]) -> str:
+        """What is answered: "activated", "duplicate" or the code of the refusal.
+
+        ``quotas``: those that its arms count for now, one for each arm.
+        """
         if self.bandit.deleted:
             return "unknown_bandit"
         if not self.deferred:
             return "duplicate"
+        if any(quota.left < sum(other is quota for other in quotas) for quota in quotas):
+            return "duplicate" if self.active else "used_up"
         if self.forgotten:
             return "forgotten"
         if self.active:
             return "duplicate"
         self.active = True
-        self._hold_no_more()
+        for quota in quotas:
+            quota.shown += 1
         return "activated"
-
-    def expire(self) -> None:
-        """It was never activated, and gives back what it holds of quotas."""
-        for quota in self.holds:
-            quota.shown -= 1
-        self._hold_no_more()
-
-    def _hold_no_more(self) -> None:
-        for quota in self.holds:
-            quota.held -= 1
-        self.holds = []
 
     def wait_is_over(self) -> None:
         """Each arm without a reward counts as the default, once."""

@@ -23,7 +23,6 @@ from app.serving.constraints.base import (
     LogRecord,
     Shown,
     View,
-    charged,
     recorded,
 )
 from app.serving.constraints.frequency_caps import FrequencyCaps
@@ -188,23 +187,18 @@ async def test_every_constraint_has_a_case(api: Api):
 
 
 class Counted(Constraint):
-    """One that counts, and says what it is told to: what is deferred, and what it left out."""
+    """One that counts, and says what it left out."""
 
     counts = is_in_row = True
 
-    def __init__(
-        self, name: str, refunds: list[str], deferred: str | None = "held", left_out: str = ""
-    ) -> None:
-        self.name, self.refunds, self.deferred, self.left_out = name, refunds, deferred, left_out
+    def __init__(self, name: str, refunds: list[str], left_out: str = "") -> None:
+        self.name, self.refunds, self.left_out = name, refunds, left_out
 
     async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:
         return View()
 
     async def charge(self, view: View, shown: Shown) -> str:
         return "charged"
-
-    async def defer(self, charge: str, shown: Shown) -> str | None:
-        return self.deferred
 
     async def refund(self, charge: str) -> None:
         self.refunds.append(f"{self.name} {charge}")
@@ -213,14 +207,7 @@ class Counted(Constraint):
         return LogRecord(self.left_out)
 
 
-SHOWN: Any = Shown(None, None, [], "d", expires_ms=1)  # type: ignore[arg-type]  # nobody here reads them
-
-
-async def test_who_cannot_hold_what_is_deferred_has_refunded_it_and_the_others_do():
-    refunds = list[str]()
-    several = [Counted("one", refunds), Counted("two", refunds, deferred=None), Counted("three", refunds)]
-    assert not await charged([Applied(each, View()) for each in several], SHOWN)
-    assert refunds == ["one held", "three charged"]
+SHOWN: Any = Shown(None, None, [], "d")  # type: ignore[arg-type]  # nobody here reads them
 
 
 class CountedOutOfRow(Counted):

@@ -10,17 +10,13 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json, running
-from app.caps.followed_membership import FollowedMembership
-from app.caps.membership_filters import QuotaFilters
-from app.caps.quotas import Quotas
-from app.caps.shares import QuotaLedger
-from app.indexes.snapshot import Snapshot
 from app.learning.replay import compare
+from app.quotas.ledger import QuotaLedger
+from app.quotas.quotas import Quotas
 from app.replication.sync import Sync
 from app.storage.moves import MoveStore
 from app.storage.registry import RegistryStore
 from app.storage.types import CarriedWrite
-from shortlist.types import Rows
 from store_server import patient_store
 from waiting import wait_until
 
@@ -518,7 +514,7 @@ async def test_no_more_is_shown_than_a_quota_allows_while_a_bandit_moves(
     ("owner", "name", "call"),
     [
         (QuotaLedger, "stock", "choice"),
-        (Quotas, "rewarded", "reward"),
+        (Quotas, "count_rewards", "reward"),
     ],
     ids=["choice", "reward"],
 )
@@ -539,8 +535,7 @@ async def test_what_began_before_the_switch_ends_after_it(
             202,
         ),
     }
-    begun, go_on, looks = asyncio.Event(), asyncio.Event(), 0
-    step, ready = getattr(owner, name), FollowedMembership.ready
+    begun, go_on, step = asyncio.Event(), asyncio.Event(), getattr(owner, name)
 
     async def waits(*args: Any, **options: Any) -> Any:
         if not begun.is_set():
@@ -548,14 +543,7 @@ async def test_what_began_before_the_switch_ends_after_it(
             await go_on.wait()
         return await step(*args, **options)
 
-    async def counted(self: FollowedMembership, snapshot: Snapshot) -> bool:
-        nonlocal looks
-        looks += 1
-        assert looks < 1_000, "it asks for ever for the quotas of arms that are not followed any more"
-        return await ready(self, snapshot)
-
     monkeypatch.setattr(owner, name, waits)
-    monkeypatch.setattr(FollowedMembership, "ready", counted)
     method, path, body, status = calls[call]
     old = asyncio.create_task(api.ok(method, path, body, status))
     await begun.wait()
@@ -565,29 +553,6 @@ async def test_what_began_before_the_switch_ends_after_it(
     await old
     shown = (await api.choose("b", key="u3", k=ARMS))["arms"]
     assert len({arm["id"] for arm in shown}) == len(shown) >= 40 - 1
-
-
-@pytest.mark.rest
-async def test_no_choice_looks_for_the_arms_of_quotas_after_a_move(
-    pair: tuple[Api, Api], monkeypatch: pytest.MonkeyPatch
-):
-    """The process that moves the bandit and one that hears of it know them before they switch."""
-    looks, found = list[int](), QuotaFilters.found
-
-    def noted(self: QuotaFilters, snapshot: Snapshot, rows: Rows) -> Any:
-        looks.extend([len(rows)] * bool(len(rows)))
-        return found(self, snapshot, rows)
-
-    monkeypatch.setattr(QuotaFilters, "found", noted)
-    for each in pair:
-        await each.choose("b", key="u0")
-    looks.clear()
-    await pair[0].ok("POST", MOVE, {"catalogue": "new", "carry": "map"})
-    await has_moved(pair[1], "new")
-    assert looks == [ARMS, ARMS]  # each process once
-    for each in pair:
-        assert (await each.choose("b", key="u0"))["bandit_version"] == 2
-    assert looks == [ARMS, ARMS]
 
 
 @pytest.mark.rest

@@ -6,14 +6,10 @@ import asyncio
 import time
 from collections import Counter
 from typing import Any
-from unittest.mock import AsyncMock
 
 import pytest
 
 from api_client import Api, Json
-from app.filters.attribute_snapshot import AttributeSnapshot
-from app.filters.filter import Filter
-from app.storage.types import Held
 from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -315,78 +311,49 @@ async def test_a_quota_counts_the_rewards_of_one_signal(api: Api):
     assert campaigns(await api.choose("b", k=12)).count(0) == 0
 
 
-@pytest.mark.rest
-async def test_a_deferred_choice_reserves_and_gives_back_when_it_expires(api: Api):
+async def activate(api: Api, *choices: Json) -> Json:
+    tokens = [choice["decision"] for choice in choices]
+    answer: Json = await api.ok("POST", "/v1/decisions/activate", {"decisions": tokens})
+    return answer
+
+
+async def test_a_deferred_choice_counts_when_it_is_activated(api: Api):
     await build(api)
-    await quota(api, arm="a0", most=20)
-    shown, expired = [await api.choose("b", k=12, activate=False) for _ in range(2)]
-    assert (await state(api))["used"] == 2
-    activated = await api.ok("POST", "/v1/decisions/activate", {"decisions": [shown["decision"]] * 2})
-    assert (activated["activated"], activated["duplicate"]) == (1, 1)
-    for _ in range(18):
-        assert "a0" in {arm["id"] for arm in (await api.choose("b", k=12))["arms"]}
-    assert "a0" not in {arm["id"] for arm in (await api.choose("b", k=12))["arms"]}
-    shares = api.app.service.quotas.shares.get((await api.app.service.bandits.get("b")).uid)
-    assert shares is not None
-    await shares.sync_with_store()
-    assert (await state(api))["used"] == 20
-    await expire_deferred(api)
-    await shares.sync_with_store()
-    assert (await state(api))["used"] == 19
+    await quota(api, arm="a0", most=2)
+    waiting = [await api.choose("b", k=12, activate=False) for _ in range(4)]
+    assert (await state(api))["used"] == 0
+    found = await activate(api, waiting[0], waiting[0])
+    assert (found["activated"], found["duplicate"]) == (1, 1)
+    assert (await state(api))["used"] == 1
     assert "a0" in {arm["id"] for arm in (await api.choose("b", k=12))["arms"]}
-    assert "a0" not in {arm["id"] for arm in (await api.choose("b", k=12))["arms"]}
-    assert expired["decision"]
+    found = await activate(api, waiting[0], waiting[1], waiting[0])
+    assert (found["activated"], found["duplicate"]) == (0, 2)
+    assert [each["code"] for each in found["rejected"]] == ["used_up"]
+    assert (await state(api))["used"] == 2
+    assert "a0" not in {arm["id"] for arm in (await api.choose("b", k=12, activate=False))["arms"]}
+    await api.reward({"decision": waiting[0]["decision"], "arm": "a0", "value": 1})
 
 
-async def expire_deferred(api: Api) -> None:
-    """As if all deferred decisions had expired long ago."""
-    for key in [key async for key in api.store.scan_iter(match="*held-until")]:
-        for member in await api.store.zrange(key, 0, -1):
-            await api.store.zadd(key, {member: 1})
-
-
-@pytest.mark.rest
-async def test_deferred_decisions_hold_at_most_a_tenth_of_what_is_left(api: Api):
-    """However many and long they are; other choices have the rest, and what is activated makes room."""
+async def test_an_activation_counts_all_its_arms_or_none(api: Api):
     await build(api)
-    await quota(api, filter={"campaign": 0}, most=100)  # four arms
-    of_campaign = [campaigns(await api.choose("b", k=12, activate=False)).count(0) for _ in range(5)]
-    assert of_campaign == [4, 4, 2, 0, 0]
-    pins = {"pin": [{"arm": "a0", "place": 1}]}
-    pinned = await api.choose("b", k=1, activate=False, rules=pins)
-    assert 0 not in campaigns(pinned)
-    assert campaigns(await api.choose("b", k=12)).count(0) == 4
-    answers = await asyncio.gather(*(api.choose("b", k=12, activate=False) for _ in range(20)))
-    assert not sum(campaigns(answer).count(0) for answer in answers)
-    batch = {"requests": [{"k": 12, "activate": False}] * 20}
-    answer = await api.ok("POST", "/v1/bandits/b/choose/batch", batch)
-    assert not sum(campaigns(each).count(0) for each in answer["results"])
-    shares = api.app.service.quotas.shares[(await api.app.service.bandits.get("b")).uid]
-    await expire_deferred(api)
-    await shares.sync_with_store()
-    await state(api)
-    first = await api.choose("b", k=12, activate=False)
-    assert campaigns(first).count(0) == 4
-    await api.ok("POST", "/v1/decisions/activate", {"decisions": [first["decision"]]})
-    shares = api.app.service.quotas.shares[(await api.app.service.bandits.get("b")).uid]
-    await shares.sync_with_store()
-    held = [campaigns(await api.choose("b", k=12, activate=False)).count(0) for _ in range(4)]
-    assert held == [4, 4, 2, 0]  # of the 92 that are left, rounded up
+    await quota(api, filter={"campaign": 0}, most=8)
+    await quota(api, "one", arm="a1", most=1)
+    first, second = [await api.choose("b", k=12, activate=False) for _ in range(2)]
+    assert (await activate(api, first))["activated"] == 1
+    assert [each["code"] for each in (await activate(api, second))["rejected"]] == ["used_up"]
+    assert [(await state(api, name))["used"] for name in ("q", "one")] == [4, 1]
+    await quota(api, "one", arm="a1", most=2, status=200)
+    assert (await activate(api, second))["activated"] == 1
+    assert [(await state(api, name))["used"] for name in ("q", "one")] == [8, 2]
 
 
-async def test_deferred_decisions_of_two_processes_hold_a_tenth_together(api: Api):
-    """The other one says so when it is to be held: what this process knows is a second old."""
+async def test_activations_at_the_same_time_never_count_more_than_there_is(api: Api):
     await build(api)
-    await quota(api, filter={"campaign": 0}, most=100)
-    shares = api.app.service.quotas.shares[(await api.app.service.bandits.get("b")).uid]
-    live = shares.by_id["q"]
-    held = [Held("q", live.quota.uid, live.window, 9, limits=True)]
-    expires_ms = time.time_ns() // 1_000_000 + 10**6
-    store = api.app.service.store.quotas
-    assert await store.hold(shares._uid, "other", held, expires_ms=expires_ms) == [10]
-    of_campaign = [campaigns(await api.choose("b", k=12, activate=False)).count(0) for _ in range(3)]
-    assert of_campaign == [1, 0, 0]
-    assert await store.hold(shares._uid, "more", held, expires_ms=expires_ms) == [0]
+    await quota(api, arm="a0", most=5)
+    waiting = [await api.choose("b", k=12, activate=False) for _ in range(12)]
+    answers = await asyncio.gather(*(activate(api, choice) for choice in waiting))
+    assert sum(answer["activated"] for answer in answers) == 5
+    assert (await state(api))["used"] == 5
 
 
 @pytest.mark.rest
@@ -395,11 +362,12 @@ async def test_a_deferred_choice_for_an_event_counts_once(api: Api):
     await quota(api, arm="a0", most=5)
     answers = await asyncio.gather(*(api.choose("b", k=12, event_id="e", activate=False) for _ in range(2)))
     assert answers[0] == answers[1]
-    assert (await state(api))["used"] <= 2  # the one that is not kept is given back when it would expire
+    await activate(api, *answers)
+    assert (await state(api))["used"] == 1
 
 
 async def test_an_even_pace_holds_back(api: Api):
-    """How well it follows the plan: tests/caps/test_pacing.py."""
+    """How well it follows the plan: tests/quotas/test_pacing.py."""
     await build(api)
     await quota(api, filter={"price": {"$lt": 11}}, most=10_000, per_s=DAY, pace="even")
     shown = [arm["id"] for _ in range(300) for arm in (await api.choose("b"))["arms"]]
@@ -478,92 +446,53 @@ async def test_a_quota_of_which_there_is_plenty_leaves_no_list_out(api: Api):
     await build(api, policy="softmax", temperature=1.0, log={})
     await quota(api, filter={"campaign": 0}, most=100_000)
     await quota(api, "one", arm="a1", most=100)
-    shares = api.app.service.quotas.shares[(await api.app.service.bandits.get("b")).uid]
+    shares = api.app.service.quotas.ledgers[(await api.app.service.bandits.get("b")).uid]
     for _ in range(10):
         before = shares.by_id["q"].spent
         choice = await api.choose("b", k=6)
-        assert shares.by_id["q"].share - before >= 4  # as many as the quota has arms
+        assert shares.by_id["q"].granted - before >= 6  # as many as a list has places
         assert choice["arms"]
     assert [*(await barred_of(api, 10)).values()] == [{}] * 10
 
 
-@pytest.mark.rest
-async def test_an_arm_counts_for_64_quotas(api: Api):
+async def test_quotas_by_filter_are_bounded_and_others_are_not(api: Api):
     await build(api)
-    for number in range(64):
-        await quota(api, f"q{number}", filter={"price": {"$gte": -number}}, most=100)
+    for number in range(256):
+        await quota(api, f"f{number}", filter={"price": {"$gte": -number}}, most=100)
     body = {"filter": {"price": {"$gt": 10}}, "most": 1}
-    problem = await api.refused("PUT", QUOTA, body, loc=["body", "filter"])
-    assert "the arm a11 would count for more than 64 quotas" in problem["detail"]
-    await api.refused("PUT", QUOTA, {"arm": "a3", "most": 1}, loc=["body", "arm"])
-    await quota(api, "none", filter={"price": {"$gt": 100}}, most=0)
+    await api.refused("PUT", QUOTA, body, status=422, code="too_many_quotas", loc=["body", "filter"])
+    await quota(api, "value", filter={"campaign": 0}, most=10)
+    await quota(api, "same", filter={"campaign": {"$in": [0]}}, most=10)
+    await quota(api, "arm", arm="a3", most=1)
+    await quota(api, "f7", filter={"price": {"$gte": -7}}, most=99, status=200)
     assert len((await api.choose("b", k=20))["arms"]) == 12
-    rows = [{"id": "a3", "features": [1.0, 1.0], "metadata": {"campaign": 0, "price": 101}}]
-    await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": rows})
-    assert "a3" not in {arm["id"] for arm in (await api.choose("b", k=20))["arms"]}
-    pins = {"pin": [{"arm": "a3", "place": 1}]}
-    assert "a3" not in {arm["id"] for arm in (await api.choose("b", k=20, rules=pins))["arms"]}
-    (finding,) = [
-        each for each in (await api.ok("GET", "/v1/status"))["findings"] if each["name"] == "quotas"
-    ]
-    assert finding == {
-        "name": "quotas",
-        "good": False,
-        "text": "1 arm of the bandit b would count for too many quotas, and is not eligible: "
-        "64 are the most for an arm, and 20,000,000 for a bandit",
-    }
-
-    async def measured() -> bool:
-        text = (await api.call("GET", "/metrics")).text
-        return "shortlist_arms_beyond_quotas 1.0" in text
-
-    await wait_until(measured, what="the metric counts it")
-    await api.ok("DELETE", "/v1/bandits/b/quotas/q7", status=204)
-    assert "a3" not in {
-        arm["id"] for arm in (await api.choose("b", k=20))["arms"]
-    }  # of "none" is nothing left
-    await quota(api, "none", filter={"price": {"$gt": 100}}, most=1, status=200)
-    assert "a3" in {arm["id"] for arm in (await api.choose("b", k=20))["arms"]}
-    assert not [each for each in (await api.ok("GET", "/v1/status"))["findings"] if each["name"] == "quotas"]
+    assert [(await state(api, name))["used"] for name in ("f255", "value", "same", "arm")] == [12, 4, 4, 1]
+    await api.ok("DELETE", "/v1/bandits/b/quotas/f7", status=204)
+    await quota(api, **body)
 
 
-@pytest.mark.rest
-async def test_a_new_quota_costs_no_more_than_itself(api: Api, monkeypatch: pytest.MonkeyPatch):
-    """Each filter is evaluated once, and the store is asked for the quota alone; choices evaluate nothing."""
+async def findings(api: Api) -> list[str]:
+    status = await api.ok("GET", "/v1/status")
+    return [found["text"] for found in status["findings"] if found["name"] == "quotas"]
+
+
+async def test_quotas_that_no_arm_counts_for_are_a_finding(api: Api):
     await build(api)
-    evaluated, asked, read = Counter[str](), list[int](), list[int]()
-    evaluate, store = AttributeSnapshot.evaluate, api.app.service.store.quotas
-    share, changes = store.share, store.changes
+    await quota(api, "value", filter={"campaign": 7}, most=1)
+    await quota(api, "range", filter={"price": {"$gt": 100}}, most=1)
+    await quota(api, "arm", arm="a3", most=1)
+    await quota(api, "some", filter={"campaign": 1}, most=1)
+    await api.choose("b")
 
-    def counted(self: AttributeSnapshot, arm_filter: Filter, *args: Any, **more: Any) -> Any:
-        evaluated[arm_filter.key] += 1
-        return evaluate(self, arm_filter, *args, **more)
+    async def found(texts: list[str]) -> bool:
+        return await findings(api) == texts
 
-    async def noted(uid: str, process: str, number: int, quotas: Any) -> Any:
-        asked.append(len(quotas))
-        return await share(uid, process, number, quotas)
-
-    async def told(uid: str, after: int) -> Any:
-        found = await changes(uid, after)
-        read.append(len(found.records))
-        return found
-
-    monkeypatch.setattr(AttributeSnapshot, "evaluate", counted)
-    monkeypatch.setattr(
-        api.app.service.quotas, "_each", AsyncMock(return_value=True)
-    )  # the looks, once a second
-    monkeypatch.setattr(store, "share", noted)
-    monkeypatch.setattr(store, "changes", told)
-    for number in range(20):
-        asked.clear()
-        read.clear()
-        await quota(api, f"q{number}", filter={"price": {"$gte": number}}, most=10**6)
-        await api.app.service.sync.poll()
-        assert max(asked) == 1
-        assert sum(read) == 1
-        await api.choose("b")
-    assert len(evaluated) == 20
-    assert max(evaluated.values()) == 1
+    empty = "the bandit b has quotas that no arm counts for: "
+    await wait_until(lambda: found([empty + "range, value"]), what="both are found")
+    rows = [{"id": "new", "features": [1.0, 1.0], "metadata": {"campaign": 7, "price": 101}}]
+    await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": rows})
+    await api.ok("POST", "/v1/catalogues/c/arms/delete", {"ids": ["a3"]})
+    await wait_until(lambda: found([empty + "arm"]), what="the arms of now count")
 
 
 @pytest.mark.rest

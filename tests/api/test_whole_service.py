@@ -20,25 +20,22 @@ from service_play import Focus
 
 from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
-from app.caps import membership_filters
-from app.caps.membership import Membership
-from app.caps.shares import QuotaLedger
-from app.caps.snapshot import QuotaSnapshot
 from app.catalogues.catalogues import Catalogues
 from app.indexes.live import LiveIndex
 from app.learning import fold, rewards
+from app.learning.decisions import Decisions
 from app.learning.reward_entries import RewardEntries
 from app.measuring import explain
 from app.platform.errors import NoArms
 from app.policies.limits import AllowedRows
 from app.policies.selection import SelectionRequest
+from app.quotas.ledger import QuotaLedger
+from app.quotas.snapshot import QuotaSnapshot
 from app.serving.constraints import frequency_caps
 from app.serving.constraints.base import View
 from app.serving.constraints.frequency_caps import FrequencyCaps
 from app.serving.pipeline import Choosing, Pipeline
-from app.storage import redis_keys
 from app.storage.choices import Choices
-from app.storage.quotas import QuotaStore
 from app.storage.types import LearnerId
 from shortlist.types import NO_ROWS
 
@@ -94,16 +91,6 @@ def stored_again(now: Any, items: Any, *_: Any) -> Any:
     return iter([entry.learner for entry, _ in items])
 
 
-def looked_up_alone(found: Any, *_: Any) -> Any:
-    values, _is_all = found
-    return values, True
-
-
-def as_they_were(self: Membership, rows: Any, pairs: Any) -> Any:
-    self.waiting[rows] = False
-    yield
-
-
 async def as_it_is_now(self: Catalogues, catalogue: Any, arm: str, revision: int) -> Any:
     found = (await self.features(catalogue, [arm])).get(arm)
     return None if found is None else found[0]
@@ -126,24 +113,13 @@ def given_back_by_nobody(self: QuotaLedger, taken: Any) -> None:
     pass
 
 
-async def held_for_good(self: QuotaLedger, decision: str, taken: Any, *, expires_ms: int) -> None:
-    pass
-
-
 async def remembered_though_not_shown(self: FrequencyCaps, charge: Any) -> None:
     pass
 
 
 async def taken_by_a_dry_run(self: Pipeline, choice: Any, request: Any, group: Any) -> Any:
-    allowed = await self.select(choice, request, group, "0" * 16, own_rng=None, expires_ms=None)
+    allowed = await self.select(choice, request, group, "0" * 16, own_rng=None, deferred=False)
     return allowed.request, allowed.selection
-
-
-async def taken_for_good(self: QuotaStore, uid: str, *, margin_ms: int, count: int) -> int:
-    late = await self._redis.command("ZRANGEBYSCORE", redis_keys.quotas_held(uid)[1], 0, 1)
-    for decision in late:
-        await self.confirm(uid, decision.decode(), expires_ms=2**50, margin_ms=0)
-    return len(late)
 
 
 async def taken_again(self: Choosing, bandit: Any, request: Any) -> Any:
@@ -155,7 +131,7 @@ async def taken_again(self: Choosing, bandit: Any, request: Any) -> Any:
     return made
 
 
-async def all_pins(self: QuotaSnapshot, pins: Any, whole: Any, *, deferred: bool = False) -> Any:
+def all_pins(self: QuotaSnapshot, pins: Any, whole: Any) -> Any:
     return [pin for pin, _ in pins]
 
 
@@ -246,12 +222,6 @@ def is_made(arm: Arm) -> bool:
 
 def is_of_few(arm: Arm) -> bool:
     return arm.id in {"a0", "a1", "a2"}
-
-
-def is_looked_up(quota: Any) -> bool:
-    """Of a filter that asks for a value, or one of some, and perhaps for more."""
-    values = [wanted for name, wanted in quota[1].items() if not name.startswith("$")]
-    return quota[2] > 4 and any(not isinstance(each, dict) or "$in" in each for each in values)
 
 
 def is_small(quota: Any) -> bool:
@@ -347,19 +317,11 @@ BROKEN: dict[str, tuple[Any, str, Any, Focus]] = {
         nothing_is_hidden,
         Focus(REWARDED, {"requests": is_deferred}),
     ),
-    "a quota asks for a part of its filter": (
-        membership_filters,
-        "_looked_up",
-        changed(membership_filters._looked_up, looked_up_alone),
-        Focus(
-            ("choose", "upsert_or_refuse"), {"quotas": is_looked_up, "requests": is_shown}, 6 * ["put_quotas"]
-        ),
-    ),
-    "an arm that is described again counts as before": (
-        Membership,
-        "describe",
-        as_they_were,
-        Focus(("choose", "put_quotas", "upsert_or_refuse"), {"requests": is_shown}),
+    "what is activated counts for no quota": (
+        Decisions,
+        "_activate",
+        Decisions._say_shown,
+        Focus(("choose", "put_quotas", "activate"), {"requests": is_deferred}),
     ),
     "a list may take more than is left of a quota": (
         QuotaLedger,
@@ -379,23 +341,11 @@ BROKEN: dict[str, tuple[Any, str, Any, Focus]] = {
         given_back_by_nobody,
         Focus(("choose_batch", "choose_batch", "put_quotas"), {"quotas": is_small, "requests": is_shown}),
     ),
-    "a batch that fails leaves what its deferred choices hold": (
-        QuotaLedger,
-        "drop",
-        held_for_good,
-        Focus(("choose_batch", "choose_batch", "put_quotas"), {"quotas": is_small}),
-    ),
     "a dry run takes of a quota": (
         Pipeline,
         "preview",
         taken_by_a_dry_run,
         Focus(("choose", "put_quotas")),
-    ),
-    "what expired decisions hold is not given back": (
-        QuotaStore,
-        "release",
-        taken_for_good,
-        Focus(("choose", "choose", "put_quotas", "deferred_expire"), {"requests": is_deferred}),
     ),
     "an event that is repeated takes of a quota again": (
         Choosing,
@@ -417,7 +367,7 @@ BROKEN: dict[str, tuple[Any, str, Any, Focus]] = {
     ),
     "a pin ignores a quota": (
         QuotaSnapshot,
-        "standing",
+        "eligible_pins",
         all_pins,
         Focus(("choose", "choose", "put_quotas"), {"quotas": is_small, "requests": asks("pin")}),
     ),

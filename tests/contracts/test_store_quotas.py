@@ -6,10 +6,12 @@ import asyncio
 import random
 
 import pytest
+from msgspec import msgpack
 
 from app.storage import quotas
+from app.storage import redis_keys as keys
 from app.storage.store import Store
-from app.storage.types import LEAVES, Held, QuotaChanges, QuotaTerms, Share, ShareAsked
+from app.storage.types import LEAVES, QuotaChanges, QuotaTerms, Share, ShareAsked
 
 pytestmark = pytest.mark.anyio
 
@@ -21,10 +23,9 @@ def terms(most: int = 100, per_ms: int = 0, from_ms: int = 0, to_ms: int = 0, ui
     return QuotaTerms(uid, most, per_ms, from_ms, to_ms)
 
 
-async def put(
-    store: Store, quota: str = "q", record: bytes = b"r", expected: bytes = b"", **fields: object
-) -> bytes | None:
-    return await store.quotas.put(UID, quota, record, terms(**fields), expected=expected, most=3)  # type: ignore[arg-type]
+async def put(store: Store, quota: str = "q", record: bytes = b"r", **fields: object) -> None:
+    heard = (await store.quotas.changes(UID, 0)).number
+    assert await store.quotas.put(UID, quota, record, terms(**fields), heard_changes=heard)  # type: ignore[arg-type]
 
 
 class Process:
@@ -42,17 +43,17 @@ class Process:
         return share
 
 
-async def test_a_record_is_put_where_the_expected_one_stands(store: Store):
-    assert await put(store) == b"r"
-    assert await put(store, record=b"s") == b"r"
-    assert await put(store, record=b"s", expected=b"r") == b"s"
-    assert (await store.quotas.changes(UID, 0)).records == {"q": b"s"}
-    assert [await store.quotas.record(UID, each) for each in ("q", "q2")] == [b"s", b""]
-    assert await put(store, "q2") == await put(store, "q3") == b"r"
-    assert await put(store, "q4") is None
+async def test_a_quota_is_put_where_nothing_has_changed_since(store: Store):
+    """So bounds on their number hold, whichever process checks them."""
+    await put(store)
+    await put(store, "q2")
+    assert not await store.quotas.put(UID, "q3", b"s", terms(), heard_changes=1)
+    await put(store, record=b"s")
+    assert (await store.quotas.changes(UID, 0)).records == {"q": b"s", "q2": b"r"}
     assert await store.quotas.delete(UID, "q")
     assert not await store.quotas.delete(UID, "q")
-    assert sorted((await store.quotas.changes(UID, 0)).records) == ["q2", "q3"]
+    assert not await store.quotas.put(UID, "q", b"s", terms(), heard_changes=3)
+    assert sorted((await store.quotas.changes(UID, 0)).records) == ["q2"]
     await store.quotas.erase(UID)
     assert await store.quotas.changes(UID, 0) == QuotaChanges(0, {}, True)
 
@@ -67,7 +68,7 @@ async def test_what_changed_since_is_told_and_everything_where_that_is_not_known
     assert first == QuotaChanges(2, {"q": b"r", "q2": b"r"}, True)
     assert await store.quotas.changes(UID, 1) == QuotaChanges(2, {"q2": b"r"}, False)
     assert await store.quotas.changes(UID, 2) == QuotaChanges(2, {}, False)
-    await put(store, record=b"s", expected=b"r")
+    await put(store, record=b"s")
     await store.quotas.delete(UID, "q2")
     assert await store.quotas.changes(UID, 2) == QuotaChanges(4, {"q": b"s", "q2": None}, False)
     for quota in ("q3", "q4"):
@@ -77,24 +78,22 @@ async def test_what_changed_since_is_told_and_everything_where_that_is_not_known
     assert (await store.quotas.changes(UID, 9)).all  # the store has lost writes
 
 
-async def test_deferred_decisions_hold_a_tenth_of_what_is_left(store: Store):
+async def test_what_deferred_decisions_hold_in_a_store_of_version_1_0_is_given_back(store: Store):
+    """Once; and only in the window that it was taken from."""
     await put(store, most=45)
     process = Process(store, "p")
-    share = await process.share(0, 45, 45)
-    assert share.deferrable == 5
-    now_ms, _ = await store.quotas.share(UID, "p", 9, [])
-
-    async def hold(decision: str, count: int, window: int = 0) -> object:
-        held = [Held("q", FIRST, window, count, limits=True)]
-        return await store.quotas.hold(UID, decision, held, expires_ms=now_ms + DAY_MS)
-
-    assert [await hold("one", 3), await hold("two", 3), await hold("three", 2)] == [[5], [2], [2]]
-    assert await hold("of another window", 9, window=1) != [0]
-    assert (await process.share(15, 30)).deferrable == 0
-    assert await store.quotas.confirm(UID, "one", expires_ms=0, margin_ms=0) == "counts"
-    assert (await process.share(15, 30)).deferrable == 2  # of 30 and the 2 that are held
-    assert await store.quotas.confirm(UID, "three", expires_ms=0, margin_ms=0) == "counts"
-    assert (await process.share(15, 30)).deferrable == 3
+    await process.share(7, 8)
+    held, until = keys.quotas_held(UID)
+    pairs = {"one": (FIRST, 0, 3), "two": (FIRST, 9, 2), "three": (SECOND, 0, 2)}
+    redis = store.quotas._redis  # a later version writes no such keys
+    for name, (uid, window, count) in pairs.items():
+        await redis.command("HSET", held, name, msgpack.encode([("q", uid, window, count, True)]))
+        await redis.command("ZADD", until, 1, name)
+    for _ in range(2):
+        await store.quotas.release_held(UID)
+        share = await process.share(7, 8)
+        assert (share.granted, share.spent) == (12, 4)
+    assert await redis.command("EXISTS", held, until) == 0
 
 
 async def test_all_processes_hear_of_changes(store: Store):
@@ -171,7 +170,7 @@ async def test_outside_of_its_time_it_does_not_hold(store: Store):
     await put(store, from_ms=now_ms + DAY_MS, to_ms=now_ms + 2 * DAY_MS)
     share = await Process(store, "ann").share(0, 5, 5)
     assert (share.known, share.holds, share.until_ms, share.mine) == (True, False, now_ms + DAY_MS, 0)
-    await put(store, expected=b"r", from_ms=1, to_ms=now_ms - 1)
+    await put(store, from_ms=1, to_ms=now_ms - 1)
     assert not (await Process(store, "ann").share(0, 5, 5)).holds
 
 
@@ -180,10 +179,10 @@ async def test_another_incarnation_counts_anew_and_the_same_goes_on(store: Store
     await put(store, most=10)
     ann = Process(store, "ann")
     await ann.share(0, 8, 8)
-    await put(store, most=6, expected=b"r")
+    await put(store, most=6)
     assert (await ann.share(8, 0)).most == 6
     assert (await ann.share(8, 5, 5)).mine == 8  # it is over
-    await put(store, most=6, uid=SECOND, expected=b"r")
+    await put(store, most=6, uid=SECOND)
     assert not (await ann.share(8, 5, 5)).known
     _, (share,) = await store.quotas.share(UID, "ann", 9, [ShareAsked("q", SECOND, 0, 0, 6, 6)])
     assert share.mine == 6

@@ -19,7 +19,6 @@ WELL: dict[str, Any] = {
     "bounds": dict.fromkeys(KINDS, 100),
     "loss": None,
     "failures": {},
-    "beyond": {},
     "disk_full": False,
 }
 
@@ -41,12 +40,7 @@ def test_a_service_that_is_well_has_nothing_else():
         ({"held": {**WELL["held"], "repeats": 56}}, "space", False, "from 69% on new keys"),
         ({"disk_full": True}, "disk", False, "the disk of SHORTLIST_DATA_DIR is full"),
         ({"failures": {"shop": "MemoryError: 3 GB"}}, "index", False, "the index of shop stays as it was"),
-        (
-            {"beyond": {"home": 2_000}},
-            "quotas",
-            False,
-            "2,000 arms of the bandit home would count for too many",
-        ),
+        ({"quotas": ["the bandit home has quotas"]}, "quotas", False, "the bandit home has quotas"),
         ({"loss": Loss(at="today", what="10 rewards")}, "loss", False, "today: 10 rewards"),
     ],
 )

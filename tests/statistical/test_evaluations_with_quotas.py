@@ -26,8 +26,6 @@ import pytest
 from app.bandits.bandit import Bandit, bandit_of
 from app.bandits.settings import BanditRecord, RepeatsRule, RewardRule
 from app.bandits.versions import BanditVersion, version_to_bytes
-from app.caps.rules import BanditQuota, QuotaRule
-from app.caps.shares import QuotaLedger
 from app.catalogues.catalogue import Catalogue
 from app.decision_log.rows import LoggedArm, Row
 from app.filtering.filtered_snapshots import FilteredSnapshots
@@ -37,6 +35,8 @@ from app.measuring.sources import HeldSource
 from app.policies.registry import POLICIES
 from app.policies.selection import SelectionRequest
 from app.policies.warm_up import Covers
+from app.quotas.ledger import QuotaLedger
+from app.quotas.rules import BanditQuota, QuotaRule
 from app.records.left_out import NOTHING_BARRED, Barred, barred_of
 from app.records.records import CatalogueRecord
 from app.serving.constraints import frequency_caps, quotas

@@ -101,15 +101,12 @@ async def exercise(store):
     assert await store.priors.write("b", UID, PriorWrite(0, 1, b"record", 0)) == 1
     assert await store.effects.write("b", UID, expected=0, record=b"effects") == 1
     assert await store.effects.write("b", UID, expected=0, record=b"late") == 0
-    await store.quotas.put(UID, "q", b"r", QuotaTerms("u", 5, 0, 0, 0), expected=b"", most=9)
+    await store.quotas.put(UID, "q", b"r", QuotaTerms("u", 5, 0, 0, 0), heard_changes=0)
     await store.quotas.share(UID, "process", 1, [ShareAsked("q", "u", 0, 0, 1, 1)])
     await store.quotas.reward(UID, {"q": 1})
-    assert await store.quotas.hold(UID, "one", [("q", "u", 0, 1, True)], expires_ms=2**42)
     await store.quotas.changes(UID, 0)
-    await store.quotas.record(UID, "q")
     await store.quotas.delete(UID, "another")
-    await store.quotas.confirm(UID, "two", expires_ms=2**42, margin_ms=1)
-    await store.quotas.release(UID, margin_ms=1, count=9)
+    await store.quotas.release_held(UID)
     await store.quotas.changed(UID)
     await store.choices.take_repeats(LearnerId(UID, "had"), [("d", "a")], within_ms=TTL_MS, most=1, kept=9)
     assert (await store.followed_arms.follow(UID, "me", TTL_MS)).is_ours

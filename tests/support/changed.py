@@ -18,7 +18,7 @@ MORE = {
     "app/api": ("tests/test_golden.py", "tests/clients"),
     "app/bandits": ("tests/api",),
     "app/campaigns": ("tests/api/test_center_campaigns.py", "tests/api/test_slates.py"),
-    "app/caps": ("tests/api/test_quotas.py", "tests/api/test_repeats.py", "tests/contracts"),
+    "app/quotas": ("tests/api/test_quotas.py", "tests/api/test_repeats.py", "tests/contracts"),
     "app/decision_log": ("tests/api/test_decision_log.py",),
     "app/filters": ("tests/api/test_filters.py",),
     "app/filtering": ("tests/api/test_filters.py",),

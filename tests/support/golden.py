@@ -30,7 +30,6 @@ from app.api import api_keys
 from app.bandits import effect_version, prior_version, settings, spaces, versions
 from app.campaigns import fold as campaign_records
 from app.campaigns import noisy_centers, slates
-from app.caps import rules
 from app.filters import arrays, columns
 from app.indexes import (
     graph_file,
@@ -46,6 +45,7 @@ from app.indexes import (
 from app.learning import tokens
 from app.measuring import embedding_jobs, evaluation_jobs
 from app.milvus import index
+from app.quotas import rules
 from app.records import arm_sums, behaviour, encoding, features, left_out, logged, records
 from app.serving import choice
 from app.storage import redis_keys

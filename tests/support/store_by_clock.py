@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from app.caps.shares import QuotaLedger
+from app.quotas.ledger import QuotaLedger
 from app.storage.types import QuotaTerms, Share, ShareAsked
 
 
@@ -53,34 +50,12 @@ class StoreByClock:
     def _of_window(self, own: tuple[str, int, str]) -> list[tuple[int, int]]:
         return [held for key, held in self.shares.items() if key[:2] == own[:2]]
 
-    async def release(self, *_: object, **__: object) -> int:
-        return 0
-
 
 class OneQuota:
-    """A ``FollowedMembership`` where every row counts for the one quota."""
+    """In place of ``QuotaMembers``: every row counts for the one quota."""
 
-    sizes = np.full(1, 2**30, dtype=np.int32)
-    beyond = np.zeros(1_000, dtype=np.bool_)
+    def __init__(self, ledger: QuotaLedger) -> None:
+        ledger.members = self  # type: ignore[assignment]
 
-    def __init__(self, shares: QuotaLedger) -> None:
-        shares.membership = self  # type: ignore[assignment]
-
-    @property
-    def members(self) -> OneQuota:
-        return self
-
-    def is_current(self, _: object) -> bool:
-        return True
-
-    async def ready(self, _: object) -> bool:
-        return True
-
-    async def settled(self, *_: object) -> bool:
-        return True
-
-    def of(self, _: int) -> list[int]:
-        return [0]
-
-    def counted(self, rows: Sequence[int]) -> dict[int, int]:
-        return dict(Counter(number for row in rows for number in self.of(row)))
+    def quotas_of(self, _: object, rows: Sequence[int]) -> list[list[int]]:
+        return [[0] for _ in rows]

@@ -36,12 +36,12 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from app.caps.snapshot import QuotaSnapshot
 from app.filters.filter import Filter
 from app.indexes.snapshot import Snapshot
 from app.policies.limits import Limit
 from app.policies.rules import NO_RULES, Pin, Rules
 from app.policies.selection import SelectionRequest
+from app.quotas.snapshot import QuotaSnapshot
 from app.records.left_out import NOT_KEPT, joined
 
 MOST_LOGGED_HAD = 50  # arms and values that were not eligible, in the row of a decision
@@ -114,14 +114,14 @@ def combined(request: SelectionRequest, view: View) -> SelectionRequest:
 class Shown(msgspec.Struct, frozen=True, eq=False):
     """What a choice is about to show: ``rows`` of ``whole``, by a decision with this id.
 
-    ``expires_ms``: when the decision expires, if it is deferred; None: it is shown now.
+    ``deferred``: it is shown only if it is activated later.
     """
 
     request: SelectionRequest
     whole: Snapshot
     rows: Sequence[int]
     decision: str
-    expires_ms: int | None = None
+    deferred: bool = False
 
 
 class LogRecord(msgspec.Struct, frozen=True):
@@ -169,13 +169,6 @@ class Constraint(ABC):
         """
         return ()
 
-    async def defer(self, charge: Any, shown: Shown) -> Any:
-        """The decision is deferred: what it was charged comes back by itself when it expires.
-
-        Returns the charge from now on; None: so much may not be held back, and it is refunded already.
-        """
-        return charge
-
     async def refund(self, charge: Any) -> None:  # noqa: B027 - of those that count
         """Nobody sees the choice. While the store is away it cannot be undone: then it counts."""
 
@@ -216,12 +209,6 @@ async def charged(applied: Sequence[Applied], shown: Shown) -> bool:
                 if charge is None:
                     return False
                 own.charge = charge
-        for own in applied if shown.expires_ms is not None else ():
-            charge, own.charge = own.charge, ()  # if it cannot be held it is back already
-            charge = charge and await own.constraint.defer(charge, shown)
-            if charge is None:
-                return False
-            own.charge = charge
         stands = True
     # also when the store fails or the caller leaves: what is not shown must not count
     finally:

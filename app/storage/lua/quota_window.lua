@@ -1,7 +1,6 @@
 -- Put before every script that counts for quotas.
 -- A quota is a hash with the fields uid, most, per, from, to (see storage/types/quotas.py; 0: none), and of the latest
--- window that was counted in: window (its start), granted, spent, rewarded, and deferred: what decisions hold that wait
--- to be activated.
+-- window that was counted in: window (its start), granted, spent, rewarded.
 local function server_ms()
   local time = redis.call('TIME')
   return time[1] * 1000 + math.floor(time[2] / 1000)
@@ -16,8 +15,8 @@ local FOREVER = 2 ^ 52
 -- The quota as it is now: nil if there is none; holds is false outside of [from, to), until `finish`. Where another
 -- window has begun its counts begin at 0, and the shares of the one before are dropped.
 local function quota_now(key, shares, now)
-  local uid, most, per, from, to, window, granted, spent, rewarded, deferred = unpack(
-    redis.call('HMGET', key, 'uid', 'most', 'per', 'from', 'to', 'window', 'granted', 'spent', 'rewarded', 'deferred')
+  local uid, most, per, from, to, window, granted, spent, rewarded = unpack(
+    redis.call('HMGET', key, 'uid', 'most', 'per', 'from', 'to', 'window', 'granted', 'spent', 'rewarded')
   )
   if not uid then
     return nil
@@ -30,7 +29,7 @@ local function quota_now(key, shares, now)
   if now < from or (to > 0 and now >= to) then
     quota.holds, quota.start = false, -1
     quota.finish = now < from and from or FOREVER
-    quota.granted, quota.spent, quota.rewarded, quota.deferred = 0, 0, 0, 0
+    quota.granted, quota.spent, quota.rewarded = 0, 0, 0
     return quota
   end
   quota.start = per > 0 and from + math.floor((now - from) / per) * per or from
@@ -40,22 +39,10 @@ local function quota_now(key, shares, now)
   end
   if window == quota.start then
     quota.granted, quota.spent, quota.rewarded = tonumber(granted), tonumber(spent), tonumber(rewarded)
-    quota.deferred = tonumber(deferred or 0)
   else
-    quota.granted, quota.spent, quota.rewarded, quota.deferred = 0, 0, 0, 0
+    quota.granted, quota.spent, quota.rewarded = 0, 0, 0
     redis.call('DEL', shares)
-    redis.call('HSET', key, 'window', text(quota.start), 'granted', 0, 'spent', 0, 'rewarded', 0, 'deferred', 0)
+    redis.call('HSET', key, 'window', text(quota.start), 'granted', 0, 'spent', 0, 'rewarded', 0)
   end
   return quota
-end
-
--- How much more deferred decisions may hold: together a tenth of what is left, rounded up.
-local function deferrable(quota)
-  local left = math.min(math.max(quota.most - quota.spent + quota.deferred, 0), quota.most)
-  return math.max(math.ceil(left / 10) - quota.deferred, 0)
-end
-
--- Deferred decisions hold `count` less. Of one that a version before this has held nothing was counted.
-local function undefer(key, quota, count)
-  redis.call('HSET', key, 'deferred', text(math.max(quota.deferred - count, 0)))
 end

@@ -3,7 +3,7 @@
 -- ARGV   process, number of the call; for each quota: uid, start of the window that `spent` is of, spent, wanted,
 --        needed, or -1 with the last call of the process
 -- Result the time in ms; for each quota {known, holds, start, until, granted to the process, granted, spent, rewarded,
---        most, fair, deferrable}
+--        most, fair}
 -- Effect in one step: the process has spent this, and holds `wanted` more or as many as it may: all processes together
 --        never have more than `most` in a window. A call that arrives after a later one of its process changes nothing.
 local process, number, now = ARGV[1], tonumber(ARGV[2]), server_ms()
@@ -12,7 +12,7 @@ for place = 1, #KEYS / 2 do
   local key, shares, at = KEYS[2 * place - 1], KEYS[2 * place], 3 + 5 * (place - 1)
   local quota = quota_now(key, shares, now)
   if not quota or quota.uid ~= ARGV[at] then
-    table.insert(answer, { 0, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0 })
+    table.insert(answer, { 0, 0, -1, 0, 0, 0, 0, 0, 0, 0 })
   else
     local mine, fair = 0, 0
     if quota.holds then
@@ -48,7 +48,7 @@ for place = 1, #KEYS / 2 do
     end
     table.insert(answer, {
       1, quota.holds and 1 or 0, quota.start, quota.finish, mine, quota.granted, quota.spent, quota.rewarded, quota.most,
-      fair, deferrable(quota),
+      fair,
     })
   end
 end

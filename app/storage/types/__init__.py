@@ -44,7 +44,7 @@ from app.storage.types.learners import (
     Trimmed,
     entry_order,
 )
-from app.storage.types.quotas import LEAVES, Confirmed, Held, QuotaChanges, QuotaTerms, Share, ShareAsked
+from app.storage.types.quotas import LEAVES, QuotaChanges, QuotaTerms, Share, ShareAsked
 from app.storage.types.registry import (
     KINDS,
     BanditChange,

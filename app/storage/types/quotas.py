@@ -11,7 +11,7 @@ A window never comes back: when the clock of the store goes back, the latest one
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 
 class QuotaTerms(NamedTuple):
@@ -40,14 +40,12 @@ class ShareAsked(NamedTuple):
 
 
 LEAVES = -1
-FOREVER = 2**52
 
 
 class Share(NamedTuple):
     """``mine``: granted to this process in the window, spent or not. ``until_ms``: when to ask again at last.
 
-    ``fair``: what it may hold besides what it spent, as so much is left. ``deferrable``: how much more may be
-    held by deferred decisions, of all processes: together they hold at most a tenth of what is left.
+    ``fair``: what it may hold besides what it spent, as so much is left.
     ``known`` False: there is no such quota. ``holds`` False: it limits nothing before ``until_ms``.
     """
 
@@ -61,17 +59,6 @@ class Share(NamedTuple):
     rewarded: int
     most: int
     fair: int
-    deferrable: int = FOREVER
-
-
-class Held(NamedTuple):
-    """What a deferred decision took of a quota. ``limits``: the quota is one of what is shown."""
-
-    id: str
-    uid: str
-    window_ms: int
-    taken: int
-    limits: bool
 
 
 class QuotaChanges(NamedTuple):
@@ -80,6 +67,3 @@ class QuotaChanges(NamedTuple):
     number: int
     records: Mapping[str, bytes | None]
     all: bool
-
-
-Confirmed = Literal["counts", "expired", "used_up"]

@@ -24,7 +24,8 @@
         ├── UnsupportedEncoding 415  unsupported_encoding
         ├── Invalid             422  invalid
         │   ├── DimensionMismatch    dimension_mismatch
-        │   └── NotPossibleHere      not_possible_here
+        │   ├── NotPossibleHere      not_possible_here
+        │   └── TooManyQuotas        too_many_quotas
         ├── TooManyRequests     429  too_many_requests
         ├── QuotaReached        429  quota_reached
         ├── NotInstalled        501  not_installed
@@ -198,6 +199,10 @@ class DimensionMismatch(Invalid):
 
 class NotPossibleHere(Invalid):
     code = "not_possible_here"
+
+
+class TooManyQuotas(Invalid):
+    code = "too_many_quotas"
 
 
 class TooManyRequests(ServiceError):

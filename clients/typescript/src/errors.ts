@@ -61,6 +61,7 @@ export class UnsupportedEncoding extends ServiceError {}
 export class Invalid extends ServiceError {}
 export class DimensionMismatch extends Invalid {}
 export class NotPossibleHere extends Invalid {}
+export class TooManyQuotas extends Invalid {}
 export class TooManyRequests extends ServiceError {}
 export class QuotaReached extends ServiceError {}
 export class NotInstalled extends ServiceError {}
@@ -86,6 +87,7 @@ export const BY_CODE: Record<string, typeof ServiceError> = {
   invalid: Invalid,
   dimension_mismatch: DimensionMismatch,
   not_possible_here: NotPossibleHere,
+  too_many_quotas: TooManyQuotas,
   too_many_requests: TooManyRequests,
   quota_reached: QuotaReached,
   not_installed: NotInstalled,

@@ -14,10 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.caps.rules import IDLE, BanditQuota, QuotaRule, QuotaShare
-from app.caps.shares import QuotaLedger
-from app.caps.snapshot import QuotaBlockNames
 from app.platform.errors import Unavailable
+from app.quotas.ledger import QuotaLedger
+from app.quotas.rules import BanditQuota, QuotaRule
+from app.quotas.share import IDLE, QuotaShare
+from app.quotas.snapshot import QuotaBlockNames
 from app.storage.store import Store
 from clock_shim import Clocks
 from deployment import Redis
@@ -59,12 +60,12 @@ class Process:
         taken = await self.shares.take(None, [0] * count)  # type: ignore[arg-type]
         if taken is None:
             return 0
-        self.shown[self.live.window] += taken.counts[0]
+        self.shown[self.live.state.start_ms] += taken.counts[0]
         return count
 
 
 async def put(store: Store | LossyStore, rule: QuotaRule) -> None:
-    await store.quotas.put(UID, "q", b"r", rule.terms("u"), expected=b"", most=9)
+    assert await store.quotas.put(UID, "q", b"r", rule.terms("u"), heard_changes=0)
 
 
 async def processes(store: Store | LossyStore, count: int, rule: QuotaRule) -> list[Process]:
@@ -134,7 +135,7 @@ async def test_what_another_process_holds_is_not_free(store: Store):
     await one.show()
     assert one.live.left > 0
     await other.shares.refresh(other.live)
-    assert other.live.most_of(deferred=False) == other.live.left + 100 - one.live.share
+    assert other.live.most_left == other.live.left + 100 - one.live.granted
 
 
 async def test_a_quota_is_open_again_as_soon_as_its_window_is_over(store: Store):
@@ -146,18 +147,6 @@ async def test_a_quota_is_open_again_as_soon_as_its_window_is_over(store: Store)
     assert not process.shares.now().out[0]
 
 
-async def test_a_process_knows_at_once_what_further_decisions_may_be_deferred(store: Store):
-    """Else it would choose what it has to give back, again and again."""
-    (process,) = await processes(store, 1, quota_of(20))  # a tenth may be deferred
-    expires_ms = time.time_ns() // 1_000_000 + HOUR_MS
-    for decision, left in (("one", 1), ("two", 0)):
-        taken = await process.shares.take(None, [0])  # type: ignore[arg-type]
-        assert taken is not None
-        assert await process.shares.hold(decision, taken, expires_ms=expires_ms)
-        assert process.live.most_of(deferred=True) == left
-
-
-@pytest.mark.rest
 async def test_what_is_given_back_of_a_window_that_is_over_cannot_be_spent(store: Store):
     (process,) = await processes(store, 1, quota_of(3, per_s=86_400))
     taken = await process.shares.take(None, [0])  # type: ignore[arg-type]
@@ -177,7 +166,7 @@ async def test_what_goes_back_is_not_spent_while_the_store_is_asked(store: Store
     await other.serve(quota_of(16))
     for _ in range(5):
         await one.show()
-    while one.live.idle < IDLE - 1:
+    while one.live.demand.idle < IDLE - 1:
         await one.shares.sync_with_store()
     held, lossy.hold["quotas.share"] = one.live.left, asyncio.Event()
     looking = asyncio.create_task(one.shares.sync_with_store())
@@ -205,7 +194,7 @@ async def test_windows_that_end_faster_than_the_store_answers_do_not_hang(store:
     rule = quota_of(5, per_s=86_400)
     (process,) = await processes(store, 1, rule)
     clock = process.shares._clock
-    process.shares._clock = lambda: clock() + 1e6 * (process.live.until != float("inf"))  # always over
+    process.shares._clock = lambda: clock() + 1e6 * (process.live.state.until != float("inf"))  # always over
     with pytest.raises(Unavailable):
         await process.show()
 
@@ -296,23 +285,6 @@ async def test_the_clock_of_the_store_jumps(jumping: Jumping):
     assert shown.total() > 80
 
 
-@pytest.mark.rest
-async def test_what_was_released_cannot_be_activated_when_the_clock_goes_back(jumping: Jumping):
-    (process,) = await processes(jumping.store, 1, quota_of(1))
-    now_ms = time.time_ns() // 1_000_000
-    taken = await process.shares.take(None, [0])  # type: ignore[arg-type]
-    assert taken is not None
-    await process.shares.hold("decision", taken, expires_ms=now_ms + HOUR_MS)
-    await process.shares.sync_with_store()
-    await jumping.jump_to(2 * 3_600)
-    await process.shares.sync_with_store()  # releases it
-    await process.shares.sync_with_store()
-    await jumping.jump_to(0)
-    assert await process.show() == 1
-    assert await process.shares.confirm("decision", expires_ms=now_ms + HOUR_MS) == "expired"
-    assert await process.shares.confirm("later", expires_ms=now_ms + 3 * HOUR_MS) == "counts"
-
-
 async def test_what_was_taken_in_one_window_is_not_given_back_in_the_next(jumping: Jumping):
     (process,) = await processes(jumping.store, 1, quota_of(3, per_s=3_600))
     taken = await process.shares.take(None, [0])  # type: ignore[arg-type]
@@ -336,41 +308,7 @@ async def test_what_others_spend_is_heard_without_what_was_spent_in_the_window_b
     await other.show()
     await other.shares.sync_with_store()
     await one.shares.sync_with_store()
-    assert one.live.others == 1
-
-
-async def test_what_an_expired_decision_held_is_not_given_back_in_a_later_window(jumping: Jumping):
-    (process,) = await processes(jumping.store, 1, quota_of(3, per_s=3_600))
-    taken = await process.shares.take(None, [0])  # type: ignore[arg-type]
-    assert taken is not None
-    expires_ms = time.time_ns() // 1_000_000 + HOUR_MS
-    assert await process.shares.hold("decision", taken, expires_ms=expires_ms)
-    await jumping.jump_to(2 * 3_600)
-    for _ in range(2):
-        await process.shares.sync_with_store()  # releases it
-        await all_that_is_left(process)
-    assert process.shown.total() == 3
-
-
-@pytest.mark.rest
-async def test_an_activation_in_another_window_counts_there_or_is_refused(jumping: Jumping):
-    (process,) = await processes(jumping.store, 1, quota_of(2, per_s=3_600))
-    expires_ms = time.time_ns() // 1_000_000 + 24 * HOUR_MS
-    for window, name in enumerate(("first", "second"), 1):  # one of each: a tenth, rounded up
-        taken = await process.shares.take(None, [0])  # type: ignore[arg-type]
-        assert taken is not None
-        assert await process.shares.hold(name, taken, expires_ms=expires_ms)
-        taken = await process.shares.take(None, [0])  # type: ignore[arg-type]
-        assert taken is not None
-        assert not await process.shares.hold("another", taken, expires_ms=expires_ms)
-        await jumping.jump_to(window * 3_600)
-        await process.shares.sync_with_store()
-    assert await process.show() == 1
-    assert [await process.shares.confirm("first", expires_ms=expires_ms) for _ in range(2)] == ["counts"] * 2
-    assert await process.shares.confirm("second", expires_ms=expires_ms) == "used_up"
-    assert await process.show() == 0
-    await jumping.jump_to(3 * 3_600)
-    assert await process.shares.confirm("second", expires_ms=expires_ms) == "counts"
+    assert one.live.state.others == 1
 
 
 async def test_what_was_of_a_deleted_quota_is_not_of_the_one_that_has_its_number(world: World):
@@ -378,7 +316,7 @@ async def test_what_was_of_a_deleted_quota_is_not_of_the_one_that_has_its_number
     await world.catalogue()
     bandit, quotas = await world.bandit(), world.service.quotas
     await quotas.put(bandit, "before", quota_of_arm("a1"))
-    shares, snapshot = quotas.shares[bandit.uid], bandit.catalogue.index.snapshot()
+    shares, snapshot = quotas.ledgers[bandit.uid], bandit.catalogue.index.snapshot()
     row, before = snapshot.table.row_of("a1"), shares.by_id["before"]
     taken = await shares.take(snapshot, [row])
     assert taken is not None

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-import numpy as np
 import pytest
 
-from app.caps.rules import BanditQuota, QuotaRule
-from app.caps.shares import BATCH_SIZE, QuotaLedger
+from app.quotas.ledger import BATCH_SIZE, QuotaLedger
+from app.quotas.rules import BanditQuota, QuotaRule
 from app.serving.request import ChooseRequest
 from app.storage.types import Share, ShareAsked
 from store_by_clock import OneQuota, OwnClock, StoreByClock
@@ -21,7 +20,7 @@ from world import World
 
 pytestmark = pytest.mark.anyio
 
-RULE = QuotaRule(10**8, arm="a", per_s=86_400).checked()
+RULE = QuotaRule(10**8, {"campaign": 1}, per_s=86_400).checked()
 
 
 @dataclass
@@ -41,13 +40,8 @@ class Counting(StoreByClock):
 class QuotaOfRow(OneQuota):
     """Every row counts for the quota of its number."""
 
-    def __init__(self, shares: QuotaLedger, count: int) -> None:
-        super().__init__(shares)
-        self.sizes = np.full(count, 1_000, dtype=np.int32)
-        self.beyond = np.zeros(count, dtype=np.bool_)
-
-    def of(self, row: int) -> list[int]:
-        return [row]
+    def quotas_of(self, _: object, rows: Sequence[int]) -> list[list[int]]:
+        return [[row] for row in rows]
 
 
 async def shares_of(count: int) -> tuple[QuotaLedger, Counting, OwnClock, asyncio.Event]:
@@ -55,7 +49,7 @@ async def shares_of(count: int) -> tuple[QuotaLedger, Counting, OwnClock, asynci
     store = Counting(clock, {f"q{number}": RULE.terms("u") for number in range(count)})
     shares = QuotaLedger(store, None, "b", low, clock=clock)  # type: ignore[arg-type]
     await shares.change([BanditQuota(f"q{number}", "u", RULE) for number in range(count)], ())
-    QuotaOfRow(shares, count)
+    QuotaOfRow(shares)
     return shares, store, clock, low
 
 
@@ -74,7 +68,7 @@ async def test_quotas_that_are_shown_now_and_then_are_not_asked_for_again():
     for row in range(300):
         await show(shares, row)
     assert store.calls == before
-    await shares.end()  # gives them back
+    await shares.leave()  # gives them back
     assert all(live.left == 0 for live in shares.by_id.values())
 
 
@@ -92,14 +86,14 @@ async def test_of_quotas_of_which_there_is_plenty_a_little_is_here_before_they_a
 async def test_a_list_knows_what_single_choices_have_spent_and_given_back():
     shares, _, _, _ = await shares_of(2)
     await shares.stock(5)
-    assert shares.few(5, deferred=False) is None
+    assert shares.few(5) is None
     taken = [await shares.take(None, [1]) for _ in range(shares.by_id["q1"].left - 4)]  # type: ignore[arg-type]
-    few = shares.few(5, deferred=False)
+    few = shares.few(5)
     assert few is not None
     assert [*few.left] == [1]
     assert taken[0] is not None
     shares.give_back(taken[0])
-    assert shares.few(5, deferred=False) is None
+    assert shares.few(5) is None
 
 
 async def test_a_list_waits_for_one_script_however_many_quotas_there_are():
@@ -108,12 +102,12 @@ async def test_a_list_waits_for_one_script_however_many_quotas_there_are():
     before = store.calls
     await shares.stock(5)
     assert store.calls == before + 1
-    few = shares.few(5, deferred=False)
+    few = shares.few(5)
     assert few is not None
     assert len(few.left) == count - BATCH_SIZE  # of them it is known before anything is drawn
     assert low.is_set()
     await shares.refill()
-    assert shares.few(5, deferred=False) is None
+    assert shares.few(5) is None
 
 
 async def steps_of_a_change(count: int) -> int:
@@ -126,7 +120,7 @@ async def steps_of_a_change(count: int) -> int:
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
         nonlocal steps
-        frame.f_trace_opcodes = "/app/caps/" in frame.f_code.co_filename
+        frame.f_trace_opcodes = "/app/quotas/" in frame.f_code.co_filename
         steps += event == "opcode"
         return trace
 

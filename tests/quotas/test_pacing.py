@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from app.caps.pacing import SLICE_S
-from app.caps.rules import BanditQuota, QuotaRule
-from app.caps.shares import QuotaLedger
+from app.quotas.ledger import QuotaLedger
+from app.quotas.pacing import SLICE_S
+from app.quotas.rules import BanditQuota, QuotaRule
 from store_by_clock import OneQuota, OwnClock, StoreByClock
 
 pytestmark = pytest.mark.anyio
@@ -132,7 +133,5 @@ async def test_an_even_pace_earns_nine_tenths_of_the_best_that_holds_back(seed: 
 class QuotaOfRow(OneQuota):
     """Every row counts for the quota of its number."""
 
-    sizes = np.full(4, 1, dtype=np.int32)
-
-    def of(self, row: int) -> list[int]:
-        return [row]
+    def quotas_of(self, _: object, rows: Sequence[int]) -> list[list[int]]:
+        return [[row] for row in rows]

@@ -8,14 +8,14 @@ import pytest
 
 from app.bandits.bandit import Bandit
 from app.bandits.settings import LogRule, RepeatsRule
-from app.caps.rules import QuotaRule
 from app.platform.errors import NotFound, Unavailable
+from app.quotas.rules import QuotaRule
 from app.serving.request import ChooseRequest
 from world import World
 
 pytestmark = pytest.mark.anyio
 
-AWAY = {"quotas.share", "quotas.release", "write_once.put", "rows.write"}
+AWAY = {"quotas.share", "write_once.put", "rows.write"}
 
 
 async def chosen(world: World, bandit: Bandit, times: int) -> Counter[str]:
@@ -37,7 +37,7 @@ async def test_choices_that_need_more_than_there_is_are_refused_and_others_go_on
     await world.service.quotas.put(bandit, "q", QuotaRule(1_000, arm="a0"))
     await world.service.quotas.put(bandit, "over", QuotaRule(0, arm="a1"))
     before = await chosen(world, bandit, 40)
-    shares = world.service.quotas.shares[bandit.uid]
+    shares = world.service.quotas.ledgers[bandit.uid]
     await shares.refill()
     await shares.refresh(shares.by_id["q"])  # waits for a refill that the service itself had under way
     world.store.refuse |= AWAY
@@ -94,18 +94,18 @@ async def test_what_rows_name_is_stored_before_the_last_quota_is_forgotten(world
     """The store refuses just that at first, so that no round stores it before the quota is deleted."""
     await world.catalogue()
     bandit = await world.bandit(policy="softmax", temperature=1.0, log=LogRule())
-    quotas, shares_of = world.service.quotas, world.service.quotas.shares
+    quotas, ledgers = world.service.quotas, world.service.quotas.ledgers
     await quotas.put(bandit, "over", QuotaRule(0, arm="a1"))
     world.store.refuse |= {"write_once.put"}
     choice = await world.choose(bandit)
     with pytest.raises(Unavailable):
         await quotas.delete(bandit, "over")
-    assert not shares_of[bandit.uid].by_id
+    assert not ledgers[bandit.uid].by_id
     world.store.refuse.clear()
     # The same changes are read again, as by a poll.
     with pytest.raises(NotFound):
         await quotas.get(bandit, "over")
-    assert bandit.uid not in shares_of
+    assert bandit.uid not in ledgers
     await world.service.rows.flush()
     logged = await world.service.decision_log.find(bandit, choice.decision)
     assert logged is not None

@@ -1,0 +1,106 @@
+"""What a quota says, as it is stored and answered."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from app.filters.fields import Value
+from app.filters.filter import Filter, OneOf, parse
+from app.platform.errors import Invalid
+from app.records.records import pack, split_uid
+from app.storage.types import QuotaTerms
+
+MAX_MOST = 10**12
+MAX_PER_S = 3_650 * 86_400
+MIN_PER_S = 0.1  # a shorter window is over before the store has answered
+
+QuotaCounts = Literal["shown", "rewarded"]
+QuotaPace = Literal["none", "even"]
+
+
+class QuotaRule(msgspec.Struct, frozen=True):
+    """At most ``most`` times in a window, arms that ``filter`` lets in, or one ``arm``, are counted.
+
+    Windows are multiples of ``per_s`` since ``from_ms``, else since 1970; without it there is one. The quota
+    holds from ``from_ms`` until ``to_ms``. ``signal``: the one whose rewards are counted; None: all.
+    """
+
+    most: int
+    filter: dict[str, Any] | None = None
+    arm: str | None = None
+    per_s: float | None = None
+    counts: QuotaCounts = "shown"
+    pace: QuotaPace = "none"
+    from_ms: int | None = None
+    to_ms: int | None = None
+    signal: str | None = None
+
+    def checked(self) -> QuotaRule:
+        """Itself. Raises Invalid."""
+        if (self.filter is None) == (self.arm is None):
+            raise Invalid("a quota needs either a filter or an arm", path=("arm",))
+        if self.filter is not None:
+            parse(self.filter)
+        if self.from_ms is not None and self.to_ms is not None and self.from_ms >= self.to_ms:
+            raise Invalid("to must be after from", path=("to",))
+        is_bounded = self.from_ms is not None and self.to_ms is not None
+        if self.pace == "even" and self.per_s is None and not is_bounded:
+            raise Invalid("pace needs a window: per_s, or from and to", path=("pace",))
+        if self.pace == "even" and self.counts == "rewarded":
+            raise Invalid("pace needs counts: shown", path=("pace",))
+        if self.signal is not None and self.counts != "rewarded":
+            raise Invalid('signal needs "counts": "rewarded"', path=("signal",))
+        return self
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What cannot be changed without counting from the start."""
+        return self.filter, self.arm, self.per_s, self.counts, self.from_ms, self.signal
+
+    def counts_reward_of(self, signal: str | None) -> bool:
+        """Whether a reward of this signal counts."""
+        return self.counts == "rewarded" and self.signal in (None, signal)
+
+    @property
+    def parsed(self) -> Filter | None:
+        """The filter; None of a quota of one arm."""
+        return None if self.filter is None else parse(self.filter)
+
+    @property
+    def equality(self) -> tuple[str, Value] | None:
+        """The field and the value, where the filter asks for one value of one field and for nothing else."""
+        parsed = self.parsed
+        if parsed is None or not isinstance(parsed.expression, OneOf) or len(parsed.expression.members) != 1:
+            return None
+        return parsed.expression.field, parsed.expression.members[0]
+
+    @property
+    def is_by_filter(self) -> bool:
+        """Whether the rows of its filter have to be followed."""
+        return self.filter is not None and self.equality is None
+
+    def terms(self, uid: str) -> QuotaTerms:
+        """What the store has to know of it."""
+        per_ms = 0 if self.per_s is None else max(1, round(1_000 * self.per_s))
+        return QuotaTerms(uid, self.most, per_ms, self.from_ms or 0, self.to_ms or 0)
+
+
+class BanditQuota(msgspec.Struct, frozen=True):
+    """A quota of a bandit. ``uid``: of this incarnation."""
+
+    id: str
+    uid: str
+    rule: QuotaRule
+
+    @classmethod
+    def of(cls, quota_id: str, data: bytes) -> BanditQuota:
+        """The quota of a stored record."""
+        uid, rule = split_uid(data, QuotaRule)
+        return cls(quota_id, uid, rule)
+
+    @property
+    def record(self) -> bytes:
+        """As it is stored."""
+        return self.uid.encode() + pack(self.rule)

@@ -1,0 +1,327 @@
+"""What this process knows of one quota: the states of its share, and how one follows from another.
+
+Notation
+    window      [start, end) in which a quota counts, by the clock of the store
+    share       what this process was granted in the window, spent or not
+    spent       what it has spent of the share: a number in ``arrays``, which choices write
+
+States
+    Unknown     nothing was heard of the window of now: nothing may be spent before the store was asked
+    NoWindow    the quota does not hold now: it limits and counts nothing until ``until``
+    Open        some of the quota is left
+    UsedUp      all of it is granted (or rewarded, where rewards are counted). What is left of the share may
+                still be spent; then the arms are not eligible
+    Gone        the store has no such quota
+
+    event                           from                      to
+    answered: no such quota         any                       Gone
+    answered: outside of from, to   any                       NoWindow
+    answered: less than most        any                       Open
+    answered: most                  any                       UsedUp
+    the window is over              NoWindow, Open, UsedUp    Unknown
+    offered back                    Open, UsedUp              the same with a smaller share
+    spent, given back               any                       the same: ``arrays.spent`` changes
+    the quota was changed           any                       the same, until the store has answered
+
+``Unknown`` remembers the start of the window: if the store says that it goes on, what was spent in it stays
+spent. Times are monotonic seconds, but for those in ms, which are the store's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from app.quotas.rules import BanditQuota, QuotaRule
+from app.storage.types import Share, ShareAsked
+
+NEVER = float("inf")
+UNBOUNDED = 2**31 - 1
+FOREVER_MS = 2**52
+NO_WINDOW_MS = -1  # the start of a window that is not there
+
+FIRST = 8  # how much is asked for where there is none
+MOST_HELD = 100_000  # of one quota, by one process, besides what it needs
+IDLE, LARGE = 10, 16  # a half goes back after so many idle rounds, or of so many times what a round uses
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """``start_ms``: of the window that is over, -1 if there was none."""
+
+    start_ms: int = NO_WINDOW_MS
+    until: float = NEVER
+
+
+@dataclass(frozen=True, slots=True)
+class NoWindow:
+    """``until``: when a window begins."""
+
+    until: float
+    start_ms: int = NO_WINDOW_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The quota was deleted, and this process will hear of it."""
+
+    start_ms: int = NO_WINDOW_MS
+    until: float = NEVER
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A window as the store last answered."""
+
+    start_ms: int
+    ends_ms: int | None
+    """None: it has no end."""
+    began: float
+    until: float
+    """When it is over: a little early, never late."""
+    share: int
+    reported: int
+    """What this process had spent when it asked."""
+    others: int
+    """What other processes have spent."""
+    granted: int
+    """To all processes, spent or not."""
+    rewarded: int
+    free: int
+    """What is granted to no process."""
+    fair: int
+    """What this process may hold at most, unless a choice needs it at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Open(Window):
+    """Some of the quota is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class UsedUp(Window):
+    """Nothing of the quota is left but what processes hold."""
+
+
+ShareState = Unknown | NoWindow | Open | UsedUp | Gone
+
+
+def answered(rule: QuotaRule, sent: ShareAsked, share: Share, asked_at: float, now_ms: int) -> ShareState:
+    """The state after the store has answered. ``asked_at``: when it was asked; ``now_ms``: its time then."""
+    if not share.known:
+        return Gone()
+    # The clock was read before the question left: so this process ends a window too early, never too late.
+    until = asked_at + (share.until_ms - now_ms) / 1_000
+    if not share.holds:
+        return NoWindow(until)
+    # What the store counts has the part that this process reported; the rest was spent by others.
+    reported = sent.spent if sent.window_ms == share.start_ms else 0
+    # By what is granted, not by what is shown: what others hold may still be shown there, but not here.
+    counted = share.rewarded if rule.counts == "rewarded" else share.granted
+    kind = UsedUp if counted >= share.most else Open
+    return kind(
+        start_ms=share.start_ms,
+        ends_ms=share.until_ms if share.until_ms < FOREVER_MS else None,
+        began=asked_at + (share.start_ms - now_ms) / 1_000,
+        until=until,
+        share=share.mine,
+        reported=reported,
+        others=share.spent - reported,
+        granted=share.granted,
+        rewarded=share.rewarded,
+        free=max(share.most - share.granted, 0),
+        fair=share.fair,
+    )
+
+
+def end(state: ShareState) -> ShareState:
+    """The window is over, or will be soon: nothing more is spent in it, and of the next nothing is known."""
+    return state if isinstance(state, Gone) else Unknown(state.start_ms)
+
+
+def offer_back(state: ShareState, kept: int) -> ShareState:
+    """Hold no more than ``kept`` in all: the store is asked to take back the rest.
+
+    If the answer is lost, the store may have taken back what was offered: to spend it then would be to show
+    more than is allowed. To hold too little only costs another question.
+    """
+    return replace(state, share=min(state.share, kept)) if isinstance(state, Window) else state
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """How much of a quota this process wants to hold.
+
+    ``idle``: rounds since it was spent of; ``seen``: what was spent by the last round.
+    """
+
+    size: int = 0
+    idle: int = 0
+    seen: int = 0
+
+    def grow(self) -> Demand:
+        """It ran low."""
+        return replace(self, size=min(max(2 * self.size, FIRST), MOST_HELD))
+
+    def after_round(self, spent: int) -> Demand:
+        """A round is over: hold less if little was spent in it."""
+        used, idle = spent - self.seen, 0 if spent != self.seen else self.idle + 1
+        size = self.size // 2 if idle >= IDLE or used < self.size // LARGE else self.size
+        return Demand(size, idle, spent)
+
+    def within(self, most: int) -> Demand:
+        """Of no more than this: else the last of a quota would lie with a process that does not need it."""
+        return replace(self, size=min(self.size, most))
+
+
+class QuotaArrays:
+    """What choices read of all quotas at once, by their numbers, and write: ``spent``.
+
+    ``used_up``, ``held_back``: whether arms of a quota are not eligible now; ``share``: of this process,
+    where a quota limits; ``one_arm``: whether a list has one arm of it at most. ``enough``: while no more
+    than this is spent, nothing is lacking and nothing runs low. ``windows``: how many have begun.
+    """
+
+    def __init__(self) -> None:
+        # One place is beyond all numbers: an array of none would need a case of its own.
+        self.used_up = np.zeros(1, dtype=np.bool_)
+        self.held_back = np.zeros(1, dtype=np.bool_)
+        self.one_arm = np.zeros(1, dtype=np.bool_)
+        self.share = np.full(1, UNBOUNDED, dtype=np.int64)
+        # Choices read and write a few of these, one by one: in an array that takes three times as long.
+        self.spent = np.zeros(1, dtype=np.int64).data
+        self.enough = [UNBOUNDED]
+        self.windows = 0
+
+    @property
+    def out(self) -> NDArray[np.bool_]:
+        """Whether the arms of a quota are not eligible now."""
+        return self.used_up | self.held_back
+
+    def grow(self, number: int) -> None:
+        """Have a place for this number."""
+        # Half as much again, so that the arrays are copied O(log n) times while quotas are added one by one.
+        more = max(number + 2, 3 * number // 2) - len(self.share)
+        if more <= 0:
+            return
+        self.used_up = np.pad(self.used_up, (0, more))
+        self.held_back = np.pad(self.held_back, (0, more))
+        self.one_arm = np.pad(self.one_arm, (0, more))
+        self.share = np.pad(self.share, (0, more), constant_values=UNBOUNDED)
+        self.spent = np.pad(self.spent, (0, more)).data
+        self.enough += [UNBOUNDED] * more
+
+    def clear(self, number: int) -> None:
+        """No quota has this number now."""
+        self.used_up[number] = self.held_back[number] = self.one_arm[number] = False
+        self.share[number] = self.enough[number] = UNBOUNDED
+
+    def short(self, k: int) -> NDArray[np.int64]:
+        """Numbers of the quotas that are not out, of which a list of k may take more than is left."""
+        left = self.share - np.asarray(self.spent, dtype=np.int64)
+        # Arms of those that are out are not eligible at all, so no list can take any of them.
+        return np.flatnonzero((left < np.where(self.one_arm, 1, k)) & ~self.out)
+
+
+class QuotaShare:
+    """One quota as this process serves it.
+
+    ``window_number``: of its window among those of all quotas, in the order in which they began here.
+    ``place``: among those with an even pace, -1 of another.
+    """
+
+    __slots__ = ("_arrays", "demand", "number", "place", "quota", "state", "window_number")
+
+    def __init__(self, quota: BanditQuota, number: int, arrays: QuotaArrays) -> None:
+        self.quota = quota
+        self.number = number
+        self.demand = Demand()
+        self.place = -1
+        self._arrays = arrays
+        self.state: ShareState = Unknown()
+        self._begin_window()
+
+    @property
+    def spent(self) -> int:
+        """Not of a quota that was deleted: another one may have its number."""
+        return self._arrays.spent[self.number]
+
+    @property
+    def granted(self) -> int:
+        """What this process may spend in the window, or has spent."""
+        return self.state.share if isinstance(self.state, Window) else 0
+
+    @property
+    def left(self) -> int:
+        """What this process may still spend without asking."""
+        return self.granted - self.spent
+
+    @property
+    def holds(self) -> bool:
+        """Whether it counts now."""
+        return not isinstance(self.state, NoWindow | Gone)
+
+    @property
+    def limits(self) -> bool:
+        """Whether what is shown is taken of a share now."""
+        return self.holds and self.quota.rule.counts == "shown"
+
+    @property
+    def fair(self) -> int:
+        """What this process may hold at most, unless a choice needs it at once."""
+        return self.state.fair if isinstance(self.state, Window) else UNBOUNDED
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether nothing more can be had of it."""
+        return isinstance(self.state, UsedUp)
+
+    @property
+    def most_left(self) -> int:
+        """How much a choice may take of it as far as is known."""
+        match self.state:
+            case UsedUp() if self.limits:
+                return self.left
+            case Open(free=free) if self.limits:
+                return self.left + free
+            case _:
+                return UNBOUNDED
+
+    def answer(self, sent: ShareAsked, share: Share, asked_at: float, now_ms: int) -> bool:
+        """Take what the store answered; whether another window has begun."""
+        state = answered(self.quota.rule, sent, share, asked_at, now_ms)
+        is_new = state.start_ms != self.state.start_ms
+        self.state = state
+        if is_new:
+            self._begin_window()
+        self.demand = self.demand.within(self.fair if self.holds else 0)
+        return is_new
+
+    def _begin_window(self) -> None:
+        self.demand = replace(self.demand, seen=0)
+        self._arrays.windows += 1
+        self._arrays.spent[self.number] = 0
+        self.window_number = self._arrays.windows
+
+    def note(self) -> bool:
+        """Write it to the arrays; whether its arms became eligible by that, or no longer are."""
+        arrays, number, granted = self._arrays, self.number, self.granted
+        # Where rewards are counted the share limits nothing, so none may be left to spend.
+        is_out = self.is_used_up and (self.quota.rule.counts == "rewarded" or self.left <= 0)
+        has_changed = bool(is_out != arrays.used_up[number])
+        arrays.used_up[number] = is_out
+        arrays.share[number] = granted if self.limits else UNBOUNDED
+        enough = granted - self.demand.size // 2 - 1 if self.limits else UNBOUNDED
+        arrays.enough[number] = enough if self.holds else -1  # nothing is spent of it now
+        return has_changed
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """How much was spent of each quota, by its number, when ``windows`` had begun."""
+
+    counts: Mapping[int, int]
+    windows: int
