@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from scipy.optimize import linprog
 
 from app.quotas.ledger import QuotaLedger
@@ -63,6 +64,20 @@ async def test_the_plan_is_followed_within_5_percent(processes: int, most: int, 
             errors.append(shown / most - step / slices)
     assert shown <= most
     assert max(map(abs, errors)) <= 0.05, errors
+
+
+async def test_arms_that_are_held_back_are_eligible_once_the_pace_is_taken_away():
+    """Before the store is asked for more: 900 of 1,000 were shown in the first tenth of the window."""
+    clock = OwnClock()
+    rule = QuotaRule(1_000, arm="a", per_s=DAY_S, pace="even").checked()
+    store = StoreByClock(clock, {"q": rule.terms("u")})
+    store.shares["q", 0, "another"] = 900, 900
+    ledger = QuotaLedger(store, None, "b", asyncio.Event(), clock=clock)  # type: ignore[arg-type]
+    clock.seconds = DAY_S / 10
+    await ledger.change([BanditQuota("q", "u", rule)], ())
+    assert ledger.now().out[0]
+    await ledger.change([BanditQuota("q", "u", replace(rule, pace="none"))], ())
+    assert not ledger.now().out[0]
 
 
 @dataclass(frozen=True)

@@ -102,6 +102,7 @@ async def exercise(store):
     assert await store.effects.write("b", UID, expected=0, record=b"effects") == 1
     assert await store.effects.write("b", UID, expected=0, record=b"late") == 0
     await store.quotas.put(UID, "q", b"r", QuotaTerms("u", 5, 0, 0, 0), heard_changes=0)
+    await store.arms.keep_behaviour(UID, {"a": b"liked"}, ttl_ms=TTL_MS)
     await store.quotas.share(UID, "process", 1, [ShareAsked("q", "u", 0, 0, 1, 1)])
     await store.quotas.reward(UID, {"q": 1})
     await store.quotas.changes(UID, 0)
@@ -192,7 +193,7 @@ async def decide(store):
 async def test_the_table_describes_every_key_and_nothing_else(store, store_url):
     await exercise(store)
     rows = table()
-    assert len(rows) == 73
+    assert len(rows) == 71
     used = set()
     async with connect(store_url) as client:
         async for key in client.scan_iter():
@@ -228,6 +229,7 @@ async def test_each_script_touches_one_hash_tag(store, monkeypatch):
     await store.usage.read()
     await store.rows.read(0, UID, after="", before="", count=1, most_bytes=1)
     await store.rows.sizes(0, UID, pieces=1)
+    await store.side_data.erase_visitor(ANN, "v", row_names=lambda _: True, event_names=lambda _: True)
     await store.rows.trim(0, UID, before_ms=1, count=1)
     await store.rewards.replay_dead(0, await store.rewards.dead_letters(0))
     await store.waiting.due(0, 1, 1)
