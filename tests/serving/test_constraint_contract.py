@@ -7,10 +7,10 @@ from collections import Counter
 import pytest
 
 from app.bandits.settings import RepeatsRule
-from app.caps.rules import QuotaRule
 from app.filters.filter import parse
 from app.policies.limits import AtMost
 from app.policies.rules import Pin, Rules
+from app.quotas.rules import QuotaRule
 from app.serving.constraints.base import Constraint
 from app.serving.constraints.frequency_caps import FrequencyCaps
 from app.serving.constraints.quotas import QuotaConstraint

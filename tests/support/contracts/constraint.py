@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from app.bandits.bandit import Bandit
-from app.caps.rules import QuotaRule
+from app.quotas.rules import QuotaRule
 from app.serving.request import ChooseRequest
 from contracts.shop import ids, open_shop
 from world import World
