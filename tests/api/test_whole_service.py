@@ -41,7 +41,12 @@ from shortlist.types import NO_ROWS
 
 
 def test_the_service_does_as_the_model(store_url: str, tmp_path: Path) -> None:
-    play(store_url, tmp_path, seeds=range(20), steps=40)
+    play(store_url, tmp_path, seeds=range(5), steps=40)
+
+
+@pytest.mark.rest
+def test_the_service_does_as_the_model_in_more_runs(store_url: str, tmp_path: Path) -> None:
+    play(store_url, tmp_path, seeds=range(5, 20), steps=40)
 
 
 @pytest.mark.slow
@@ -382,9 +387,13 @@ BROKEN: dict[str, tuple[Any, str, Any, Focus]] = {
     ),
 }
 NOTICED_WITHIN = 12  # runs: each mistake in about the half of them or more
+IN_MAKE_TEST = {"a dry run takes of a quota", "a pin ignores a quota", "keys share what they had"}
 
 
-@pytest.mark.parametrize("mistake", BROKEN)
+@pytest.mark.parametrize(
+    "mistake",
+    [name if name in IN_MAKE_TEST else pytest.param(name, marks=pytest.mark.rest) for name in BROKEN],
+)
 def test_a_mistake_is_noticed(
     mistake: str, store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

