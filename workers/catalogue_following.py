@@ -89,8 +89,8 @@ class CatalogueFollowing:
             return False
         if not copy.pending:
             changes = await self._store.arms.changed(record.follows_uid, copy.position)
-            if changes.version == copy.position:
-                return False
+            if changes.version == copy.position or not changes.version:
+                return False  # a followed catalogue that was deleted has the version 0: its arms stay here
             ids = await self._all_ids(catalogue, record) if changes.ids is None else changes.ids
             copy.pending, copy.target = list(ids), changes.version
         most = max(1, min(PAGE_ARMS, PAGE_NUMBERS // copy.encoding.table_dim))

@@ -132,6 +132,16 @@ async def test_more_changes_than_the_log_holds_have_all_arms_compared(shop: Shop
     await shop.assert_followed()
 
 
+async def test_arms_stay_where_the_followed_catalogue_is_gone(shop: Shop, store: Store):
+    """Deleting it is refused; a process that has just not heard of the follower may do it all the same."""
+    follower = shop.follower("one")
+    await shop.write("a1", "a2")
+    await finish(follower)
+    await store.registry.delete_catalogue("source", shop.source.uid)
+    await finish(follower)
+    assert (await shop.arms(shop.copy)).keys() == {"a1", "a2"}
+
+
 async def test_behaviour_stays_once_its_catalogue_is_followed(shop: Shop, store_url: str):
     async with connect(store_url) as client:
         key = redis_keys.behaviour(shop.copy.uid)
