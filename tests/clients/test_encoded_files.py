@@ -284,7 +284,11 @@ def test_encode_and_reduce_together(client: Client, run: Run, tmp_path: Path):
     assert catalogue.columns is not None
     assert catalogue.dim == len(catalogue.columns)
     assert catalogue.columns[0] == "brand=Aero"
-    assert len([name for name in catalogue.columns if name.startswith("embedding")]) == 2
+    columns = [place for place, name in enumerate(catalogue.columns) if name.startswith("embedding")]
+    assert len(columns) == 2
+    features = np.array([arm.features for arm in client.arms("shop")])
+    lengths = np.square(features[:, columns]).sum(axis=1)
+    assert lengths.mean() == pytest.approx(1.0, rel=1e-3), "as of a category, a text and a number"
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,7 @@ class Statistics:
         self.sample = Sample()
         self.rows = 0
         self._products: NDArray[np.float64] | None = None
+        self._embedded = 0
 
     def add(self, documents: Sequence[Mapping[str, Any]]) -> None:
         """Count some rows."""
@@ -116,10 +117,12 @@ class Statistics:
         if self._products is None:
             self._products = np.zeros(products.shape)
         self._products += products
+        self._embedded += len(features)
 
-    def principal(self, count: int) -> tuple[NDArray[np.float64], float]:
+    def principal(self, count: int, *, beside_fields: bool) -> tuple[NDArray[np.float64], float]:
         """The first principal directions, without a centre, and the share of the squares that they keep.
 
+        ``beside_fields``: they are scaled so that what they make has the mean squared length of a field, 1.
         Shape: (count, d). Raises FileError: there are fewer.
         """
         products = np.zeros((0, 0)) if self._products is None else self._products
@@ -138,7 +141,8 @@ class Statistics:
             )
         basis = vectors[:, :count].T
         signs = np.sign(basis[np.arange(count), np.abs(basis).argmax(axis=1)])
-        return basis * signs[:, None], float(values[:count].sum() / values.sum())
+        scale = math.sqrt(self._embedded / values[:count].sum()) if beside_fields else 1.0
+        return scale * basis * signs[:, None], float(values[:count].sum() / values.sum())
 
 
 @dataclass(frozen=True, slots=True)

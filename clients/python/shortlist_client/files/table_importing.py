@@ -204,7 +204,7 @@ def _settings(
     if arms.dim:
         features["embedding"] = {"dim": arms.dim}
     if options.reduce is not None:
-        basis, share = statistics.principal(options.reduce)
+        basis, share = statistics.principal(options.reduce, beside_fields="fields" in features)
         features["embedding"]["reduce"] = {"to": options.reduce, "basis": rounded(basis)}
         lines.append(
             f"{options.reduce} principal components of {arms.dim} numbers keep {share:.1%} of their squares"
