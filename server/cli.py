@@ -86,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
         "--workers",
         type=int,
         default=1,
-        help="Service processes on the one address, each with all arms in memory. Default: 1.",
+        help="Service processes on the one address; they share one copy of the arms. Default: 1.",
     )
     serve.add_argument(
         "--no-worker",

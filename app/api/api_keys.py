@@ -219,14 +219,20 @@ def may_be_dry_run(method: str, path: str) -> bool:
 
 
 def configured(inline: str, file: Path | None) -> ApiKeys:
-    """The keys of a setting and of a file. Raises StartupError, which names the entry and not its digest."""
+    """The keys of a setting and of a file. Raises StartupError, which names entry and line, and no digest."""
     entries = inline.split()
     if file is not None:
         try:
             lines = file.read_text().splitlines()
         except (OSError, UnicodeDecodeError):
             raise StartupError(f"the file of API keys {file} cannot be read") from None
-        entries += [word for line in lines for word in line.partition("#")[0].split()]
+        for number, line in enumerate(lines, 1):
+            for entry in line.partition("#")[0].split():
+                try:
+                    _parsed(entry)
+                except StartupError as error:
+                    raise StartupError(f"{file}, line {number}: {error.detail}") from None
+                entries.append(entry)
         if not entries:
             raise StartupError(f"the file of API keys {file} holds no key")
     return ApiKeys(entries)

@@ -327,6 +327,14 @@ def test_an_entry_that_is_none_is_named_without_its_secret(entry: str, words: st
     assert "0000" not in caught.value.detail
 
 
+def test_a_bad_line_of_the_file_is_named_with_its_file(tmp_path: Path):
+    _, entry = new_key("app", ["read"])
+    path = tmp_path / "keys"
+    path.write_text(f"# ours\n{entry}\n\nother:raed:{'0' * 64}\n")
+    with pytest.raises(StartupError, match=r"keys, line 4: the scopes of the API key other must be of"):
+        configured("", path)
+
+
 @pytest.mark.rest
 def test_a_file_that_is_missing_or_empty_lets_nobody_in_by_mistake(tmp_path: Path):
     with pytest.raises(StartupError, match="cannot be read"):
