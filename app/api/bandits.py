@@ -23,6 +23,7 @@ from app.bandits.registry import Bandits
 from app.bandits.settings import (
     AUTO,
     FIXED,
+    NEWEST_AUTO,
     POOLED_STAYS,
     RIDGE_OF_THEORY,
     BanditRecord,
@@ -189,6 +190,8 @@ def record_of(body: BanditBody) -> BanditRecord:
         record = msgspec.structs.replace(
             record, intercept=not policy.fixed_scales and not record.shift_rewards
         )
+    if "auto" not in body.model_fields_set:
+        record = msgspec.structs.replace(record, auto=NEWEST_AUTO)
     parsed_filter(record.filter)
     return record
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
@@ -13,7 +14,7 @@ from app.bandits.completion import PolicyTerms, constant_of
 from app.bandits.context import Context
 from app.bandits.effect_version import EffectVersion
 from app.bandits.prior_version import PriorVersion
-from app.bandits.settings import AUTO, BanditRecord
+from app.bandits.settings import AUTO, NEWEST_AUTO, BanditRecord
 from app.bandits.versions import BanditVersion, bytes_to_version, etag_of
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.learner_snapshot import ConstantCoordinate, ConstantSnapshot, LearnerSnapshot
@@ -118,9 +119,7 @@ class Bandit(msgspec.Struct, frozen=True):
         # A context that is new in each decision explores by itself: there it stays as without a prior.
         if self.record.exploration == AUTO and self.context is None:
             learned = version.learned
-            exploration = learned_prior.exploration(
-                self.learner_dim, keys=learned.keys, variation=learned.variation
-            )
+            exploration = learned_prior.exploration(alone, keys=learned.keys, variation=learned.variation)
         return msgspec.structs.replace(
             self,
             prior=version.of_signals(self.record.signal_count),
@@ -174,9 +173,12 @@ class Bandit(msgspec.Struct, frozen=True):
     def known(self, sums: RidgeSums) -> Posterior | SignalPosteriors:
         """What these sums say of the reward, or of all signals. Cost: O(D^3)."""
         learned = None if self.prior is None else self.prior.learned
+        if learned is None:
+            return self.scales.posterior(sums) if self.weighing is None else known(sums, self.scales)
+        length = self.scales.length(sums)
         if self.weighing is None:
-            return self.scales.posterior(sums) if learned is None else learned.posterior(sums)
-        return known(sums, self.scales) if learned is None else learned.known(sums)
+            return replace(learned.posterior(sums), length=length)
+        return replace(learned.known(sums), length=length)
 
     def posterior(self, sums: RidgeSums) -> Posterior:
         """What these sums say of the reward, or of the weighted sum of the signals. Cost: O(D^3)."""
@@ -304,16 +306,16 @@ def bandit_of(
         raise Unavailable("the bandit has a policy of a newer version of the service")
     arm_dim = catalogue.dim if former is None else former.dim
     context, policy = Context.of(record, arm_dim), policies[record.policy]
-    dim = learner_dim(record, arm_dim, context)
+    dim, numbers = learner_dim(record, arm_dim, context), decision_numbers(record, arm_dim, context)
     return Bandit(
         name=name,
         uid=uid,
         stored=stored,
         record=record,
         catalogue=catalogue,
-        exploration=policy.exploration(record, dim),
+        exploration=policy.exploration(record, dim, numbers),
         eta=policy.eta(record),
-        scales=policy.scales(record, dim),
+        scales=policy.scales(record, numbers),
         arm_filter=None if record.filter is None else parse(record.filter),
         version=version,
         context=context,
@@ -323,6 +325,18 @@ def bandit_of(
         is_settled=not record.intercept or record.constant is not None,
         former=former,
     )
+
+
+def decision_numbers(record: BanditRecord, dim: int, context: Context | None) -> float:
+    """How many numbers of a learner a decision says something of, on average: those that are not 0.
+
+    All of them before ``auto`` 2. ``dim`` is that of the arms.
+    """
+    if record.auto < NEWEST_AUTO or context is None or record.filled is None:
+        return learner_dim(record, dim, context)
+    interacting = record.filled if context.directions is None else len(context.directions)
+    in_common = record.intercept or record.shift_rewards
+    return record.filled + interacting * context.encoding.dim + in_common
 
 
 def learner_dim(record: BanditRecord, dim: int, context: Context | None) -> int:

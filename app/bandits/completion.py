@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from app.bandits import context as contexts
 from app.bandits import signals
-from app.bandits.settings import AUTO, BEFORE_AUTO, BanditRecord
+from app.bandits.settings import AUTO, BEFORE_AUTO, NEWEST_AUTO, BanditRecord
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.learner_snapshot import SHIFTED, ConstantCoordinate
 from app.indexes.snapshot import Snapshot
@@ -24,6 +24,7 @@ from app.platform.errors import Invalid
 from app.records.features import REDUCE_CURE
 from app.records.records import differing
 from shortlist.linear.scales import Scales
+from shortlist.types import Rows
 
 
 class PolicyTerms(Protocol):
@@ -48,23 +49,26 @@ class PolicyTerms(Protocol):
     def check_arms(self, record: BanditRecord, catalogue: Catalogue) -> None:
         """Raise Invalid when the policy cannot serve the arms: their dimensions, or where they are."""
 
-    def exploration(self, record: BanditRecord, dim: int) -> float:
-        """The number that ``exploration`` stands for; ``dim`` is the dimension of what learners learn."""
+    def exploration(self, record: BanditRecord, dim: int, numbers: float) -> float:
+        """The number that ``exploration`` stands for.
+
+        ``dim`` is the dimension of what learners learn, ``numbers`` of how many a decision says something.
+        """
         ...
 
     def eta(self, record: BanditRecord) -> float:
         """The number that ``eta`` stands for."""
         ...
 
-    def scales(self, record: BanditRecord, dim: int) -> Scales:
-        """How posteriors of its learners are made; ``dim`` is the dimension of what they learn."""
+    def scales(self, record: BanditRecord, numbers: float) -> Scales:
+        """How posteriors of its learners are made. ``numbers``: as for ``exploration``."""
         ...
 
 
 MAX_LEARNER_BYTES = 16 << 20
 MAX_KEY_LEARNER_BYTES = 4 << 20
 MOST_MEASURED = 1 << 20  # numbers of features
-NEW_WHERE_ABSENT = (*BEFORE_AUTO, "intercept")  # settings that are other ones in new bandits
+NEW_WHERE_ABSENT = (*BEFORE_AUTO, "intercept", "auto")  # settings that are other ones in new bandits
 
 
 def completed(
@@ -177,15 +181,17 @@ def differences(record: BanditRecord, standing: BanditRecord, absent: Collection
 
 def _asked(record: BanditRecord) -> BanditRecord:
     """What a caller asks for: the same bandit, whatever arms the catalogue had when it was made."""
-    made = {"directions": None, "mean_square": None, "constant": None}
+    made = {"directions": None, "mean_square": None, "constant": None, "filled": None}
     return replace(record, **made, space=0, catalogue_uid=None, moved_ms=0)
 
 
 def with_unit(record: BanditRecord, before: BanditRecord, arms: Snapshot) -> BanditRecord:
-    """The record with the unit of the features, if from now on its ridge is in it."""
-    if record.ridge != AUTO or before.ridge == AUTO or record.mean_square is not None:
+    """The record with what it has to know of the arms from now on: their unit, how many numbers they have."""
+    if record.ridge != AUTO:
         return record
-    return replace(record, mean_square=mean_square_of(arms))
+    if before.ridge != AUTO and record.mean_square is None:
+        record = replace(record, mean_square=mean_square_of(arms))
+    return _with_filled(record, arms)
 
 
 def measured(record: BanditRecord, arms: Snapshot) -> BanditRecord:
@@ -196,7 +202,13 @@ def measured(record: BanditRecord, arms: Snapshot) -> BanditRecord:
     square = mean_square_of(arms)
     if needs_constant and arms.size:
         record = replace(record, constant=1.0 if square is None else math.sqrt(square / arms.table.dim))
-    return record if record.mean_square is not None else replace(record, mean_square=square)
+    record = record if record.mean_square is not None else replace(record, mean_square=square)
+    return _with_filled(record, arms)
+
+
+def _with_filled(record: BanditRecord, arms: Snapshot) -> BanditRecord:
+    needs_filled = record.auto >= NEWEST_AUTO and record.context is not None and record.filled is None
+    return replace(record, filled=filled_of(arms)) if needs_filled else record
 
 
 def constant_of(record: BanditRecord) -> ConstantCoordinate | None:
@@ -208,10 +220,20 @@ def constant_of(record: BanditRecord) -> ConstantCoordinate | None:
 
 def mean_square_of(arms: Snapshot) -> float | None:
     """The mean squared length of the arms, or of an even sample of them; None where that is 0."""
-    rows = arms.eligible()
+    rows = _sample(arms)
     if not len(rows):
         return None
-    rows = rows[:: -(-len(rows) * arms.table.dim // MOST_MEASURED)]
     features = arms.features_of(rows).astype(np.float64, copy=False)
     square = float(np.einsum("ij,ij->", features, features)) / len(rows)
     return square if 0.0 < square < math.inf else None
+
+
+def filled_of(arms: Snapshot) -> float | None:
+    """How many numbers of an arm are not 0, on average over the arms or an even sample; None without arms."""
+    rows = _sample(arms)
+    return float(np.count_nonzero(arms.features_of(rows))) / len(rows) if len(rows) else None
+
+
+def _sample(arms: Snapshot) -> Rows:
+    rows = arms.eligible()
+    return rows[:: max(1, -(-len(rows) * arms.table.dim // MOST_MEASURED))]

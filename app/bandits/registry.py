@@ -462,7 +462,8 @@ def _settled(record: BanditRecord, by: BanditRecord) -> BanditRecord:
     if not record.intercept or record.constant is not None:
         return record
     square = by.mean_square if record.mean_square is None else record.mean_square
-    return replace(record, constant=by.constant, mean_square=square)
+    filled = by.filled if record.filled is None else record.filled
+    return replace(record, constant=by.constant, mean_square=square, filled=filled)
 
 
 def _with(stored: bytes, record: BanditRecord) -> bytes:

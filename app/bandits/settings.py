@@ -47,6 +47,7 @@ BY_ARM = "arm"
 # What settings were where absent, until 0.1.0: a bandit that is asked for again without them is the same one.
 BEFORE_AUTO: Mapping[str, float | str] = {"ridge": 1.0, "exploration": 1.0, "prior": "plain"}
 RIDGE_OF_THEORY = 1.0  # where absent
+NEWEST_AUTO: Literal[2] = 2  # of bandits that are made without a number
 POOLED_STAYS = "rewards that came before would be missing from the pooled prior"
 Temperature = Annotated[float, Field(ge=1e-9, le=1e9)]
 Delta = Annotated[float, Field(ge=MIN_DELTA, lt=1)]
@@ -231,7 +232,8 @@ class BanditSettings(Document, frozen=True):
     a new bandit has it where this is absent, but with ``shift_rewards`` and elimination. ``epsilon``: with
     this probability epsilon_greedy draws an arm at random. ``alpha``: how many standard deviations linucb
     adds to an estimate. ``arm_effects``: ``auto`` learns from all keys what each arm has beyond its features;
-    it needs ``prior: learned``.
+    it needs ``prior: learned``. ``auto``: the rule that "auto" is computed by; a new bandit has the newest,
+    2: by the evidence of what a learner has seen. 1 is that of bandits from before it.
     """
 
     catalogue: Annotated[Identifier, Fixed("learners learn from its arms: POST …/move moves the bandit")]
@@ -296,6 +298,7 @@ class BanditSettings(Document, frozen=True):
     epsilon: Annotated[float, Field(ge=0, le=1)] | None = None
     alpha: Annotated[float, Field(ge=0, le=1e6)] | None = None
     arm_effects: Literal["auto", "off"] = "off"
+    auto: Annotated[Literal[1, 2], absent_is("2")] = 1
 
 
 class BanditRecord(BanditSettings, frozen=True):
@@ -304,6 +307,7 @@ class BanditRecord(BanditSettings, frozen=True):
     ``directions``: those of the catalogue when the bandit was made, float64 row by row; None without a
     context, and with interactions "all". ``mean_square``: the mean squared length of its arms then, in the
     unit of which ``auto`` is before there are rewards; None of a catalogue without arms, and with numbers.
+    ``filled``: how many numbers of an arm were not 0 then, on average; None where nothing depends on it.
     ``constant``: of the ``intercept``, the root mean square of the coordinates of the arms then; None without
     one, and until the catalogue has arms and a choice or a reward comes. ``space``: how often the bandit was
     moved to another catalogue; then ``catalogue_uid`` and when, in ms since 1970.
@@ -315,6 +319,7 @@ class BanditRecord(BanditSettings, frozen=True):
     space: int = 0
     catalogue_uid: str | None = None
     moved_ms: int = 0
+    filled: float | None = None
 
     @property
     def signal_count(self) -> int:

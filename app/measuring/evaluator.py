@@ -497,5 +497,5 @@ def check_estimators(estimators: Sequence[str]) -> None:
 
 
 def _estimate(posterior: Posterior) -> Posterior:
-    """A posterior without what it draws from."""
-    return Factored(np.array(posterior.theta), NO_ROOT, posterior.ridge, posterior.sigma)
+    """A posterior without what it draws from: its unit is known, its noise is not asked for."""
+    return Factored(np.array(posterior.theta), NO_ROOT, posterior.ridge, sigma=posterior.unit)

@@ -253,7 +253,7 @@ class PastLearners:
             if before > 0 and today is not None:
                 dust = ridge.rounding_floor(today.sums.lower_gram())
                 sums = today.sums if gained is None else minus(today.sums, gained.sums)
-                complete = complete and dust <= SUBTRACTION_TOLERANCE * self._bandit.scales.ridge_of(sums)
+                complete = complete and dust <= SUBTRACTION_TOLERANCE * self._bandit.scales.fit(sums).ridge
                 result[learner] = LearnerState(before, sums)
                 self._check_size(len(result) + len(survey.since))
         if known and complete and more <= LATE_TOLERANCE * known + survey.under_way:

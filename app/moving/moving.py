@@ -198,6 +198,7 @@ class Moving:
             moved_ms=now_ms,
             constant=None,
             mean_square=None,
+            filled=None,
         )
         record = await MEASURING.run(partial(measured, record, new))
         done: Carry = "none" if carry == "none" else "map"
@@ -293,7 +294,9 @@ class Moving:
         then = await self._bandits.find(plan.bandit.uid, last.version - 1)
         if then is None or then.former is None or then.former.uid != plan.target.uid:
             return
-        own = {name: getattr(then.record, name) for name in ("constant", "mean_square", "directions")}
+        own = {
+            name: getattr(then.record, name) for name in ("constant", "mean_square", "filled", "directions")
+        }
         record, space_map = replace(plan.record, **own), plan.space_map
         with contextlib.suppress(NotWhole):
             plan.recomputed = await self._examined(plan, record, restores=True)
@@ -412,7 +415,16 @@ class Moving:
                 bandit.record.catalogue,
             ):
                 raise Conflict("the bandit was moved, or deleted and made again, meanwhile: repeat it")
-            own = ("catalogue", "space", "catalogue_uid", "moved_ms", "constant", "mean_square", "directions")
+            own = (
+                "catalogue",
+                "space",
+                "catalogue_uid",
+                "moved_ms",
+                "constant",
+                "mean_square",
+                "filled",
+                "directions",
+            )
             record = replace(before, **{name: getattr(plan.record, name) for name in own})
             kept = MoveRecord(
                 number=record.space,

@@ -28,7 +28,7 @@ import msgspec
 
 from app.bandits.bandit import Bandit
 from app.bandits.completion import constant_of
-from app.bandits.settings import AUTO, BY_ARM, BanditRecord
+from app.bandits.settings import AUTO, BY_ARM, NEWEST_AUTO, BanditRecord
 from app.bandits.signals import weighing_of
 from app.catalogues.adaptive_solver import IndependentSolvers
 from app.catalogues.catalogue import Catalogue
@@ -43,7 +43,7 @@ from app.policies.targets import Pool, Target
 from app.policies.warm_up import Covers, WarmUp
 from app.storage.types import LearnerId
 from shortlist import confidence
-from shortlist.linear import scales
+from shortlist.linear import evidence, scales
 from shortlist.linear.ridge import Posterior
 from shortlist.linear.scales import Scales
 from shortlist.types import NO_ROWS
@@ -221,17 +221,25 @@ class Policy(ABC):
         """
         return record.delta / (4 * record.horizon)
 
-    def exploration(self, record: BanditRecord, dim: int) -> float:
+    def by_evidence(self, record: BanditRecord) -> bool:
+        """Whether ridge and noise are those of maximum evidence."""
+        return record.auto >= NEWEST_AUTO and record.ridge == AUTO and not self.fixed_scales
+
+    def exploration(self, record: BanditRecord, dim: int, numbers: float) -> float:
         """The multiplier of sigma V^-1/2 xi, or the radius of elimination: as given, the paper's, or ours.
 
-        ``dim``: dimension of what the learners learn.
+        ``dim``: dimension of what the learners learn. ``numbers``: of how many a decision says something.
         """
         if isinstance(record.exploration, float | int):
             return record.exploration
         if record.exploration == AUTO:
             if self.fixed_scales:
                 return scales.RADIUS * (spread_of(record) or 1.0)
-            return scales.exploration(dim)
+            if not self.by_evidence(record):
+                return scales.exploration(dim)
+            # A context that is new in each decision explores by itself.
+            most = math.inf if record.context is None else scales.exploration(numbers)
+            return min(scales.EXPLORATION, most)
         ridge = record.ridge if isinstance(record.ridge, float | int) else 1.0
         return confidence.beta(self.theory_delta(record), dim=dim, horizon=record.horizon, ridge=ridge)
 
@@ -242,18 +250,22 @@ class Policy(ABC):
         unit = (spread_of(record) or 1.0) if self.fixed_scales and record.exploration == AUTO else 1.0
         return unit / math.sqrt(record.horizon)
 
-    def scales(self, record: BanditRecord, dim: int) -> Scales:
-        """How posteriors of its learners are made; ``dim`` is the dimension of what they learn."""
+    def scales(self, record: BanditRecord, numbers: float) -> Scales:
+        """How posteriors of its learners are made. ``numbers``: as for ``exploration``."""
         square = 1.0 if record.mean_square is None else record.mean_square
         if (constant := constant_of(record)) is not None:
             square = constant.mean_square(square)
-        otherwise = scales.ridge_share(dim) * square
+        otherwise = scales.ridge_share(numbers) * square
         if self.fixed_scales:
             return Scales(otherwise if isinstance(record.ridge, str) else record.ridge)
         learns_noise = AUTO in (record.exploration, record.temperature, record.gamma) or any(
             rule.noise != AUTO for rule in (record.signals or {}).values()
         )
         spread = spread_of(record) if learns_noise else None
+        if self.by_evidence(record):
+            least = 0.0 if record.context is None else 1.0 / scales.ridge_share(numbers)
+            otherwise = square / max(evidence.START, least)
+            return Scales(None, otherwise, learns_noise, spread, least, spreads_of(record))
         if isinstance(record.ridge, str):
             return Scales(None, otherwise, learns_noise, spread)
         return Scales(record.ridge, learns_noise=learns_noise, spread=spread)
@@ -350,3 +362,9 @@ def spread_of(record: BanditRecord) -> float | None:
     if low is None or high is None:
         return None
     return (high - low) / (4.0 if record.shift_rewards else 2.0)
+
+
+def spreads_of(record: BanditRecord) -> tuple[float | None, ...]:
+    """``spread_of`` for each signal; of the reward, without signals."""
+    weighing = weighing_of(record)
+    return (spread_of(record),) if weighing is None else weighing.spreads

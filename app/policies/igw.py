@@ -96,7 +96,7 @@ class InverseGapWeighting(Policy):
             k=k,
             count=count,
             gamma=_fixed_gamma(candidates.bandit),
-            noise=candidates.bandit.observed_noise(posterior.sigma),
+            unit=candidates.bandit.observed_noise(posterior.unit),
             rng=rng,
             exclude=candidates.exclude,
             limits=candidates.limits,
@@ -110,13 +110,13 @@ class InverseGapWeighting(Policy):
 
 
 def _fixed_gamma(bandit: Bandit) -> float | None:
-    """None: it follows from the noise."""
+    """None: it follows from what a learner knows."""
     gamma = bandit.record.gamma
     return None if isinstance(gamma, str) else gamma or 0.0
 
 
-def _gamma(fixed: float | None, noise: float, candidates: int) -> float:
-    return scales.GAMMA * candidates / noise if fixed is None else fixed
+def _gamma(fixed: float | None, unit: float, candidates: int) -> float:
+    return scales.GAMMA * candidates / unit if fixed is None else fixed
 
 
 async def near_and_cover(
@@ -142,13 +142,13 @@ def draw(
     count: int,
     gamma: float | None,
     rng: np.random.Generator,
-    noise: float = 1.0,
+    unit: float = 1.0,
     exclude: Rows = NO_ROWS,
     limits: Limits | None = None,
 ) -> Drawn:
     """Draw min(k, eligible) arms from the ``count`` >= k arms of highest estimate and from ``cover``.
 
-    ``gamma``: None: by the ``noise`` of rewards, and how many candidates there are to begin with.
+    ``gamma``: None: by the ``unit`` of rewards, and how many candidates there are to begin with.
 
     With ``limits`` a candidate that they no longer allow cannot be drawn, and the others have its share. When
     none is left, as many of the next best arms that are allowed are the candidates: which those are follows
@@ -159,7 +159,7 @@ def draw(
     """
     pool = candidates(arms, theta, cover, count=count, exclude=exclude)
     if limits is None:
-        drawn = algorithm.choose(pool.estimates, k=k, gamma=_gamma(gamma, noise, len(pool.rows)), rng=rng)
+        drawn = algorithm.choose(pool.estimates, k=k, gamma=_gamma(gamma, unit, len(pool.rows)), rng=rng)
         hits = TopK(pool.rows[drawn.places], pool.estimates[drawn.places], pool.exact)
         return Drawn(hits, drawn.propensities)
     most = len(pool.rows)
@@ -172,7 +172,7 @@ def draw(
         if not len(positions):
             positions = np.flatnonzero(~left.barred)[:most]
         if len(positions):
-            one = algorithm.choose(pool.estimates[positions], k=1, gamma=_gamma(gamma, noise, most), rng=rng)
+            one = algorithm.choose(pool.estimates[positions], k=1, gamma=_gamma(gamma, unit, most), rng=rng)
             position = int(positions[one.places[0]])
             left.take(position)
             rows.append(int(pool.rows[position]))
@@ -233,9 +233,9 @@ class IgwTarget:
         estimates = np.zeros((len(known), widest))
         for position, (own, scores) in enumerate(known):
             rows[position, : len(own)], estimates[position, : len(own)] = own, scores
-        noises = situations.noises.tolist()
+        units = situations.units.tolist()
         gamma = np.array(
-            [_gamma(self.gamma, noise, len(own)) for noise, (own, _) in zip(noises, known, strict=True)]
+            [_gamma(self.gamma, unit, len(own)) for unit, (own, _) in zip(units, known, strict=True)]
         )
         low, high = situations.bounds
         predicted = estimates.clip(low[:, None], high[:, None])
@@ -262,5 +262,5 @@ class IgwTarget:
         rows, estimates = known
         if not len(rows):
             return rows, estimates
-        gamma = _gamma(self.gamma, float(situations.noises[position]), len(rows))
+        gamma = _gamma(self.gamma, float(situations.units[position]), len(rows))
         return rows, np.minimum(self.k * algorithm.propensities(estimates, gamma=gamma), 1.0)

@@ -78,7 +78,7 @@ class SoftmaxPolicy(Policy):
 def _temperature(bandit: Bandit, posterior: Posterior) -> float:
     temperature = bandit.record.temperature
     if isinstance(temperature, str):
-        return scales.TEMPERATURE * bandit.observed_noise(posterior.sigma)
+        return scales.TEMPERATURE * bandit.observed_noise(posterior.unit)
     return temperature or 1.0
 
 
@@ -166,7 +166,7 @@ class SoftmaxTarget:
     def _temperatures(self, situations: EvaluationBatch) -> Vector:
         """Shape: (q,)."""
         if self.temperature is None:
-            return scales.TEMPERATURE * situations.noises
+            return scales.TEMPERATURE * situations.units
         return np.full(len(situations), self.temperature)
 
     def _blocks(self, check: Callable[[], None]) -> Iterator[Matrix]:

@@ -97,9 +97,9 @@ class EvaluationBatch:
         return low - self.offsets, high - self.offsets
 
     @cached_property
-    def noises(self) -> Vector:
-        """What rewards vary by, as users give them. Shape: (q,)."""
-        each = [self.bandit.observed_noise(posterior.sigma) for posterior in self.learners]
+    def units(self) -> Vector:
+        """The deviation by which temperatures are measured, of rewards as users give them. Shape: (q,)."""
+        each = [self.bandit.observed_noise(posterior.unit) for posterior in self.learners]
         return np.array(each)[self.owners]
 
     @cached_property

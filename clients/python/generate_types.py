@@ -58,6 +58,7 @@ DEFAULTS = {
     ("LoggedDecision", "barred"): "Barred()", ("Report", "unit"): '"decision"',
     ("Settings", "prior"): '"plain"', ("Settings", "intercept"): "False",
     ("Settings", "arm_effects"): '"off"',
+    ("Settings", "auto"): "1",
 }  # fmt: skip
 PLAIN_DEFAULTS = {"int": "0", "float": "0.0"}
 ADDED = {
@@ -347,7 +348,7 @@ class Generator:
             kinds = [each for each in dict.fromkeys(kinds) if not (each == "int" and "float" in kinds)]
             return " | ".join(sorted(kinds, key=lambda kind: kind == "None"))
         if words := schema.get("enum") or ([schema["const"]] if "const" in schema else None):
-            return "str" if is_answer else self.words.get(tuple(words), literal(words))
+            return type(words[0]).__name__ if is_answer else self.words.get(tuple(words), literal(words))
         match schema.get("type"):
             case "array" if "prefixItems" in schema and is_answer:
                 items = (self.kind(each, is_answer=True) for each in schema["prefixItems"])

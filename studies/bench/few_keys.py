@@ -105,7 +105,9 @@ def play(world: World, setting: Setting, *, seed: int = 0) -> Matrix:
             if prior is not None:
                 posterior = prior.posterior(own)
                 exploration = (
-                    learned_prior.exploration(own.dim, keys=prior.keys, variation=prior.variation)
+                    learned_prior.exploration(
+                        scales.exploration(own.dim), keys=prior.keys, variation=prior.variation
+                    )
                     if world.contexts is None
                     else scales.exploration(own.dim)
                 )

@@ -208,7 +208,9 @@ def _posterior(
                 observations=0.0,
                 variation=prior.variation,
             )
-        ours = learned_prior.exploration(own.dim, keys=prior.keys, variation=prior.variation)
+        ours = learned_prior.exploration(
+            scales.exploration(own.dim), keys=prior.keys, variation=prior.variation
+        )
         return prior.posterior(own), ours * way.times if way.exploration is None else way.exploration
     strength = scales.ridge(own, otherwise=1.0) if way.ridge is None else way.ridge
     found = posterior(own, ridge=strength)

@@ -23,6 +23,7 @@ FULL: Json = {
     "shift_rewards": False, "solver": "shortlist", "filter": None, "holdout": None, "log": None,
     "context": None, "interactions": None, "repeats": None, "signals": None, "guardrails": None,
     "position": None, "intercept": True, "epsilon": None, "alpha": None,
+    "auto": 2,
 }  # fmt: skip
 
 
@@ -35,7 +36,7 @@ async def world(api: Api) -> Api:
 
 async def test_a_bandit_is_made_once(world: Api):
     made = await world.ok("PUT", "/v1/bandits/b", {"catalogue": "c", "policy": "sub_ts"}, 201)
-    used = {"ridge": pytest.approx(3 / 320 * (1 + 14 / 4) * 3 / 2), "noise": 1, "exploration": 9 / 16}
+    used = {"ridge": pytest.approx((1 + 14 / 4) * 3 / 2), "noise": 1, "exploration": 0.5}
     assert made == {"id": "b", **FULL, "version": 1, "used": used}
     before = await world.stored()
     for same in (FULL, {"catalogue": "c", "policy": "sub_ts", "reward": {}}):
@@ -47,7 +48,7 @@ async def test_a_bandit_is_made_once(world: Api):
         "explore": {"centers": 2},
         "shift_rewards": True, "solver": "adaptive", "filter": {"stock": True},
         "holdout": {"share": 0.5}, "context": {"dim": 2}, "log": {}, "repeats": {"most": 1, "within_s": 60},
-        "position": {"examination": [1.0, 0.5]}, "intercept": False,
+        "position": {"examination": [1.0, 0.5]}, "intercept": False, "auto": 1,
     }  # fmt: skip
     # Options of other policies, of a context and of signals, which have their own tests.
     others = {"temperature", "gamma", "epsilon", "alpha", "interactions", "signals", "guardrails"}

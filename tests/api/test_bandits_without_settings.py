@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json, running
+from app.bandits.settings import BanditRecord, stored_settings
 from waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
@@ -93,27 +94,124 @@ async def test_other_factors_change_no_more_than_rounding_does(api: Api, setting
         np.testing.assert_allclose([score for _, score, _ in mine], scores, rtol=1e-4, atol=1e-4)
 
 
+RATIOS = np.exp2(np.arange(-13.0, 27.0))
+VALUES = [1.0, -2.0, 4.0, 0.5]
+SQUARE = float((FEATURES.astype(float) ** 2).sum(axis=1).mean())
+
+
+def of_evidence(rows: np.ndarray, rewards: np.ndarray, spread: float) -> tuple[float, float]:
+    """Ridge and noise for which the rewards and the spread, in a direction of its own, are most probable."""
+    length = float((rows**2).sum()) / len(rows)
+    whole = np.zeros((len(rows) + 1, rows.shape[1] + 1))
+    whole[:-1, :-1], whole[-1, -1] = rows, np.sqrt(length)
+    told, found = np.append(rewards, spread), []
+    for ratio in RATIOS:
+        covariance = np.eye(len(told)) + ratio / length * whole @ whole.T
+        left = float(told @ np.linalg.solve(covariance, told)) / len(told)
+        value = -np.linalg.slogdet(covariance)[1] - len(told) * np.log(left) - (np.log(ratio) / 3.0) ** 2
+        found.append((value, length / ratio, np.sqrt(left)))
+    _, ridge, noise = max(found)
+    return ridge, noise
+
+
+async def observe(api: Api, name: str) -> None:
+    for place, value in enumerate(VALUES):
+        await api.observe(name, {"id": f"o{place}", "arm": f"a{place}", "value": value})
+
+
 async def test_a_bandit_says_what_it_uses(api: Api):
     await build(api, "b", policy="linear_ts")
-    square = float((FEATURES.astype(float) ** 2).sum(axis=1).mean())
-    begins = {"ridge": pytest.approx(DIM / 320 * square), "noise": 8.0, "exploration": 9 / 16}
-    assert (await api.ok("GET", "/v1/bandits/b"))["used"] == begins
+    begins = {"ridge": pytest.approx(SQUARE), "noise": 8.0, "exploration": 0.5}
+    bandit = await api.ok("GET", "/v1/bandits/b")
+    assert (bandit["auto"], bandit["used"]) == (2, begins)
     assert (await api.learner("b"))["used"] == begins
-    values = [1.0, -2.0, 4.0]
-    for place, value in enumerate(values):
-        await api.observe("b", {"id": f"o{place}", "arm": f"a{place}", "value": value})
-    X, r = FEATURES[:3].astype(float), np.array(values)
-    ridge = DIM / 320 * (X**2).sum() / 3
-    theta = np.linalg.solve(ridge * np.eye(DIM) + X.T @ X, X.T @ r)
-    noise = np.sqrt((r @ r - r @ X @ theta + 8.0**2) / 4)
+    await observe(api, "b")
+    X, r = FEATURES[: len(VALUES)].astype(float), np.array(VALUES)
+    ridge, noise = of_evidence(X, r, 8.0)
     learner = await api.learner("b")
-    assert learner["theta"] == pytest.approx(theta)
-    expected = {"ridge": pytest.approx(ridge), "noise": pytest.approx(noise), "exploration": 9 / 16}
+    assert learner["theta"] == pytest.approx(np.linalg.solve(ridge * np.eye(DIM) + X.T @ X, X.T @ r))
+    expected = {"ridge": pytest.approx(ridge), "noise": pytest.approx(noise), "exploration": 0.5}
     assert learner["used"] == expected
     assert (await api.ok("GET", "/v1/bandits/b"))["used"] == begins
     answer = await api.ok("PATCH", "/v1/bandits/b", {"exploration": 0.5, "ridge": 2})
     assert answer["used"] == {"ridge": 2, "noise": 1, "exploration": 0.5}
     assert (await api.learner("b"))["used"] == answer["used"]
+
+
+async def test_an_older_bandit_keeps_its_rule_until_it_is_moved_over(api: Api):
+    await build(api, "new", policy="linear_ts")
+    await build(api, "b", policy="linear_ts", auto=1)
+    for name in ("new", "b"):
+        await observe(api, name)
+    X, r = FEATURES[: len(VALUES)].astype(float), np.array(VALUES)
+    ridge = DIM / 320 * (X**2).sum() / len(r)
+    theta = np.linalg.solve(ridge * np.eye(DIM) + X.T @ X, X.T @ r)
+    noise = np.sqrt((r @ r - r @ X @ theta + 8.0**2) / (len(r) + 1))
+    expected = {"ridge": pytest.approx(ridge), "noise": pytest.approx(noise), "exploration": 9 / 16}
+    older = await api.learner("b")
+    assert older["used"] == expected
+    settings = {"catalogue": "b", "policy": "linear_ts", **AUTO, "reward": BOUNDS, "intercept": False}
+    again = await api.ok(
+        "PUT", "/v1/bandits/b", settings, 200
+    )  # the newest rule is not asked for by leaving it out
+    assert (again["auto"], again["version"]) == (1, 1)
+    moved = await api.ok("PATCH", "/v1/bandits/b", {"auto": 2})
+    assert (moved["auto"], moved["version"]) == (2, 2)
+    newest = await api.learner("new")
+    for field in ("theta", "used"):
+        assert (await api.learner("b"))[field] == newest[field] != older[field]
+    assert (await api.ok("PATCH", "/v1/bandits/b", {"auto": 1}))["auto"] == 1
+    assert await api.learner("b") == older
+    assert (await api.ok("PATCH", "/v1/bandits/b", {"auto": None}))["auto"] == 2
+    await api.refused("PATCH", "/v1/bandits/b", {"auto": 3}, loc=["body", "auto"])
+
+
+async def test_a_stored_bandit_without_the_rule_has_the_older_one():
+    stored = stored_settings(BanditRecord("c", "sub_ts"))
+    assert "auto" not in stored
+    assert BanditRecord(**stored).auto == 1
+    assert stored_settings(BanditRecord("c", "sub_ts", auto=2))["auto"] == 2
+
+
+async def test_little_noise_is_no_reason_to_stay_with_the_first_good_arm(api: Api):
+    """Rewards x.theta of 200 arms, with a hundredth of that as noise: half of what is gained was lost."""
+    rng = np.random.default_rng(11)
+    arms, theta = rng.standard_normal((200, 8)), rng.standard_normal(8)
+    await api.catalogue("c", {f"a{i}": row.tolist() for i, row in enumerate(arms)})
+    await api.ok("PUT", "/v1/bandits/b", {"catalogue": "c", "policy": "sub_ts"}, 201)
+    means, chosen = arms @ theta, []
+    for seed in range(50):
+        choice = await api.choose("b", seed=seed)
+        chosen.append(int(choice["arms"][0]["id"][1:]))
+        value = means[chosen[-1]] + 0.01 * means.std() * rng.standard_normal()
+        await api.reward({"decision": choice["decision"], "value": float(value)})
+    assert means[chosen[25:]].mean() > 0.95 * means.max()
+
+
+async def test_of_one_hot_arms_a_decision_says_something_of_few_numbers(api: Api):
+    """The prior of a weight of the context is no narrower than that of one arm alone."""
+    for name, arms in (("hot", np.eye(10)), ("full", np.ones((10, 10)) + np.eye(10))):
+        await api.catalogue(name, {f"a{i}": row.tolist() for i, row in enumerate(arms)})
+        body = {"catalogue": name, "policy": "linear_ts", "context": {"dim": 3}}
+        used = (await api.ok("PUT", f"/v1/bandits/{name}", body, 201))["used"]
+        numbers = 1 + 3 + 1 if name == "hot" else 10 + 30 + 1
+        square = float((arms**2).sum()) / 10
+        assert used["ridge"] == pytest.approx(numbers / 320 * (square + square / 10))
+        assert used["exploration"] == pytest.approx(min(0.5, 2.25 / numbers**0.5))
+
+
+async def test_a_temperature_is_in_the_unit_of_what_is_unknown(api: Api):
+    """A fifth of the deviation of a reward that was not seen yet: its noise, and what is unknown of theta."""
+    await build(api, "b", policy="softmax", temperature="auto")
+    await observe(api, "b")
+    learner = await api.learner("b", precision=True)
+    widths = np.linalg.inv(np.array(learner["precision"]))
+    length = float((FEATURES[: len(VALUES)].astype(float) ** 2).sum()) / len(VALUES)
+    unit = learner["used"]["noise"] * np.sqrt(1 + length * np.trace(widths) / DIM)
+    scores = FEATURES.astype(float) @ learner["theta"] / (0.2 * unit)
+    shares = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
+    for arm in (await api.choose("b", k=1, seed=1))["arms"]:
+        assert arm["propensity"] == pytest.approx(shares[int(arm["id"][1:])], rel=1e-4)
 
 
 async def test_the_bounds_of_rewards_are_the_noise_of_learners_without_any(api: Api):
@@ -188,7 +286,7 @@ async def test_a_bandit_that_was_made_with_numbers_is_the_same_when_they_are_lef
     assert await api.ok("PUT", path, body, 200) == changed
     await api.refused("PUT", path, {**body, "exploration": 1}, status=409, code="conflict")
     assert (await api.ok("PATCH", path, {"exploration": None, "ridge": None}))["exploration"] == "auto"
-    assert (await api.ok("PUT", path, body, 200))["used"]["ridge"] == (5 + 5 / 2) * 3 / 320
+    assert (await api.ok("PUT", path, body, 200))["used"]["ridge"] == (5 + 5 / 2)
 
 
 async def test_the_radius_of_theory_needs_a_number_as_ridge(api: Api):

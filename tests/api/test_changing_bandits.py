@@ -26,7 +26,7 @@ CHANGEABLE: dict[str, tuple[Any, Json]] = {
     "explore": ({"centers": 2}, {}), "solver": ("adaptive", {}), "filter": ({"no": {"$exists": False}}, {}),
     "log": ({"keep_s": 60.0, "share": 0.5}, {}),
     "repeats": ({"most": 2, "within_s": 60.0, "counts": "shown", "by": "arm"}, {}),
-    "position": ({"examination": [1.0, 0.5]}, {}),
+    "position": ({"examination": [1.0, 0.5]}, {}), "auto": (1, {}),
 }  # fmt: skip
 OTHER: dict[str, tuple[Any, Json]] = {
     "catalogue": ("d", {}), "scope": ("per_key", {}),

@@ -29,6 +29,7 @@ class ContextTraffic(Traffic):
 
     options: ClassVar[dict[str, Any]] = {"context": {"dim": 2}}
     dim = 3 + 3 * 2
+    least_ratio = 320 / (2.5 + 2.5 * 2)  # of three numbers of an arm 2.5 are not 0, on average
 
     def request(self, key: str) -> dict[str, Any]:
         number = next(self.numbers)

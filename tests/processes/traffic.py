@@ -13,6 +13,8 @@ import httpx
 import numpy as np
 import pytest
 
+from shortlist.linear import ridge_sums
+from shortlist.linear.scales import Scales
 from waiting import wait_until
 
 KEYS = [f"u{i}" for i in range(12)]
@@ -28,6 +30,9 @@ class Traffic:
 
     options: ClassVar[dict[str, Any]] = {}
     dim = 3
+    least_ratio = (
+        0.0  # of the variance of a reward to its noise: with a context 320 for each number of a decision
+    )
 
     def request(self, key: str) -> dict[str, Any]:
         """The body of the next choice."""
@@ -105,11 +110,14 @@ class Traffic:
             ridge = learner["used"]["ridge"]
             assert np.array_equal(V, ridge * np.eye(self.dim) + X.T @ X), key
             if rows:
-                assert ridge == self.dim / 320 * ((X**2).sum() / len(rows)), key
+                sums = ridge_sums.of(X, r, np.ones(len(rows), dtype=np.bool_))
+                scales = Scales(None, learns_noise=True, least_ratio=self.least_ratio)
+                assert ridge == pytest.approx(scales.posterior(sums).ridge, rel=1e-12), key
             theta = np.array(self.estimate(learner))
             np.testing.assert_allclose(V @ theta, X.T @ r, rtol=1e-9, atol=1e-6)
             if r.any():
-                noise = np.sqrt((r @ r - X.T @ r @ theta) / len(r))
+                of_one_more = 9 * (r @ r) / len(r) / (1 + (X**2).sum() / len(r) / ridge)
+                noise = np.sqrt((r @ r - X.T @ r @ theta + of_one_more) / (len(r) + 1))
                 assert learner["used"]["noise"] == pytest.approx(noise, rel=1e-4, abs=1e-5), key
 
     async def build(self, http: httpx.AsyncClient) -> None:

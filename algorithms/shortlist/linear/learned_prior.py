@@ -48,7 +48,7 @@ from shortlist import checks
 from shortlist.linear import ridge as regression
 from shortlist.linear import scales
 from shortlist.linear.reward_sizes import UsualSizes, usual_sizes
-from shortlist.linear.ridge import Factored, Posterior
+from shortlist.linear.ridge import Factored
 from shortlist.linear.ridge_sums import RidgeSums
 from shortlist.linear.signals import SignalPosteriors
 from shortlist.types import Matrix, Vector
@@ -165,7 +165,7 @@ class LearnedPrior:
             array.setflags(write=False)
         return SignalPosteriors(thetas, root, self.ridge, 1.0, forms, noise_given=True)
 
-    def posterior(self, sums: RidgeSums) -> Posterior:
+    def posterior(self, sums: RidgeSums) -> Factored:
         """Return the posterior of a key with these sums, of a prior without signals. Cost: O(D^3).
 
         Its root is one of R V^-1: ``sigma`` is the root of R. Raises: InvalidShape.
@@ -198,21 +198,21 @@ class LearnedPrior:
         return regression.solved_by(precision, moments)
 
 
-def exploration(dim: int, *, keys: int, variation: float) -> float:
+def exploration(alone: float, *, keys: int, variation: float) -> float:
     """Return the multiple of the posterior that Thompson sampling draws, with a prior of so many keys.
 
-    With the keys it goes from that of a learner without a prior (``scales.exploration``) to one of
-    ``EXPLORATION``, whatever the dimension: the prior knows which directions matter. Where noise hides what
-    keys differ by, a reward says little of its key, and exploring for it pays off late: there it is half.
+    With the keys it goes from ``alone``, that of a learner without a prior, to one of ``EXPLORATION``,
+    whatever the dimension: the prior knows which directions matter. Where noise hides what keys differ by, a
+    reward says little of its key, and exploring for it pays off late: there it is half.
 
     Raises InvalidParameter (keys < 1, variation < 0).
     """
     checks.in_range("keys", keys, least=1)
     checks.in_range("variation", variation, least=0.0)
-    alone, (least, most) = 1.0 / keys, EXPLORATION
+    share, (least, most) = 1.0 / keys, EXPLORATION
     # DEVIATION (Hong et al., Alg. 1): a draw is a part of the posterior's; see "Departures".
     known = least + (most - least) * min(variation, 1.0)
-    found: float = scales.exploration(dim) ** alone * known ** (1.0 - alone)
+    found: float = alone**share * known ** (1.0 - share)
     return found
 
 

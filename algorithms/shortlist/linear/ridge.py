@@ -60,6 +60,11 @@ class Posterior(Protocol):
         """The noise of rewards; 1 unless it was learned."""
         ...
 
+    @property
+    def unit(self) -> float:
+        """The deviation by which temperatures are measured: ``sigma``, or what counts theta too."""
+        ...
+
     def noise(self, rng: np.random.Generator) -> Vector:
         """A draw from N(0, V^-1). Shape: -> (d,). Cost: r normal draws."""
         ...
@@ -67,12 +72,21 @@ class Posterior(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Factored:
-    """A ``Posterior`` whose root is square. Shapes: theta (d,), root (d, d)."""
+    """A ``Posterior`` whose root is square. Shapes: theta (d,), root (d, d).
+
+    ``length``: the mean squared length of the arms that its unit is of; 0: its unit is sigma.
+    """
 
     theta: Vector
     root: Matrix
     ridge: float
     sigma: float = 1.0
+    length: float = 0.0
+
+    @property
+    def unit(self) -> float:
+        """The deviation of a reward that was not seen yet: sigma, and the mean width. Cost: d^2."""
+        return math.sqrt(self.sigma**2 + mean_variance(self.root, self.length)) if self.length else self.sigma
 
     def noise(self, rng: np.random.Generator) -> Vector:
         """Return root xi, xi standard normal. Shape: -> (d,). Cost: d normal draws, d^2 multiply-adds."""
@@ -122,8 +136,15 @@ def solved_by(precision: Matrix, moments: NDArray[np.float64]) -> tuple[Vector, 
     return thetas, np.ascontiguousarray(inverse.T)
 
 
-def with_noise(before: Posterior, sigma: float) -> Posterior:
+def mean_variance(root: Matrix, length: float) -> float:
+    """The mean of |root^T x|^2 over all directions of an x of this squared length. Cost: d^2."""
+    return length * float(np.vdot(root, root)) / len(root)
+
+
+def with_noise(before: Posterior, sigma: float, *, length: float = 0.0) -> Factored:
     """Return the posterior where rewards vary by ``sigma`` about their mean; ``before`` has them vary by 1.
+
+    ``length``: as of ``Factored``.
 
     Its root is no longer one of V^-1, so it is not for ``learned``. Cost: d^2 multiplications.
     Raises: InvalidParameter (sigma <= 0).
@@ -131,7 +152,7 @@ def with_noise(before: Posterior, sigma: float) -> Posterior:
     checks.in_range("sigma", sigma, above=0.0)
     root = before.root * sigma
     root.setflags(write=False)
-    return Factored(before.theta, root, before.ridge, sigma)
+    return Factored(before.theta, root, before.ridge, sigma, length)
 
 
 def _factored(precision: Matrix) -> tuple[Matrix, Matrix]:

@@ -33,6 +33,7 @@ _WIDE_DIM = 128  # from here on one learner fills a processor's cache, and the p
 _PART_TERMS, _PART_ROWS = 1 << 13, 16
 
 
+_NOTHING: Vector = np.zeros(1)
 NO_MORE: Vector = np.empty(0)
 NO_MORE.setflags(write=False)
 
@@ -141,13 +142,21 @@ class RidgeSums:
 
     def lower_gram(self) -> Matrix:
         """The gram with zeros above the diagonal. Shape: (d, d), a new array."""
+        return _lower(self.total[: -self.dim], self.dim)
+
+    def lower_bordered(self, moment: Vector) -> Matrix:
+        """The gram with zeros above the diagonal, and a moment as one more row. Shape: (d + 1, d + 1)."""
         dim = self.dim
-        lower = np.zeros((dim, dim))
-        if dim < _WIDE_DIM:
-            lower.reshape(-1)[triangle(dim)] = self.total[:-dim]
-        else:
-            lower[np.tri(dim, dtype=np.bool_)] = self.total[:-dim]
-        return lower
+        return _lower(np.concatenate((self.total[:-dim], moment, _NOTHING)), dim + 1)
+
+
+def _lower(packed: Vector, dim: int) -> Matrix:
+    lower = np.zeros((dim, dim))
+    if dim < _WIDE_DIM:
+        lower.reshape(-1)[triangle(dim)] = packed
+    else:
+        lower[np.tri(dim, dtype=np.bool_)] = packed
+    return lower
 
 
 def more_size(count: int, dim: int) -> int:

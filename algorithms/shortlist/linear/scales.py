@@ -33,20 +33,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
 from shortlist import checks
+from shortlist.linear import evidence
 from shortlist.linear import ridge as regression
 from shortlist.linear.ridge import Posterior
 from shortlist.linear.ridge_sums import RidgeSums
-from shortlist.types import Vector
+from shortlist.types import Rows, Vector
 
 PRIOR_REWARDS = 1.0
 TEMPERATURE = 0.2  # of softmax, times sigma
 GAMMA = 3.0  # of inverse-gap weighting, times n / sigma for n candidates
+EXPLORATION = 0.5  # multiple of a posterior of maximum evidence that Thompson sampling draws
 RADIUS = 2.0  # of elimination, times the spread
-_LEAST_SHARE = 2.0**-40  # of S that is taken for noise where rounding leaves less
 
 
 def mean_square(sums: RidgeSums) -> float:
@@ -54,9 +57,15 @@ def mean_square(sums: RidgeSums) -> float:
 
     Cost: O(d).
     """
-    row = np.arange(sums.dim)
-    trace = float(sums.total[row * (row + 3) // 2].sum())
+    trace = float(sums.total[_diagonal(sums.dim)].sum())
     return max(trace / sums.weight, 0.0) if sums.weight > 0.0 else 0.0
+
+
+@lru_cache(maxsize=64)
+def _diagonal(dim: int) -> Rows:
+    """Slots of the diagonal in the packed lower triangle. Shape: (d,)."""
+    row = np.arange(dim)
+    return row * (row + 3) // 2
 
 
 def ridge(sums: RidgeSums, *, otherwise: float) -> float:
@@ -72,11 +81,14 @@ def ridge(sums: RidgeSums, *, otherwise: float) -> float:
     return found if 0.0 < found < math.inf else otherwise
 
 
-def noise(sums: RidgeSums, theta: Vector, *, spread: float | None = None) -> float:
+def noise(
+    sums: RidgeSums, theta: Vector, *, spread: float | None = None, share: float | None = None
+) -> float:
     """Return sigma; ``theta`` is the estimate from these sums.
 
     ``spread``: half of the largest reward less the least, None: unknown, then a0 = 0. Where nothing says how
-    large rewards are, all were 0 or their squares are unknown, it is the spread, else 1.
+    large rewards are, all were 0 or their squares are unknown, it is the spread, else 1. ``share``: by
+    maximum evidence how much of spread^2 counts beside R, also of one that is not known; None: all of it.
 
     Shapes: theta (d,). Cost: O(d). Raises: InvalidShape, InvalidParameter (spread <= 0).
     """
@@ -84,24 +96,30 @@ def noise(sums: RidgeSums, theta: Vector, *, spread: float | None = None) -> flo
     if spread is not None:
         checks.in_range("spread", spread, above=0.0)
     squares = sums.squares - sums.squares_error
-    return noise_of(squares, squares - float(sums.moment @ theta), sums.weight, spread=spread)
+    left = squares - float(sums.moment @ theta)
+    return noise_of(squares, left, sums.weight, spread=spread, share=share)
 
 
-def noise_of(squares: float, left: float, weight: float, *, spread: float | None) -> float:
+def noise_of(
+    squares: float, left: float, weight: float, *, spread: float | None, share: float | None = None
+) -> float:
     """As ``noise``, for S = ``squares`` and R = ``left`` of rewards of this weight."""
     if not (0.0 < squares < math.inf and weight > 0.0):
         return 1.0 if spread is None else spread
-    left = max(left, _LEAST_SHARE * squares)
+    left = max(left, evidence.LEAST_SHARE * squares)
+    if share is not None:
+        square = evidence.UNKNOWN_SPREAD**2 * squares / weight if spread is None else spread**2
+        return math.sqrt((left + share * square) / (weight + PRIOR_REWARDS))
     before = 0.0 if spread is None else PRIOR_REWARDS
     return math.sqrt((left + before * (spread or 0.0) ** 2) / (weight + before))
 
 
-def ridge_share(dim: int) -> float:
+def ridge_share(dim: float) -> float:
     """Return c = d / 320: in more dimensions as many rewards say less of each."""
     return dim / 320.0
 
 
-def exploration(dim: int) -> float:
+def exploration(dim: float) -> float:
     """Return 9 / (4 sqrt(d)), at most 9 / 16: the multiple of sigma V^-1/2 xi that Thompson sampling adds.
 
     The regret bounds of Abeille and Lazaric ask for one that grows as sqrt(d). It explores too much, and the
@@ -110,20 +128,38 @@ def exploration(dim: int) -> float:
     return min(0.5625, 2.25 / math.sqrt(dim))
 
 
+class Fit(NamedTuple):
+    """What the sums of a learner say of its scales.
+
+    ``ridge``   that of V
+    ``share``   1 / (1 + u), as ``noise`` takes it; None: not by maximum evidence
+    ``length``  L, by which a posterior knows its unit; 0: that is the noise
+    """
+
+    ridge: float
+    share: float | None = None
+    length: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Scales:
     """What a posterior depends on besides the sums.
 
-    ``ridge``        None: that of the sums, see ``ridge``
+    ``ridge``        None: that of the sums, see ``ridge`` and ``least_ratio``
     ``otherwise``    what it is then, without observations
     ``learns_noise``  whether sigma is that of the sums; else it is 1
     ``spread``       as for ``noise``
+    ``least_ratio``  the ridge is that of maximum evidence (``evidence``), where rho L is at least this; None:
+                    it is c L
+    ``spreads``      of each signal, as ``evidence.ratio`` takes them
     """
 
     ridge: float | None
     otherwise: float = 1.0
     learns_noise: bool = False
     spread: float | None = None
+    least_ratio: float | None = None
+    spreads: tuple[float | None, ...] = ()
 
     @property
     def begins_with(self) -> tuple[float, float]:
@@ -133,11 +169,30 @@ class Scales:
 
     def posterior(self, sums: RidgeSums) -> Posterior:
         """Return the posterior of these sums. Cost: O(d^3)."""
-        known = regression.posterior(sums, ridge=self.ridge_of(sums))
+        fit = self.fit(sums)
+        posterior = regression.posterior(sums, ridge=fit.ridge)
         if not self.learns_noise:
-            return known
-        return regression.with_noise(known, noise(sums, known.theta, spread=self.spread))
+            return posterior
+        sigma = noise(sums, posterior.theta, spread=self.spread, share=fit.share)
+        return regression.with_noise(posterior, sigma, length=fit.length)
 
-    def ridge_of(self, sums: RidgeSums) -> float:
-        """Return the ridge of these sums. Cost: O(d)."""
-        return ridge(sums, otherwise=self.otherwise) if self.ridge is None else self.ridge
+    def fit(self, sums: RidgeSums) -> Fit:
+        """Return ridge and unit of these sums. Cost: O(d); of maximum evidence that of ``evidence.ratio``."""
+        if self.ridge is not None:
+            return Fit(self.ridge)
+        if self.least_ratio is None:
+            return Fit(ridge(sums, otherwise=self.otherwise))
+        length = mean_square(sums)
+        ratio = evidence.START
+        if is_told := 0.0 < length < math.inf:
+            ratio = evidence.ratio(sums, mean_square=length, spreads=self.spreads)
+        # DEVIATION (Bishop, section 3.5.1): of many weights of a context most are small, not a new arm's.
+        ratio = max(ratio, self.least_ratio)
+        length = length if is_told else self.otherwise * ratio
+        return Fit(length / ratio, 1.0 / (1.0 + ratio), length)
+
+    def length(self, sums: RidgeSums) -> float:
+        """Return L of maximum evidence, before observations that of the arms; else 0. Cost: O(d)."""
+        if self.least_ratio is None:
+            return 0.0
+        return mean_square(sums) or self.otherwise * max(evidence.START, self.least_ratio)

@@ -92,21 +92,31 @@ class Weighing:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WeighedSum:
-    """The posterior of a weighted sum, a ``ridge.Posterior``. Its root is made when it is asked for."""
+    """The posterior of a weighted sum, a ``ridge.Posterior``. Its root is made when it is asked for.
+
+    ``shared_root``: that of V^-1, of all weighted sums. ``length``: as of ``ridge.Factored``.
+    """
 
     theta: Vector
-    unit: Matrix
+    shared_root: Matrix
     ridge: float
     sigma: float
+    length: float = 0.0
 
     @property
     def root(self) -> Matrix:
         """Shape: (d, d), a new array."""
-        return self.unit * self.sigma
+        return self.shared_root * self.sigma
+
+    @property
+    def unit(self) -> float:
+        """The deviation of a reward that was not seen yet. Cost: d^2."""
+        variance = regression.mean_variance(self.shared_root, self.length) if self.length else 0.0
+        return self.sigma * math.sqrt(1.0 + variance)
 
     def noise(self, rng: np.random.Generator) -> Vector:
-        """Return sigma unit xi, xi standard normal. Shape: -> (d,). Cost: d normal draws, d^2."""
-        drawn: Vector = self.unit.dot(rng.standard_normal(len(self.theta)))
+        """Return sigma times the shared root times xi, standard normal. Shape: -> (d,). Cost: d^2."""
+        drawn: Vector = self.shared_root.dot(rng.standard_normal(len(self.theta)))
         drawn *= self.sigma
         return drawn
 
@@ -116,6 +126,8 @@ class SignalPosteriors:
     """What is known of all signals. Shapes: thetas (J, d), root (d, d), forms (2, J, J): P and R.
 
     ``noise_given``: both forms are S, which a learned prior has estimated from all keys.
+    ``share``: how much of the square of a spread counts beside R, see ``scales.noise``.
+    ``length``: of every weighted sum, as of ``ridge.Factored``.
     """
 
     thetas: Matrix
@@ -124,6 +136,8 @@ class SignalPosteriors:
     weight: float
     forms: NDArray[np.float64]
     noise_given: bool = False
+    share: float | None = None
+    length: float = 0.0
 
     def weighed(self, weighing: Weighing, scales: Scales) -> Posterior:
         """Return the posterior of the weighted sum. Signals that no reward has named yet are 0.
@@ -143,8 +157,8 @@ class SignalPosteriors:
         sigma = self._sigma(weighing, weights) if learns_noise else 1.0
         if weighing.weights == ALONE:
             own = Factored(theta, self.root, self.ridge)
-            return regression.with_noise(own, sigma) if learns_noise else own
-        return WeighedSum(theta, self.root, self.ridge, sigma)
+            return regression.with_noise(own, sigma, length=self.length) if learns_noise else own
+        return WeighedSum(theta, self.root, self.ridge, sigma, self.length)
 
     def _sigma(self, weighing: Weighing, weights: Vector) -> float:
         given, own = 0.0, weights
@@ -155,7 +169,7 @@ class SignalPosteriors:
             own = own[: len(weights)]
         squares, left = self.forms.dot(own).dot(own).tolist()
         spread = None if self.noise_given else weighing.spread
-        sigma = noise_of(squares, left, self.weight, spread=spread)
+        sigma = noise_of(squares, left, self.weight, spread=spread, share=self.share)
         return math.sqrt(sigma**2 + given) if given else sigma
 
 
@@ -163,12 +177,13 @@ def known(sums: RidgeSums, scales: Scales) -> SignalPosteriors:
     """Return what these sums say of all their signals. Cost: O(d^3 + J d^2)."""
     moments, products = sums.moments, sums.products
     columns = moments[0] if len(moments) == 1 else moments.T
-    thetas, root, used = regression.solved(sums, columns, ridge=scales.ridge_of(sums))
+    fit = scales.fit(sums)
+    thetas, root, used = regression.solved(sums, columns, ridge=fit.ridge)
     thetas = np.ascontiguousarray(thetas.T).reshape(moments.shape)
     forms = np.stack((products, products - _products(moments, thetas)))
     for array in (thetas, root, forms):
         array.setflags(write=False)
-    return SignalPosteriors(thetas, root, used, sums.weight, forms)
+    return SignalPosteriors(thetas, root, used, sums.weight, forms, share=fit.share, length=fit.length)
 
 
 def _products(moments: Matrix, thetas: Matrix) -> Matrix:

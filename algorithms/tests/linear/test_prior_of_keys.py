@@ -213,9 +213,9 @@ def test_bad_arguments_are_named():
             prior.mean, -prior.precision, prior.residuals, keys=6, observations=1.0, variation=1.0
         )
     with pytest.raises(InvalidParameter, match="variation"):
-        exploration(4, keys=6, variation=-1.0)
+        exploration(0.5, keys=6, variation=-1.0)
     with pytest.raises(InvalidParameter, match="keys"):
-        exploration(4, keys=0, variation=1.0)
+        exploration(0.5, keys=0, variation=1.0)
 
 
 @pytest.mark.rest
@@ -334,10 +334,10 @@ def test_intervals_of_a_prior_that_is_too_sure_do_not_hold():
 
 @pytest.mark.rest
 def test_exploration_goes_from_that_of_a_key_alone_to_that_of_a_known_prior():
-    assert exploration(100, keys=1, variation=0.1) == scales.exploration(100)
+    assert exploration(0.225, keys=1, variation=0.1) == 0.225
     for variation, known in ((0.0, 0.3), (0.5, 0.45), (1.0, 0.6), (50.0, 0.6)):
-        assert exploration(100, keys=10**6, variation=variation) == pytest.approx(known, rel=1e-4)
-        grown = [exploration(100, keys=keys, variation=variation) for keys in (1, 2, 5, 60)]
+        assert exploration(0.225, keys=10**6, variation=variation) == pytest.approx(known, rel=1e-4)
+        grown = [exploration(0.225, keys=keys, variation=variation) for keys in (1, 2, 5, 60)]
         assert grown == sorted(grown)
 
 

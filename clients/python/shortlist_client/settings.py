@@ -153,6 +153,7 @@ class BanditBody(TypedDict, total=False):
     epsilon: float | None
     alpha: float | None
     arm_effects: Literal["auto", "off"]
+    auto: Literal[1, 2]
 
 
 class RewardRulePatch(TypedDict, total=False):
@@ -237,6 +238,7 @@ class BanditPatch(TypedDict, total=False):
     epsilon: float | None
     alpha: float | None
     arm_effects: Literal["auto", "off"] | None
+    auto: Literal[1, 2] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,3 +277,4 @@ class Settings:
     epsilon: float | None = None
     alpha: float | None = None
     arm_effects: str = "off"
+    auto: str = 1
