@@ -199,6 +199,7 @@ class Generator:
         lines += docstring({"description": about})
         for name, schema in bandit["properties"].items():
             kind = self.kind(schema, is_answer=False)
+            kind = re.sub(r"Literal\[\d[^]]*\]", "int", kind)
             kind = re.sub(r"Literal\[[^]]*\]|^Policy$", "str", kind)
             default = schema.get("default", None if "None" in kind else ...)
             text = DEFAULTS.get(("Settings", name)) or ("" if default is ... else text_of(default))

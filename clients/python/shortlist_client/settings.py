@@ -277,4 +277,4 @@ class Settings:
     epsilon: float | None = None
     alpha: float | None = None
     arm_effects: str = "off"
-    auto: str = 1
+    auto: int = 1
