@@ -69,8 +69,8 @@ async def test_signals_come_in_any_order_each_once(world: Api):
         {"policy": "igw"},
         {"policy": "sub_ts", "scope": "per_key", "prior": "pooled"},
         {"policy": "linear_ts", "context": {"dim": 2}},
-        {"policy": "sub_ts", "exploration": "auto", "ridge": "auto"},
-        {"policy": "igw", "gamma": "auto", "ridge": "auto", "exploration": "auto"},
+        {"policy": "sub_ts", "exploration": "auto", "ridge": "auto", "auto": 1},
+        {"policy": "igw", "gamma": "auto", "ridge": "auto", "exploration": "auto", "auto": 1},
     ],
 )
 async def test_a_setting_of_the_dial_is_a_bandit_that_learned_that_mix(world: Api, settings: Json):
@@ -118,7 +118,7 @@ async def test_a_setting_of_the_dial_is_a_bandit_that_learned_that_mix(world: Ap
 
 async def test_the_same_seed_gives_the_choice_of_the_mix(world: Api):
     """A bandit of this name that learned the mix from the start, and one that learned the signals."""
-    settings = {"exploration": "auto", "ridge": "auto"}
+    settings = {"exploration": "auto", "ridge": "auto", "auto": 1}
     values = np.random.default_rng(3).standard_normal((40, 3))
     arms = list(ARMS)
 
