@@ -54,6 +54,7 @@ from app.platform.hooks import Hooks
 from app.platform.metrics import Metrics
 from app.platform.pauses import PAUSES, Pauses
 from app.platform.settings import Settings
+from app.policies.arm_effects import EffectTables
 from app.policies.base import PolicyDependencies
 from app.policies.elimination_state import EliminationCache
 from app.policies.registry import POLICIES
@@ -198,6 +199,7 @@ class Service:
             elimination=self.elimination,
             warm_up=WarmUp(store, covers, ttl_ms=token_ttl_ms),
             covers=covers,
+            effects=EffectTables(capacity_bytes=max(16 << 20, learner_bytes // 2)),
         )
         self.rows = RowBuffer(store, metrics, self.quotas.keep_named, rest_s=pauses.rows_s)
         self.decision_log = DecisionLog(store, self.bandits)
@@ -217,7 +219,7 @@ class Service:
         )
         self.evaluation_jobs = EvaluationJobs(store.jobs, metrics)
         self.pipeline = Pipeline(dependencies, self.sync, constraints)
-        self.dry_runs = DryRuns(store.arms, self.pipeline, self.sync, self.priors)
+        self.dry_runs = DryRuns(store.arms, self.pipeline, self.sync, self.priors, self.effects)
         self.choosing = Choosing(
             store,
             self.learners,
@@ -273,7 +275,12 @@ class Service:
         self.reports = Reports(self.bandits, self.decision_log, metrics)
         self.exports, self.learned_log = Exports(self.decision_log), LearnedLog(store)
         self.explanations = Explanations(
-            self.bandits, self.catalogues, self.decision_log, self.pipeline, self.priors
+            self.bandits,
+            self.catalogues,
+            self.decision_log,
+            self.pipeline,
+            priors=self.priors,
+            effects=self.effects,
         )
         campaign_bytes = settings.campaign_cache_mb << 20
         self.center_campaigns: CenterCampaigns = Campaigns(

@@ -222,7 +222,8 @@ def changed_record(record: BanditRecord, patch: dict[str, Any]) -> BanditRecord:
         changed = record_of(BanditBody.model_validate(after))
     except ValidationError as error:
         raise invalid(error) from None
-    if "arm_effects" not in patch and no_arm_effects(changed):
+    takes_effects = POLICIES[changed.policy].takes_effects
+    if "arm_effects" not in patch and (not takes_effects or no_arm_effects(changed)):
         changed = msgspec.structs.replace(changed, arm_effects="off")
     own = BanditRecord.__struct_fields__[len(BanditSettings.__struct_fields__) :]  # nobody asks for them
     kept = {name: getattr(record, name) for name in ("intercept", *own)}

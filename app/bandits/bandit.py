@@ -138,6 +138,13 @@ class Bandit(msgspec.Struct, frozen=True):
         return self if self.effects is version else msgspec.structs.replace(self, effects=version)
 
     @property
+    def effects_version(self) -> int | None:
+        """The version of its arm effects, 0 while nothing is found; None: it has none."""
+        if self.record.arm_effects == "off":
+            return None
+        return 0 if self.effects is None else self.effects.shown_number
+
+    @property
     def learns_effects(self) -> bool:
         """Whether its arms learn from decisions that are made with it as it is served."""
         has_prior = self.prior is not None and self.prior.learned is not None

@@ -69,6 +69,7 @@ async function explain(view, bandit, token) {
         ["Bandit version", count(row.bandit_version)],
         ["Learner version", count(row.learner_version)],
         ...(row.prior_version === undefined ? [] : [["Version of the prior", count(row.prior_version)]]),
+        ...(row.effects_version === undefined ? [] : [["Version of the arm effects", count(row.effects_version)]]),
         ["Catalogue version", count(row.catalogue_version)],
       ])))),
     panel("What was shown", table("What was shown", ["#place", "arm", "#score", "#propensity", ""], arms), h("h3", {}, "What came of it"), table("Rewards", ["arm", "#value", "time", ""], rewards, "No reward yet.", "cards")),

@@ -290,6 +290,7 @@ def row_of(
         decision.weights,
         barred,
         part.prior_version,
+        part.effects_version,
     )
 
 

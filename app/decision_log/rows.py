@@ -51,7 +51,7 @@ class Row(Answer, frozen=True, omit_defaults=True):
     """A decision with its rewards. Times in ms since 1970. ``decision``: the token. ``filter``: what all arms
     had to be like, the bandit's and the request's. ``rewards``: in the order in which they came.
     ``barred``: what quotas and repeats did not allow; left out where there is none, null where that is
-    not known. ``prior_version``: as of a choice.
+    not known. ``prior_version``, ``effects_version``: as of a choice.
     """
 
     decision: str
@@ -70,6 +70,7 @@ class Row(Answer, frozen=True, omit_defaults=True):
     weights: dict[str, float] | None = None
     barred: Barred | None = NOTHING_BARRED
     prior_version: int | None = None
+    effects_version: int | None = None
 
 
 class LogPages(Protocol):

@@ -48,6 +48,7 @@ DECISIONS = pa.schema(
         ("decision", pa.string()),
         ("weights", pa.string()),
         ("prior_version", pa.int64()),
+        ("effects_version", pa.int64()),
     ]
 )
 PRIORS = pa.schema(

@@ -51,6 +51,16 @@ class ServedEffects:
             found = bandit.with_effects(self._newest.get(bandit.uid))
         return found
 
+    async def then(self, bandit: Bandit, number: int | None) -> Bandit | None:
+        """The bandit as it served decisions that name this version of its effects; None: it is not kept.
+
+        Raises Unavailable.
+        """
+        if not number:
+            return bandit.with_effects(None)
+        version = await self.version(bandit.uid, number)
+        return None if version is None else bandit.with_effects(version)
+
     async def newest(self, bandit: HasUid) -> EffectVersion | None:
         """The newest version as the store has it now; None: none was made. Raises Unavailable."""
         await self.sync()

@@ -26,7 +26,7 @@ def warnings_of(evaluator: Evaluator, policy: Evaluated) -> list[str]:
     caveats = POLICIES[evaluator.bandit.record.policy].caveats(evaluator.bandit)
     unshown = _of_unshown_arms(policy)
     said = [*_of_decisions(evaluator, policy), *_of_weights(policy.state), *unshown, *caveats]
-    return [*said, *_of_the_learners(evaluator)]
+    return [*said, *_of_effects(evaluator), *_of_the_learners(evaluator)]
 
 
 def knowing_policies() -> str:
@@ -106,6 +106,12 @@ def _of_unshown_arms(policy: Evaluated) -> Iterator[str]:
             else "intervals count it, values do not"
         )
         yield f"{some} never chosen when the log was written, about {share:.1%} of what it would do: {told}"
+
+
+def _of_effects(evaluator: Evaluator) -> Iterator[str]:
+    if evaluator.bandit.record.arm_effects == "auto" and evaluator.decisions:
+        what = "the policy is weighed by what features say, as if arms had no effects beyond them"
+        yield f"all {evaluator.decisions:,} decisions are evaluated without arm effects: {what}"
 
 
 def _of_the_learners(evaluator: Evaluator) -> Iterator[str]:

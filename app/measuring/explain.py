@@ -6,6 +6,7 @@ A choice can be made again while everything that it was made from is as it was:
     request     it was not too large to be logged
     warm_up     the bandit has no ``explore``: which slot the choice took is not known any more
     prior       it is not pooled: that prior changes without a version; of a learned one the version is kept
+    effects     the version of the arm effects is kept
     learner     no reward came for it since
     catalogue   no arm came, went or changed since
     barred      it is known which arms quotas and frequency caps did not allow
@@ -27,6 +28,7 @@ from app.decision_log.reading import DecisionLog, LoggedChoice
 from app.decision_log.rows import NO_LOG, Row
 from app.filters.filter import none_of, parse
 from app.learning.learned_priors import LearnedPriors
+from app.learning.served_effects import ServedEffects
 from app.measuring.reasons import MOST_ROWS, KeyRewards, Reason, has_reasons, rewards_of
 from app.platform.errors import Invalid, NoArms, NotFound
 from app.platform.long_work import REQUESTS, SEARCHES
@@ -45,7 +47,7 @@ NOT_LOGGED = (
     "the decision is not in the log of this bandit; a new one is there about half a second after its choice"
 )
 
-ChangedInput = Literal["bandit", "request", "warm_up", "prior", "learner", "catalogue", "barred"]
+ChangedInput = Literal["bandit", "request", "warm_up", "prior", "effects", "learner", "catalogue", "barred"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +62,10 @@ class Term:
 class Candidate:
     """``width``: how uncertain the estimate is, sigma (x^T V^-1 x)^(1/2) for the noise sigma that is used.
     ``place``: from 1; null if it was not chosen. ``prior``: the part of the estimate that a new key
-    has too, by the learned prior; null without one. ``terms``: the largest parts of the estimate,
-    where the catalogue says what its features are; null elsewhere. ``because``: the arms of this key whose
-    rewards add most to the estimate, of an arm that was chosen; null where the log does not tell.
+    has too, by the learned prior; null without one. ``effect``: the part that the arm has beyond its
+    features; null without arm effects. ``terms``: the largest parts of the estimate, where the catalogue
+    says what its features are; null elsewhere. ``because``: the arms of this key whose rewards add most to
+    the estimate, of an arm that was chosen; null where the log does not tell.
     """
 
     id: str
@@ -70,6 +73,7 @@ class Candidate:
     width: float
     place: int | None
     prior: float | None = None
+    effect: float | None = None
     terms: list[Term] | None = None
     because: list[Reason] | None = None
 
@@ -101,8 +105,11 @@ class Explanations:
         catalogues: Catalogues,
         log: DecisionLog,
         pipeline: Pipeline,
+        *,
         priors: LearnedPriors,
+        effects: ServedEffects,
     ) -> None:
+        self._effects = effects
         self._bandits = bandits
         self._catalogues = catalogues
         self._priors = priors
@@ -137,9 +144,11 @@ class Explanations:
         if then is None or part is None or then.former is not None:  # it was moved since
             return ["bandit"], [], []
         changed = _not_repeatable(then, logged)
-        then = await self._priors.then(then, part.prior_version)
-        if then is None:
-            return [*changed, "prior"], [], []
+        with_prior = await self._priors.then(then, part.prior_version)
+        with_both = with_prior and await self._effects.then(with_prior, part.effects_version)
+        if with_both is None:
+            changed.append("prior" if with_prior is None else "effects")
+        then = with_both or then
         if changed or logged.asked is None:
             return changed, [], []
         try:
@@ -216,23 +225,24 @@ def _candidates(
     count = min(max(request.bandit.record.shortlist, len(chosen)), MOST_CANDIDATES)
     rows = arms.search(snapshot.posterior.theta, count, request.excluded(arms)).rows
     rows = np.unique(np.concatenate((rows, arms.rows_of(chosen))))
-    estimates, widths, priors = measured(request, snapshot, rows)
+    found = measured(request, snapshot, rows)
     places = {arm: place for place, arm in enumerate(chosen, start=1)}
-    order = np.argsort(-estimates, kind="stable").tolist()
+    order = np.argsort(-found.estimates, kind="stable").tolist()
     ids = [arms.id_of(row) for row in rows.tolist()]
     terms = _terms(request.bandit, snapshot.posterior.theta, arms.plain.features_of(rows))
     because = dict[str, list[Reason]]()
     if rewards is not None:
         shown = arms.rows_of(chosen)
-        found = rewards.reasons(snapshot.posterior, arms.features_of(shown))
-        because = dict(zip(map(arms.id_of, shown.tolist()), found, strict=True))
+        reasons = rewards.reasons(snapshot.posterior, arms.features_of(shown))
+        because = dict(zip(map(arms.id_of, shown.tolist()), reasons, strict=True))
     return [
         Candidate(
             ids[each],
-            float(estimates[each]),
-            float(widths[each]),
+            float(found.estimates[each]),
+            float(found.widths[each]),
             places.get(ids[each]),
-            priors[each],
+            found.priors[each],
+            found.effects[each],
             terms[each],
             because.get(ids[each]),
         )

@@ -84,6 +84,7 @@ def schema_of(
     version = [pa.field("prior_version", pa.int64())] if learned else []
     schema = pa.schema([*list(SCHEMA)[:-1], rewards, *weights, *version])
     if effects:
+        schema = schema.append(pa.field("effects_version", pa.int64()))
         arm = pa.struct([*_ARM, *(pa.field(name, pa.list_(pa.float64())) for name in _OF_SIGNALS)])
         schema = schema.set(schema.get_field_index("arms"), pa.field("arms", pa.list_(arm)))
     return schema

@@ -36,6 +36,7 @@ from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.learning.learners import Learners
 from app.platform.errors import FieldPath, Invalid, NotFound, NotPossibleHere
+from app.policies.arm_effects import EffectTables
 from app.policies.computing import computed
 from app.policies.elimination_state import EliminationCache, Sets
 from app.policies.selection import Candidates, Ranking, ReadSnapshot, Selection, SelectionRequest
@@ -79,6 +80,7 @@ class PolicyDependencies:
     elimination: EliminationCache
     warm_up: WarmUp
     covers: Covers
+    effects: EffectTables
 
 
 class Policy(ABC):
@@ -100,6 +102,7 @@ class Policy(ABC):
     ``fixed_scales``       whether ridge and radius must stay as they are while a learner learns
     ``needs_exploration``  whether ``exploration`` must not be 0
     ``eliminates``         whether it rules arms out for good, which begins again in another catalogue
+    ``takes_effects``      whether it knows what arms have beyond their features: ``Candidates.effects``
 
     And of evaluations on a log:
 
@@ -123,6 +126,7 @@ class Policy(ABC):
     fixed_scales: ClassVar[bool] = False
     needs_exploration: ClassVar[bool] = False
     eliminates: ClassVar[bool] = False
+    takes_effects: ClassVar[bool] = False
     not_evaluated: ClassVar[str | None] = None
     target_draws: ClassVar[bool] = False
     target_by_exclusion: ClassVar[bool] = True
@@ -151,6 +155,9 @@ class Policy(ABC):
             if option not in self.options and getattr(record, option) != absent:
                 reason = REASONS.get(option, "it has no such option")
                 yield (option,), f"{option} cannot be combined with the policy {self.name}: {reason}"
+        if record.arm_effects == "auto" and not self.takes_effects:
+            reason = f"arm_effects: auto cannot be combined with the policy {self.name}"
+            yield ("arm_effects",), f"{reason}, which ranks arms by their features alone"
         if self.needs_exploration and record.exploration == 0:
             yield ("exploration",), f"exploration must be > 0 for the policy {self.name}"
         if record.exploration == "theory" and record.ridge == AUTO:
@@ -202,6 +209,8 @@ class Policy(ABC):
             yield ("policy",), f"the policy {self.name}"
         if record.solver == "adaptive":
             yield ("solver",), "the solver adaptive"
+        if record.arm_effects == "auto":
+            yield ("arm_effects",), "arm_effects: auto"
         if record.explore is not None:
             yield ("explore",), "a warm-up"
         if record.repeats is not None and record.repeats.by != BY_ARM:
@@ -283,7 +292,9 @@ class Policy(ABC):
         rank = partial(
             self.rank,
             snapshot.posterior,
-            Candidates(request, snapshot.arms, exclude),
+            Candidates(
+                request, snapshot.arms, exclude, dependencies.effects.of(request.bandit, snapshot.arms)
+            ),
             request.k,
             request.rng,
             prepared,

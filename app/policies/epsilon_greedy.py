@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from app.catalogues.adaptive_solver import ExactSolver
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.indexes.snapshot import Snapshot, scores_of
 from app.policies import uniform
@@ -38,6 +39,7 @@ class EpsilonGreedy(Policy):
     options = ANY_PRIOR | {"context", "epsilon"}
     defaults: ClassVar[Mapping[str, object]] = {"epsilon": EPSILON}
     has_propensities = True
+    takes_effects = True
 
     def cost_us(self, request: SelectionRequest, arms: LearnerSnapshot) -> float:
         if request.limits:
@@ -65,7 +67,8 @@ def _searched(
 ) -> Drawn:
     """By a search of the index for k arms; arms that are drawn are not looked for. Cost: O(k) besides."""
     arms, taken = candidates.arms.plain, candidates.exclude
-    hits = arms.search(theta, k, candidates.exclude)
+    solver = candidates.with_effects(arms, arms)
+    hits = solver.search(theta, k, candidates.exclude)
     best_first, place = hits.rows.tolist(), 0
 
     def best() -> int:
@@ -74,7 +77,8 @@ def _searched(
             place += 1
         if place < len(best_first):
             return int(best_first[place])
-        return int(arms.search_exact(theta, 1, taken).rows[0])  # an approximate search missed some
+        # an approximate search missed some
+        return int(candidates.with_effects(arms, ExactSolver(arms)).search(theta, 1, taken).rows[0])
 
     def any_one() -> int:
         rows, _ = uniform.draw(arms, k=1, rng=rng, exclude=taken, seeded=candidates.request.seeded)
@@ -86,7 +90,7 @@ def _searched(
         return arms.size - len(taken)
 
     drawn = algorithm.in_turn(best, any_one, took, left=candidates.size, k=k, epsilon=epsilon, rng=rng)
-    scores = arms.features_of(drawn.places) @ theta
+    scores = arms.features_of(drawn.places) @ theta + candidates.effects_of(drawn.places)
     return Drawn(TopK(drawn.places, scores, hits.exact), drawn.propensities)
 
 
@@ -95,7 +99,7 @@ def _scanned(
 ) -> Drawn:
     """Within limits: all arms are ranked. Cost: K d."""
     arms, rows = candidates.arms.plain, candidates.scan()
-    scores = scores_of(arms.table, rows, theta)
+    scores = scores_of(arms.table, rows, theta) + candidates.effects_of(rows)
     left = limits.over(rows)
     drawn = algorithm.choose(scores, k=k, epsilon=epsilon, rng=rng, take=left.take, barred=left.barred)
     return Drawn(TopK(rows[drawn.places], scores[drawn.places], exact=True), drawn.propensities)

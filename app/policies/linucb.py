@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from app.catalogues.learner_snapshot import LearnerSnapshot
+from app.policies.arm_effects import RowEffects
 from app.policies.base import ANY_PRIOR, Policy, PolicyDependencies
 from app.policies.elimination_state import full_work, work_us
 from app.policies.limits import Limits
@@ -36,6 +37,7 @@ class LinUcb(Policy):
     options = ANY_PRIOR | {"context", "alpha"}
     defaults: ClassVar[Mapping[str, object]] = {"alpha": ALPHA}
     lists_by_score = True
+    takes_effects = True
     max_work = MAX_LINUCB_WORK
     target_draws = True
 
@@ -52,7 +54,7 @@ class LinUcb(Policy):
         self, posterior: Posterior, candidates: Candidates, k: int, rng: np.random.Generator, prepared: None
     ) -> Ranking:
         arms, alpha = candidates.arms, candidates.bandit.record.alpha or 0.0
-        bounds = UpperBounds(arms, posterior, alpha, candidates.limits)
+        bounds = UpperBounds(arms, posterior, alpha, candidates.limits, candidates.effects)
         solver = candidates.request.diversified(arms, bounds)
         return Ranking(candidates.bandit.observed(solver.search(posterior.theta, k, candidates.exclude)))
 
@@ -69,10 +71,13 @@ class UpperBounds:
     posterior: Posterior
     alpha: float
     limits: Limits | None = None
+    effects: RowEffects | None = None
 
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         rows = np.sort(self.arms.eligible(exclude))
         bounds = algorithm.upper_bounds(self.posterior, rows, self.arms.features_of, alpha=self.alpha)
+        if self.effects is not None:  # the width is that of the features alone
+            bounds += self.effects.worth(self.arms.plain.table, rows)
         order = np.argsort(-bounds, kind="stable")
         if self.limits is not None:
             order = order[self.limits.take_allowed(rows[order], k)]

@@ -6,6 +6,7 @@ They are msgspec structs: three are made for every choice, in a fifth of the tim
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -15,6 +16,7 @@ from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.filters.filter import Filter
 from app.learning.learners import Learners
+from app.policies.arm_effects import EffectSolver, RowEffects
 from app.policies.limits import Limit, LimitedSolver, Limits
 from app.policies.rules import Diverse, DiverseSolver, Pin, shortlist_of
 from app.quotas.snapshot import QuotaSnapshot
@@ -166,12 +168,14 @@ class Candidates(msgspec.Struct, frozen=True, eq=False):
                   policy that ranks by itself asks ``limits.over(rows)`` once for a list. That has ``barred``,
                   True for rows (n,) that may not be taken, and ``take(position)``, which is told each row
                   that is taken, and answers the positions that may not be taken from now on, itself first
+    ``effects``   of the arms, beyond their features; None: there are none. ``search`` knows them
     ``request``   what is asked for
     """
 
     request: SelectionRequest
     arms: LearnerSnapshot
     exclude: Rows
+    effects: RowEffects | None = None
 
     @property
     def limits(self) -> Limits | None:
@@ -192,7 +196,18 @@ class Candidates(msgspec.Struct, frozen=True, eq=False):
         Shapes: query (D,), of what the learner sees. Cost: a search; a few rankings of all arms at most,
         where limits leave few.
         """
-        return self.request.limited(self.arms, self.arms).search(query, k, self.exclude)
+        solver = self.with_effects(self.arms, self.arms)
+        return self.request.limited(self.arms, solver).search(query, k, self.exclude)
+
+    def with_effects(self, arms: LearnerSnapshot, solver: MipsSolver) -> MipsSolver:
+        """``solver``, whose arms are estimated with their effects."""
+        return solver if self.effects is None else EffectSolver(arms, solver, self.effects)
+
+    def effects_of(self, rows: Rows) -> Vector:
+        """What arms have beyond their features. Shapes: (n,) -> (n,)."""
+        if self.effects is None:
+            return np.zeros(len(rows))
+        return self.effects.worth(self.arms.plain.table, rows)
 
     def scan(self) -> Rows:
         """All of them, limits apart, in no order (n,). Cost: O(K)."""
@@ -229,22 +244,40 @@ class Selection(Ranking, frozen=True, eq=False, kw_only=True):
     snapshot: ReadSnapshot
 
 
-def measured(
-    request: SelectionRequest, snapshot: ReadSnapshot, rows: Rows
-) -> tuple[Vector, Vector, Sequence[float | None]]:
-    """x.theta^ of each row, sigma ||x||_{V^-1} for the noise sigma that is used, and the part of the former
-    that a new key has too; in the unit of rewards. There is no such part without a learned prior.
+class Measured(NamedTuple):
+    """Shapes: estimates, widths (n,).
 
-    ``rows``: of ``snapshot``. Shapes: (n,) -> (n,), (n,), n.
+    ``estimates``  x.theta^ and the effect of the arm
+    ``widths``     sigma ||x||_{V^-1} for the noise sigma that is used
+    ``priors``     the part of an estimate that a new key has too; None without a learned prior
+    ``effects``    the part of an estimate that the arm has beyond its features; None without arm effects
+    """
+
+    estimates: Vector
+    widths: Vector
+    priors: Sequence[float | None]
+    effects: Sequence[float | None]
+
+
+def measured(request: SelectionRequest, snapshot: ReadSnapshot, rows: Rows) -> Measured:
+    """What is estimated of each row, in the unit of rewards. ``rows``: of ``snapshot``.
+
     Cost: n d^2 multiply-adds; n d D in a context, of learners of D numbers.
     """
     bandit, posterior = request.bandit, snapshot.posterior
     features = snapshot.arms.features_of(rows)
     estimates = bandit.observed(TopK(rows, features @ posterior.theta, exact=True)).scores
     widths = bandit.observed_noise(1.0) * ridge.widths(posterior, features)
-    mean = bandit.prior_mean
+    mean, effects = bandit.prior_mean, bandit.effects
+    shown: Sequence[float | None] = [None] * len(rows)
+    if effects is not None and effects.record.arms:
+        ids = list(map(snapshot.arms.id_of, rows.tolist()))
+        revisions = list(map(snapshot.arms.revision_of, rows.tolist()))
+        weights = (1.0,) if bandit.weighing is None else bandit.weighing.weights
+        own = effects.served(ids, revisions, len(weights)) @ np.array(weights)
+        estimates, shown = estimates + own, own.tolist()
     if mean is None:
-        return estimates, widths, [None] * len(rows)
+        return Measured(estimates, widths, [None] * len(rows), shown)
     if bandit.context is not None and request.context is not None:
         mean = bandit.context.queries(mean, np.asarray(request.context)[None])[0]
-    return estimates, widths, (features @ mean).tolist()
+    return Measured(estimates, widths, (features @ mean).tolist(), shown)

@@ -48,6 +48,7 @@ class SoftmaxPolicy(Policy):
     options = ANY_PRIOR | {"context", "temperature"}
     defaults: ClassVar[Mapping[str, object]] = {"temperature": 1.0}
     has_propensities = True
+    takes_effects = True
     target_by_exclusion = False
 
     def cost_us(self, request: SelectionRequest, arms: LearnerSnapshot) -> float:
@@ -65,6 +66,7 @@ class SoftmaxPolicy(Policy):
             rng=rng,
             exclude=candidates.exclude,
             limits=candidates.limits,
+            effects=candidates.effects_of,
         )
         return drawn.ranking(offset)
 
@@ -91,6 +93,7 @@ def draw(
     rng: np.random.Generator,
     exclude: Rows = NO_ROWS,
     limits: Limits | None = None,
+    effects: Callable[[Rows], Vector] | None = None,
 ) -> Drawn:
     """Draw min(k, K) arms. Cost: K d multiplications and O(K) more: a scan, whatever the index.
 
@@ -99,6 +102,8 @@ def draw(
     """
     rows = arms.eligible(exclude)
     scores = scores_of(arms.table, rows, theta)
+    if effects is not None:
+        scores += effects(rows)
     if limits is None:
         drawn = algorithm.choose(scores, k=k, temperature=temperature, rng=rng)
     else:

@@ -19,6 +19,7 @@ import numpy as np
 from app.bandits.bandit import Bandit
 from app.catalogues.adaptive_solver import COPIES, ExactSolver, LadderWithScan, ladder
 from app.catalogues.learner_snapshot import LearnerSnapshot
+from app.policies.arm_effects import EffectSolver
 from app.policies.base import ANY_PRIOR, Policy, PolicyDependencies
 from app.policies.selection import Candidates, Ranking, ReadSnapshot, SelectionRequest
 from app.policies.targets import NO_ARM, EvaluationBatch, Lists, Pool, Weighed
@@ -59,6 +60,7 @@ class ThompsonSampling(Policy):
     reads = frozenset({"ridge", "exploration", "delta", "horizon"})
     lists_by_score = True
     target_draws = True
+    takes_effects = True
 
     def solver(self, dependencies: PolicyDependencies, bandit: Bandit, arms: LearnerSnapshot) -> MipsSolver:
         """How the arms are searched, before what the request allows."""
@@ -69,6 +71,11 @@ class ThompsonSampling(Policy):
     ) -> MipsSolver:
         """The solver, within the rules of the request."""
         solver = self.solver(dependencies, request.bandit, snapshot.arms)
+        effects = dependencies.effects.of(request.bandit, snapshot.arms)
+        if effects is not None:
+            # Their noise is drawn with the first search, after theta: without effects all is the same.
+            rng = request.rng if request.bandit.exploration else None
+            solver = EffectSolver(snapshot.arms, solver, effects, rng)
         if request.bandit.record.explore is not None:
             return await dependencies.warm_up.before(solver, request, snapshot)
         return request.limited(snapshot.arms, solver)

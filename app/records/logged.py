@@ -57,6 +57,7 @@ class LogPart(msgspec.Struct, frozen=True, array_like=True):
     ``left_out``  the arms that quotas left out (``records.left_out``); "": none
     ``had``       what the key had had too often (``bandits.exposure_history``)
     ``prior_version``  of the learned prior, 0: there was none yet; None: the bandit had another prior
+    ``effects_version``  of the arm effects, 0: none were found; None: the bandit had none
     """
 
     policy: str
@@ -72,6 +73,7 @@ class LogPart(msgspec.Struct, frozen=True, array_like=True):
     left_out: str = ""
     had: list[str] = []
     prior_version: int | None = None
+    effects_version: int | None = None
 
 
 class RewardOfRow(NamedTuple):

@@ -59,7 +59,8 @@ class Choice(Answer, frozen=True, omit_defaults=True, gc=False):
     that it was made by. ``eligible``: how many arms the filters match, where there is one. ``group``:
     "policy" or "holdout", of a bandit that has a holdout. ``weights``: by which signals were weighed,
     of a bandit that has some. ``prior_version``: of the learned prior, 0 while there is none; absent
-    of a bandit with another prior.
+    of a bandit with another prior. ``effects_version``: of the arm effects, 0 while none are found; absent of
+    a bandit without.
     """
 
     decision: str
@@ -74,6 +75,7 @@ class Choice(Answer, frozen=True, omit_defaults=True, gc=False):
     group: str | None = None
     weights: dict[str, float] | None = None
     prior_version: int | None = None
+    effects_version: int | None = None
 
 
 def arms_of(request: SelectionRequest, selection: Selection, ids: list[str]) -> list[ChosenArm]:
@@ -106,6 +108,7 @@ class _Record(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     group: str | None = None
     asked: bytes = b""
     prior_version: int | None = None
+    effects_version: int | None = None
 
 
 def record_of(choice: Choice, asked: bytes = b"") -> bytes:
@@ -129,7 +132,11 @@ def record_of(choice: Choice, asked: bytes = b"") -> bytes:
     rest = choice.policy, choice.learner_version, choice.catalogue_version, choice.exact, choice.stale_s
     pinned = [place for place, arm in enumerate(choice.arms) if arm.pinned]
     return kind + msgspec.msgpack.encode(
-        _Record(token, data, *rest, choice.eligible, pinned, choice.group, asked, choice.prior_version)
+        _Record(
+            *(token, data, *rest, choice.eligible, pinned, choice.group, asked),
+            choice.prior_version,
+            choice.effects_version,
+        )
     )
 
 
@@ -151,8 +158,9 @@ def choice_of(data: bytes) -> Choice:
     for place in record.pinned:
         arms[place] = msgspec.structs.replace(arms[place], pinned=True)
     rest = record.policy, record.learner_version, record.catalogue_version, record.exact, record.stale_s
-    others = record.eligible, decision.bandit_version, record.group, decision.weights, record.prior_version
-    return Choice(text_of(token), arms, *rest, *others)
+    others = record.eligible, decision.bandit_version, record.group, decision.weights
+    versions = record.prior_version, record.effects_version
+    return Choice(text_of(token), arms, *rest, *others, *versions)
 
 
 def answers(data: bytes, asked: bytes) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 
 from app.bandits.bandit import Bandit
 from app.learning.learned_priors import LearnedPriors
+from app.learning.served_effects import ServedEffects
 from app.learning.tokens import new_decision_id
 from app.platform.answers import hold
 from app.platform.documents import Answer
@@ -27,13 +28,15 @@ class DryRunArm(ChosenArm, frozen=True, omit_defaults=True, gc=False, kw_only=Tr
     """``estimate``: the reward that the learner expects of the arm. ``width``: the standard deviation of the
     estimate. ``draw``: the value that was drawn for the arm, of policies that choose by such values; null of
     the others, of arms that are pinned, of a baseline and of the holdout. ``prior``: the part of the estimate
-    that a new key has too, by the learned prior; the rest is what this key was rewarded for. Absent without.
+    that a new key has too, by the learned prior; the rest is what this key was rewarded for. ``effect``: the
+    part that the arm has beyond its features, for all keys. Both absent without.
     """
 
     estimate: float  # x.theta^
     width: float  # sigma ||x||_{V^-1}
     draw: float | None  # x.theta~
     prior: float | None = None
+    effect: float | None = None
 
 
 class DryRun(Answer, frozen=True, omit_defaults=True, gc=False):
@@ -50,12 +53,16 @@ class DryRun(Answer, frozen=True, omit_defaults=True, gc=False):
     group: str | None = None
     weights: dict[str, float] | None = None
     prior_version: int | None = None
+    effects_version: int | None = None
 
 
 class DryRuns:
     """Dry runs of all bandits."""
 
-    def __init__(self, arms: ArmStore, pipeline: Pipeline, sync: Sync, priors: LearnedPriors) -> None:
+    def __init__(
+        self, arms: ArmStore, pipeline: Pipeline, sync: Sync, priors: LearnedPriors, effects: ServedEffects
+    ) -> None:
+        self._effects = effects
         self._arms = arms
         self._pipeline = pipeline
         self._sync = sync
@@ -71,7 +78,8 @@ class DryRuns:
         _check(request)
         hold(request.k * ARM_BYTES)
         learner, context = bandit.learner_for(request.key), bandit.encoded(request.context)
-        bandit = (await self._priors.serving(bandit)).weighed(request.weights)
+        bandit = await self._effects.serving(await self._priors.serving(bandit))
+        bandit = bandit.weighed(request.weights)
         stale_s = self._sync.stale_s() and await self._sync.confirm()
         # A new id, as a decision would have one: of a global bandit without event and seed the group is drawn
         # by it.
@@ -95,6 +103,7 @@ class DryRuns:
             group=group,
             weights=bandit.weights,
             prior_version=bandit.prior_version,
+            effects_version=bandit.effects_version,
         )
 
 
@@ -109,7 +118,7 @@ async def _measured(request: SelectionRequest, selection: Selection) -> list[Dry
     """The arms of a dry run. Raises Unavailable (too much waits already)."""
     snapshot, rows = selection.snapshot, selection.hits.rows
     measure = partial(measured, request, snapshot, rows)
-    estimates, widths, priors = await REQUESTS.run(measure)
+    found = await REQUESTS.run(measure)
     arms = arms_of(request, selection, list(map(snapshot.arms.id_of, rows.tolist())))
     return [
         DryRunArm(
@@ -118,6 +127,9 @@ async def _measured(request: SelectionRequest, selection: Selection) -> list[Dry
             width=width,
             draw=arm.score if selection.drawn and not arm.pinned else None,
             prior=prior,
+            effect=effect,
         )
-        for arm, estimate, width, prior in zip(arms, estimates.tolist(), widths.tolist(), priors, strict=True)
+        for arm, estimate, width, prior, effect in zip(
+            arms, found.estimates.tolist(), found.widths.tolist(), found.priors, found.effects, strict=True
+        )
     ]

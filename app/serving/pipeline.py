@@ -450,6 +450,7 @@ class Choosing:
             group=group,
             weights=decision.weights,
             prior_version=None if bandit.record.prior != "learned" else bandit.prior_version,
+            effects_version=bandit.effects_version,
         )
         row = None if decision.deferred or part is None else row_of(bandit, decision, raw)
         return SignedChoice(choice, row, allowed.applied)
@@ -543,4 +544,5 @@ def _log_part(
         left_out=record.left_out,
         had=list(record.had),
         prior_version=allowed.request.bandit.prior_version,
+        effects_version=allowed.request.bandit.effects_version,
     )

@@ -311,6 +311,82 @@ async def test_a_move_begins_anew(world: Api):
     assert not (await compare(world.app.service.store)).different
 
 
+async def test_a_choice_is_of_features_and_effects_together(world: Api):
+    await make(world, policy="linear_ts")
+    await begin(world)
+    await play(world, 8)
+    await world.ok("POST", REFRESH, {})
+    version = (await world.ok("GET", PATH))["version"]
+    dry = await world.ok("POST", "/v1/bandits/b/choose", {"key": "u1", "k": ARMS, "seed": 5, "dry_run": True})
+    learner = await world.learner("b", "u1")
+    assert dry["effects_version"] == version
+    for arm in dry["arms"]:
+        effect = (await world.ok("GET", f"{PATH}/{arm['id']}"))["effect"]
+        assert arm["effect"] == pytest.approx(effect)
+        assert arm["estimate"] == pytest.approx(FEATURES[arm["id"]] @ learner["theta"] + effect)
+    choice = await world.choose("b", key="u1", k=ARMS, seed=5)
+    assert choice["exact"]
+    assert choice["effects_version"] == version
+    assert [arm["score"] for arm in choice["arms"]] == [arm["draw"] for arm in dry["arms"]]
+    # of many draws the mean is the estimate: theta and the noise of effects have mean 0
+    draws = np.zeros(ARMS)
+    for seed in range(200):
+        drawn = await world.choose("b", key="u1", k=ARMS, seed=seed, activate=False)
+        draws += [
+            next(arm["score"] for arm in drawn["arms"] if arm["id"] == f"a{place}") for place in range(ARMS)
+        ]
+    estimates = {arm["id"]: arm for arm in dry["arms"]}
+    for place, total in enumerate(draws):
+        own = estimates[f"a{place}"]
+        assert abs(total / 200 - own["estimate"]) < 5 * (own["width"] + 1.0) / 200**0.5
+
+
+async def test_a_choice_is_explained_by_the_effects_of_then(world: Api):
+    await make(world)
+    await begin(world)
+    await play(world, 8)
+    await world.ok("POST", REFRESH, {})
+    choice = await world.choose("b", key="u0", k=2)
+    await world.app.service.rows.flush()
+    row = (await world.ok("GET", "/v1/bandits/b/log?order=desc&limit=1"))["items"][0]
+    assert row["effects_version"] == choice["effects_version"] > 0
+    for key in range(1, KEYS):  # of other keys: a new version, and the learner stays as it was
+        for number in range(6):
+            other = await world.choose("b", key=f"u{key}", k=2, seed=number)
+            await world.reward(
+                *({"decision": other["decision"], "arm": arm["id"], "value": 5.0} for arm in other["arms"])
+            )
+    await world.ok("POST", REFRESH, {})
+    assert (await world.ok("GET", PATH))["version"] > choice["effects_version"]
+    found = await world.ok("POST", "/v1/bandits/b/log/explain", {"decision": choice["decision"]})
+    assert found["changed"] == []
+    assert found["repeated"]
+    shown = {arm["id"]: arm["effect"] for arm in row["arms"]}
+    effects = {each["id"]: each["effect"] for each in found["candidates"]}
+    assert {arm: effects[arm] for arm in shown} == pytest.approx(shown)
+
+
+@pytest.mark.parametrize("policy", ["sub_ts", "linear_ts", "softmax", "linucb", "epsilon_greedy"])
+async def test_every_policy_that_takes_effects_prefers_the_arms_that_have_them(world: Api, policy: str):
+    options = {"softmax": {"temperature": 0.05}, "epsilon_greedy": {"epsilon": 0.0}}.get(policy, {})
+    await make(world, policy=policy, exploration=0.001, **options)
+    await begin(world)
+    await play(world, 6, k=ARMS)
+    await world.ok("POST", REFRESH, {})
+    asked = {"key": "new", "k": ARMS, "seed": 1}
+    dry = await world.ok("POST", "/v1/bandits/b/choose", {**asked, "dry_run": True})
+    estimates = [arm["estimate"] for arm in dry["arms"]]
+    order = [arm["id"] for arm in dry["arms"]]
+    assert np.corrcoef([EFFECTS[arm] for arm in order], estimates)[0, 1] > 0.9
+    assert np.corrcoef(estimates, range(ARMS))[0, 1] < -0.7  # the best come first
+    again = await world.choose("b", **asked)
+    assert [arm["id"] for arm in again["arms"]] == order
+    if policy == "softmax":
+        left = np.exp(np.array(estimates) / 0.05 - max(estimates) / 0.05)
+        for place, arm in enumerate(dry["arms"]):
+            assert arm["propensity"] == pytest.approx(left[place] / left[place:].sum(), rel=1e-6)
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
@@ -320,6 +396,7 @@ async def test_a_move_begins_anew(world: Api):
         ({"policy": "linear_elim"}, "elimination"),
         ({"shift_rewards": True}, "shift_rewards"),
         ({"arm_effects": "on"}, "auto"),
+        ({"policy": "igw"}, "igw"),
     ],
 )
 async def test_what_does_not_go_with_effects_is_refused(world: Api, fields: Json, said: str):
@@ -347,6 +424,8 @@ async def test_they_are_switched_on_and_off(world: Api):
     # a patch that takes the prior away switches them off
     assert (await world.ok("PATCH", "/v1/bandits/b", {"prior": "plain"}))["arm_effects"] == "off"
     await world.refused("PATCH", "/v1/bandits/b", {"arm_effects": "auto"}, loc=["body", "arm_effects"])
+    await world.ok("PATCH", "/v1/bandits/b", {"arm_effects": "auto", "prior": "learned"})
+    assert (await world.ok("PATCH", "/v1/bandits/b", {"policy": "igw"}))["arm_effects"] == "off"
 
 
 async def test_without_effects_in_the_data_choices_are_as_without(world: Api):

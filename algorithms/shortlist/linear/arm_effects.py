@@ -42,7 +42,6 @@ from shortlist.types import Vector
 
 ROUNDS = 4
 STANDARD_ERRORS = 1.0  # that are taken off tau^2
-DIRECTIONS = 4  # J: with one alone two arms would tie for some draws
 _ALONE = 1e-9  # n^2 - F below this share of n^2: an arm with one reward has no pair
 
 
@@ -113,10 +112,3 @@ def estimates(n: Vector, R: Vector, fitted: EffectFit) -> tuple[Vector, Vector]:
     # DEVIATION (Henderson 1975, section 3): not jointly with the keys, whose expectations are held
     weight = n + fitted.shrinkage
     return R / weight, np.sqrt(fitted.noise / weight)
-
-
-def direction(rng: np.random.Generator) -> Vector:
-    """Return a unit vector that is uniform over directions. Shape: (J,)."""
-    drawn = rng.normal(size=DIRECTIONS)
-    unit: Vector = drawn / np.linalg.norm(drawn)
-    return unit

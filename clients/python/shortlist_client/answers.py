@@ -46,7 +46,8 @@ class Choice:
     settings that it was made by. ``eligible``: how many arms the filters match, where there is one.
     ``group``: "policy" or "holdout", of a bandit that has a holdout. ``weights``: by which signals were
     weighed, of a bandit that has some. ``prior_version``: of the learned prior, 0 while there is none;
-    absent of a bandit with another prior.
+    absent of a bandit with another prior. ``effects_version``: of the arm effects, 0 while none are
+    found; absent of a bandit without.
     """
 
     decision: str
@@ -61,6 +62,7 @@ class Choice:
     group: str | None = None
     weights: Mapping[str, float] | None = None
     prior_version: int | None = None
+    effects_version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class DryRunArm:
     the estimate. ``draw``: the value that was drawn for the arm, of policies that choose by such values;
     None of the others, of arms that are pinned, of a baseline and of the holdout. ``prior``: the part of
     the estimate that a new key has too, by the learned prior; the rest is what this key was rewarded
-    for. Absent without.
+    for. ``effect``: the part that the arm has beyond its features, for all keys. Both absent without.
     """
 
     id: str
@@ -81,6 +83,7 @@ class DryRunArm:
     pinned: bool = False
     metadata: Mapping[str, Any] | None = None
     prior: float | None = None
+    effect: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,7 @@ class DryRun:
     group: str | None = None
     weights: Mapping[str, float] | None = None
     prior_version: int | None = None
+    effects_version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -1420,7 +1424,7 @@ class LoggedDecision:
     """A decision with its rewards. Times in ms since 1970. ``decision``: the token. ``filter``: what all
     arms had to be like, the bandit's and the request's. ``rewards``: in the order in which they came.
     ``barred``: what quotas and repeats did not allow; left out where there is none, None where that is
-    not known. ``prior_version``: as of a choice.
+    not known. ``prior_version``, ``effects_version``: as of a choice.
     """
 
     decision: str
@@ -1439,6 +1443,7 @@ class LoggedDecision:
     weights: Mapping[str, float] | None = None
     barred: Barred | None = Barred()
     prior_version: int | None = None
+    effects_version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -1481,9 +1486,10 @@ class Reason:
 class Candidate:
     """``width``: how uncertain the estimate is, sigma (x^T V^-1 x)^(1/2) for the noise sigma that is used.
     ``place``: from 1; None if it was not chosen. ``prior``: the part of the estimate that a new key has
-    too, by the learned prior; None without one. ``terms``: the largest parts of the estimate, where the
-    catalogue says what its features are; None elsewhere. ``because``: the arms of this key whose rewards
-    add most to the estimate, of an arm that was chosen; None where the log does not tell.
+    too, by the learned prior; None without one. ``effect``: the part that the arm has beyond its
+    features; None without arm effects. ``terms``: the largest parts of the estimate, where the catalogue
+    says what its features are; None elsewhere. ``because``: the arms of this key whose rewards add most
+    to the estimate, of an arm that was chosen; None where the log does not tell.
     """
 
     id: str
@@ -1491,6 +1497,7 @@ class Candidate:
     width: float
     place: int | None
     prior: float | None = None
+    effect: float | None = None
     terms: tuple[Term, ...] | None = None
     because: tuple[Reason, ...] | None = None
 

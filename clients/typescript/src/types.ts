@@ -83,6 +83,8 @@ export interface Choice {
   weights?: Record<string, number> | null;
   /** Of the learned prior, 0 while there is none. */
   prior_version?: number | null;
+  /** Of the arm effects, 0 while none are found. */
+  effects_version?: number | null;
 }
 
 /** What a dry run is asked with: as a choice, without what only a decision has. */
@@ -99,6 +101,8 @@ export interface DryRunArm {
   draw: number | null;
   /** The part of the estimate that a new key has too, by a learned prior. */
   prior?: number | null;
+  /** The part of the estimate that the arm has beyond its features. */
+  effect?: number | null;
   propensity?: number | null;
   pinned: boolean;
   /** Where `include` asked for them. */
@@ -120,6 +124,8 @@ export interface DryRun {
   weights?: Record<string, number> | null;
   /** Of the learned prior, 0 while there is none. */
   prior_version?: number | null;
+  /** Of the arm effects, 0 while none are found. */
+  effects_version?: number | null;
 }
 
 export interface Reward {
