@@ -27,7 +27,7 @@ import numpy as np
 
 from app.bandits.bandit import Bandit
 from app.bandits.prior_version import PriorVersion, version_of, version_to_bytes
-from app.bandits.settings import BanditRecord
+from app.bandits.settings import NEWEST_AUTO, BanditRecord
 from app.bandits.spaces import Moves, Spaces
 from app.learning.checkpoints import restored
 from app.learning.learned_priors import HasUid, LearnedPriors
@@ -174,7 +174,7 @@ class PriorFits:
             return Fitted(before, False, 0, 0.0)
         computing = Computing()
         sums = await self.sums(bandit, computing)
-        learned = await computing.run(fit_sums, sums, bandit.record.signal_count)
+        learned = await computing.run(fit_sums, sums, bandit.record)
         if learned is None and (before is None or before.learned is None):
             return Fitted(before, False, len(sums), computing.seconds, is_empty=True)
         now_ms = time.time_ns() // 1_000_000
@@ -272,16 +272,16 @@ def fit_sample(states: Mapping[str, LearnerState], bandit: Bandit) -> LearnedPri
     """The prior of the keys with these states, by name, drawn as for a version, by another hash."""
     sample = _Sample(_most_keys(bandit.learner_dim))
     sample.add([states[name] for _, name in _nearest([], states, b"")])
-    return fit_sums([state.sums for state in sample.all], bandit.record.signal_count)
+    return fit_sums([state.sums for state in sample.all], bandit.record)
 
 
 def _most_keys(dim: int) -> int:
     return max(learned_prior.MIN_KEYS, min(MOST_KEYS, MOST_SUMS_BYTES // (8 * dim**2)))
 
 
-def fit_sums(sums: Sequence[RidgeSums], signals: int) -> LearnedPrior | None:
+def fit_sums(sums: Sequence[RidgeSums], record: BanditRecord) -> LearnedPrior | None:
     """The prior of the keys with these sums; None: they say nothing. Cost: as ``learned_prior.fit``."""
-    used = [each.with_signals(signals) for each in sums if each.weight > 0.0 and each.has_squares]
+    used = [each.with_signals(record.signal_count) for each in sums if each.weight > 0.0 and each.has_squares]
     if len(used) < learned_prior.MIN_KEYS:
         return None
     return learned_prior.fit(
@@ -289,4 +289,5 @@ def fit_sums(sums: Sequence[RidgeSums], signals: int) -> LearnedPrior | None:
         np.array([each.moments for each in used]),
         np.array([each.products for each in used]),
         np.array([each.weight for each in used]),
+        own_units=record.auto >= NEWEST_AUTO,
     )

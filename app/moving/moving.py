@@ -353,7 +353,7 @@ class Moving:
             sums: Sequence[RidgeSums] = [state.sums for state in plan.recomputed.values()]
             if not plan.is_exact:
                 sums = await self._fits.sums(moved, Computing(), spaces=spaces)
-            fit = partial(fit_sums, sums, bandit.record.signal_count)
+            fit = partial(fit_sums, sums, bandit.record)
             plan.prior = await FITTING.run(fit) if sums else None
             bandit = await self._priors.serving(bandit)
         if plan.prior is not None:

@@ -67,7 +67,11 @@ POOLED_STRENGTH = 1.0
 GRID = [Setting(exploration, strength) for exploration in EXPLORATIONS for strength in RIDGES]
 QUICK_GRID = [Setting(exploration, strength) for exploration in (0.1, 0.5) for strength in (0.3, 3.0)]
 ONES = Setting(1.0, 1.0)
-BEFORE, POOLED, OURS = Setting(), Setting(strength=POOLED_STRENGTH), Setting(learned=True)
+BEFORE, POOLED, OURS = (
+    Setting(),
+    Setting(strength=POOLED_STRENGTH),
+    Setting(intercept=True, learned=True, auto=2),
+)
 
 
 def run(quick: bool, data: Path | None = None) -> dict[str, Any]:

@@ -19,12 +19,12 @@ from typing import Literal
 
 import numpy as np
 
-from shortlist.linear import bilinear, learned_prior, linear_ts, ridge, ridge_sums, scales
+from shortlist.linear import bilinear, learned_prior, linear_ts, ridge, ridge_sums
 from shortlist.linear.pooled_prior import with_pooled_prior
 from shortlist.linear.ridge_sums import RidgeSums
 from shortlist.linear.sum_algebra import minus, plus
 from shortlist.types import Matrix, Vector
-from studies.bench import many_keys
+from studies.bench import auto_rules, many_keys
 from studies.experiments import movielens
 
 SEED = 2018
@@ -73,21 +73,23 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Numbers, or None: what follows from the sums. ``strength``: of a pooled prior. ``learned``: with an
-    intercept, and the learned prior.
+    """Numbers, or None: what follows from the sums, by the rule ``auto``. ``strength``: of a pooled prior.
+    ``learned``: the learned prior.
     """
 
     exploration: float | None = None
     ridge: float | None = None
     strength: float | None = None
+    intercept: bool = False
     learned: bool = False
+    auto: int = 1
 
 
 def play(world: World, setting: Setting, *, seed: int = 0) -> Matrix:
     """The expected rewards of linear Thompson sampling. Shape: (keys, decisions)."""
     rng = np.random.default_rng((SEED, 1, seed))
     features, constant = world.features, np.empty((1, 0))
-    if setting.learned:
+    if setting.intercept:
         constant = np.full((1, 1), np.sqrt((world.features**2).mean()))
         features = np.column_stack((features, np.repeat(constant, len(features), axis=0)))
     sums = [ridge_sums.empty(world.dim + constant.size) for _ in range(world.keys)]
@@ -99,17 +101,13 @@ def play(world: World, setting: Setting, *, seed: int = 0) -> Matrix:
     for at in range(world.decisions):
         pooled = reduce(plus, sums) if setting.strength else None
         if setting.learned and at >= many_keys.GROWTH * fitted:
-            prior, fitted = many_keys.fitted(sums), at
+            prior, fitted = many_keys.fitted(sums, auto=setting.auto), at
         for key, own in enumerate(sums):
-            posterior, exploration = posterior_of(own, pooled, setting, world)
-            if prior is not None:
-                posterior = prior.posterior(own)
-                exploration = (
-                    learned_prior.exploration(
-                        scales.exploration(own.dim), keys=prior.keys, variation=prior.variation
-                    )
-                    if world.contexts is None
-                    else scales.exploration(own.dim)
+            posterior = posterior_of(own, pooled, setting, world) if prior is None else prior.posterior(own)
+            exploration = exploration_of(own.dim, setting, world)
+            if prior is not None and world.contexts is None:
+                exploration = learned_prior.exploration(
+                    exploration, keys=prior.keys, variation=prior.variation
                 )
             if world.contexts is not None:
                 posterior = bilinear.given(posterior, world.directions, world.contexts[key, at])
@@ -127,19 +125,27 @@ def play(world: World, setting: Setting, *, seed: int = 0) -> Matrix:
     return expected
 
 
-def posterior_of(
-    own: RidgeSums, pooled: RidgeSums | None, setting: Setting, world: World
-) -> tuple[ridge.Posterior, float]:
-    """The posterior of a key, and what multiplies its draws."""
+def posterior_of(own: RidgeSums, pooled: RidgeSums | None, setting: Setting, world: World) -> ridge.Posterior:
+    """The posterior of a key without the learned prior."""
     sums = own
     if pooled is not None and setting.strength is not None:
         sums = with_pooled_prior(own, minus(pooled, own), strength=setting.strength)
-    strength = scales.ridge(sums, otherwise=1.0) if setting.ridge is None else setting.ridge
-    posterior = ridge.posterior(sums, ridge=strength)
+    return auto_rules.posterior(
+        sums,
+        setting.auto,
+        ridge=setting.ridge,
+        learns_noise=setting.exploration is None,
+        spread=0.5 if world.rewards == "click" else None,
+        mean_square=float((world.features**2).sum(axis=1).mean()),
+        has_context=world.contexts is not None,
+    )
+
+
+def exploration_of(dim: int, setting: Setting, world: World) -> float:
+    """What multiplies the draws of a key without the learned prior."""
     if setting.exploration is not None:
-        return posterior, setting.exploration
-    spread = 0.5 if world.rewards == "click" else None
-    return posterior, scales.exploration(own.dim) * scales.noise(sums, posterior.theta, spread=spread)
+        return setting.exploration
+    return auto_rules.exploration(dim, setting.auto, has_context=world.contexts is not None)
 
 
 def _reward(world: World, mean: float, rng: np.random.Generator) -> float:

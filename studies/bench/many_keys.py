@@ -18,14 +18,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from shortlist.linear import learned_prior, linear_ts, ridge_sums, scales
+from shortlist.linear import learned_prior, linear_ts, ridge_sums
 from shortlist.linear.learned_prior import LearnedPrior
 from shortlist.linear.pooled_prior import with_pooled_prior
-from shortlist.linear.ridge import Posterior, posterior
+from shortlist.linear.ridge import Posterior
 from shortlist.linear.ridge_sums import RidgeSums
 from shortlist.linear.sum_algebra import minus, plus, scaled
 from shortlist.types import Matrix, Rows, Vector
 from shortlist_client.files.progress import progress
+from studies.bench import auto_rules
 from studies.experiments import movielens
 
 SEED = 2026
@@ -37,6 +38,7 @@ EXPLORATIONS = (0.3, 0.6, 1.0)
 ALONE = ((0.1, 0.3), (0.1, 3.0), (0.5, 0.3), (0.5, 3.0))  # exploration, ridge
 POOLED = ((0.1, 1.0), (0.1, 30.0), (0.3, 30.0))  # exploration, strength
 FEW_ROUNDS = 5
+COMPANY = 20.0  # times as large rewards as those of people
 HALF = 0.5**0.5  # of a variance of 1 keys share half
 
 # What the prior gained over each key for itself (ours / before - 1), as simulated when it was designed:
@@ -72,6 +74,7 @@ class People:
     ``arrival``     the round in which each key comes (U,)
     ``stay``        rounds that each key plays; None: until the end
     ``history``     features and rewards of keys who played before
+    ``sizes``       by which all rewards of each key are multiplied (U,); ``means`` are as without
     ``discount``    by which the rewards of a round before are weighed
     """
 
@@ -90,6 +93,7 @@ class People:
     stay: int | None = None
     discount: float = 1.0
     history: Sequence[tuple[Matrix, Vector]] = field(default=())
+    sizes: Vector | None = None
 
     def is_there(self, key: int, at: int) -> bool:
         """Whether a key plays in a round."""
@@ -102,7 +106,8 @@ class Way:
     """How keys learn. ``learned``: with a prior; ``strength`` multiplies its precision. ``pooled``: with a
     pooled prior of this strength. ``together``: one learner for all keys. Else each for itself.
 
-    None: what the service does without a setting. ``times`` multiplies what it then explores.
+    None: what the service does without a setting, by the rule ``auto``. ``times`` multiplies what it then
+    explores.
     """
 
     learned: bool = True
@@ -113,6 +118,7 @@ class Way:
     pooled: float | None = None
     together: bool = False
     times: float = 1.0
+    auto: int = 2
 
     def __str__(self) -> str:
         e = "auto" if self.exploration is None else self.exploration
@@ -122,7 +128,7 @@ class Way:
         return f"{others}, ridge {'auto' if self.ridge is None else self.ridge}, {e}"
 
 
-BEFORE = Way(learned=False, intercept=False)
+BEFORE = Way(learned=False, intercept=False, auto=1)
 OURS, PLAIN, GLOBAL = Way(), Way(learned=False), Way(learned=False, together=True)
 GRID = [
     *(Way(exploration=e, strength=s) for e in EXPLORATIONS for s in STRENGTHS),
@@ -139,7 +145,7 @@ def play(world: People, way: Way, *, seed: int = 0) -> Matrix:
     before = [_sums_of(x, r) for x, r in past]
     excluded = np.zeros((world.keys, len(features)), dtype=np.bool_)
     expected = np.full((world.keys, world.rounds), np.nan)
-    prior = fitted(before) if way.learned else None
+    prior = fitted(before, auto=way.auto) if way.learned else None
     had = known = sum(each.observations for each in before)
     everyone = reduce(plus, before, ridge_sums.empty(features.shape[1]))
     for at in range(world.rounds):
@@ -157,13 +163,15 @@ def play(world: People, way: Way, *, seed: int = 0) -> Matrix:
             excluded[key, arms] = not world.repeats
             expected[key, at] = means[key, arms].mean()
             rewards = _rewards(world, means[key, arms], rng)
+            if world.sizes is not None:
+                rewards = rewards * world.sizes[key]
             first = np.ones(len(arms), dtype=np.bool_)
             sums[key] = ridge_sums.add(scaled(sums[key], world.discount), features[arms], rewards, first)
             if way.pooled is not None or way.together:
                 everyone = ridge_sums.add(everyone, features[arms], rewards, first)
             had += world.shown
             if way.learned and had >= GROWTH * known:
-                prior, known = fitted([*before, *sums]), had
+                prior, known = fitted([*before, *sums], auto=way.auto), had
     return expected
 
 
@@ -207,21 +215,26 @@ def _posterior(
                 keys=prior.keys,
                 observations=0.0,
                 variation=prior.variation,
+                sizes=prior.sizes,
             )
-        ours = learned_prior.exploration(
-            scales.exploration(own.dim), keys=prior.keys, variation=prior.variation
-        )
+        alone = auto_rules.exploration(own.dim, way.auto)
+        ours = learned_prior.exploration(alone, keys=prior.keys, variation=prior.variation)
         return prior.posterior(own), ours * way.times if way.exploration is None else way.exploration
-    strength = scales.ridge(own, otherwise=1.0) if way.ridge is None else way.ridge
-    found = posterior(own, ridge=strength)
+    found = auto_rules.posterior(
+        own,
+        way.auto,
+        ridge=way.ridge,
+        learns_noise=way.exploration is None or way.learned,
+        spread=world.spread,
+        mean_square=float((world.features**2).sum(axis=1).mean()),
+    )
     if way.exploration is not None and not way.learned:
         return found, way.exploration
-    noise = scales.noise(own, found.theta, spread=world.spread)
-    return found, way.times * scales.exploration(own.dim) * noise
+    return found, way.times * auto_rules.exploration(own.dim, way.auto)
 
 
-def fitted(sums: Sequence[RidgeSums]) -> LearnedPrior | None:
-    """The prior that keys with these sums imply; None of too few."""
+def fitted(sums: Sequence[RidgeSums], *, auto: int = 2) -> LearnedPrior | None:
+    """The prior that keys with these sums imply, by the rule ``auto``; None of too few."""
     known = [each for each in sums if each.weight]
     if not known:
         return None
@@ -230,6 +243,7 @@ def fitted(sums: Sequence[RidgeSums]) -> LearnedPrior | None:
         np.array([each.moments for each in known]),
         np.array([each.products for each in known]),
         np.array([each.weight for each in known]),
+        own_units=auto >= 2,
     )
 
 
@@ -310,13 +324,14 @@ def gauss(
     stay: int | None = None,
     drift: int = 0,
     discount: float = 1.0,
+    first_size: float = 1.0,
 ) -> People:
     """Arms are N(0, I / d). Tastes have mean N(0, I / 2) and a covariance of trace d / 2 with a spectrum like
     1 / i; or are one of three, with a little of their own; or share nothing. So means of arms vary as much as
     noise of 1.
 
     ``arrival``: a key comes every so many rounds, for ``stay``. ``drift``: tastes are drawn again every so
-    many rounds.
+    many rounds. ``first_size``: by which all rewards of the first key are multiplied.
     """
     rng = np.random.default_rng((SEED, dim, keys, draw))
     features = rng.standard_normal((ARMS, dim)) / np.sqrt(dim)
@@ -344,6 +359,7 @@ def gauss(
         arrival=np.arange(keys) * arrival if arrival else None,
         stay=stay,
         discount=discount,
+        sizes=np.where(np.arange(keys), 1.0, first_size) if first_size != 1.0 else None,
     )
 
 
@@ -375,6 +391,8 @@ def worlds() -> list[Callable[[int], People]]:
         partial(few_directions, "four directions of 32, 200 rounds", rounds=200),
         partial(gauss, "drift", keys=30, rounds=200, drift=50, discount=0.97),
         partial(rare_clicks, "rare clicks"),
+        partial(gauss, "a company and 5 people", keys=6, rounds=100, first_size=COMPANY),
+        partial(gauss, "a company and 39 people", keys=40, first_size=COMPANY),
     ]
 
 

@@ -7,7 +7,10 @@ Columns
     signal      how much the expected rewards of the arms vary beside the noise
     D, K        numbers that are learned, the constant among them; arms
     rounds      decisions
-    ours        without a setting, as bandits are made today
+    ours        without a setting
+    before      the same with ``auto`` 1
+    less        1 - ours / before of the mean regrets; t: their difference in paired draws, over its standard
+                error
     oracle      with the true prior and the true noise; the draws are as large as those of a learned prior
     ratio       ours / oracle of the mean regrets: the row with the largest is the first
     ..._error   standard error over draws
@@ -30,7 +33,8 @@ SIGNALS = (30.0, 10.0, 3.0, 1.0, 0.3)
 ROUNDS = {16: 300, 64: 500}  # by d
 ARMS = (1_000, 20_000)
 EXPLORATION = 0.6
-OURS = Setting(learned=True)
+OURS = Setting(intercept=True, auto=2)
+BEFORE = Setting(intercept=True)
 
 
 def rows(
@@ -45,10 +49,12 @@ def rows(
     found = []
     for signal, dim, count in progress(list(product(signals, dims, arms)), "levels of noise"):
         worlds = [world(signal, dim, count, draw, rounds or ROUNDS[dim]) for draw in range(draws)]
-        ours = regrets(worlds, OURS)
+        ours, before = regrets(worlds, OURS), regrets(worlds, BEFORE)
         oracle = regrets(worlds, Setting(EXPLORATION, ridge=signal**-2.0))
         row = {"world": "noise", "signal": signal, "D": dim + 1, "K": count, "rounds": worlds[0].rounds}
         row |= {**_mean("ours", ours), **_mean("oracle", oracle), "ratio": float(ours.mean() / oracle.mean())}
+        row |= {**_mean("before", before), "less": 1.0 - float(ours.mean() / before.mean())}
+        row["t"] = _t(before - ours)
         found.append(row)
     return sorted(found, key=lambda row: -row["ratio"])
 
@@ -74,3 +80,10 @@ def regrets(worlds: Sequence[World], setting: Setting) -> Vector:
 def _mean(name: str, values: Vector) -> dict[str, float | None]:
     error = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
     return {name: float(values.mean()), f"{name}_error": error}
+
+
+def _t(differences: Vector) -> float | None:
+    if len(differences) < 2:
+        return None
+    error = float(differences.std(ddof=1) / np.sqrt(len(differences)))
+    return float(differences.mean()) / error if error else None

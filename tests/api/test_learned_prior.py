@@ -118,6 +118,27 @@ async def test_what_a_learned_prior_does_not_go_with_is_refused_with_the_reason(
     assert await world.stored() == before
 
 
+@pytest.mark.parametrize("auto", [1, 2])
+async def test_a_company_among_people_decides_the_noise_of_all_with_auto_1_alone(world: Api, auto: int):
+    """Its rewards are 100 times as large. With ``auto`` 2 it has its own unit, and still its own estimate."""
+    await make(world, auto=auto)
+    await world.observe("b", *histories(12, 20))
+    alike = (await world.ok("POST", REFRESH))["noise"]
+    company = [
+        {**each, "id": f"c-{each['id']}", "key": "company", "value": 100.0 * each["value"]}
+        for each in histories(1, 20)
+    ]
+    await world.observe("b", *company)
+    noise = (await world.ok("POST", REFRESH))["noise"]
+    run = await world.choose("b", key="company", k=1, dry_run=True)
+    people = await world.choose("b", key="u0", k=1, dry_run=True)
+    if auto == 1:
+        assert noise > 10.0 * alike
+    else:
+        assert noise == pytest.approx(alike, rel=0.2)
+        assert run["arms"][0]["estimate"] == pytest.approx(100.0 * people["arms"][0]["estimate"], rel=0.5)
+
+
 @pytest.mark.rest
 async def test_a_bandit_of_before_keeps_its_plain_prior_and_can_be_given_a_learned_one(world: Api):
     await make(world, prior="plain")

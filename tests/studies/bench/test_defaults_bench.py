@@ -171,3 +171,19 @@ def test_who_knows_prior_and_noise_loses_little_and_the_worst_level_is_first():
         assert row["ours_error"] > 0.0
     worlds = [noise_levels.world(10.0, 16, 300, draw, 100) for draw in range(2)]
     assert noise_levels.regrets(worlds, Setting(0.6, ridge=100.0)).mean() > 2 * by_signal[10.0]["oracle"]
+
+
+def test_a_company_among_people_changes_nothing_for_them():
+    """Rewards 20 times as large of one key of six: with ``auto`` 1 the others explore for them and earn less
+    than half as much more than random arms. Seeded plays.
+    """
+    alike, company = (
+        many_keys.gauss("any", 0, keys=6, rounds=40, first_size=size) for size in (1.0, many_keys.COMPANY)
+    )
+    before = dataclasses.replace(many_keys.OURS, auto=1)
+    without, with_company, spoilt = (
+        many_keys.play(world, way)[1:].mean()
+        for world, way in ((alike, many_keys.OURS), (company, many_keys.OURS), (company, before))
+    )
+    assert with_company > 0.9 * without
+    assert spoilt < 0.7 * without

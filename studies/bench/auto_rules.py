@@ -1,0 +1,35 @@
+"""Posterior and exploration of a key without a prior, as the service has them without a setting."""
+
+from __future__ import annotations
+
+from shortlist.linear import evidence, scales
+from shortlist.linear.ridge import Posterior
+from shortlist.linear.ridge_sums import RidgeSums
+from shortlist.linear.scales import Scales
+
+
+def posterior(
+    sums: RidgeSums,
+    auto: int,
+    *,
+    ridge: float | None = None,
+    learns_noise: bool = True,
+    spread: float | None = None,
+    mean_square: float = 1.0,
+    has_context: bool = False,
+) -> Posterior:
+    """``ridge``: None, by the rule ``auto``; ``mean_square``: of the lengths of all arms. Cost: O(D^3)."""
+    if auto == 1 or ridge is not None:
+        return Scales(ridge, learns_noise=learns_noise, spread=spread).posterior(sums)
+    # In a context a weight that is new is not taken for smaller than by the rule before.
+    least = 1.0 / scales.ridge_share(sums.dim) if has_context else 0.0
+    otherwise = mean_square / max(evidence.START, least)
+    return Scales(None, otherwise, learns_noise, spread, least, (spread,)).posterior(sums)
+
+
+def exploration(dim: int, auto: int, *, has_context: bool = False) -> float:
+    """What multiplies a draw."""
+    before = scales.exploration(dim)
+    if auto == 1:
+        return before
+    return min(scales.EXPLORATION, before) if has_context else scales.EXPLORATION
