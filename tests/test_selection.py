@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import changed
@@ -67,3 +68,9 @@ def test_a_folder_is_run_once_and_a_test_for_itself():
     assert "tests/quotas" in several
     assert "tests/quotas/test_ledger.py" not in several
     assert "tests/test_docs.py" in several
+
+
+def test_no_two_files_of_tests_have_one_name():
+    """Without packages pytest imports a file by its name alone: with two of them it collects neither."""
+    names = Counter(path.name for folder in FOLDERS for path in (ROOT / folder).rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []

@@ -1,6 +1,6 @@
 """The contract of constraints over HTTP: logs, explanations and evaluations too.
 
-`tests/serving/test_constraint_contract.py` has what needs no HTTP. In `make test` one stands for all.
+`tests/serving/test_each_constraint.py` has what needs no HTTP. In `make test` one stands for all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The contract of policies over HTTP, for one of them; `tests/policies/test_policy_contract.py` has them all.
+"""The contract of policies over HTTP, for one of them; `tests/policies/test_each_policy.py` has them all.
 
 What is of HTTP itself, options and the list of policies, is tested for each.
 """

@@ -471,6 +471,13 @@ async def test_quotas_by_filter_are_bounded_and_others_are_not(api: Api):
     await quota(api, **body)
 
 
+async def test_quotas_that_are_put_at_the_same_time_are_all_there(api: Api):
+    """Each is put where nothing has changed since the bounds were checked, else they are checked again."""
+    await build(api)
+    await asyncio.gather(*(quota(api, f"q{n}", arm=f"a{n}", most=n) for n in range(10)))
+    assert [found["most"] for found in await api.listed("/v1/bandits/b/quotas")] == [*range(10)]
+
+
 async def findings(api: Api) -> list[str]:
     status = await api.ok("GET", "/v1/status")
     return [found["text"] for found in status["findings"] if found["name"] == "quotas"]
