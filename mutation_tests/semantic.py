@@ -76,10 +76,12 @@ TESTS = {
         "tests/api/test_whole_service.py",
     ),
     "storage": (
+        "tests/storage/test_replaced_servers.py",
         "tests/contracts",
         "tests/workers",
         "tests/api/test_revised_rewards.py",
         "tests/replication",
+        "tests/api/test_moving_exactly.py",
     ),
     "workers": (
         "tests/workers",
@@ -101,6 +103,7 @@ TESTS = {
         "tests/api/test_constraint_contract.py",
     ),
     "moves": (
+        "algorithms/tests/linear/test_feature_map.py",
         "tests/learning/test_fold_across_moves.py",
         "tests/api/test_moving_exactly.py",
         "tests/api/test_moving.py",
@@ -120,6 +123,18 @@ TESTS = {
         "tests/api/test_shift_rewards.py",
         "tests/api/test_milvus.py",
     ),
+    "keys": (
+        "tests/api/test_visitor_passes.py",
+        "tests/api/test_restricted_keys.py",
+        "tests/api/test_guard.py",
+        "tests/replication/test_sync.py",
+    ),
+    "importer": (
+        "tests/clients/test_encoded_files.py",
+        "tests/clients/test_files.py",
+        "tests/clients/test_history_files.py",
+    ),
+    "clients": ("tests/clients/test_client_rewards.py", "tests/clients/test_client_calls.py"),
     "catalogues": (
         "tests/catalogues",
         "tests/records",

@@ -219,6 +219,22 @@ async def test_learners_are_made_anew_from_the_log(world: Api, store_url: str, s
     await assert_replay(store_url)
 
 
+async def test_rewards_that_were_revised_count_for_the_version_of_a_learner_made_from_the_log(world: Api):
+    """Versions say which state is newer, so the ones of after the move may not be those of before."""
+    await world.bandit("b", "old", log={}, reward={"aggregate": "last"})
+    for seed in range(3):
+        decision = (await world.choose("b", seed=seed))["decision"]
+        for second in range(1 + seed):
+            await world.reward({"decision": decision, "value": 0.5, "at": 1_700_000_000_000 + second})
+    before = await world.learner("b")
+    assert (before["version"], before["observations"]) == (6, 3)
+    answer = await world.ok("POST", "/v1/bandits/b/move", {"catalogue": "new", "carry": "log"})
+    assert answer["carry"] == "log"
+    await carried(world)
+    after = await world.learner("b")
+    assert (after["version"], after["observations"]) == (6, 3)
+
+
 async def test_rewards_between_two_pages_of_decisions_count_once(world: Api, monkeypatch: pytest.MonkeyPatch):
     players = Players(world, {"scope": "global"})
     for name, catalogue in (("b", "old"), ("c", "new")):

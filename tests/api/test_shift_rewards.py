@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json, running
+from shortlist.linear import scales
 from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -119,6 +120,39 @@ async def test_softmax_takes_temperatures_in_the_scale_of_rewards(api: Api):
     assert abs(first.count(best) / 200 - share) < 5 * np.sqrt(share * (1 - share) / 200)
     halved = weights[best] ** 0.5 / sum(weight**0.5 for weight in weights.values())
     assert abs(halved - share) > 5 * np.sqrt(share * (1 - share) / 200)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [{"policy": "softmax", "temperature": "auto"}, {"policy": "igw", "gamma": "auto", "shortlist": 5}],
+    ids=["softmax", "igw"],
+)
+async def test_automatic_scales_are_in_the_scale_of_rewards_and_an_evaluation_has_the_same(
+    api: Api, policy: Json
+):
+    """So a policy that evaluates itself weighs every decision by 1."""
+    await build(api, **policy, ridge="auto", log={})
+    rng = np.random.default_rng(4)
+    history = [
+        {"id": f"{arm}-{time}", "arm": arm, "value": rng.uniform(-1, 1)} for arm in ARMS for time in range(3)
+    ]
+    await api.observe("b", *history)
+    learner = await api.learner("b")
+    choices = [await api.choose("b", seed=seed) for seed in range(20)]
+    if policy["policy"] == "softmax":
+        scores = {arm: float(np.dot(row, learner["theta"]) + learner["offset"]) for arm, row in ARMS.items()}
+        unit = (
+            scales.TEMPERATURE * 2 * learner["used"]["noise"]
+        )  # rewards differ by twice what they are shifted to
+        whole = sum(np.exp(score / unit) for score in scores.values())
+        for (arm,) in (choice["arms"] for choice in choices):
+            assert arm["propensity"] == pytest.approx(np.exp(scores[arm["id"]] / unit) / whole)
+    assert min(choice["arms"][0]["propensity"] for choice in choices) < 0.5, "it tells one scale from another"
+    await api.reward(*({"decision": choice["decision"], "value": 0.1} for choice in choices))
+    await api.stored()
+    body = {"policy": {}, "estimators": ["ips"], "learners": "before"}
+    (estimate,) = (await api.ok("POST", "/v1/bandits/b/evaluations", body))["estimates"]
+    assert estimate["effective_sample_size"] == pytest.approx(20)
 
 
 @pytest.mark.parametrize("policy", ["sub_elim", "linear_elim"])

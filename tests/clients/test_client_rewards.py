@@ -200,6 +200,22 @@ def test_a_service_that_comes_back_gets_all(flaky: Flaky, client: Client):
     assert flaky.taken == [f"t{number}" for number in range(5)]
 
 
+@pytest.mark.timeout(60)
+def test_a_flush_sends_the_last_batch_too_though_it_is_not_full(flaky: Flaky, client: Client):
+    """Without waiting for others: nobody may add any more before it returns."""
+
+    def when_flushed(rewards: list[RewardItem]) -> httpx.Response:
+        wait_until_sync(lambda: sender.state.hurry, what="the flush has begun")
+        return flaky.take(rewards)
+
+    flaky.answer = when_flushed
+    with RewardSender(client, batch=2, every_s=3_600) as sender:
+        for number in range(3):
+            sender.add(f"t{number}")
+        sender.flush()
+        assert flaky.taken == ["t0", "t1", "t2"]
+
+
 def test_a_full_buffer_takes_no_more(flaky: Flaky, client: Client):
     flaky.answer = flaky.down
     with RewardSender(client, batch=2, buffer=4, every_s=60) as sender:

@@ -161,6 +161,20 @@ def test_fields_of_objects_are_columns_and_dates_of_lines_are_none(client: Clien
     assert not any(client.get_arm("jobs", "J0").features)
 
 
+def test_a_column_whose_name_has_a_point_is_metadata_alone(client: Client, run: Run, tmp_path: Path):
+    """As a field it would be one within another, which the arms do not have."""
+    path = tmp_path / "points.csv"
+    rows = [f"P{n},{n % 7},{['x', 'y'][n % 2]}" for n in range(ROWS)]
+    path.write_text("\n".join(["sku,price.net,brand", *rows]) + "\n")
+    status, said, err = run("points", path, "--id", "sku", "--encode")
+    assert (status, err) == (0, "")
+    assert list(proposed(said)) == ["brand"]
+    assert "  price.net: left out, its name has a point, or begins with $" in said
+    metadata = client.get_arm("points", "P3").metadata
+    assert metadata is not None
+    assert metadata["price.net"] == 3
+
+
 def test_later_imports_take_the_fields_of_the_catalogue(client: Client, run: Run, tmp_path: Path):
     path = table(tmp_path / "items.csv")
     assert run("shop", path, "--id", "sku", "--encode")[0] == 0

@@ -17,6 +17,7 @@ from app.indexes.snapshot import Snapshot
 from app.policies import igw, softmax
 from app.policies.limits import AtMost, Limits
 from frequencies import furthest_sigma
+from shortlist.linear import scales
 from shortlist.types import NO_ROWS
 
 MANY = 100_000
@@ -179,3 +180,23 @@ def test_a_choice_is_one_search_of_the_index(monkeypatch: pytest.MonkeyPatch):
         assert len(drawn.hits.rows) == k
     assert searches == [30, 30, 30]
     assert max(read) <= 30
+
+
+@pytest.mark.parametrize("limited", [False, True])
+def test_the_automatic_gamma_follows_from_the_candidates_there_are_to_begin_with(limited: bool):
+    """Also of later places, when some are drawn or left out: evaluations know no others."""
+    view, noise = filtered(), 0.3
+    auto, fixed = [
+        [
+            igw.draw(
+                view, THETA, COVER, k=K, count=COUNT, gamma=gamma, noise=noise, exclude=np.array([EXCLUDED]),
+                rng=np.random.default_rng(seed), limits=limits(view) if limited else None,
+            )
+            for seed in range(50)
+        ]
+        for gamma in (None, scales.GAMMA * len(candidates()) / noise)
+    ]  # fmt: skip
+    for one, other in zip(auto, fixed, strict=True):
+        np.testing.assert_array_equal(one.hits.rows, other.hits.rows)
+        np.testing.assert_allclose(one.propensities, other.propensities, rtol=1e-12)
+    assert np.ptp([each.propensities for each in auto], axis=0).min() > 0.05

@@ -138,6 +138,21 @@ async def test_what_another_process_holds_is_not_free(store: Store):
     assert other.live.most_left == other.live.left + 100 - one.live.granted
 
 
+async def test_what_a_process_holds_and_does_not_use_goes_back(store: Store):
+    """Each round it holds less, until the others can show all that is left."""
+    one, other = await processes(store, 2, quota_of(100))
+    for _ in range(30):  # a share is large where much was shown
+        await one.show()
+        await one.shares.refill()
+    held = one.live.left
+    assert held > 1
+    for _ in range(2 * held):
+        await one.shares.sync_with_store()
+        await other.shares.sync_with_store()
+        await all_that_is_left(other)
+    assert (one.live.left, other.shown.total()) == (0, 70)
+
+
 async def test_a_quota_is_open_again_as_soon_as_its_window_is_over(store: Store):
     """Before the store was asked about the next one."""
     (process,) = await processes(store, 1, quota_of(1, per_s=86_400))

@@ -250,3 +250,15 @@ def test_arguments_are_checked():
         fit(old, new, 0.0 * weights, intercept=False)
     with pytest.raises(InvalidShape):
         carried(ridge_sums.empty(3), np.ones((3, 2)))
+
+
+def test_carried_sums_have_the_size_of_the_new_features_however_far_the_old_ones_are_from_0():
+    """What the map leaves open is spread by the whole length of the old features, as it was measured."""
+    rng = np.random.default_rng(9)
+    old = 4.0 + rng.standard_normal((2_000, 3))
+    new = old @ rng.standard_normal((3, 4)) + 2.0 * rng.standard_normal((2_000, 4))
+    found = fit(old, new, np.ones(2_000), intercept=True)
+    seen, shown = (np.hstack((each, np.ones((2_000, 1)))) for each in (old, new))
+    sums, anew = (ridge_sums.of(each, old[:, 0], np.ones(2_000, dtype=bool)) for each in (seen, shown))
+    whole = carried(sums, of_learner(found, constants=(1.0, 1.0)), found.residual, 3)
+    np.testing.assert_allclose(whole.gram, anew.gram, rtol=0.0, atol=0.01 * np.abs(anew.gram).max())
