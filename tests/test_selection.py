@@ -74,3 +74,9 @@ def test_no_two_files_of_tests_have_one_name():
     """Without packages pytest imports a file by its name alone: with two of them it collects neither."""
     names = Counter(path.name for folder in FOLDERS for path in (ROOT / folder).rglob("test_*.py"))
     assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_every_file_of_tests_has_a_name_of_its_own():
+    """Else pytest cannot collect both in one run."""
+    names = Counter(path.name for folder in FOLDERS for path in (ROOT / folder).rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
