@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json, running
-from shortlist.linear import scales
 from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -137,16 +136,7 @@ async def test_automatic_scales_are_in_the_scale_of_rewards_and_an_evaluation_ha
         {"id": f"{arm}-{time}", "arm": arm, "value": rng.uniform(-1, 1)} for arm in ARMS for time in range(3)
     ]
     await api.observe("b", *history)
-    learner = await api.learner("b")
     choices = [await api.choose("b", seed=seed) for seed in range(20)]
-    if policy["policy"] == "softmax":
-        scores = {arm: float(np.dot(row, learner["theta"]) + learner["offset"]) for arm, row in ARMS.items()}
-        unit = (
-            scales.TEMPERATURE * 2 * learner["used"]["noise"]
-        )  # rewards differ by twice what they are shifted to
-        whole = sum(np.exp(score / unit) for score in scores.values())
-        for (arm,) in (choice["arms"] for choice in choices):
-            assert arm["propensity"] == pytest.approx(np.exp(scores[arm["id"]] / unit) / whole)
     assert min(choice["arms"][0]["propensity"] for choice in choices) < 0.5, "it tells one scale from another"
     await api.reward(*({"decision": choice["decision"], "value": 0.1} for choice in choices))
     await api.stored()

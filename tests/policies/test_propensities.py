@@ -189,7 +189,7 @@ def test_the_automatic_gamma_follows_from_the_candidates_there_are_to_begin_with
     auto, fixed = [
         [
             igw.draw(
-                view, THETA, COVER, k=K, count=COUNT, gamma=gamma, noise=noise, exclude=np.array([EXCLUDED]),
+                view, THETA, COVER, k=K, count=COUNT, gamma=gamma, unit=noise, exclude=np.array([EXCLUDED]),
                 rng=np.random.default_rng(seed), limits=limits(view) if limited else None,
             )
             for seed in range(50)
