@@ -134,5 +134,5 @@ def test_radius_and_accuracy_are_in_the_unit_of_rewards(policy: str):
             horizon=400,
             reward=RewardRule(min=-unit, max=unit),
         )
-        assert POLICIES[policy].exploration(record, 3) == 2.0 * unit
+        assert POLICIES[policy].exploration(record, 3, 3) == 2.0 * unit
         assert POLICIES[policy].eta(record) == pytest.approx(unit / 20)
