@@ -48,8 +48,10 @@ NOT_RUN = {
     ): "needs a broker; see tests/processes/test_ingest.py",
     (
         "docs/streams.md",
-        "$ SHORTLIST_API_KEYS=… SHORTLIST_REDIS_PASSWORD=… SHORTLIST_INGEST_KEY=… "
-        "docker compose --profile kafka up",
+        (
+            "$ SHORTLIST_API_KEYS=… SHORTLIST_REDIS_PASSWORD=… SHORTLIST_INGEST_KEY=… "
+            "docker compose --profile kafka up"
+        ),
     ): "needs Docker; see tests/test_deploy.py",
     (
         "docs/lake.md",
