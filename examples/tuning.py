@@ -19,7 +19,7 @@ import numpy as np
 from examples import movielens
 from examples.environments import Environment
 from shortlist_client.files.progress import progress
-from studies.bench.people import OURS, People, Way, play
+from studies.bench.many_keys import OURS, People, Way, play
 
 EXPLORATIONS = (0.03, 0.1, 0.3)
 RIDGES = (0.3, 1.0, 3.0)

@@ -108,8 +108,8 @@ SERVED = {
 }
 # An index, tested in tests/indexes.
 NO_ALGORITHM = {("mips", "hnsw")}
-# A part of saqm and sa_foa.
-NOT_SERVED = {("slates", "densest_k_subgraph")}
+# A part of saqm and sa_foa; and what makes catalogues, for which there is no choice of methods.
+NOT_SERVED = {("slates", "densest_k_subgraph"), ("embedding", "behaviour")}
 
 
 def test_the_battery_has_what_the_service_runs_and_nothing_else():

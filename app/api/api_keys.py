@@ -76,7 +76,7 @@ _RULES = (
         "GET",
         re.compile(
             r"/v1/catalogues/[^/]+/(fields|arms(/[^/]+)?)"
-            r"|/v1/bandits/[^/]+/(versions|prior|learners(/[^/]+(/(sets|exposures))?)?)"
+            r"|/v1/bandits/[^/]+/(versions|prior|arm-effects(/[^/]+)?|learners(/[^/]+(/(sets|exposures))?)?)"
         ),
         "read",
     ),

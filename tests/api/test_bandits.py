@@ -23,7 +23,7 @@ FULL: Json = {
     "shift_rewards": False, "solver": "shortlist", "filter": None, "holdout": None, "log": None,
     "context": None, "interactions": None, "repeats": None, "signals": None, "guardrails": None,
     "position": None, "intercept": True, "epsilon": None, "alpha": None,
-    "auto": 2,
+    "auto": 2, "arm_effects": "off",
 }  # fmt: skip
 
 
@@ -50,8 +50,17 @@ async def test_a_bandit_is_made_once(world: Api):
         "holdout": {"share": 0.5}, "context": {"dim": 2}, "log": {}, "repeats": {"most": 1, "within_s": 60},
         "position": {"examination": [1.0, 0.5]}, "intercept": False, "auto": 1,
     }  # fmt: skip
-    # Options of other policies, of a context and of signals, which have their own tests.
-    others = {"temperature", "gamma", "epsilon", "alpha", "interactions", "signals", "guardrails"}
+    # Options of other policies, of a context, of signals and of effects, which have their own tests.
+    others = {
+        "arm_effects",
+        "temperature",
+        "gamma",
+        "epsilon",
+        "alpha",
+        "interactions",
+        "signals",
+        "guardrails",
+    }
     assert changes.keys() == FULL.keys() - others
     for name, value in changes.items():
         keyed = {"scope": "per_key"} if name == "prior" else {}

@@ -22,7 +22,8 @@ CHANGEABLE: dict[str, tuple[Any, Json]] = {
     "reward": ({"min": 0.0}, {}),
     "prior_strength": (3.0, {}), "idle_ttl_s": (60.0, {}), "temperature": (0.5, {"policy": "softmax"}),
     "gamma": (7.0, {"policy": "igw"}), "epsilon": (0.5, {"policy": "epsilon_greedy"}),
-    "alpha": (2.0, {"policy": "linucb"}), "holdout": ({"share": 0.5, "serve": {"arms": ["a1"]}}, {}),
+    "alpha": (2.0, {"policy": "linucb"}),
+    "holdout": ({"share": 0.5, "serve": {"arms": ["a1"]}, "else": "random"}, {}),
     "explore": ({"centers": 2}, {}), "solver": ("adaptive", {}), "filter": ({"no": {"$exists": False}}, {}),
     "log": ({"keep_s": 60.0, "share": 0.5}, {}),
     "repeats": ({"most": 2, "within_s": 60.0, "counts": "shown", "by": "arm"}, {}),
@@ -53,8 +54,7 @@ async def etag(api: Api) -> str:
 
 def test_every_field_says_whether_it_can_be_changed():
     assert set(FIXED) == set(OTHER)
-    signals = {"signals", "guardrails"}  # they have their own tests
-    apart = {"prior"} | signals
+    apart = {"prior", "signals", "guardrails", "arm_effects"}  # they have their own tests
     assert set(BanditSettings.__struct_fields__) - set(FIXED) - apart == set(CHANGEABLE)
 
 

@@ -14,7 +14,6 @@ from app.bandits.settings import RepeatsRule
 from app.platform.metrics import Metrics
 from app.serving.constraints import frequency_caps
 from app.serving.constraints.frequency_caps import FrequencyCapKey, FrequencyCaps
-from app.storage import quotas
 from app.storage.types import Had, LearnerId
 from waiting import wait_until
 
@@ -44,16 +43,6 @@ async def test_nobody_has_an_arm_more_often(api: Api, policy: str):
     assert set(shown.values()) == {2}
     await api.refused("POST", "/v1/bandits/b/choose", {"key": "ann"}, status=409, code="no_arms")
     assert len(ids(await api.choose("b", key="bob", k=8))) == 8
-
-
-async def test_a_decision_that_no_quota_can_hold_gives_all_back(api: Api, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(quotas, "MOST_HELD", 1)
-    await build(api, {"most": 1, "within_s": DAY})
-    await api.ok("PUT", "/v1/bandits/b/quotas/q", {"arm": "a7", "most": 20, "per_s": DAY}, status=201)
-    await api.choose("b", key="ann", k=8, activate=False)
-    refused = {"key": "bob", "k": 8, "activate": False}
-    await api.refused("POST", "/v1/bandits/b/choose", refused, status=429, code="quota_reached")
-    assert sorted(ids(await api.choose("b", key="bob", k=8))) == sorted(ARMS)
 
 
 @pytest.mark.rest

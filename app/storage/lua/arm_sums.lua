@@ -21,7 +21,7 @@ end
 local function drop_sums(ledger, key)
   local held = redis.call('HGET', key, '')
   if held then
-    redis.call('HINCRBY', ledger, 'effects', -tonumber(held))
+    redis.call('HINCRBY', ledger, 'effects', 0 - tonumber(held))
     redis.call('UNLINK', key)
   end
 end
