@@ -11,9 +11,9 @@ const DRY_RUN = ["arms", "policy", "learner_version", "catalogue_version", "exac
 const CHOICE = ["decision", ...DRY_RUN];
 const RECEIPT = ["accepted", "duplicate", "rejected"];
 const ACTIVATION = ["activated", "duplicate", "rejected"];
-// In one request; the service takes ten times as many rewards, and bodies of 4 MiB.
+// In one request; the service takes ten times as many rewards, and bodies of 4 MiB: characters have up to four bytes each.
 const MOST = 1000;
-const MOST_CHARS = 1_000_000; // of up to four bytes each
+const MOST_CHARS = 1_000_000;
 
 interface Call {
   method: string;

@@ -23,7 +23,8 @@ export class RewardSender {
   #onRejected: (reward: Reward, code: string) => void;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #sending: Promise<void> | undefined;
-  #gone = new Set<Reward>(); // sent by requests that outlive the page, and not answered for
+  // Sent by requests that outlive the page, and not answered for.
+  #gone = new Set<Reward>();
   #leave = () => {
     if (document.visibilityState === "hidden") this.#sendBeforeTheEnd();
   };
