@@ -65,17 +65,8 @@ export function query(fields) {
   return given.length ? `?${new URLSearchParams(given.map(([name, value]) => [name, String(value)]))}` : "";
 }
 
-/**
- * The answer of a call, null where it has no body. Throws Problem, Away, and AbortError.
- * @param {Call} call
- * @param {AbortSignal} [signal]
- * @param {(text: string) => any} [reader] of JSON
- * @returns {Promise<any>}
- */
-export async function send(call, signal, reader) {
-  const { answer } = await ask(call, signal, reader);
-  return answer;
-}
+/** The answer of a call, null where it has no body. Throws Problem, Away, and AbortError. @param {Call} call @param {AbortSignal} [signal] @param {(text: string) => any} [reader] of JSON @returns {Promise<any>} */
+export const send = async (call, signal, reader) => (await ask(call, signal, reader)).answer;
 
 /** The same with the headers of the answer. @param {Call} call @param {AbortSignal} [signal] @param {(text: string) => any} [reader] */
 export async function ask(call, signal, reader = readValues) {

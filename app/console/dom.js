@@ -12,25 +12,20 @@ const PROPERTIES = new Set(["value", "checked", "disabled", "hidden", "selected"
  * An element. `on` has listeners by event; `value`, `checked` and the like are properties; all else are
  * attributes, absent where null or false. A link leads into this page or to a path of this service; a picture is
  * anywhere, by https.
- * @param {string} tag
- * @param {Props} [props]
- * @param {...(Child | Child[])} children
- * @returns {any}
+ * @param {string} tag @param {Props} [props] @param {...(Child | Child[])} children @returns {any}
  */
 export function h(tag, props = {}, ...children) {
   return filled(document.createElement(tag), props, children);
 }
 
-/**
- * The same for SVG.
- * @param {string} tag
- * @param {Props} [props]
- * @param {...(Child | Child[])} children
- * @returns {any}
- */
-export function s(tag, props = {}, ...children) {
-  return filled(document.createElementNS("http://www.w3.org/2000/svg", tag), props, children);
-}
+/** The same for SVG. @type {typeof h} */
+export const s = (tag, props = {}, ...children) => filled(document.createElementNS("http://www.w3.org/2000/svg", tag), props, children);
+
+/** Empty boxes, to be filled as answers come. @param {number} count @returns {any[]} */
+export const boxes = (count) => Array.from({ length: count }, () => h("div", {}));
+
+/** Whether an address may be that of a picture. @param {string} address */
+export const isPicture = (address) => /^https:\/\//.test(address);
 
 /** @param {any} element @param {Props} props @param {(Child | Child[])[]} children */
 function filled(element, props, children) {
@@ -41,7 +36,7 @@ function filled(element, props, children) {
       continue;
     } else if (PROPERTIES.has(name) && !(element instanceof SVGElement)) {
       // after the children: the value of a select is one of them
-    } else if (/^on/i.test(name) || (name === "src" && !/^https:\/\//.test(value)) || (name === "href" && !/^(#|docs$|openapi\.json$|metrics$)/.test(value))) {
+    } else if (/^on/i.test(name) || (name === "src" && !isPicture(value)) || (name === "href" && !/^(#|docs$|openapi\.json$|metrics$)/.test(value))) {
       throw new TypeError(`${name} is not set from data`);
     } else {
       element.setAttribute(name, value === true ? "" : String(value));
@@ -62,12 +57,7 @@ function asNode(child) {
 /** @type {WeakMap<Element, string>} */
 const drawn = new WeakMap();
 
-/**
- * Fill an element again, if what it shows has changed.
- * @param {Element} element
- * @param {unknown} data what is shown, as JSON
- * @param {() => Child | Child[]} make
- */
+/** Fill an element again, if what it shows has changed. @param {Element} element @param {unknown} data what is shown, as JSON @param {() => Child | Child[]} make */
 export function redraw(element, data, make) {
   const now = JSON.stringify(data) ?? "";
   if (drawn.get(element) === now) return;

@@ -15,10 +15,7 @@ const MOST_TITLES = 200;
 /** Ranges of time that can be chosen, in ms. */
 export const RANGES = { hour: 3_600_000, day: 86_400_000, week: 7 * 86_400_000, month: 30 * 86_400_000 };
 
-/**
- * The report of the time in which there are decisions, cut into some 40 pieces of a second or more.
- * @param {string} bandit @param {number | null} since by default a week ago @param {AbortSignal} [signal]
- */
+/** The report of the time in which there are decisions, cut into some 40 pieces of a second or more. @param {string} bandit @param {number | null} since by default a week ago @param {AbortSignal} [signal] */
 export async function timeline(bandit, since, signal) {
   const from = Math.floor(since ?? now() - RANGES.week);
   // Where they begin and end: a report reads all decisions of its time, so it is asked for once.

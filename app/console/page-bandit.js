@@ -2,7 +2,7 @@
 
 import { ask, get, list, now, path, Problem, query, send } from "./api.js";
 import { chart } from "./charts.js";
-import { address, button, code, empty, folded, h, link, panel, redraw, skeleton, table, tile, warning } from "./dom.js";
+import { address, boxes, button, code, empty, folded, h, link, panel, redraw, skeleton, table, tile, warning } from "./dom.js";
 import { between, count, decimal, duration, isNumber, NONE, number, percent, plain, signed, time } from "./format.js";
 import { action, deletion, Form, preview } from "./forms.js";
 import { read, write } from "./json.js";
@@ -63,12 +63,10 @@ export function noLog(name) {
 /** @param {import("./main.js").View} view @param {HTMLElement} body @param {any} bandit */
 async function working(view, body, bandit) {
   const { signal } = view;
-  const note = h("div", {});
+  const [note, warnings, places] = boxes(3);
   const tiles = h("div", { class: "tiles" });
-  const warnings = h("div", {});
   const pieces = h("div", {}, skeleton(6));
   const looks = h("div", {}, skeleton(6));
-  const places = h("div", {});
   tiles.append(skeleton(2));
   const range = h("select", { value: view.query.get("range") ?? "", on: { change: () => (view.remember({ range: range.value }), (known = null), (drawnOf = -1), again()) } }, h("option", { value: "" }, "since the holdout is as it is, a week at most"), Object.keys(RANGES).map((each) => h("option", { value: each }, `the last ${each}`)));
   body.append(h("div", {}, note, h("label", { class: "inline" }, "Decisions of ", range), tiles, warnings, places), h("div", { class: "cols" }, panel("Mean reward over time", pieces), panel("What was known when", looks)));
@@ -153,12 +151,8 @@ function mismatched(bandit, policy, holdout, rows) {
 
 /** @param {import("./main.js").View} view @param {HTMLElement} body @param {any} bandit */
 function exploring(view, body, bandit) {
-  const note = h("div", {});
+  const [note, most, best, fresh, curve] = boxes(5);
   const tiles = h("div", { class: "tiles" });
-  const most = h("div", {});
-  const best = h("div", {});
-  const fresh = h("div", {});
-  const curve = h("div", {});
   const never = h("div", {}, skeleton());
   for (const box of [curve, fresh, most, best]) box.append(skeleton(6));
   body.append(h("div", {}, note, tiles), panel("Never shown", never), h("div", { class: "cols" }, panel("Shown most", most), panel("Best paid", best), panel("How evenly it shows", curve), panel("How fast arms are tried", fresh)));
@@ -193,10 +187,7 @@ function exploring(view, body, bandit) {
   });
 }
 
-/**
- * Arms that are in none of the last decisions: all of a catalogue of at most 1,000 arms, else of a random sample.
- * @param {HTMLElement} box @param {any} bandit @param {any} catalogue @param {{id: string}[]} shown @param {number} decisions @param {AbortSignal} signal
- */
+/** Arms that are in none of the last decisions: all of a catalogue of at most 1,000 arms, else of a random sample. @param {HTMLElement} box @param {any} bandit @param {any} catalogue @param {{id: string}[]} shown @param {number} decisions @param {AbortSignal} signal */
 async function neverShown(box, bandit, catalogue, shown, decisions, signal) {
   const known = new Set(shown.map((arm) => arm.id));
   const isSample = catalogue.size > MOST_LISTED;

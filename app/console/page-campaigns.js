@@ -2,7 +2,7 @@
 
 import { get, path, send } from "./api.js";
 import { chart } from "./charts.js";
-import { empty, facts, h, link, panel, redraw, table, tile, warning } from "./dom.js";
+import { boxes, empty, facts, h, link, panel, redraw, table, tile, warning } from "./dom.js";
 import { count, decimal, number, percent } from "./format.js";
 import { action, deletion, Form, previewOf } from "./forms.js";
 import { names, titlesAmong } from "./measure.js";
@@ -71,11 +71,8 @@ function make(view, kind) {
 /** @param {import("./main.js").View} view @param {string} name */
 async function slates(view, name) {
   const at = path`/v1/slates/${name}`;
-  const note = h("div", {});
+  const [note, bounds, best, about] = boxes(4);
   const tiles = h("div", { class: "tiles" });
-  const bounds = h("div", {});
-  const best = h("div", {});
-  const about = h("div", {});
   /** @type {{x: number, y: number | null, low: number, high: number}[]} */
   const seen = [];
   const named = await titlesAmong((await get(at, view.signal)).arms, view.signal);
@@ -148,10 +145,8 @@ function asking(view, at, look, { what, question, value, asked }) {
 /** @param {import("./main.js").View} view @param {string} name */
 async function centers(view, name) {
   const at = path`/v1/centers/${name}`;
-  const note = h("div", {});
+  const [note, about, radii] = boxes(3);
   const tiles = h("div", { class: "tiles" });
-  const about = h("div", {});
-  const radii = h("div", {});
   /** @type {{x: number, y: number}[]} */
   const seen = [];
   await get(at, view.signal);

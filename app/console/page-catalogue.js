@@ -2,7 +2,7 @@
 
 import { get, list, path, query, send } from "./api.js";
 import { chart } from "./charts.js";
-import { code, empty, facts, h, keeping, link, panel, redraw, skeleton, table, tile } from "./dom.js";
+import { boxes, code, empty, facts, h, isPicture, keeping, link, panel, redraw, skeleton, table, tile } from "./dom.js";
 import { filterBuilder, wordsOf } from "./filters.js";
 import { bytes, count, decimal, duration, isNumber, number, percent, plain, sentence, time } from "./format.js";
 import { catalogueTable } from "./page-overview.js";
@@ -35,11 +35,8 @@ export async function show(view) {
   }
   const [name] = parts;
   const catalogue = await get(path`/v1/catalogues/${name}`, signal);
-  const note = h("div", {});
-  const wrong = h("div", {});
+  const [note, wrong, index, one] = boxes(4);
   const tiles = h("div", { class: "tiles" });
-  const index = h("div", {});
-  const one = h("div", {});
   /** @type {Selected} */
   const selected = { id: "", near: new Set(), mark: () => {} };
   tiles.append(skeleton(2));
@@ -204,7 +201,7 @@ function armTable(catalogue, { items, sort, order }, columns, open, sortBy) {
 /** The picture of an arm, where its catalogue says which field has the address of one; without telling that site of this page. @param {any} catalogue @param {any} arm @param {string} kind */
 function pictureOf(catalogue, { metadata }, kind) {
   const source = catalogue.display?.picture && plain(valueIn(metadata, catalogue.display.picture));
-  return source && source.startsWith("https://") ? h("img", { src: source, alt: "", class: kind, loading: "lazy", referrerpolicy: "no-referrer" }) : null;
+  return source && isPicture(source) ? h("img", { src: source, alt: "", class: kind, loading: "lazy", referrerpolicy: "no-referrer" }) : null;
 }
 
 /** A value of metadata as text: the members of a list between commas. @param {any} value */
@@ -220,11 +217,7 @@ function valueIn(metadata, field) {
   return field.split(".").reduce((part, name) => (part && typeof part === "object" ? fieldOf(part, name) : undefined), metadata);
 }
 
-/**
- * One arm with everything known of it.
- * @param {import("./main.js").View} view @param {any} catalogue @param {string} id @param {Selected} selected
- * @param {(id: string) => unknown} open @returns {Promise<HTMLElement>}
- */
+/** One arm with everything known of it. @param {import("./main.js").View} view @param {any} catalogue @param {string} id @param {Selected} selected @param {(id: string) => unknown} open @returns {Promise<HTMLElement>} */
 async function arm(view, catalogue, id, selected, open) {
   const at = path`/v1/catalogues/${catalogue.id}`;
   const found = await get(`${at}/arms/${encodeURIComponent(id)}`, view.signal);

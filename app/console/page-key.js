@@ -2,7 +2,7 @@
 
 import { get, path, Problem, query, send } from "./api.js";
 import { chart } from "./charts.js";
-import { address, empty, h, link, panel, redraw, skeleton, table, tile } from "./dom.js";
+import { address, boxes, empty, h, link, panel, redraw, skeleton, table, tile } from "./dom.js";
 import { count, decimal, number } from "./format.js";
 import { action, deletion, Form, problemBox } from "./forms.js";
 import { widths } from "./linear.js";
@@ -22,12 +22,9 @@ export async function show(view) {
   if (!name) return chooseOne(view, "keys", "bandits", ["learners"], (each) => [each.scope === "global" ? "one learner" : "a learner for each key"]);
   const bandit = await get(path`/v1/bandits/${name}`, signal);
   if (!key) return location.replace(address(bandit.scope === "global" ? ["keys", name, "_global"] : ["bandits", name, "learners"]));
-  const note = h("div", {});
+  const [note, theta, weights, had] = boxes(4);
   const tiles = h("div", { class: "tiles" });
-  const theta = h("div", {});
-  const weights = h("div", {});
   const past = h("div", {}, skeleton());
-  const had = h("div", {});
   theta.append(skeleton(6));
   tiles.append(skeleton(2));
   root.append(

@@ -2,7 +2,7 @@
 
 import { get, list, Metrics, now, path, send } from "./api.js";
 import { chart } from "./charts.js";
-import { button, empty, h, link, panel, redraw, skeleton, table, tile } from "./dom.js";
+import { boxes, button, empty, h, link, panel, redraw, skeleton, table, tile } from "./dom.js";
 import { bytes, count, duration, number, percent, sentence } from "./format.js";
 import { Form, preview, previewOf, problemBox } from "./forms.js";
 import { fieldOf } from "./json.js";
@@ -23,11 +23,10 @@ const BATCH = /\/choose\/batch$/;
 /** @param {import("./main.js").View} view */
 export async function show(view) {
   const { root, signal } = view;
-  const health = h("div", {});
+  const [health, next] = boxes(2);
   const tiles = h("div", { class: "tiles" });
   const bandits = panel("Bandits");
   const catalogues = panel("Catalogues");
-  const next = h("div", {});
   const rows = { bandits: h("div", {}, skeleton()), catalogues: h("div", {}, skeleton()) };
   tiles.append(skeleton(2));
   const order = h("select", { value: view.query.get("sort") ?? "attention" }, Object.entries(ORDERS).map(([name, [text]]) => h("option", { value: name }, text)));
@@ -225,13 +224,8 @@ function banditTable(bandits, sparks, catalogues, order) {
 
 /** @param {any[]} catalogues */
 export function catalogueTable(catalogues) {
-  return table(
-    "Catalogues",
-    ["catalogue", "#arms", "#numbers an arm", "searched", "#recall", "state"],
-    catalogues.map((each) => [link(each.id, ["catalogues", each.id]), count(each.size), count(each.dim), each.index.kind, percent(each.index.recall_at_1), each.index.state]),
-    "",
-    "cards",
-  );
+  const rows = catalogues.map((each) => [link(each.id, ["catalogues", each.id]), count(each.size), count(each.dim), each.index.kind, percent(each.index.recall_at_1), each.index.state]);
+  return table("Catalogues", ["catalogue", "#arms", "#numbers an arm", "searched", "#recall", "state"], rows, "", "cards");
 }
 
 /** What could be done next: each step shows the calls that it makes. */
@@ -245,7 +239,10 @@ class NextSteps {
     this.progress = h("progress", { max: VISITORS, value: 0, hidden: true, "aria-label": "visitors so far" });
     this.said = h("div", { class: "soft", role: "status" });
     this.bandit = this.banditForm();
-    this.el = h("div", {}, this.heading, h("div", { class: "steps" }, this.shopPanel(), this.cataloguePanel(), this.banditPanel()));
+    const [shown, draw] = previewOf(this.bandit, (values) => [makeBandit(values)]);
+    this.drawBandit = draw;
+    const own = panel("Your own bandit", this.bandit.el, shown);
+    this.el = h("div", {}, this.heading, h("div", { class: "steps" }, this.shopPanel(), this.cataloguePanel(), own));
   }
 
   /** @param {any[]} bandits @param {any[]} catalogues @param {any[]} policies */
@@ -338,13 +335,6 @@ class NextSteps {
         },
       },
     );
-  }
-
-  banditPanel() {
-    const [shown, draw] = previewOf(this.bandit, (values) => [makeBandit(values)]);
-    /** @type {(() => void) | undefined} */
-    this.drawBandit = draw;
-    return panel("Your own bandit", this.bandit.el, shown);
   }
 }
 

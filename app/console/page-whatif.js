@@ -2,7 +2,7 @@
 
 import { get, path, send } from "./api.js";
 import { chart } from "./charts.js";
-import { button, code, empty, facts, folded, h, keeping, link, panel, table, warning } from "./dom.js";
+import { boxes, button, code, empty, facts, folded, h, keeping, link, panel, table, warning } from "./dom.js";
 import { bestOf, evaluate, supported } from "./evaluate.js";
 import { between, count, decimal, number, percent, plain, signed } from "./format.js";
 import { action, Form, preview } from "./forms.js";
@@ -28,10 +28,8 @@ export async function show(view) {
   const bandit = await get(path`/v1/bandits/${name}`, signal, read);
   if (!bandit.log) return root.append(noLog(name));
   const { items: policies } = await get("/v1/policies", signal);
-  const shown = h("div", {});
+  const [shown, progress, listed] = boxes(3);
   const result = h("div", { class: "page", "aria-live": "polite" });
-  const progress = h("div", {});
-  const listed = h("div", {});
   const about = h("span", { class: "hint" });
   const dials = h("div", { class: "fields" });
   /** Those that are compared. @type {any[]} */

@@ -2,7 +2,7 @@
 
 import { get, path, send } from "./api.js";
 import { chart } from "./charts.js";
-import { empty, h, link, panel, redraw, table, tile } from "./dom.js";
+import { boxes, empty, h, link, panel, redraw, table, tile } from "./dom.js";
 import { count, decimal, number, time } from "./format.js";
 import { action } from "./forms.js";
 import { columnNames } from "./measure.js";
@@ -15,10 +15,8 @@ const MOST_ROWS = 256;
 export function prior(view, body, bandit) {
   const { signal } = view;
   const at = path`/v1/bandits/${bandit.id}/prior`;
-  const note = h("div", {});
+  const [note, common, apart] = boxes(3);
   const tiles = h("div", { class: "tiles" });
-  const common = h("div", {});
-  const apart = h("div", {});
   /** @type {string[] | undefined} */
   let columns;
   const draw = (/** @type {any} */ now) => {

@@ -1,7 +1,7 @@
 // Quotas: what is used, reserved and left beside the plan, which end, and making, changing and deleting them.
 
 import { list, now, path, send } from "./api.js";
-import { button, code, empty, h, panel, redraw, s, skeleton, table, tile } from "./dom.js";
+import { boxes, button, code, empty, h, panel, redraw, s, skeleton, table, tile } from "./dom.js";
 import { count, duration, NONE, percent, plain, time } from "./format.js";
 import { destroy, Form, previewOf } from "./forms.js";
 import { filterBuilder } from "./filters.js";
@@ -13,10 +13,9 @@ const BAR = 120;
 
 /** @param {import("./main.js").View} view @param {HTMLElement} body @param {any} bandit */
 export function quotas(view, body, bandit) {
-  const note = h("div", {});
+  const [note, one] = boxes(2);
   const tiles = h("div", { class: "tiles" });
   const rows = h("div", {}, skeleton());
-  const one = h("div", {});
   const at = path`/v1/bandits/${bandit.id}/quotas`;
   const maker = making(view, bandit, at, () => again());
   body.append(h("div", {}, note, tiles), panel("Quotas", h("p", {}, "The bar is of ", h("em", {}, "most"), ": used, reserved by processes that may spend it without asking, and left; the mark is where an even pace would be by now."), rows), one, maker);

@@ -21,6 +21,7 @@ export const MEANINGS = {
   temperature: "How evenly softmax spreads its choices: the higher, the more evenly.",
   epsilon: "With this probability epsilon_greedy draws an arm at random.",
   auto: "The rule by which auto is computed: 2 by the evidence of what a learner has seen, 1 that of older bandits.",
+  arm_effects: "auto: what each arm has beyond its features is learned from all keys.",
   alpha: "How many standard deviations linucb adds to an estimate.",
   gamma: "How much igw prefers the best estimate: the higher, the more.",
   explore: "How many arms that cover the catalogue a new key is shown first.",

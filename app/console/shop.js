@@ -63,10 +63,7 @@ export function calls() {
   ];
 }
 
-/**
- * Visitors look at one article each and click on what they like; the learner has every reward when this is done.
- * @param {number} visitors @param {(done: number) => void} told @param {AbortSignal} [signal]
- */
+/** Visitors look at one article each and click on what they like; the learner has every reward when this is done. @param {number} visitors @param {(done: number) => void} told @param {AbortSignal} [signal] */
 export async function visit(visitors, told, signal) {
   const random = numbers(Date.now());
   const features = new Map(articles().map((arm) => [arm.id, arm.features]));

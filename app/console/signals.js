@@ -2,7 +2,7 @@
 
 import { get, path, query, send } from "./api.js";
 import { chart } from "./charts.js";
-import { address, empty, h, panel, redraw, skeleton, table, warning } from "./dom.js";
+import { address, boxes, empty, h, panel, redraw, skeleton, table, warning } from "./dom.js";
 import { between, decimal, number, signed } from "./format.js";
 import { action, preview } from "./forms.js";
 import { bestOf, evaluate } from "./evaluate.js";
@@ -54,8 +54,7 @@ function weighing(view, bandit) {
   const chosen = { ...now };
   let moved = names.includes(view.query.get("signal") ?? "") ? String(view.query.get("signal")) : names[0];
   const result = h("div", { "aria-live": "polite" });
-  const progress = h("div", {});
-  const shown = h("div", {});
+  const [progress, shown] = boxes(2);
   const draw = () => shown.replaceChildren(preview(change()));
   const change = () => ({ method: "PATCH", path: path`/v1/bandits/${bandit.id}`, body: { signals: Object.fromEntries(names.filter((name) => chosen[name] !== now[name]).map((name) => [name, { weight: chosen[name] }])) } });
   const rows = names.map((name) => {
