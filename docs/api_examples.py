@@ -3,7 +3,8 @@
     PYTHONPATH=.:tests/support python docs/api_examples.py     renews the answers (``make api-examples``)
 
 An example is a request line, headers if it needs any, a body, and after ``=`` the status and what the service
-answers. Values that differ from run to run and long texts are shown as ``…``.
+answers. Blocks (``app/api/imports.py``) are shown as JSON, one a line, and bytes of float32 in them as lists
+of numbers. Values that differ from run to run and long texts are shown as ``…``.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
+import numpy as np
+
+from app.api.arms import BLOCKS
 
 FILE = Path(__file__).with_suffix(".http")
 WIDTH = 110
@@ -121,7 +126,22 @@ def _send(service: httpx.Client, example: Example, seen: Mapping[str, str]) -> h
         re.sub(r"\$\{(\w+)\}", lambda found: seen[found[1]], text) for text in (example.path, example.body)
     )
     headers = {**({"Content-Type": "application/json"} if body else {}), **example.headers}
-    return service.request(example.method, path, content=body.encode() or None, headers=headers)
+    content = _blocks(body) if headers.get("Content-Type") == BLOCKS else body.encode()
+    return service.request(example.method, path, content=content or None, headers=headers)
+
+
+def _blocks(body: str) -> bytes:
+    """What is sent for the documents of ``body``, one a line."""
+    blocks = b""
+    for line in body.splitlines():
+        block = msgspec.msgpack.encode({name: _packed(value) for name, value in json.loads(line).items()})
+        blocks += len(block).to_bytes(4, "little") + block
+    return blocks
+
+
+def _packed(value: Any) -> Any:
+    is_numbers = isinstance(value, list) and all(isinstance(number, int | float) for number in value)
+    return np.array(value, "<f4").tobytes() if is_numbers else value
 
 
 def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
+from app.api.arms import BLOCKS
 from app.platform.settings import Settings
 from docs.api_examples import Example, by_call
 from server.application import create_app
@@ -94,7 +95,10 @@ def _call(verb: str, path: str, operation: Json) -> Iterator[str]:
 def _examples(examples: list[Example]) -> Iterator[str]:
     """Some answers, whole; of errors the line that matters."""
     for example in [example for example in examples if example.status < 400][:SHOWN]:
-        yield from ("", "```text", example.request, "```", "", f"answers {example.status}:", "")
+        yield from ("", "```text", example.request, "```", "")
+        if example.headers.get("Content-Type") == BLOCKS:
+            yield from ("(its blocks are shown as JSON, one a line, and float32 as lists of numbers)", "")
+        yield from (f"answers {example.status}:", "")
         yield from ("```json", example.answer, "```") if example.answer else ("(nothing)",)
     failures = [example for example in examples if example.status >= 400]
     if failures:

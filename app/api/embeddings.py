@@ -70,7 +70,7 @@ _head, _arms = msgspec.msgpack.Decoder(EmbeddingHead), msgspec.msgpack.Decoder(A
     "/{catalogue}/embeddings",
     response_model=CatalogueView,
     status_code=201,
-    responses={**problems(409), 200: {"model": CatalogueView}},
+    responses={**problems(400, 409), 200: {"model": CatalogueView}},
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -86,11 +86,10 @@ async def make(
     filtered: Provided[FilteredSnapshots],
     embeddings: Provided[Embeddings],
 ) -> Response:
-    """Make a catalogue that follows this one: the same arms, by an embedding of behaviour that was computed
-    elsewhere, as `shortlist embed` does.
+    """Make a catalogue that follows this one: the same arms, by an embedding of behaviour.
 
-    Arms come within seconds; until ``filled`` is true no bandit can have it. 200: the same one exists, 409:
-    another one has the name.
+    The embedding was computed elsewhere, as `shortlist embed` does. Arms come within seconds; until
+    ``filled`` is true no bandit can have it. 200: the same one exists, 409: another one has the name.
     """
     check_encoding(request)
     source = await embeddings.source(catalogue)

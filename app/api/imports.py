@@ -33,7 +33,7 @@ from starlette.types import Receive, Scope, Send
 from app.api import limits
 from app.api.arms import BLOCKS, LONG_METADATA, NDJSON, TWICE, ArmBody, UpsertedView, as_arm, storable
 from app.api.fields import IDENTIFIER
-from app.api.problems import problem_of
+from app.api.problems import problem_of, problems
 from app.api.strict_json import (
     MAX_OBJECT_BYTES,
     Provided,
@@ -196,7 +196,7 @@ router = json_router(prefix="/v1/catalogues", tags=["catalogues"])
 @router.post(
     "/{catalogue}/import",
     response_model=UpsertedView,
-    responses={200: {"content": {NDJSON: {"schema": {"type": "string"}}}}},
+    responses={**problems(400), 200: {"content": {NDJSON: {"schema": {"type": "string"}}}}},
     openapi_extra={
         "requestBody": {
             "required": True,

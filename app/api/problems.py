@@ -22,6 +22,7 @@ from shortlist.errors import InvalidArgument
 PROBLEM = "application/problem+json"
 _CODES = {404: "not_found", 405: "method_not_allowed", 413: "too_large", 422: "invalid"}
 _MEANINGS = {
+    400: "The body cannot be read as blocks.",
     404: "It is not found.",
     409: "Another one exists, it is in use, or there is nothing to choose from.",
     415: "The body is compressed: send it uncompressed.",
