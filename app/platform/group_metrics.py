@@ -57,6 +57,7 @@ class ShownMetrics:
             part = self._file.with_suffix(".part")
             # Where the disk is full the others show an older file, and then none.
             with suppress(OSError):
+                part.touch(mode=0o600)
                 part.write_bytes(shown)
                 part.replace(self._file)
         return shown

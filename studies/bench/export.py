@@ -62,7 +62,7 @@ def run(quick: bool) -> dict[str, Any]:
 async def _measured(kind: FormatName, pages: Sequence[Sequence[Row]], count: int) -> dict[str, Any]:
     exports = Exports(_Pages(pages, count))
     reward = SimpleNamespace(aggregate="first")
-    record = SimpleNamespace(signals=None, reward=reward, prior="plain")
+    record = SimpleNamespace(signals=None, reward=reward, prior="plain", arm_effects="off")
     bandit: Any = SimpleNamespace(record=record)  # what an encoder asks
     before, size = peak_mb(), 0
     began, processor = time.perf_counter(), time.process_time()

@@ -177,6 +177,7 @@ async def test_a_learned_prior_is_that_of_the_rows_or_fitted_from_those_before(
     capsys.readouterr()
     narrow = {**kept["items"][0], "mean": [[1.0]], "precision": [1.0]}
     good = kept["items"][-1]
+    twice = {"mean": 2 * good["mean"], "sizes": 2 * good["sizes"], "residuals": [[1, 0], [0, 1]]}
     for line, reason in {
         "": "has no version",
         "{": "is not a version of a prior",
@@ -189,7 +190,7 @@ async def test_a_learned_prior_is_that_of_the_rows_or_fitted_from_those_before(
         json.dumps(good | {"mean": [[1.0], [1.0, 2.0]]}): "mean",
         json.dumps(good | {"mean": [[1e308] * len(good["mean"][0])]}): "mean",
         json.dumps(good | {"precision": [1.0]}): "precision",
-        json.dumps(good | {"mean": 2 * good["mean"], "residuals": [[1, 0], [0, 1]]}): "is of 2 signals",
+        json.dumps(good | twice): "is of 2 signals",
         json.dumps(good | {"residuals": [[0.0]]}): "residuals",
         json.dumps(good | {"variation": -1.0}): "variation",
         json.dumps(good | {"sizes": [[1.0]]}): "$.sizes",

@@ -69,6 +69,11 @@ async def test_no_operation_takes_a_long_step(service: Stepped):
         "GET /v1/bandits/{bandit}/log/{decision}",
         "GET /v1/bandits/{bandit}/evaluations/{evaluation}",
         "DELETE /v1/bandits/{bandit}/evaluations/{evaluation}",
+        "GET /v1/bandits/{bandit}/embeddings/{embedding}",
+        "DELETE /v1/bandits/{bandit}/embeddings/{embedding}",
+        # of a bandit without rows to judge by, and of an upload that ends before its rows
+        "POST /v1/bandits/{bandit}/embeddings",
+        "POST /v1/catalogues/{catalogue}/embeddings",
     }
 
 

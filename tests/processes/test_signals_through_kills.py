@@ -29,7 +29,10 @@ SIGNALS: dict[str, Any] = {
     "buy": {"weight": DIAL["buy"], "default": DEFAULTS["buy"]},
     "watch": {"weight": DIAL["watch"], "aggregate": "last"},
 }
-SETTINGS = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key", "intercept": False, "prior": "plain"}
+# By version 2 of "auto" the signals share a ridge that one mix of them would not have.
+SETTINGS = {
+    "catalogue": "c", "policy": "sub_ts", "scope": "per_key", "intercept": False, "prior": "plain", "auto": 1,
+}  # fmt: skip
 NOW = 1_700_000_000_000
 
 
