@@ -22,6 +22,7 @@ from app.bandits.bandit import GLOBAL_LEARNER, Bandit
 from app.bandits.exposure_history import value_of
 from app.bandits.registry import Bandits
 from app.bandits.settings import RepeatsRule
+from app.decision_log.buffer import RowBuffer
 from app.learning.forgetting import Forgetting
 from app.learning.learned_priors import LearnedPriors
 from app.learning.learner_copies import LearnerCopies
@@ -278,7 +279,11 @@ async def forget(
 
 @router.delete("/{bandit}/visitors/{visitor}", status_code=204)
 async def forget_visitor(
-    bandit: str, visitor: Identifier, bandits: Provided[Bandits], forgetting: Provided[Forgetting]
+    bandit: str,
+    visitor: Identifier,
+    bandits: Provided[Bandits],
+    forgetting: Provided[Forgetting],
+    rows: Provided[RowBuffer],
 ) -> None:
     """Erase rows of the log, exposures and events of a visitor of a bandit of scope global.
 
@@ -290,6 +295,7 @@ async def forget_visitor(
     if owner.record.scope == "per_key":
         text = "the bandit has scope per_key: delete the learner of the key in place of a visitor"
         raise Invalid(text, path=(Part.PATH, "bandit"))
+    await rows.flush()  # a row that is written after the deletion would stay
     await forgetting.forget_visitor(owner.learner_named(GLOBAL_LEARNER), visitor)
 
 
