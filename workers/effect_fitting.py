@@ -1,7 +1,8 @@
 """Fits the arm effects of bandits again while rewards come, in the worker that holds partition 0.
 
 A bandit is looked at ``EVERY_S`` after it was last, or later where that takes more than ``SHARE`` of a core,
-but after ``LONGEST_S`` at most. While nothing is learned it costs nothing.
+but after ``LONGEST_S`` at most. Every ``LOOK_EVERY_S`` the log says whether one key teaches most of it. While
+nothing is learned all that costs nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ EVERY_S = 1.0
 LONGEST_S = 60.0
 SHARE = 0.05
 PAUSE_S = 0.1
+LOOK_EVERY_S = 600.0  # whether one key teaches most
 DROP_EVERY_S = 3_600.0  # sums of arms that are gone
 IDLE_S = 2.0  # without news: others may have lost the partition
 
@@ -42,6 +44,8 @@ class EffectFitting:
         self._changed: dict[str, None] = {}
         self._knows_all = False
         self._due: dict[str, float] = {}  # by uid, from when on it is looked at again
+        self._taught: set[str] = set()  # since the last look at who teaches
+        self._look_at: float | None = None
         self._drops: dict[str, float] = {}  # from when on sums of arms that are gone are dropped
         self._news = asyncio.Event()
 
@@ -85,6 +89,7 @@ class EffectFitting:
                 was_due = True
                 # Before the fit: a change that comes during it is a new one.
                 self._changed.pop(uid, None)
+                self._taught.add(uid)
                 try:
                     if self._now_s() >= self._drops.get(uid, 0.0):
                         self._drops[uid] = self._now_s() + DROP_EVERY_S
@@ -96,4 +101,12 @@ class EffectFitting:
                     self._changed[uid] = None
                     raise
                 self._due[uid] = self._now_s() + min(max(EVERY_S, used_s / SHARE), LONGEST_S)
+        await self._look_at_keys()
         return was_due
+
+    async def _look_at_keys(self) -> None:
+        if self._look_at is None and self._taught:
+            self._look_at = self._now_s() + LOOK_EVERY_S
+        elif self._look_at is not None and self._now_s() >= self._look_at:
+            await self._fits.look_at_keys(self._taught)
+            self._taught, self._look_at = set(), None

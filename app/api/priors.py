@@ -98,7 +98,7 @@ async def refresh(
     owner = _with_learned(await bandits.get(bandit))
     done = await prior_fits.fit(owner)
     if owner.record.arm_effects == "auto":
-        await effect_fits.fit(owner)
+        await effect_fits.fit(owner, only_if_moved=False)
     return reply(await REQUESTS.run(partial(report_of, owner, done.version)))
 
 

@@ -2,20 +2,22 @@
 
 sums       of all partitions, added in their order, of the newest move and the newest features of each arm
 fit        in a thread: the variance of the effects, of each signal by itself
-written    if an arm has moved by half its deviation, or the variance by a tenth; if the newest version is
-           still the one from before, else that one is the answer
+written    if an arm has moved by half its deviation, or the variance by a tenth, or anything where it is
+           asked for; if the newest version is still the one from before, else that one is the answer
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from app.bandits.effect_version import EffectVersion, record_of, version_of, version_to_bytes
+from app.learning import one_key_teaches
 from app.learning.prior_fits import Computing, Fittable
 from app.learning.served_effects import ServedEffects
 from app.platform.errors import NotFound
@@ -55,8 +57,12 @@ class EffectFits:
         self._metrics = metrics
         self._one = asyncio.Lock()
 
-    async def fit(self, bandit: Fittable) -> tuple[EffectVersion | None, float]:
+    async def fit(
+        self, bandit: Fittable, *, only_if_moved: bool = True
+    ) -> tuple[EffectVersion | None, float]:
         """The version that stands now, and the seconds of a core that it took.
+
+        ``only_if_moved``: make one only where an arm, or the variance, has moved far enough.
 
         Cost: reads the sums of all arms. Raises NotFound (the bandit is gone), Unavailable.
         """
@@ -73,7 +79,8 @@ class EffectFits:
             version = await computing.run(_fitted, totals, bandit, number)
             if before is None and not version.record.arms:
                 return None, computing.seconds
-            if before is not None and not await computing.run(_has_moved, before, version):
+            differs = _has_moved if only_if_moved else _is_other
+            if before is not None and not await computing.run(differs, before, version):
                 return before, computing.seconds
             stands = await self._store.effects.write(
                 bandit.name, bandit.uid, expected=number - 1, record=version_to_bytes(version)
@@ -82,6 +89,10 @@ class EffectFits:
                 raise NotFound("there is no bandit with this name")
             self._metrics.effect_fits.labels("made" if stands else "late").inc()
             return await self._served.newest(bandit), computing.seconds
+
+    async def look_at_keys(self, bandit_uids: Iterable[str]) -> None:
+        """Find out of which of these bandits one key gives most rewards: ``one_key_teaches``."""
+        await one_key_teaches.look(self._store, bandit_uids)
 
     async def drop_gone(self, bandit: Fittable) -> int:
         """Drop the sums of deleted arms that no decision can name any more; how many were.
@@ -157,6 +168,11 @@ def _by_signal(numbers: Sequence[Sequence[float]], signals: int) -> Matrix:
     for row, own in enumerate(numbers):
         found[: len(own), row] = own[:signals]
     return found
+
+
+def _is_other(before: EffectVersion, now: EffectVersion) -> bool:
+    record = msgspec.structs.replace(now.record, number=before.number, since_ms=before.record.since_ms)
+    return record != before.record
 
 
 def _has_moved(before: EffectVersion, now: EffectVersion) -> bool:

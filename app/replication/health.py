@@ -9,12 +9,15 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path
+from types import MappingProxyType
 
 from app.bandits.registry import Bandits
 from app.catalogues.catalogues import Catalogues
 from app.learning.learned_priors import LearnedPriors
 from app.learning.learners import Learners
+from app.learning.one_key_teaches import OneKeyTeaches, found_lately
 from app.platform.background import repeat
 from app.platform.errors import Unavailable
 from app.platform.metrics import Metrics
@@ -27,7 +30,18 @@ from app.storage.types import Kind, Lag
 from app.storage.types.registry import KINDS, SIXTEENTHS_FOR_NEW
 
 NEARLY_FULL = 0.8
-FINDINGS = ("store", "dead", "disk", "durability", "space", "index", "quotas", "features_replaced", "loss")
+FINDINGS = (
+    "store",
+    "dead",
+    "disk",
+    "durability",
+    "space",
+    "index",
+    "quotas",
+    "features_replaced",
+    "one_key_teaches",
+    "loss",
+)
 """The names of findings that are not well."""
 
 
@@ -51,6 +65,7 @@ def findings(
     loss: Loss | None,
     failures: Mapping[str, str],
     replaced: Sequence[str] = (),
+    one_key: Mapping[str, OneKeyTeaches] = MappingProxyType({}),
     quotas: Sequence[str] = (),
     disk_full: bool,
     faults: Sequence[str] = (),
@@ -58,7 +73,8 @@ def findings(
     """``dead``: rewards that could not be applied. ``held`` and ``bounds``: bytes in the store by kind.
     ``failures``: of catalogues, why the last work on their index failed. ``quotas``: what is wrong with those
     of some bandits. ``disk_full``: of the data folder. ``replaced``: catalogues whose features were replaced
-    by those of another space. ``faults``: why the store is none that can be used.
+    by those of another space. ``one_key``: by the name of a bandit, what one key teaches it. ``faults``: why
+    the store is none that can be used.
     """
     for fault in faults:
         yield Finding("store", False, f"the store {fault}")
@@ -84,8 +100,8 @@ def findings(
         yield Finding("index", False, text)
     for warning in quotas:
         yield Finding("quotas", False, warning)
-    for catalogue in replaced:
-        yield features_replaced(catalogue)
+    yield from map(features_replaced, replaced)
+    yield from starmap(one_key_gives_most, one_key.items())
     if loss is not None:
         yield Finding("loss", False, f"{loss.at}: {loss.what}")
 
@@ -98,6 +114,17 @@ def features_replaced(catalogue: str) -> Finding:
         f"the features of many arms of {catalogue} were replaced by others that have little to do with them, "
         "so what its bandits had learned is noise: put back the old features, import the new ones into "
         "another catalogue and move the bandits there (shortlist move)",
+    )
+
+
+def one_key_gives_most(bandit: str, taught: OneKeyTeaches) -> Finding:
+    """What is said of a bandit whose arm effects one key moves."""
+    what = f"the arm {taught.arm}" if taught.arm else "all arms"
+    return Finding(
+        "one_key_teaches",
+        False,
+        f"one key gave more than half of the last {taught.rewards:,} rewards of {what} of the bandit "
+        f"{bandit}, so it moves the arm effects that everybody is served with: see docs/arm-effects.md",
     )
 
 
@@ -236,6 +263,8 @@ class Health:
         lag, held, loss = await self._lag(), await self._held(faults), self._losses.known()
         catalogues = list(self._catalogues)
         used = [each for each in catalogues if self._bandits.of_catalogue(each.name)]
+        with_effects = {each.uid: each.name for each in self._bandits if each.record.arm_effects == "auto"}
+        one_key = await found_lately(self._store, list(with_effects))
         found = findings(
             worker=self._worker,
             backlog=backlog,
@@ -247,6 +276,7 @@ class Health:
             disk_full=is_full(self._data_dir),
             failures={each.name: each.index.failure for each in catalogues if each.index.failure},
             replaced=[each.name for each in used if await self._catalogues.has_replaced_features(each)],
+            one_key={with_effects[uid]: taught for uid, taught in one_key.items()},
             faults=faults,
             quotas=[
                 f"the bandit {bandit.name} {warning}"

@@ -60,6 +60,13 @@ class RewardLog(RedisPart):
         entries = await self._redis.command("XRANGE", keys.log(partition), f"({after}", "+", "COUNT", count)
         return [log_entry(entry_id, fields) for entry_id, fields in entries]
 
+    async def read_back(self, partition: int, before: str, count: int) -> Sequence[LogEntry]:
+        """The last ``count`` entries before the entry id ``before``, the newest first; "+": of all."""
+        check_positive("count", count)
+        end = before if before == "+" else f"({before}"
+        entries = await self._redis.command("XREVRANGE", keys.log(partition), end, "-", "COUNT", count)
+        return [log_entry(entry_id, fields) for entry_id, fields in entries]
+
     async def backlog(self, partition: int) -> int:
         """Number of entries that are not yet folded."""
         return int(await self._redis.script("backlog", [keys.log(partition), keys.watermark(partition)]))

@@ -1,6 +1,6 @@
 """Arm effects over HTTP: what one arm has beyond its features, learned from all keys together."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -468,3 +468,43 @@ async def test_an_altered_token_and_a_reward_of_1e9(world: Api):
     found = await world.ok("GET", PATH, params={"limit": 100})
     assert all(np.isfinite([item["effect"], item["sd"]]).all() for item in found["items"])
     assert not (await compare(world.app.service.store)).different
+
+
+async def findings(world: Api) -> list[str]:
+    await world.app.service.effect_fits.look_at_keys([world.app.service.bandits.by_name("b").uid])
+    status = await world.ok("GET", "/v1/status")
+    return [each["text"] for each in status["findings"] if each["name"] == "one_key_teaches"]
+
+
+async def test_a_finding_says_that_one_key_gives_most_rewards_of_an_arm(world: Api):
+    await make(world)
+    await begin(world)
+
+    async def reward(number: int, key: str, arms: Sequence[str]) -> None:
+        rows = [{"id": f"{number}-{key}-{arm}", "key": key, "arm": arm, "value": 1.0} for arm in arms]
+        await world.observe("b", *rows)
+
+    for number in range(25):
+        for key in range(KEYS):
+            await reward(number, f"u{key}", list(FEATURES)[key : key + 3])
+    assert await findings(world) == []  # six keys of three arms each
+    for number in range(99):
+        await reward(number, "visitor-9", ["a11"])
+    assert await findings(world) == []  # too few to tell
+    await reward(99, "visitor-9", ["a11"])
+    (text,) = await findings(world)
+    assert "last 100 rewards of the arm a11 of the bandit b" in text
+    assert "visitor" not in text
+    metrics = (await world.call("GET", "/metrics")).text
+    assert 'shortlist_findings{name="one_key_teaches"} 1.0' in metrics
+
+
+async def test_a_finding_says_that_one_key_gives_most_rewards_of_all(world: Api):
+    await make(world)
+    await begin(world)
+    for number in range(120 // ARMS + 1):
+        await world.observe(
+            "b", *({"id": f"{number}-{arm}", "key": "u0", "arm": arm, "value": 1.0} for arm in FEATURES)
+        )
+    (text,) = await findings(world)
+    assert "rewards of all arms of the bandit b" in text

@@ -42,7 +42,7 @@ from app.indexes import (
     shared_files,
     shared_format,
 )
-from app.learning import tokens
+from app.learning import one_key_teaches, tokens
 from app.measuring import embedding_jobs, evaluation_jobs
 from app.milvus import index
 from app.quotas import rules
@@ -101,6 +101,7 @@ RECORDS: dict[str, type] = {
     "learned prior": prior_version.PriorRecord,
     "sums of an arm": arm_sums.ArmSums,
     "arm effects": effect_version.EffectRecord,
+    "one key teaches": one_key_teaches.OneKeyTeaches,
     "quota": rules.QuotaRule,
     "campaign": campaign_records.CampaignRecord,
     "campaign, asked": campaign_records.PullsAsked,
