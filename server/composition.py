@@ -46,6 +46,8 @@ from app.measuring.report import Reports
 from app.milvus.engine import Engine
 from app.moving.log_embeddings import LogEmbedding, LogEmbeddings
 from app.moving.moving import Moving
+from app.moving.plan_steps import PlanSteps
+from app.moving.recomputed_sums import RecomputedSums
 from app.platform.background import end
 from app.platform.directory_lock import try_lock
 from app.platform.errors import StartupError
@@ -249,20 +251,21 @@ class Service:
             metrics=metrics,
         )
         self.learner_copies = LearnerCopies(store, workers, self.moves)
-        self.moving = Moving(
-            store,
-            self.catalogues,
-            self.bandits,
-            self.learners,
-            self.decision_log,
-            self.quotas,
+        steps = PlanSteps(
+            store=store,
+            catalogues=self.catalogues,
+            bandits=self.bandits,
+            learners=self.learners,
+            log=self.decision_log,
+            quotas=self.quotas,
             moves=self.moves,
             priors=self.priors,
             fits=self.prior_fits,
-            workers=workers,
+            sums=RecomputedSums(store, self.catalogues, self.bandits, moves=self.moves, workers=workers),
             policies=POLICIES,
             rewarded_ms=token_ttl_ms,
         )
+        self.moving = Moving(steps, workers)
         self.log_embeddings = LogEmbeddings(
             self.catalogues, self.bandits, self.decision_log, self.embeddings, self.moving
         )

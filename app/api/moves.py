@@ -11,8 +11,8 @@ from app.api.fields import Identifier
 from app.api.guard import check_catalogue, key_name
 from app.api.problems import problems
 from app.api.strict_json import Provided, StrictModel, json_router, reply
+from app.moving.move_plan import Asked
 from app.moving.moving import Moving
-from app.moving.plan import Asked
 
 router = json_router(prefix="/v1/bandits", tags=["bandits"])
 

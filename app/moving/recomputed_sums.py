@@ -32,11 +32,10 @@ from app.bandits.spaces import Moves, Spaces
 from app.catalogues.catalogues import Catalogues
 from app.decision_log.reading import row_of
 from app.decision_log.rows import counted_of
-from app.learning.checkpoints import Workers, restored
+from app.learning.checkpoints import Workers, read_together, restored
 from app.learning.entry_rows import Item, source_of
 from app.learning.fold import fold, learned, merged
 from app.learning.tokens import Decision, decision_of
-from app.moving.plan import by_step
 from app.platform.background import Pace
 from app.platform.errors import ShortlistError, StoreFull, Unavailable
 from app.platform.long_work import MEASURING
@@ -79,6 +78,9 @@ TRIES = 100  # to read learners between two steps of the worker
 DEDUPE_MS = 3_600_000
 SHARE = 0.5  # of the time that is spent on it: meanwhile choices come in
 WAIT_S = 0.05
+# Of the states that are read together, at least one. The store syncs as much to disk in one step, and whoever
+# reads a learner waits for that.
+AT_ONCE_BYTES = 1 << 17
 
 
 class NotWhole(ShortlistError):
@@ -376,6 +378,12 @@ class _LogOf:
         elif not payload.state:
             self._by_learner.pop(entry.learner, None)
         return not payload.corrects
+
+
+def by_step(names: Sequence[str], bandit: Bandit) -> Sequence[Sequence[str]]:
+    """The names of learners, by as many as are read together."""
+    count = read_together(bandit.state_bytes, most_bytes=AT_ONCE_BYTES)
+    return [names[start : start + count] for start in range(0, len(names), count)]
 
 
 def _kept_writes(uid: str, names: Sequence[str], stored: Sequence[StoredLearner]) -> list[CarriedWrite]:

@@ -5,13 +5,14 @@ Everything here is a computation on snapshots, for a thread.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from app.bandits.bandit import Bandit
 from app.indexes.snapshot import Snapshot
+from app.records.records import LearnerState
 from shortlist.linear import feature_map
 from shortlist.linear.feature_map import FeatureMap
 from shortlist.types import Matrix, Rows, Vector
@@ -135,10 +136,29 @@ def directions_of(found: ArmMap, bandit: Bandit) -> Matrix | None:
     return found.back if directions is None else directions @ found.back
 
 
-def estimates(bandit: Bandit, theta: Vector, features: Matrix) -> Vector:
-    """What a learner expects of arms, in a context of zeros. Shapes: (D,), (n, d) -> (n,)."""
+def agreement(
+    bandit: Bandit,
+    moved: Bandit,
+    arms: CommonArms,
+    learner_states: Sequence[tuple[LearnerState, LearnerState]],
+) -> float | None:
+    """The correlation of the estimates of arms by learners before and after a move; None: of no learner.
+
+    ``learner_states``: pairs of before and after. Compares at most ``MOST_COMPARED`` arms.
+    """
+    if not learner_states:
+        return None
+    rows = np.linspace(0, len(arms.ids) - 1, min(len(arms.ids), MOST_COMPARED)).astype(int)
+    before = [_estimates(bandit, state, arms.old[rows]) for state, _ in learner_states]
+    after = [_estimates(moved, state, arms.new[rows]) for _, state in learner_states]
+    return feature_map.agreement(np.array(before), np.array(after))
+
+
+def _estimates(bandit: Bandit, state: LearnerState, features: Matrix) -> Vector:
+    """What a learner expects of arms, in a context of zeros. Shapes: (n, d) -> (n,)."""
+    theta = bandit.posterior(state.sums).theta
     if bandit.context is not None:
         theta, _ = bandit.context.weights(theta)
-    own, offset = bandit.observed_theta(theta)
-    found: Vector = features @ own + offset
-    return found
+    observed, offset = bandit.observed_theta(theta)
+    estimates: Vector = features @ observed + offset
+    return estimates

@@ -1,9 +1,12 @@
-"""What a move of a bandit would do, as it is answered, and in words."""
+"""What a move of a bandit would do, as it is answered, and in words.
+
+A plan is a frozen value: each step of ``plan_steps`` takes one and returns the next.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from app.bandits import context as contexts
@@ -11,76 +14,88 @@ from app.bandits.bandit import Bandit
 from app.bandits.completion import PolicyTerms, check_size
 from app.bandits.context import MAX_CONTEXT_KEY_LEARNER, MAX_CONTEXT_LEARNER
 from app.bandits.settings import BanditRecord, ServedArms
-from app.bandits.spaces import Carry, SpaceMap
+from app.bandits.spaces import Carry, MoveRecord, SpaceMap
 from app.catalogues.catalogue import Catalogue
 from app.filters.filter import Filter
-from app.learning.checkpoints import read_together
-from app.moving.arms import ArmMap, CommonArms
+from app.moving.arm_map import ArmMap, CommonArms
 from app.platform.errors import Invalid, ShortlistError, shown_time
 from app.quotas.rules import QuotaRule
-from app.records.records import LearnerState
-from app.storage.space import moves_full
-from app.storage.store import Store
+from app.records.records import LearnerState, vector_to_bytes
 from shortlist.linear.learned_prior import LearnedPrior
-from shortlist.types import Matrix
 
 Asked = Literal["auto", "log", "map", "none"]
 Quotas = Sequence[tuple[str, QuotaRule]]
 MOST_NAMED = 5
-# Of the states that are read together, at least one. The store syncs as much to disk in one step, and whoever
-# reads a learner waits for that.
-AT_ONCE_BYTES = 1 << 17
-KEPT_BYTES = 200  # that a kept state takes besides itself, with its name
 NOT_KEPT = (
     "what learners know now is not kept, as it is more than SHORTLIST_MAX_MOVES_MB leaves: moving back will "
     "be a move like any other"
 )
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MovePlan:
-    """What a move would do. ``refusals``: why it is not done; a dry run tells them as warnings.
+    """What a move would do.
 
-    ``found``     the map between the features of the arms
-    ``left_ms``   it goes back to where the bandit was moved from then, and learners are what they were
-    ``recomputed``  of some learners, what they will know if their sums are computed again
-    ``is_kept``   what learners know is kept for a while, to go back to
-    ``no_log``    why that cannot be from the decision log; None: it can, or nobody asked
+    ``bandit``         as it is
+    ``target``         the catalogue that it moves to
+    ``asked``          how the caller wants learners to be carried
+    ``arms``           those that both catalogues have
+    ``record``         of the bandit as it will be
+    ``learners``       how many there are
+    ``sample``         the names of some, by which estimates are compared
+    ``carry``          how learners are carried
+    ``arm_map``        between the features of the arms; None: nothing is carried
+    ``weighed_by_log`` whether arms count by how often the decision log shows them
+    ``space_map``      what the map makes of learners
+    ``restores_ms``    when the move was that this one takes back: learners are what they were before it
+    ``no_log``         why sums cannot be computed from the decision log; None: they can, or nobody asked
+    ``recomputed``     of some learners, what they will know if their sums are computed again
+    ``keeps_states``   whether what learners know is kept for a while, to go back to
+    ``agreement``      of estimates before and after
+    ``prior``          the learned one of the carried learners
+    ``refusals``       why the move is not done; a dry run tells them as warnings
+    ``warnings``       what the caller is told besides
     """
 
     bandit: Bandit
     target: Catalogue
     asked: Asked
-    carry: Carry
     arms: CommonArms
     record: BanditRecord
-    space_map: SpaceMap | None
-    found: ArmMap | None = None
-    r2: float | None = None
-    is_weighed: bool = False
-    agreement: float | None = None
-    learners: int = 0
-    prior: LearnedPrior | None = None
-    left_ms: int | None = None
-    recomputed: Mapping[str, LearnerState] = field(default_factory=dict)
+    learners: int
+    sample: Sequence[str]
+    carry: Carry = "none"
+    arm_map: ArmMap | None = None
+    weighed_by_log: bool = False
+    space_map: SpaceMap | None = None
+    restores_ms: int | None = None
     no_log: str | None = None
-    is_kept: bool = True
-    warnings: list[str] = field(default_factory=list)
-    refusals: list[ShortlistError] = field(default_factory=list)
+    recomputed: Mapping[str, LearnerState] = field(default_factory=dict)
+    keeps_states: bool = True
+    agreement: float | None = None
+    prior: LearnedPrior | None = None
+    refusals: tuple[ShortlistError, ...] = ()
+    warnings: tuple[str, ...] = ()
 
-    def map_by(self, transform: Matrix) -> SpaceMap:
-        """The map of states with this T."""
-        residual = None if self.found is None else self.found.forward.residual
-        return SpaceMap(self.record.space, transform, residual, self.bandit.catalogue.dim)
+    def refuse(self, *refusals: ShortlistError) -> MovePlan:
+        return replace(self, refusals=(*self.refusals, *refusals))
+
+    def warn(self, warnings: Iterable[str]) -> MovePlan:
+        return replace(self, warnings=(*self.warnings, *warnings))
+
+    @property
+    def r2(self) -> float | None:
+        """The share of the new features that the map explains."""
+        return None if self.arm_map is None else self.arm_map.forward.r2
 
     @property
     def is_exact(self) -> bool:
         """Whether sums are computed again."""
-        return self.left_ms is not None or self.carry == "log"
+        return self.restores_ms is not None or self.carry == "log"
 
     @property
     def answer(self) -> dict[str, Any]:
-        shown = {"r2": self.r2, "shown": "log" if self.is_weighed else "all"}
+        shown = {"r2": self.r2, "shown": "log" if self.weighed_by_log else "all"}
         return {
             "from": self.bandit.record.catalogue,
             "to": self.target.name,
@@ -89,8 +104,29 @@ class MovePlan:
             "map": None if self.r2 is None else shown,
             "agreement": self.agreement,
             "learners": self.learners,
-            "warnings": self.warnings,
+            "warnings": list(self.warnings),
         }
+
+    def move_record(self, version: int) -> MoveRecord:
+        """What is stored of the move. ``version``: of the bandit, which it makes."""
+        transform = None if self.space_map is None else self.space_map.transform
+        return MoveRecord(
+            number=self.record.space,
+            asked=self.asked,
+            carry=self.carry,
+            left=self.bandit.record.catalogue,
+            left_uid=self.bandit.catalogue.uid,
+            left_dim=self.bandit.catalogue.dim,
+            joined=self.target.name,
+            joined_uid=self.target.uid,
+            moved_ms=self.record.moved_ms,
+            version=version,
+            answer=self.answer,
+            transform=b"" if transform is None else vector_to_bytes(transform.ravel()),
+            dim=0 if transform is None else len(transform),
+            restores=self.restores_ms is not None,
+            residual=b"" if self.arm_map is None else vector_to_bytes(self.arm_map.forward.residual.ravel()),
+        )
 
 
 def words_of(plan: MovePlan) -> list[str]:
@@ -101,8 +137,8 @@ def words_of(plan: MovePlan) -> list[str]:
         return []
     if plan.carry == "log":
         return ["what was learned is computed again from the decision log: nothing of it is lost"]
-    if plan.left_ms is not None:
-        before = f"what they were in {plan.target.name} before the move of {shown_time(plan.left_ms)}"
+    if plan.restores_ms is not None:
+        before = f"what they were in {plan.target.name} before the move of {shown_time(plan.restores_ms)}"
         return [f"learners are {before}, and learn with its features what came since"]
     told = plan.r2 if plan.agreement is None else (plan.r2 + plan.agreement) / 2.0
     kept = "almost wholly" if told >= 0.8 else "in part" if told >= 0.3 else "hardly"
@@ -132,7 +168,7 @@ def refusals_of(plan: MovePlan, policy: PolicyTerms, rules: Quotas) -> Sequence[
     found = list[ShortlistError]()
     try:
         policy.check_arms(plan.record, plan.target)
-        check_numbers(plan)
+        check_numbers(plan.bandit, plan.record, plan.target.dim)
         if rules:
             plan.target.need_arms("a quota")
     except Invalid as error:
@@ -156,7 +192,7 @@ def warnings_of(plan: MovePlan, policy: PolicyTerms, rules: Quotas) -> list[str]
         found.append(f"{target.name} has no index yet: it is scanned until it has one, which takes longer")
     if policy.eliminates:
         found.append("elimination begins again: which arms are left is computed again")
-    if plan.carry != "none" and not plan.is_kept:
+    if plan.carry != "none" and not plan.keeps_states:
         found.append(NOT_KEPT)
     serve = getattr(bandit.record.holdout, "serve", None)
     named = [(f"the quota {quota_id}", rule.arm) for quota_id, rule in rules if rule.arm is not None]
@@ -169,25 +205,6 @@ def warnings_of(plan: MovePlan, policy: PolicyTerms, rules: Quotas) -> list[str]
     return found
 
 
-async def check_space(store: Store, plan: MovePlan) -> None:
-    """Refuse a map that the store has no room for, and note whether what learners know is kept beside it.
-
-    Raises Unavailable.
-    """
-    left = await store.usage.left("moves")
-    if plan.space_map is not None:
-        left -= plan.space_map.bytes
-        if left < 0:
-            plan.refusals.append(moves_full())
-    plan.is_kept = plan.learners * (plan.bandit.state_bytes * 9 // 8 + KEPT_BYTES) <= left
-
-
-def by_step(names: Sequence[str], bandit: Bandit) -> Sequence[Sequence[str]]:
-    """The names of learners, by as many as are read together."""
-    count = read_together(bandit.state_bytes, most_bytes=AT_ONCE_BYTES)
-    return [names[start : start + count] for start in range(0, len(names), count)]
-
-
 def _unknown_fields(catalogue: Catalogue, arm_filter: Filter | None) -> list[str]:
     """The fields of a filter that no arm of the catalogue has."""
     if arm_filter is None or not catalogue.holds_arms:
@@ -196,9 +213,8 @@ def _unknown_fields(catalogue: Catalogue, arm_filter: Filter | None) -> list[str
     return [name for name in sorted(arm_filter.fields) if names.number_of(name) is None]
 
 
-def check_numbers(plan: MovePlan) -> None:
-    """Raise Invalid for learners that would be too large."""
-    bandit, record, dim = plan.bandit, plan.record, plan.target.dim
+def check_numbers(bandit: Bandit, record: BanditRecord, dim: int) -> None:
+    """Raise Invalid if learners would be too large with this record and arms of ``dim`` numbers."""
     context = contexts.Context.of(record, dim)
     more = 0 if context is None else context.more_numbers(dim)
     if bandit.context is not None:
