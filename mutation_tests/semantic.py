@@ -37,11 +37,12 @@ TESTS = {
     "indexes": ("tests/indexes",),
     "measuring": ("tests/measuring", "tests/api/test_reports.py", "tests/api/test_evaluations.py"),
     "repeats": (
+        "tests/frequency_caps",
         "tests/policies",
         "tests/api/test_repeats.py",
         "tests/api/test_slate_rules.py",
         "tests/api/test_diverse.py",
-        "tests/contracts/test_store_repeats.py",
+        "tests/contracts/test_store_frequency_caps.py",
         "tests/api/test_explanations.py",
         "tests/api/test_quotas.py",
         "tests/api/test_whole_service.py",

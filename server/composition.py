@@ -24,6 +24,7 @@ from app.catalogues.embeddings import Embeddings
 from app.decision_log.buffer import RowBuffer
 from app.decision_log.reading import DecisionLog
 from app.filtering.filtered_snapshots import FilteredSnapshots
+from app.frequency_caps.caps import FrequencyCaps
 from app.indexes.shared_arms import SharingGroup
 from app.learning.decisions import Decisions
 from app.learning.effect_fits import EffectFits
@@ -70,7 +71,6 @@ from app.replication.expected_store import ExpectedStore
 from app.replication.health import Health
 from app.replication.sync import RemoteWorkers, Sync
 from app.serving.choice import recorded_decision
-from app.serving.constraints.frequency_caps import FrequencyCaps
 from app.serving.dry_runs import DryRuns
 from app.serving.pipeline import Choosing, Pipeline, constraints_of
 from app.storage.embedded.losses import Losses
@@ -205,7 +205,7 @@ class Service:
         )
         self.rows = RowBuffer(store, metrics, self.quotas.keep_named, rest_s=pauses.rows_s)
         self.decision_log = DecisionLog(store, self.bandits)
-        self.frequency_caps = FrequencyCaps(store.choices, metrics)
+        self.frequency_caps = FrequencyCaps(store.frequency_caps, metrics)
         constraints = constraints_of(self.sync, self.frequency_caps, self.quotas)
         self.evaluations = Evaluations(
             self.bandits,
@@ -245,6 +245,7 @@ class Service:
             entries,
             workers,
             self.quotas,
+            frequency_caps=self.frequency_caps,
             learners=self.learners,
             priors=self.priors,
             effects=self.effects,

@@ -19,10 +19,11 @@ from app.api.problems import Part
 from app.api.streamed import Streamed, with_rows
 from app.api.strict_json import JSON, Provided, StrictModel, json_router, reply
 from app.bandits.bandit import GLOBAL_LEARNER, Bandit
-from app.bandits.exposure_history import value_of
 from app.bandits.registry import Bandits
 from app.bandits.settings import RepeatsRule
 from app.decision_log.buffer import RowBuffer
+from app.frequency_caps.caps import FrequencyCaps
+from app.frequency_caps.exposures import field_value
 from app.learning.forgetting import Forgetting
 from app.learning.learned_priors import LearnedPriors
 from app.learning.learner_copies import LearnerCopies
@@ -33,7 +34,6 @@ from app.platform.errors import Invalid, NotFound
 from app.platform.long_work import REQUESTS
 from app.policies.elimination_state import Sets
 from app.records.records import LearnerState, bytes_to_state, state_to_bytes
-from app.serving.constraints.frequency_caps import FrequencyCaps
 from app.serving.pipeline import Pipeline
 
 
@@ -260,11 +260,11 @@ async def exposures(
     if rule is None:
         raise NotFound("this bandit has no repeats: nothing is counted")
     items = list[ExposureView]()
-    for had in await frequency_caps.history(owner, rule, key):
-        named = value_of(had.what)
-        arm, value = (had.what, None) if named is None else (None, named[1])
-        left = max(rule.most - had.count, 0)
-        items.append(ExposureView(arm, value, had.count, left, had.last_ms, had.until_ms))
+    for shown in await frequency_caps.history(owner, rule, key):
+        pair = field_value(shown.counted)
+        arm, value = (shown.counted, None) if pair is None else (None, pair[1])
+        left = max(rule.most - shown.count, 0)
+        items.append(ExposureView(arm, value, shown.count, left, shown.last_ms, shown.until_ms))
     return ExposuresView(key, rule, items)
 
 

@@ -17,9 +17,9 @@ import msgspec
 import numpy as np
 
 from app.bandits.bandit import GLOBAL_LEARNER, Bandit
-from app.bandits.exposure_history import value_of
 from app.bandits.registry import Bandits
 from app.decision_log.rows import Expectation, LoggedArm, LoggedReward, Row
+from app.frequency_caps.exposures import field_value
 from app.learning.tokens import Decision, decision_of, raw_of, text_of
 from app.platform.answers import hold
 from app.platform.deadlines import yield_to_others
@@ -106,7 +106,7 @@ class _Filters:
         for name in names_in(part.left_out):
             if name not in self.blocks:
                 self.blocks[name] = await self.words.get(None, block_name(self.uid, name))
-        found, values = barred_of(part.left_out, self.blocks), list(map(value_of, part.had))
+        found, values = barred_of(part.left_out, self.blocks), list(map(field_value, part.had))
         if found is None:
             return None
         filters = [{named[0]: named[1]} for named in values if named is not None]

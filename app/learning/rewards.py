@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from app.bandits.bandit import Bandit
-from app.bandits.exposure_history import MOST_KEPT, kept_of
 from app.bandits.registry import Bandits
+from app.frequency_caps.caps import FrequencyCaps
 from app.learning.checkpoints import Workers
 from app.learning.decisions import hidden_of
 from app.learning.learned_priors import LearnedPriors
@@ -60,7 +60,7 @@ class Rewards:
     """Appends rewards to the log.
 
     ``entries``    makes the entries
-    ``quotas``     count rewards above 0
+    ``quotas``, ``frequency_caps``   count rewards above 0
     ``learners``, ``priors``, ``effects``   say what is expected of the arms of observations
     ``workers``    are woken when something was appended
     """
@@ -73,6 +73,7 @@ class Rewards:
         workers: Workers,
         quotas: Quotas,
         *,
+        frequency_caps: FrequencyCaps,
         learners: Learners,
         priors: LearnedPriors,
         effects: ServedEffects,
@@ -86,6 +87,7 @@ class Rewards:
         self._entries = entries
         self._workers = workers
         self._quotas = quotas
+        self._frequency_caps = frequency_caps
         self._metrics = metrics
         self._accepted, self._duplicate = map(metrics.rewards.labels, ("accepted", "duplicate"))
 
@@ -124,7 +126,7 @@ class Rewards:
         await self.append(writes, receipt)
         # After the log has them: what is counted for quotas may be too little after a crash, never too much.
         await self._count(dict(writes), rewards, receipt)
-        await self._count_repeats(decisions, rewards, receipt)
+        await self._count_exposures(decisions, rewards, receipt)
         return receipt
 
     async def _count(
@@ -144,31 +146,20 @@ class Rewards:
                 with contextlib.suppress(Unavailable):  # the rewards are in the log: they are acknowledged
                     await self._quotas.count_rewards(bandit, rewarded)
 
-    async def _count_repeats(
+    async def _count_exposures(
         self, decisions: Mapping[int, Decision], rewards: Sequence[Reward], receipt: Receipt
     ) -> None:
         """Note what keys were rewarded for, where bandits count that. What is lost here is not noted."""
         for position in receipt.taken:
             decision, reward = decisions[position], rewards[position]
             bandit = self._bandits.by_uid(decision.bandit_uid)
-            rule = None if bandit is None else bandit.record.repeats
-            if bandit is None or rule is None or rule.counts != "rewarded" or reward.value <= 0:
+            if bandit is None or bandit.record.repeats is None or reward.value <= 0:
                 continue
-            key = decision.identity.learner
-            if decision.visitor is not None:
-                key = LearnerId(key.bandit_uid, decision.visitor)
-            # All visitors share one learner, so without a visitor nobody knows whose cap it is.
-            elif bandit.record.scope == "global":
-                continue
+            learner, arm = decision.identity.learner, reward.arm or decision.arms[0]
             with contextlib.suppress(Unavailable):
-                arm = reward.arm or decision.arms[0]
-                whole, place = bandit.catalogue.index.snapshot(), decision.arms.index(arm)
-                had = kept_of(rule, whole, decision.id, [arm], [place])
-                taken = await self._store.choices.take_repeats(
-                    key, had, within_ms=rule.within_ms, most=0, kept=MOST_KEPT
+                await self._frequency_caps.record_reward(
+                    bandit, learner, decision.visitor, decision=decision.id, arms=decision.arms, arm=arm
                 )
-                if not taken.remembered:
-                    self._metrics.unlimited.labels("rewarded").inc()
 
     async def observe(self, bandit: Bandit, observations: Sequence[Observation]) -> Receipt:
         """Append history to the log of one bandit, once per observation id and key.

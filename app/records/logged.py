@@ -55,7 +55,7 @@ class LogPart(msgspec.Struct, frozen=True, array_like=True):
     ``pinned``    places of the arms that are, from 0
     ``asked``     see the module; None: nothing besides one arm
     ``left_out``  the arms that quotas left out (``records.left_out``); "": none
-    ``had``       what the key had had too often (``bandits.exposure_history``)
+    ``had``       what the key was shown too often (``frequency_caps.exposures``)
     ``prior_version``  of the learned prior, 0: there was none yet; None: the bandit had another prior
     ``effects_version``  of the arm effects, 0: none were found; None: the bandit had none
     """

@@ -28,6 +28,7 @@ from app.bandits.bandit import Bandit
 from app.bandits.spaces import BanditMoved
 from app.decision_log.buffer import RowBuffer
 from app.filtering.filtered_snapshots import no_arms
+from app.frequency_caps.caps import FrequencyCaps
 from app.learning.decisions import Decisions, row_of
 from app.learning.learned_priors import LearnedPriors
 from app.learning.learners import Learners
@@ -65,7 +66,7 @@ from app.serving.constraints.base import (
     recorded,
     refund,
 )
-from app.serving.constraints.frequency_caps import FrequencyCaps
+from app.serving.constraints.frequency_caps import FrequencyCapConstraint
 from app.serving.constraints.quotas import QuotaConstraint
 from app.serving.constraints.requested import AtMostRules, Exclusions, Filters, Pins, with_pins
 from app.serving.request import ChooseRequest
@@ -106,7 +107,8 @@ def constraints_of(sync: Sync, caps: FrequencyCaps, quotas: Quotas) -> Sequence[
         *STATELESS,
         ConstraintRow(Pins(sync), lambda choice, _: bool(choice.rules.pins)),
         ConstraintRow(
-            caps, lambda choice, bandit: bandit.record.repeats is not None or choice.visitor is not None
+            FrequencyCapConstraint(caps),
+            lambda choice, bandit: bandit.record.repeats is not None or choice.visitor is not None,
         ),
         ConstraintRow(QuotaConstraint(quotas), lambda _, bandit: bandit.uid in quotas.ledgers),
     )

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 
 from app.storage import redis_keys as keys
 from app.storage.part import RedisPart, check_positive
 from app.storage.redis_client import Argument
-from app.storage.types import Had
 from app.storage.types.decisions import LearnerId
-from app.storage.types.registry import SIXTEENTHS, SIXTEENTHS_FOR_NEW
 
 
 class Choices(RedisPart):
@@ -56,36 +53,6 @@ class Choices(RedisPart):
         if first < 0 or held:
             self._quota.taken("turns", partition, *held or [0])
         return int(first)
-
-    async def take_repeats(
-        self, key: LearnerId, shown: Sequence[tuple[str, str]], *, within_ms: int, most: int, kept: int
-    ) -> Had:
-        """Write what a key has now, (name, arm) each once, unless it has an arm more than ``most`` times.
-
-        ``most`` 0: any number. The last ``kept`` are kept, for ``within_ms``. They go with the learner.
-        Without room what is new takes the place of the oldest that the key has had; of a key that has had
-        nothing, nothing is kept.
-        """
-        partition = self._partition(key)
-        names = [keys.had(partition, key), keys.ledger(partition)]
-        arguments: list[Argument] = [within_ms, most, kept]
-        arguments += [
-            self._quota.of("repeats", partition, parts) for parts in (SIXTEENTHS, SIXTEENTHS_FOR_NEW)
-        ]
-        arguments += [part for pair in shown for part in pair]
-        answer = await self._redis.script("take_repeats", names, arguments)
-        written, is_whole, held, now_ms, *there = answer
-        if held:
-            self._quota.taken("repeats", partition, held)
-        arms = [member.decode().partition(":")[2] for member in there[::2]]
-        # Scores of sorted sets are floats, which the server may write as 1.76e+12.
-        times = map(int, map(float, there[1::2]))
-        return Had(bool(written), bool(is_whole), now_ms, list(zip(arms, times, strict=True)))
-
-    async def drop_repeats(self, key: LearnerId, shown: Sequence[tuple[str, str]]) -> None:
-        """As if these had not been written."""
-        members = [f"{decision}:{arm}" for decision, arm in shown]
-        await self._redis.command("ZREM", keys.had(self._partition(key), key), *members)
 
     async def next_warm_up_slot(self, learner: LearnerId) -> int:
         """The slot that ``take_warm_up_slots`` would take next without a claim; none is taken."""

@@ -67,7 +67,7 @@ class LearnerSideData(RedisPart):
     async def erase_visitor(
         self, learner: LearnerId, visitor: str, *, row_names: Names, event_names: Names
     ) -> None:
-        """Remove rows and choices for events of a learner that name a visitor, and what the visitor has had.
+        """Remove rows and choices for events of a learner that name a visitor, and what it was shown.
 
         ``row_names`` reads the record of a row, ``event_names`` that of a choice. Safe to repeat.
 
@@ -81,7 +81,7 @@ class LearnerSideData(RedisPart):
         await self._erase_events(partition, learner, goes)
         await erase_named_rows(self._redis, partition, learner, row_names)
         key = LearnerId(learner.bandit_uid, visitor)
-        await self._erase_key(keys.had(self._partition(key), key))
+        await self._erase_key(keys.exposures(self._partition(key), key))
 
     async def erase_bandit(self, uid: str) -> None:
         """Remove everything that is kept of all learners of a deleted bandit, under any key.
@@ -110,7 +110,7 @@ class LearnerSideData(RedisPart):
         partition = self._partition(learner)
         names = [keys.log(partition), keys.watermark(partition), keys.forgotten(partition, learner)]
         names += [keys.erase(partition), keys.idle(partition), keys.warm_up_slots(partition, learner)]
-        names += [keys.forgotten_until(partition), keys.had(partition, learner), keys.ledger(partition)]
+        names += [keys.forgotten_until(partition), keys.exposures(partition, learner), keys.ledger(partition)]
         entry_id = await self._redis.script(script, names, [*learner, payload, now_ms, ttl_ms])
         return entry_id.decode() if entry_id else None
 
@@ -181,11 +181,11 @@ class LearnerSideData(RedisPart):
             await asyncio.gather(*map(self._erase_key, theirs))
 
     async def _erase_key(self, key: str) -> None:
-        partition = keys.partition_of_had(key)
+        partition = keys.partition_of_exposures(key)
         if partition is None:
             await self._redis.command("UNLINK", key)
         else:
-            await self._redis.script("drop_had", [keys.ledger(partition), key])
+            await self._redis.script("drop_exposures", [keys.ledger(partition), key])
 
 
 def _older_than(number: int, knew: Knew) -> Goes:

@@ -322,13 +322,13 @@ def warm_up_slots(partition: int, learner: LearnerId) -> str:
     return f"{_partition(partition)}turns:{learner.bandit_uid}:{learner.name}"
 
 
-def had(partition: int, key: LearnerId) -> str:
-    """What a learner, or a visitor, has had."""
+def exposures(partition: int, key: LearnerId) -> str:
+    """What a learner, or a visitor, was shown."""
     return f"{_partition(partition)}had:{key.member}"
 
 
-def partition_of_had(key: str) -> int | None:
-    """Of the key of ``had``; None of another one."""
+def partition_of_exposures(key: str) -> int | None:
+    """Of the key of ``exposures``; None of another one."""
     found = re.match(rf"{PREFIX}\{{p:(\d+)\}}:had:", key)
     return None if found is None else int(found[1])
 

@@ -17,6 +17,7 @@ from app.storage.campaigns import CampaignStore
 from app.storage.choices import Choices
 from app.storage.decision_rows import DecisionRows
 from app.storage.followed_arms import FollowedArms
+from app.storage.frequency_caps import FrequencyCapStore
 from app.storage.jobs import JobStore
 from app.storage.learner_side_data import LearnerSideData
 from app.storage.learner_states import LearnerStates
@@ -74,6 +75,7 @@ class Store:
         self.waiting = WaitingDecisions(*shared)
         self.rows = DecisionRows(*shared)
         self.choices = Choices(*shared)
+        self.frequency_caps = FrequencyCapStore(*shared)
         self.campaigns = CampaignStore(*shared)
         self.quotas = QuotaStore(*shared)
         self.jobs = JobStore(*shared)

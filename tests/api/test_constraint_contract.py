@@ -25,7 +25,7 @@ from app.serving.constraints.base import (
     View,
     recorded,
 )
-from app.serving.constraints.frequency_caps import FrequencyCaps
+from app.serving.constraints.frequency_caps import FrequencyCapConstraint
 from app.serving.constraints.quotas import QuotaConstraint
 from app.serving.constraints.requested import AtMostRules, Exclusions, Filters, Pins
 from waiting import wait_until
@@ -72,7 +72,7 @@ CASES: dict[type[Constraint], Case] = {
     Pins: Case(
         lambda lists: all(each[1] == "a2" for each in lists), {"rules": {"pin": [{"arm": "a2", "place": 2}]}}
     ),
-    FrequencyCaps: Case(
+    FrequencyCapConstraint: Case(
         lambda lists: max(Counter(arm for each in lists for arm in each).values()) == 1,
         settings={"repeats": {"most": 1, "within_s": 3_600}},
     ),

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from api_client import Api, Json
-from app.bandits.settings import RepeatsRule
-from app.platform.metrics import Metrics
-from app.serving.constraints import frequency_caps
-from app.serving.constraints.frequency_caps import FrequencyCapKey, FrequencyCaps
-from app.storage.types import Had, LearnerId
 from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -85,25 +79,6 @@ async def test_a_forgotten_key_has_had_nothing_and_time_passes(api: Api):
         return answer.status_code == 200 and len(ids(answer.json())) == 8
 
     await wait_until(all_again, what="what was shown a second ago counts no more")
-
-
-async def test_what_was_had_counts_from_when_it_was_had_not_from_when_it_was_heard(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    """Heard of .4 s before it no longer counts."""
-    clock = SimpleNamespace(at=100.0)
-    monkeypatch.setattr(frequency_caps, "time", SimpleNamespace(monotonic=lambda: clock.at))
-
-    class HadLongAgo:
-        async def take_repeats(self, key: LearnerId, shown: Any, **terms: int) -> Had:
-            return Had(allowed=True, remembered=True, now_ms=9_600, arms=[("a0", 5_000)])
-
-    subject = FrequencyCapKey(RepeatsRule(most=1, within_s=5.0), LearnerId("b", "ann"))
-    known = FrequencyCaps(HadLongAgo(), Metrics())  # type: ignore[arg-type]
-    assert await known.exposures(subject, dry_run=True) == {"a0": 1}
-    for seconds, counts in ((0.3, {"a0": 1}), (0.2, {})):
-        clock.at += seconds
-        assert await known.exposures(subject, dry_run=False) == counts
 
 
 async def test_a_forgotten_key_is_shown_everything_again_at_once(api: Api):
@@ -256,6 +231,13 @@ async def test_by_a_field_what_was_rewarded_does_not_come_again(api: Api):
     for _ in range(2):
         left = ids(await api.choose("b", key="k", k=13))
         assert set(left) == {*OF, "plain"} - {"a1", "a7"}  # all of bob's are gone
+
+
+async def test_by_a_field_two_rewarded_arms_of_one_list_count_twice(api: Api):
+    await build_by_maker(api, rule={"counts": "rewarded", "most": 2})
+    choice = await api.choose("b", key="k", k=13)
+    await api.reward(*({"decision": choice["decision"], "arm": arm, "value": 1} for arm in ("a1", "a7")))
+    assert set(ids(await api.choose("b", key="k", k=13))) == {*OF, "plain"} - {"a1", "a7"}  # bob's
 
 
 @pytest.mark.rest

@@ -21,6 +21,7 @@ from service_play import Focus
 from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
 from app.catalogues.catalogues import Catalogues
+from app.frequency_caps.caps import FrequencyCapKey, FrequencyCaps
 from app.indexes.live import LiveIndex
 from app.learning import fold, rewards
 from app.learning.decisions import Decisions
@@ -31,9 +32,7 @@ from app.policies.limits import AllowedRows
 from app.policies.selection import SelectionRequest
 from app.quotas.ledger import QuotaLedger
 from app.quotas.snapshot import QuotaSnapshot
-from app.serving.constraints import frequency_caps
 from app.serving.constraints.base import View
-from app.serving.constraints.frequency_caps import FrequencyCaps
 from app.serving.pipeline import Choosing, Pipeline
 from app.storage.choices import Choices
 from app.storage.types import LearnerId
@@ -118,7 +117,7 @@ def given_back_by_nobody(self: QuotaLedger, taken: Any) -> None:
     pass
 
 
-async def remembered_though_not_shown(self: FrequencyCaps, charge: Any) -> None:
+async def remembered_though_not_shown(self: FrequencyCaps, subject: Any, shown: Any) -> None:
     pass
 
 
@@ -360,14 +359,14 @@ BROKEN: dict[str, tuple[Any, str, Any, Focus]] = {
     ),
     "repeats count what was not shown": (
         FrequencyCaps,
-        "refund",
+        "take_back",
         remembered_though_not_shown,
         Focus(("choose_batch",), {"bandits": repeats}),
     ),
     "keys share what they had": (
-        frequency_caps,
-        "subject_of",
-        changed(frequency_caps.subject_of, of_any_key),
+        FrequencyCapKey,
+        "of",
+        changed(FrequencyCapKey.of, of_any_key),
         Focus(("choose",), {"bandits": repeats_per_key}),
     ),
     "a pin ignores a quota": (

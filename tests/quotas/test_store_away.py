@@ -63,7 +63,7 @@ async def test_what_is_refused_by_repeats_is_given_back(world: World):
     await world.catalogue()
     bandit = await world.bandit(repeats=RepeatsRule(most=1, within_s=60.0))
     await world.service.quotas.put(bandit, "q", QuotaRule(10, arm="a3"))
-    world.store.refuse |= {"choices.take_repeats"}
+    world.store.refuse |= {"frequency_caps.take"}
     for _ in range(5):
         with pytest.raises(Unavailable):
             await world.choose(bandit, k=4)
@@ -84,7 +84,7 @@ async def test_a_seeded_choice_that_begins_again_draws_as_if_there_had_been_no_o
         await world.choose(bandit, arms=[first])
         expected.extend(arm.id for arm in (await world.service.dry_runs.run(bandit, request)).arms)
 
-    world.store.before["choices.take_repeats"] = meanwhile
+    world.store.before["frequency_caps.take"] = meanwhile
     choice = await world.choose(bandit, k=3, seed=1)
     assert first not in expected
     assert [arm.id for arm in choice.arms] == expected

@@ -12,7 +12,7 @@ from app.policies.limits import AtMost
 from app.policies.rules import Pin, Rules
 from app.quotas.rules import QuotaRule
 from app.serving.constraints.base import Constraint
-from app.serving.constraints.frequency_caps import FrequencyCaps
+from app.serving.constraints.frequency_caps import FrequencyCapConstraint
 from app.serving.constraints.quotas import QuotaConstraint
 from app.serving.constraints.requested import AtMostRules, Exclusions, Filters, Pins
 from contracts.constraint import ConstraintCase, ConstraintContract, Lists
@@ -39,7 +39,7 @@ CASES: dict[type[Constraint], ConstraintCase] = {
     Pins: ConstraintCase(
         lambda lists: all(arms[1] == "a2" for arms in lists), {"rules": Rules([Pin("a2", 2)])}
     ),
-    FrequencyCaps: ConstraintCase(
+    FrequencyCapConstraint: ConstraintCase(
         lambda lists: max(Counter(arms_of(lists)).values()) == 1,
         settings={"repeats": RepeatsRule(most=1, within_s=3_600.0)},
         batch=2,

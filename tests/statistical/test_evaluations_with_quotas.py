@@ -29,6 +29,8 @@ from app.bandits.versions import BanditVersion, version_to_bytes
 from app.catalogues.catalogue import Catalogue
 from app.decision_log.rows import LoggedArm, Row
 from app.filtering.filtered_snapshots import FilteredSnapshots
+from app.frequency_caps.caps import FrequencyCapKey
+from app.frequency_caps.exposures import over_cap
 from app.indexes.live import IndexOptions, LiveIndex
 from app.measuring.evaluator import ESTIMATOR_NAMES, Evaluator
 from app.measuring.sources import HeldSource
@@ -41,7 +43,6 @@ from app.records.left_out import NOTHING_BARRED, Barred, barred_of
 from app.records.records import CatalogueRecord
 from app.serving.constraints import frequency_caps, quotas
 from app.serving.constraints.base import combined
-from app.serving.constraints.frequency_caps import FrequencyCapKey, over_cap
 from app.storage.types import LearnerId
 from logged_rows import reward_of, row
 from shortlist.linear import ridge, ridge_sums
@@ -153,7 +154,7 @@ async def log_of(world: Made, policy: str, seed: int) -> tuple[list[Row], float]
         asked = SelectionRequest(own, LearnerId("0" * 16, f"k{key}"), 1, (), None, rng)
         subject = FrequencyCapKey(REPEATS, asked.learner)
         capped = combined(asked, frequency_caps.view_of(subject, had[key], asked, whole))
-        request = combined(capped, await quotas.view_of(shares, capped, deferred=False))
+        request = combined(capped, await quotas.view_of(shares, capped, takes=True))
         selection = await POLICIES[policy].choose(dependencies, request)  # type: ignore[arg-type]
         (chosen,) = selection.hits.rows.tolist()
         assert await shares.take(whole, [chosen]) is not None
@@ -164,8 +165,10 @@ async def log_of(world: Made, policy: str, seed: int) -> tuple[list[Row], float]
         barred = barred_of(named, words.kept)
         assert barred is not None
         barred = Barred(barred.filters, [*barred.arms, *over_cap(REPEATS, had[key])])
-        of = shares.membership.members.of
-        is_out = [kept is not None and kept.out[[*of(arm), -1]].any() for arm in range(ARMS)]
+        is_out = [
+            kept is not None and kept.out[[*numbers, -1]].any()
+            for numbers in shares.members.quotas_of(whole, range(ARMS))
+        ]
         took_part = [arm for arm in range(ARMS) if not is_out[arm] and not had[key][f"a{arm}"]]
         p = probabilities(policy, world.estimates[took_part], **evaluated)
         worth += float(p @ world.means[took_part]) / DECISIONS

@@ -109,7 +109,8 @@ async def exercise(store):
     await store.quotas.delete(UID, "another")
     await store.quotas.release_held(UID)
     await store.quotas.changed(UID)
-    await store.choices.take_repeats(LearnerId(UID, "had"), [("d", "a")], within_ms=TTL_MS, most=1, kept=9)
+    key = LearnerId(UID, "had")
+    await store.frequency_caps.take(key, [("d", "a")], within_ms=TTL_MS, most=1, kept=9)
     assert (await store.followed_arms.follow(UID, "me", TTL_MS)).is_ours
     places = {"before": Position(), "after": Position(1, "a")}
     assert await store.followed_arms.advance(UID, "me", collection="arms_1", quality=b"q", **places)

@@ -128,7 +128,7 @@ class LogRecord(msgspec.Struct, frozen=True):
     """What the row of a decision says of arms that were not eligible.
 
     ``left_out``  as ``records.left_out`` writes it; ``NOT_KEPT``: it is not known which arms these were
-    ``had``       ids of arms, and values as ``bandits.exposure_history`` writes them
+    ``had``       ids of arms, and values as ``frequency_caps.exposures`` writes them
     """
 
     left_out: str = ""

@@ -75,7 +75,7 @@ for s = a, #ARGV, 4 do
         redis.call('HDEL', KEYS[k], learner)
         redis.call('HDEL', KEYS[k + 2] .. '0', learner)
         redis.call('HDEL', KEYS[k + 2] .. '1', learner)
-        -- other processes drop more of a learner that was removed than its state: its elimination, what it has had
+        -- other processes drop more of a learner that was removed than its state: its elimination, its exposures
         note(KEYS[4], number, '-' .. uid .. learner)
       end
     end

@@ -20,7 +20,7 @@ from app.storage.types.decisions import (
     DecisionId,
     DefaultWrite,
     Due,
-    Had,
+    Exposures,
     LearnerId,
     LoggedReward,
     RowWrite,

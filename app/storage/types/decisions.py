@@ -145,14 +145,14 @@ class Due:
     erase: Mapping[LearnerId, str]
 
 
-class Had(NamedTuple):
-    """What a key has had lately, arms or else, and when in ms, by the clock of the store.
+class Exposures(NamedTuple):
+    """What a key was shown lately, arms or values, and when in ms, by the clock of the store.
 
-    ``allowed``: none of what was shown was had too often before. ``remembered``: all of it, and nothing
+    ``allowed``: none of what is shown now was shown too often before. ``remembered``: all of it, and nothing
     was dropped to make room.
     """
 
     allowed: bool
     remembered: bool
     now_ms: int
-    arms: Sequence[tuple[str, int]]
+    shown: Sequence[tuple[str, int]]

@@ -1,17 +1,17 @@
--- WITH   ledger, had
--- KEYS   what a key has had (had.lua), ledger
--- ARGV   within_ms, most of each value or 0 for any number, most members, most bytes of what keys have had: of a key
---        that has had something, and of another; then pairs of a name and a value
--- Result {whether it may be had, whether all of it is remembered, the bytes that are held now or 0 if nothing was
+-- WITH   ledger, exposures
+-- KEYS   what a key was shown (exposures.lua), ledger
+-- ARGV   within_ms, most of each value or 0 for any number, most members, most bytes of what keys were shown: of a key
+--        that was shown something, and of another; then pairs of a name and a value
+-- Result {whether it may be shown, whether all of it is remembered, the bytes that are held now or 0 if nothing was
 --        written, the time in ms, the members that count now and their times ..}
--- Effect in one step: the values are had as well, each under its name, if none of them was had so often, and counted.
---        Where there is no space a key that has had something has it in place of the oldest, and of another nothing
---        is remembered. The oldest members go where there are too many. Repeated with the same names it changes
---        nothing.
-local had, ledger, now = KEYS[1], KEYS[2], server_ms()
+-- Effect in one step: the values were shown as well, each under its name, if none of them was shown so often, and
+--        counted. Where there is no space, of a key that was shown something it takes the place of the oldest, and of
+--        another nothing is remembered. The oldest members go where there are too many. Repeated with the same names
+--        it changes nothing.
+local exposures, ledger, now = KEYS[1], KEYS[2], server_ms()
 local within, most, kept = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local from = string.format('%.0f', now - within)
-local there = redis.call('ZRANGEBYSCORE', had, '(' .. from, LAST_MS, 'WITHSCORES')
+local there = redis.call('ZRANGEBYSCORE', exposures, '(' .. from, LAST_MS, 'WITHSCORES')
 if #ARGV == 5 then
   return { 1, 1, 0, now, unpack(there) }
 end
@@ -41,7 +41,7 @@ local function bytes_of(first, last)
   for place = first, last do
     chars, longest = chars + #names[place], math.max(longest, #names[place])
   end
-  return had_bytes(had, last - first + 1, chars, longest)
+  return bytes_of_exposures(exposures, last - first + 1, chars, longest)
 end
 
 local function has_room(bytes, counted)
@@ -49,7 +49,7 @@ local function has_room(bytes, counted)
 end
 
 held(ledger, 'repeats', now)
-local counted, until_period = counted_for(ledger, had)
+local counted, until_period = counted_for(ledger, exposures)
 local first = math.max(1, #names - kept + 1)
 local is_whole = 1
 if not has_room(bytes_of(first, #names), counted) then
@@ -67,24 +67,24 @@ if not has_room(bytes_of(first, #names), counted) then
     end
   end
 end
-redis.call('ZADD', had, LAST_MS, COUNTED) -- first: a server without memory refuses it
-redis.call('ZREMRANGEBYSCORE', had, '-inf', from)
+redis.call('ZADD', exposures, LAST_MS, COUNTED) -- first: a server without memory refuses it
+redis.call('ZREMRANGEBYSCORE', exposures, '-inf', from)
 for place = 1, math.min(first - 1, before) do
-  redis.call('ZREM', had, names[place]) -- before any is added: else a block could become a tree
+  redis.call('ZREM', exposures, names[place]) -- before any is added: else a block could become a tree
 end
 for place = math.max(first, before + 1), #names do
-  redis.call('ZADD', had, string.format('%.0f', now), names[place])
+  redis.call('ZADD', exposures, string.format('%.0f', now), names[place])
 end
-redis.call('PEXPIRE', had, ARGV[1])
+redis.call('PEXPIRE', exposures, ARGV[1])
 if counted > 0 then
   count(ledger, 'repeats', -counted, until_period)
 end
 local period = period_of(now + within)
 local bytes = bytes_of(first, #names)
-if is_tree(had) then -- one that was larger before still takes more; the server may not tell
+if is_tree(exposures) then -- one that was larger before still takes more; the server may not tell
   -- Of all members: by default the server takes the first five for an average, which was a tenth too little.
-  bytes = math.max(bytes, math.floor((tonumber(redis.pcall('MEMORY', 'USAGE', had, 'SAMPLES', 0)) or 0) * 17 / 16))
+  bytes = math.max(bytes, math.floor((tonumber(redis.pcall('MEMORY', 'USAGE', exposures, 'SAMPLES', 0)) or 0) * 17 / 16))
 end
-redis.call('ZADD', had, string.format('%.0f', period * SHIFT + bytes), COUNTED)
+redis.call('ZADD', exposures, string.format('%.0f', period * SHIFT + bytes), COUNTED)
 local all_held = count(ledger, 'repeats', bytes, period)
-return { 1, is_whole, all_held, now, unpack(redis.call('ZRANGEBYSCORE', had, '-inf', LAST_MS, 'WITHSCORES')) }
+return { 1, is_whole, all_held, now, unpack(redis.call('ZRANGEBYSCORE', exposures, '-inf', LAST_MS, 'WITHSCORES')) }

@@ -10,7 +10,7 @@ from test_store_usage import PARTITIONS, PERIOD_MS, TTL_MS, bounded, pass_time
 
 from app.storage import redis_keys
 from app.storage.store import Store
-from app.storage.types import Had, LearnerId
+from app.storage.types import Exposures, LearnerId
 from learner_names import learner_in
 from store_clients import connect
 
@@ -29,13 +29,13 @@ def key(number: int) -> LearnerId:
 
 async def show(
     store: Store, key: LearnerId, *arms: str, decision: str = "d", most: int = 1, within_ms: int = TTL_MS
-) -> Had:
+) -> Exposures:
     shown = [(decision, arm) for arm in arms]
-    return await store.choices.take_repeats(key, shown, within_ms=within_ms, most=most, kept=1_000)
+    return await store.frequency_caps.take(key, shown, within_ms=within_ms, most=most, kept=1_000)
 
 
 async def had(store: Store, key: LearnerId) -> list[str]:
-    return [arm for arm, _ in (await show(store, key)).arms]
+    return [arm for arm, _ in (await show(store, key)).shown]
 
 
 async def held(store: Store) -> int:
@@ -66,12 +66,12 @@ async def test_no_less_is_counted_than_the_server_says_that_it_takes(url: str, n
     async with bounded(url) as store, connect(url) as client:
         for start in range(0, number, 50):
             await show(store, ANN, *arms(min(50, number - start), size, start), decision=f"{start:022}")
-        taken = await client.memory_usage(redis_keys.had(0, ANN), samples=0)
+        taken = await client.memory_usage(redis_keys.exposures(0, ANN), samples=0)
         assert taken <= await held(store) <= 2 * taken + 100
         await show(store, ANN, *arms(500, size, 2_000))  # and after it was large and is small again
-        await store.choices.drop_repeats(ANN, [("d", arm) for arm in arms(490, size, 2_000)])
+        await store.frequency_caps.drop(ANN, [("d", arm) for arm in arms(490, size, 2_000)])
         await show(store, ANN, "last")
-        taken = await client.memory_usage(redis_keys.had(0, ANN), samples=0)
+        taken = await client.memory_usage(redis_keys.exposures(0, ANN), samples=0)
         assert taken <= await held(store)
 
 
@@ -85,14 +85,14 @@ async def test_beyond_the_bound_new_keys_are_not_limited_and_known_ones_are(url:
         for process in (store, other):
             for _ in range(3):
                 taken = await show(process, key(9_999), *arms(50))
-                assert (taken.allowed, taken.remembered, list(taken.arms)) == (True, False, [])
+                assert (taken.allowed, taken.remembered, list(taken.shown)) == (True, False, [])
         assert await held(store) == before
         for each in known:
             refused = await show(other, each, arms(50)[7], decision="again")
             assert (refused.allowed, refused.remembered) == (False, True)
             assert sorted(await had(store, each)) == arms(50)
         more = await show(other, known[0], *arms(10, first=100), decision="more")
-        assert (more.allowed, more.remembered, len(more.arms)) == (True, True, 60)
+        assert (more.allowed, more.remembered, len(more.shown)) == (True, True, 60)
 
 
 @pytest.mark.rest
@@ -103,7 +103,7 @@ async def test_known_keys_that_grow_have_the_newest_in_place_of_the_oldest(url: 
             shown = arms(50, first=50 * turn)
             for each in known:
                 taken = await show(store, each, *shown, decision=f"t{turn}")
-                names = [arm for arm, _ in taken.arms]
+                names = [arm for arm, _ in taken.shown]
                 assert taken.allowed
                 assert names[-50:] == shown or not taken.remembered
                 assert set(names) & set(shown), "the newest are limited"
@@ -111,7 +111,7 @@ async def test_known_keys_that_grow_have_the_newest_in_place_of_the_oldest(url: 
                 assert len(names) == len(set(names)) == 50 * (turn + 1) or forgot
         assert forgot > 100
         assert FOR_KNOWN * 9 // 10 < await held(store) <= FOR_KNOWN
-        keys = [redis_keys.had(0, each) for each in known]
+        keys = [redis_keys.exposures(0, each) for each in known]
         assert sum([await client.memory_usage(each, samples=0) for each in keys]) <= await held(store)
 
 
@@ -147,9 +147,9 @@ async def age(url: str, periods: int) -> None:
     """As if so many periods had passed, for what ANN has had as well."""
     await pass_time(url, periods)
     async with connect(url) as client:
-        mark = await client.zscore(redis_keys.had(0, ANN), "counted")
+        mark = await client.zscore(redis_keys.exposures(0, ANN), "counted")
         if mark is not None:
-            await client.zadd(redis_keys.had(0, ANN), {"counted": mark - periods * SHIFT})
+            await client.zadd(redis_keys.exposures(0, ANN), {"counted": mark - periods * SHIFT})
 
 
 @pytest.mark.rest
@@ -183,12 +183,12 @@ async def test_what_an_older_version_has_left_is_counted_when_it_grows(url: str)
     async with bounded(url, repeats=BOUND) as store, connect(url) as client:
         await show(store, ANN, *arms(100))
         whole = await held(store)
-        await client.zrem(redis_keys.had(0, ANN), "counted")
+        await client.zrem(redis_keys.exposures(0, ANN), "counted")
         await client.delete(redis_keys.ledger(0))
         assert (await held(store), len(await had(store, ANN))) == (0, 100)
         known = await filled(store)
         taken = await show(store, ANN, "new")
-        assert (taken.allowed, len(taken.arms)) == (True, 101)
+        assert (taken.allowed, len(taken.shown)) == (True, 101)
         assert whole < await held(store) - sum([await counted(url, each) for each in known]) < whole + 100
         refused = await show(store, ANN, arms(100)[3], decision="again")
         assert not refused.allowed
@@ -196,14 +196,14 @@ async def test_what_an_older_version_has_left_is_counted_when_it_grows(url: str)
 
 async def counted(url: str, key: LearnerId) -> int:
     async with connect(url) as client:
-        return int(await client.zscore(redis_keys.had(0, key), "counted") or 0) % SHIFT
+        return int(await client.zscore(redis_keys.exposures(0, key), "counted") or 0) % SHIFT
 
 
 async def test_of_many_processes_at_once_no_more_is_held_than_fits(url: str):
     async with bounded(url, repeats=BOUND) as one, bounded(url, repeats=BOUND) as two:
         done = await asyncio.gather(*(show((one, two)[n % 2], key(n % 150), *arms(50)) for n in range(300)))
         remembered = {n % 150 for n, taken in enumerate(done) if taken.remembered}
-        both = {n % 150 for n, taken in enumerate(done) if taken.remembered and taken.arms}
+        both = {n % 150 for n, taken in enumerate(done) if taken.remembered and taken.shown}
         assert remembered == both
         assert 10 < len(remembered) < 60
         assert await held(one) == sum([await counted(url, key(n)) for n in range(150)]) <= FOR_NEW

@@ -1,0 +1,158 @@
+"""What each key was shown: kept in the store, counted there, and remembered by this process.
+
+The store keeps the last ``MAX_EXPOSURES`` of each key (``exposures`` says what one is). A process chooses by
+what it last read of a key; then one script writes what is shown, unless some of it would exceed the cap. In
+that case the choice is made again, with what the script answered. So the cap is never exceeded, and costs one
+round trip for a choice. A rule that counts rewards reads the history before the choice instead.
+
+If the store has no room for more, a choice goes on, is not remembered, and is counted
+(``Metrics.unlimited``): to refuse it would let anybody lock visitors out by inventing keys.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from app.bandits.bandit import Bandit
+from app.bandits.settings import RepeatsRule
+from app.frequency_caps.exposures import exposures_of, is_of
+from app.platform.cache import BoundedCache
+from app.platform.deadlines import yield_to_others
+from app.platform.errors import Unavailable
+from app.platform.metrics import Metrics
+from app.storage.frequency_caps import FrequencyCapStore
+from app.storage.types import Exposures, LearnerId
+
+MAX_EXPOSURES = 1_000  # of each key, in the store
+CACHE_BYTES = 16 << 20
+EXPOSURE_BYTES = 120
+
+
+class FrequencyCapKey(NamedTuple):
+    """A cap, and the key or visitor that it applies to."""
+
+    rule: RepeatsRule
+    key: LearnerId
+
+    @classmethod
+    def of(cls, bandit: Bandit, learner: LearnerId, visitor: str | None) -> FrequencyCapKey | None:
+        """The key or visitor that the cap of a bandit applies to; None: none."""
+        rule = bandit.record.repeats
+        # All visitors of a global bandit share one learner: without a visitor nobody knows whose cap it is.
+        if rule is None or (bandit.record.scope == "global" and visitor is None):
+            return None
+        return cls(rule, learner if visitor is None else LearnerId(bandit.uid, visitor))
+
+
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """An arm, or a value as it is stored, that a key was shown ``count`` times, last at ``last_ms``; from
+    ``until_ms`` on the first of them does not count any more.
+    """
+
+    counted: str
+    count: int
+    last_ms: int
+    until_ms: int
+
+
+class FrequencyCaps:
+    """See the module. For the event loop. ``clock``: monotonic seconds."""
+
+    def __init__(
+        self, store: FrequencyCapStore, metrics: Metrics, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._store = store
+        self._unlimited = metrics.unlimited
+        self._clock = clock
+        # What was shown, and until when it counts, by ``clock``.
+        self._remembered: BoundedCache[LearnerId, Sequence[tuple[str, float]]] = BoundedCache(CACHE_BYTES)
+
+    async def counts(self, subject: FrequencyCapKey, *, dry_run: bool) -> Mapping[str, int]:
+        """How often it was shown each arm or value, as far as this process knows. Raises Unavailable."""
+        if dry_run or subject.rule.counts == "rewarded":
+            # With nothing to write: the same script reads, so both have one form of the answer.
+            await self._take(subject, [])
+            await yield_to_others()  # one read of the store may bring what many choices waited for
+        now = self._clock()
+        # By this process's clock: what it knows is only a first guess, and the script decides by the store's.
+        return Counter(counted for counted, until in self._remembered.get(subject.key) or () if until > now)
+
+    async def record(self, subject: FrequencyCapKey, shown: Sequence[tuple[str, str]]) -> bool:
+        """Write what is shown, each name once; False: it would exceed the cap, and nothing is written.
+
+        Raises Unavailable: it is not known whether it counts.
+        """
+        taken = await self._take(subject, shown)
+        if not taken.remembered:
+            self._unlimited.labels(subject.rule.counts).inc()
+        return taken.allowed
+
+    async def take_back(self, subject: FrequencyCapKey, shown: Sequence[tuple[str, str]]) -> None:
+        """It was not shown. While the store is away it cannot be taken back: then it counts."""
+        with contextlib.suppress(Unavailable):
+            await self._store.drop(subject.key, shown)
+            self._remembered.drop(subject.key)
+
+    async def record_reward(
+        self,
+        bandit: Bandit,
+        learner: LearnerId,
+        visitor: str | None,
+        *,
+        decision: str,
+        arms: Sequence[str],
+        arm: str,
+    ) -> None:
+        """Note a reward of an arm of a decision with these arms, where the bandit counts that.
+
+        Raises Unavailable: it is not known whether it counts.
+        """
+        subject = FrequencyCapKey.of(bandit, learner, visitor)
+        if subject is not None and subject.rule.counts == "rewarded":
+            whole = bandit.catalogue.index.snapshot()
+            await self.record(subject, exposures_of(subject.rule, whole, decision, [arm], [arms.index(arm)]))
+
+    async def history(self, bandit: Bandit, rule: RepeatsRule, name: str) -> list[Exposure]:
+        """What counts for the cap of a key or visitor now, what it was shown last first, as the store has it.
+
+        Raises Unavailable.
+        """
+        times = defaultdict[str, list[int]](list)
+        for counted, at_ms in (
+            await self._take(FrequencyCapKey(rule, LearnerId(bandit.uid, name)), [])
+        ).shown:
+            if is_of(rule, counted):
+                times[counted].append(at_ms)
+        exposures = [
+            Exposure(counted, len(at_ms), max(at_ms), min(at_ms) + rule.within_ms)
+            for counted, at_ms in times.items()
+        ]
+        return sorted(exposures, key=lambda exposure: -exposure.last_ms)
+
+    def forget(self, learner: LearnerId) -> None:
+        """Forget what this learner was shown."""
+        self._remembered.drop(learner)
+
+    def forget_all(self) -> None:
+        self._remembered.clear()
+
+    async def _take(self, subject: FrequencyCapKey, shown: Sequence[tuple[str, str]]) -> Exposures:
+        rule = subject.rule
+        most = rule.most if rule.counts == "shown" else 0
+        exposures = await self._store.take(
+            subject.key, shown, within_ms=rule.within_ms, most=most, kept=MAX_EXPOSURES
+        )
+        now = self._clock()
+        remembered = [
+            (counted, now + (at_ms + rule.within_ms - exposures.now_ms) / 1_000)
+            for counted, at_ms in exposures.shown
+        ]
+        size = EXPOSURE_BYTES * (1 + len(remembered)) + sum(len(counted) for counted, _ in remembered)
+        self._remembered.put(subject.key, remembered, size)
+        return exposures
