@@ -48,6 +48,7 @@ from app.api.gateway import Gateway
 from app.api.guard import EXPOSED, Guard
 from app.api.static_files import StaticFile
 from app.api.strict_json import JSON, encoded
+from app.indexes.limits import LIMITS, IndexLimits
 from app.platform.answers import Answers
 from app.platform.background import end
 from app.platform.logs import provider, telemetry
@@ -116,6 +117,7 @@ def create_app(
     group_dir: Path | None = None,
     number: int = 1,
     pauses: Pauses = PAUSES,
+    index_limits: IndexLimits = LIMITS,
 ) -> Application:
     """Return the application over the store at ``settings.redis_url``; the others as in ``Service``."""
     if settings.redis_url is None:
@@ -130,7 +132,16 @@ def create_app(
     metrics = Metrics()
     spans = provider(enabled=settings.tracing)
     guard = Guard(settings)
-    service = Service(settings, store, metrics, name=name, group_dir=group_dir, number=number, pauses=pauses)
+    service = Service(
+        settings,
+        store,
+        metrics,
+        name=name,
+        group_dir=group_dir,
+        number=number,
+        pauses=pauses,
+        index_limits=index_limits,
+    )
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:  # noqa: ARG001

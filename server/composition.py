@@ -25,6 +25,7 @@ from app.decision_log.buffer import RowBuffer
 from app.decision_log.reading import DecisionLog
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.frequency_caps.caps import FrequencyCaps
+from app.indexes.limits import LIMITS, IndexLimits
 from app.indexes.shared_arms import SharingGroup
 from app.learning.decisions import Decisions
 from app.learning.effect_fits import EffectFits
@@ -108,6 +109,7 @@ class Service:
         group_dir: Path | None = None,
         number: int = 1,
         pauses: Pauses = PAUSES,
+        index_limits: IndexLimits = LIMITS,
     ) -> None:
         self.settings = settings
         self.store = store
@@ -147,6 +149,7 @@ class Service:
             hooks=hooks,
             group=SharingGroup(shared_dir) if shared_dir is not None else None,
             engine=self.engine,
+            index_limits=index_limits,
         )
         self.embeddings = Embeddings(store.arms, self.catalogues)
         self._following = CatalogueFollowing(store, self.catalogues, metrics)
@@ -352,7 +355,13 @@ class Service:
         await self.sync.poll()
         if self._worker is not None:
             await self._worker.start()
-            housekeeping = Housekeeping(self.store, self.forgetting, self.metrics, wake=self._worker.wake)
+            housekeeping = Housekeeping(
+                self.store,
+                self.forgetting,
+                self.metrics,
+                wake=self._worker.wake,
+                every_s=self._pauses.housekeeping_s,
+            )
             retention = LogRetention(self.store, self.metrics, most_bytes=self.settings.max_log_mb << 20)
             carrying = Carrying(
                 self.store, self.metrics, owns=self._owns, wake=self._worker.wake, moves=self.moves
@@ -368,7 +377,7 @@ class Service:
             arm_following.run(self.catalogues, self.store, self.engine),
             self._following.run(),
             self.embedding_jobs.run(),
-            index_maintenance.run(self.catalogues, self.metrics),
+            index_maintenance.run(self.catalogues, self.metrics, self._pauses),
         )
         self.health.ready = True
 

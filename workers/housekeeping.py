@@ -19,24 +19,31 @@ from app.learning.decisions import DEDUPE_MARGIN_MS, defaults_of
 from app.learning.forgetting import Forgetting
 from app.platform.background import repeat
 from app.platform.metrics import Metrics
+from app.platform.pauses import PAUSES
 from app.storage.store import Store
 from app.storage.types import LearnerId
 
-EVERY_S = 1.0
 ROUNDS_TO_DROP = 10  # what has expired is in nobody's way: it is dropped every so many rounds
 BATCH = 200
 LOOK_AGAIN_MS = 86_400_000
 
 
 class Housekeeping:
-    """Does what is due, every ``EVERY_S``; while nothing is, half as often.
+    """Does what is due, every ``every_s``; while nothing is, half as often.
 
     ``wake(partition)``: called when something was appended to the log of the partition.
     """
 
     def __init__(
-        self, store: Store, forgetting: Forgetting, metrics: Metrics, *, wake: Callable[[int], None]
+        self,
+        store: Store,
+        forgetting: Forgetting,
+        metrics: Metrics,
+        *,
+        wake: Callable[[int], None],
+        every_s: float = PAUSES.housekeeping_s,
     ) -> None:
+        self._every_s = every_s
         self._store = store
         self._forgetting = forgetting
         self._versions = StoredVersions(store)
@@ -46,7 +53,9 @@ class Housekeeping:
 
     async def run(self) -> None:
         """Until it is cancelled. An unreachable store is waited for."""
-        await repeat(self._round, every_s=EVERY_S, idle_s=2.0 * EVERY_S, waits="housekeeping waits")
+        await repeat(
+            self._round, every_s=self._every_s, idle_s=2.0 * self._every_s, waits="housekeeping waits"
+        )
 
     async def _round(self) -> bool:
         """Whether there was something to do."""

@@ -18,11 +18,9 @@ from typing import Literal, Protocol, TypeVar
 from app.catalogues.catalogue import Catalogue
 from app.platform.background import repeat
 from app.platform.metrics import Metrics
+from app.platform.pauses import PAUSES, Pauses
 
 log = logging.getLogger("shortlist.indexes")
-
-POLL_S, IDLE_S = 0.2, 0.8
-REST_S = 60.0
 
 Outcome = Literal["nothing", "done", "failed"]
 
@@ -90,17 +88,20 @@ def _said(catalogue: Catalogue, outcome: Outcome) -> Outcome:
     return outcome
 
 
-async def run(catalogues: Iterable[Catalogue], metrics: Metrics) -> None:
+async def run(catalogues: Iterable[Catalogue], metrics: Metrics, pauses: Pauses = PAUSES) -> None:
     """Maintain every catalogue in turn, until cancelled. One where it failed is left alone for a while."""
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(_repeat(maintain, catalogues, metrics))
-        tasks.create_task(_repeat(make_segment, catalogues, metrics))
-        tasks.create_task(_repeat(measure, catalogues, metrics))
-        tasks.create_task(_repeat(share, catalogues, metrics))
+        tasks.create_task(_repeat(maintain, catalogues, metrics, pauses))
+        tasks.create_task(_repeat(make_segment, catalogues, metrics, pauses))
+        tasks.create_task(_repeat(measure, catalogues, metrics, pauses))
+        tasks.create_task(_repeat(share, catalogues, metrics, pauses))
 
 
 async def _repeat(
-    work: Callable[[Catalogue], Awaitable[Outcome]], catalogues: Iterable[Catalogue], metrics: Metrics
+    work: Callable[[Catalogue], Awaitable[Outcome]],
+    catalogues: Iterable[Catalogue],
+    metrics: Metrics,
+    pauses: Pauses,
 ) -> None:
     resting: dict[str, float] = {}
 
@@ -112,13 +113,13 @@ async def _repeat(
             outcome = await work(catalogue)
             if outcome == "failed":
                 # what failed would probably fail again, and take as long
-                resting[catalogue.uid] = time.monotonic() + REST_S
+                resting[catalogue.uid] = time.monotonic() + pauses.index_rest_s
             if outcome != "nothing":
                 found = True
                 metrics.index_builds.labels(outcome).inc()
         return found
 
-    await repeat(once_each, every_s=POLL_S, idle_s=IDLE_S)
+    await repeat(once_each, every_s=pauses.index_poll_s, idle_s=pauses.index_idle_s)
 
 
 async def _in_daemon_thread(work: Callable[[], None]) -> None:

@@ -53,9 +53,13 @@ class BlockedCopies:
     """The most recently used copies, one for a catalogue. For any thread; a copy is made once.
 
     ``costs`` returns what reads cost on this machine. By default every read costs 1, and nothing else does.
+    ``redraw``: after so many answers of one version the order is drawn again.
     """
 
-    def __init__(self, capacity_bytes: int, *, costs: Callable[[], ReadCosts] = ReadCosts) -> None:
+    def __init__(
+        self, capacity_bytes: int, *, costs: Callable[[], ReadCosts] = ReadCosts, redraw: int = REDRAW
+    ) -> None:
+        self._redraw = redraw
         self._capacity = capacity_bytes
         self.costs = costs
         self._kept: BoundedCache[str, BlockedCopy] = BoundedCache(capacity_bytes)
@@ -95,7 +99,7 @@ class BlockedCopies:
         bounds = self.columns(prepared)
         with prepared.making:
             prepared.answers += 1
-            if prepared.arms is not None and prepared.answers <= REDRAW:
+            if prepared.arms is not None and prepared.answers <= self._redraw:
                 return prepared.arms
             table = prepared.table
             prepared.arms, prepared.answers = None, 1

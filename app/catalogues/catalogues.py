@@ -35,6 +35,7 @@ from app.catalogues.kept_arms import ArmRepository, FoundArms
 from app.catalogues.kinds import Kinds
 from app.catalogues.replaced_features import ReplacedFeatures, has_replaced, keep_finding
 from app.filters.overview import MOST_SORTED, in_order
+from app.indexes.limits import LIMITS, IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.shared_arms import SharingGroup
 from app.indexes.snapshot import Snapshot
@@ -77,12 +78,13 @@ class Catalogues:
         hooks: Hooks,
         group: SharingGroup | None = None,
         engine: Engine | None = None,
+        index_limits: IndexLimits = LIMITS,
     ) -> None:
         self._group = group
         self._hooks = hooks
         self._store = store
         self._index_dir = index_dir
-        self._kinds = Kinds(store, index_dir=index_dir, group=group, engine=engine)
+        self._kinds = Kinds(store, index_dir=index_dir, group=group, engine=engine, index_limits=index_limits)
         self._engine = engine
         self._arms: dict[str, ArmRepository] = {}  # by uid, of those that are served
         self._replaced: dict[str, ReplacedFeatures] = {}  # by uid

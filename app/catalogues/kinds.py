@@ -10,6 +10,7 @@ import msgspec
 from app.catalogues.kept_arms import ArmRepository
 from app.catalogues.milvus_arms import MilvusArms
 from app.catalogues.resident_arms import ResidentArms
+from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.shared_arms import SharingGroup
 from app.milvus.engine import Engine, WrongEngine
@@ -38,8 +39,15 @@ class Kinds:
     """Makes what serves a catalogue. ``engine`` None: there is no Milvus."""
 
     def __init__(
-        self, store: Store, *, index_dir: Path, group: SharingGroup | None, engine: Engine | None
+        self,
+        store: Store,
+        *,
+        index_dir: Path,
+        group: SharingGroup | None,
+        engine: Engine | None,
+        index_limits: IndexLimits,
     ) -> None:
+        self._index_limits = index_limits
         self._store = store
         self._index_dir = index_dir
         self._group = group
@@ -73,6 +81,7 @@ class Kinds:
             cache=file,
             seed=int(uid[:8], 16),
             shared=group.arms_of(uid) if group is not None else None,
+            limits=self._index_limits,
         )
         store = self._store.arms
         return index, ResidentArms(uid, index, store, dim=record.dim, file=file, group=group)

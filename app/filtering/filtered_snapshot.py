@@ -10,7 +10,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from app.filtering.strategies import MOST_ASKED, SearchStrategy
+from app.filtering.limits import LIMITS
+from app.filtering.strategies import SearchStrategy
 from app.indexes.eligible_rows import EligibleRows, rows_left
 from app.indexes.filtered_search import search_exactly
 from app.indexes.index import IndexKind
@@ -118,7 +119,7 @@ class AskedForMore:
         ask, gone = k, self.base.size - self.left.count
         if (FEW_GONE if k > 1 else ALONE_GONE) * k * gone > self.base.size:
             ask = (k + SPARE) * self.base.size // max(self.left.count, 1)
-        while ask <= max(k, MOST_ASKED * self.base.size):
+        while ask <= max(k, LIMITS.most_asked * self.base.size):
             hits = self.base.search(query, ask, exclude)
             kept = np.flatnonzero(self.left.mask[hits.rows])[:k]
             if len(kept) == k or len(hits.rows) < ask:

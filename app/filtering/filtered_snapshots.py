@@ -13,6 +13,7 @@ from functools import partial
 from app.catalogues.catalogue import Catalogue
 from app.filtering.filtered_snapshot import without_rows
 from app.filtering.known_filter import FilterStatus, KnownFilter
+from app.filtering.limits import LIMITS, FilterLimits
 from app.filtering.planning import FilterPlanning
 from app.filters.filter import Filter
 from app.filters.overview import FieldOverview
@@ -57,9 +58,13 @@ def no_arms(catalogue: Catalogue, arm_filter: Filter | None, detail: str = "") -
 
 
 class FilteredSnapshots:
-    """The filters of all catalogues, within ``capacity_bytes``. For the event loop."""
+    """The filters of all catalogues, within ``capacity_bytes``. For the event loop.
 
-    def __init__(self, *, capacity_bytes: int) -> None:
+    ``limits``: of the filters that are used for the first time.
+    """
+
+    def __init__(self, *, capacity_bytes: int, limits: FilterLimits = LIMITS) -> None:
+        self.limits = limits
         self._known: BoundedCache[tuple[str, str], KnownFilter] = BoundedCache(capacity_bytes)
         self._evaluations = LongWork(threads=EVALUATIONS, waiting=WAITING)
         self._planning = FilterPlanning(capacity_bytes=capacity_bytes)
@@ -118,7 +123,7 @@ class FilteredSnapshots:
             snapshot, known = catalogue.index.snapshot(), self._known.peek(key)
         eligible = eligible_rows(arm_filter, snapshot.table, snapshot.attributes, before)
         if known is None:
-            known = KnownFilter(arm_filter, eligible)
+            known = KnownFilter(arm_filter, eligible, self.limits)
         known.follow(snapshot, eligible)
         self._known.put(key, known, known.memory_bytes)
         return known

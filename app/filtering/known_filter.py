@@ -13,8 +13,8 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from app.filtering import plan as filter_plan
 from app.filtering.filtered_snapshot import FilteredSnapshot
+from app.filtering.limits import LIMITS, FilterLimits
 from app.filtering.plan import FilterPlan, graph_number
 from app.filtering.strategies import OwnCopy, SearchStrategy
 from app.filters.filter import Filter
@@ -26,13 +26,11 @@ from shortlist.types import Vector
 
 PLAN_AFTER = 4  # uses
 GRAPH_AFTER = 64
-SMALL_NUMBERS = 65_536  # so few are scanned in some microseconds: copied at once, and nothing measured
 RECENT = 128
 GROWTH = 1.2
 COOLDOWN_FACTOR = 20.0  # times what planning took
 STALE = 0.25  # share of what was built that came or went since: it is made again
 LOST, MOST_LOST = 0.02, 0.4  # of the probes of a graph, by deaths: it is measured again; serves no longer
-RENEWAL_REST = 2.0  # times what making it again took
 AFTER_FAILURE_S = 60.0
 KNOWN_BYTES = 2_000
 TEXT_COPIES = 3  # of what a filter says: as given, read, and as its key
@@ -69,6 +67,7 @@ class KnownFilter:
 
     arm_filter: Filter
     eligible: EligibleRows
+    limits: FilterLimits = LIMITS
     plan: FilterPlan | None = None
     strategy: SearchStrategy | None = None
     fallback: SearchStrategy | None = None
@@ -107,12 +106,13 @@ class KnownFilter:
     def follow(self, whole: Snapshot, eligible: EligibleRows) -> None:
         """Be of this moment. Cost: O(changed rows); a copy of a few arms at the second use."""
         strategy = self.strategy.followed(whole, eligible) if self.strategy is not None else None
-        if _is_small(whole, eligible) and (strategy is None or strategy.staleness > STALE):
+        if self._is_small(whole, eligible) and (strategy is None or strategy.staleness > STALE):
             # What was used once may be used no more.
             strategy = OwnCopy.of(whole.table, eligible) if self.uses else None
         if self.plan is not None and strategy is not None:
             self.plan = replace(self.plan, strategy=strategy)  # lets go of the earlier one
-        self.lost, self.is_quick = 0.0, eligible.count * whole.table.dim <= filter_plan.QUICK_NUMBERS
+        self.lost = 0.0
+        self.is_quick = eligible.count * whole.table.dim <= self.limits.quick_numbers
         if self.plan is not None and self.plan.winners is not None:
             winners = self.plan.winners.followed(whole.table)
             self.plan, self.lost = replace(self.plan, winners=winners), winners.lost(eligible)
@@ -133,7 +133,7 @@ class KnownFilter:
     def due(self, whole: Snapshot, now: float) -> Work | None:
         """The work that is due, measuring or rebuilding; None: nothing."""
         plan = self.plan
-        if self.is_busy or self.uses < PLAN_AFTER or _is_small(whole, self.eligible):
+        if self.is_busy or self.uses < PLAN_AFTER or self._is_small(whole, self.eligible):
             return None
         if now >= self.plan_from and (plan is None or self._is_stale(plan, whole)):
             return "plan"
@@ -162,7 +162,7 @@ class KnownFilter:
         if work == "plan":
             self.plan_from = now + COOLDOWN_FACTOR * seconds
         elif work == "renew":
-            self.renew_from = now + RENEWAL_REST * seconds
+            self.renew_from = now + self.limits.renewal_rest * seconds
 
     def failed(self, now: float) -> None:
         self.plan_from = self.renew_from = now + AFTER_FAILURE_S
@@ -208,6 +208,5 @@ class KnownFilter:
             return plan.graph != graph_number(whole) or self.lost > LOST
         return self.strategy is None or self.strategy.staleness > STALE or self.lost > LOST
 
-
-def _is_small(whole: Snapshot, eligible: EligibleRows) -> bool:
-    return eligible.count * whole.table.dim <= SMALL_NUMBERS
+    def _is_small(self, whole: Snapshot, eligible: EligibleRows) -> bool:
+        return eligible.count * whole.table.dim <= self.limits.small_numbers

@@ -27,8 +27,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from app.filtering.limits import LIMITS, FilterLimits
 from app.filtering.strategies import (
-    MOST_ASKED,
     CatalogueGraph,
     MakeGraph,
     OwnBlocks,
@@ -40,7 +40,7 @@ from app.indexes.eligible_rows import EligibleRows
 from app.indexes.filtered_search import gather, mask, search_exactly
 from app.indexes.index import Index
 from app.indexes.probes import Probes, compare, queries_like, solve, time_alternately, typical_us
-from app.indexes.quality import LADDER, LEAST_SPEEDUP, falls_short, reaches
+from app.indexes.quality import LADDER, falls_short, reaches
 from app.indexes.snapshot import Snapshot
 from app.indexes.table import TableSnapshot
 from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
@@ -48,8 +48,6 @@ from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 PROBES = 400
 TIMED = 30
 TIMED_EXACT = 100
-# A strategy that takes no longer than this many numbers take to scan is quick enough.
-QUICK_NUMBERS = 500_000
 ASKED = 30
 GRAPH_SHORTLIST = 30
 NO_MEMORY = "there is no memory for a graph of its own"
@@ -114,13 +112,16 @@ class FilterPlan:
 class PlanOptions:
     """``copy_bytes``: the most that a copy may take; ``graph_bytes``: the most that a graph of its own may
     take, 0: none is wanted yet. ``make`` builds a graph over some rows of a snapshot; None: too large.
-    ``target_recall``: what a graph has to reach.
+    ``target_recall``: what a graph has to reach. ``asked``: of the first arms of
+    a graph, about so many match.
     """
 
     copy_bytes: int
     graph_bytes: int
     make: MakeGraph
     target_recall: float
+    limits: FilterLimits = LIMITS
+    asked: int = ASKED
 
 
 def plan_filter(
@@ -142,10 +143,10 @@ def plan_filter(
         return FilterPlan(None, 0, graph_number(snapshot), 0.0, 0.0)
     queries, groups = queries_like(snapshot.table.dim, PROBES, recent, rng)
     plain = _fastest_exact(snapshot, eligible, options, queries)
-    if eligible.count * snapshot.table.dim <= QUICK_NUMBERS:
+    if eligible.count * snapshot.table.dim <= options.limits.quick_numbers:
         return plain
     probes = solve(snapshot.table, queries, among=eligible.mask, groups=groups)
-    trials = _Trials(snapshot, eligible, plain, probes, options.target_recall)
+    trials = _Trials(snapshot, eligible, plain, probes, options)
     by_catalogue_graph = trials.first_that_reaches(trials.catalogue_graph())
     if by_catalogue_graph is not None:
         return by_catalogue_graph
@@ -154,7 +155,7 @@ def plan_filter(
     graph = options.make(snapshot, eligible.rows)
     if graph is None or graph.memory_bytes > options.graph_bytes:
         return replace(plain, reason=f"{plain.reason}; {NO_MEMORY}")
-    return trials.first_that_reaches(trials.own_graph(graph, options.make)) or plain
+    return trials.first_that_reaches(trials.own_graph(graph)) or plain
 
 
 def renew(
@@ -225,7 +226,7 @@ def _fastest_exact(
             _searching(best.strategy, snapshot, eligible),
             queries[:TIMED_EXACT],
         )
-        if exact_us >= LEAST_SPEEDUP * us:
+        if exact_us >= options.limits.least_speedup * us:
             reason = f"a copy of the arms {what}, {plain.us / us:.1f} times as fast as without one"
             best = replace(plain, strategy=strategy, us=us, exact_us=us, reason=reason)
     return best
@@ -233,32 +234,32 @@ def _fastest_exact(
 
 @dataclass(frozen=True, slots=True)
 class _Trials:
-    """Trials of graphs against the best exact strategy, which ``plain`` says.
-
-    ``target_recall``: what a graph has to reach.
-    """
+    """Trials of graphs against the best exact strategy, which ``plain`` says."""
 
     snapshot: Snapshot
     eligible: EligibleRows
     plain: FilterPlan
     probes: Probes
-    target_recall: float
+    options: PlanOptions
 
     def catalogue_graph(self) -> Iterator[tuple[str, SearchStrategy]]:
         """The graph of the catalogue, asked for more and more arms, and a name for each."""
         graph = self.snapshot.structure
         if graph is None or not graph.proposes:
             return
-        ask = int(ASKED * self.snapshot.table.live / self.eligible.count)
-        while ask <= MOST_ASKED * graph.arms:
-            yield f"the graph is asked for {ask} arms", CatalogueGraph(self.snapshot, self.eligible, ask)
+        most = self.options.limits.most_asked
+        ask = int(self.options.asked * self.snapshot.table.live / self.eligible.count)
+        while ask <= most * graph.arms:
+            strategy = CatalogueGraph(self.snapshot, self.eligible, ask, most)
+            yield f"the graph is asked for {ask} arms", strategy
             ask *= 2
 
-    def own_graph(self, graph: Index, make: MakeGraph) -> Iterator[tuple[str, SearchStrategy]]:
+    def own_graph(self, graph: Index) -> Iterator[tuple[str, SearchStrategy]]:
         """A graph over the arms that match, searched with larger and larger ef, and a name for each."""
         for ef in LADDER[::2]:  # all are measured, up to the first that serves
             graph.tuned(ef, shortlist=GRAPH_SHORTLIST, most=graph.arms)
-            yield f"a graph of its own at ef {ef}", OwnGraph(graph, self.eligible, GRAPH_SHORTLIST, make)
+            strategy = OwnGraph(graph, self.eligible, GRAPH_SHORTLIST, self.options.make)
+            yield f"a graph of its own at ef {ef}", strategy
 
     def first_that_reaches(self, strategies: Iterator[tuple[str, SearchStrategy]]) -> FilterPlan | None:
         """A plan for the first that does, None if one before it is too slow. Later ones are slower."""
@@ -266,10 +267,10 @@ class _Trials:
         for name, strategy in strategies:
             search = _searching(strategy, self.snapshot, self.eligible)
             trial = compare(search, exact, self.probes)
-            if trial.speedup < LEAST_SPEEDUP:
+            if trial.speedup < self.options.limits.least_speedup:
                 return None
             quality = trial.least
-            if reaches(quality, self.target_recall):
+            if reaches(quality, self.options.target_recall):
                 return replace(
                     self.plain,
                     strategy=strategy,

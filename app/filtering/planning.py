@@ -81,6 +81,7 @@ class FilterPlanning:
             graph_bytes=self._graph_bytes if known.uses >= GRAPH_AFTER else 0,
             make=partial(self._graph, catalogue.index_options),
             target_recall=catalogue.index_options.target_recall,
+            limits=known.limits,
         )
 
         def run() -> FilterPlan | SearchStrategy | None:

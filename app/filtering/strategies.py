@@ -24,6 +24,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from app.filtering.limits import LIMITS
 from app.filtering.row_copy import EMPTY, RowCopy
 from app.indexes.eligible_rows import Change, EligibleRows, renumbered
 from app.indexes.filtered_search import GATHER_ROWS, contenders, masked_contenders
@@ -33,9 +34,6 @@ from app.indexes.snapshot import Snapshot, merged
 from app.indexes.table import TableSnapshot, not_in
 from shortlist.mips.exact import ranked
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
-
-# A graph that is asked for so large a share of its arms takes longer than comparing all.
-MOST_ASKED = 0.05
 
 MakeGraph = Callable[[Snapshot, Rows], Index | None]
 """Builds a graph over some rows of a snapshot; None where there is no memory for it."""
@@ -138,7 +136,8 @@ class OwnBlocks:
 class CatalogueGraph:
     """The graph of the catalogue, or whatever proposes arms there, asked for ``ask`` arms.
 
-    ``fresh``: how many of the rows that match came after the graph was built.
+    ``fresh``: how many of the rows that match came after the graph was built. ``most_asked``: a search that
+    needs a larger share of its arms is left to the exact one.
     """
 
     name: ClassVar[str] = "graph"
@@ -146,8 +145,11 @@ class CatalogueGraph:
     is_borrowed: ClassVar[bool] = True
     memory_bytes: ClassVar[int] = 0
 
-    def __init__(self, snapshot: Snapshot, eligible: EligibleRows, ask: int) -> None:
+    def __init__(
+        self, snapshot: Snapshot, eligible: EligibleRows, ask: int, most_asked: float = LIMITS.most_asked
+    ) -> None:
         self._eligible = eligible
+        self._most_asked = most_asked
         self._ask = ask
         graph = snapshot.structure
         self._graph = graph if graph is not None and graph.proposes else None
@@ -162,14 +164,14 @@ class CatalogueGraph:
         return rows / max(self._eligible.count, 1)
 
     def followed(self, snapshot: Snapshot, eligible: EligibleRows) -> CatalogueGraph:
-        return CatalogueGraph(snapshot, eligible, self._ask)
+        return CatalogueGraph(snapshot, eligible, self._ask, self._most_asked)
 
     # the catalogue builds its own graph: there is nothing to build here
     renewed = followed
 
     def search(self, snapshot: Snapshot, query: Vector, k: int, exclude: Rows) -> TopK | None:
         graph, ask = self._graph, self._ask * k
-        if graph is None or ask > MOST_ASKED * graph.arms:
+        if graph is None or ask > self._most_asked * graph.arms:
             return None
         fresh = self._fresh_contenders(snapshot.table, query, k + len(exclude))
         rows = _proposed(graph, query, ask + len(exclude), self._eligible, fresh)

@@ -39,9 +39,13 @@ _SMALL_TABLE = 75_000  # values: compacted in some 20 ms
 
 
 class AttributeTable:
-    """See the module. One thread changes it; the snapshots may be read from all."""
+    """See the module. One thread changes it; the snapshots may be read from all.
 
-    def __init__(self) -> None:
+    ``small_values``: a wasteful table of no more values is compacted at once.
+    """
+
+    def __init__(self, *, small_values: int = _SMALL_TABLE) -> None:
+        self._small_values = small_values
         self._generation = self._moves = self._stamp = 0
         self._stamps = np.empty(0, dtype=np.int32)
         self.mapped = 0  # of the entries: they were there from the start
@@ -260,7 +264,7 @@ class AttributeTable:
 
     def _compact_if_worth(self) -> None:
         """Of a small table at once: it takes a few milliseconds."""
-        if self.is_wasteful and sum(block.values for block in self._blocks) <= _SMALL_TABLE:
+        if self.is_wasteful and sum(block.values for block in self._blocks) <= self._small_values:
             work = self.begin_compaction()
             work.run()
             self.finish_compaction(work)

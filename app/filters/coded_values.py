@@ -36,10 +36,10 @@ class Coded:
     count: int
 
 
-def coded(attributes: AttributeSnapshot, name: str, rows: Rows) -> Coded:
+def coded(attributes: AttributeSnapshot, name: str, rows: Rows, few: int = _FEW) -> Coded:
     """Which of these rows have which values of a field. Shapes: rows (m,), any numbers.
 
-    Cost: O(m + v), besides the different values, which are sorted.
+    Cost: O(m + v), besides the different values, which are sorted; of ``few`` values all are sorted.
     """
     places, codes, count = [np.empty(0, np.int32)], [np.empty(0, np.int32)], 0
     for stored, pieces in groupby(attributes.held(name, rows), key=itemgetter(0)):
@@ -47,7 +47,7 @@ def coded(attributes: AttributeSnapshot, name: str, rows: Rows) -> Coded:
         for _, column, positions, own in pieces:
             places.append(positions.astype(np.int32))
             columns.append((column, own))
-        renamed, different = _renamed(columns, len(attributes.names.values) if stored in CODED else None)
+        renamed, different = _renamed(columns, len(attributes.names.values) if stored in CODED else None, few)
         codes.append(renamed + np.int32(count))
         count += different
     return Coded(np.concatenate(places), np.concatenate(codes), count)
@@ -61,19 +61,19 @@ def ascending(numbers: Small) -> Rows:
     return order
 
 
-def _renamed(pieces: list[tuple[Column, Numbers]], names: int | None) -> tuple[Small, int]:
+def _renamed(pieces: list[tuple[Column, Numbers]], names: int | None, few: int) -> tuple[Small, int]:
     """Codes of several columns as those of one, and how many there are. ``names``: of what has a code."""
     distinct = [column.distinct for column, _ in pieces if column.distinct is not None]
     total = sum(len(own) for _, own in pieces)
     union: NDArray[Any]
-    if total > _FEW and len(distinct) == len(pieces):
+    if total > few and len(distinct) == len(pieces):
         union = np.unique(np.concatenate(distinct))
         maps = (np.searchsorted(union, each).astype(np.int32) for each in distinct)
         return np.concatenate([to[own] for to, (_, own) in zip(maps, pieces, strict=True)]), len(union)
     numbers: NDArray[Any] = np.concatenate(
         [own if column.distinct is None else column.distinct[own] for column, own in pieces]
     )
-    if names is None or total <= _FEW or names > _SPARSE * total:
+    if names is None or total <= few or names > _SPARSE * total:
         union, renamed = np.unique(numbers, return_inverse=True)
         return renamed.astype(np.int32), len(union)
     numbers = numbers.astype(np.int64)

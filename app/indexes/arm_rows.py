@@ -88,9 +88,6 @@ class ArmIds(Sequence[str]):
         return _ID_BYTES * len(self._own)
 
 
-_MANY = 1 << 16
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class DescribedUntil:
     """Some descriptions: rows (n,) in their order. ``marks``: the first so many are in a version."""
@@ -106,12 +103,16 @@ class DescribedUntil:
 
 
 class DescribedRows:
-    """See the module. One thread changes it. Memory: 24 bytes for each row at most, or 1 MB."""
+    """See the module. One thread changes it. Memory: 24 bytes for each row at most, or 1 MB.
 
-    def __init__(self) -> None:
+    ``most``: so many are noted before each row is kept once.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._least_most = most
         self._rows, self._count = np.empty(0, dtype=np.int64), 0
         self._marks: list[tuple[int, int]] = []
-        self._folds, self._most = 0, _MANY
+        self._folds, self._most = 0, most
 
     def note(self, rows: Rows) -> None:
         """These were described now. Shape: (n,)."""
@@ -126,7 +127,7 @@ class DescribedRows:
         """Keep each row once. In which versions they were described is forgotten: any may be later."""
         self._rows = np.unique(self._rows[: self._count])
         self._count, self._marks = len(self._rows), []
-        self._folds, self._most = self._folds + 1, max(2 * self._count, _MANY)
+        self._folds, self._most = self._folds + 1, max(2 * self._count, self._least_most)
 
     def reached(self, version: int) -> None:
         """All that was noted is in this version of the catalogue."""
@@ -145,7 +146,7 @@ class DescribedRows:
 
     def after(self, version: int, position: Rows) -> DescribedRows:
         """What may be later than a version alone, of rows r that are now ``position[r]`` >= 0."""
-        made = DescribedRows()
+        made = DescribedRows(self._least_most)
         rows = position[self.until_now().after(version)]
         made.note(rows[rows >= 0])
         return made

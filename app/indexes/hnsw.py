@@ -231,9 +231,12 @@ class HnswGraph(Index):
         overlays = self._substitutes.memory_bytes + self._head.memory_bytes
         return len(self._rows) * arm_bytes(self._index.dim, self.m) + self._labels.nbytes + overlays
 
-    def with_head(self, table: TableSnapshot) -> None:
-        """Scan the longest living arms in every search, for a graph whose first arms are the longest."""
-        labels = np.flatnonzero(~self.degradation.gone[: len(self._rows)])[: HEAD_NUMBERS // table.dim]
+    def with_head(self, table: TableSnapshot, numbers: int = HEAD_NUMBERS) -> None:
+        """Scan the longest living arms, of so many ``numbers``, in every search.
+
+        For a graph whose first arms are the longest.
+        """
+        labels = np.flatnonzero(~self.degradation.gone[: len(self._rows)])[: numbers // table.dim]
         if len(labels) and table.norms[self._rows[labels[0]]] > 0.0:
             self._unscaled = 2.0 ** -self._exponent(table, int(labels[0]))
         self._head = ExactOverlay.labelled(table, self._rows[labels], labels)

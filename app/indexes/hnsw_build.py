@@ -91,21 +91,23 @@ Mapping = tuple[int, int]
 
 
 @contextmanager
-def huge_pages(size: int) -> Iterator[None]:
+def huge_pages(size: int, maps: Path = _MAPS) -> Iterator[None]:
     """Put the block of about ``size`` bytes that is allocated within into huge pages, if it is a large one.
+
+    ``maps``: lists the memory of this process.
 
     The block is to be used wholly, for a huge page is taken as one. Cost: a copy of what was written into it.
     """
-    before = _mappings() if size >= _LEAST else []
+    before = _mappings(maps) if size >= _LEAST else []
     yield
     if before:
-        _advise([part for part in _added(before, _mappings()) if part[1] - part[0] >= size])
+        _advise([part for part in _added(before, _mappings(maps)) if part[1] - part[0] >= size])
 
 
-def _mappings() -> list[Mapping]:
+def _mappings(maps: Path = _MAPS) -> list[Mapping]:
     """The private, writable mappings without a file, ascending; none where it is unknown."""
     try:
-        fields = [line.split() for line in _MAPS.read_text().splitlines()]
+        fields = [line.split() for line in maps.read_text().splitlines()]
     except OSError:
         return []
     ranges = [line[0].split("-") for line in fields if line[1] == "rw-p" and len(line) == 5]

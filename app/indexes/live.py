@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from app.filters.attributes import AttributeTable, Compaction, Document
 from app.indexes.arm_rows import DescribedRows
 from app.indexes.index import Index
+from app.indexes.limits import LIMITS, IndexLimits
 from app.indexes.maintenance import Maintenance, Measurement, Measuring
-from app.indexes.planner import SMALL_NUMBERS, IndexOptions, Plan
+from app.indexes.planner import IndexOptions, Plan
 from app.indexes.publishing import Adoption, Publishing
 from app.indexes.segments import Segment, SegmentBuild, end_of, fitting
 from app.indexes.serving import IndexStatus, Serving
@@ -36,17 +37,6 @@ from shortlist.types import Matrix, Rows, Vector
 __all__ = ["IndexOptions", "IndexStatus", "LiveIndex", "Maintenance", "Snapshot"]
 
 _RECENT_QUERIES = 256
-LEAST_SHARED_NUMBERS = SMALL_NUMBERS
-
-# A table is compacted when this many of its rows are dead, and this share of them.
-_LEAST_DEAD = 1_024
-_DEAD_SHARE = 0.2
-
-_CHANGED_SHARE = 0.5  # a plan is due when this share of the catalogue was written
-_AT_REST_S = 5.0  # it is when nothing was written for so long
-# After planning, rest for this multiple of the time it took, unless nothing but a scan is left to serve.
-# Likewise after a publication. A short rest is enough where the next plan is due by then.
-_REST, _SHORT_REST = 1.0, 0.25
 # When to make a publication: arms and attributes that are not in the last one are this share of what is in
 # it, and at rest this one.
 _OWN_SHARE, _OWN_AT_REST = 0.4, 0.05
@@ -61,7 +51,7 @@ class LiveIndex:
 
     ``cache``: the file that keeps a structure between runs. ``seed`` fixes graphs and probes. ``threads``: of
     a build, by default all cores but one. ``shared``: what several processes share, None: there is only one.
-    ``version``: of the catalogue, all of whose changes are here.
+    ``version``: of the catalogue, all of whose changes are here. ``limits``: when work is due.
     """
 
     holds_arms: Literal[True] = True  # in memory, all of them
@@ -75,14 +65,16 @@ class LiveIndex:
         seed: int = 0,
         threads: int | None = None,
         shared: SharedArms | None = None,
+        limits: IndexLimits = LIMITS,
     ) -> None:
+        self.limits = limits
         self.failures: dict[str, str] = {}
         self._version = 0
         self._shared = shared
         self._adopted: int | None = None  # the last publication that was looked at,
         self._mapped: int | None = None  # and the one whose arms the table has
         self._shared_plan: Plan | None = None
-        self._described = DescribedRows()
+        self._described = DescribedRows(limits.described_rows)
         self._dim = dim
         self._options = options or IndexOptions()
         self._cache = cache
@@ -198,7 +190,7 @@ class LiveIndex:
         if self._job is not None:
             return None
         shared = self._sharing
-        if self._compaction_is_due(_DEAD_SHARE if shared is None else _DEAD_ALONE):
+        if self._compaction_is_due(self.limits.dead_share if shared is None else _DEAD_ALONE):
             self._job = self._maintenance(compaction=True)
         elif self._attributes.is_wasteful:
             self._job = self._maintenance(attributes=self._attributes.begin_compaction())
@@ -226,7 +218,7 @@ class LiveIndex:
             return
         self._sharing_job = None
         if isinstance(job, Publishing):
-            self._shares_from = time.monotonic() + _REST * job.seconds
+            self._shares_from = time.monotonic() + self.limits.rest * job.seconds
             job.shared.tell(self.failures.get(Publishing.__name__) if job.number is None else None)
         # a table that was compacted meanwhile numbers its rows differently
         if job.number is None or job.table.number != self._table.snapshot().number:
@@ -264,7 +256,8 @@ class LiveIndex:
             self._take_plan(job.plan, job.structure, job.table)
         now = self._now
         is_growing = now.has_grown or now.growing is not None
-        self._rest_until = time.monotonic() + (_SHORT_REST if is_growing else _REST) * job.seconds
+        rest = self.limits.short_rest if is_growing else self.limits.rest
+        self._rest_until = time.monotonic() + rest * job.seconds
         self._snapshot = None
 
     def begin_segment(self) -> SegmentBuild | None:
@@ -295,7 +288,8 @@ class LiveIndex:
         graph, died_s = self._structure, time.monotonic() - self._died_at
         if graph is None or not graph.is_remeasured:
             return None
-        if not self._measuring.is_due(graph, self._recent, is_at_rest=died_s > _AT_REST_S):
+        is_at_rest = died_s > self.limits.at_rest_s
+        if not self._measuring.is_due(graph, self._recent, self.limits, is_at_rest=is_at_rest):
             return None
         return self._measuring.begin(self._table.snapshot(), graph, self._recent, self._seed)
 
@@ -329,6 +323,7 @@ class LiveIndex:
             threads=self._threads,
             attributes=attributes,
             growing=growing,
+            limits=self.limits,
         )
 
     def _adoption(self, shared: SharedArms) -> Adoption:
@@ -363,12 +358,14 @@ class LiveIndex:
         table, attributes = self._table.snapshot(), self._attributes
         mapped = table.ids.mapped
         own = max(table.rows - mapped, attributes.entries - attributes.mapped)
-        return own > (_OWN_AT_REST if self._is_at_rest else _OWN_SHARE) * mapped or self._compaction_is_due()
+        if own > (_OWN_AT_REST if self._is_at_rest else _OWN_SHARE) * mapped:
+            return True
+        return self._compaction_is_due(self.limits.dead_share)
 
     @property
     def _sharing(self) -> SharedArms | None:
         """What is shared with others, None of a catalogue that each process scans for itself."""
-        is_small = len(self) * self._dim < LEAST_SHARED_NUMBERS and not self._options.is_forced
+        is_small = len(self) * self._dim < self.limits.shared_numbers and not self._options.is_forced
         return None if is_small else self._shared
 
     @property
@@ -456,7 +453,8 @@ class LiveIndex:
     @property
     def _now(self) -> Serving:
         """What there is at this moment."""
-        return Serving(self._table.snapshot(), self._options, self._plan, self._structure, self._segments)
+        table, options = self._table.snapshot(), self._options
+        return Serving(table, options, self._plan, self._structure, self._segments, self.limits)
 
     def _awaits_segments(self) -> bool:
         """Whether another process will soon have made segments of the fresh arms for all."""
@@ -468,9 +466,9 @@ class LiveIndex:
         """Whether the graph of an earlier run may soon serve most arms."""
         return self._plan is None and self._cache is not None and self._cache.exists()
 
-    def _compaction_is_due(self, share: float = _DEAD_SHARE) -> bool:
+    def _compaction_is_due(self, share: float) -> bool:
         table = self._table.snapshot()
-        return len(table.dead) > max(_LEAST_DEAD, share * table.rows)
+        return len(table.dead) > max(self.limits.least_dead, share * table.rows)
 
     def _plan_is_due(self) -> bool:
         now, moment = self._now, time.monotonic()
@@ -480,13 +478,14 @@ class LiveIndex:
             return now.is_wasteful
         if moment < self._rest_until and not now.is_urgent:
             return False
-        if now.plan is None or now.has_grown or self._changes > _CHANGED_SHARE * now.plan.size:
+        changed = self.limits.changed_share
+        if now.plan is None or now.has_grown or self._changes > changed * now.plan.size:
             return True
         return now.growing is not None or now.is_stale(at_rest=self._is_at_rest)
 
     @property
     def _is_at_rest(self) -> bool:
-        return time.monotonic() > self._written_at + _AT_REST_S
+        return time.monotonic() > self._written_at + self.limits.at_rest_s
 
     def _check(self, ids: Sequence[str], features: Matrix, revisions: Sequence[int]) -> None:
         checks.shape("features", features, (len(ids), None))

@@ -22,6 +22,7 @@ import numpy as np
 
 from app.filters.attributes import Compaction
 from app.indexes.index import Build, Index
+from app.indexes.limits import LIMITS, IndexLimits
 from app.indexes.planner import IndexOptions, Plan, find, plan
 from app.indexes.probes import ExactLists, Probes, Quality, quality_of, queries_like, solve, worst_of
 from app.indexes.table import ArmTable, TableSnapshot
@@ -78,6 +79,7 @@ class Maintenance(Cancellation):
     threads: int
     attributes: Compaction | None = None
     growing: Index | None = None
+    limits: IndexLimits = LIMITS
     compacted: ArmTable | None = None
     positions: Rows = field(default_factory=lambda: NO_ROWS)
     plan: Plan | None = None
@@ -109,15 +111,14 @@ class Maintenance(Cancellation):
             growing=self.growing,
         )
         rng = probe_generator(self.seed)
-        chosen, structure = plan(self.table, self.options, build, recent=self.recent, rng=rng)
+        chosen, structure = plan(
+            self.table, self.options, build, recent=self.recent, rng=rng, limits=self.limits
+        )
         self.check()
         self.plan, self.structure = chosen, structure
 
 
 _MEASURING_PROBES, _MEASURING_LISTS = 400, 100
-# After a measurement, rest for this multiple of the time it took; where more of the probes than this share
-# are lost, for as long as it took. Where none died since, but other queries came, for this one.
-_REST, _MUCH_LOST, _SAME_REST = 8.0, 0.1, 60.0
 _LIST_SLACK = 0.05  # where lists of up to ten find less than the target by so much, they are scanned
 
 
@@ -174,7 +175,7 @@ class Measuring:
         self._ended_at = self._took_s = 0.0
         self._last: Vector | None = None  # of the queries that were known at the last measurement
 
-    def is_due(self, graph: Index, recent: deque[Vector], *, is_at_rest: bool) -> bool:
+    def is_due(self, graph: Index, recent: deque[Vector], limits: IndexLimits, *, is_at_rest: bool) -> bool:
         """Whether so many died that it should be, or ``is_at_rest``: some did, and now no others do.
 
         Also where all of the ``recent`` queries came since.
@@ -183,12 +184,15 @@ class Measuring:
         if self._job is not None or not state.dead or state.dead == graph.arms:
             return False
         rested, took = time.monotonic() - self._ended_at, self._took_s
-        if state.unmeasured and rested >= took * (1.0 if state.lost > _MUCH_LOST else _REST):
+        rest = 1.0 if state.lost > limits.much_lost else limits.measuring_rest
+        if state.unmeasured and rested >= took * rest:
             return state.is_unknown or is_at_rest
         is_full = len(recent) == recent.maxlen
         return (
             # By identity: the vectors are kept as they came, and to compare their numbers would cost more.
-            is_full and rested >= took * _SAME_REST and all(each is not self._last for each in list(recent))
+            is_full
+            and rested >= took * limits.same_rest
+            and all(each is not self._last for each in list(recent))
         )
 
     def begin(self, table: TableSnapshot, graph: Index, recent: deque[Vector], seed: int) -> Measurement:

@@ -35,13 +35,21 @@ class NormBlocks(SegmentIndex):
     """The rows of a snapshot that were alive when it was built, in blocks of descending norm.
 
     Deaths neither spoil its answers nor slow it down. ``rows`` (n,): these living rows
-    alone, below ``covered``.
+    alone, below ``covered``. The blocks double from ``first`` rows to ``largest``.
     """
 
     kind: ClassVar[IndexKind] = "norm_pruned"
     is_exact = True
 
-    def __init__(self, table: TableSnapshot, rows: Rows | None = None, *, covered: int | None = None) -> None:
+    def __init__(
+        self,
+        table: TableSnapshot,
+        rows: Rows | None = None,
+        *,
+        covered: int | None = None,
+        first: int = _FIRST_BLOCK,
+        largest: int = _LARGEST_BLOCK,
+    ) -> None:
         live = table.live_rows if rows is None else rows
         order = np.argsort(-table.norms[live], kind="stable")
         super().__init__(table.rows if covered is None else covered, Degradation(0))
@@ -50,7 +58,7 @@ class NormBlocks(SegmentIndex):
         self._largest = float(table.norms[self._rows[0]]) if live.size else 0.0
         self._blocks = [
             (start, stop, float(table.norms[self._rows[start]]), _block(table, self._rows[start:stop]))
-            for start, stop in pairwise(_bounds(live.size))
+            for start, stop in pairwise(block_bounds(live.size, first, largest))
         ]
         self._gone = NO_ROWS
         # For how many tombstones the positions of their rows are known, and those positions, ascending.
@@ -137,13 +145,13 @@ def _inserted(positions: NDArray[np.int64], more: NDArray[np.int64]) -> NDArray[
     return np.insert(positions, positions.searchsorted(more), more)
 
 
-def _bounds(size: int) -> Iterator[int]:
+def block_bounds(size: int, first: int = _FIRST_BLOCK, largest: int = _LARGEST_BLOCK) -> Iterator[int]:
     """0, then the ends of blocks that double from the first size to the largest."""
-    stop, length = 0, _FIRST_BLOCK
+    stop, length = 0, first
     yield 0
     while stop < size:
         stop = min(stop + length, size)
-        length = min(2 * length, _LARGEST_BLOCK)
+        length = min(2 * length, largest)
         yield stop
 
 

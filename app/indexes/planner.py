@@ -32,6 +32,7 @@ from app.indexes import quality as ef_choice
 from app.indexes.exact import scan
 from app.indexes.hnsw import FEW_DEAD, HnswGraph, arm_bytes
 from app.indexes.index import Build, Index, IndexKind, PublicationReader, Saving
+from app.indexes.limits import LIMITS, IndexLimits
 from app.indexes.norm_pruned import NormBlocks
 from app.indexes.probes import (
     LIST,
@@ -51,11 +52,10 @@ from shortlist import checks
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
 SMALL = "small enough to be scanned"
-SMALL_NUMBERS = 500_000
 
 # The more probes, the less is left to chance, and the smaller an ef is sure to reach the recall. Each takes a
 # scan, at every start again: together they scan _MOST_SCANNED numbers, or are the least number of probes.
-_LEAST_PROBES, _MOST_PROBES, _ARMS_A_PROBE = 1_000, 4_000, 100
+_MOST_PROBES, _ARMS_A_PROBE = 4_000, 100
 _MOST_SCANNED = 128 * 10**9
 _FEWER_PROBES = 400
 _TIMED = 25
@@ -139,9 +139,9 @@ class ExactSearch:
     numbers: float
 
 
-def is_small(table: TableSnapshot) -> bool:
+def is_small(table: TableSnapshot, limits: IndexLimits) -> bool:
     """Whether the catalogue is so small that no index is tried."""
-    return table.live * table.dim < SMALL_NUMBERS
+    return table.live * table.dim < limits.small_numbers
 
 
 def plan(
@@ -151,6 +151,7 @@ def plan(
     *,
     recent: Sequence[Vector],
     rng: np.random.Generator,
+    limits: IndexLimits = LIMITS,
 ) -> tuple[Plan, Index | None]:
     """Measure, build what is needed as ``build`` says, decide.
 
@@ -158,19 +159,19 @@ def plan(
     Of a catalogue that grows the plan serves for a short while only. So it is quick, and its graph is small.
     """
     is_growing = build.growing is not None
-    queries, groups = make_queries(table.dim, _probes_for(table, is_growing), recent, rng)
+    queries, groups = make_queries(table.dim, _probes_for(table, is_growing, limits), recent, rng)
     scan_us = typical_us(lambda query: scan(table, query, 1), queries[:_TIMED])
     recent_probes = int(np.count_nonzero(groups == SERVED))
     plain = Plan("exact", table.live, scan_us, scan_us, recent_probes=recent_probes)
     if options.kind == "exact" or not table.live:
         return replace(plain, reason="as configured"), None
-    if is_small(table) and not options.is_forced:
+    if is_small(table, limits) and not options.is_forced:
         return plain, None
     probes = solve(table, queries, reserve=reserve_of(table, is_growing=is_growing), groups=groups)
     exact = ExactSearch(plain, lambda query: scan(table, query, 1), None, table.live * table.dim)
     if not options.is_forced:
         exact = _faster_exact(table, exact, probes)
-        if exact.numbers < SMALL_NUMBERS:
+        if exact.numbers < limits.small_numbers:
             return exact.plan, exact.blocks
     tried = [
         candidate.attempt(Task(table, options, build, exact, probes))
@@ -182,11 +183,11 @@ def plan(
     return min(found, key=lambda each: each[0].expected_us) if found else tried[0]
 
 
-def _probes_for(table: TableSnapshot, is_growing: bool) -> int:
+def _probes_for(table: TableSnapshot, is_growing: bool, limits: IndexLimits) -> int:
     if is_growing:
         return _FEWER_PROBES
     affordable = _MOST_SCANNED // max(1, table.live * table.dim)
-    return max(_LEAST_PROBES, min(table.live // _ARMS_A_PROBE, _MOST_PROBES, affordable))
+    return max(limits.least_probes, min(table.live // _ARMS_A_PROBE, _MOST_PROBES, affordable))
 
 
 def _faster_exact(table: TableSnapshot, plain: ExactSearch, probes: Probes) -> ExactSearch:

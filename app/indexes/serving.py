@@ -14,7 +14,8 @@ import numpy as np
 from app.filters.attribute_snapshot import AttributeSnapshot
 from app.indexes.exact import measured_scan_cost
 from app.indexes.index import Index, IndexKind
-from app.indexes.planner import SMALL, SMALL_NUMBERS, IndexOptions, Plan, is_small
+from app.indexes.limits import LIMITS, IndexLimits
+from app.indexes.planner import SMALL, IndexOptions, Plan, is_small
 from app.indexes.quality import falls_short
 from app.indexes.segments import Segment, SegmentBuild, joined
 from app.indexes.snapshot import Snapshot
@@ -28,9 +29,6 @@ _NEWER_SHARE = 0.2  # what is searched beside the structure takes this share of 
 _DEAD_IN_INDEX = 0.1  # this share of the index is dead
 _DEAD_IN_SEARCH = 0.25  # this share of the arms that a search comes across is dead
 _RESERVE_USED = 0.4  # this share of the reserve of long arms is dead
-# When to make a segment: scanning the fresh arms takes this share of a search.
-_FRESH_SHARE = 0.5
-_LEAST_FRESH = 2_048
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +84,7 @@ class Serving:
     plan: Plan | None
     structure: Index | None
     made: tuple[Segment, ...]
+    limits: IndexLimits = LIMITS
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
@@ -139,13 +138,13 @@ class Serving:
             return True
         is_approximate = self.structure is None or not self.structure.is_exact
         return not self.options.is_forced and (
-            (is_approximate and is_small(self.table)) or self.search_us > self.scan_us()
+            (is_approximate and is_small(self.table, self.limits)) or self.search_us > self.scan_us()
         )
 
     @property
     def is_too_small(self) -> bool:
         """Whether all arms are scanned, however they were searched before."""
-        return not self.options.is_forced and is_small(self.table)
+        return not self.options.is_forced and is_small(self.table, self.limits)
 
     @property
     def is_wasteful(self) -> bool:
@@ -210,10 +209,11 @@ class Serving:
             # Where a scan was found to be the best, it is until there are many more arms.
             is_planned = self.plan is not None and self.table.live <= self.plan.size * _GROWTH
             is_spoilt = any(each.is_spoilt for each in self.segments)
-            return is_spoilt or (not is_planned and self.fresh * self.table.dim >= SMALL_NUMBERS)
+            return is_spoilt or (not is_planned and self.fresh * self.table.dim >= self.limits.small_numbers)
         if self._is_half_covered or any(each.is_spoilt for each in self.segments):
             return True
-        return self.fresh >= _LEAST_FRESH and self.scan_us(self.fresh) > _FRESH_SHARE * self.plan.expected_us
+        is_slow = self.scan_us(self.fresh) > self.limits.fresh_share * self.plan.expected_us
+        return is_slow and self.fresh >= self.limits.least_fresh
 
     def snapshot(self, recent: deque[Vector], attributes: AttributeSnapshot) -> Snapshot:
         """What searches go on with, whatever changes."""

@@ -182,9 +182,13 @@ class ArmColumns:
 
 
 class ArmTable:
-    """See the module. One thread changes it; the snapshots may be read from all."""
+    """See the module. One thread changes it; the snapshots may be read from all.
 
-    def __init__(self, dim: int) -> None:
+    ``small_bytes``: a table of more is copied into a larger one little by little, before it is full.
+    """
+
+    def __init__(self, dim: int, *, small_bytes: int = _SMALL_BYTES) -> None:
+        self._small_bytes = small_bytes
         # Of the process: two tables never have the same one, so whoever remembers rows sees that they are of
         # another table.
         self._number = next(_NUMBERS)
@@ -402,7 +406,7 @@ class ArmTable:
         """Copy a part of the table, if it is not small and will be full before long."""
         used, capacity = len(self._ids), len(self._columns)
         if self._larger is None:
-            if self._columns.nbytes <= _SMALL_BYTES or (capacity - used) * _FREE > capacity:
+            if self._columns.nbytes <= self._small_bytes or (capacity - used) * _FREE > capacity:
                 return
             self._larger, self._copied = ArmColumns.empty(_capacity(capacity + 1, used=used), self._dim), 0
         last = min(used, self._copied + _AHEAD * added)

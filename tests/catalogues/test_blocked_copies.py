@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-import pytest
 
-from app.catalogues import blocked_copies
 from app.catalogues.blocked_copies import BlockedCopies
 from app.indexes.live import LiveIndex
 
@@ -53,9 +51,8 @@ def test_after_a_compaction_rows_are_those_of_the_new_table():
     assert rows == [(1_150, 1_200), (50, 100)]
 
 
-def test_the_order_is_drawn_again_after_many_answers(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(blocked_copies, "REDRAW", 3)
-    kept, catalogue = BlockedCopies(1 << 30), Catalogue("1").put("a", "b")
+def test_the_order_is_drawn_again_after_many_answers():
+    kept, catalogue = BlockedCopies(1 << 30, redraw=3), Catalogue("1").put("a", "b")
     found = [kept.arms(kept.prepare(catalogue)) for _ in range(7)]
     assert [arms is found[0] for arms in found] == [True, True, True, False, False, False, False]
     assert found[3] is found[5]

@@ -5,22 +5,26 @@ from __future__ import annotations
 import errno
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
 
 from app.catalogues.resident_arms import ResidentArms
-from app.indexes import live, shared_files, shared_format
+from app.indexes import shared_files, shared_format
+from app.indexes.limits import IndexLimits
 from app.platform.settings import Settings
 from server.application import create_app
 from server.composition import SHARED
 from store_clients import connect, flush
 from waiting import wait_until
-from workers import index_maintenance
 from world import PATIENT
 
 pytestmark = pytest.mark.anyio
+
+FEW_ARMS = IndexLimits(shared_numbers=1)
+PAUSES = replace(PATIENT, index_poll_s=0.005, index_idle_s=0.02, index_rest_s=0.05)
 
 ARMS = [{"id": f"a{row}", "features": [1.0, row], "tags": ["even"] * (row % 2 == 0)} for row in range(200)]
 
@@ -28,9 +32,8 @@ ARMS = [{"id": f"a{row}", "features": [1.0, row], "tags": ["even"] * (row % 2 ==
 @asynccontextmanager
 async def service(store_url: str, folder: Path, number: int) -> AsyncIterator[httpx.AsyncClient]:
     """A client of one service of the group."""
-    app = create_app(
-        Settings(redis_url=store_url, data_dir=folder / str(number)), group_dir=folder, pauses=PATIENT
-    )
+    settings = Settings(redis_url=store_url, data_dir=folder / str(number))
+    app = create_app(settings, group_dir=folder, pauses=PAUSES, index_limits=FEW_ARMS)
     transport = httpx.ASGITransport(app)
     async with (
         app.router.lifespan_context(app),
@@ -40,14 +43,8 @@ async def service(store_url: str, folder: Path, number: int) -> AsyncIterator[ht
 
 
 @pytest.fixture
-async def pair(
-    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[list[httpx.AsyncClient]]:
-    """Clients of two services that share however few arms, with a catalogue."""
-    monkeypatch.setattr(live, "LEAST_SHARED_NUMBERS", 1)
-    monkeypatch.setattr(index_maintenance, "POLL_S", 0.005)
-    monkeypatch.setattr(index_maintenance, "IDLE_S", 0.02)
-    monkeypatch.setattr(index_maintenance, "REST_S", 0.05)
+async def clients(store_url: str, tmp_path: Path) -> AsyncIterator[list[httpx.AsyncClient]]:
+    """Of two services that share however few arms, with a catalogue."""
     (tmp_path / SHARED).mkdir(mode=0o700)
     async with connect(store_url) as store:
         await flush(store)
@@ -79,16 +76,16 @@ EVENS = {arm["id"] for arm in ARMS if arm["tags"]}
 
 
 async def test_all_answer_from_what_one_has_made(
-    pair: list[httpx.AsyncClient], store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    clients: list[httpx.AsyncClient], store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A third one starts without reading one arm or document from the store."""
-    await put(pair[1], ARMS)
+    await put(clients[1], ARMS)
 
     async def is_shared() -> bool:
         return bool(shared(tmp_path))
 
     await wait_until(is_shared, what="the arms are shared")
-    for client in pair:
+    for client in clients:
 
         async def sees(client: httpx.AsyncClient = client) -> bool:
             return await evens(client) == EVENS
@@ -101,9 +98,9 @@ async def test_all_answer_from_what_one_has_made(
 
 
 async def test_a_service_that_finds_no_room_at_its_start_reads_the_store(
-    pair: list[httpx.AsyncClient], store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    clients: list[httpx.AsyncClient], store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await put(pair[0], ARMS)
+    await put(clients[0], ARMS)
 
     async def is_shared() -> bool:
         return bool(shared(tmp_path))
@@ -120,7 +117,7 @@ async def test_a_service_that_finds_no_room_at_its_start_reads_the_store(
 
 
 async def test_all_say_why_nothing_can_be_shared_until_there_is_room(
-    pair: list[httpx.AsyncClient], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    clients: list[httpx.AsyncClient], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk is full: all answer from what they have, also of arms that come, and the status says why."""
 
@@ -128,7 +125,7 @@ async def test_all_say_why_nothing_can_be_shared_until_there_is_room(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     written_all = shared_format.write_all
-    await put(pair[0], ARMS)
+    await put(clients[0], ARMS)
 
     async def is_shared() -> bool:
         return bool(shared(tmp_path))
@@ -136,8 +133,8 @@ async def test_all_say_why_nothing_can_be_shared_until_there_is_room(
     await wait_until(is_shared, what="the arms are shared")
     monkeypatch.setattr(shared_files, "write_all", full)
     more = [{**arm, "id": f"more-{arm['id']}"} for arm in ARMS]
-    await put(pair[1], more)
-    for client in pair:
+    await put(clients[1], more)
+    for client in clients:
 
         async def says(client: httpx.AsyncClient = client) -> bool:
             return "No space left on device" in await findings(client)
@@ -148,7 +145,7 @@ async def test_all_say_why_nothing_can_be_shared_until_there_is_room(
         await wait_until(says, what="the status says why")
         await wait_until(sees, what="what came is seen")
     monkeypatch.setattr(shared_files, "write_all", written_all)
-    for client in pair:
+    for client in clients:
 
         async def is_well(client: httpx.AsyncClient = client) -> bool:
             return "No space left" not in await findings(client)

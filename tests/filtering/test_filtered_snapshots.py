@@ -14,6 +14,7 @@ from app.filtering import known_filter, planning
 from app.filtering import plan as filter_plan
 from app.filtering.filtered_snapshots import LOOK_EVERY, FilteredSnapshots
 from app.filtering.known_filter import PLAN_AFTER, FilterStatus
+from app.filtering.limits import LIMITS, FilterLimits
 from app.filtering.plan import FilterPlan, graph_number
 from app.filtering.strategies import CatalogueGraph, OwnCopy, OwnGraph
 from app.filters.filter import Filter, parse
@@ -24,6 +25,14 @@ from shortlist.types import NO_ROWS
 from waiting import wait_until_sync
 
 DIM = 4
+ANY_SIZE = FilterLimits(small_numbers=-1, quick_numbers=0)
+"""Filters that match a few arms are planned as others are."""
+SLOW_COPIES = FilterLimits(small_numbers=-1, least_speedup=0.0)
+"""A copy of the arms serves, however slow it is."""
+
+
+def views_with(limits: FilterLimits) -> FilteredSnapshots:
+    return FilteredSnapshots(capacity_bytes=1 << 24, limits=limits)
 
 
 def upsert(catalogue: Catalogue, first: int, last: int) -> None:
@@ -51,8 +60,6 @@ def test_long_filters_count_for_what_they_take_and_are_not_shown() -> None:
 
 def test_a_graph_that_there_is_no_memory_for_is_not_built(monkeypatch) -> None:
     """Building one of 500,000 arms takes minutes, in every plan."""
-    monkeypatch.setattr(known_filter, "SMALL_NUMBERS", -1)
-    monkeypatch.setattr(filter_plan, "QUICK_NUMBERS", 0)
     built: list[int] = []
     original = HnswGraph.build
 
@@ -62,7 +69,7 @@ def test_a_graph_that_there_is_no_memory_for_is_not_built(monkeypatch) -> None:
 
     monkeypatch.setattr(HnswGraph, "build", build)
     for capacity, expected in ((2 * 250 * arm_bytes(DIM, 16), []), (1 << 24, [500])):
-        catalogue, views = of_arms(1_000), FilteredSnapshots(capacity_bytes=capacity)
+        catalogue, views = of_arms(1_000), FilteredSnapshots(capacity_bytes=capacity, limits=ANY_SIZE)
         asyncio.run(asked_often(catalogue, views))
         assert built == expected
         (status,) = views.in_use(catalogue, 1)
@@ -82,8 +89,6 @@ def test_a_plan_that_waits_for_its_turn_is_of_one_moment(monkeypatch) -> None:
 
 
 async def plan_two(monkeypatch) -> None:
-    monkeypatch.setattr(known_filter, "SMALL_NUMBERS", -1)
-    monkeypatch.setattr(filter_plan, "QUICK_NUMBERS", 0)
     begun, go_on = threading.Event(), threading.Event()
     original, planned = planning.plan_filter, []
 
@@ -95,7 +100,7 @@ async def plan_two(monkeypatch) -> None:
 
     monkeypatch.setattr(planning, "plan_filter", slow)
     catalogue = of_arms(100)
-    views = FilteredSnapshots(capacity_bytes=1 << 20)
+    views = FilteredSnapshots(capacity_bytes=1 << 20, limits=ANY_SIZE)
     filters = [parse({"odd": odd}) for odd in (True, False)]
     for wanted in filters:
         for _ in range(PLAN_AFTER):
@@ -124,11 +129,11 @@ def ask(views: FilteredSnapshots, catalogue: Catalogue, wanted: Filter, times: i
     return next(status for status in views.in_use(catalogue, 10) if status.filter == wanted.document)
 
 
-def compact(catalogue: Catalogue, monkeypatch) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr("app.indexes.live._LEAST_DEAD", 0)
-        patch.setattr("app.indexes.live._DEAD_SHARE", 0.0)
-        job = catalogue.index.begin_maintenance()
+def compact(catalogue: Catalogue) -> None:
+    limits = catalogue.index.limits
+    catalogue.index.limits = replace(limits, least_dead=0, dead_share=0.0)
+    job = catalogue.index.begin_maintenance()
+    catalogue.index.limits = limits
     table = catalogue.index.snapshot().table.number
     job.run()
     catalogue.index.finish_maintenance(job)
@@ -146,17 +151,15 @@ def test_few_arms_are_copied_when_they_are_asked_for_the_second_time() -> None:
 @pytest.mark.rest
 @pytest.mark.parametrize("small", [True, False])
 def test_a_copy_goes_on_when_the_table_is_compacted(small, monkeypatch) -> None:
-    catalogue, views, odd = of_arms(1_000), FilteredSnapshots(capacity_bytes=1 << 24), parse({"odd": True})
-    if not small:
-        monkeypatch.setattr(known_filter, "SMALL_NUMBERS", -1)
-        monkeypatch.setattr(filter_plan, "LEAST_SPEEDUP", 0.0)  # a copy serves, however slow
+    catalogue, odd = of_arms(1_000), parse({"odd": True})
+    views = views_with(LIMITS if small else SLOW_COPIES)
     assert ask(views, catalogue, odd, 8).strategy in {"copy", "blocks"}
     catalogue.index.remove([str(arm) for arm in range(400)])
     upsert(catalogue, 1_000, 1_100)
     with monkeypatch.context() as patch:
         patch.setattr(planning, "plan_filter", None)
         patch.setattr(planning, "renew", None)
-        compact(catalogue, monkeypatch)
+        compact(catalogue)
         ask(views, catalogue, odd)
     status = ask(views, catalogue, odd)
     assert status.strategy in {"copy", "blocks"}
@@ -168,9 +171,7 @@ def test_a_copy_goes_on_when_the_table_is_compacted(small, monkeypatch) -> None:
 
 @pytest.mark.rest
 def test_what_is_stale_is_made_anew_without_another_plan(monkeypatch) -> None:
-    monkeypatch.setattr(known_filter, "SMALL_NUMBERS", -1)
-    monkeypatch.setattr(filter_plan, "LEAST_SPEEDUP", 0.0)
-    catalogue, views, odd = of_arms(1_000), FilteredSnapshots(capacity_bytes=1 << 24), parse({"odd": True})
+    catalogue, views, odd = of_arms(1_000), views_with(SLOW_COPIES), parse({"odd": True})
     ask(views, catalogue, odd, 8)
     renewed = []
     original = planning.renew
@@ -194,18 +195,15 @@ def test_what_is_stale_is_made_anew_without_another_plan(monkeypatch) -> None:
 
 @pytest.mark.rest
 def test_the_recall_of_a_graph_is_measured_again_when_another_graph_serves(monkeypatch) -> None:
-    monkeypatch.setattr(known_filter, "SMALL_NUMBERS", -1)
-    monkeypatch.setattr(filter_plan, "QUICK_NUMBERS", 0)
-    monkeypatch.setattr("app.filtering.strategies.MOST_ASKED", 1.0)
     options = IndexOptions(kind="hnsw")
     index = LiveIndex(DIM, options, threads=1)
     catalogue = Catalogue("c", "0" * 16, CatalogueRecord(DIM, asdict(options)), index)
     upsert(catalogue, 0, 2_000)
     maintained(catalogue)
-    views, odd = FilteredSnapshots(capacity_bytes=1 << 24), parse({"odd": True})
+    views, odd = views_with(replace(ANY_SIZE, renewal_rest=0.0)), parse({"odd": True})
 
     def by_graph(snapshot, eligible, options, **rest):
-        strategy = CatalogueGraph(snapshot, eligible, 200)
+        strategy = CatalogueGraph(snapshot, eligible, 200, most_asked=1.0)
         return FilterPlan(strategy, eligible.count, graph_number(snapshot), 1.0, 5.0, recall_at_1=0.5)
 
     monkeypatch.setattr(planning, "plan_filter", by_graph)
@@ -214,7 +212,7 @@ def test_the_recall_of_a_graph_is_measured_again_when_another_graph_serves(monke
     assert (status.strategy, status.recall_at_1) == ("graph", 0.5)
     upsert(catalogue, 2_000, 2_200)
     index._rest_until = 0.0
-    monkeypatch.setattr("app.indexes.live._CHANGED_SHARE", 0.0)
+    index.limits = replace(index.limits, changed_share=0.0)
     maintained(catalogue)
     ask(views, catalogue, odd, 8)
     status = ask(views, catalogue, odd)
@@ -224,8 +222,6 @@ def test_the_recall_of_a_graph_is_measured_again_when_another_graph_serves(monke
     index._rest_until = 0.0
     upsert(catalogue, 2_200, 2_300)
     maintained(catalogue)
-    monkeypatch.setattr(known_filter, "RENEWAL_REST", 0.0)
-    next(iter(views._known._held.values()))[0].renew_from = 0.0
     ask(views, catalogue, odd, 8)
     assert ask(views, catalogue, odd).strategy == "exact"
 
@@ -242,7 +238,7 @@ def test_what_is_told_of_a_graph_falls_when_the_best_arms_of_its_probes_die(comp
     assert not renewed
     catalogue.index.remove(["1", "3"])
     if compacted:
-        compact(catalogue, monkeypatch)
+        compact(catalogue)
     status = ask(views, catalogue, odd)
     assert (status.strategy, status.recall_at_1, status.ratio_mean) == ("graph", 0.8, 0.8)
     status = ask(views, catalogue, odd, LOOK_EVERY)
@@ -254,13 +250,13 @@ def test_what_is_told_of_a_graph_falls_when_the_best_arms_of_its_probes_die(comp
     assert ask(views, catalogue, odd).recall_at_1 == 1.0
 
 
-def test_the_best_arms_of_probes_are_followed_through_one_compaction_and_not_through_two(monkeypatch) -> None:
+def test_the_best_arms_of_probes_are_followed_through_one_compaction_and_not_through_two() -> None:
     catalogue = of_arms(100)
     best = filter_plan.Winners(catalogue.index.snapshot().table.number, (np.array([20, 30, 40]),))
     found = []
     for gone in (["0", "30"], ["1", "40"]):
         catalogue.index.remove(gone)
-        compact(catalogue, monkeypatch)
+        compact(catalogue)
         snapshot = catalogue.index.snapshot()
         found.append((best.followed(snapshot.table), snapshot.rows_of(["20", "40"]).tolist()))
     (once, (arm20, arm40)), (twice, (later20,)) = found
@@ -269,43 +265,37 @@ def test_the_best_arms_of_probes_are_followed_through_one_compaction_and_not_thr
     assert twice.groups[0].tolist() == [-1, -1, -1]
 
 
-def test_what_was_planned_serves_the_next_search(monkeypatch) -> None:
-    monkeypatch.setattr(known_filter, "SMALL_NUMBERS", -1)
-    monkeypatch.setattr(filter_plan, "LEAST_SPEEDUP", 0.0)  # a copy serves, however slow
-    catalogue, views, odd = of_arms(1_000), FilteredSnapshots(capacity_bytes=1 << 24), parse({"odd": True})
+def test_what_was_planned_serves_the_next_search() -> None:
+    catalogue, views, odd = of_arms(1_000), views_with(SLOW_COPIES), parse({"odd": True})
     ask(views, catalogue, odd, PLAN_AFTER)
     assert not asyncio.run(views.of(catalogue, odd)).is_scanned
 
 
 @pytest.mark.rest
 def test_a_filter_that_lets_in_few_arms_by_now_is_searched_exactly(monkeypatch) -> None:
-    catalogue, views = graph_of_odd(monkeypatch)
+    catalogue, views = graph_of_odd(monkeypatch, quick_numbers=999 * DIM)
     odd = parse({"odd": True})
     assert ask(views, catalogue, odd, 8).strategy == "graph"
     monkeypatch.setattr(known_filter.KnownFilter, "due", lambda *_: None)
-    monkeypatch.setattr(filter_plan, "QUICK_NUMBERS", 999 * DIM)
     catalogue.index.remove(["999"])
     ask(views, catalogue, odd)
     assert ask(views, catalogue, odd).strategy == "exact"
 
 
-def graph_of_odd(monkeypatch) -> tuple[Catalogue, FilteredSnapshots]:
+def graph_of_odd(monkeypatch, quick_numbers: int = 0) -> tuple[Catalogue, FilteredSnapshots]:
     """Plans say that the graph of 2,000 arms serves; the best of its ten probes are arms 1, 3, ... 19."""
-    monkeypatch.setattr(known_filter, "SMALL_NUMBERS", -1)
-    monkeypatch.setattr(filter_plan, "QUICK_NUMBERS", 0)
-    monkeypatch.setattr("app.filtering.strategies.MOST_ASKED", 1.0)
     options = IndexOptions(kind="hnsw")
     catalogue = Catalogue("c", "0" * 16, CatalogueRecord(DIM, asdict(options)), LiveIndex(DIM, options))
     upsert(catalogue, 0, 2_000)
     maintained(catalogue)
 
     def by_graph(snapshot, eligible, options, **rest):
-        strategy = CatalogueGraph(snapshot, eligible, 200)
+        strategy = CatalogueGraph(snapshot, eligible, 200, most_asked=1.0)
         best = filter_plan.Winners(snapshot.table.number, (eligible.rows[:10],))
         return FilterPlan(strategy, eligible.count, graph_number(snapshot), 1.0, 5.0, winners=best)
 
     monkeypatch.setattr(planning, "plan_filter", by_graph)
-    return catalogue, FilteredSnapshots(capacity_bytes=1 << 24)
+    return catalogue, views_with(replace(ANY_SIZE, quick_numbers=quick_numbers))
 
 
 def maintained(catalogue: Catalogue) -> None:
@@ -319,7 +309,7 @@ def maintained(catalogue: Catalogue) -> None:
 @pytest.mark.rest
 def test_a_copy_serves_while_a_graph_of_its_own_is_degraded(monkeypatch) -> None:
     """With so many later arms it takes as long as a scan of all that are let in; the table is not scanned."""
-    catalogue, views, odd = of_arms(1_000), FilteredSnapshots(capacity_bytes=1 << 24), parse({"odd": True})
+    catalogue, views, odd = of_arms(1_000), views_with(ANY_SIZE), parse({"odd": True})
     planned_own_graph(monkeypatch, us=2.0, exact_us=10.0)
     ask(views, catalogue, odd, 8)
     assert ask(views, catalogue, odd).strategy == "own_graph"
@@ -340,17 +330,15 @@ def test_a_copy_serves_while_a_graph_of_its_own_is_degraded(monkeypatch) -> None
 @pytest.mark.rest
 def test_a_copy_serves_while_the_graph_of_the_catalogue_lacks_most_arms(monkeypatch) -> None:
     """Half of the arms came since it was built: scanning them takes longer than comparing all of the copy."""
-    monkeypatch.setattr(known_filter, "SMALL_NUMBERS", -1)
-    monkeypatch.setattr(filter_plan, "QUICK_NUMBERS", 0)
-    monkeypatch.setattr("app.filtering.strategies.MOST_ASKED", 1.0)
     options = IndexOptions(kind="hnsw")
     catalogue = Catalogue("c", "0" * 16, CatalogueRecord(DIM, asdict(options)), LiveIndex(DIM, options))
     upsert(catalogue, 0, 1_000)
     maintained(catalogue)
-    views, odd = FilteredSnapshots(capacity_bytes=1 << 24), parse({"odd": True})
+    views, odd = views_with(replace(ANY_SIZE, renewal_rest=0.0)), parse({"odd": True})
 
     def by_graph(snapshot, eligible, options, **rest):
-        strategy, fallback = CatalogueGraph(snapshot, eligible, 200), OwnCopy.of(snapshot.table, eligible)
+        strategy = CatalogueGraph(snapshot, eligible, 200, most_asked=1.0)
+        fallback = OwnCopy.of(snapshot.table, eligible)
         return FilterPlan(strategy, eligible.count, graph_number(snapshot), 5.0, 10.0, fallback=fallback)
 
     monkeypatch.setattr(planning, "plan_filter", by_graph)
@@ -366,7 +354,7 @@ def test_a_copy_serves_while_the_graph_of_the_catalogue_lacks_most_arms(monkeypa
 
 @pytest.mark.rest
 def test_a_copy_serves_when_the_graph_of_a_filter_is_refuted(monkeypatch) -> None:
-    catalogue, views, odd = of_arms(1_000), FilteredSnapshots(capacity_bytes=1 << 24), parse({"odd": True})
+    catalogue, views, odd = of_arms(1_000), views_with(ANY_SIZE), parse({"odd": True})
     planned_own_graph(monkeypatch, us=2.0, exact_us=10.0)
     ask(views, catalogue, odd, 8)
 
@@ -384,7 +372,7 @@ def test_a_copy_serves_when_the_graph_of_a_filter_is_refuted(monkeypatch) -> Non
 @pytest.mark.rest
 def test_a_stale_fallback_copy_is_made_anew_before_the_graph(monkeypatch) -> None:
     """Else every search goes on scanning what was let in once."""
-    catalogue, views, odd = of_arms(1_000), FilteredSnapshots(capacity_bytes=1 << 24), parse({"odd": True})
+    catalogue, views, odd = of_arms(1_000), views_with(ANY_SIZE), parse({"odd": True})
     planned_own_graph(monkeypatch, us=2.0, exact_us=10.0)
     ask(views, catalogue, odd, 8)
     monkeypatch.setattr(planning, "renew", None)
@@ -404,8 +392,6 @@ def test_a_stale_fallback_copy_is_made_anew_before_the_graph(monkeypatch) -> Non
 
 def planned_own_graph(monkeypatch, us: float, exact_us: float) -> None:
     """Every plan is a graph of the arms that match, which was compared with a copy of them."""
-    monkeypatch.setattr(known_filter, "SMALL_NUMBERS", -1)
-    monkeypatch.setattr(filter_plan, "QUICK_NUMBERS", 0)
     shape = {"m": 8, "ef_construction": 50, "seed": 1, "threads": 1}
 
     def plan_filter(snapshot, eligible, options, **rest):

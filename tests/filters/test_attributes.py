@@ -25,9 +25,9 @@ from shortlist.errors import InvalidShape
 NOTHING = ((), {})
 
 
-def table_of(documents: list[Any], batches: list[int] | None = None) -> AttributeTable:
+def table_of(documents: list[Any], batches: list[int] | None = None, **limits: int) -> AttributeTable:
     """Entry i is of row i; appended in batches of these sizes, then the rest."""
-    table = AttributeTable()
+    table = AttributeTable(**limits)
     first = 0
     for size in [*(batches or []), len(documents)]:
         part = documents[first : first + size]
@@ -389,12 +389,11 @@ def test_blocks_are_few_however_entries_come():
 
 
 @pytest.mark.rest
-def test_only_blocks_with_new_entries_are_read(monkeypatch):
-    monkeypatch.setattr(columns, "MAX_ENTRIES", 100)
-    view = table_of([((), {"a": i}) for i in range(950)], [100] * 9).snapshot()
+def test_only_blocks_with_new_entries_are_read():
+    view = table_of([((), {"a": i}) for i in range(950)], [600, 250, 80]).snapshot()
     wanted = parse({"a": {"$gte": 0}, "b": {"$exists": False}})
     sizes = [block.size for block in view.blocks]
-    assert sum(sizes) == 950
+    assert sizes == [600, 250, 80, 20]
     assert view.work(wanted, 949) < view.work(wanted) / 5
     assert view.work(wanted, 950) == view.work(wanted, 10**6) < 500
 
@@ -485,10 +484,9 @@ def test_strings_and_fields_that_nobody_uses_are_freed():
 
 
 @pytest.mark.parametrize("meanwhile", ["nothing", "appended", "moved", "not run"])
-def test_a_compaction_beside_what_goes_on_changes_no_answer(monkeypatch: pytest.MonkeyPatch, meanwhile: str):
-    monkeypatch.setattr("app.filters.attributes._SMALL_TABLE", 0)
+def test_a_compaction_beside_what_goes_on_changes_no_answer(meanwhile: str):
     documents = documents_of(300, seed=5)
-    table = table_of(documents, [100] * 3)
+    table = table_of(documents, [100] * 3, small_values=0)
     for seed in (6, 7):
         documents = documents_of(300, seed=seed)
         table.append(np.arange(300), documents)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -12,13 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_attributes import documents_of, table_of
 
-from app.filters import coded_values, columns
 from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.coded_values import ascending, coded
 
 
-def check(view: AttributeSnapshot, field: str, rows: np.ndarray) -> None:
-    found, expected = coded(view, field, rows), view.values_of(field, rows)
+def check(view: AttributeSnapshot, field: str, rows: np.ndarray, few: int) -> None:
+    found, expected = coded(view, field, rows, few), view.values_of(field, rows)
     assert ((found.codes >= 0) & (found.codes < found.count)).all()
     by_code, by_value = dict[int, set[int]](), dict[Any, set[int]]()
     for place, code in zip(found.places.tolist(), found.codes.tolist(), strict=True):
@@ -34,24 +32,17 @@ def check(view: AttributeSnapshot, field: str, rows: np.ndarray) -> None:
     st.lists(st.integers(0, 5), max_size=4),
     FIELDS,
     st.sampled_from([0, 1, 10**9]),
-    st.sampled_from([0, 10**9]),
 )
 @settings(max_examples=100)
-def test_equal_values_have_equal_codes(documents, batches, field, few, sparse):
+def test_equal_values_have_equal_codes(documents, batches, field, few):
     view = table_of(documents, batches).snapshot()
     rows = np.array([*range(len(documents)), len(documents), 0, -1, 10**6])
-    with (
-        patch.object(coded_values, "_FEW", few),
-        patch.object(coded_values, "_SPARSE", sparse),
-        patch.object(columns, "_SEARCHED", sparse),
-    ):
-        check(view, field, rows)
+    check(view, field, rows, few)
 
 
 @pytest.mark.parametrize("batches", [[], [1] * 100, [500] * 4, [300, 700, 10, 900]])
 @pytest.mark.parametrize("few", [0, 10**9])
-def test_so_they_have_in_large_columns_of_every_sort_and_of_a_view_of_before(batches, few, monkeypatch):
-    monkeypatch.setattr(coded_values, "_FEW", few)
+def test_so_they_have_in_large_columns_of_every_sort_and_of_a_view_of_before(batches, few):
     documents = documents_of(2_000, seed=1)
     table = table_of(documents, batches)
     before = table.snapshot()
@@ -60,7 +51,7 @@ def test_so_they_have_in_large_columns_of_every_sort_and_of_a_view_of_before(bat
     for view in (before, table.snapshot()):
         for field in ("sizes", "mixed", "serial", "title", "rare", "tags", "maker.name", "cents", "nobody"):
             for rows in (every, some, some[:0]):
-                check(view, field, rows)
+                check(view, field, rows, few)
 
 
 @given(st.lists(st.integers(0, 2**18), max_size=50))

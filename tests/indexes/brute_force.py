@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from dataclasses import replace
+
 import numpy as np
 
+from app.indexes import planner
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.probes import Probes, Quality, Search, compare
 
@@ -25,6 +29,22 @@ def filled(features, options=None, **arguments):
     index = LiveIndex(features.shape[1], options or IndexOptions(), **arguments)
     index.upsert([str(row) for row in range(len(features))], features, range(len(features)))
     return index
+
+
+@contextmanager
+def only_structures(*candidates):
+    """The planner tries these alone."""
+    registered = planner.CANDIDATES[:]
+    planner.CANDIDATES[:] = candidates
+    try:
+        yield
+    finally:
+        planner.CANDIDATES[:] = registered
+
+
+def limit(index, **changes):
+    """From now on work is due by other limits."""
+    index.limits = replace(index.limits, **changes)
 
 
 def maintain(index):

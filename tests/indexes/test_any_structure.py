@@ -6,6 +6,8 @@ files, and is not measured again. All else works, also over HTTP, since nothing 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,11 +17,13 @@ from numpy.typing import NDArray
 
 from api_client import Api, running
 from app.filtering import plan as filter_plan
+from app.filtering.limits import FilterLimits
 from app.filtering.plan import PlanOptions, plan_filter
 from app.filters.filter import parse
-from app.indexes import live, planner, serving
+from app.indexes import planner
 from app.indexes.eligible_rows import eligible_rows
 from app.indexes.index import Index, PublicationReader, PublicationWriter, Saving
+from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.planner import Candidate, Plan, Task, measured
 from app.indexes.probes import ExactLists, Probes, Quality, Trial
@@ -29,9 +33,9 @@ from app.indexes.shared_arms import SharedArms
 from app.indexes.table import TableSnapshot, positions_of
 from shortlist.mips.exact import ranked
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
-from tests.indexes.brute_force import best_ids, filled, measure
+from tests.indexes.brute_force import best_ids, filled, limit, measure, only_structures
 from waiting import wait_until
-from workers import index_maintenance
+from world import PATIENT
 
 DIM, ARMS = 8, 3_000
 SHORTLIST = 40
@@ -106,19 +110,17 @@ def timed(search: Any, exact: Any, probes: Probes) -> Trial:
     return Trial(measure(search, probes), us=10.0, exact_us=20.0)
 
 
+LIMITS = IndexLimits(small_numbers=0, shared_numbers=0, least_dead=100, least_fresh=200)
+"""Small catalogues are served as large ones are."""
+
+
 @pytest.fixture(autouse=True)
-def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if small catalogues were large ones, of which only this structure is tried."""
-    monkeypatch.setattr(planner, "CANDIDATES", [Candidate(FlatIndex.kind, attempt)])
-    for module, name in ((planner, "compare"), (filter_plan, "compare")):
-        monkeypatch.setattr(module, name, timed)
-    for module, name in (
-        (planner, "SMALL_NUMBERS"), (serving, "SMALL_NUMBERS"), (live, "LEAST_SHARED_NUMBERS"),
-        (filter_plan, "QUICK_NUMBERS"),
-    ):  # fmt: skip
-        monkeypatch.setattr(module, name, 0)
-    monkeypatch.setattr(live, "_LEAST_DEAD", 100)
-    monkeypatch.setattr(serving, "_LEAST_FRESH", 200)
+def _registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Only this structure is tried."""
+    for module in (planner, filter_plan):
+        monkeypatch.setattr(module, "compare", timed)
+    with only_structures(Candidate(FlatIndex.kind, attempt)):
+        yield
 
 
 def gaussian(count: int, seed: int = 0) -> np.ndarray:
@@ -161,7 +163,7 @@ def upsert(index: LiveIndex, arms: dict[str, tuple[int, np.ndarray]]) -> None:
 
 def test_the_planner_measures_it_and_it_follows_what_comes_and_goes() -> None:
     features = gaussian(ARMS)
-    index, arms = filled(features), of(features)
+    index, arms = filled(features, limits=LIMITS), of(features)
     assert done(index).plan.kind == "flat8"
     status = index.status()
     assert (status.kind, status.exact, status.arms_in_graph, status.fresh) == ("flat8", False, ARMS, 0)
@@ -185,7 +187,7 @@ def test_the_planner_measures_it_and_it_follows_what_comes_and_goes() -> None:
 @pytest.mark.slow
 def test_segments_compaction_and_another_plan() -> None:
     features = gaussian(ARMS)
-    index, arms = filled(features), of(features)
+    index, arms = filled(features, limits=LIMITS), of(features)
     done(index)
     more = of(gaussian(1_000, seed=5), ARMS)
     upsert(index, more)
@@ -208,11 +210,11 @@ def test_segments_compaction_and_another_plan() -> None:
     check(index, arms, seed=7)
 
 
-def test_rows_are_renumbered_by_a_compaction(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_renumbered_by_a_compaction() -> None:
     features = gaussian(ARMS)
-    index, arms = filled(features), of(features)
+    index, arms = filled(features, limits=LIMITS), of(features)
     done(index)
-    monkeypatch.setattr(live, "_DEAD_SHARE", 0.01)
+    limit(index, dead_share=0.01)
     gone = [*arms][: ARMS // 20]
     index.remove(gone)
     arms = {arm: each for arm, each in arms.items() if arm not in set(gone)}
@@ -224,14 +226,14 @@ def test_rows_are_renumbered_by_a_compaction(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.rest
-def test_one_that_finds_too_little_does_not_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_finds_too_little_does_not_serve() -> None:
     def spoilt(task: Task) -> tuple[Plan, Index | None]:
         return measured(task, FlatIndex(task.table, task.table.live_rows, spoilt=True), build_s=0.0)
 
-    monkeypatch.setattr(planner, "CANDIDATES", [Candidate(FlatIndex.kind, spoilt)])
     features = gaussian(ARMS)
-    index = filled(features)
-    done(index)
+    index = filled(features, limits=LIMITS)
+    with only_structures(Candidate(FlatIndex.kind, spoilt)):
+        done(index)
     assert (index.status().kind, index.status().recall_at_1) == ("exact", 1.0)
     assert index.status().reason.startswith("flat8 was tried: ")
     check(index, of(features), seed=9)
@@ -240,12 +242,15 @@ def test_one_that_finds_too_little_does_not_serve(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.rest
 def test_filters_ask_it_for_arms_that_they_let_in() -> None:
     features = gaussian(ARMS)
-    index, arms = filled(features), of(features)
+    index, arms = filled(features, limits=LIMITS), of(features)
     index.describe([*arms], [((), {"odd": int(arm) % 2 == 1}) for arm in arms])
     done(index)
     view = index.snapshot()
     eligible = eligible_rows(parse({"odd": True}), view.table, view.attributes)
-    options = PlanOptions(copy_bytes=0, graph_bytes=0, make=lambda *_: None, target_recall=0.95)
+    limits = FilterLimits(quick_numbers=0)
+    options = PlanOptions(
+        copy_bytes=0, graph_bytes=0, make=lambda *_: None, target_recall=0.95, limits=limits
+    )
     plan = plan_filter(view, eligible, options, recent=(), rng=np.random.default_rng(1))
     assert plan.strategy is not None
     assert (plan.strategy.name, plan.strategy.kind, plan.graph) == ("graph", "flat8", view.structure.number)
@@ -283,25 +288,23 @@ class SavedIndex(FlatIndex):
 
 
 @pytest.mark.rest
-def test_one_that_says_how_it_is_saved_serves_in_all_processes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_says_how_it_is_saved_serves_in_all_processes(tmp_path: Path) -> None:
     def attempt(task: Task) -> tuple[Plan, Index | None]:
         return measured(task, SavedIndex(task.table, task.table.live_rows), build_s=0.0)
 
     saving = Saving(SavedIndex.save, SavedIndex.load)
-    monkeypatch.setattr(planner, "CANDIDATES", [Candidate(SavedIndex.kind, attempt, saving)])
     features, indexes = gaussian(ARMS), list[LiveIndex]()
     for is_maker in (True, False):
         shared = SharedArms(tmp_path / "shared", lambda is_maker=is_maker: is_maker)
-        index = filled(features, IndexOptions(), shared=shared)
+        index = filled(features, IndexOptions(), limits=LIMITS, shared=shared)
         index.version = 1
         indexes.append(index)
     maker, other = indexes
-    done(maker)
-    maker.remove(["7"])
-    done(maker, "sharing")
-    done(other, "sharing")
+    with only_structures(Candidate(SavedIndex.kind, attempt, saving)):
+        done(maker)
+        maker.remove(["7"])
+        done(maker, "sharing")
+        done(other, "sharing")
     made, adopted = (index.snapshot().structure for index in indexes)
     assert isinstance(made, SavedIndex)
     assert isinstance(adopted, SavedIndex)
@@ -319,7 +322,7 @@ def test_of_several_processes_its_maker_serves_it_and_the_others_scan(tmp_path: 
     features, indexes = gaussian(ARMS), list[LiveIndex]()
     for is_maker in (True, False):
         shared = SharedArms(tmp_path / "shared", lambda is_maker=is_maker: is_maker)
-        index = filled(features, IndexOptions(), cache=tmp_path / "c.index", shared=shared)
+        index = filled(features, IndexOptions(), limits=LIMITS, cache=tmp_path / "c.index", shared=shared)
         index.version = 1
         indexes.append(index)
     maker, other = indexes
@@ -339,14 +342,13 @@ def test_of_several_processes_its_maker_serves_it_and_the_others_scan(tmp_path: 
 @pytest.mark.rest
 @pytest.mark.anyio
 @pytest.mark.parametrize("is_group", [False, pytest.param(True, marks=pytest.mark.slow)])
-async def test_a_catalogue_is_served_by_it_over_http(
-    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_group: bool
-) -> None:
+async def test_a_catalogue_is_served_by_it_over_http(store_url: str, tmp_path: Path, is_group: bool) -> None:
     """Planned, grown, with deaths and filters. In a group it serves its maker, and this process scans."""
-    monkeypatch.setattr(index_maintenance, "POLL_S", 0.005)
-    monkeypatch.setattr(index_maintenance, "IDLE_S", 0.02)
+    pauses = replace(PATIENT, index_poll_s=0.005, index_idle_s=0.02)
     arms = {f"a{number}": row for number, row in enumerate(gaussian(ARMS))}
-    async with running(store_url, tmp_path, is_group=is_group) as api:
+    limits: dict[str, Any] = {"pauses": pauses, "index_limits": LIMITS}
+    async with running(store_url, tmp_path, is_group=is_group, **limits) as api:
+        api.app.service.filtered.limits = FilterLimits(quick_numbers=0)
         await api.ok("PUT", "/v1/catalogues/c", {"dim": DIM}, 201)
         await put(api, arms)
         await api.bandit("b", "c", exploration=1e-9)

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from app.indexes import live
+from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions
 from tests.indexes.brute_force import filled
 
@@ -17,12 +17,11 @@ DIM = 8
 
 @pytest.mark.parametrize("times", [1, pytest.param(20, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["exact", "hnsw"])
-def test_every_answer_is_right_for_the_snapshot_it_came_from(kind, times, monkeypatch):
+def test_every_answer_is_right_for_the_snapshot_it_came_from(kind, times):
     """The arm "i/r" has features that say so: whatever is returned can be checked against its own id."""
-    monkeypatch.setattr(live, "_LEAST_DEAD", 50)
-    monkeypatch.setattr(live, "_REST", 0.0)
     rng = np.random.default_rng(0)
-    index = filled(rng.standard_normal((1_000, DIM)), IndexOptions(kind=kind, m=6, ef_construction=20))
+    options, limits = IndexOptions(kind=kind, m=6, ef_construction=20), IndexLimits(least_dead=50, rest=0.0)
+    index = filled(rng.standard_normal((1_000, DIM)), options, limits=limits)
     stop, errors, counts = threading.Event(), [], [0, 0, 0]
 
     def search(seed):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.indexes import hnsw, live, maintenance, planner, serving
+from app.indexes import hnsw, planner
 from app.indexes.inverted_file import InvertedFile
+from app.indexes.limits import LIMITS, IndexLimits
 from app.indexes.live import IndexOptions
 from app.indexes.probes import Quality, Trial
 from app.indexes.quality import Degradation
 from app.indexes.segments import Segment
-from tests.indexes.brute_force import filled, maintain, measure, measure_anew
+from tests.indexes.brute_force import filled, limit, maintain, measure, measure_anew
 
 ARMS, DIM = 8_000, 32
 POOR = IndexOptions(kind="hnsw", ef_search=16, shortlist=5, m=6, ef_construction=30)
@@ -53,18 +54,14 @@ def remove(index, arms):
     index.remove([str(arm) for arm in arms])
 
 
-@pytest.fixture(autouse=True)
-def restless(monkeypatch):
-    monkeypatch.setattr(live, "_REST", 0.0)
-    monkeypatch.setattr(maintenance, "_REST", 0.0)
-    monkeypatch.setattr(maintenance, "_MUCH_LOST", 0.0)
+RESTLESS = IndexLimits(rest=0.0, measuring_rest=0.0, much_lost=0.0)
 
 
 @pytest.fixture
 def poor():
     """An index with a graph, and the arms in it, longest first."""
     features = lognormal()
-    index = filled(features, POOR, seed=1, threads=1)
+    index = filled(features, POOR, seed=1, threads=1, limits=RESTLESS)
     job = index.begin_maintenance()
     job.run()
     index.finish_maintenance(job)
@@ -171,12 +168,12 @@ def test_a_little_is_lost_at_once_and_the_rest_is_measured(poor):
 
 
 @pytest.mark.rest
-def test_deaths_of_arms_that_nobody_asks_for_are_measured_at_rest(poor, monkeypatch):
+def test_deaths_of_arms_that_nobody_asks_for_are_measured_at_rest(poor):
     index, _ = poor
     in_graph = index.snapshot().structure.rows
     remove(index, in_graph[-5:])
     assert index.begin_measurement() is None
-    monkeypatch.setattr(live, "_AT_REST_S", -1.0)
+    limit(index, at_rest_s=-1.0)
     measure_anew(index)
     assert index.begin_measurement() is None
 
@@ -201,10 +198,10 @@ def test_the_end_of_one_taste_is_noticed(poor):
 
 
 @pytest.mark.rest
-def test_the_end_of_a_taste_is_noticed_when_its_users_come_back(poor, monkeypatch):
+def test_the_end_of_a_taste_is_noticed_when_its_users_come_back(poor):
     """Nobody asked for it when the recall was measured."""
-    monkeypatch.setattr(maintenance, "_SAME_REST", 0.0)
     index, features = poor
+    limit(index, same_rest=0.0)
     taste = drawn(seed=3)[0]
     remove(index, np.argsort(-(features @ taste))[:30])
     measure_anew(index)
@@ -241,14 +238,14 @@ def test_the_head_is_always_of_the_longest_that_live(poor, monkeypatch):
 
 
 @pytest.mark.rest
-def test_queries_that_were_served_count_for_themselves(poor, monkeypatch):
+def test_queries_that_were_served_count_for_themselves(poor):
     index, features = poor
     remove(index, longest(features)[:240])
     measure_anew(index)
     taste = next(each for each in narrow(40).reshape(40, -1, DIM) if recall(index, each) < 1.0)
     found = recall(index, np.tile(taste, (30, 1)))
     remove(index, longest(features)[-100:])
-    monkeypatch.setattr(maintenance, "_SAME_REST", 0.0)
+    limit(index, same_rest=0.0)
     measure_anew(index)
     status = index.status()
     assert status.kind == "exact" or status.recall_at_1 <= found + LUCK
@@ -261,7 +258,7 @@ def test_queries_that_were_served_count_for_themselves(poor, monkeypatch):
 def served_by_lists(monkeypatch):
     """A catalogue of 16,000 x 32 before it has a plan: an inverted file, whatever that takes."""
     monkeypatch.setattr(Segment, "scan_rows", 0.0)
-    index = filled(lognormal(16_000))
+    index = filled(lognormal(16_000), limits=RESTLESS)
     index.begin_maintenance()  # which takes its time
     job = index.begin_segment()
     job.run()
@@ -273,7 +270,7 @@ def served_by_lists(monkeypatch):
 def test_a_catalogue_that_shrinks_is_searched_exactly_at_once(served_by_lists):
     index = served_by_lists
     remove(index, range(376))
-    assert len(index) * DIM < planner.SMALL_NUMBERS
+    assert len(index) * DIM < LIMITS.small_numbers
     for k in (1, 10, 100):
         assert recall(index, drawn(count=30), k) == 1.0
     assert (index.status().kind, index.status().recall_at_1) == ("exact", 1.0)
@@ -295,10 +292,8 @@ def test_what_a_catalogue_was_searched_by_is_let_go_when_it_is_small(served_by_l
 
 @pytest.mark.rest
 def test_no_inverted_file_is_made_of_what_was_planned_to_be_scanned(monkeypatch):
-    monkeypatch.setattr(planner, "SMALL_NUMBERS", 1_000)
-    monkeypatch.setattr(serving, "SMALL_NUMBERS", 1_000)
-    monkeypatch.setattr(live, "_LEAST_DEAD", 10_000)
-    index = filled(lognormal(4_000, 8))
+    limits = IndexLimits(small_numbers=1_000, least_dead=10_000)
+    index = filled(lognormal(4_000, 8), limits=limits)
     monkeypatch.setattr(
         "app.indexes.maintenance.plan",
         lambda table, *_, **__: (planner.Plan("exact", table.live, 10.0, 10.0), None),
@@ -312,9 +307,9 @@ def test_no_inverted_file_is_made_of_what_was_planned_to_be_scanned(monkeypatch)
 
 
 @pytest.mark.rest
-def test_an_inverted_file_is_read_whole_and_made_anew_after_deaths(served_by_lists, monkeypatch):
-    monkeypatch.setattr(planner, "SMALL_NUMBERS", 1)
+def test_an_inverted_file_is_read_whole_and_made_anew_after_deaths(served_by_lists):
     index = served_by_lists
+    limit(index, small_numbers=1)
     file = index._segments[0].structure
     assert isinstance(file, InvertedFile)
     file.probed, file.probed_for_lists = 1, (1, 1)
@@ -339,8 +334,8 @@ def test_an_inverted_file_is_read_whole_and_made_anew_after_deaths(served_by_lis
 @pytest.mark.parametrize("kind", ["graph", "inverted file"])
 def test_lists_reach_the_target_too(kind, monkeypatch):
     """Of ten; and what is told of a hundred is so. False alarm: below 1e-4, by the errors of 200 queries."""
-    monkeypatch.setattr(serving, "SMALL_NUMBERS", 1)
     index = fast_graph(monkeypatch)
+    limit(index, small_numbers=1)
     if kind == "graph":
         maintain(index)
     else:
@@ -365,7 +360,8 @@ def fast_graph(monkeypatch):
         return Trial(measure(search, probes), us=10.0, exact_us=1_000.0)
 
     monkeypatch.setattr(planner, "compare", timed)
-    return filled(np.random.default_rng(0).standard_normal((20_000, 24)), IndexOptions(kind="hnsw", m=8))
+    features = np.random.default_rng(0).standard_normal((20_000, 24))
+    return filled(features, IndexOptions(kind="hnsw", m=8), limits=RESTLESS)
 
 
 @pytest.mark.rest

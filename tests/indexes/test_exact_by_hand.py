@@ -12,6 +12,7 @@ import pytest
 
 from app.filtering import plan as filter_plan
 from app.filtering import strategies as search_strategies
+from app.filtering.limits import FilterLimits
 from app.filtering.plan import FilterPlan, PlanOptions, plan_filter, renew
 from app.filtering.strategies import CatalogueGraph, OwnBlocks, OwnCopy, OwnGraph
 from app.filters.filter import parse
@@ -20,6 +21,7 @@ from app.indexes.eligible_rows import eligible_rows
 from app.indexes.exact import ExactOverlay, contenders, scan
 from app.indexes.hnsw import HnswGraph
 from app.indexes.index import Build
+from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.norm_pruned import NormBlocks
 from app.indexes.planner import core, plan, reserve_of
@@ -27,7 +29,7 @@ from app.indexes.probes import Quality, Trial, solve
 from app.indexes.quality import LADDER, Degradation
 from app.indexes.table import ArmTable
 from shortlist.types import NO_ROWS
-from tests.indexes.brute_force import filled, scores_of
+from tests.indexes.brute_force import filled, only_structures, scores_of
 
 pytestmark = pytest.mark.rest
 
@@ -81,13 +83,12 @@ def test_a_scan_from_a_row_on(first, exclude, dead):
 
 @pytest.mark.parametrize("exclude", [NO_ROWS, EXCLUDED], ids=["all", "some"])
 @pytest.mark.parametrize("blocks", [1, 4, 1_024])
-def test_blocks_of_any_size_and_their_dead(blocks, exclude, monkeypatch):
+def test_blocks_of_any_size_and_their_dead(blocks, exclude):
     """Built over half of the rows that live; more come, more die, all are numbered again; old views too."""
-    monkeypatch.setattr(norm_pruned, "_FIRST_BLOCK", blocks)
     table = table_with(DEAD)
     before = table.snapshot()
     for rows in (None, np.arange(1, COUNT, 2)):
-        made = NormBlocks(before, rows if rows is None else rows[before.is_alive(rows)])
+        made = NormBlocks(before, rows if rows is None else rows[before.is_alive(rows)], first=blocks)
         own = set(before.live_rows.tolist()) & set(range(COUNT) if rows is None else rows.tolist())
         assert (made.arms, made.degradation.dead, made.covered) == (len(own), 0, COUNT)
         later = table_with(DEAD)
@@ -125,10 +126,10 @@ def test_blocks_of_any_size_and_their_dead(blocks, exclude, monkeypatch):
 
 
 def test_how_blocks_are_cut_and_what_they_take():
-    assert list(norm_pruned._bounds(0)) == [0]
-    assert list(norm_pruned._bounds(1_024)) == [0, 1_024]
-    assert list(norm_pruned._bounds(9_000)) == [0, 1_024, 3_072, 7_168, 9_000]
-    ends = list(norm_pruned._bounds(300_000))
+    assert list(norm_pruned.block_bounds(0)) == [0]
+    assert list(norm_pruned.block_bounds(1_024)) == [0, 1_024]
+    assert list(norm_pruned.block_bounds(9_000)) == [0, 1_024, 3_072, 7_168, 9_000]
+    ends = list(norm_pruned.block_bounds(300_000))
     assert ends[6:] == [64_512, 130_048, 195_584, 261_120, 300_000]
     made = NormBlocks(table_with([]).snapshot())
     size = sum(block.nbytes for *_, block in made._blocks)
@@ -140,10 +141,8 @@ def test_how_blocks_are_cut_and_what_they_take():
 
 def test_blocks_are_read_until_the_bound_says_so_and_no_further(monkeypatch):
     """One arm a block: rows of length 4, 3, ... along one direction, and a query along it."""
-    monkeypatch.setattr(norm_pruned, "_FIRST_BLOCK", 1)
-    monkeypatch.setattr(norm_pruned, "_LARGEST_BLOCK", 1)
     features = np.array([[1.0, 0.0], [0.0, 4.0], [3.0, 0.0], [2.5, 0.0], [2.0, 0.0], [0.0, 3.0]])
-    made = NormBlocks(filled(features).snapshot().table)
+    made = NormBlocks(filled(features).snapshot().table, first=1, largest=1)
     read = []
     dot = np.dot
     monkeypatch.setattr(norm_pruned.np, "dot", lambda a, b, out: read.append(len(a)) or dot(a, b, out=out))
@@ -194,13 +193,25 @@ def let_in(snapshot, document, before=None):
     return eligible_rows(parse(document), snapshot.table, snapshot.attributes, before)
 
 
-@pytest.mark.parametrize("piece", [3, 3 * 7, 32_768])
-@pytest.mark.parametrize("together", [1, 8, 32_768])
+def test_rows_are_gathered_piece_by_piece():
+    """Of so many numbers each that a piece has eight rows, and the last one five."""
+    features = np.random.default_rng(0).standard_normal((60, 4_096))
+    view, rows = filled(features).snapshot().table, np.arange(1, 60, 2)[:29]
+    for query in features[:4]:
+        found = filtered_search.gather(view, rows, query, 3)
+        assert found.rows.tolist() == best_of(view.features, rows.tolist(), query, 3)
+
+
+@pytest.mark.parametrize("count", [32_767, 32_768, 70_000])
+def test_scores_are_struck_out_piece_by_piece(count):
+    scores, let_in = np.arange(count, dtype=np.float32), np.arange(count) % 3 > 0
+    expected = np.where(let_in, scores, -np.inf)
+    filtered_search.strike_out(scores, let_in)
+    assert scores.tolist() == expected.tolist()
+
+
 @pytest.mark.parametrize("count", [0, 1, 5, 6, 39, 40])
-def test_gathering_and_masks_are_brute_force(piece, together, count, monkeypatch):
-    monkeypatch.setattr(filtered_search, "_PIECE_NUMBERS", piece)
-    monkeypatch.setattr(filtered_search, "_STRUCK_TOGETHER", together)
-    monkeypatch.setattr(filtered_search, "_SCRATCH", SimpleNamespace())
+def test_gathering_and_masks_are_brute_force(count):
     index = shop()
     index.remove(["a4", "a30"])
     snapshot = index.snapshot()
@@ -361,12 +372,11 @@ def with_graph(graph, count=COUNT, view=None):
     return SimpleNamespace(table=view or snapshot.table, attributes=snapshot.attributes, structure=graph)
 
 
-def test_a_catalogue_graph_is_asked_for_so_many_arms_and_keeps_those_let_in(monkeypatch):
-    monkeypatch.setattr(search_strategies, "MOST_ASKED", 0.5)
+def test_a_catalogue_graph_is_asked_for_so_many_arms_and_keeps_those_let_in():
     graph = Graph(np.arange(40)[::-1], 40)
     snapshot = with_graph(graph)
     eligible = let_in(snapshot, {"number": {"$gte": 30}})
-    strategy = CatalogueGraph(snapshot, eligible, 6)
+    strategy = CatalogueGraph(snapshot, eligible, 6, most_asked=0.5)
     query = QUERIES[1]
     assert strategy.search(snapshot, query, 2, NO_ROWS).rows.tolist() == best_of(
         snapshot.table.features, range(30, 40), query, 2
@@ -377,26 +387,25 @@ def test_a_catalogue_graph_is_asked_for_so_many_arms_and_keeps_those_let_in(monk
     )
     assert graph.asked == [12, 8], "as many more as are excluded"
     assert strategy.search(snapshot, query, 4, NO_ROWS) is None, "24 of 40 are more than half"
-    assert CatalogueGraph(snapshot, eligible, 20).search(snapshot, query, 1, NO_ROWS) is not None
+    half = CatalogueGraph(snapshot, eligible, 20, most_asked=0.5)
+    assert half.search(snapshot, query, 1, NO_ROWS) is not None
     assert not strategy.search(snapshot, query, 1, NO_ROWS).exact
     assert strategy.staleness == 0.0
     gone = Graph([-1, 0, 30, 31], 40, dead=1)
     snapshot = with_graph(gone)
-    monkeypatch.setattr(search_strategies, "MOST_ASKED", 9.0)
-    found = CatalogueGraph(snapshot, eligible, 6).search(snapshot, query, 1, NO_ROWS)
+    found = CatalogueGraph(snapshot, eligible, 6, most_asked=9.0).search(snapshot, query, 1, NO_ROWS)
     assert gone.asked == [3], "three of four arms are alive"
     assert found.rows.tolist() == [30]
-    assert CatalogueGraph(snapshot, eligible, 6).search(snapshot, query, 2, NO_ROWS) is None
+    assert CatalogueGraph(snapshot, eligible, 6, most_asked=9.0).search(snapshot, query, 2, NO_ROWS) is None
     dead = with_graph(Graph([1], 40, dead=1))
-    assert CatalogueGraph(dead, eligible, 6).search(dead, query, 1, NO_ROWS) is None
+    assert CatalogueGraph(dead, eligible, 6, most_asked=9.0).search(dead, query, 1, NO_ROWS) is None
     none = with_graph(None)
-    assert CatalogueGraph(none, eligible, 6).search(none, query, 1, NO_ROWS) is None
+    assert CatalogueGraph(none, eligible, 6, most_asked=9.0).search(none, query, 1, NO_ROWS) is None
 
 
 @pytest.mark.parametrize(("fresh", "gathered"), [(3, True), (4, False)])
 def test_fresh_rows_of_a_catalogue_graph_are_looked_through(fresh, gathered, monkeypatch):
     """28 rows came after the graph. Three that are let in are gathered; four cost as much as all."""
-    monkeypatch.setattr(search_strategies, "MOST_ASKED", 9.0)
     seen = []
     original = search_strategies.contenders
 
@@ -408,7 +417,7 @@ def test_fresh_rows_of_a_catalogue_graph_are_looked_through(fresh, gathered, mon
     snapshot = with_graph(Graph(np.arange(12), 12))
     eligible = let_in(snapshot, {"number": {"$gte": 40 - fresh}})
     own = list(range(40 - fresh, 40))
-    strategy = CatalogueGraph(snapshot, eligible, 3)
+    strategy = CatalogueGraph(snapshot, eligible, 3, most_asked=9.0)
     assert strategy.staleness == pytest.approx(min(7 * fresh, 28) / fresh)
     for query in QUERIES[[0, 1, 4]]:
         for k, exclude in ((1, NO_ROWS), (2, NO_ROWS), (1, np.array([39, 38]))):
@@ -478,9 +487,12 @@ class Times:
         return Trial(Quality(recall, ratio, ratio, 0.0), us, self.of(exact))
 
 
-def planned(snapshot, document, *, copy_bytes=10**9, graph_bytes=0, make=lambda *_: None):
+def planned(snapshot, document, *, copy_bytes=10**9, graph_bytes=0, make=lambda *_: None, **given):
+    """Where there is a graph, few numbers are not quick enough unless ``limits`` are given."""
     eligible = let_in(snapshot, document)
-    options = PlanOptions(copy_bytes, graph_bytes, make, 0.99)
+    if snapshot.structure is not None:
+        given = {"limits": FilterLimits(quick_numbers=0), **given}
+    options = PlanOptions(copy_bytes, graph_bytes, make, 0.99, **given)
     return eligible, plan_filter(snapshot, eligible, options, recent=[], rng=np.random.default_rng(0))
 
 
@@ -548,9 +560,8 @@ def test_blocks_are_tried_where_lengths_differ(monkeypatch, shortest, tried):
     assert times.timed.count(("strategies", 100)) == (2 if tried else 1)
 
 
-def graph_snapshot(monkeypatch, numbers=0):
+def graph_snapshot():
     """A catalogue graph over 4,000 arms, of which forty can be let in."""
-    monkeypatch.setattr(filter_plan, "QUICK_NUMBERS", numbers)
     snapshot = shop().snapshot()
     graph = Graph(np.arange(4_000) % COUNT, COUNT)
     graph.number = 17
@@ -560,11 +571,10 @@ def graph_snapshot(monkeypatch, numbers=0):
 @pytest.mark.parametrize(("numbers", "tried"), [(20 * DIM, False), (20 * DIM - 1, True)])
 def test_few_numbers_are_quick_enough_without_a_graph(monkeypatch, numbers, tried):
     times = Times(monkeypatch, copy=1e9, blocks=1e9, graph=1.0)
-    _, plan = planned(graph_snapshot(monkeypatch, numbers), {"number": {"$lt": 20}})
+    _, plan = planned(graph_snapshot(), {"number": {"$lt": 20}}, limits=FilterLimits(quick_numbers=numbers))
     assert (plan.strategy is not None) == bool(times.asked and times.asked[-1]) == tried
     assert plan.graph == 17
-    monkeypatch.undo()
-    assert filter_plan.QUICK_NUMBERS == 500_000
+    assert FilterLimits().quick_numbers == 500_000
 
 
 def test_the_catalogue_graph_is_asked_for_more_and_more_until_it_reaches_the_target(monkeypatch):
@@ -574,13 +584,13 @@ def test_the_catalogue_graph_is_asked_for_more_and_more_until_it_reaches_the_tar
         return (0.98, 1.0) if ask < 100 else (0.999, 0.9979) if ask < 200 else (0.99, 0.998)
 
     times = Times(monkeypatch, copy=40.0, blocks=1e9, graph=lambda ask: 5.0 + ask / 100, quality=quality)
-    _, plan = planned(graph_snapshot(monkeypatch), {"number": {"$lt": 20}})
+    _, plan = planned(graph_snapshot(), {"number": {"$lt": 20}})
     assert [ask for ask in times.asked if ask] == [60, 120]  # 240 are more than a twentieth of 4,000
     assert plan.strategy.name == "copy"
     assert plan.wants_graph
-    monkeypatch.setattr(filter_plan, "MOST_ASKED", 0.06)
     times.asked.clear()
-    _, plan = planned(graph_snapshot(monkeypatch), {"number": {"$lt": 20}})
+    limits = FilterLimits(quick_numbers=0, most_asked=0.06)
+    _, plan = planned(graph_snapshot(), {"number": {"$lt": 20}}, limits=limits)
     assert [ask for ask in times.asked if ask] == [60, 120, 240]
     assert (plan.strategy.name, plan.fallback.name) == ("graph", "copy")
     assert (plan.us, plan.exact_us, plan.recall_at_1, plan.ratio_mean) == (7.4, 40.0, 0.99, 0.998)
@@ -590,8 +600,7 @@ def test_the_catalogue_graph_is_asked_for_more_and_more_until_it_reaches_the_tar
 
 def test_a_graph_may_be_asked_for_just_a_twentieth(monkeypatch):
     times = Times(monkeypatch, copy=40.0, blocks=1e9, graph=1.0, quality=lambda ask: (float(ask == 200), 1.0))
-    monkeypatch.setattr(filter_plan, "ASKED", 25)
-    _, plan = planned(graph_snapshot(monkeypatch), {"number": {"$lt": 20}})
+    _, plan = planned(graph_snapshot(), {"number": {"$lt": 20}}, asked=25)
     assert [ask for ask in times.asked if ask] == [50, 100, 200]
     assert plan.strategy.name == "graph"
 
@@ -600,7 +609,7 @@ def test_a_graph_may_be_asked_for_just_a_twentieth(monkeypatch):
 def test_a_graph_that_is_not_clearly_faster_is_not_asked_further(monkeypatch, us, strategy):
     quality = [(0.5, 0.5), (1.0, 1.0)]
     times = Times(monkeypatch, copy=40.0, blocks=1e9, graph=us, quality=lambda _: quality.pop(0))
-    _, plan = planned(graph_snapshot(monkeypatch), {"number": {"$lt": 20}})
+    _, plan = planned(graph_snapshot(), {"number": {"$lt": 20}})
     assert plan.strategy.name == strategy
     assert len([ask for ask in times.asked if ask]) == (2 if strategy == "graph" else 1)
 
@@ -609,9 +618,7 @@ def test_a_graph_that_is_not_clearly_faster_is_not_asked_further(monkeypatch, us
 def test_a_graph_of_its_own_takes_no_more_memory_than_it_may(monkeypatch, room, memory, served):
     times = Times(monkeypatch, copy=40.0, blocks=1e9, graph=1e9, own_graph=2.0)
     own = Graph(np.arange(20), COUNT, memory=memory)
-    eligible, plan = planned(
-        graph_snapshot(monkeypatch), {"number": {"$lt": 20}}, graph_bytes=room, make=lambda *_: own
-    )
+    eligible, plan = planned(graph_snapshot(), {"number": {"$lt": 20}}, graph_bytes=room, make=lambda *_: own)
     assert plan.strategy.name == ("own_graph" if served else "copy")
     assert plan.wants_graph == (room == 0)
     if served:
@@ -626,7 +633,7 @@ def test_a_graph_of_its_own_climbs_until_it_reaches_the_target_or_is_too_slow(mo
     own = Graph(np.arange(20), COUNT)
     quality = [(0.9, 0.9), (0.98, 0.9995), (0.99, 0.998)]
     Times(monkeypatch, copy=40.0, blocks=1e9, graph=1e9, own_graph=2.0, quality=lambda _: quality.pop(0))
-    snapshot, document = graph_snapshot(monkeypatch), {"number": {"$lt": 20}}
+    snapshot, document = graph_snapshot(), {"number": {"$lt": 20}}
     given = {"graph_bytes": 10**9, "make": lambda *_: own}
     quality.insert(0, (1.0, 1.0))  # that of the catalogue's, which is too slow
     assert planned(snapshot, document, **given)[1].strategy.name == "own_graph"
@@ -640,7 +647,7 @@ def test_a_graph_of_its_own_climbs_until_it_reaches_the_target_or_is_too_slow(mo
 
 
 def test_what_is_renewed_is_measured_if_it_is_a_graph(monkeypatch):
-    snapshot = graph_snapshot(monkeypatch)
+    snapshot = graph_snapshot()
     eligible = let_in(snapshot, {"number": {"$lt": 20}})
     rng, strategy = np.random.default_rng(0), CatalogueGraph(snapshot, eligible, 60)
     plan = FilterPlan(strategy, 20, 3, 7.0, 50.0, 0.992, 0.9993)
@@ -716,14 +723,13 @@ def test_where_most_arms_can_win_all_are_taken():
 def test_blocks_serve_that_are_a_tenth_faster(monkeypatch, us, scan_us, kind):
     """One arm is ten times as long as the others: of every search one arm is read, and the rest is not."""
     monkeypatch.setattr(planner, "time_alternately", lambda search, exact, queries: ([], us, scan_us))
-    monkeypatch.setattr(planner, "SMALL_NUMBERS", 40)
+    limits = IndexLimits(small_numbers=40)
     features = np.vstack((10 * np.eye(2), -10 * np.eye(2), features_of(96, 2) / 10))
     no_graph = planner.Candidate("hnsw", lambda task: (task.exact.plan, task.exact.blocks))
-    monkeypatch.setattr(planner, "CANDIDATES", [no_graph])
     build = Build(seed=0, threads=1, check=lambda: None)
-    decided, structure = plan(
-        filled(features).snapshot().table, IndexOptions(), build, recent=(), rng=np.random.default_rng(1)
-    )
+    view, rng = filled(features).snapshot().table, np.random.default_rng(1)
+    with only_structures(no_graph):
+        decided, structure = plan(view, IndexOptions(), build, recent=(), rng=rng, limits=limits)
     assert decided.kind == kind
     assert (structure is None) == (kind == "exact")
     assert decided.size == 100

@@ -38,7 +38,7 @@ def catalogues(draw):
         table.append(ids, features, np.arange(revision, revision + count))
         revision += count
         if draw(st.booleans()):
-            blocks = NormBlocks(table.snapshot())
+            blocks = NormBlocks(table.snapshot(), first=draw(st.sampled_from([2, 5, 1_024])))
         live = table.snapshot().live_rows
         if live.size:
             table.tombstone(
@@ -75,13 +75,6 @@ def expected(view, query, k, exclude):
     return rows[:k], [score[row] for row in rows[:k]]
 
 
-@pytest.fixture(params=[2, 5, 1_024], scope="module")
-def block_size(request):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(norm_pruned, "_FIRST_BLOCK", request.param)
-        yield
-
-
 @settings(max_examples=60)
 @given(problems())
 def test_the_plain_scan_is_brute_force(problem):
@@ -91,7 +84,6 @@ def test_the_plain_scan_is_brute_force(problem):
     assert found.exact
 
 
-@pytest.mark.usefixtures("block_size")
 @settings(max_examples=40)
 @given(problems())
 def test_norm_blocks_and_a_scan_of_the_fresh_rows_are_brute_force(problem):
@@ -118,14 +110,13 @@ def test_norm_blocks_read_little_when_norms_differ(monkeypatch):
     """And the broken variant, which stops at a third of the bound, returns wrong arms."""
     features, queries, wanted = arms_of_several_norms()
     view = filled(features).snapshot().table
-    monkeypatch.setattr(norm_pruned, "_FIRST_BLOCK", 32)
-    blocks = NormBlocks(view)
+    blocks = NormBlocks(view, first=32)
     read = []
     monkeypatch.setattr(norm_pruned.np, "dot", counted(np.dot, read))
     right = [blocks.search(view, query, 3).rows.tolist() for query in queries]
     assert sum(read) < 50 * 8_000 / 4
     assert right == wanted
-    monkeypatch.setattr(norm_pruned, "_ROUND_UP", 1 / 3)
+    monkeypatch.setattr(norm_pruned, "unit_scale", lambda query: (query, np.linalg.norm(query) / 3))
     assert [blocks.search(view, query, 3).rows.tolist() for query in queries] != right
 
 
@@ -156,10 +147,10 @@ def test_sizes_beyond_float32_are_scanned_in_float64():
     assert snapshot.search(np.array([0.0, 1e-120]), 1).rows.tolist() == [3]
 
 
-@pytest.mark.usefixtures("block_size")
-def test_blocks_survive_the_death_of_all_their_rows():
+@pytest.mark.parametrize("first", [2, 1_024])
+def test_blocks_survive_the_death_of_all_their_rows(first):
     index = filled(np.ones((3, 2)))
-    table, blocks = index._table, NormBlocks(index.snapshot().table)
+    table, blocks = index._table, NormBlocks(index.snapshot().table, first=first)
     table.tombstone(np.arange(3))
     for _ in range(2):
         table, blocks = compacted(table, blocks)

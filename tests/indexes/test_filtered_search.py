@@ -20,10 +20,11 @@ from app.filters.filter import Filter, parse
 from app.indexes.eligible_rows import EligibleRows, eligible_rows
 from app.indexes.filtered_search import gather, mask
 from app.indexes.hnsw import HnswGraph
-from app.indexes.live import IndexOptions, LiveIndex
+from app.indexes.live import IndexOptions, LiveIndex, Maintenance
 from app.indexes.snapshot import Snapshot
 from app.indexes.table import TableSnapshot
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
+from tests.indexes.brute_force import limit
 
 DIM = 3
 FILTERS = [
@@ -158,6 +159,15 @@ def test_a_catalogue_that_is_scanned_is_scanned_once_without_some_rows(k, monkey
     assert not scans
 
 
+def begun_compaction(index: LiveIndex) -> Maintenance | None:
+    """As when many arms have died."""
+    limits = index.limits
+    limit(index, least_dead=0, dead_share=0.0)
+    job = index.begin_maintenance()
+    index.limits = limits
+    return job
+
+
 class Shop(RuleBasedStateMachine):
     """Arms and documents come, change and go; what filters match is searched by every strategy."""
 
@@ -169,11 +179,6 @@ class Shop(RuleBasedStateMachine):
         self.revision = 0
         self.followed: dict[Filter, EligibleRows] = {}
         self.strategies: list[tuple[Filter, SearchStrategy]] = []
-        self.patch = pytest.MonkeyPatch()
-        self.patch.setattr("app.filtering.strategies.MOST_ASKED", 1e9)
-
-    def teardown(self) -> None:
-        self.patch.undo()
 
     @initialize(seed=st.integers(0, 2**31))
     def begin(self, seed: int) -> None:
@@ -218,11 +223,7 @@ class Shop(RuleBasedStateMachine):
         view = self.index.snapshot().table
         if not len(view.dead):
             return
-        compacting = pytest.MonkeyPatch()
-        with compacting.context() as patch:
-            patch.setattr("app.indexes.live._LEAST_DEAD", 0)
-            patch.setattr("app.indexes.live._DEAD_SHARE", 0.0)
-            job = self.index.begin_maintenance()
+        job = begun_compaction(self.index)
         assert job is not None
         job.run()
         self.put([0, 1, 2], 1)
@@ -239,7 +240,7 @@ class Shop(RuleBasedStateMachine):
         elif kind == "blocks":
             self.strategies.append((wanted, OwnBlocks.of(snapshot.table, eligible)))
         elif kind == "graph":
-            self.strategies.append((wanted, CatalogueGraph(snapshot, eligible, 1_000)))
+            self.strategies.append((wanted, CatalogueGraph(snapshot, eligible, 1_000, most_asked=1e9)))
         elif eligible.count:
             graph = built(eligible.rows, snapshot)
             self.strategies.append((wanted, own_graph(graph, eligible)))
@@ -417,7 +418,7 @@ def test_what_was_built_before_a_change_keeps_to_the_filter_after_it(kind: str):
 
 @pytest.mark.parametrize("kind", ["copy", "blocks", "own_graph"])
 def test_what_matches_no_longer_stays_out_when_the_table_is_compacted(
-    kind: str, monkeypatch: pytest.MonkeyPatch
+    kind: str,
 ):
     index, snapshot = shop(300)
     wanted = parse({"even": True})
@@ -433,11 +434,7 @@ def test_what_matches_no_longer_stays_out_when_the_table_is_compacted(
     for is_compacted in (False, True):
         if is_compacted:
             index.remove([name for name in (f"a{number}" for number in range(40)) if name not in even[:6]])
-            with monkeypatch.context() as patch:
-                patch.setattr("app.indexes.live._LEAST_DEAD", 0)
-                patch.setattr("app.indexes.live._DEAD_SHARE", 0.0)
-                index._rest_until = 0.0
-                job = index.begin_maintenance()
+            job = begun_compaction(index)
             assert job is not None
             job.run()
             index.finish_maintenance(job)
@@ -487,10 +484,9 @@ def test_what_is_renewed_is_of_the_arms_of_now_and_measured_on_them():
 
 @pytest.mark.rest
 def test_a_graph_that_falls_short_serves_no_longer(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("app.filtering.strategies.MOST_ASKED", 1.0)
     _, snapshot = shop(2_000)
     eligible = eligible_rows(parse({"even": True}), snapshot.table, snapshot.attributes)
-    plan = served_by(CatalogueGraph(snapshot, eligible, 200), eligible)
+    plan = served_by(CatalogueGraph(snapshot, eligible, 200, most_asked=1.0), eligible)
     assert not renewed(plan, snapshot, eligible).is_refuted
     monkeypatch.setattr(HnswGraph, "nearest", lambda graph, query, count: np.arange(graph.arms)[-count:])
     refuted = renewed(plan, snapshot, eligible)
@@ -502,10 +498,9 @@ def test_a_graph_that_falls_short_serves_no_longer(monkeypatch: pytest.MonkeyPat
 @pytest.mark.rest
 def test_a_graph_is_measured_where_it_is_asked(monkeypatch: pytest.MonkeyPatch):
     """It misses one in eight of the queries that look one strategy, and none of all others."""
-    monkeypatch.setattr("app.filtering.strategies.MOST_ASKED", 1.0)
     _, snapshot = shop(2_000)
     eligible = eligible_rows(parse({"even": True}), snapshot.table, snapshot.attributes)
-    plan = served_by(CatalogueGraph(snapshot, eligible, 200), eligible)
+    plan = served_by(CatalogueGraph(snapshot, eligible, 200, most_asked=1.0), eligible)
     recent = np.random.default_rng(1).normal(size=(100, 8)) + np.eye(8)[0] * 20
     nearest, asked = HnswGraph.nearest, 0
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from app.indexes import graph_file
+from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
 from tests.indexes.brute_force import filled, maintain
 
@@ -164,15 +165,15 @@ def test_an_arm_that_the_graph_should_hold_but_does_not_is_noticed(tmp_path):
     assert read(path, filled(features)) is None
 
 
-def test_a_graph_of_the_first_arms_alone_serves_them(tmp_path, monkeypatch):
+def test_a_graph_of_the_first_arms_alone_serves_them(tmp_path):
     """As after a crash in the middle of an import: it was written before most arms came."""
     # arms go on coming: on a busy machine the time until it is at rest is over before the graph is read
-    monkeypatch.setattr("app.indexes.live._AT_REST_S", 3_600.0)
+    limits = IndexLimits(at_rest_s=3_600.0)
     rng = np.random.default_rng(0)
     features = rng.standard_normal((6_000, 16)) * np.exp(rng.normal(0.0, 1.0, (6_000, 1)))
     path = tmp_path / "catalogue.index"
     maintain(filled(features[:2_000], OPTIONS, cache=path))
-    index = filled(features, OPTIONS, cache=path)
+    index = filled(features, OPTIONS, cache=path, limits=limits)
     maintain(index)
     status = index.status()
     assert (status.kind, status.fresh, status.failure) == ("hnsw", 4_000, None)

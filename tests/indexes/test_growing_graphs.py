@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.indexes import graph_file, live
+from app.indexes import graph_file
 from app.indexes.exact import scan
 from app.indexes.hnsw import HnswGraph
+from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.probes import solve
 from app.indexes.table import longest_first
-from tests.indexes.brute_force import filled, maintain, measure
+from tests.indexes.brute_force import filled, limit, maintain, measure
 
 HNSW = IndexOptions(kind="hnsw", m=8, ef_construction=40)
 
@@ -217,17 +218,13 @@ def test_its_file_gives_it_back(tmp_path):
         assert read.search(view, query, 3).rows.tolist() == other.search(view, query, 3).rows.tolist()
 
 
-@pytest.fixture
-def restless(monkeypatch):
-    monkeypatch.setattr(live, "_REST", 0.0)
-    monkeypatch.setattr(live, "_SHORT_REST", 0.0)
-    monkeypatch.setattr(live, "_AT_REST_S", 3_600.0)
+RESTLESS = IndexLimits(rest=0.0, short_rest=0.0, at_rest_s=3_600.0)
 
 
 @pytest.mark.rest
-def test_a_catalogue_that_grows_is_added_to_and_built_at_rest(restless, monkeypatch):
+def test_a_catalogue_that_grows_is_added_to_and_built_at_rest():
     features = gaussian(6_000, 8)
-    index = filled(features[:2_000], HNSW)
+    index = filled(features[:2_000], HNSW, limits=RESTLESS)
     maintain(index)
     graph = index.snapshot().structure
     assert not graph.is_interim
@@ -237,16 +234,16 @@ def test_a_catalogue_that_grows_is_added_to_and_built_at_rest(restless, monkeypa
         assert index.snapshot().structure.is_interim
         assert index.status().fresh <= 0.1 * (first + 500)
     assert index.snapshot().structure.arms < 6_000
-    monkeypatch.setattr(live, "_AT_REST_S", -1.0)
+    limit(index, at_rest_s=-1.0)
     maintain(index)
     assert not index.snapshot().structure.is_interim
     assert index.begin_maintenance() is None
 
 
 @pytest.mark.rest
-def test_after_deaths_of_the_longest_it_is_built_anew_at_once(restless):
+def test_after_deaths_of_the_longest_it_is_built_anew_at_once():
     features = gaussian(6_000, 8)
-    index = filled(features[:4_000], HNSW)
+    index = filled(features[:4_000], HNSW, limits=RESTLESS)
     maintain(index)
     upsert(index, features, 4_000, 5_000)
     maintain(index)
@@ -259,9 +256,9 @@ def test_after_deaths_of_the_longest_it_is_built_anew_at_once(restless):
 
 
 @pytest.mark.rest
-def test_what_is_kept_between_runs_is_the_last_graph_that_was_built(restless, tmp_path):
+def test_what_is_kept_between_runs_is_the_last_graph_that_was_built(tmp_path):
     features = gaussian(4_000, 8)
-    index = LiveIndex(8, HNSW, cache=tmp_path / "graph")
+    index = LiveIndex(8, HNSW, cache=tmp_path / "graph", limits=RESTLESS)
     upsert(index, features, 0, 2_000)
     maintain(index)
     kept = (tmp_path / "graph").read_bytes()

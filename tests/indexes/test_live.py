@@ -15,7 +15,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from app.indexes import live, maintenance, planner, quality, serving
+from app.indexes import maintenance, planner
+from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
 from app.platform.errors import DimensionMismatch
 from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
@@ -23,6 +24,13 @@ from tests.indexes.brute_force import best_ids, filled, maintain, scores_of
 
 IDS = st.lists(st.integers(0, 40).map("arm-{}".format), unique=True, min_size=1, max_size=12)
 SEEDS = st.integers(0, 2**16)
+
+
+EAGER = IndexLimits(
+    least_dead=5, small_numbers=1, rest=0.0, measuring_rest=0.0, much_lost=1.0, least_probes=20,
+    least_fresh=3, fresh_share=0.0,
+)  # fmt: skip
+"""Small catalogues are planned, compacted and pruned like large ones; and nothing rests."""
 
 
 class LiveIndexMachine(RuleBasedStateMachine):
@@ -33,7 +41,7 @@ class LiveIndexMachine(RuleBasedStateMachine):
 
     @initialize(dim=st.integers(1, 5))
     def start(self, dim):
-        self.index = LiveIndex(dim, self.options)
+        self.index = LiveIndex(dim, self.options, limits=EAGER)
         self.dim, self.revision = dim, 0
         self.arms, self.job, self.segment, self.old = {}, None, None, []
         self.measurement = None
@@ -195,23 +203,6 @@ class HnswMachine(LiveIndexMachine):
     options, exact = IndexOptions(kind="hnsw", m=4, ef_construction=10, shortlist=4), False
 
 
-@pytest.fixture(autouse=True, scope="module")
-def eager():
-    """Small catalogues are planned, compacted and pruned like large ones; and nothing rests."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(live, "_LEAST_DEAD", 5)
-        patch.setattr(planner, "SMALL_NUMBERS", 1)
-        patch.setattr(live, "_REST", 0.0)
-        patch.setattr(maintenance, "_REST", 0.0)
-        patch.setattr(maintenance, "_MUCH_LOST", 1.0)
-        patch.setattr(quality, "_LEAST_DEAD", 0)
-        patch.setattr(planner, "_LEAST_PROBES", 20)
-        patch.setattr(serving, "SMALL_NUMBERS", 1)
-        patch.setattr(serving, "_LEAST_FRESH", 3)
-        patch.setattr(serving, "_FRESH_SHARE", 0.0)
-        yield
-
-
 @pytest.fixture
 def pruned(monkeypatch):
     def always_pruned(view, *_, **__):
@@ -245,7 +236,7 @@ def test_hnsw_against_a_dict(examples):
 
 
 def test_a_search_of_exact_segments_is_exact():
-    index = LiveIndex(1, HnswMachine.options)
+    index = LiveIndex(1, HnswMachine.options, limits=EAGER)
     index.upsert(["a"], np.array([[1.0]]), [1])
     index.remove(["a"])
     segment = index.begin_segment()
@@ -327,7 +318,9 @@ def test_bad_options(bad):
 
 @pytest.mark.rest
 def test_compaction_forgets_the_dead():
-    index = filled(np.random.default_rng(0).standard_normal((500, 4)), IndexOptions(kind="exact"))
+    index = filled(
+        np.random.default_rng(0).standard_normal((500, 4)), IndexOptions(kind="exact"), limits=EAGER
+    )
     index.remove([str(row) for row in range(0, 500, 2)])
     memory = index.status().memory_bytes
     assert "compaction" in maintain(index)
@@ -338,7 +331,8 @@ def test_compaction_forgets_the_dead():
 
 @pytest.mark.rest
 def test_failed_work_changes_nothing_and_is_due_again(monkeypatch):
-    index = filled(np.random.default_rng(0).standard_normal((100, 4)), IndexOptions(kind="hnsw"))
+    features = np.random.default_rng(0).standard_normal((100, 4))
+    index = filled(features, IndexOptions(kind="hnsw"), limits=EAGER)
     before = index.snapshot()
     job = index.begin_maintenance()
     with monkeypatch.context() as patch:

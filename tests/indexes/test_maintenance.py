@@ -7,14 +7,16 @@ import dataclasses
 import numpy as np
 import pytest
 
-from app.indexes import hnsw, live, planner, quality, serving
+from app.indexes import hnsw, planner
 from app.indexes.exact import ScanCost, measured_scan_cost
+from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions
-from tests.indexes.brute_force import filled, maintain
+from tests.indexes.brute_force import filled, limit, maintain
 
 pytestmark = pytest.mark.rest
 
 HNSW = IndexOptions(kind="hnsw", ef_construction=40)
+RESTLESS = IndexLimits(rest=0.0, at_rest_s=3_600.0)  # however long a busy machine takes
 
 
 def of_one_length(count, dim, seed=0):
@@ -24,15 +26,9 @@ def of_one_length(count, dim, seed=0):
 
 @pytest.fixture
 def index():
-    index = filled(of_one_length(2_000, 8), HNSW)
+    index = filled(of_one_length(2_000, 8), HNSW, limits=RESTLESS)
     assert maintain(index) == ["plan"]
     return index
-
-
-@pytest.fixture(autouse=True)
-def restless(monkeypatch):
-    monkeypatch.setattr(live, "_REST", 0.0)
-    monkeypatch.setattr(live, "_AT_REST_S", 3_600.0)  # however long a busy machine takes
 
 
 def add(index, first, count, seed=1):
@@ -60,8 +56,8 @@ def test_nothing_is_due_after_maintenance_nor_for_small_exact_catalogues(index):
     assert filled(np.empty((0, 8)), HNSW).begin_maintenance() is None
 
 
-def test_fresh_arms_become_a_segment_when_scanning_them_takes_half_of_a_search(index, monkeypatch):
-    monkeypatch.setattr(serving, "_LEAST_FRESH", 1)
+def test_fresh_arms_become_a_segment_when_scanning_them_takes_half_of_a_search(index):
+    limit(index, least_fresh=1)
     measured(index, scan_us=1_000.0, expected_us=40.0)
     add(index, 2_000, 39)
     assert index.begin_segment() is None
@@ -76,13 +72,12 @@ def test_a_few_fresh_arms_are_no_segment(index):
     assert index.begin_segment() is None
 
 
-def test_what_came_since_is_taken_over_once_nothing_is_written_any_more(index, monkeypatch):
+def test_what_came_since_is_taken_over_once_nothing_is_written_any_more(index):
     """What an import leaves outside of the index does not stay there for good; a handful may."""
     measured(index, scan_us=1_000.0, expected_us=40.0)
-    monkeypatch.setattr(live, "_AT_REST_S", 3_600.0)
     add(index, 2_000, 20)
     assert index.begin_maintenance() is None
-    monkeypatch.setattr(live, "_AT_REST_S", -1.0)
+    limit(index, at_rest_s=-1.0)
     assert maintain(index) == ["plan"]
     assert index.status().fresh == 0
     measured(index, scan_us=1_000.0, expected_us=40.0)
@@ -90,8 +85,7 @@ def test_what_came_since_is_taken_over_once_nothing_is_written_any_more(index, m
     assert index.begin_maintenance() is None
 
 
-def test_dead_arms_fall_due_by_how_often_they_are_found(index, monkeypatch):
-    monkeypatch.setattr(quality, "_MOST_LOST", 1.0)
+def test_dead_arms_fall_due_by_how_often_they_are_found(index):
     graph = index.snapshot().structure
     often = graph.rows[np.argsort(-graph.degradation.appearances)]
     rarely = often[::-1]
@@ -105,7 +99,7 @@ def test_dead_arms_fall_due_by_how_often_they_are_found(index, monkeypatch):
 
 
 def test_a_catalogue_that_became_small_loses_its_graph():
-    index = filled(of_one_length(2_000, 8), HNSW)
+    index = filled(of_one_length(2_000, 8), HNSW, limits=RESTLESS)
     maintain(index)
     index._options = IndexOptions(kind="auto")
     measured(index, scan_us=1_000.0, expected_us=40.0)
@@ -136,9 +130,9 @@ def test_a_graph_that_is_not_to_be_added_to_is_built_anew_after_more_growth(inde
     assert job.growing is None
 
 
-def test_many_changes_fall_due_though_the_size_stays(monkeypatch):
-    monkeypatch.setattr(planner, "SMALL_NUMBERS", 1)
-    index = filled(of_one_length(1_000, 8), IndexOptions(kind="exact"))
+def test_many_changes_fall_due_though_the_size_stays():
+    limits = dataclasses.replace(RESTLESS, small_numbers=1)
+    index = filled(of_one_length(1_000, 8), IndexOptions(kind="exact"), limits=limits)
     assert maintain(index) == ["plan"]
     for round_ in range(5):
         assert index.begin_maintenance() is None
@@ -146,7 +140,7 @@ def test_many_changes_fall_due_though_the_size_stays(monkeypatch):
     assert maintain(index) == ["plan"]
 
 
-def test_work_rests_as_long_as_it_took_unless_only_a_scan_is_left(index, monkeypatch):
+def test_work_rests_as_long_as_it_took_unless_only_a_scan_is_left(index):
     index._rest_until = float("inf")
     measured(index, scan_us=1_000.0, expected_us=40.0)
     add(index, 2_000, 100)
@@ -157,9 +151,8 @@ def test_work_rests_as_long_as_it_took_unless_only_a_scan_is_left(index, monkeyp
 
 
 @pytest.mark.parametrize(("came", "rests"), [(300, True), (320, False)])
-def test_the_rest_is_short_where_the_next_plan_is_due_already(monkeypatch, index, came, rests):
-    monkeypatch.setattr(live, "_REST", 1e9)
-    monkeypatch.setattr(live, "_SHORT_REST", 0.0)
+def test_the_rest_is_short_where_the_next_plan_is_due_already(index, came, rests):
+    limit(index, rest=1e9, short_rest=0.0)
     add(index, 2_000, 1_100)
     job = index.begin_maintenance()
     add(index, 3_100, came)
@@ -170,8 +163,8 @@ def test_the_rest_is_short_where_the_next_plan_is_due_already(monkeypatch, index
     assert (index.begin_maintenance() is None) == rests
 
 
-def test_auto_never_serves_a_graph_that_has_become_slower_than_a_scan(index, monkeypatch):
-    monkeypatch.setattr(planner, "SMALL_NUMBERS", 1)
+def test_auto_never_serves_a_graph_that_has_become_slower_than_a_scan(index):
+    limit(index, small_numbers=1)
     index._options = IndexOptions(kind="auto")
     measured(index, scan_us=1_000.0, expected_us=800.0)
     assert index.snapshot().kind == "hnsw"

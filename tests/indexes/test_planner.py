@@ -7,9 +7,9 @@ import pytest
 
 from app.filters.attributes import AttributeTable
 from app.indexes import graph_file, planner
-from app.indexes import quality as ef_choice
 from app.indexes.hnsw import HnswGraph
 from app.indexes.index import Build
+from app.indexes.limits import LIMITS, IndexLimits
 from app.indexes.planner import IndexOptions, core, plan, reserve_of
 from app.indexes.probes import SERVED, Quality, Trial, compare, make_queries, queries_like, solve
 from app.indexes.snapshot import Snapshot
@@ -24,10 +24,8 @@ def view_of(features):
     return filled(features).snapshot().table
 
 
-@pytest.fixture
-def any_size(monkeypatch):
-    """Small catalogues are planned like large ones."""
-    monkeypatch.setattr(planner, "SMALL_NUMBERS", 0)
+ANY_SIZE = IndexLimits(small_numbers=0)
+"""Small catalogues are planned like large ones."""
 
 
 def timed_as(monkeypatch, speedup):
@@ -48,13 +46,13 @@ def measured_as(monkeypatch, recall, speedup):
 BUILD = Build(seed=0, threads=1, check=lambda: None)
 
 
-def decide(view, *, wanted=False, make=None, ef_search=None, target=0.95):
+def decide(view, *, wanted=False, make=None, ef_search=None, target=0.95, limits=ANY_SIZE):
     options = IndexOptions(
         "hnsw" if wanted else "auto", ef_search=ef_search, shortlist=10, target_recall=target
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(graph_file, "make", lambda table, rows, build, **shape: (make or no_graph)(rows))
-        return plan(view, options, BUILD, recent=(), rng=np.random.default_rng(1))
+        return plan(view, options, BUILD, recent=(), rng=np.random.default_rng(1), limits=limits)
 
 
 def no_graph(rows):
@@ -75,21 +73,20 @@ def of_one_length(count, dim, seed=0):
 
 
 def test_a_small_catalogue_is_scanned_and_no_graph_is_built():
-    decided, structure = decide(view_of(gaussian(300, 8)))
+    decided, structure = decide(view_of(gaussian(300, 8)), limits=LIMITS)
     assert (decided.kind, structure, decided.recall_at_1) == ("exact", None, 1.0)
     assert decided.reason.startswith("small")
 
 
 @pytest.mark.parametrize(("numbers", "kind"), [(2_401, "exact"), (2_400, "hnsw")])
 def test_how_many_numbers_are_small_says_whether_a_graph_is_built(monkeypatch, numbers, kind):
-    monkeypatch.setattr(planner, "SMALL_NUMBERS", numbers)
     timed_as(monkeypatch, 3.0)
-    view = view_of(of_one_length(300, 8))
-    assert decide(view, make=build(view) if kind == "hnsw" else no_graph)[0].kind == kind
+    view, limits = view_of(of_one_length(300, 8)), IndexLimits(small_numbers=numbers)
+    assert decide(view, make=build(view) if kind == "hnsw" else no_graph, limits=limits)[0].kind == kind
 
 
 @pytest.mark.rest
-def test_an_exact_index_is_only_timed(any_size):
+def test_an_exact_index_is_only_timed():
     view = view_of(gaussian(300, 8))
     decided, structure = plan(view, IndexOptions("exact"), BUILD, recent=(), rng=np.random.default_rng(1))
     assert (decided.kind, structure) == ("exact", None)
@@ -108,16 +105,16 @@ def pruned_in(monkeypatch, us, scan_us):
 @pytest.mark.rest
 def test_norms_that_differ_are_pruned_and_few_numbers_are_read(monkeypatch):
     """Of 320,000 numbers some thousands are read: no graph is built."""
-    monkeypatch.setattr(planner, "SMALL_NUMBERS", 200_000)
     pruned_in(monkeypatch, us=30.0, scan_us=90.0)
-    decided, structure = decide(view_of(lognormal(20_000, 16)))
+    limits = IndexLimits(small_numbers=200_000)
+    decided, structure = decide(view_of(lognormal(20_000, 16)), limits=limits)
     assert decided.kind == structure.kind == "norm_pruned"
     assert (decided.recall_at_1, decided.ratio_min) == (1.0, 1.0)
     assert (decided.expected_us, decided.scan_us) == (30.0, 90.0)
 
 
 @pytest.mark.rest
-def test_pruning_that_is_no_faster_is_left_alone(monkeypatch, any_size):
+def test_pruning_that_is_no_faster_is_left_alone(monkeypatch):
     pruned_in(monkeypatch, us=30.0, scan_us=32.0)
     timed_as(monkeypatch, 1.0)
     view = view_of(lognormal(2_000, 8))
@@ -126,7 +123,7 @@ def test_pruning_that_is_no_faster_is_left_alone(monkeypatch, any_size):
 
 @pytest.mark.rest
 @pytest.mark.parametrize(("speedup", "kind"), [(1.2, "norm_pruned"), (1.3, "hnsw")])
-def test_a_graph_competes_with_the_better_of_both_exact_searches(monkeypatch, any_size, speedup, kind):
+def test_a_graph_competes_with_the_better_of_both_exact_searches(monkeypatch, speedup, kind):
     pruned_in(monkeypatch, us=30.0, scan_us=90.0)
     timed_as(monkeypatch, speedup)
     view = view_of(lognormal(2_000, 8))
@@ -137,7 +134,7 @@ def test_a_graph_competes_with_the_better_of_both_exact_searches(monkeypatch, an
 
 
 @pytest.mark.rest
-def test_equal_norms_are_not_pruned_but_searched_by_a_graph(monkeypatch, any_size):
+def test_equal_norms_are_not_pruned_but_searched_by_a_graph(monkeypatch):
     timed_as(monkeypatch, 3.0)
     view = view_of(of_one_length(3_000, 8))
     decided, structure = decide(view, make=build(view))
@@ -147,7 +144,7 @@ def test_equal_norms_are_not_pruned_but_searched_by_a_graph(monkeypatch, any_siz
 
 
 @pytest.mark.rest
-def test_a_graph_that_is_not_much_faster_does_not_serve(monkeypatch, any_size):
+def test_a_graph_that_is_not_much_faster_does_not_serve(monkeypatch):
     timed_as(monkeypatch, 1.2)
     view = view_of(of_one_length(1_000, 8))
     decided, structure = decide(view, make=build(view))
@@ -156,7 +153,7 @@ def test_a_graph_that_is_not_much_faster_does_not_serve(monkeypatch, any_size):
 
 
 @pytest.mark.rest
-def test_the_least_ef_that_could_be_chosen_is_found_by_bisection(monkeypatch, any_size):
+def test_the_least_ef_that_could_be_chosen_is_found_by_bisection(monkeypatch):
     """On slow hardware as on fast: what decides are ratios."""
     view = view_of(of_one_length(500, 8))
     seen = []
@@ -174,7 +171,7 @@ def test_the_least_ef_that_could_be_chosen_is_found_by_bisection(monkeypatch, an
 
 
 @pytest.mark.rest
-def test_a_higher_target_takes_a_larger_ef(monkeypatch, any_size):
+def test_a_higher_target_takes_a_larger_ef(monkeypatch):
     view = view_of(of_one_length(500, 8))
 
     def timed(search, exact, probes):
@@ -202,8 +199,7 @@ def test_below_the_floor_the_index_serves_exactly():
 
 @pytest.mark.rest
 def test_below_the_floor_a_live_index_says_so_and_scans(monkeypatch):
-    monkeypatch.setattr(ef_choice, "FLOOR", (1.1, 1.1))
-    monkeypatch.setattr(ef_choice, "LEAST_RATIO", 1.1)
+    measured_as(monkeypatch, 0.7, 10.0)
     index = filled(gaussian(500, 8), IndexOptions(kind="hnsw"))
     maintain(index)
     status = index.status()
@@ -432,7 +428,7 @@ def test_a_graph_that_lost_its_longest_arms_does_not_serve_until_it_is_built_aga
         (0.90, 99.0, "exact"),
     ],
 )
-def test_a_graph_that_finds_less_than_the_target_does_not_serve(monkeypatch, any_size, recall, speedup, kind):
+def test_a_graph_that_finds_less_than_the_target_does_not_serve(monkeypatch, recall, speedup, kind):
     measured_as(monkeypatch, recall, speedup)
     view = view_of(of_one_length(500, 8))
     assert decide(view, make=build(view))[0].kind == kind

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.indexes import live, serving
 from app.indexes.inverted_file import Centroids, InvertedFile
+from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions
 from app.indexes.norm_pruned import NormBlocks
 from app.indexes.probes import make_queries, solve
 from app.indexes.segments import Segment, fitting, joined
-from tests.indexes.brute_force import filled, maintain, measure_anew
+from tests.indexes.brute_force import filled, limit, maintain, measure_anew
 
 DIM = 8
 QUERIES = 1_000
@@ -122,11 +122,7 @@ class _Sized:
         self.first, self.covered = first, first + size
 
 
-@pytest.fixture
-def eager(monkeypatch):
-    monkeypatch.setattr(serving, "_LEAST_FRESH", 1)
-    monkeypatch.setattr(serving, "_FRESH_SHARE", 0.0)
-    monkeypatch.setattr(live, "_REST", 0.0)
+EAGER = IndexLimits(least_fresh=1, fresh_share=0.0, rest=0.0)
 
 
 HNSW = IndexOptions(kind="hnsw", m=8, ef_construction=40)
@@ -135,7 +131,7 @@ HNSW = IndexOptions(kind="hnsw", m=8, ef_construction=40)
 def grown(count=3_000, more=1_000):
     """An index with a graph over ``count`` arms, and a segment of ``more``."""
     features = gaussian(count + more)
-    index = filled(features[:count], HNSW)
+    index = filled(features[:count], HNSW, limits=EAGER)
     maintain(index)
     add(index, features, count)
     return index, features
@@ -166,7 +162,7 @@ def recall(index, features):
 
 
 @pytest.mark.rest
-def test_what_came_since_is_found_in_its_segment(eager):
+def test_what_came_since_is_found_in_its_segment():
     index, features = grown()
     segment(index)
     status = index.status()
@@ -175,7 +171,7 @@ def test_what_came_since_is_found_in_its_segment(eager):
     assert status.recall_at_1 <= index._plan.recall_at_1
 
 
-def test_arms_that_die_while_a_segment_is_made_are_counted(eager):
+def test_arms_that_die_while_a_segment_is_made_are_counted():
     def told(*, meanwhile):
         index, features = grown()
         job = index.begin_segment()
@@ -195,10 +191,9 @@ def test_arms_that_die_while_a_segment_is_made_are_counted(eager):
 
 
 @pytest.mark.rest
-def test_before_there_is_a_graph_a_growing_catalogue_is_served_by_an_inverted_file(monkeypatch):
-    monkeypatch.setattr(serving, "SMALL_NUMBERS", 1)
+def test_before_there_is_a_graph_a_growing_catalogue_is_served_by_an_inverted_file():
     features = gaussian(4_000)
-    index = filled(features, HNSW)
+    index = filled(features, HNSW, limits=IndexLimits(small_numbers=1))
     index.begin_maintenance()  # which takes its time
     segment(index)
     assert (index.status().kind, index.status().segments) == ("inverted_file", 1)
@@ -207,7 +202,7 @@ def test_before_there_is_a_graph_a_growing_catalogue_is_served_by_an_inverted_fi
 
 
 @pytest.mark.rest
-def test_a_segment_made_while_a_graph_is_built_serves_beside_it_until_most_of_it_is_covered(eager):
+def test_a_segment_made_while_a_graph_is_built_serves_beside_it_until_most_of_it_is_covered():
     index, features = grown(3_000, 1_000)
     segment(index)
     add(index, np.concatenate((features, gaussian(1_500, seed=5))), 4_000)
@@ -227,7 +222,7 @@ def test_a_segment_made_while_a_graph_is_built_serves_beside_it_until_most_of_it
     assert index.status().fresh == 0
 
 
-def test_arms_of_a_segment_that_a_graph_has_in_part_stay_in_their_lists(eager):
+def test_arms_of_a_segment_that_a_graph_has_in_part_stay_in_their_lists():
     index, features = grown(3_000, 1_500)
     job = index.begin_maintenance()
     features = np.concatenate((features, gaussian(1_000, seed=5)))
@@ -242,13 +237,13 @@ def test_arms_of_a_segment_that_a_graph_has_in_part_stay_in_their_lists(eager):
     np.testing.assert_array_equal(file.labels, file.centroids.nearest(features[file.rows].astype(np.float32)))
 
 
-def test_arms_of_exactly_the_norm_that_can_win_are_in_a_segment(eager):
+def test_arms_of_exactly_the_norm_that_can_win_are_in_a_segment():
     """Some are a little longer, and most much shorter. The others differ in signs alone."""
     rng = np.random.default_rng(0)
     features = rng.standard_normal(16) * rng.choice([-1.0, 1.0], (5_000, 16))
     features[rng.random(5_000) < 0.6] *= 0.25
     features[:400] *= 1.1
-    index = filled(features[:4_000], HNSW)
+    index = filled(features[:4_000], HNSW, limits=EAGER)
     maintain(index)
     add(index, features, 4_000)
     segment(index)
@@ -256,9 +251,9 @@ def test_arms_of_exactly_the_norm_that_can_win_are_in_a_segment(eager):
     assert recall(index, features) >= 0.9
 
 
-def test_a_segment_of_rows_that_a_compaction_numbered_anew_is_not_served(eager, monkeypatch):
-    monkeypatch.setattr(live, "_LEAST_DEAD", 10)
+def test_a_segment_of_rows_that_a_compaction_numbered_anew_is_not_served():
     index, features = grown()
+    limit(index, least_dead=10)
     made = index.begin_segment()
     made.run()
     index.remove([str(row) for row in shortest(features, 1_500)])
@@ -272,9 +267,9 @@ def test_a_segment_of_rows_that_a_compaction_numbered_anew_is_not_served(eager, 
     assert index.status().segments == 1
 
 
-def test_a_compaction_takes_the_segments_with_it(eager, monkeypatch):
-    monkeypatch.setattr(live, "_LEAST_DEAD", 10)
+def test_a_compaction_takes_the_segments_with_it():
     index, features = grown()
+    limit(index, least_dead=10)
     segment(index)
     dead = shortest(features, 1_100)
     index.remove([str(row) for row in dead])
@@ -291,10 +286,10 @@ def test_a_compaction_takes_the_segments_with_it(eager, monkeypatch):
 
 
 @pytest.mark.rest
-def test_after_many_deaths_a_segment_is_made_anew_with_shorter_arms(eager):
+def test_after_many_deaths_a_segment_is_made_anew_with_shorter_arms():
     """Arms that were too short to win may win now."""
     features = gaussian(8_000, 4)
-    index = filled(features[:6_000], HNSW)
+    index = filled(features[:6_000], HNSW, limits=EAGER)
     maintain(index)
     add(index, features, 6_000)
     segment(index)
@@ -314,10 +309,10 @@ def test_after_many_deaths_a_segment_is_made_anew_with_shorter_arms(eager):
 
 
 @pytest.mark.rest
-def test_exact_indexes_have_exact_segments(eager):
+def test_exact_indexes_have_exact_segments():
     rng = np.random.default_rng(0)
     features = gaussian(40_000, 16) * np.exp(2.0 * rng.standard_normal((40_000, 1)))
-    index = filled(features[:36_000])
+    index = filled(features[:36_000], limits=EAGER)
     maintain(index)
     assert (index.status().kind, index.status().exact) == ("norm_pruned", True)
     add(index, features, 36_000)
@@ -344,7 +339,7 @@ def test_segments_serve_beside_a_structure_if_they_have_later_rows_and_are_exact
 
 
 @pytest.mark.rest
-def test_arms_beyond_the_range_of_float32_are_scanned_beside_a_segment(eager):
+def test_arms_beyond_the_range_of_float32_are_scanned_beside_a_segment():
     index, features = grown()
     segment(index)
     file = index._segments[0].structure
@@ -359,7 +354,7 @@ def test_arms_beyond_the_range_of_float32_are_scanned_beside_a_segment(eager):
 
 
 @pytest.mark.rest
-def test_a_segment_without_living_arms_costs_nothing(eager):
+def test_a_segment_without_living_arms_costs_nothing():
     index, _ = grown()
     index.remove([str(row) for row in range(3_000, 4_000)])
     segment(index)

@@ -16,9 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from app.filters.arrays import MappedStrings
 from app.filters.filter import parse
-from app.indexes import arm_rows, live, shared_files, shared_format
+from app.indexes import shared_files, shared_format
 from app.indexes.arm_rows import ArmIds
 from app.indexes.eligible_rows import eligible_rows
+from app.indexes.limits import LIMITS, IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex, Maintenance
 from app.indexes.publishing import Adoption, Publishing
 from app.indexes.segments import SegmentBuild
@@ -67,6 +68,9 @@ class Store:
         self.log += ids
 
 
+SMALL = IndexLimits(least_dead=4, described_rows=16)  # so that they compact, and fold what they note
+
+
 class Process:
     """An index, and what it should have by what it was told: of each arm the revision and the document.
 
@@ -81,6 +85,7 @@ class Process:
             OPTIONS,
             cache=group.folder / "c.index",
             shared=SharedArms(group.folder / "shared", lambda: group.maker == number),
+            limits=SMALL,
         )
         self.expected: dict[str, int] = {}
         self.told: dict[str, tuple] = {}
@@ -183,9 +188,6 @@ class Group(RuleBasedStateMachine):
     @initialize(seed=st.integers(0, 2**32 - 1))
     def begin(self, seed: int) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="shortlist-"))
-        self.small = pytest.MonkeyPatch()
-        self.small.setattr(live, "_LEAST_DEAD", 4)  # so that they compact, and fold what they note
-        self.small.setattr(arm_rows, "_MANY", 16)
         self.rng = np.random.default_rng(seed)
         self.store, self.maker = Store(), 0
         self.processes = [Process(self, number) for number in range(INDEXES)]
@@ -199,7 +201,6 @@ class Group(RuleBasedStateMachine):
             assert process.held() == {arm_id: of[1] for arm_id, of in self.store.arms.items()}
             table = process.index.snapshot().table
             assert not table.live or table.ids.mapped, "all have the arms in common"
-        self.small.undo()
         shutil.rmtree(self.folder)
 
     @rule(which=WHICH, ids=IDS, document=DOCUMENTS)
@@ -367,14 +368,14 @@ def test_ids_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None
 DOCUMENT = {"tag": ["even"], "big": 2**60 + 1}
 
 
-def group(folder: Path) -> tuple[LiveIndex, LiveIndex]:
+def group(folder: Path, limits: IndexLimits = LIMITS) -> tuple[LiveIndex, LiveIndex]:
     """A maker and another, which have the same arms and documents."""
     rng = np.random.default_rng(8)
     features = rng.standard_normal((300, DIM))
     made = []
     for is_maker in (True, False):
         shared = SharedArms(folder / "shared", lambda is_maker=is_maker: is_maker)
-        index = LiveIndex(DIM, OPTIONS, cache=folder / "c.index", shared=shared)
+        index = LiveIndex(DIM, OPTIONS, cache=folder / "c.index", shared=shared, limits=limits)
         ids = [str(row) for row in range(300)]
         index.upsert(ids, features, list(range(1, 301)))
         index.describe(
@@ -498,10 +499,9 @@ def test_a_graph_that_was_added_to_is_shared_when_much_came(tmp_path: Path) -> N
         assert one.id_of(one.search(query, 1).rows[0]) == two.id_of(two.search(query, 1).rows[0])
 
 
-def test_segments_are_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_segments_are_shared(tmp_path: Path) -> None:
     """Those of the maker: the others need not make them."""
-    monkeypatch.setattr("app.indexes.serving.SMALL_NUMBERS", 500)
-    maker, other = group(tmp_path)
+    maker, other = group(tmp_path, IndexLimits(small_numbers=500))
     assert done(maker, "segment") is not None
     share(maker)
     share(other)

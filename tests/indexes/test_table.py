@@ -14,10 +14,9 @@ DIM, PIECE, ROWS = 5, 7, 4_000
 EXTRA = 2 * PIECE  # rows by which a table may be behind when it is full
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here tables of a few rows grow as large ones do."""
-    monkeypatch.setattr(tables, "_SMALL_BYTES", 0)
+def growing_table() -> ArmTable:
+    """One that grows as large ones do, though it has a few rows."""
+    return ArmTable(DIM, small_bytes=0)
 
 
 @pytest.fixture
@@ -44,7 +43,7 @@ def features_of(view: TableSnapshot) -> dict[str, bytes]:
 
 
 def test_an_append_to_a_large_table_copies_a_few_rows_for_each_that_it_brings(copied: list[int]) -> None:
-    rng, table = np.random.default_rng(1), ArmTable(DIM)
+    rng, table = np.random.default_rng(1), growing_table()
     most = []
     for number, (ids, features) in enumerate(pieces(rng, ROWS)):
         copied.clear()
@@ -56,7 +55,7 @@ def test_an_append_to_a_large_table_copies_a_few_rows_for_each_that_it_brings(co
 
 
 def test_a_table_made_of_a_view_has_room_for_more(copied: list[int]) -> None:
-    rng, table = np.random.default_rng(2), ArmTable(DIM)
+    rng, table = np.random.default_rng(2), growing_table()
     for number, (ids, features) in enumerate(pieces(rng, ROWS)):
         table.append(ids, features, np.arange(PIECE) + number * PIECE)
     copied.clear()
@@ -68,14 +67,14 @@ def test_a_table_made_of_a_view_has_room_for_more(copied: list[int]) -> None:
 
 
 def test_arms_that_come_at_once_are_held_once(copied: list[int]) -> None:
-    table = ArmTable(DIM)
+    table = growing_table()
     table.append([f"a{row}" for row in range(ROWS)], np.zeros((ROWS, DIM)), np.arange(ROWS))
     assert sum(copied) == 0
     assert table.memory_bytes <= 1.25 * ROWS * (12 * DIM + 24) + 200 * ROWS + 1_000, "with a quarter of room"
 
 
 def test_views_stay_true_while_a_table_grows_and_arms_die() -> None:
-    rng, table = np.random.default_rng(3), ArmTable(DIM)
+    rng, table = np.random.default_rng(3), growing_table()
     living: dict[str, bytes] = {}
     seen: list[tuple[TableSnapshot, dict[str, bytes]]] = []
     for number, (ids, features) in enumerate(pieces(rng, ROWS)):

@@ -6,19 +6,20 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from app.indexes import live
+from app.indexes.limits import LIMITS, IndexLimits
+from app.platform.pauses import Pauses
 from app.platform.settings import Settings
 from app.storage import redis_keys
 from server.application import Application, create_app
 from server.composition import SHARED
 from store_clients import Client, connect, flush
 from waiting import wait_until
-from workers import index_maintenance
 from world import PATIENT
 
 PROBLEM = "application/problem+json"
@@ -197,42 +198,49 @@ def assert_problem(
 IS_GROUP = "SHORTLIST_TEST_WORKERS" in os.environ
 """The application under test shares arms, which another one makes (`make test-workers`)."""
 
-if IS_GROUP:  # also the few arms of tests, and while a test runs
-    live.LEAST_SHARED_NUMBERS = 1
-    index_maintenance.POLL_S, index_maintenance.IDLE_S = 0.005, 0.02
+# In a group also the few arms of tests are shared, and while a test runs.
+INDEX_LIMITS = IndexLimits(shared_numbers=1) if IS_GROUP else LIMITS
+PAUSES = replace(PATIENT, index_poll_s=0.005, index_idle_s=0.02) if IS_GROUP else PATIENT
 
 
 @asynccontextmanager
-async def _maker(settings: Settings, group_dir: Path | None) -> AsyncIterator[None]:
+async def _maker(settings: Settings, group_dir: Path | None, **options: Any) -> AsyncIterator[None]:
     """Another process of the group, which makes what all share; nothing without a group."""
     if group_dir is None:
         yield
         return
     (group_dir / SHARED).mkdir(parents=True, exist_ok=True)
-    app = create_app(
-        settings.model_copy(update={"worker": False}), group_dir=group_dir, number=2, pauses=PATIENT
-    )
+    others = settings.model_copy(update={"worker": False})
+    app = create_app(others, group_dir=group_dir, number=2, **options)
     async with app.router.lifespan_context(app):
         yield
 
 
 @asynccontextmanager
 async def running(
-    store_url: str, data_dir: Path, *, empty: bool = True, is_group: bool = IS_GROUP, **settings: Any
+    store_url: str,
+    data_dir: Path,
+    *,
+    empty: bool = True,
+    is_group: bool = IS_GROUP,
+    pauses: Pauses = PAUSES,
+    index_limits: IndexLimits = INDEX_LIMITS,
+    **settings: Any,
 ) -> AsyncIterator[Api]:
     """The application with its lifespan run, over a store that is emptied first.
 
     ``is_group``: it shares arms, which another one makes.
     """
+    options: dict[str, Any] = {"pauses": pauses, "index_limits": index_limits}
     async with connect(store_url) as store:
         if empty:
             await flush(store)
         app_settings = Settings(redis_url=store_url, data_dir=data_dir, **settings)
         group_dir = data_dir / "indexes" if is_group else None
-        app = create_app(app_settings, group_dir=group_dir, pauses=PATIENT)
+        app = create_app(app_settings, group_dir=group_dir, **options)
         transport = httpx.ASGITransport(app)
         async with (
-            _maker(app_settings, group_dir),
+            _maker(app_settings, group_dir, **options),
             app.router.lifespan_context(app),
             httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http,
         ):

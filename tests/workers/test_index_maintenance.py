@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from app.platform.metrics import Metrics
+from app.platform.pauses import Pauses
 from waiting import wait_until
 from workers import index_maintenance
 
@@ -71,9 +72,9 @@ def catalogue(name: str, run: Any) -> Any:
 
 
 async def test_one_failure_rests_and_the_others_go_on(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ):
-    monkeypatch.setattr(index_maintenance, "POLL_S", 0.001)
+    eager = Pauses(index_poll_s=0.001)
 
     def fail() -> None:
         raise ValueError("broken")
@@ -86,7 +87,7 @@ async def test_one_failure_rests_and_the_others_go_on(
         return metrics.registry.get_sample_value("shortlist_index_maintenance_total", labels) or 0
 
     with caplog.at_level(logging.ERROR):
-        task = asyncio.create_task(index_maintenance.run([bad, good], metrics))
+        task = asyncio.create_task(index_maintenance.run([bad, good], metrics, eager))
 
         async def went_on() -> bool:
             return outcomes("done") >= 20
@@ -100,8 +101,8 @@ async def test_one_failure_rests_and_the_others_go_on(
     assert bad.index.finished == [bad.index.due]
     assert outcomes("failed") == 1
     assert len([record for record in caplog.records if "bad" in record.message]) == 1
-    monkeypatch.setattr(index_maintenance, "REST_S", 0.0)
-    task = asyncio.create_task(index_maintenance.run([bad], metrics))
+    restless = Pauses(index_poll_s=0.001, index_rest_s=0.0)
+    task = asyncio.create_task(index_maintenance.run([bad], metrics, restless))
 
     async def again() -> bool:
         return outcomes("failed") >= 3

@@ -1,0 +1,46 @@
+"""From which sizes on an index is planned, compacted and measured, and how long it rests after that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexLimits:
+    """Shares are of all arms or rows of a catalogue; rests are multiples of the time that the work took.
+
+    ``small_numbers``       a catalogue with fewer numbers is scanned; no structure is tried
+    ``shared_numbers``      one with fewer is not shared by the processes of a host: each scans its own
+    ``least_probes``        a plan is measured by at least so many queries
+    ``least_dead``          a table with fewer dead rows is not compacted,
+    ``dead_share``          nor one where a smaller share is dead
+    ``changed_share``       a plan is due when this share was written since the last one
+    ``at_rest_s``           seconds without a write after which a catalogue is at rest
+    ``rest``                after a plan or a publication, unless nothing but a scan is left to serve
+    ``short_rest``          where the next plan is due already
+    ``least_fresh``         a segment is made of so many fresh arms at least,
+    ``fresh_share``         when a scan of them takes this share of a search
+    ``measuring_rest``      after a graph was measured again
+    ``much_lost``           where more of its probes are lost, it rests only as long as that took
+    ``same_rest``           where no arm died since, but other queries came
+    ``described_rows``      so many changes of descriptions are noted before each row is kept once
+    """
+
+    small_numbers: int = 500_000
+    shared_numbers: int = 500_000
+    least_probes: int = 1_000
+    least_dead: int = 1_024
+    dead_share: float = 0.2
+    changed_share: float = 0.5
+    at_rest_s: float = 5.0
+    rest: float = 1.0
+    short_rest: float = 0.25
+    least_fresh: int = 2_048
+    fresh_share: float = 0.5
+    measuring_rest: float = 8.0
+    much_lost: float = 0.1
+    same_rest: float = 60.0
+    described_rows: int = 1 << 16
+
+
+LIMITS = IndexLimits()
