@@ -227,6 +227,9 @@ def _file_commands(commands: argparse._SubParsersAction[Parser]) -> None:
     rebuild.add_argument(
         "--out", type=Path, required=True, metavar="FILE", help="a new file of learners, to import"
     )
+    rebuild.add_argument(
+        "--arms", type=Path, metavar="FILE", help="a new Parquet file of what arms were taught: arm effects"
+    )
     rebuild.set_defaults(run=_rebuild)
 
     explain = commands.add_parser("explain", help="say why a logged decision showed these arms")
@@ -500,7 +503,7 @@ def _export(parsed: argparse.Namespace) -> None:
 
 def _rebuild(parsed: argparse.Namespace) -> None:
     with _in_one_line():
-        print(_module("rebuilding").rebuild(parsed.log, parsed.out))
+        print(_module("rebuilding").rebuild(parsed.log, parsed.out, parsed.arms))
 
 
 def _ingest(parsed: argparse.Namespace) -> None:

@@ -1,4 +1,7 @@
-"""`shortlist rebuild --log DIR_OR_URL --out FILE`: the learners of a lake, as a file to import."""
+"""`shortlist rebuild --log DIR_OR_URL --out FILE`: the learners of a lake, as a file to import.
+
+With `--arms FILE` also the sums of its arms, from which effects are fitted.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +9,46 @@ import base64
 from collections.abc import Mapping
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from app.lake.files import Lake
 from app.lake.rebuild import rebuilt
+from app.lake.rebuilt_arms import rebuilt_arms
+from app.records.arm_sums import ArmSums
 from app.records.records import LearnerState, state_to_bytes
 from server.exporting_lake import tell_missing
 from shortlist_client.answers import LearnerCopy
 from shortlist_client.files.exporting import made
 from shortlist_client.files.learner_files import writer_of
 
+ARM_SUMS = pa.schema(
+    [
+        ("arm", pa.string()),
+        ("revision", pa.int64()),
+        ("decisions", pa.int64()),
+        *((name, pa.float64()) for name in "nF"),
+        *((name, pa.list_(pa.float64())) for name in "RQ"),
+    ]
+)
 
-def rebuild(log: str, out: Path) -> str:
-    """Write the learners; return a line that says how many. Raises ShortlistError, FileError."""
+
+def rebuild(log: str, out: Path, arms: Path | None = None) -> str:
+    """Write the learners, and the sums of arms; return a line that says how many.
+
+    Raises ShortlistError, FileError.
+    """
     writer_of(out)  # refuses the name before the work
     lake = Lake(log)
     learners = rebuilt(lake)
     write(learners, out)
+    done = f"{len(learners):,} learners of {lake.manifest['bandit']} in {out}"
+    if arms is not None:
+        sums = rebuilt_arms(lake)
+        write_arms(sums, arms)
+        done += f", {len(sums):,} arms in {arms}"
     tell_missing(lake)
-    return f"{len(learners):,} learners of {lake.manifest['bandit']} in {out}"
+    return done
 
 
 def write(learners: Mapping[str, LearnerState], out: Path) -> None:
@@ -37,3 +63,13 @@ def write(learners: Mapping[str, LearnerState], out: Path) -> None:
                 writer.write([LearnerCopy(key, state.version, state.sums.observations, data)])
         finally:
             writer.close()
+
+
+def write_arms(sums: Mapping[str, ArmSums], out: Path) -> None:
+    """Write the sums of arms. Raises FileError: the name is taken."""
+    names = sorted(sums)
+    columns = {
+        name: [getattr(sums[arm], name) for arm in names] for name in ("revision", "decisions", *"nFRQ")
+    }
+    with made(out) as (part,):
+        pq.write_table(pa.table({"arm": names, **columns}, schema=ARM_SUMS), part)

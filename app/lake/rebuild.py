@@ -127,7 +127,7 @@ def mapped(plan: RebuildPlan, rewards: Any) -> LearnedPart:
     """
     rows = rewards.select(list(COLUMNS))
     rows = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows.combine_chunks()
-    rows = rows.filter(_counted(plan, rows))
+    rows = rows.filter(counted(plan, rows))
     dim = plan.features.shape[1] * (1 + (plan.contexts or 0))
     step, parts, spaces = max(1, MOST_NUMBERS // max(1, dim)), list[LearnedPart](), rows["space"].fill_null(0)
     for space in pc.unique(spaces).to_pylist():
@@ -199,7 +199,7 @@ def _arms(lake: Lake, dim: int) -> tuple[NDArray[np.int64], Matrix]:
     return known, np.concatenate(features)[first]
 
 
-def _counted(plan: RebuildPlan, rows: Any) -> Any:
+def counted(plan: RebuildPlan, rows: Any) -> Any:
     """Which rows are rewards that their learners still know. Shape: (n,)."""
     counted = (
         ~np.isin(rows["kind"].to_pylist(), ("forget", "state", "move"))

@@ -1,13 +1,18 @@
 """Arm effects over HTTP: what one arm has beyond its features, learned from all keys together."""
 
+import tempfile
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from api_client import Api, Json, running
+from app.lake import tables
+from app.lake.files import Lake
+from app.lake.rebuilt_arms import rebuilt_arms
 from app.learning.replay import compare
 from app.learning.tokens import decision_of, raw_of, text_of
 from app.records.arm_sums import ArmSums
@@ -133,7 +138,28 @@ async def check(world: Api, *, signals: int = 1) -> dict[str, np.ndarray]:
         np.testing.assert_allclose(moments, own, rtol=1e-9, atol=1e-9)
     replayed = await compare(world.app.service.store)
     assert not replayed.different
+    await check_rebuilt(world, found)
     return found
+
+
+async def check_rebuilt(world: Api, sums: dict[str, np.ndarray]) -> None:
+    """A lake of the exported reward log has the same sums."""
+    terms = await world.ok("GET", "/v1/bandits/b/log/terms")
+    with tempfile.TemporaryDirectory() as folder:
+        lake = Lake.open_to_write(folder, "b", terms)
+        for partition in range(world.app.service.store.partitions):
+            path = "/v1/bandits/b/log/rewards"
+            items = await listed(world, path, partition=partition, limit=1_000)
+            rows = [(partition, SimpleNamespace(**item)) for item in items]
+            lake.commit({("rewards", day): table for day, table in tables.rewards(rows).items()}, {})
+        lake.close()
+        found = rebuilt_arms(Lake(folder))
+    revisions = await revisions_of(world)
+    assert sums.keys() <= found.keys()
+    for arm, own in sums.items():
+        made = found[arm]
+        assert made.revision == revisions[arm]
+        np.testing.assert_allclose([made.n, made.F, *made.R, *made.Q], own, rtol=1e-9, atol=1e-9, err_msg=arm)
 
 
 async def test_effects_are_those_of_the_sums_of_all_surprises(world: Api):
@@ -250,6 +276,7 @@ async def test_half_lives_fade_the_sums_of_arms(world: Api):
     wanted = arm_sums(decisions, await revisions_of(world), half_life_s=3_600.0)
     for arm, own in wanted.items():
         np.testing.assert_allclose(found[arm], own, rtol=1e-9, atol=1e-9)
+    await check_rebuilt(world, found)
     await world.ok("POST", REFRESH, {})
     for item in (await world.ok("GET", PATH, params={"limit": 100}))["items"]:
         assert item["weight"] == pytest.approx(wanted[item["arm"]][0])
@@ -266,6 +293,7 @@ async def test_a_forgotten_key_is_taken_out_of_its_arms(world: Api):
     assert found.keys() == wanted.keys()
     for arm, own in wanted.items():
         np.testing.assert_allclose(found[arm], own, atol=1e-9)
+    await check_rebuilt(world, found)
     assert not (await compare(world.app.service.store)).different
 
 
@@ -289,6 +317,7 @@ async def test_replaced_features_begin_anew(world: Api):
     decisions = judged(await entries_of(world))
     wanted, found = arm_sums(decisions, await revisions_of(world)), await stored_sums(world)
     np.testing.assert_allclose(found[arm], wanted[arm], atol=1e-9)
+    await check_rebuilt(world, found)
     assert not (await compare(world.app.service.store)).different
 
 
@@ -307,7 +336,9 @@ async def test_a_move_begins_anew(world: Api):
     await world.ok("POST", REFRESH, {})
     choice = await world.choose("b", key="u0", k=1)
     await world.reward({"decision": choice["decision"], "value": 1.0})
-    assert {arm: own[0] for arm, own in (await stored_sums(world)).items()} == {choice["arms"][0]["id"]: 1.0}
+    sums = await stored_sums(world)
+    assert {arm: own[0] for arm, own in sums.items()} == {choice["arms"][0]["id"]: 1.0}
+    await check_rebuilt(world, sums)
     assert not (await compare(world.app.service.store)).different
 
 

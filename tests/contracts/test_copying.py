@@ -21,7 +21,7 @@ pytestmark = pytest.mark.rest
 
 MANY = 2 * BATCH + 7
 WORDS = {
-    "HSET": [word for n in range(MANY) for word in (f"f{n}", b"\x00\xff%d" % n)],
+    "HSET": [word for n in range(MANY) for word in (f"f{n}" if n else "", b"\x00\xff%d" % n)],
     "SADD": [f"m{n}" for n in range(MANY)],
     "ZADD": [word for n in range(MANY) for word in (n + 0.1, f"m{n}")],
     "RPUSH": [b"%d" % n for n in range(MANY)],

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from app.lake import files, rebuild
 from app.lake.files import LOCK, MANIFEST, STAGING, Lake
+from app.lake.rebuilt_arms import rebuilt_arms
 from app.platform.errors import ShortlistError
 from app.records.records import LearnerState, bytes_to_state
 from server import cli, exporting_lake
@@ -51,6 +52,7 @@ BANDITS: dict[str, dict[str, Any]] = {
         },
         "reward": {"wait_s": 600},
     },
+    "effects": {"scope": "per_key", "prior": "learned", "arm_effects": "auto", "half_life_s": 60},
     "waits": {"scope": "per_key", "reward": {"wait_s": 0.2, "default": -0.5}, "half_life_s": 60},
 }
 
@@ -81,6 +83,7 @@ def build(client: Client) -> None:
             client.upsert_arms("c", [[turn, 1.0, 2.0]], ids=[f"a{turn}"])
         for name in BANDITS:
             teach(client, name, rng, f"{turn}")
+        client.refresh_prior("effects")  # arms learn from now on
     late = client.choose("waits", key="k0", k=1)
     wait_until_sync(
         lambda: any(row.rewards for row in rows_of(client, late.decision)), what="the default counts"
@@ -97,7 +100,7 @@ def build(client: Client) -> None:
     )
 
 
-def teach(client: Client, name: str, rng: random.Random, run_id: str, *, keys: int = 4) -> set[str]:
+def teach(client: Client, name: str, rng: random.Random, run_id: str, *, keys: int = 6) -> set[str]:
     """The decisions that were made."""
     settings, count = BANDITS[name], 30
     names = list(settings.get("signals", ()))
@@ -409,6 +412,13 @@ def test_the_commands_write_a_file_that_can_be_imported(service: Service, client
     client.put_bandit("again", catalogue="c", policy="sub_ts", scope="per_key", prior="pooled")
     shortlist("import", "again", "learners.ndjson", "--learners")
     assert_equal(learners(client, "again"), learners(client, "pooled"))
+    shortlist("export", "log", "effects", "--out", "arms", "--partition", "day")
+    told = shortlist("rebuild", "--log", "arms", "--out", "keys.ndjson", "--arms", "arms.parquet")
+    sums, table = rebuilt_arms(Lake(str(tmp_path / "arms"))), pq.read_table(tmp_path / "arms.parquet")
+    assert f"{len(sums)} arms in arms.parquet" in told
+    found = {row["arm"]: (row["n"], row["F"], *row["R"], *row["Q"]) for row in table.to_pylist()}
+    assert found == {arm: (own.n, own.F, *own.R, *own.Q) for arm, own in sums.items()}
+    assert sum(table["decisions"].to_pylist()) > 60
 
 
 def refused(client: Client, lake: Path, name: str = "plain") -> str:
