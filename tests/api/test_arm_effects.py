@@ -15,8 +15,9 @@ from app.lake.files import Lake
 from app.lake.rebuilt_arms import rebuilt_arms
 from app.learning.replay import compare
 from app.learning.tokens import decision_of, raw_of, text_of
-from app.records.arm_sums import ArmSums
+from app.records.arm_sums import ArmSums, teaches
 from app.records.records import bytes_to_state, unpack
+from app.storage import redis_keys
 from effect_oracle import arm_sums, judged, key_moments
 from shortlist.linear import arm_effects
 from shortlist.linear.arm_effects import EffectSums
@@ -539,3 +540,88 @@ async def test_a_finding_says_that_one_key_gives_most_rewards_of_all(world: Api)
         )
     (text,) = await findings(world)
     assert "rewards of all arms of the bandit b" in text
+
+
+async def test_sums_of_a_deleted_arm_go_with_the_last_token_that_can_name_it(world: Api):
+    await make(world)
+    await begin(world)
+    before = (await play(world, 6))[-1]
+    gone, other = (arm["id"] for arm in before["arms"])
+    service = world.app.service
+    bandit, revision = service.bandits.by_name("b"), (await revisions_of(world))[gone]
+    late = await world.choose("b", key="u0", k=ARMS)
+    await world.ok("POST", "/v1/catalogues/c/arms/delete", {"ids": [gone]})
+    assert await service.effect_fits.drop_gone(bandit) == 0  # tokens name it still, and can be rewarded
+    counts = {arm: own[0] for arm, own in (await all_sums(world)).items()}
+    await world.reward({"decision": late["decision"], "arm": gone, "value": 1.0})
+    assert (await all_sums(world))[gone][0] == counts[gone] + 1
+    held = (await service.store.usage.read())["effects"]
+    # as if the time of the last token were over
+    assert await world.store.delete(redis_keys.retired(bandit.catalogue.uid, revision)) == 1
+    assert await service.effect_fits.drop_gone(bandit) >= 1
+    assert (await all_sums(world)).keys() == counts.keys() - {gone}
+    assert (await service.store.usage.read())["effects"] < held
+    await world.ok("POST", REFRESH, {})
+    listed_arms = {item["arm"] for item in await listed(world, PATH)}
+    assert gone not in listed_arms
+    assert other in listed_arms
+    late_reward = {"decision": late["decision"], "arm": gone, "value": 1.0}
+    assert (await world.reward({**late_reward, "reward_id": "again"}, wait=False))["rejected"]
+    assert not (await compare(service.store)).different
+
+
+async def all_sums(world: Api) -> dict[str, np.ndarray]:
+    """How many rewards each arm has, of all partitions, also of arms that are deleted."""
+    found = dict[str, np.ndarray]()
+    service = world.app.service
+    for partition in range(service.store.partitions):
+        async for some in service.store.effects.all_sums(partition, service.bandits.by_name("b").uid):
+            for arm, data in some.items():
+                found[arm] = found.get(arm, np.zeros(1)) + unpack(data, ArmSums).n
+    return found
+
+
+async def test_beyond_the_memory_for_sums_keys_learn_alone(store_url: str, tmp_path: Path):
+    async with running(store_url, tmp_path, max_effects_mb=1) as world:
+        names = [f"{number:04d}{'x' * 120}" for number in range(2_000)]
+        await world.catalogue("c", {name: [1.0, number / 2_000] for number, name in enumerate(names)})
+        await make(world)
+        rows = [
+            {"id": f"{number}", "key": f"u{number % KEYS}", "arm": name, "value": float(number % 2)}
+            for number, name in enumerate(names)
+        ]
+        await world.observe("b", *rows[:60])
+        await world.ok("POST", REFRESH, {})
+        usage = world.app.service.store.usage
+        for round_ in range(20):
+            for start in range(0, len(rows), 500):
+                some = [
+                    {**row, "id": f"{round_}-{row['id']}", "key": f"u{(number + round_) % KEYS}"}
+                    for number, row in enumerate(rows[start : start + 500])
+                ]
+                await world.observe("b", *some)
+            held = (await usage.read())["effects"]
+            if held >= 1 << 20:
+                break
+        # a call of 500 observations that began below the bound may end above it
+        assert 1 << 20 <= held < (1 << 20) + 500 * 600
+        before, without = await all_sums(world), await decisions_without(world)
+        choice = await world.choose("b", key="u0", k=3)
+        terms = decision_of(raw_of(choice["decision"]))
+        assert not any(teaches(terms.effect_at(place)) for place in range(3))
+        await world.observe("b", {"id": "beyond", "key": "u0", "arm": names[-1], "value": 1.0})
+        await world.reward({"decision": choice["decision"], "arm": choice["arms"][0]["id"], "value": 1.0})
+        assert await all_sums(world) == before
+        assert (await usage.read())["effects"] == held
+        learner = await world.learner("b", "u0")
+        assert learner["observations"] > 2
+        assert await decisions_without(world) == without + 2
+        status = await world.ok("GET", "/v1/status")
+        assert any("SHORTLIST_MAX_EFFECTS_MB" in each["text"] for each in status["findings"])
+
+
+async def decisions_without(world: Api) -> float:
+    """How many decisions and observations no arm learned from, by the metrics."""
+    lines = (await world.call("GET", "/metrics")).text.splitlines()
+    name = "shortlist_decisions_without_effects_total "
+    return next(float(line.removeprefix(name)) for line in lines if line.startswith(name))
