@@ -180,6 +180,43 @@ def test_new_keys_are_served_by_the_whole_history_at_once(client: Client, run: R
     assert client.choose("p", key="new").prior_version == client.get_prior("p").version
 
 
+@pytest.mark.parametrize("true", [0.0, 1.0])
+def test_arms_have_effects_when_the_command_has_ended(client: Client, run: Run, tmp_path: Path, true: float):
+    """A table that has one user after another: of each a learner must know something before arms learn."""
+    rng = np.random.default_rng(5)
+    features, effects = rng.normal(size=(30, 3)), true * rng.normal(size=30)
+    name = f"films-{true:.0f}"
+    client.put_catalogue(name, dim=3)
+    client.upsert_arms(name, features, ids=[f"f{n}" for n in range(30)])
+    client.put_bandit("e", catalogue=name, policy="sub_ts", scope="per_key", arm_effects="auto")
+    lines = ["user,sku,clicked"]
+    for user in range(50):
+        theta = rng.normal(size=3)
+        # Users had what they like, so an arm is not seen by everybody alike.
+        had = np.argsort(-features @ theta - rng.gumbel(size=30))[:16]
+        values = (features @ theta + effects + 0.5 * rng.normal(size=30))[had]
+        lines += [f"u{user},f{arm},{value}" for arm, value in zip(had.tolist(), values.tolist(), strict=True)]
+    path = text(tmp_path, "\n".join(lines))
+    status, said, _ = run("e", path, *NAMES)
+    assert (status, said.splitlines()[-2]) == (0, "the prior was fitted to 800 rewards of 50 keys")
+    shown = client.list_arm_effects("e", limit=100)
+    assert said.splitlines()[-1] == f"arms have effects of {shown.spread:.2g} beyond their features"
+    assert shown.rewards == 750  # all but the first sixteenth, before which there was no prior
+    again = run("e", path, *NAMES)[1].splitlines()
+    assert again[0] == "800 rows: 0 counted, 800 were known"
+    if not true:
+        assert shown.spread < 0.5  # of rewards whose parts by features have a deviation of 1.7
+        return
+    assert 0.7 < shown.spread < 1.4
+    by_arm = {each.arm: each.effect for each in shown.items}
+    assert np.corrcoef([by_arm[f"f{n}"] for n in range(30)], effects)[0, 1] > 0.9
+    # Somebody new is served by them at once.
+    first = client.dry_run("e", key="new", k=30, seed=1)
+    assert first.effects_version == shown.version
+    order = [int(arm.id[1:]) for arm in first.arms]
+    assert np.corrcoef(effects[order], [arm.estimate for arm in first.arms])[0, 1] > 0.7
+
+
 def test_what_the_bandit_refuses_is_told_with_its_first_row(client: Client, run: Run, tmp_path: Path):
     path = text(tmp_path, "user,sku,clicked\nu,a,1\nu,gone,1\nu,gone,0\n")
     status, said, _ = run("b", path, *NAMES)

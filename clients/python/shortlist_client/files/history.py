@@ -22,7 +22,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from shortlist_client.answers import Bandit
+from shortlist_client.answers import Bandit, Prior
 from shortlist_client.client import Client
 from shortlist_client.errors import Forbidden
 from shortlist_client.files.arm_rows import FileError, wrong
@@ -34,6 +34,10 @@ from shortlist_client.files.tables import BadRow, Rows, open_tables
 from shortlist_client.files.versions import check_version
 
 BATCH = 5_000
+# Of every 16 rows these are sent together, where arms have effects: what an arm is taught is what a key's
+# learner, and a prior, did not expect. So both are brought up to now in between, ever less often.
+PARTS = (range(1), range(1, 2), range(2, 4), range(4, 8), range(8, 16))
+WHOLE = (range(16),)
 MAX_VALUE = 1e9  # as of a call
 FIRST_MS, AHEAD_MS = 10**11, 60_000  # what the service takes
 S_BELOW, US_FROM = 10**11, 10**14  # of times since 1970: as ms they would be of 1973, and of 5138
@@ -98,8 +102,9 @@ def import_history(client: Client, bandit: str, files: Sequence[Path], options: 
     bad.write()
     for line in _warned(client, id_bytes):
         print(line, file=sys.stderr, flush=True)
-    lines += [*bad.lines(), *_send(client, bandit, history, count)]
-    return [*lines, *(_refresh(client, bandit) if found.prior == "learned" else ())]
+    with_effects = getattr(found, "arm_effects", "off") == "auto"  # an older service has none
+    lines += [*bad.lines(), *_send(client, bandit, history, count, PARTS if with_effects else WHOLE)]
+    return [*lines, *(_refresh(client, bandit, with_effects) if found.prior == "learned" else ())]
 
 
 def _check_bandit(bandit: Bandit, options: HistoryOptions) -> None:
@@ -116,41 +121,59 @@ def _check_bandit(bandit: Bandit, options: HistoryOptions) -> None:
             )
 
 
-def _send(client: Client, bandit: str, history: History, count: int) -> Iterator[str]:
+def _send(client: Client, bandit: str, history: History, count: int, parts: Sequence[range]) -> Iterator[str]:
     accepted = duplicate = 0
-    rejected, first = Counter[str](), dict[str, str]()
+    rejected, first = Counter[str](), dict[str, tuple[int, str]]()
     with meter("sent", count, "rows") as advance:
-        for batch in history.batches():
-            if not batch.items:
-                continue
-            receipt = client.observe(bandit, batch.items)  # type: ignore[arg-type]
-            accepted += receipt.accepted
-            duplicate += receipt.duplicate
-            for each in receipt.rejected:
-                rejected[each.code] += 1
-                first.setdefault(each.code, f"{batch.path.name}: row {batch.numbers[each.index]:,}")
-            advance(len(batch.items))
+        for part in parts:
+            start = 0
+            for batch in history.batches():
+                own = [n for n in range(len(batch.items)) if (start + n) % 16 in part]
+                start += len(batch.items)
+                if not own:
+                    continue
+                receipt = client.observe(bandit, [batch.items[n] for n in own])  # type: ignore[misc]
+                accepted += receipt.accepted
+                duplicate += receipt.duplicate
+                for each in receipt.rejected:
+                    rejected[each.code] += 1
+                    place = own[each.index]
+                    row = start + place, f"{batch.path.name}: row {batch.numbers[place]:,}"
+                    first[each.code] = min(row, first.get(each.code, row))
+                advance(len(own))
+            if part is not parts[-1]:
+                _fit(client, bandit)
     yield f"{count:,} rows: {accepted:,} counted, {duplicate:,} were known"
     if duplicate and not history.has_times:
         yield "without --at-column a row that equals one of an earlier import is that one"
     for code, times in rejected.items():
-        yield f"{times:,} rows were refused as {code}, the first of them {first[code]}"
+        yield f"{times:,} rows were refused as {code}, the first of them {first[code][1]}"
 
 
-def _refresh(client: Client, bandit: str) -> Iterator[str]:
-    """Fit prior and effects of arms once all rewards are applied, so that new users are served by them."""
+def _fit(client: Client, bandit: str) -> Prior | None:
+    """Fit prior and effects of arms once all rewards are applied; None: the key may not."""
     end = time.monotonic() + MOST_WAIT_S
     while client.ready().backlog and time.monotonic() < end:
         time.sleep(POLL_S)
     try:
-        prior = client.refresh_prior(bandit)
+        return client.refresh_prior(bandit)
     except Forbidden:
+        return None
+
+
+def _refresh(client: Client, bandit: str, with_effects: bool) -> Iterator[str]:
+    """Fit at the end, so that new users are served by all of it."""
+    prior = _fit(client, bandit)
+    if prior is None:
         yield "the prior will be fitted within a minute: at once by an import with a key of scope admin"
-        return
-    if prior.version:
-        yield f"the prior was fitted to {prior.observations:,.0f} rewards of {prior.keys:,} keys"
-    else:
+    elif not prior.version:
         yield "there is no prior yet: it needs rewards of five keys"
+    else:
+        yield f"the prior was fitted to {prior.observations:,.0f} rewards of {prior.keys:,} keys"
+        if with_effects:
+            effects = client.list_arm_effects(bandit, limit=1)
+            found = f"arms have effects of {effects.spread:.2g} beyond their features"
+            yield found if effects.version else "no effects of arms beyond their features were found"
 
 
 def _warned(client: Client, id_bytes: int) -> Iterator[str]:
