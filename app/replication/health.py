@@ -24,7 +24,7 @@ from app.platform.metrics import Metrics
 from app.quotas.quotas import Quotas
 from app.replication.sync import Sync
 from app.storage.embedded.losses import Loss, Losses
-from app.storage.redis_errors import DISK_FULL, IS_REPLICA, is_full
+from app.storage.redis_errors import DISK_FULL, IS_REPLICA, is_full, refused
 from app.storage.store import Store
 from app.storage.types import Kind, Lag
 from app.storage.types.registry import KINDS, SIXTEENTHS_FOR_NEW
@@ -260,7 +260,7 @@ class Health:
         """Raises Unavailable."""
         durability, backlog = await self._store.durability(), await self._backlog()
         faults = await self._store.faults()
-        lag, held, loss = await self._lag(), await self._held(faults), self._losses.known()
+        lag, (held, refusal), loss = await self._lag(), await self._held(), self._losses.known()
         catalogues = list(self._catalogues)
         used = [each for each in catalogues if self._bandits.of_catalogue(each.name)]
         with_effects = {each.uid: each.name for each in self._bandits if each.record.arm_effects == "auto"}
@@ -277,7 +277,7 @@ class Health:
             failures={each.name: each.index.failure for each in catalogues if each.index.failure},
             replaced=[each.name for each in used if await self._catalogues.has_replaced_features(each)],
             one_key={with_effects[uid]: taught for uid, taught in one_key.items()},
-            faults=faults,
+            faults=faults if IS_REPLICA in faults else [*faults, *refusal],
             quotas=[
                 f"the bandit {bandit.name} {warning}"
                 for uid in tuple(self._quotas.ledgers)
@@ -287,7 +287,7 @@ class Health:
         )
         return Status(
             uptime_s=round(time.time() - self._started_at, 3),
-            ready=self.ready and IS_REPLICA not in faults,
+            ready=self.ready and not refusal,
             store=durability,
             worker=self._worker,
             backlog=backlog,
@@ -300,14 +300,14 @@ class Health:
             findings=tuple(found),
         )
 
-    async def _held(self, faults: Sequence[str]) -> Mapping[Kind, float]:
-        """What the store holds; nothing while it cannot count, which is a write, and ``faults`` say why."""
+    async def _held(self) -> tuple[Mapping[Kind, float], Sequence[str]]:
+        """What the store holds, and why it cannot count, which is a write: what follows "the store"."""
         try:
-            return await self._store.usage.read()
-        except Unavailable:
-            if not faults:
+            return await self._store.usage.read(), []
+        except Unavailable as error:
+            if not refused(error):
                 raise
-            return dict.fromkeys(self._store.usage.bounds, 0.0)
+            return dict.fromkeys(self._store.usage.bounds, 0.0), [error.detail.removeprefix("the store ")]
 
     async def measure(self) -> None:
         """Bring the gauges up to date; those of the reward log are NaN while the store does not answer."""

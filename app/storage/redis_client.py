@@ -21,7 +21,7 @@ from redis.backoff import NoBackoff
 
 from app.platform.errors import StartupError, Unavailable
 from app.storage.pipelining import IN_FLIGHT, Pipeliner
-from app.storage.redis_errors import DRIVER_ERRORS, IS_REPLICA, is_of_replica, unavailable
+from app.storage.redis_errors import DRIVER_ERRORS, IS_REPLICA, may_be_replaced, refused, unavailable
 
 Argument = str | bytes | int
 OLDEST = (6, 2)
@@ -80,8 +80,9 @@ class RedisClient:
     Nothing is retried here. When a reply is lost the write may have been made, and only the caller knows
     whether it may be repeated.
 
-    A server that has become a replica, or loads its data, may have been replaced: another server answers at
-    its address, while connections stay with the old one. Then all connections are closed, and opened again.
+    A server that takes no writes (a replica, a primary without its replicas, one that loads its data or whose
+    disk is full) or is silent may have been replaced: another server answers at its address, while
+    connections stay with the old one. Then all connections are closed, and opened again.
 
     ``pool_timeout_s``     how long a call waits for a free connection
     ``socket_timeout_s``   how long a call waits for a connection to open, and for its answer
@@ -212,8 +213,8 @@ class RedisClient:
             raise self._refused(error) from error
 
     def _refused(self, error: Exception) -> Unavailable:
-        """The error for callers; another server is looked for where this one takes no writes."""
-        if is_of_replica(error) or isinstance(error, driver.BusyLoadingError):
+        """The error for callers; another server is looked for where this one may have been replaced."""
+        if may_be_replaced(error):
             self._close_connections()
         return unavailable(error, self._data_dir)
 
@@ -245,7 +246,7 @@ class RedisClient:
         self._pipeliner, self._bulk = Pipeliner(self._redis), Pipeliner(self._redis)
 
     async def ping(self) -> None:
-        """Every primary answers, and is one."""
+        """Every primary answers, and is one. Whether it takes writes, only a write tells."""
         await self._everywhere("PING")  # which is refused by a server that loads its data, and INFO is not
         if any(map(_is_replica, await self._everywhere("INFO", "replication"))):
             self._close_connections()
@@ -261,7 +262,7 @@ class RedisClient:
         try:
             answers = await self._everywhere("CONFIG", "GET", "appendfsync")
         except Unavailable as error:
-            if isinstance(error.__cause__, driver.ResponseError):  # hosted servers do not tell
+            if refused(error):  # hosted servers do not tell
                 return "unknown"
             raise
         return max((bytes(answer[1]).decode() for answer in answers), key=_DURABLE.index)

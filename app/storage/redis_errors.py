@@ -46,11 +46,12 @@ _PASSING = (
     AttributeError,
 )
 _CANNOT_WRITE = "MISCONF"
+_TOO_FEW_REPLICAS = "NOREPLICAS"
 _PASSING_WORDS = ("BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "TRYAGAIN")
 # Redis 6.2 wraps the refusal of a command in a script in an error of the script.
 _OUT_OF_MEMORY = "OOM command not allowed"
 _READ_ONLY = "READONLY You can't write"
-_NOT_PERMITTED = ("no permissions", "NOPERM", "unknown command")  # hosted servers lack some commands
+_NOT_PERMITTED = ("no permissions", "NOPERM", "unknown command", "user executing the script can't")
 _COMMAND = re.compile(r"(?:command )?['`](?P<name>[a-zA-Z|]+)'(?: command|, with args)")
 
 
@@ -68,7 +69,7 @@ def unavailable(error: Exception, data_dir: Path | None) -> Unavailable:
     ``data_dir`` is full: then the embedded server ends at each write.
     """
     passing = isinstance(error, _PASSING) or str(error).startswith(_PASSING_WORDS)
-    if not passing and not (_is_out_of_memory(error) or is_of_replica(error) or _is_not_permitted(error)):
+    if not passing and not (_is_out_of_memory(error) or may_be_replaced(error) or _is_not_permitted(error)):
         _LOG.error("the store refused a call", exc_info=error)
     detail = f"the store {_reason(error)} ({type(error).__name__})"
     if data_dir is not None and is_full(data_dir):
@@ -96,7 +97,11 @@ def _reason(error: Exception) -> str:
         ("DB index is out of range" in text, "has no database of the number that its URL ends with"),
         (_CANNOT_WRITE in text, "cannot write to its disk, which may be full: its log says why"),
         (_is_out_of_memory(error), "is out of memory: its maxmemory is reached, and writes are refused"),
-        (is_of_replica(error), IS_REPLICA),
+        (_is_of_replica(error), IS_REPLICA),
+        (
+            _TOO_FEW_REPLICAS in text,
+            "refuses writes: fewer replicas follow it than its min-replicas-to-write",
+        ),
         (isinstance(error, driver.BusyLoadingError), "is loading its data"),
         (_is_not_permitted(error), f"does not permit {what} to the user of its URL"),
         (isinstance(error, driver.ResponseError), "refuses the call"),
@@ -108,7 +113,21 @@ def _is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, driver.OutOfMemoryError) or _OUT_OF_MEMORY in str(error)
 
 
-def is_of_replica(error: Exception) -> bool:
+def may_be_replaced(error: Exception) -> bool:
+    """Whether the server takes no writes for now, or is silent, so that another may be at its address."""
+    return (
+        _is_of_replica(error)
+        or isinstance(error, driver.BusyLoadingError | driver.TimeoutError)
+        or any(word in str(error) for word in (_TOO_FEW_REPLICAS, _CANNOT_WRITE))
+    )
+
+
+def refused(error: Unavailable) -> bool:
+    """Whether the server has answered, and does not do what it was asked."""
+    return isinstance(error.__cause__, driver.ResponseError)
+
+
+def _is_of_replica(error: Exception) -> bool:
     """Whether a replica gives this error, and a primary does not."""
     return isinstance(error, driver.ReadOnlyError | driver.MasterDownError) or _READ_ONLY in str(error)
 

@@ -114,6 +114,7 @@ class Store:
     async def ping(self) -> None:
         """Return when the store answers, and can be written."""
         await self._redis.ping()
+        await self.usage.read()  # which writes to each partition
 
     async def close(self) -> None:
         """Wait for what was asked, then let go of all connections."""

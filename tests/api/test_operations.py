@@ -46,7 +46,7 @@ async def test_a_full_disk_is_among_the_findings(api: Api, monkeypatch: pytest.M
 
 
 async def test_a_store_that_becomes_unfit_while_it_runs_is_named(tmp_path: Path):
-    """A replica takes no writes, so nothing is ready; a store that may drop keys is a finding."""
+    """One that takes no writes is not ready, whatever it says it is; one that may drop keys is a finding."""
 
     async def findings(api: Api) -> list[str]:
         status = await api.ok("GET", "/v1/status")
@@ -64,6 +64,12 @@ async def test_a_store_that_becomes_unfit_while_it_runs_is_named(tmp_path: Path)
             answer = await api.http.get("/readyz")
             assert (answer.status_code, "is a replica" in answer.json()["detail"]) == (503, True)
             await api.store.execute_command("REPLICAOF", "NO", "ONE")
+            assert await findings(api) == []
+            await api.store.config_set("min-replicas-to-write", 1)
+            (text,) = await findings(api)
+            assert "refuses writes: fewer replicas follow it than its min-replicas-to-write" in text
+            assert "min-replicas-to-write" in (await api.http.get("/readyz")).json()["detail"]
+            await api.store.config_set("min-replicas-to-write", 0)
             assert await findings(api) == []
             await api.store.config_set("maxmemory-policy", "allkeys-lru")
             await api.store.config_set("maxmemory", 1 << 30)

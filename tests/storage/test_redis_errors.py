@@ -94,6 +94,8 @@ def test_errors_of_our_own_pass():
     [
         (driver.ConnectionError("gone"), False),
         (driver.ResponseError("MISCONF Errors writing to the AOF file"), False),
+        (driver.ResponseError("ERR Error running script: -NOREPLICAS Not enough good replicas"), False),
+        (driver.ResponseError("The user executing the script can't run this command or subcommand"), False),
         (driver.ResponseError("WRONGTYPE Operation against a key"), True),
         (driver.DataError("Invalid input of type"), True),
     ],
