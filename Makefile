@@ -91,7 +91,7 @@ test-all: test
 
 SINCE ?= HEAD
 test-changed: $(VENV)/.installed-test
-	$(PYTEST) -m "not slow and not rest" $(BESIDE) $$($(BIN)/python tests/support/changed.py $(SINCE))
+	$(BIN)/python tests/support/changed.py $(SINCE) $(BESIDE)
 
 test-cluster: $(VENV)/.installed-test
 	SHORTLIST_TEST_STORE=cluster $(BIN)/python -m pytest -m "not slow" $(CLUSTER_TESTS)

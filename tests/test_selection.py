@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections import Counter
 from pathlib import Path
+
+import pytest
 
 import changed
 from selection import LOOP, left_out, loop_lines, targets
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("tests", "algorithms/tests")
-MAX_LINES = 42_000
+MAX_LINES = 38_700
 CODE = ("app", "algorithms/shortlist", "workers", "server", "studies", "examples", "mutation_tests")
 
 
@@ -63,20 +66,50 @@ def test_every_test_of_the_table_exists():
 
 
 def test_a_folder_is_run_once_and_a_test_for_itself():
-    assert changed.selected(["tests/quotas/test_ledger.py"]) == ["tests/quotas/test_ledger.py"]
+    alone = changed.selected(["tests/quotas/test_ledger.py"])
+    assert alone == ["tests/quotas/test_ledger.py", *changed.ALWAYS]
     several = changed.selected(["app/quotas/ledger.py", "tests/quotas/test_ledger.py", "CHANGELOG.md"])
     assert "tests/quotas" in several
     assert "tests/quotas/test_ledger.py" not in several
     assert "tests/test_docs.py" in several
 
 
+@pytest.mark.parametrize(
+    ("path", "tests"),
+    [
+        ("tests/api/endpoints.py", "tests/api/test_strictness.py"),
+        ("tests/support/contracts/shop.py", "tests/policies/test_each_policy.py"),
+        ("tests/support/console_world.py", "tests/console/test_console_truth.py"),
+        ("tests/console/conftest.py", "tests/console"),
+        ("tests/golden/http.json", "tests/test_golden.py"),
+        ("tests/stores/0.1.0/decisions.json", "tests/stores"),
+        ("app/storage/scripts/fold.lua", "tests/storage"),
+        ("algorithms/shortlist/mips/screening/heads.py", "algorithms/tests/mips"),
+        ("clients/typescript/src/client.ts", "tests/clients"),
+        ("Makefile", "tests/test_docs.py"),
+    ],
+)
+def test_what_is_no_module_of_the_code_has_tests_too(path, tests):
+    """Helpers, fixtures, data and scripts, in any folder, also after they were deleted."""
+    assert tests in changed.selected([path])
+
+
+def test_a_file_that_git_does_not_know_and_one_that_is_deleted_are_changes(tmp_path):
+    def git(*words):
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=tmp_path, check=True)
+
+    git("init", "--quiet")
+    for name in ("gone.py", "stays.py", "edited.py"):
+        (tmp_path / name).write_text(name)
+    git("add", ".")
+    git("commit", "--quiet", "--message", "all")
+    (tmp_path / "gone.py").unlink()
+    (tmp_path / "edited.py").write_text("other")
+    (tmp_path / "a new file.py").write_text("new")
+    assert sorted(changed.changed("HEAD", tmp_path)) == ["a new file.py", "edited.py", "gone.py"]
+
+
 def test_no_two_files_of_tests_have_one_name():
     """Without packages pytest imports a file by its name alone: with two of them it collects neither."""
-    names = Counter(path.name for folder in FOLDERS for path in (ROOT / folder).rglob("test_*.py"))
-    assert [name for name, count in names.items() if count > 1] == []
-
-
-def test_every_file_of_tests_has_a_name_of_its_own():
-    """Else pytest cannot collect both in one run."""
     names = Counter(path.name for folder in FOLDERS for path in (ROOT / folder).rglob("test_*.py"))
     assert [name for name, count in names.items() if count > 1] == []

@@ -1,17 +1,25 @@
 """Which tests belong to what was changed: ``make test-changed`` runs them.
 
 A file of ``app/NAME/`` belongs to ``tests/NAME``, one of ``algorithms/shortlist/NAME`` to
-``algorithms/tests/NAME``, a test to itself; ``MORE`` and ``ELSEWHERE`` say what does not follow from a name.
+``algorithms/tests/NAME``, a test to itself, a helper of tests to the files that import it; ``MORE`` and
+``ELSEWHERE`` say what does not follow from a name.
+
+A test file that was changed itself runs with its tests that are marked `rest`; of a folder only those
+run that `make test` has.
 """
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from selection import LOOP
+
 ROOT = Path(__file__).parents[2]
+FOLDERS = ("tests", "algorithms/tests")
 DOCUMENTS = ("tests/test_docs.py", "tests/test_papers.py", "tests/test_figures.py")
 # Tests in other folders that hold a folder of code.
 MORE = {
@@ -31,7 +39,7 @@ MORE = {
     "app/storage": ("tests/contracts", "tests/test_golden.py"),
     "algorithms/shortlist": ("algorithms/tests/test_battery.py",),
 }
-# Folders of code whose tests have another name.
+# Folders whose tests have another name.
 ELSEWHERE = {
     "app/moving": ("tests/learning/test_fold_across_moves.py", "tests/api/test_moving_exactly.py"),
     "clients/cases": ("tests/clients",),
@@ -40,45 +48,101 @@ ELSEWHERE = {
     "deploy": ("tests/test_deploy.py", "tests/test_chart.py"),
     "docs": DOCUMENTS,
     "load_tests": DOCUMENTS,
+    "tests/golden": ("tests/test_golden.py",),
 }
 ALWAYS = ("tests/test_architecture.py",)
 
 
 def tests_of(path: str) -> list[str]:
     """The tests that belong to one file of the project, as paths below it."""
-    if "tests" in path.split("/"):
-        is_test = Path(path).name.startswith("test_")
-        return [path if is_test else str(Path(path).parent)]
-    folder = str(Path(path).parent)
+    folder, name = str(Path(path).parent), Path(path).name
     above = [folder, *(str(parent) for parent in Path(folder).parents)]
-    home = [test for name in above for test in ELSEWHERE.get(name, ())] or [_namesake(folder)]
-    return [*home, *(test for name in above for test in MORE.get(name, ())), *ALWAYS]
+    elsewhere = [test for parent in above for test in ELSEWHERE.get(parent, ())]
+    if elsewhere:
+        home = elsewhere
+    elif not set(FOLDERS) & set(above):
+        home = [_namesake(folder)]
+    elif name.startswith("test_"):
+        home = [path]
+    elif name.endswith(".py") and name != "conftest.py":
+        home = importers(path)
+    else:
+        home = [_with_tests(folder)]
+    return [*home, *(test for parent in above for test in MORE.get(parent, ())), *ALWAYS]
+
+
+def importers(helper: str) -> list[str]:
+    """The files of tests that import a helper, also through another helper."""
+    sources = {path: path.read_text() for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")}
+    modules, files = [_module(ROOT / helper)], dict[Path, None]()
+    while modules:
+        imports = re.compile(rf"^(?:from|import) {re.escape(modules.pop())}\b", re.MULTILINE)
+        for path in [path for path in sources if path not in files and imports.search(sources[path])]:
+            files[path] = None
+            modules.append(_module(path))
+    # What a conftest.py imports reaches its whole folder.
+    users = [path.parent if path.name == "conftest.py" else path for path in files]
+    tests = [path for path in users if path.is_dir() or path.name.startswith("test_")]
+    return [str(path.relative_to(ROOT)) for path in tests]
+
+
+def _module(path: Path) -> str:
+    """The name that tests import a file by: its folder, or `support`, is on the path of modules."""
+    support = next((parent for parent in path.parents if parent.name == "support"), path.parent)
+    return ".".join(path.relative_to(support).with_suffix("").parts)
 
 
 def _namesake(folder: str) -> str:
-    if folder == "algorithms/shortlist":
-        return "algorithms/tests"
-    if folder.startswith("algorithms/shortlist/"):
-        return f"algorithms/tests/{folder.split('/')[2]}"
-    return f"tests/{folder.removeprefix('app/')}" if folder != "." else DOCUMENTS[0]
+    if folder == ".":
+        return DOCUMENTS[0]
+    if folder.startswith("algorithms/shortlist"):
+        return _with_tests(f"algorithms/tests{folder.removeprefix('algorithms/shortlist')}")
+    return _with_tests(f"tests/{folder.removeprefix('app/')}")
+
+
+def _with_tests(folder: str) -> str:
+    """The folder, or the one above it that has test files; "tests" of a folder without any is none."""
+    path = Path(folder)
+    while str(path) not in FOLDERS and not any((ROOT / path).glob("test_*.py")):
+        path = path.parent
+    return "" if str(path) == "tests" and folder != "tests" else str(path)
 
 
 def selected(paths: Iterable[str], root: Path = ROOT) -> list[str]:
     """The tests of all these files: no file of a folder that is run whole."""
-    wanted = {test for path in paths for test in tests_of(path) if (root / test).exists()}
+    wanted = {test for path in paths for test in tests_of(path) if test and (root / test).exists()}
     inside = {test for test in wanted if {str(parent) for parent in Path(test).parents} & wanted}
     return sorted(wanted - inside)
 
 
-def changed(since: str) -> list[str]:
+def changed(since: str, root: Path = ROOT) -> list[str]:
     """Files that differ from a commit, and those that git does not know yet."""
-    commands = (["diff", "--name-only", since], ["ls-files", "--others", "--exclude-standard"])
+    commands = (["diff", "--name-only", "-z", since], ["ls-files", "--others", "--exclude-standard", "-z"])
     texts = [
-        subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+        subprocess.run(["git", *words], cwd=root, check=True, capture_output=True, text=True).stdout
         for words in commands
     ]
-    return "".join(texts).split()
+    return [name for name in "".join(texts).split("\0") if name]
+
+
+def main(since: str, options: Sequence[str]) -> int:
+    """Run the tests of what differs from a commit."""
+    paths = changed(since)
+    tests = selected(paths)
+    if not tests:
+        print(f"Nothing differs from {since}.")
+        return 0
+    edited = [path for path in tests if path in paths]
+    command = [sys.executable, "-m", "pytest", *options]
+    print("The tests of what differs:", *tests, flush=True)
+    runs = [(LOOP, [test for test in tests if test not in edited]), ("not slow", edited)]
+    codes = [
+        subprocess.run([*command, "-m", marks, *part], cwd=ROOT, check=False).returncode
+        for marks, part in runs
+        if part
+    ]
+    return max(codes)
 
 
 if __name__ == "__main__":
-    print(*selected(changed(sys.argv[1])))
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

@@ -36,12 +36,18 @@ def targets(source: str) -> Iterator[tuple[str, str]]:
 
 
 def loop_lines(source: str) -> int:
-    """The lines of a file without tests that `make test` leaves out."""
+    """The lines of a file, without tests that `make test` leaves out and the empty lines before these."""
     if left_out(source, LOOP):
         return 0
-    others = [node for node, target in _with_target(source) if target != TARGETS[""]]
-    firsts = [min(part.lineno for part in (node, *node.decorator_list)) for node in others]
-    return source.count("\n") - sum((node.end_lineno or 0) + 1 for node in others) + sum(firsts)
+    lines = source.splitlines()
+    left = len(lines)
+    for node, target in _with_target(source):
+        if target != TARGETS[""]:
+            first = min(part.lineno for part in (node, *node.decorator_list)) - 1
+            while first and not lines[first - 1]:
+                first -= 1
+            left -= (node.end_lineno or 0) - first
+    return left
 
 
 def _with_target(source: str) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, str]]:
