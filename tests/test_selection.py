@@ -24,7 +24,8 @@ def loop_files() -> dict[Path, str]:
     by_module = {path.stem: path for path in sources}
     found = dict[Path, str]()
     left = [path for path in sources if path.match("test_*.py") and not left_out(sources[path], LOOP)]
-    left += [path for path in sources if path.name == "conftest.py"]
+    folders = {parent for path in left for parent in path.parents}
+    left += [path for path in sources if path.name == "conftest.py" and path.parent in folders]
     while left:
         path = left.pop()
         if path not in found:

@@ -21,8 +21,9 @@ import redis
 from traffic import KEYS, Traffic
 
 from clock_shim import Clocks
-from deployment import Redis, Town, town
+from deployment import Town, town
 from dropping_proxy import DroppingProxy
+from redis_process import Redis
 from service_process import run, serving
 from store_server import ON_CLUSTER
 from waiting import wait_until

@@ -21,8 +21,9 @@ import httpx
 import pytest
 
 from clock_shim import Clocks
-from deployment import Cluster, Redis
+from deployment import Cluster
 from redis_cluster import RedisCluster
+from redis_process import Redis
 from service_process import Service, serving
 from waiting import wait_until
 

@@ -21,8 +21,8 @@ from app.quotas.share import IDLE, QuotaShare
 from app.quotas.snapshot import QuotaBlockNames
 from app.storage.store import Store
 from clock_shim import Clocks
-from deployment import Redis
 from lossy_store import LossyStore
+from redis_process import Redis
 from store_by_clock import OneQuota
 from store_server import ON_CLUSTER, patient_store
 from waiting import wait_until

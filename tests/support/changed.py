@@ -25,6 +25,7 @@ DOCUMENTS = ("tests/test_docs.py", "tests/test_papers.py", "tests/test_figures.p
 MORE = {
     "app/api": ("tests/test_golden.py", "tests/clients"),
     "app/bandits": ("tests/api",),
+    "app/console": ("tests/test_console_types.py",),
     "app/campaigns": ("tests/api/test_center_campaigns.py", "tests/api/test_slates.py"),
     "app/quotas": ("tests/api/test_quotas.py", "tests/contracts"),
     "app/decision_log": ("tests/api/test_decision_log.py",),

@@ -13,7 +13,6 @@ import pytest
 
 from app.storage.embedded.server import EmbeddedServer
 from app.storage.store import Store
-from redis_cluster import RedisCluster
 
 ON_CLUSTER = os.environ.get("SHORTLIST_TEST_STORE") == "cluster"
 PATIENCE_S = 120.0
@@ -26,6 +25,8 @@ def store_server(folder: Path, *, binary: Path | None = None) -> Iterator[str]:
         with EmbeddedServer(folder, binary=binary) as server:
             yield server.url
         return
+    from redis_cluster import RedisCluster  # noqa: PLC0415 - `make test` has no cluster
+
     if not RedisCluster.is_possible():
         pytest.skip("redis-server is not installed")
     with RedisCluster(folder) as cluster:

@@ -9,7 +9,7 @@ import pytest
 
 from node import node
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 COMPILER = shutil.which("tsc")
 
 
