@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from app.learning import fold as module
 from app.learning.fold import continued, fold, is_short, learners_of, reason_of, replaces_state
@@ -39,170 +41,115 @@ DEFAULT = 0.25
 
 @dataclass
 class Told:
-    """A learner as the rules say: every row with its weight, none of it summed."""
+    """A learner as the rules say: each row has a time, features, a reward, and whether the gram counts it."""
 
+    rows: list[tuple[int, list[float], float, bool]] = field(default_factory=list)
     version: int = 0
-    rows: list[tuple[float, list[float], float, bool]] = field(default_factory=list)
     observations: int = 0
     time_ms: int = 0
-    half_life_s: float = 0.0
 
-    def at(self, time_ms: int) -> list[tuple[float, list[float], float, bool]]:
-        if not self.half_life_s:
-            return list(self.rows)
-        factor = 0.5 ** (max(0, time_ms - self.time_ms) / 1_000 / self.half_life_s)
-        return [(weight * factor, x, value, first) for weight, x, value, first in self.rows]
-
-    def learn(self, terms, x, value, first, replaces) -> None:
-        weight, self.half_life_s = 1.0, terms.half_life_s
-        if terms.half_life_s:
-            newest = max(self.time_ms, terms.decided_ms)
-            self.rows = self.at(newest)
-            weight = 0.5 ** ((newest - terms.decided_ms) / 1_000 / terms.half_life_s)
-            self.time_ms = newest
+    def learn(self, terms: RewardTerms, x: list[float], value: float, first: bool, replaces: bool) -> None:
         # A default is taken back; of a decision only the first reward adds to the gram, and brings the 1 / 2.
-        parts = [(-terms.default, False)] if replaces else []
-        for reward, counts in [*parts, (value, first)]:
-            features = x
-            if terms.shifted:
-                features = [one / math.sqrt(2) for one in x] + [math.sqrt(2) / 2]
-                reward = reward / 2 + (0.5 if counts else 0.0)  # noqa: PLW2901 - as the fold sees it
-            self.rows.append((weight, features, reward, counts))
-        self.observations += first
-        self.version += 1
+        for reward, counts in [(-terms.default, False)] * replaces + [(value, first)]:
+            features = [*(one / math.sqrt(2) for one in x), math.sqrt(0.5)] if terms.shifted else x
+            moved = reward / 2 + 0.5 * counts if terms.shifted else reward
+            self.rows.append((terms.decided_ms, features, moved, counts))
+        self.version, self.observations = self.version + 1, self.observations + first
+        self.time_ms = max(self.time_ms, terms.decided_ms)
 
-    def weight(self):
-        return math.fsum(w for w, _, _, first in self.rows if first)
+    def add(self, other: Told) -> None:
+        self.rows = self.rows + other.rows
+        self.version, self.observations = self.version + other.version, self.observations + other.observations
+        self.time_ms = max(self.time_ms, other.time_ms)
 
-    def sums(self):
-        dim = len(self.rows[0][1])
-        gram = [
-            [math.fsum(w * x[i] * x[j] for w, x, _, f in self.rows if f) for j in range(dim)]
-            for i in range(dim)
-        ]
-        return gram, [math.fsum(w * value * x[i] for w, x, value, _ in self.rows) for i in range(dim)]
+    def forget(self, other: Told) -> None:
+        for row in other.rows:
+            self.rows.remove(row)
+        self.version, self.observations = self.version + 1, self.observations - other.observations
 
-
-class ByHand:
-    """The rules of the fold. ``states`` by (bandit, name); ``named``: the learners that entries changed."""
-
-    def __init__(self):
-        self.states: dict[tuple[str, str], Told | None] = {}
-        self.named: set[tuple[str, str]] = set()
-
-    def learner(self, uid, name) -> Told:
-        found = self.states.get((uid, name)) or Told()
-        self.states[uid, name] = found
-        self.named.add((uid, name))
-        return found
-
-    def reward(self, uid, name, terms, *row) -> None:
-        for learner in (name, POOLED) if terms.pooled else (name,):
-            self.learner(uid, learner).learn(terms, *row)
-
-    def forget(self, uid, name) -> None:
-        own, total = self.states.get((uid, name)), self.states.get((uid, POOLED))
-        if own and total:
-            total.rows += [(-w, x, value, first) for w, x, value, first in own.at(total.time_ms)]
-            total.observations -= own.observations
-            total.version += 1
-            self.named.add((uid, POOLED))
-        self.states[uid, name] = None
-        self.named.add((uid, name))
-
-    def restore(self, uid, name, given: Told, pooled) -> None:
-        if self.states.get((uid, name)):
-            return
-        copy = Told(given.version, list(given.rows), given.observations, given.time_ms, given.half_life_s)
-        self.states[uid, name] = copy
-        self.named.add((uid, name))
-        if not pooled:
-            return
-        self.named.add((uid, POOLED))
-        total = self.states.get((uid, POOLED)) or Told(half_life_s=given.half_life_s)
-        newest = max(total.time_ms, given.time_ms)
-        rows = total.at(newest) + given.at(newest)
-        self.states[uid, POOLED] = Told(
-            total.version + given.version,
-            rows,
-            total.observations + given.observations,
-            newest,
-            given.half_life_s,
-        )
+    def state(self, half_life_s: float, dim: int) -> LearnerState:
+        age_s = np.array([self.time_ms - decided_ms for decided_ms, _, _, _ in self.rows]) / 1_000
+        weights = 0.5 ** (age_s / half_life_s) if half_life_s else np.ones(len(self.rows))
+        features = np.array([x for _, x, _, _ in self.rows]).reshape(-1, dim)
+        values = np.array([value for _, _, value, _ in self.rows])
+        counted = weights * [counts for _, _, _, counts in self.rows]
+        gram = (features.T * counted) @ features
+        numbers = np.array([*gram[np.tril_indices(dim)], *(features.T @ (weights * values))])
+        sums = ridge_sums.RidgeSums(numbers, np.zeros(len(numbers)), self.observations, counted.sum())
+        time_ms = self.time_ms if half_life_s else 0
+        return LearnerState(self.version, sums, time_ms, half_life_s)
 
 
-def log_of(seed, length=70):
-    """Entries of all kinds, and what they mean; some cannot be folded."""
-    draw, entries, meant, bad = random.Random(seed), [], ByHand(), []
-    for number in range(length):
+def log_of(draw: random.Random) -> tuple[list[LogEntry], dict[LearnerId, LearnerState | None], list[str]]:
+    """Entries of all kinds, what they teach, and which cannot be folded."""
+    entries, told, bad = list[LogEntry](), dict[LearnerId, Told | None](), list[str]()
+    for number in range(draw.randrange(10, 70)):
         uid = draw.choice(list(BANDITS))
         dim, half_life_s, pooled, shifted = BANDITS[uid]
-        name, kind = draw.choice("xyz"), draw.random()
-        first, replaces, payload = True, False, RewardPayload(b"")
+        learner, pool, kind = LearnerId(uid, draw.choice("xyz")), LearnerId(uid, POOLED), draw.random()
         terms = RewardTerms(DEFAULT, 500 * draw.randrange(9), half_life_s, pooled, shifted)
-        if kind < 0.1:
-            meant.forget(uid, name)
-        elif kind < 0.25:
-            given = Told()
-            for _ in range(draw.randrange(1, 3)):
-                given.learn(
-                    terms, [draw.uniform(-2, 2) for _ in range(dim)], draw.uniform(-1, 1), True, False
-                )
-            payload = RewardPayload(b"", 0.0, terms, state_to_bytes(stated(given)))
-            meant.restore(uid, name, given, pooled)
-        elif kind < 0.35:
-            good = vector_to_bytes(np.ones(dim))
-            features, value = draw.choice([(good[:-8] + b"\xff" * 8, 1.0), (good, math.nan)])
-            payload = RewardPayload(features, value, terms)
-            meant.states.setdefault((uid, name), None)
-            meant.named.add((uid, name))
+        x, value = [draw.uniform(-2, 2) for _ in range(dim)], draw.uniform(-1, 1)
+        payload = RewardPayload(vector_to_bytes(np.array(x)), value, terms)
+        first = kind < 0.7
+        replaces = kind > 0.85
+        if kind < 0.1:  # forgets
+            payload, replaces = RewardPayload(b""), False
+            if (own := told.get(learner)) and (total := told.get(pool)):
+                total.forget(own)
+            told[learner] = None
+        elif kind < 0.25:  # gives a state to a learner without one
+            given_state = Told()
+            given_state.learn(terms, x, value, first=True, replaces=False)
+            state = given_state.state(half_life_s, dim + shifted)
+            payload = RewardPayload(b"", 0.0, terms, state_to_bytes(state))
+            if not told.get(learner):
+                told[learner] = given_state
+                if pooled:
+                    told[pool] = told.get(pool) or Told()
+                    told[pool].add(given_state)
+        elif kind < 0.35:  # cannot be folded
+            broken = vector_to_bytes(np.array([*x[1:], math.inf]))
+            features, wrong = draw.choice([(broken, value), (payload.features, math.nan)])
+            payload = RewardPayload(features, wrong, terms)
+            told.setdefault(learner, None)
             bad.append(f"1-{number}")
         else:
-            x, value = [draw.uniform(-2, 2) for _ in range(dim)], draw.uniform(-1, 1)
-            first = draw.random() < 0.6
-            replaces = not first and draw.random() < 0.5
-            if uid == "plain" and not replaces:
-                payload = RewardPayload(vector_to_bytes(np.array(x)), value)
-            else:
-                payload = RewardPayload(vector_to_bytes(np.array(x)), value, terms)
-            meant.reward(uid, name, terms, x, value, first, replaces)
-        entries.append(LogEntry(f"1-{number}", LearnerId(uid, name), first, pack(payload), replaces=replaces))
-    return entries, meant, bad
+            for one in (learner, pool) if pooled else (learner,):
+                told[one] = told.get(one) or Told()
+                told[one].learn(terms, x, value, first, replaces)
+        entries.append(LogEntry(f"1-{number}", learner, first, pack(payload), replaces=replaces))
+    states = {}
+    for one, own in told.items():
+        dim, half_life_s, _, shifted = BANDITS[one.bandit_uid]
+        states[one] = own and own.state(half_life_s, dim + shifted)
+    return entries, states, bad
 
 
-def stated(told: Told) -> LearnerState:
-    """The state of what was told, with sums made from numpy's."""
-    gram, moment = told.sums()
-    numbers = np.array([*[gram[i][j] for i in range(len(gram)) for j in range(i + 1)], *moment])
-    sums = ridge_sums.RidgeSums(numbers, np.zeros(len(numbers)), told.observations, told.weight())
-    return LearnerState(told.version, sums, told.time_ms, told.half_life_s)
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_the_states_are_what_the_rules_say(seed):
-    entries, meant, bad = log_of(seed)
-    left_out = []
-    found = fold({}, entries, lambda entry, reason: left_out.append((entry.entry_id, reason)))
+@given(st.integers(0, 2**32))
+@settings(max_examples=60)
+def test_the_states_are_what_the_rules_say(seed: int):
+    entries, expected, bad = log_of(random.Random(seed))
+    left_out = list[tuple[str, str]]()
+    states = fold({}, entries, lambda entry, reason: left_out.append((entry.entry_id, reason)))
     assert sorted(entry_id for entry_id, _ in left_out) == sorted(bad)
     assert all(reason.startswith("NonFinite: ") for _, reason in left_out)
-    assert {(one.bandit_uid, one.name) for one in found} == meant.named
-    for learner, state in found.items():
-        told = meant.states[learner.bandit_uid, learner.name]
-        if told is None or state is None:
-            assert state is told is None
-            continue
-        assert (state.version, state.sums.observations) == (told.version, told.observations)
-        assert (state.time_ms, state.half_life_s) == (told.time_ms, told.half_life_s)
-        assert state.sums.weight == pytest.approx(told.weight(), rel=1e-9, abs=1e-9)
-        gram, moment = told.sums()
-        np.testing.assert_allclose(state.sums.gram, gram, rtol=1e-9, atol=1e-9)
-        np.testing.assert_allclose(state.sums.moment, moment, rtol=1e-9, atol=1e-9)
+    assert states.keys() == expected.keys()
+    for learner, state in states.items():
+        rule = expected[learner]
+        assert (state is None) == (rule is None)
+        if state is not None and rule is not None:
+            assert (state.version, state.sums.observations) == (rule.version, rule.sums.observations)
+            assert (state.time_ms, state.half_life_s) == (rule.time_ms, rule.half_life_s)
+            assert state.sums.weight == pytest.approx(rule.sums.weight, rel=1e-9, abs=1e-9)
+            np.testing.assert_allclose(state.sums.gram, rule.sums.gram, rtol=1e-9, atol=1e-9)
+            np.testing.assert_allclose(state.sums.moment, rule.sums.moment, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_a_tail_gives_what_the_fold_gave(seed):
+@given(st.integers(0, 2**32))
+@settings(max_examples=20)
+def test_a_tail_gives_what_the_fold_gave(seed: int):
     """Of a learner, and of the pooled prior: rewards that were left out there are left out again."""
-    entries, _, bad = log_of(seed)
+    entries, _, bad = log_of(random.Random(seed))
     for uid in ("plain", "pools", "fades and pools"):
         rewards = [
             entry for entry in entries if entry.learner.bandit_uid == uid and not replaces_state(entry)
