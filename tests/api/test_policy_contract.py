@@ -55,6 +55,7 @@ async def test_propensities_are_there_exactly_where_they_are_declared(shared: Ap
     assert ["propensity" in arm for arm in answer["arms"]] == [POLICIES[policy].has_propensities] * 2
 
 
+@pytest.mark.rest
 async def test_constraints_and_a_quota_hold(api: Api):
     await build(api, "b", "softmax")
     await api.ok("PUT", "/v1/bandits/b/quotas/q", {"filter": {"maker": "m0"}, "most": 5}, 201)
@@ -79,6 +80,7 @@ async def test_constraints_and_a_quota_hold(api: Api):
     assert sum(count for arm, count in shown.items() if int(arm[1:]) % 3 == 0) == 5
 
 
+@pytest.mark.rest
 async def test_a_dry_run_changes_nothing_and_a_seed_repeats(api: Api):
     await build(api, "b", "softmax")
     before = await api.stored()
@@ -177,7 +179,6 @@ async def test_where_the_index_finds_too_few_arms_epsilon_greedy_scans_for_the_r
     assert ids(await api.choose("b", k=6)) == ids(every)
 
 
-@pytest.mark.rest
 async def test_linucb_serves_what_it_can_measure_in_time(api: Api, monkeypatch: pytest.MonkeyPatch):
     """At most 2e8 / d^2 arms: here 2, to begin with and later."""
     linucb = POLICIES["linucb"]

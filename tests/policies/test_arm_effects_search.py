@@ -72,6 +72,7 @@ def test_what_is_said_to_be_exact_is_the_best_list(taus: list[float], most_asked
     assert exact == 15 if most_asked > ARMS else exact < 15 or taus == [0.1]
 
 
+@pytest.mark.rest
 def test_few_arms_are_compared_at_once_with_those_that_came_since():
     rng = np.random.default_rng(2)
     index, found = index_of(rng), version(rng, [1.0])
@@ -89,6 +90,7 @@ def test_few_arms_are_compared_at_once_with_those_that_came_since():
         assert one.worth(snapshot.table, snapshot.rows_of(["a5", "new"])).tolist() == [0.0, 0.0]
 
 
+@pytest.mark.rest
 def test_the_constant_of_an_intercept_is_in_the_scores():
     rng = np.random.default_rng(3)
     plain, found = index_of(rng).snapshot(), version(rng, [1.0])
@@ -112,6 +114,7 @@ def test_the_bound_is_above_all_that_is_outside_of_the_head():
     assert effects.bound(None) >= effects.effects[others].max()
 
 
+@pytest.mark.rest
 def test_directions_follow_from_the_id_alone_and_are_spread_evenly():
     found = np.array([direction_of(f"arm-{n}") for n in range(4_000)])
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1.0)
@@ -121,6 +124,7 @@ def test_directions_follow_from_the_id_alone_and_are_spread_evenly():
     assert direction_of("arm-1") == direction_of("arm-1")
 
 
+@pytest.mark.rest
 def test_estimates_are_those_of_the_version():
     rng = np.random.default_rng(5)
     found = version(rng, [0.8])

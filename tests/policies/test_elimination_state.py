@@ -100,6 +100,7 @@ def test_new_arms_wait_when_they_are_too_many_and_deleted_ones_never_do():
     assert seen.state.present == 67
 
 
+@pytest.mark.rest
 def test_a_compaction_makes_another_table():
     world, known = World(2, 3_000), learned(2)
     before = rebuilt(at(known, world.index.snapshot()), RULES)

@@ -103,6 +103,7 @@ def snapshot_of(documents: list[dict[str, Any]], features: np.ndarray) -> Snapsh
     return index.snapshot()
 
 
+@pytest.mark.rest
 def test_what_is_taken_among_the_first_arms_counts_among_the_later_ones():
     documents = [{"maker": "x"}] * 200 + [{"maker": "y"}]
     snapshot = snapshot_of(documents, np.ones((201, 1)))
@@ -159,6 +160,7 @@ MAKERS = {
 }
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("kind", MAKERS)
 @pytest.mark.parametrize("draw", ["softmax", "uniform", "igw", "search"])
 def test_values_are_read_once_whatever_k_is(kind: str, draw: str, monkeypatch: pytest.MonkeyPatch):

@@ -140,6 +140,7 @@ def test_draws_come_as_often_as_their_propensities_say(policy: str, limited: boo
     assert furthest_sigma(counts, broken) > 8.0
 
 
+@pytest.mark.rest
 def test_the_index_is_asked_for_more_when_the_rules_leave_no_candidate():
     """The best arms are all of one maker: one of them, and then others, each with its exact propensity."""
     index = LiveIndex(1)
@@ -182,6 +183,7 @@ def test_a_choice_is_one_search_of_the_index(monkeypatch: pytest.MonkeyPatch):
     assert max(read) <= 30
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("limited", [False, True])
 def test_the_automatic_gamma_follows_from_the_candidates_there_are_to_begin_with(limited: bool):
     """Also of later places, when some are drawn or left out: evaluations know no others."""

@@ -78,6 +78,7 @@ def test_every_arm_is_drawn_as_often_whichever_way_it_is(dead, stocked, k):
         assert stats.chisquare([counts[row] for row in range(dead + 2, dead + 12)]).pvalue > ALARM
 
 
+@pytest.mark.rest
 def test_a_seed_draws_the_same_arms_from_another_layout_of_the_table():
     """A process that started later has no dead rows."""
     one, moved = made(40, 25), LiveIndex(1)
@@ -91,6 +92,7 @@ def test_a_seed_draws_the_same_arms_from_another_layout_of_the_table():
         assert drawn[0] == drawn[1]
 
 
+@pytest.mark.rest
 def test_a_dense_catalogue_is_not_listed():
     view = made(1_000, 500).snapshot()
     draw(view, k=10, rng=np.random.default_rng(1), exclude=np.array([600, 700]))
