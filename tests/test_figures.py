@@ -89,6 +89,7 @@ def test_a_file_says_where_it_was_measured(file: str) -> None:
     assert {"benchmark", "machine", "versions", "seed", "rows"} <= set(record)
 
 
+@pytest.mark.rest
 def test_the_reader_sees_a_number_that_differs() -> None:
     record = {"rows": [{"K": 10, "us": 2.0}, {"K": 20, "us": 3.0}], "setting": {"arms": 5}}
     assert Figure("f", "K=10", "us", "{:.1f} times").written(record) == "2.0 times"
@@ -98,6 +99,7 @@ def test_the_reader_sees_a_number_that_differs() -> None:
         Figure("f", "all", "us", "{}").written(record)
 
 
+@pytest.mark.rest
 def test_the_table_of_replicas_is_that_of_its_file() -> None:
     columns = (
         "choice_us",
@@ -117,6 +119,7 @@ def test_the_table_of_replicas_is_that_of_its_file() -> None:
     assert text in (ROOT / "docs/scale.md").read_text(), text
 
 
+@pytest.mark.rest
 def test_the_largest_catalogue_is_that_of_its_file() -> None:
     [row] = json.loads((ROOT / "load_tests/results/scale.json").read_text())["rows"]
     ratio = f"{row['ratio']:.3f}".removeprefix("0")

@@ -50,6 +50,7 @@ def test_the_dashboard_asks_for_metrics_that_exist_and_shows_all_of_ours():
         assert name in asked or (kind == "histogram" and f"{name}_bucket" in asked), name
 
 
+@pytest.mark.rest
 def test_the_dashboard_has_no_two_panels_in_one_place_and_units_where_it_needs_them():
     panels = json.loads((ROOT / "deploy/grafana-dashboard.json").read_text())["panels"]
     taken: set[tuple[int, int]] = set()
@@ -91,6 +92,7 @@ def test_ten_alerts_ask_for_metrics_that_exist_and_say_what_to_do():
         assert f"| `{name}` |" in page
 
 
+@pytest.mark.rest
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool is installed")
 def test_promtool_reads_the_alerts():
     subprocess.run(["promtool", "check", "rules", ALERTS], check=True, capture_output=True)

@@ -112,6 +112,7 @@ def test_a_broken_radius_does_not_agree(name):
     assert not agrees(BROKEN[name])
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("seed", range(20))
 def test_no_features_of_that_norm_need_a_larger_radius(seed):
     rng = np.random.default_rng(seed)
@@ -123,6 +124,7 @@ def test_no_features_of_that_norm_need_a_larger_radius(seed):
     assert of_features(features, **rest) <= most * (1 + 1e-12)
 
 
+@pytest.mark.rest
 def test_the_defaults_are_the_papers():
     assert beta(0.025, horizon=20_000, dim=16) == pytest.approx(
         1 + math.sqrt(2 * math.log(40) + 16 * math.log(1251))

@@ -25,6 +25,7 @@ def test_the_example_of_a_family_is_true_and_in_the_readme(family: str):
     assert f"```pycon\n{example}\n\n```" in (HOME / "README.md").read_text()
 
 
+@pytest.mark.rest
 def test_the_readme_is_a_doctest_itself():
     """A fence right below an output was taken for its last line."""
     found = doctest.testfile(str(HOME / "README.md"), module_relative=False)

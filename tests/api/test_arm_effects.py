@@ -244,6 +244,7 @@ async def test_rewards_of_every_kind_count_once(world: Api, fields: Json, more: 
     await check(world)
 
 
+@pytest.mark.rest
 async def test_each_signal_has_effects_of_its_own(world: Api):
     await make(world, signals=SIGNALS)
     await begin(world, signals=True)
@@ -264,6 +265,7 @@ async def test_each_signal_has_effects_of_its_own(world: Api):
     await world.refused("POST", "/v1/bandits/b/choose", {"key": "u0", "k": 1_001}, loc=["body", "k"])
 
 
+@pytest.mark.rest
 async def test_half_lives_fade_the_sums_of_arms(world: Api):
     await make(world, half_life_s=3_600)
     await begin(world)
@@ -284,6 +286,7 @@ async def test_half_lives_fade_the_sums_of_arms(world: Api):
     assert not (await compare(world.app.service.store)).different
 
 
+@pytest.mark.rest
 async def test_a_forgotten_key_is_taken_out_of_its_arms(world: Api):
     await make(world)
     await begin(world)
@@ -298,6 +301,7 @@ async def test_a_forgotten_key_is_taken_out_of_its_arms(world: Api):
     assert not (await compare(world.app.service.store)).different
 
 
+@pytest.mark.rest
 async def test_replaced_features_begin_anew(world: Api):
     await make(world)
     await begin(world)
@@ -322,6 +326,7 @@ async def test_replaced_features_begin_anew(world: Api):
     assert not (await compare(world.app.service.store)).different
 
 
+@pytest.mark.rest
 async def test_a_move_begins_anew(world: Api):
     await make(world)
     await begin(world)
@@ -373,6 +378,7 @@ async def test_a_choice_is_of_features_and_effects_together(world: Api):
         assert abs(total / 200 - own["estimate"]) < 5 * (own["width"] + 1.0) / 200**0.5
 
 
+@pytest.mark.rest
 async def test_a_choice_is_explained_by_the_effects_of_then(world: Api):
     await make(world)
     await begin(world)
@@ -398,6 +404,7 @@ async def test_a_choice_is_explained_by_the_effects_of_then(world: Api):
     assert {arm: effects[arm] for arm in shown} == pytest.approx(shown)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("policy", ["sub_ts", "linear_ts", "softmax", "linucb", "epsilon_greedy"])
 async def test_every_policy_that_takes_effects_prefers_the_arms_that_have_them(world: Api, policy: str):
     options = {"softmax": {"temperature": 0.05}, "epsilon_greedy": {"epsilon": 0.0}}.get(policy, {})
@@ -437,6 +444,7 @@ async def test_what_does_not_go_with_effects_is_refused(world: Api, fields: Json
     assert said in str(problem)
 
 
+@pytest.mark.rest
 async def test_they_are_switched_on_and_off(world: Api):
     await make(world, arm_effects="off")
     await begin(world)
@@ -460,6 +468,7 @@ async def test_they_are_switched_on_and_off(world: Api):
     assert (await world.ok("PATCH", "/v1/bandits/b", {"policy": "igw"}))["arm_effects"] == "off"
 
 
+@pytest.mark.rest
 async def test_without_effects_in_the_data_choices_are_as_without(world: Api):
     """The same arms and scores, to the bit. Of learners: ``test_arm_sums``."""
     await make(world, arm_effects="off")
@@ -486,6 +495,7 @@ async def test_without_effects_in_the_data_choices_are_as_without(world: Api):
     assert answers[0] == answers[1]
 
 
+@pytest.mark.rest
 async def test_an_altered_token_and_a_reward_of_1e9(world: Api):
     await make(world)
     await begin(world)

@@ -122,6 +122,7 @@ async def test_a_catalogue_in_use_is_not_deleted(api: Api):
     )
 
 
+@pytest.mark.rest
 async def test_a_catalogue_made_again_is_empty_and_may_differ(api: Api):
     await api.catalogue("c", {"a": [1, 2], "b": [3, 4]})
     await api.ok("DELETE", "/v1/catalogues/c", status=204)
@@ -219,6 +220,7 @@ async def test_lists_give_everything_once_in_pages(api: Api):
             assert [item["id"] for item in await api.listed(path, limit=limit)] == expected
 
 
+@pytest.mark.rest
 async def test_a_page_of_long_arms_has_fewer(api: Api):
     dim = 2_000
     await api.catalogue("c", {f"a{n}": [float(n)] * dim for n in range(120)})

@@ -54,6 +54,7 @@ async def test_the_centres_are_those_of_greedy(api: Api, method: str, dim: int):
     assert (cost["reads"] == cost["exhaustive_reads"]) == (kind == "exact")
 
 
+@pytest.mark.rest
 async def test_a_seed_repeats_the_answer_also_after_a_restart(store_url: str, tmp_path: Path):
     async with running(store_url, tmp_path) as api:
         await build(api, np.random.default_rng(4).normal(size=(60, 700)))
@@ -68,6 +69,7 @@ async def test_a_seed_repeats_the_answer_also_after_a_restart(store_url: str, tm
     assert first == second == third
 
 
+@pytest.mark.rest
 async def test_a_change_of_the_catalogue_is_seen_by_the_next_call(api: Api):
     features = points(900)
     await build(api, features)
@@ -82,6 +84,7 @@ async def test_a_change_of_the_catalogue_is_seen_by_the_next_call(api: Api):
     assert again["catalogue_version"] == 3
 
 
+@pytest.mark.rest
 async def test_a_call_works_on_one_version_while_the_catalogue_changes(api: Api):
     """Calls race with writes: every answer is greedy's for the arms of the version that it names."""
     rng = np.random.default_rng(1)
@@ -106,6 +109,7 @@ async def test_a_call_works_on_one_version_while_the_catalogue_changes(api: Api)
         assert answer["centers"] == [f"a{row}" for row in wanted]
 
 
+@pytest.mark.rest
 async def test_a_tolerance_and_the_heuristic_interval_are_named(api: Api):
     await build(api, points(900))
     answer = await find(api, epsilon=0.05, delta=0.2, seed=1)

@@ -55,6 +55,7 @@ async def test_a_row_says_what_choose_answered_and_what_came_of_it(world: Api):
     }  # fmt: skip
 
 
+@pytest.mark.rest
 async def test_what_a_decision_does_not_have_is_null(world: Api):
     await world.bandit("b", "c", log={"keep_s": 60})
     await world.choose("b", rules={"pin": [{"arm": "a3", "place": 1}]})
@@ -103,6 +104,7 @@ async def test_pages_hold_every_row_once_in_order(world: Api):
     assert (await world.ok("GET", f"{PATH}?from={iso[0]}Z&to={iso[1]}"))["items"] == among
 
 
+@pytest.mark.rest
 async def test_a_bandit_that_logs_nothing_has_an_empty_log(world: Api):
     await world.bandit("b", "c")
     await world.choose("b")
@@ -110,6 +112,7 @@ async def test_a_bandit_that_logs_nothing_has_an_empty_log(world: Api):
     await world.refused("GET", "/v1/bandits/no/log", status=404, code="not_found")
 
 
+@pytest.mark.rest
 async def test_a_log_that_is_switched_off_keeps_what_it_has(world: Api):
     await world.bandit("b", "c", log={})
     choice = await world.choose("b")
@@ -136,6 +139,7 @@ async def test_an_event_that_comes_again_and_a_deferred_decision_have_one_row(wo
     assert deferred["decision"] in {row["decision"] for row in await rows(world, 2)}
 
 
+@pytest.mark.rest
 async def test_the_row_of_a_decision_that_waits_is_there_with_the_answer(world: Api):
     await world.bandit("b", "c", log={}, reward={"wait_s": 600, "default": 0})
     choice = await world.choose("b")
@@ -165,6 +169,7 @@ async def test_a_bad_query_names_the_field(world: Api):
         await world.refused("GET", f"{PATH}?{query}", loc=["query", loc])
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "query", ["from=0", "from=-5&to=0", "from=9999-12-31", "to=9999-12-31", "to=0001-01-01"]
 )

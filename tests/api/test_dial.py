@@ -15,7 +15,7 @@ import pytest
 
 from api_client import Api, Json
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 DIAL = {"click": 1.0, "purchase": 20.0, "watch": 0.25, "hide": -5.0}
 DEFAULTS = {"click": 0.0, "purchase": 0.25, "watch": 0.0, "hide": 0.0}

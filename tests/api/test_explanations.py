@@ -126,6 +126,7 @@ async def test_all_that_a_request_may_ask_for_is_asked_again(world: Api):
     assert [arm["id"] for arm in found["row"]["arms"] if arm["pinned"]] == ["a5"]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("serve", ["random", {"arms": ["a4", "a2"]}])
 async def test_a_choice_of_the_holdout_is_made_again(world: Api, serve: Any):
     await world.bandit("b", "c", policy="sub_ts", log={}, holdout={"share": 1.0, "serve": serve})
@@ -250,6 +251,7 @@ async def test_the_rewards_of_a_key_that_speak_for_an_arm_are_named_with_their_e
     assert {each["because"] for each in others} <= {None}
 
 
+@pytest.mark.rest
 async def test_a_bandit_whose_columns_have_names_has_terms_and_one_that_fades_has_no_reasons(world: Api):
     await world.bandit("b", "c", policy="linear_ts", scope="per_key", log={}, half_life_s=60)
     choice = await world.choose("b", key="ann", seed=1)

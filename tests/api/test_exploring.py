@@ -39,6 +39,7 @@ async def test_a_new_key_is_shown_the_centres_in_turn_and_then_the_policy_choose
     assert {(await shown(api, seed=seed))[0] for seed in range(40)} - set(CENTERS)
 
 
+@pytest.mark.rest
 async def test_with_a_filter_the_centres_are_those_of_the_arms_that_it_lets_in(api: Api):
     """And those of one filter are not taken for another's, nor for those of all arms."""
     await build(api)

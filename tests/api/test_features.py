@@ -314,6 +314,7 @@ async def test_what_the_reduction_keeps_of_neighbours_is_told(shared: Api):
     assert 0.2 < told < 0.99
 
 
+@pytest.mark.rest
 async def test_a_thousand_arms_are_fitted_by_themselves(shared: Api):
     await made(
         shared, "many", {"embedding": {"dim": DIM, "reduce": TO}, "fields": [FIELDS[1] | {"name": "p"}]}
@@ -418,6 +419,7 @@ def packed(**columns: Any) -> bytes:
     return len(document).to_bytes(4, "little") + document
 
 
+@pytest.mark.rest
 async def test_blocks_that_were_reduced_before_make_the_same_arms(shared: Api):
     rows = embeddings(300).astype("<f4")
     basis = np.linalg.qr(np.random.default_rng(3).normal(size=(DIM, TO)))[0].T.astype("<f4")

@@ -63,6 +63,7 @@ def test_the_share_of_the_keys_is_in_the_holdout(share: float):
         assert in_share(held, len(KEYS), share)
 
 
+@pytest.mark.rest
 def test_a_share_of_a_hash_that_is_not_uniform_is_noticed():
     """A check that could not fail would hold nothing: here the hash is that of the keys' last digits."""
     held = sum(int(key[-1]) / 10 < 0.15 for key in KEYS)
@@ -255,6 +256,7 @@ async def test_where_no_arm_of_the_list_is_eligible_arms_are_drawn(api: Api):
     )
 
 
+@pytest.mark.rest
 async def test_a_list_from_before_refuses_as_it_did(store_url: str, tmp_path: Path):
     """It is stored without the field, and the same PUT is the same bandit; a new list of it is as others."""
     holdout = {"share": 1, "serve": {"arms": ["a"]}}

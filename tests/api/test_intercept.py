@@ -65,6 +65,7 @@ async def test_a_new_bandit_has_one_where_it_can(api: Api):
         assert ("offset" in learner, len(learner["theta"])) == (can or shift_rewards, 3)
 
 
+@pytest.mark.rest
 async def test_a_bandit_without_stays_without(api: Api):
     """What was stored before there were intercepts reads as false."""
     await build(api, intercept=False)

@@ -82,6 +82,7 @@ async def fitted(world: Api, version: int, bandit: str = "b") -> Json:
 # --- the setting ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
@@ -231,6 +232,7 @@ async def test_the_prior_is_that_of_all_keys_and_is_in_every_learner(world: Api)
     )
 
 
+@pytest.mark.rest
 async def test_a_version_is_made_after_a_tenth_as_many_rewards_more_and_not_before(world: Api):
     await make(world)
     await world.observe("b", *histories(20, 10))
@@ -256,6 +258,7 @@ async def test_after_a_key_was_forgotten_the_prior_is_fitted_without_it(world: A
     assert found["mean"] == pytest.approx(expected.mean[0], rel=1e-6)
 
 
+@pytest.mark.rest
 async def test_where_too_few_keys_are_left_there_is_no_prior_any_more(world: Api):
     await make(world)
     await world.observe("b", *histories(5, 10))
@@ -496,6 +499,7 @@ async def test_signals_have_one_prior_whatever_their_weights(world: Api):
     )
 
 
+@pytest.mark.rest
 async def test_a_context_has_a_mean_too(world: Api):
     await make(world, context={"dim": 2})
     history = [{**each, "context": [1.0, float(place % 2)]} for place, each in enumerate(histories(30, 10))]

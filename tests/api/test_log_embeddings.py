@@ -82,6 +82,7 @@ async def test_what_the_catalogue_has_not_is_found_in_the_log_and_moved_to(share
     await wait_until(came, what="a new arm has the features of its table, and no coordinates")
 
 
+@pytest.mark.rest
 async def test_where_nothing_is_gained_nothing_is_moved(shared: Api):
     await played(shared, "noise", hidden=0.0, noise=3.0)
     found = await judged(shared, "noise")
@@ -92,6 +93,7 @@ async def test_where_nothing_is_gained_nothing_is_moved(shared: Api):
     await shared.refused("GET", "/v1/catalogues/noise-2", status=404, code="not_found")
 
 
+@pytest.mark.rest
 async def test_a_repeated_judgement_says_what_it_found_and_goes_on(shared: Api):
     await played(shared, "weekly", hidden=0.0, noise=3.0)
     path = "/v1/bandits/weekly/embeddings"
@@ -108,6 +110,7 @@ async def test_a_repeated_judgement_says_what_it_found_and_goes_on(shared: Api):
     await shared.refused("GET", f"{path}/{job}", status=404, code="not_found")
 
 
+@pytest.mark.rest
 async def test_who_cannot_be_judged_is_told_why(shared: Api):
     await shared.catalogue("plain", {"a": [1.0, 2.0]})
     made: list[tuple[str, Json, int, str]] = [
@@ -136,6 +139,7 @@ async def test_who_cannot_be_judged_is_told_why(shared: Api):
     assert "the log says too little" in found["error"]
 
 
+@pytest.mark.rest
 async def test_a_job_whose_process_died_is_begun_again_and_one_that_is_deleted_is_not(shared: Api):
     await played(shared, "again", hidden=2.0)
     path, service = "/v1/bandits/again/embeddings", shared.app.service

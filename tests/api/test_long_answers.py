@@ -12,7 +12,7 @@ from app.catalogues import catalogue, resident_arms
 from app.learning import checkpoints, decisions, learners, rewards
 from app.serving import pipeline
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 MANY = 40
 

@@ -71,6 +71,7 @@ async def test_what_concerns_the_whole_batch_is_refused_as_a_whole(api: Api):
     )  # fmt: skip
 
 
+@pytest.mark.rest
 async def test_what_is_refused_counts_for_nothing_and_events_are_kept(api: Api):
     await build(api)
     await api.ok("PUT", "/v1/bandits/b/quotas/q", {"arm": "a", "most": 2, "per_s": 86_400}, status=201)

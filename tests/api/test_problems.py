@@ -30,6 +30,7 @@ def test_every_class_of_errors_has_its_status_and_title_and_a_code_of_its_own():
     assert all(400 <= kind.status < 600 and kind.title for kind in KINDS.values())
 
 
+@pytest.mark.rest
 def test_a_class_without_a_row_is_answered_as_the_one_it_is_made_from():
     class CatalogueNotFound(NotFound):
         pass
@@ -53,6 +54,7 @@ def test_the_path_of_a_field_becomes_a_location_in_the_request(method, path, loc
     assert locations(bytes(response.body)) == [location]
 
 
+@pytest.mark.rest
 def test_an_error_of_no_field_has_no_location():
     assert locations(problem_of(NotFound("not found"))) == []
 
@@ -76,6 +78,7 @@ def test_the_detail_names_the_field(error: ShortlistError, detail: str):
     assert json.loads(problem_of(error))["detail"] == detail
 
 
+@pytest.mark.rest
 def test_a_field_of_the_path_is_said_to_be_there():
     with pytest.raises(Invalid) as raised, from_path("bandit"):
         raise Invalid.many([(("bandit",), "wrong"), (("k",), "wrong")])
@@ -94,6 +97,7 @@ def test_an_argument_of_an_algorithm_is_a_field_of_the_request():
     assert locations(bytes(response.body)) == [["body", "epsilon"]]
 
 
+@pytest.mark.rest
 def test_it_says_when_to_try_again():
     assert problem_response(StoreFull("full")).headers["retry-after"] == "60"
 
@@ -130,6 +134,7 @@ async def test_a_slash_too_many_is_named(shared: Api, method: str, path: str, kn
     assert document["detail"] == f"there is nothing at this path: leave out the / at its end, as in {known}"
 
 
+@pytest.mark.rest
 @pytest.mark.anyio
 @pytest.mark.parametrize("path", ["/nowhere/", "/nowhere", "/v1/bandits//choose/"])
 async def test_a_path_that_is_none_is_not_mended(shared: Api, path: str):

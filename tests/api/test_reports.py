@@ -82,6 +82,7 @@ async def test_a_report_has_the_fields_of_the_contract(api: Api):
     ]
 
 
+@pytest.mark.rest
 async def test_the_report_of_a_bandit_with_a_learner_per_key_takes_keys_as_drawn(api: Api):
     """A thousand decisions of a single user are one draw, and tell nothing of users."""
     busy = [replaced(each, key="ann") for each in rows() * 10]

@@ -102,6 +102,7 @@ async def test_a_thousand_late_rewards_leave_the_estimate_of_timely_ones(world: 
     np.testing.assert_allclose(learner["theta"], theta(*rows), rtol=1e-8)
 
 
+@pytest.mark.rest
 async def test_a_batch_of_choices_is_waited_for_like_single_ones(world: Api):
     await world.bandit("b", "c", reward=WAIT)
     requests = [{"k": 1 + number % 2, "activate": number % 5 > 0} for number in range(250)]
@@ -363,6 +364,7 @@ async def test_a_deleted_bandit_owes_no_default(world: Api):
     assert not [key for key in await world.stored() if b":states" in key or b":decisions" in key]
 
 
+@pytest.mark.rest
 async def test_what_is_logged_is_what_the_token_says(world: Api):
     """Only for bandits that wait; the features are those of the choice, also when the arm changes."""
     await world.bandit("b", "c", reward={"wait_s": 3_600, "default": 0.5})
@@ -381,6 +383,7 @@ async def test_what_is_logged_is_what_the_token_says(world: Api):
     )
 
 
+@pytest.mark.rest
 async def test_a_default_is_of_its_arm_where_the_one_before_has_no_features_any_more(world: Api):
     """The store has dropped those of the first arm: it was deleted long before the list was shown."""
     await world.bandit("b", "c", log={}, reward={"wait_s": 3_600, "default": -1.0})

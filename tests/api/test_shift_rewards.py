@@ -102,6 +102,7 @@ async def test_scores_are_in_the_scale_of_rewards_and_the_best_is_first(api: Api
     assert choice["arms"][0]["score"] < 0
 
 
+@pytest.mark.rest
 async def test_softmax_takes_temperatures_in_the_scale_of_rewards(api: Api):
     await build(api, policy="softmax", temperature=0.02)
     await reward_all(api)
@@ -145,6 +146,7 @@ async def test_automatic_scales_are_in_the_scale_of_rewards_and_an_evaluation_ha
     assert estimate["effective_sample_size"] == pytest.approx(20)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("policy", ["sub_elim", "linear_elim"])
 async def test_elimination_measures_the_transformed_arms(api: Api, policy: str):
     await build(api, policy=policy, exploration=0.5)
@@ -164,6 +166,7 @@ async def test_elimination_measures_the_transformed_arms(api: Api, policy: str):
         assert upper[arm["id"]] >= sets["threshold"] - 1e-9
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("policy", ["sub_elim", "linear_elim"])
 async def test_the_radius_is_that_of_rewards_that_differ_by_half_as_much(api: Api, policy: str):
     """By itself it is twice half of what they differ by: 1 where they are from -1 to 1."""
@@ -182,6 +185,7 @@ async def test_the_radius_is_that_of_rewards_that_differ_by_half_as_much(api: Ap
     assert [arm["score"] for arm in one["arms"]] == pytest.approx([arm["score"] for arm in other["arms"]])
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("policy", POLICIES)
 async def test_nothing_is_lost_by_a_restart(store_url: str, tmp_path: Path, policy: str):
     async with running(store_url, tmp_path) as api:
@@ -200,6 +204,7 @@ async def test_nothing_is_lost_by_a_restart(store_url: str, tmp_path: Path, poli
         assert (await api.learner("b"))["version"] == learner["version"] + 1
 
 
+@pytest.mark.rest
 async def test_keys_pool_and_discount_as_ever(api: Api):
     await api.catalogue("c", ARMS)
     await api.bandit(

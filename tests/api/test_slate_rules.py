@@ -61,6 +61,7 @@ async def test_the_best_allowed_slate_is_found(shared: Api, method: str, allocat
     assert done["warnings"] == []
 
 
+@pytest.mark.rest
 async def test_icb_is_the_method_when_none_is_named(shared: Api):
     made = await shared.ok("POST", "/v1/slates", {**BODY, "id": "unnamed"}, 201)
     assert made["method"] == "icb"

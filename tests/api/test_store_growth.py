@@ -48,6 +48,7 @@ async def held(api: Api, kind: str) -> tuple[float, float]:
     return now, most
 
 
+@pytest.mark.rest
 async def test_history_leaves_a_quarter_of_the_dedupe_keys_to_rewards(small: Api) -> None:
     await small.bandit("b", "c")
     choices = await small.ok("POST", "/v1/bandits/b/choose/batch", {"requests": [{}] * 500})

@@ -176,6 +176,7 @@ async def test_the_table_is_right_and_whole_numbers_are_numbers(world: World, en
         assert answer.json()["rejected"] == []
 
 
+@pytest.mark.rest
 async def test_a_feature_is_a_finite_number(world: World):
     before = await world.api.stored()
     endpoint = Endpoint("PUT", "", "/v1/catalogues/c/arms")
@@ -219,6 +220,7 @@ METADATA = (
 )  # fmt: skip
 
 
+@pytest.mark.rest
 async def test_metadata_is_small_and_plain(world: World):
     before = await world.api.stored()
     endpoint = Endpoint("PUT", "", "/v1/catalogues/c/arms")
@@ -228,6 +230,7 @@ async def test_metadata_is_small_and_plain(world: World):
     assert await world.api.stored() == before
 
 
+@pytest.mark.rest
 async def test_plain_metadata_comes_back_as_it_was(world: World):
     metadata = {
         "": "", "é\u0000\U0001f600": "\u2028\u0000\"\\", "int": [2**63 - 1, -(2**63), 2**64 - 1, 0],

@@ -63,6 +63,7 @@ async def test_no_other_text_is_the_token(world: Api, k: int):
     assert answer["rejected"] == ([] if k in {1, 5} else [{"index": 0, "code": "arm_required"}])
 
 
+@pytest.mark.rest
 async def test_pieces_of_two_tokens_make_no_third(world: Api):
     one, two = [(await world.choose("b", k=2))["decision"] for _ in range(2)]
     assert len(one) == len(two)
@@ -70,6 +71,7 @@ async def test_pieces_of_two_tokens_make_no_third(world: Api):
     assert await codes(world, mixed) == {"invalid_token"}
 
 
+@pytest.mark.rest
 async def test_a_token_signed_with_another_secret(world: Api, store_url: str, tmp_path: Path):
     token = (await world.choose("b"))["decision"]
     raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))[:-16]
@@ -83,6 +85,7 @@ async def test_a_token_signed_with_another_secret(world: Api, store_url: str, tm
     assert await codes(world, forgeries) == {"invalid_token"}
 
 
+@pytest.mark.rest
 async def test_tokens_of_garbage(world: Api):
     garbage = [
         "x",
@@ -101,6 +104,7 @@ async def test_tokens_of_garbage(world: Api):
     await world.refused("POST", "/v1/rewards", body, loc=["body", "rewards", 0, "decision"])
 
 
+@pytest.mark.rest
 async def test_bad_tokens_do_not_hinder_good_ones(world: Api):
     tokens = [(await world.choose("other", key="ann"))["decision"] for _ in range(5)]
     rewards: list[Json] = [{"decision": token, "value": 1} for token in tokens]

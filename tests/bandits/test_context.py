@@ -55,6 +55,7 @@ def test_a_token_carries_its_context_bit_for_bit():
     assert len(raw_of(token)) == len(raw_of(TOKEN)) + 1 + 2 + 12, "its version, and the context"
 
 
+@pytest.mark.rest
 def test_a_record_with_a_context_is_read_as_it_was_written():
     fields = [EncodedField("device", "category", values=["a"]), EncodedField("hour", "cycle", period=24.0)]
     record = bandit_record(context=ContextRule(fields=fields), interactions=2, directions=b"x" * 16)
@@ -62,6 +63,7 @@ def test_a_record_with_a_context_is_read_as_it_was_written():
     assert bytes_to_version(version_to_bytes("0" * 16, version)) == ("0" * 16, version)
 
 
+@pytest.mark.rest
 def test_an_entry_without_a_context_is_of_plain_features():
     payload = reward_payload(bandit_record(prior="pooled"), np.array([1.0, 2.0]), 0.5, 17)
     assert payload.hex() == (
@@ -110,6 +112,7 @@ async def snapshot_of(world: World, rows: NDArray[np.float64]) -> Snapshot:
     return catalogue.index.snapshot()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("numbers", [1, 40, 1 << 18])
 async def test_what_all_arms_have_in_common_is_their_first_direction(
     world: World, monkeypatch: pytest.MonkeyPatch, numbers: int
@@ -124,6 +127,7 @@ async def test_what_all_arms_have_in_common_is_their_first_direction(
     assert found[0] @ offset > 0.999 * np.linalg.norm(offset)
 
 
+@pytest.mark.rest
 async def test_directions_of_very_many_arms_are_those_of_an_even_sample(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):

@@ -92,6 +92,7 @@ async def test_it_goes_on_as_it_would_have(store: Store, old: dict[str, Any], sn
     assert_same(pack_state(campaign.state), bytes.fromhex(old["then"]))
 
 
+@pytest.mark.rest
 @methods
 def test_parameters_and_states_are_written_as_they_were(old: dict[str, Any]):
     algorithm = ALGORITHMS[old["kind"]]

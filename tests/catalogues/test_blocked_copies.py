@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+import pytest
 
 from app.catalogues.blocked_copies import BlockedCopies
 from app.indexes.live import LiveIndex
@@ -51,6 +52,7 @@ def test_after_a_compaction_rows_are_those_of_the_new_table():
     assert rows == [(1_150, 1_200), (50, 100)]
 
 
+@pytest.mark.rest
 def test_the_order_is_drawn_again_after_many_answers():
     kept, catalogue = BlockedCopies(1 << 30, redraw=3), Catalogue("1").put("a", "b")
     found = [kept.arms(kept.prepare(catalogue)) for _ in range(7)]
@@ -59,6 +61,7 @@ def test_the_order_is_drawn_again_after_many_answers():
     assert found[6] is not found[5]
 
 
+@pytest.mark.rest
 def test_memory_is_bounded_and_the_least_used_goes_first():
     catalogues = [Catalogue(str(i)).put(*map(str, range(20))) for i in range(4)]
     one = BlockedCopies(1 << 30)
@@ -72,6 +75,7 @@ def test_memory_is_bounded_and_the_least_used_goes_first():
     assert kept.arms(kept.prepare(catalogues[1])) is not made[1]
 
 
+@pytest.mark.rest
 def test_what_does_not_fit_is_not_made():
     kept, catalogue = BlockedCopies(1_000), Catalogue("1").put("a", "b", "c")
     assert not kept.fits(kept.prepare(catalogue))

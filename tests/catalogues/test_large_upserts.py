@@ -33,6 +33,7 @@ async def test_arms_of_many_numbers_are_indexed_a_few_at_a_time(
     assert sum(sizes) == ARMS * DIM
 
 
+@pytest.mark.rest
 async def test_arms_of_many_fields_are_indexed_a_few_at_a_time(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

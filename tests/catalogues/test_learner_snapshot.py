@@ -71,6 +71,7 @@ def test_what_is_observed_predicts_what_the_learner_predicts(index: LiveIndex, c
     assert constant.mean_square(plain) == pytest.approx(squares.mean())
 
 
+@pytest.mark.rest
 def test_arms_are_those_of_the_snapshot(index: LiveIndex):
     snapshot = index.snapshot()
     view = ConstantSnapshot(snapshot, SHIFTED)

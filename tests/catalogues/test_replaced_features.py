@@ -59,6 +59,7 @@ def test_the_import_has_the_same_rule(kind):
     assert replacing.explained(OLD, new) == pytest.approx(explained(len(OLD), sums), abs=1e-9)
 
 
+@pytest.mark.rest
 def test_other_units_and_the_same_features_are_not():
     assert not in_batches(ReplacedFeatures(), OLD, 5.0 * OLD - 2.0)
     assert not in_batches(ReplacedFeatures(), OLD, OLD)
@@ -70,6 +71,7 @@ def test_fewer_arms_than_a_thousand_say_nothing_nor_do_those_of_yesterday():
     assert in_batches(ReplacedFeatures(), OLD, TURNED, step=PERIOD_S / 10)
 
 
+@pytest.mark.rest
 def test_arms_that_are_new_are_compared_with_nothing():
     ids = [f"a{place}" for place in range(len(OLD))]
     before = FoundArms(ids, OLD, range(len(OLD)))
@@ -77,6 +79,7 @@ def test_arms_that_are_new_are_compared_with_nothing():
     assert ReplacedFeatures().written(before, ["new", *ids], np.vstack((OLD[:1], TURNED)))
 
 
+@pytest.mark.rest
 def test_features_that_do_not_vary_say_nothing():
     assert not in_batches(ReplacedFeatures(), OLD, np.ones_like(OLD))
     assert in_batches(ReplacedFeatures(), np.ones_like(OLD), OLD)
@@ -107,6 +110,7 @@ async def test_the_catalogue_and_the_status_say_what_to_do(world: Api):
     assert found not in (await world.ok("GET", "/v1/status"))["findings"]
 
 
+@pytest.mark.rest
 @pytest.mark.anyio
 async def test_what_could_not_be_stored_is_not_counted(world: Api, monkeypatch: pytest.MonkeyPatch):
     """A write that the store does not take has replaced nothing."""

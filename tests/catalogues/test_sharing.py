@@ -116,6 +116,7 @@ async def test_a_service_that_finds_no_room_at_its_start_reads_the_store(
         assert "No space left on device" in await findings(third)
 
 
+@pytest.mark.rest
 async def test_all_say_why_nothing_can_be_shared_until_there_is_room(
     clients: list[httpx.AsyncClient], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -98,6 +98,7 @@ def test_films_are_near_what_the_same_people_like(client: Client, run: Run, rati
     assert unseen @ other < 0.3 * np.linalg.norm(unseen) * np.linalg.norm(other)
 
 
+@pytest.mark.rest
 def test_rows_of_other_arms_and_keys_with_one_event_are_no_harm(client: Client, run: Run, ratings: Path):
     with ratings.open("a") as file:
         file.write("single,f0,5\nu1,elsewhere,5\nu2,elsewhere,5\n")
@@ -120,6 +121,7 @@ def test_rows_of_other_arms_and_keys_with_one_event_are_no_harm(client: Client, 
     assert "2 rows are of arms that films has not, and were left out" in shown
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
@@ -145,6 +147,7 @@ def test_what_cannot_be_is_said_in_one_line_and_makes_nothing(
     assert [each.id for each in client.catalogues()] == ["films"]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -167,6 +170,7 @@ def test_what_is_wrong_with_a_history_is_named(run: Run, client: Client, tmp_pat
     assert [each.id for each in client.catalogues()] == ["films"]
 
 
+@pytest.mark.rest
 def test_a_folder_without_tables_and_a_key_that_is_not_named_are_refused(
     run: Run, client: Client, tmp_path: Path
 ):

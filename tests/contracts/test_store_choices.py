@@ -25,6 +25,7 @@ async def test_an_event_has_the_first_value_that_it_was_given(store: Store):
     assert await store.choices.get_event(ann, "f") is None
 
 
+@pytest.mark.rest
 async def test_of_a_hundred_choices_for_one_event_all_get_the_same(store: Store):
     ann = LearnerId(UID, "ann")
     values = await asyncio.gather(
@@ -61,6 +62,7 @@ async def test_turns_are_taken_in_order_and_once_for_a_claim(store: Store):
     assert [await take(claim="e"), await take(learner="bob")] == [0, 1]
 
 
+@pytest.mark.rest
 async def test_the_next_turn_is_told_and_not_taken(store: Store):
     ann, bob = LearnerId(UID, "ann"), LearnerId(UID, "bob")
     for first in (0, 2, 4):
@@ -72,6 +74,7 @@ async def test_the_next_turn_is_told_and_not_taken(store: Store):
     assert await store.choices.next_warm_up_slot(ann) == 0
 
 
+@pytest.mark.rest
 async def test_turns_taken_at_once_are_different(store: Store):
     found = await asyncio.gather(
         *(
@@ -84,6 +87,7 @@ async def test_turns_taken_at_once_are_different(store: Store):
     assert sorted(found) == list(range(0, 60, 2))
 
 
+@pytest.mark.rest
 async def test_turns_are_forgotten_after_a_while(store: Store):
     assert (
         await store.choices.take_warm_up_slots(LearnerId(UID, "ann"), count=1, most=5, claim="", ttl_ms=30)

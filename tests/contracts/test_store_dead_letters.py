@@ -39,6 +39,7 @@ async def test_dead_letters_are_kept_with_their_reason_and_replayed_once(store: 
     assert len(await store.rewards.read(0, "0-0", 10)) == 2
 
 
+@pytest.mark.rest
 async def test_a_replayed_entry_may_die_again(store: Store):
     await append(store, reward("1"))
     _, letters = await leave_out(store, await log_of(store))
@@ -61,6 +62,7 @@ async def test_a_dead_letter_of_a_forgotten_learner_is_not_replayed(store: Store
     assert [e.learner.name for e in await store.rewards.read(0, entries[-1].entry_id, 9)][-1] == "bob"
 
 
+@pytest.mark.rest
 async def test_a_worker_that_was_slower_leaves_no_dead_letter(store: Store):
     ids = await fill(store, 2)
     entries = await log_of(store)
@@ -70,6 +72,7 @@ async def test_a_worker_that_was_slower_leaves_no_dead_letter(store: Store):
     assert await store.rewards.dead_letters(0) == []
 
 
+@pytest.mark.rest
 async def test_lag_is_the_age_of_the_oldest_entry_that_waits(store: Store):
     assert await store.rewards.lag(0) == await store.rewards.lag(1)
     assert (await store.rewards.lag(0)).age_s == 0.0

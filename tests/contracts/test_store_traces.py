@@ -83,6 +83,7 @@ EVERYTHING |= {"idle", "event", "events"}
 EXPIRES = {"changes", "seen", "seen-until", "active", "forgotten", "forgotten-until"}
 
 
+@pytest.mark.rest
 async def test_forgetting_frees_the_turns_of_a_warm_up(store: Store):
     assert [await take(store), await take(store), await take(store, BOB)] == [0, 1, 0]
     await forget(store)

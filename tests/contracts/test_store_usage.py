@@ -157,6 +157,7 @@ async def test_beyond_the_bound_new_ones_are_refused_and_nothing_else_happens(ur
         assert (await store.usage.read())[kind] == held
 
 
+@pytest.mark.rest
 async def test_what_is_full_of_observations_has_room_for_rewards(url: str) -> None:
     async with bounded(url, dedupe=FEW) as store:
         await filled(store, "dedupe")
@@ -392,6 +393,7 @@ async def test_a_call_of_many_rewards_is_refused_as_a_whole_and_what_was_promise
         assert fit > 10
 
 
+@pytest.mark.rest
 async def test_what_comes_twice_in_a_call_needs_room_once(url: str) -> None:
     async with bounded(url) as store:
         await statuses(store, reward("a"), observation("a"))

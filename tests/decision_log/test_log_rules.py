@@ -110,6 +110,7 @@ async def test_what_a_request_asked_for_is_kept_unless_it_is_large(world: World)
             assert logged.row.filter == {"$and": [{"no": {"$exists": False}}, wanted]}
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("count", [0, 1, 20, 200, 2_000, 100_000])
 def test_what_was_asked_is_packed_within_its_bound(count: int):
     asked = LoggedRequest(k=2, exclude=[f"arm-{n}" for n in range(count)])
@@ -122,6 +123,7 @@ def test_what_was_asked_is_packed_within_its_bound(count: int):
     assert asked_of(None) == LoggedRequest()
 
 
+@pytest.mark.rest
 async def test_a_token_of_a_decision_that_is_not_logged_is_as_long_as_before(world: World):
     bandit = await world.bandit()
     choice = await world.choose(bandit)
@@ -140,6 +142,7 @@ async def test_a_token_that_was_changed_has_no_row(world: World):
     assert await found(world, bandit, text_of(raw[:-1] + bytes([raw[-1] ^ 1]))) is None
 
 
+@pytest.mark.rest
 async def test_few_late_rows_of_a_partition_stand_behind_many_of_another(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):

@@ -123,6 +123,7 @@ async def test_rows_wait_while_the_store_is_away():
     assert reported() == {"written": 300}
 
 
+@pytest.mark.rest
 async def test_a_flush_that_is_cancelled_loses_nothing():
     """As at the end of the service: what was on its way is written again, which changes nothing."""
     store = Store()
@@ -140,6 +141,7 @@ async def test_a_flush_that_is_cancelled_loses_nothing():
     assert store.written.keys() == {str(n) for n in range(6)}
 
 
+@pytest.mark.rest
 async def test_the_end_waits_for_a_store_only_so_long():
     store = Store()
     buffer, reported = made(store, last_try_s=0.01)
@@ -164,6 +166,7 @@ async def test_it_writes_what_is_added_until_it_ends():
     assert store.written == Counter(str(n) for n in range(5))
 
 
+@pytest.mark.rest
 async def test_rows_that_the_store_refused_are_written_though_none_is_added():
     store = Store()
     buffer, reported = made(store, rest_s=0.0, retry_s=0.0)

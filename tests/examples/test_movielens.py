@@ -9,6 +9,7 @@ import pytest
 from examples import exploring, movielens, tuning
 
 
+@pytest.mark.rest
 def test_both_formats_give_the_same_ratings(movielens_100k: Path, movielens_1m: Path) -> None:
     old, new = movielens.read(movielens_100k), movielens.read(movielens_1m)
     for field in ("users", "movies", "values"):
@@ -24,6 +25,7 @@ def test_other_content_is_refused(tmp_path: Path, content: str) -> None:
         movielens.read(tmp_path)
 
 
+@pytest.mark.rest
 def test_the_groups_are_apart_and_rate_enough(movielens_100k: Path) -> None:
     ratings = movielens.read(movielens_100k)
     held, others, known = movielens.split(ratings, 10, seed=3)
@@ -36,6 +38,7 @@ def test_the_groups_are_apart_and_rate_enough(movielens_100k: Path) -> None:
         movielens.split(ratings, 49, seed=3)
 
 
+@pytest.mark.rest
 def test_features_do_not_know_the_players(movielens_100k: Path) -> None:
     ratings = movielens.read(movielens_100k)
     held, _, known = movielens.split(ratings, 10, seed=3)
@@ -47,6 +50,7 @@ def test_features_do_not_know_the_players(movielens_100k: Path) -> None:
     assert not np.array_equal(games[0].means, games[1].means)
 
 
+@pytest.mark.rest
 def test_an_environment_is_what_the_ratings_say(movielens_100k: Path) -> None:
     ratings = movielens.read(movielens_100k)
     held, _, known = movielens.split(ratings, 10, seed=3)
@@ -58,6 +62,7 @@ def test_an_environment_is_what_the_ratings_say(movielens_100k: Path) -> None:
     assert np.linalg.norm(game.features, axis=1).max() == pytest.approx(1.0)
 
 
+@pytest.mark.rest
 def test_clicks_are_more_likely_where_ratings_are_good_and_features_do_not_know_the_players(
     movielens_100k: Path,
 ) -> None:

@@ -49,6 +49,7 @@ def of_arms(count: int) -> Catalogue:
     return catalogue
 
 
+@pytest.mark.rest
 def test_long_filters_count_for_what_they_take_and_are_not_shown() -> None:
     catalogue, views = of_arms(10), FilteredSnapshots(capacity_bytes=1 << 20)
     for name in "abc":
@@ -58,6 +59,7 @@ def test_long_filters_count_for_what_they_take_and_are_not_shown() -> None:
     assert [status.filter for status in views.in_use(catalogue, 10)] == [{"odd": True}]
 
 
+@pytest.mark.rest
 def test_a_graph_that_there_is_no_memory_for_is_not_built(monkeypatch) -> None:
     """Building one of 500,000 arms takes minutes, in every plan."""
     built: list[int] = []
@@ -250,6 +252,7 @@ def test_what_is_told_of_a_graph_falls_when_the_best_arms_of_its_probes_die(comp
     assert ask(views, catalogue, odd).recall_at_1 == 1.0
 
 
+@pytest.mark.rest
 def test_the_best_arms_of_probes_are_followed_through_one_compaction_and_not_through_two() -> None:
     catalogue = of_arms(100)
     best = filter_plan.Winners(catalogue.index.snapshot().table.number, (np.array([20, 30, 40]),))

@@ -62,6 +62,7 @@ def test_a_copy_follows_any_changes_and_earlier_ones_stay_true(seed: int):
             assert best in old.contenders(of, query, 1).tolist()
 
 
+@pytest.mark.rest
 def test_a_copy_of_no_row_becomes_one_of_those_that_come():
     view = table_of(10).snapshot()
     copy = EMPTY.followed(view, Change(NO_ROWS, as_rows([3])))
@@ -89,6 +90,7 @@ def test_rows_are_found_again_after_they_were_numbered_anew():
     ]
 
 
+@pytest.mark.rest
 def test_following_a_change_copies_what_changed_alone():
     table = table_of(2_000)
     copy = RowCopy.of(table.snapshot(), np.arange(1_000))

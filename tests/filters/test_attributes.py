@@ -203,6 +203,7 @@ def test_an_order_is_found_in_ascending_numbers_without_comparing_all(dtype) -> 
     assert test.span(ascending[:0]) == (0, 0)
 
 
+@pytest.mark.rest
 def test_an_order_of_repeated_numbers_compares_codes_alone(monkeypatch) -> None:
     table = AttributeTable()
     prices = np.random.default_rng(1).integers(0, 500, 5_000).tolist()
@@ -483,6 +484,7 @@ def test_strings_and_fields_that_nobody_uses_are_freed():
         assert len(names.fields) <= 2
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("meanwhile", ["nothing", "appended", "moved", "not run"])
 def test_a_compaction_beside_what_goes_on_changes_no_answer(meanwhile: str):
     documents = documents_of(300, seed=5)

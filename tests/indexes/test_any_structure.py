@@ -37,6 +37,8 @@ from tests.indexes.brute_force import best_ids, filled, limit, measure, only_str
 from waiting import wait_until
 from world import PATIENT
 
+pytestmark = pytest.mark.rest
+
 DIM, ARMS = 8, 3_000
 SHORTLIST = 40
 

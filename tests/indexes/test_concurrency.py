@@ -11,6 +11,8 @@ from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions
 from tests.indexes.brute_force import filled
 
+pytestmark = pytest.mark.rest
+
 LEAST = np.array([400, 2, 200])  # searches, rebuilds, changes
 DIM = 8
 

@@ -128,6 +128,7 @@ def counted(dot, read):
     return counting
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("dim", [1, 3, 16, 64, 65, 200])
 def test_both_layouts_hold_the_same_numbers(dim):
     rng = np.random.default_rng(dim)
@@ -139,6 +140,7 @@ def test_both_layouts_hold_the_same_numbers(dim):
     assert room.ctypes.data % 64 == 0
 
 
+@pytest.mark.rest
 def test_sizes_beyond_float32_are_scanned_in_float64():
     features = np.array([[1e200, 0.0], [1.1e200, 0.0], [0.0, 1e-200], [0.0, 1.1e-200]])
     snapshot = filled(features).snapshot()
@@ -159,6 +161,7 @@ def test_blocks_survive_the_death_of_all_their_rows(first):
     assert scan(table.snapshot(), np.ones(2), 1, first=blocks.covered).rows.tolist() == [0]
 
 
+@pytest.mark.rest
 def test_a_zero_query_returns_the_first_rows():
     snapshot = filled(np.random.default_rng(0).standard_normal((50, 4))).snapshot()
     assert snapshot.search(np.zeros(4), 3).rows.tolist() == [0, 1, 2]

@@ -42,6 +42,7 @@ def features_of(view: TableSnapshot) -> dict[str, bytes]:
     return {view.ids[row]: view.features[row].tobytes() for row in view.live_rows.tolist()}
 
 
+@pytest.mark.rest
 def test_an_append_to_a_large_table_copies_a_few_rows_for_each_that_it_brings(copied: list[int]) -> None:
     rng, table = np.random.default_rng(1), growing_table()
     most = []
@@ -54,6 +55,7 @@ def test_an_append_to_a_large_table_copies_a_few_rows_for_each_that_it_brings(co
     assert max(most) <= tables._AHEAD * PIECE + EXTRA
 
 
+@pytest.mark.rest
 def test_a_table_made_of_a_view_has_room_for_more(copied: list[int]) -> None:
     rng, table = np.random.default_rng(2), growing_table()
     for number, (ids, features) in enumerate(pieces(rng, ROWS)):
@@ -66,6 +68,7 @@ def test_a_table_made_of_a_view_has_room_for_more(copied: list[int]) -> None:
     assert sum(copied) == 0
 
 
+@pytest.mark.rest
 def test_arms_that_come_at_once_are_held_once(copied: list[int]) -> None:
     table = growing_table()
     table.append([f"a{row}" for row in range(ROWS)], np.zeros((ROWS, DIM)), np.arange(ROWS))

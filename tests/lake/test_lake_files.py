@@ -62,6 +62,7 @@ def test_every_file_that_is_gone_or_cut_short_is_named(tmp_path: Path, place: in
     opened(tmp_path)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("place", range(8))
 def test_every_file_of_zeros_is_named(tmp_path: Path, place: int):
     """As long as it was written, as after a crash of the machine: its length says nothing."""
@@ -96,6 +97,7 @@ def test_columns_of_another_type_are_read_as_their_own_or_named(tmp_path: Path):
         opened(tmp_path)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("table", ["rewards", "arms"])
 def test_a_rebuild_names_a_file_of_the_last_commit_that_is_gone(tmp_path: Path, table: str):
     lake_of_days(tmp_path, days=1)
@@ -117,6 +119,7 @@ def test_rows_that_their_owner_deletes_are_no_damage(tmp_path: Path):
     assert lake.manifest["files"] == sizes
 
 
+@pytest.mark.rest
 def test_a_file_whose_line_is_deleted_from_the_manifest_is_not_missed(tmp_path: Path):
     lake_of_days(tmp_path)
     (path,) = tmp_path.glob("rewards/day=1970-01-01/*")
@@ -128,6 +131,7 @@ def test_a_file_whose_line_is_deleted_from_the_manifest_is_not_missed(tmp_path: 
     assert counts(tmp_path) == 6
 
 
+@pytest.mark.rest
 def test_a_file_without_a_column_or_with_text_that_is_not_utf_8_is_named(tmp_path: Path):
     lake_of_days(tmp_path)
     path = min(tmp_path.glob("rewards/day=*/*.parquet"))
@@ -148,6 +152,7 @@ WRONG: dict[str, Any] = {
 }  # fmt: skip
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "text", ["[" * 100_000, '{"a":' * 100_000, "\x00", "", "null", "{}", '{"format": 1}', "[]" * 2]
 )
@@ -159,6 +164,7 @@ def test_a_manifest_that_is_none_is_one_line(tmp_path: Path, text: str):
             attempt()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("field", WRONG)
 def test_a_manifest_with_a_field_of_another_kind_is_one_line(tmp_path: Path, field: str):
     lake_of_days(tmp_path)

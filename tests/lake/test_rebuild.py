@@ -88,6 +88,7 @@ def test_a_default_goes_where_a_reward_takes_its_place(tmp_path: Path):
     assert state.sums.squares == pytest.approx(4.0)
 
 
+@pytest.mark.rest
 def test_what_campaigns_teach_has_its_own_features(tmp_path: Path):
     rows = [row(1, "other", revision=None, features=[3.0, 4.0]), row(2, key=None)]
     found = rebuilt(lake_of(tmp_path, *rows))
@@ -95,6 +96,7 @@ def test_what_campaigns_teach_has_its_own_features(tmp_path: Path):
     assert set(found) == {"ann", "_global"}
 
 
+@pytest.mark.rest
 def test_nothing_makes_nothing(tmp_path: Path):
     lake = Lake.open_to_write(str(tmp_path / "lake"), "b", TERMS)
     lake.close()
@@ -103,12 +105,14 @@ def test_nothing_makes_nothing(tmp_path: Path):
     assert mapped(plan_of(lake), empty).states == {}
 
 
+@pytest.mark.rest
 def test_vectors_of_another_length_are_damage(tmp_path: Path):
     lake = lake_of(tmp_path, row(1), row(2), features=3)
     with pytest.raises(ShortlistError, match="wrong length"):
         rebuilt(lake)
 
 
+@pytest.mark.rest
 def test_two_that_write_at_once_do_not_mix(tmp_path: Path):
     """In a store without locks the manifest tells."""
     one = Lake.open_to_write("memory://two", "b", TERMS)

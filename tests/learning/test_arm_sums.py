@@ -95,6 +95,7 @@ def test_a_forgotten_key_leaves_what_the_others_taught(bandit: BanditRecord):
     assert not any(fold_arms({}, [*own, forget], {}, {forget.entry_id: own}).values())
 
 
+@pytest.mark.rest
 def test_entries_of_an_earlier_catalogue_and_of_earlier_features_teach_no_arm():
     rng, bandit = np.random.default_rng(5), record()
 
@@ -114,6 +115,7 @@ def test_entries_of_an_earlier_catalogue_and_of_earlier_features_teach_no_arm():
     assert counts == [(1, 1, 0, 5), (1, 2, 0, 7), (1, 2, 0, 7), (1, 2, 0, 7), (1, 2, 0, 7), (1, 3, 1, 2)]
 
 
+@pytest.mark.rest
 def test_what_is_a_dead_letter_teaches_neither_key_nor_arm():
     rng, bandit = np.random.default_rng(6), record()
     effect = terms(rng, "a", 1)

@@ -87,6 +87,7 @@ async def test_a_default_is_due_before_its_decision_expires(world: World):
     assert (await world.store.waiting.due(partition, soon.expires_ms, 10)).decisions
 
 
+@pytest.mark.rest
 async def test_what_was_not_shown_before_its_learner_was_forgotten_never_was(world: World):
     bandit = await world.bandit(reward=WAITS)
     token = (await world.choose(bandit, activate=False)).decision
@@ -113,6 +114,7 @@ async def test_a_default_of_a_forgotten_learner_is_not_counted(world: World):
     assert not housekeeping.decisions
 
 
+@pytest.mark.rest
 async def test_choosing_for_a_bandit_that_waits_needs_the_store_and_others_do_not(world: World):
     plain, waits = await world.bandit("plain"), await world.bandit("waits", reward=WAITS)
     await world.choose(plain)
@@ -123,6 +125,7 @@ async def test_choosing_for_a_bandit_that_waits_needs_the_store_and_others_do_no
         await world.choose(waits)
 
 
+@pytest.mark.rest
 async def test_a_plain_bandit_makes_no_call_to_choose(world: World):
     bandit = await world.bandit()
     await world.choose(bandit)

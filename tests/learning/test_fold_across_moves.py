@@ -163,6 +163,7 @@ def test_where_nothing_is_carried_learners_begin_anew_and_earlier_entries_are_pa
     assert (state.version, state.space, state.sums.dim) == (1, 1, 2)
 
 
+@pytest.mark.rest
 def test_an_entry_of_a_move_that_nobody_knows_is_left_out():
     left_out = list[str]()
     log = [entry(1, "ann", pack(RewardPayload(vector_to_bytes(np.ones(2)), 1.0, space=1)))]
@@ -191,6 +192,7 @@ def test_a_learner_that_was_carried_is_written_whole(late):
     assert bytes_to_state(done.checkpoints[learner] or b"").space == 1
 
 
+@pytest.mark.rest
 def test_a_state_without_a_space_is_stored_as_it_always_was():
     state = LearnerState(3, ridge_sums.empty(2))
     data = state_to_bytes(state)

@@ -51,6 +51,7 @@ async def test_memory_is_bounded_and_evicted_learners_come_back_right(world: Wor
         assert (await world.choose(bandit, key)).learner_version == 3
 
 
+@pytest.mark.rest
 async def test_the_bytes_are_those_of_the_arrays(world: World):
     """What is counted is at least what numpy holds, and not much more, before and after the first choice."""
     dim = 40

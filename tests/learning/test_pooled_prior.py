@@ -99,6 +99,7 @@ async def test_one_that_cannot_be_read_is_read_again(world: World, monkeypatch: 
     await wait_until(newer, what="the pooled prior is read again")
 
 
+@pytest.mark.rest
 async def test_one_that_nobody_asked_for_a_while_is_read_before_it_serves(world: World):
     """However long nobody asked: who comes next does not start from learners that were forgotten since."""
     bandit = await world.bandit(prior="pooled", prior_strength=100.0)
@@ -164,6 +165,7 @@ async def test_others_count_as_they_do_when_the_newest_of_all_was_decided(world:
     assert found.observations == len(times[mine])
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("half_lives", [0.0, 4.6, 40.0])
 def test_the_pull_of_others_is_the_same_however_long_they_go_on(half_lives: float):
     """Ten decisions in each half-life: a new key starts as after five rewards of 1, at once and later."""
@@ -180,6 +182,7 @@ def test_the_pull_of_others_is_the_same_however_long_they_go_on(half_lives: floa
     assert ridge.posterior(found, ridge=1.0).theta == pytest.approx(5 / 6)
 
 
+@pytest.mark.rest
 async def test_a_report_has_the_pooled_prior_as_it_is(world: World):
     bandit = await world.bandit(prior="pooled", prior_strength=100.0)
     for number in range(3):

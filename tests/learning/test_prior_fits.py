@@ -81,6 +81,7 @@ async def test_half_of_the_places_are_for_keys_with_enough_rewards(
     assert found.observations == 40 * 5 + 80
 
 
+@pytest.mark.rest
 async def test_where_there_is_room_for_all_of_them_all_are_taken(world: World):
     bandit = await learned(world)
     await teach(world, bandit, {f"k{n}": 1 + n % 7 for n in range(30)})
@@ -217,6 +218,7 @@ async def test_a_version_is_never_older_than_the_one_before_it(world: World, mon
     assert (second.number, second.record.since_ms) == (2, first.record.since_ms)
 
 
+@pytest.mark.rest
 async def test_versions_are_kept_as_long_as_rows_that_name_them(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
@@ -299,6 +301,7 @@ async def test_a_version_is_the_same_bits_after_it_was_stored_and_exported(world
             np.testing.assert_array_equal(getattr(again.learned, name), getattr(version.learned, name))
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("signals", [1, 2])
 def test_a_version_keeps_what_is_usual_of_the_rewards_of_keys(signals: int):
     rng = np.random.default_rng(7)

@@ -34,6 +34,7 @@ def test_all_else_of_a_stored_state_is_compared_bit_for_bit() -> None:
     assert not _is_equal(b"unreadable", STATE)
 
 
+@pytest.mark.rest
 def test_a_stored_state_without_squares_is_that_of_a_log_which_has_them() -> None:
     """Until 0.1.0 none were kept, and they stay unknown."""
     known = replace(STATE, sums=replace(STATE.sums, squares=2.5))

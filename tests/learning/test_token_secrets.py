@@ -78,6 +78,7 @@ async def test_a_token_is_accepted_as_long_as_it_lives_whoever_signed_it(store: 
     assert len(numbers) == 11
 
 
+@pytest.mark.rest
 async def test_old_secrets_are_gone(store: Store, store_url: str, clock: Clock):
     """From the process after the last token has expired, and from the store soon after that."""
     process = Process(store)
@@ -96,6 +97,7 @@ async def test_old_secrets_are_gone(store: Store, store_url: str, clock: Clock):
             assert 0 < await client.pttl(word) <= 7 * PERIOD_MS
 
 
+@pytest.mark.rest
 async def test_a_store_that_is_away_leaves_the_secrets_as_they_are(
     store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ):
@@ -118,6 +120,7 @@ async def test_a_store_that_is_away_leaves_the_secrets_as_they_are(
     assert process.signer.verify(token, now_ms=clock.ms).id == "d"
 
 
+@pytest.mark.rest
 async def test_another_period_does_not_share_numbers_by_accident(store: Store, clock: Clock):
     """A changed setting starts again: secrets of other periods are never taken for one's own."""
     one, other = Process(store), Process(store, period_ms=2 * PERIOD_MS)

@@ -77,6 +77,7 @@ def test_a_row_that_is_read_back_is_the_row_as_json(cut: int):
     assert read_back(b"".join(pieces) + encoder.end()) == as_json(rows)
 
 
+@pytest.mark.rest
 def test_a_file_without_rows_can_be_read():
     assert read_back(ParquetEncoder().end()) == []
     encoder = ParquetEncoder()
@@ -97,6 +98,7 @@ def test_rows_leave_the_encoder_while_others_come(monkeypatch: pytest.MonkeyPatc
     assert ParquetEncoder().add(rows[:1])
 
 
+@pytest.mark.rest
 def test_a_page_of_long_lists_is_cut(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(export, "PORTION_ARMS", 5)
     rows = [row(arms="abcdefgh"[:count]) for count in (1, 4, 1, 8, 2, 2)]
@@ -129,6 +131,7 @@ async def test_pages_are_read_as_they_are_taken(world: World):
             assert log.asked == expected
 
 
+@pytest.mark.rest
 @pytest.mark.anyio
 async def test_few_exports_at_once_and_their_places_are_given_back(world: World):
     bandit = await world.bandit()
@@ -148,6 +151,7 @@ async def test_few_exports_at_once_and_their_places_are_given_back(world: World)
         await each.aclose()
 
 
+@pytest.mark.rest
 @pytest.mark.anyio
 async def test_others_go_on_while_rows_are_encoded(world: World, monkeypatch: pytest.MonkeyPatch):
     bandit, loop_is_free, entered = await world.bandit(), asyncio.Event(), asyncio.Event()

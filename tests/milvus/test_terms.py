@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +25,7 @@ def test_keys_of_numbers_are_in_their_order_exactly(one, other):
     assert len(a) == 19
 
 
+@pytest.mark.rest
 @given(value=st.integers(2**53, 2**64 - 2))
 def test_neighbours_beyond_the_integers_of_floats_are_told_apart(value):
     assert expressions.number_key(value) < expressions.number_key(value + 1)
@@ -69,6 +71,7 @@ def test_a_row_says_what_an_arm_has():
     }
 
 
+@pytest.mark.rest
 def test_an_arm_of_more_terms_than_an_array_takes_says_so():
     said = arm_terms([], {"many": list(range(MOST_TERMS))})
     assert len(said.terms) == MOST_TERMS
@@ -76,6 +79,7 @@ def test_an_arm_of_more_terms_than_an_array_takes_says_so():
     assert arm_terms([], {"few": list(range(100))}).terms[-1] != MORE
 
 
+@pytest.mark.rest
 def test_the_ends_of_the_most_fields_fit_into_a_field_of_json():
     fields = {f"f{i:03}": ["x" * 40, -math.pi, 2**63] for i in range(256)}
     ends = arm_terms(["t"], fields).ends

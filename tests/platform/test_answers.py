@@ -21,10 +21,12 @@ def answers() -> Iterator[Answers]:
     assert result.bytes == 0
 
 
+@pytest.mark.rest
 def test_outside_of_an_answer_everything_may_be_held() -> None:
     hold(100 * MB)
 
 
+@pytest.mark.rest
 def test_one_by_itself_may_be_of_any_size(answers: Answers) -> None:
     answer = HttpAnswer(answers, None)
     hold(100 * MB)
@@ -77,6 +79,7 @@ def test_beyond_the_bound_others_are_refused_until_some_are_done(answers: Answer
     asyncio.run(run())
 
 
+@pytest.mark.rest
 def test_what_is_let_go_before_the_end_makes_room(answers: Answers) -> None:
     async def run() -> None:
         answer, ended = HttpAnswer(answers, None), asyncio.Event()

@@ -64,6 +64,7 @@ print("stopped")
 """
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("end", "status"), [("leave()", 0), ("sys.exit(0)", -signal.SIGABRT)])
 async def test_a_process_ends_while_threads_build_graphs(end: str, status: int) -> None:
     """The threads come back from C++ every few milliseconds; the ordinary end of an interpreter aborts."""
@@ -73,6 +74,7 @@ async def test_a_process_ends_while_threads_build_graphs(end: str, status: int) 
     assert (process.returncode, out) == (status, b"stopped\n")
 
 
+@pytest.mark.rest
 async def test_a_job_rests_as_long_as_its_share_of_the_time_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
     now, rests = 100.0, list[float]()
 

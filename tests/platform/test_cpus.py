@@ -7,6 +7,8 @@ import pytest
 
 from app.platform.cpus import usable_cpus
 
+pytestmark = pytest.mark.rest
+
 
 def counted(folder: Path, own: str, **quotas: str) -> int:
     for group, quota in quotas.items():

@@ -38,6 +38,7 @@ async def test_too_many_computations_are_turned_away_and_a_lost_client_keeps_its
     work.close()
 
 
+@pytest.mark.rest
 async def test_a_computation_that_waits_and_is_given_up_frees_its_place():
     work, gate, begun = LongWork(threads=1, waiting=1), threading.Event(), threading.Event()
 
@@ -59,6 +60,7 @@ async def test_a_computation_that_waits_and_is_given_up_frees_its_place():
     work.close()
 
 
+@pytest.mark.rest
 async def test_an_error_is_the_callers_and_frees_the_place():
     work = LongWork(threads=1, waiting=0)
     for _ in range(3):
@@ -100,6 +102,7 @@ async def test_what_waits_is_not_begun_once_its_caller_has_left():
     work.close()
 
 
+@pytest.mark.rest
 async def test_what_several_wait_for_goes_on_when_the_first_one_leaves():
     work, caller = LongWork(threads=1, waiting=0), Caller()
     set_caller(caller)
@@ -137,6 +140,7 @@ async def test_functions_that_wait_share_the_thread_of_the_event_loop():
         await work.run(lambda: None)
 
 
+@pytest.mark.rest
 async def test_failures_and_cancellations_of_what_is_waited_for_are_the_functions():
     work, met = WaitingWork("searches", running=1, waiting=0), list[type[BaseException]]()
 
@@ -165,6 +169,7 @@ async def test_failures_and_cancellations_of_what_is_waited_for_are_the_function
     assert await work.run(lambda: 1) == 1
 
 
+@pytest.mark.rest
 async def test_nothing_else_may_wait_so_the_event_loop_is_never_stopped():
     with pytest.raises(RuntimeError, match="would stop"):
         wait_for(asyncio.sleep(60))

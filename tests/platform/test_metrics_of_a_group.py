@@ -4,6 +4,8 @@ import os
 import re
 from pathlib import Path
 
+import pytest
+
 from app.platform.group_metrics import GONE_S, ShownMetrics
 from app.platform.metrics import Metrics
 
@@ -46,6 +48,7 @@ def test_whoever_is_asked_shows_all_processes_each_by_its_label(tmp_path: Path):
     assert len(buckets) == 3
 
 
+@pytest.mark.rest
 def test_a_process_that_is_gone_is_left_out(tmp_path: Path):
     _, shown = group(tmp_path)
     past = (tmp_path / "3.metrics").stat().st_mtime - 2 * GONE_S
@@ -55,6 +58,7 @@ def test_a_process_that_is_gone_is_left_out(tmp_path: Path):
     assert 'process="3"' not in text
 
 
+@pytest.mark.rest
 def test_a_process_that_is_alone_has_no_label_and_no_file(tmp_path: Path):
     metrics = Metrics()
     metrics.applied.inc(5)

@@ -65,6 +65,7 @@ def test_a_seed_gives_the_same_answer_whatever_reads_cost(method):
     assert found[0].guarantee.kind == "pac"
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("method", ["bounded_me", "racing"])
 def test_vectors_of_a_request_are_searched_the_same_on_every_machine(method):
     vectors, query = data()
@@ -83,6 +84,7 @@ def test_without_a_seed_the_plan_follows_the_costs(method):
     assert dear.asked > 0
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("method", ["bounded_me", "racing", "exact"])
 def test_nothing_is_measured_where_everything_is_compared_anyway(method):
     costs = Costs(READS_ALONE)

@@ -72,6 +72,7 @@ async def test_quotas_that_are_shown_now_and_then_are_not_asked_for_again():
     assert all(live.left == 0 for live in shares.by_id.values())
 
 
+@pytest.mark.rest
 async def test_of_quotas_of_which_there_is_plenty_a_little_is_here_before_they_are_shown():
     """Each would be asked for when it is shown first: a script for almost every choice at the start."""
     shares, store, clock, _ = await shares_of(2 * BATCH_SIZE)
@@ -96,6 +97,7 @@ async def test_a_list_knows_what_single_choices_have_spent_and_given_back():
     assert shares.few(5) is None
 
 
+@pytest.mark.rest
 async def test_a_list_waits_for_one_script_however_many_quotas_there_are():
     count = 3 * BATCH_SIZE
     shares, store, _, low = await shares_of(count)
@@ -133,6 +135,7 @@ async def steps_of_a_change(count: int) -> int:
     return steps
 
 
+@pytest.mark.rest
 async def test_a_change_of_a_quota_costs_the_same_however_many_there_are():
     few, many = await steps_of_a_change(10), await steps_of_a_change(1_000)
     assert few > 100

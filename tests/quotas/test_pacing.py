@@ -114,6 +114,7 @@ class Town:
         return -float(found.fun)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))])
 async def test_an_even_pace_earns_nine_tenths_of_the_best_that_holds_back(seed: int):
     """Five arms of three contexts, four of them with a quota that binds; traffic varies tenfold."""

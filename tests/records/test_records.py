@@ -50,6 +50,7 @@ def test_a_state_comes_back_to_the_bit(dim: int, discount: dict[str, float]) -> 
     assert (after.time_ms, after.half_life_s) == (before.time_ms, before.half_life_s)
 
 
+@pytest.mark.rest
 def test_the_order_of_the_numbers_is_that_of_what_is_stored() -> None:
     """Lower triangles of the gram and of its errors by rows, the moment and its errors, the squares."""
     sums = ridge_sums.RidgeSums(
@@ -64,6 +65,7 @@ def test_the_order_of_the_numbers_is_that_of_what_is_stored() -> None:
     assert data == b"\x04" + header[1:] + numbers + struct.pack("<2d", 30, 0.6)
 
 
+@pytest.mark.rest
 def test_a_discounted_state_without_a_weight_is_read_and_weighs_as_many_as_it_counts() -> None:
     """As version 0.1.0 wrote it."""
     new = state(3, time_ms=1_700_000_000_000, half_life_s=2.5)

@@ -53,6 +53,7 @@ async def test_a_store_that_only_grows_is_as_expected(store: Store, partition: i
     assert await expected(store, tmp_path).missing() == ""
 
 
+@pytest.mark.rest
 async def test_every_new_data_directory_takes_the_store_as_it_is(store: Store, tmp_path: Path):
     for name in "abc":
         await expected(store, tmp_path / name).check()

@@ -69,6 +69,7 @@ def listener():  # type: ignore[no-untyped-def]
         yield found
 
 
+@pytest.mark.rest
 def test_a_new_connection_waits_for_few_turns_of_others(listener: socket.socket):
     """One in each turn is what uvloop accepts: then it would be 200."""
 
@@ -88,6 +89,7 @@ def test_a_new_connection_waits_for_few_turns_of_others(listener: socket.socket)
     assert uvloop.run(turns()) < 8 + BEFORE // 26
 
 
+@pytest.mark.rest
 def test_where_nothing_else_is_done_processes_share_connections(listener: socket.socket):
     """An idle process takes one, and looks again: another one may be quicker to take the next."""
 

@@ -49,6 +49,7 @@ def test_it_says_that_a_key_is_needed_and_uses_the_one_that_it_is_given(
         assert [word for word in words if word not in said] == []
 
 
+@pytest.mark.rest
 def test_it_says_why_a_service_gives_no_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     with EmbeddedServer(tmp_path / "store") as store, serving(tmp_path, "--redis-url", store.url) as service:
         store.stop()
@@ -58,6 +59,7 @@ def test_it_says_why_a_service_gives_no_figures(tmp_path: Path, capsys: pytest.C
     assert "the check broke" not in said
 
 
+@pytest.mark.rest
 def test_it_looks_at_the_mode_of_the_file_of_keys(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):

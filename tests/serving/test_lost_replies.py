@@ -28,6 +28,7 @@ async def lost(world: World, call: str, write: Callable[[], Awaitable[object]]) 
     return await write()
 
 
+@pytest.mark.rest
 async def test_an_upsert_made_again_is_visible(world: World):
     bandit = await world.bandit()
     catalogue = await world.service.catalogues.get("c")
@@ -38,6 +39,7 @@ async def test_an_upsert_made_again_is_visible(world: World):
     assert ids(await world.choose(bandit)) == ["new"]
 
 
+@pytest.mark.rest
 async def test_a_deletion_made_again_is_visible(world: World):
     """The store says "missing" the second time: the arm must not be chosen any more all the same."""
     bandit = await world.bandit()
@@ -61,6 +63,7 @@ async def test_what_was_made_is_found_when_it_is_made_again(world: World):
     assert made == (await world.service.bandits.get("e"), False)
 
 
+@pytest.mark.rest
 async def test_what_was_deleted_stays_deleted(world: World):
     """Asked again, it may be known to be gone by then: who follows the store is told by it."""
     await world.bandit()
@@ -109,6 +112,7 @@ async def test_an_event_asked_again_is_the_same_decision(world: World):
     assert first[0] == first[1] == first[2]
 
 
+@pytest.mark.rest
 async def test_forgetting_again_forgets(world: World):
     bandit = await world.bandit()
     token = (await world.choose(bandit)).decision

@@ -250,6 +250,7 @@ async def test_an_old_server_is_refused(server, monkeypatch):
             pass
 
 
+@pytest.mark.rest
 @pytest.mark.anyio
 async def test_the_store_says_how_durable_it_is(server):
     async with opened(server.url) as store, Redis.from_url(server.url) as client:

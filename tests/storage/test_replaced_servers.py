@@ -108,6 +108,7 @@ async def upsert_nothing(store: Store) -> None:
     await store.arms.upsert(UID, [], keep_ms=1)
 
 
+@pytest.mark.rest
 async def test_a_read_of_the_role_is_enough_to_leave_a_replica(tmp_path: Path):
     """A service that nobody writes to becomes ready again by its own looks."""
     with (

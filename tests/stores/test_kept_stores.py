@@ -127,6 +127,7 @@ def test_it_is_continued_at_its_time(kept: Path, tmp_path: Path, clocks: Clocks)
                 check(call, step)
 
 
+@pytest.mark.rest
 def test_answers_that_differ_are_noticed() -> None:
     expected = {"theta": [0.5, 1.0], "version": 3, "best": ["a", "b"], "done": True}
     assert differences({**expected, "new": 1}, expected) == []

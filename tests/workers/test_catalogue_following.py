@@ -119,6 +119,7 @@ async def test_another_follower_goes_on_where_the_first_was_killed(shop: Shop, s
     await shop.assert_followed()
 
 
+@pytest.mark.rest
 async def test_more_changes_than_the_log_holds_have_all_arms_compared(shop: Shop, store_url: str):
     follower = shop.follower("one")
     await shop.write(*(f"a{n}" for n in range(6)))
@@ -132,6 +133,7 @@ async def test_more_changes_than_the_log_holds_have_all_arms_compared(shop: Shop
     await shop.assert_followed()
 
 
+@pytest.mark.rest
 async def test_arms_stay_where_the_followed_catalogue_is_gone(shop: Shop, store: Store):
     """Deleting it is refused; a process that has just not heard of the follower may do it all the same."""
     follower = shop.follower("one")
@@ -142,6 +144,7 @@ async def test_arms_stay_where_the_followed_catalogue_is_gone(shop: Shop, store:
     assert (await shop.arms(shop.copy)).keys() == {"a1", "a2"}
 
 
+@pytest.mark.rest
 async def test_behaviour_stays_once_its_catalogue_is_followed(shop: Shop, store_url: str):
     async with connect(store_url) as client:
         key = redis_keys.behaviour(shop.copy.uid)

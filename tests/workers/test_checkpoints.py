@@ -108,6 +108,7 @@ async def test_whatever_is_written_whole_the_states_are_the_log_folded(
         assert await one.rewards.read(0, "0-0", 10) == []
 
 
+@pytest.mark.rest
 async def test_a_worker_reads_no_state_twice_until_it_is_overtaken(one: Store):
     lossy: Any = LossyStore(one)
     mine, other = worker(lossy), worker(one)
@@ -203,6 +204,7 @@ async def test_of_a_tail_that_grows_a_reader_reads_each_entry_once(one: Store):
     assert read == [1] * 6
 
 
+@pytest.mark.rest
 async def test_a_reader_begins_again_from_a_checkpoint_that_took_the_place_of_the_tail(one: Store):
     mine, reader = worker(one), LearnerReader(one.learners, capacity_bytes=1 << 20)
     learner = LearnerId(UID, "x")

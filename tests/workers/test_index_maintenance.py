@@ -71,6 +71,7 @@ def catalogue(name: str, run: Any) -> Any:
     return SimpleNamespace(name=name, uid=name, index=index, in_memory=index)
 
 
+@pytest.mark.rest
 async def test_one_failure_rests_and_the_others_go_on(
     caplog: pytest.LogCaptureFixture,
 ):

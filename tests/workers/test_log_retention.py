@@ -102,6 +102,7 @@ async def test_a_bandit_cannot_push_out_the_rows_of_another_one(store: Store):
     assert max(begins) == pushed[0], "from there on it is complete"
 
 
+@pytest.mark.rest
 async def test_both_lose_rows_where_both_take_more_than_their_share(store: Store):
     sizes = [await flood(store, uid, 100, size) for uid, size in zip(UIDS, (400, 4_000), strict=True)]
     await LogRetention(store, Metrics(), most_bytes=sizes[0]).sweep(1_000_100)
@@ -110,6 +111,7 @@ async def test_both_lose_rows_where_both_take_more_than_their_share(store: Store
     assert 0.4 <= other * sizes[1] / 100 / sizes[0] <= 0.5
 
 
+@pytest.mark.rest
 async def test_large_rows_among_small_ones_are_counted(store: Store):
     """More rows than are looked at, large in turns: their bytes are known to a tenth all the same."""
     count = 5 * PIECES
@@ -125,6 +127,7 @@ async def test_large_rows_among_small_ones_are_counted(store: Store):
         assert abs(sum(size for _, size in pieces) / true - 1.0) < 0.1
 
 
+@pytest.mark.rest
 async def test_few_large_rows_do_no_harm(store: Store):
     """One row of 400 is a hundred times as large: hardly any is looked at, and the room is kept still."""
     small = await flood(store, UIDS[0], 100, 100)
@@ -146,6 +149,7 @@ def test_a_share_is_what_is_left_divided_by_those_who_want_it(totals: list[int],
         assert share >= Fraction(most, len(totals)), "nobody leaves the others less than their part"
 
 
+@pytest.mark.rest
 async def test_many_rows_go_in_steps(store: Store, monkeypatch: pytest.MonkeyPatch):
     learner = LearnerId(UIDS[0], "k")
     partition = learner.partition(store.partitions)

@@ -149,6 +149,7 @@ async def test_a_tenth_as_many_rewards_more_are_enough_and_lost_ones_too(
     assert town.fitted == [UID] * (1 + due)
 
 
+@pytest.mark.rest
 async def test_a_forgotten_key_is_enough(clock: Clock):
     town = Town({UID: FoldedCounts(100)})
     fitting = worker(town, clock)
@@ -245,6 +246,7 @@ async def test_time_that_others_kept_the_machine_busy_is_no_work(
     assert sorted(town.fitted) == uids
 
 
+@pytest.mark.rest
 async def test_requests_that_are_served_meanwhile_are_no_work(clock: Clock, monkeypatch: pytest.MonkeyPatch):
     """The event loop is busy for an hour during each fit, which itself takes a millisecond."""
     uids = [f"{number:016}" for number in range(9)]

@@ -50,6 +50,7 @@ def test_vectors_are_those_of_the_dense_decomposition():
     assert not found.vectors[::7].any()
 
 
+@pytest.mark.rest
 def test_keys_without_a_like_change_nothing():
     liked, _ = world()
     more = np.vstack((np.zeros((50, 60), dtype=bool), liked))
@@ -70,6 +71,7 @@ def test_fields_place_an_arm_that_nobody_has_liked():
     assert mapped.kappa >= 1.0
 
 
+@pytest.mark.rest
 def test_how_many_likes_fields_are_worth_is_found():
     """The embedding of an arm is what its fields say, with a variance of 1 + 50 / n in each number."""
     rng = np.random.default_rng(2)

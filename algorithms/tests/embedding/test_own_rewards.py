@@ -35,6 +35,7 @@ def test_what_no_column_says_is_found_and_taken():
     assert found.after < 0.75 * found.before
 
 
+@pytest.mark.rest
 def test_noise_is_not_taken_and_coordinates_that_have_seen_the_judging_rewards_would_be():
     """In 12 worlds without anything to find. By chance one is taken with probability .16 at most: of twelve,
     six or more with less than .01. The broken rule takes all.
@@ -52,6 +53,7 @@ def test_noise_is_not_taken_and_coordinates_that_have_seen_the_judging_rewards_w
     assert leaking == 12
 
 
+@pytest.mark.rest
 def test_the_judging_rewards_are_seen_by_nothing_that_is_judged():
     """With other values in the last tenth, features and learners are the same: so is each estimate."""
     rewards, table = world(0.5, seed=3)
@@ -68,6 +70,7 @@ def test_the_judging_rewards_are_seen_by_nothing_that_is_judged():
     assert shifted.before == pytest.approx(np.square(by_first + 100.0).mean(), rel=1e-3)
 
 
+@pytest.mark.rest
 def test_the_standard_error_counts_a_key_as_one_draw():
     """The gains of a key that comes ten times as often as the others do not average out."""
     rewards, table = world(0.5, seed=4)

@@ -26,6 +26,7 @@ def test_they_are_the_singular_vectors(rows, columns):
     assert np.abs(found.vectors.T @ vectors[:6].T) == pytest.approx(np.eye(6), abs=0.02)
 
 
+@pytest.mark.rest
 def test_signs_do_not_depend_on_the_draw():
     given = matrix_of(0.5 ** np.arange(20))
     one, other = (right_singular_vectors(given, 4, np.random.default_rng(seed)).vectors for seed in (1, 2))
@@ -45,6 +46,7 @@ def bound(values, count, passes, least):
     return values[count] * (1 + factor ** (1 / (2 * passes + 1)))
 
 
+@pytest.mark.rest
 def test_the_error_is_within_the_papers_bound_and_without_passes_it_is_not():
     """Few large singular values over a flat tail, as of behaviour: what is drawn alone is of the tail."""
     values = np.concatenate((np.full(5, 3.3), np.full(995, 1.0)))

@@ -49,6 +49,7 @@ def test_the_variance_is_that_of_a_regression_with_clusters():
     assert found.largest == pytest.approx(np.square(residuals).max() / np.square(residuals).sum())
 
 
+@pytest.mark.rest
 def test_the_order_of_keys_and_the_unit_of_rewards_do_not_matter():
     found = sequence.summary(COUNTS, SUMS)
     order = np.random.default_rng(4).permutation(80)
@@ -61,16 +62,19 @@ def test_the_order_of_keys_and_the_unit_of_rewards_do_not_matter():
     assert scaled.largest == pytest.approx(found.largest)
 
 
+@pytest.mark.rest
 def test_all_levels_sum_to_the_whole():
     looks = np.arange(1, 200_000)
     spent = sum(sequence.alpha_of(int(look), 0.05) for look in looks)
     assert 0.05 * (1 - 1 / 200_000) < spent < 0.05
 
 
+@pytest.mark.rest
 def test_a_look_is_due_when_decisions_have_doubled():
     assert [count for count in range(-2, 70) if sequence.is_look(count)] == [1, 2, 4, 8, 16, 32, 64]
 
 
+@pytest.mark.rest
 def test_each_interval_is_wider_than_the_one_before_but_for_what_was_learned():
     group, past, widths = Summary(1_000, 0.5, 1e-4, 0.01), Looks(), []
     for _ in range(12):
@@ -105,6 +109,7 @@ def test_there_is_no_interval_where_it_could_not_hold(group: Summary, why: str |
         assert (found.interval is None, found.given) == (why is not None, 3 if why else 4)
 
 
+@pytest.mark.rest
 def test_keys_that_earned_the_same_are_alike_in_spite_of_rounding():
     counts = np.arange(1.0, 100.0)
     assert sequence.summary(counts, 0.1 * counts).missing == "alike"

@@ -40,6 +40,7 @@ def test_the_boundary_is_where_the_mixture_reaches_one_over_alpha(v: float, alph
     assert value[0] == pytest.approx(-math.log(alpha), abs=1e-5)
 
 
+@pytest.mark.rest
 def test_the_boundary_is_that_of_confseq():
     boundaries = pytest.importorskip(
         "confseq.boundaries", reason="confseq is not installed: it has no wheel for every Python"
@@ -80,6 +81,7 @@ def test_one_reward_after_the_other_by_the_definition():
     assert group.total == total
 
 
+@pytest.mark.rest
 def test_the_unit_of_the_rewards_does_not_matter():
     values = np.random.default_rng(4).random(500)
     plain = bounded.add(bounded.start(0, 1), values).interval()
@@ -89,6 +91,7 @@ def test_the_unit_of_the_rewards_does_not_matter():
     assert [bound + 1e6 for bound in near] == pytest.approx(list(far))
 
 
+@pytest.mark.rest
 def test_a_wider_range_keeps_the_rewards_and_their_distances_from_the_guesses():
     values = np.random.default_rng(6).random(400)
     group = bounded.add(bounded.start(0, 1), values)
@@ -104,6 +107,7 @@ def test_a_wider_range_keeps_the_rewards_and_their_distances_from_the_guesses():
             bounded.widened(group, low, high)
 
 
+@pytest.mark.rest
 def test_without_rewards_all_is_possible():
     empty, one = bounded.start(-1, 3), bounded.add(bounded.start(-1, 3), np.array([2.0]))
     assert empty.mean is None
@@ -120,6 +124,7 @@ def test_without_rewards_all_is_possible():
         assert asymptotic.difference(group, asymptotic.add(Unbounded(), np.arange(500.0))) is None
 
 
+@pytest.mark.rest
 def test_intervals_narrow_and_a_higher_level_is_wider():
     values = np.random.default_rng(5).random(100_000)
     for start, add, shortest in (

@@ -28,6 +28,7 @@ def found(rewards: NDArray[np.float64], **options: float) -> list[examination.Ex
     return examination.estimates(examination.add(examination.start(), rewards), **options)
 
 
+@pytest.mark.rest
 def test_it_is_within_a_tenth_after_20000_lists() -> None:
     """Of appeal .05 to .5. The standard error at the last place is 2.6 %: beyond 10 % once in 8,000 runs."""
     appeal = np.linspace(0.05, 0.5, 30)
@@ -55,6 +56,7 @@ def coverage(runs: int, *, shuffled: bool) -> int:
     return held
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("runs", "beyond"), [(40, 27), pytest.param(200, 155, marks=pytest.mark.slow)])
 def test_intervals_hold_at_all_looks(runs: int, beyond: int) -> None:
     """Three intervals, each fails with 5 % at most: together they hold in 85 % of runs at least.
@@ -69,6 +71,7 @@ def test_lists_that_are_not_random_are_no_ground() -> None:
     assert coverage(20, shuffled=False) < 5
 
 
+@pytest.mark.rest
 def test_the_interval_is_what_is_not_ruled_out() -> None:
     rewards = drawn(np.random.default_rng(3), 500, np.full(6, 0.4)) * 2.5
     interval = found(rewards, level=0.9)[2].interval

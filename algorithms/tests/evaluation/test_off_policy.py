@@ -49,6 +49,7 @@ def read(logged: Logged, estimators: tuple[str, ...] = ALL) -> OffPolicyState:
     return off_policy.add(off_policy.start(estimators, places=logged.places), logged)
 
 
+@pytest.mark.rest
 def test_ips_and_snips_are_those_of_vw_estimators():
     for seed in range(5):
         logged = some(3_000, 1, seed)
@@ -147,6 +148,7 @@ def test_a_log_in_pieces_is_the_log(sizes: list[int], places: int):
             np.testing.assert_allclose(found.moments[name].scatter, at_once.scatter, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.rest
 def test_a_small_variance_beside_a_large_mean_is_not_lost():
     rows = 1e9 + np.random.default_rng(0).normal(size=(10_000, 1))
     whole = moments.of(rows)
@@ -269,6 +271,7 @@ def counted(count: int, decisions: int = 10_000) -> tuple[float, float]:
     return low * decisions, high * decisions
 
 
+@pytest.mark.rest
 def test_few_rewards_have_the_limits_of_a_count():
     """Garwood's table for 95 %: 0 has 3.69, 10 has 18.39; many are as good as normal."""
     assert counted(0) == pytest.approx((0.0, 3.689), abs=2e-3)
@@ -330,6 +333,7 @@ def test_no_interval_leaves_what_rewards_can_be(bounds: tuple[float, float]):
         assert arms * low <= estimate.interval[0] <= estimate.interval[1] <= arms * high
 
 
+@pytest.mark.rest
 def test_bounds_hold_at_places_that_come_later():
     start = off_policy.start(["ips"], places=1, rewards=(0.0, 1.0))
     one = off_policy.add(start, Logged(column(0.5), column(0.5), column(1.0)))
@@ -375,6 +379,7 @@ def test_what_is_known_to_be_missing_widens_intervals_whatever_weights_say(place
             state.estimates("ips", unshown=wrong)
 
 
+@pytest.mark.rest
 def test_predictions_count_for_arms_that_were_not_shown():
     shape = (100, 1)
     columns = np.full(shape, 0.5), np.full(shape, 0.4), np.tile([[0.0], [1.0]], (50, 1))

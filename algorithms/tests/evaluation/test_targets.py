@@ -60,6 +60,7 @@ def test_softmax_lists_are_those_of_a_walk(arms: int, k: int, seed: int, tempera
                 left.remove(lists[i, j])
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("scale", [1.0, 30.0, 90.0])
 def test_scores_that_are_bounded_give_the_same_totals_in_fewer_passes(scale: float):
     rng = np.random.default_rng(7)
@@ -75,6 +76,7 @@ def test_scores_that_are_bounded_give_the_same_totals_in_fewer_passes(scale: flo
     np.testing.assert_allclose((near.least, near.most), (far.least, far.most))
 
 
+@pytest.mark.rest
 def test_lists_that_lose_their_digits_are_named():
     totals = softmax_target.totals([np.array([[0.0], [-40.0], [-41.0]])], np.ones((1, 1)), temperature=1.0)
     twice = totals.of(np.array([0, 0]))
@@ -141,6 +143,7 @@ def test_bad_input_is_named():
         )
 
 
+@pytest.mark.rest
 @given(st.integers(1, 3), st.integers(0, 2), st.integers(0, 10**6))
 def test_lists_that_grow_longer_on_the_way(places: int, more: int, seed: int):
     """A state of short lists, widened, is that of the same lists filled up to the longer ones."""

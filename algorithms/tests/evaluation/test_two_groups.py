@@ -47,6 +47,7 @@ def test_one_value_without_bounds_makes_both_asymptotic(outside):
     )
 
 
+@pytest.mark.rest
 def test_bounds_that_grow_hold_what_came_before():
     group = sequence(COINS[0], (0.0, 1.0))
     group.add(2.0, (0.0, 3.0))
@@ -80,6 +81,7 @@ def test_keys_are_counted_the_same_in_any_pieces(monkeypatch):
     assert one.difference == pytest.approx(other.difference)
 
 
+@pytest.mark.rest
 def test_intervals_of_keys_lie_within_what_values_can_be():
     """Rare ones among 64 keys: without bounds an interval of 99.9 % goes below 0."""
     values = [(number % 2, f"key-{number}", float(number % 16 < 2)) for number in range(128)]

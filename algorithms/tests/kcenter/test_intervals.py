@@ -40,12 +40,14 @@ def test_kl_bounds_are_the_roots_and_never_inside_them(mean, t, share):
             assert abs(inner - 0.5) > 0.5 or abs(inner - mean) < 2e-6 or divergence(mean, inner) <= allowed
 
 
+@pytest.mark.rest
 def test_kl_of_extreme_means_has_a_closed_form():
     allowed = (math.log(11.001 / 1e-4) + 1.1 * math.log(50)) / 50
     assert bounds(0.0, 50) == pytest.approx((0.0, 1.0 - math.exp(-allowed)), abs=1e-9)
     assert bounds(1.0, 50) == pytest.approx((math.exp(-allowed), 1.0), abs=1e-9)
 
 
+@pytest.mark.rest
 def test_kl_is_never_wider_than_hoeffding():
     means, t = np.linspace(0.0, 1.0, 201), np.full(201, 300)
     lower, upper = intervals.kl(means, t, t, 1e-3)
@@ -54,12 +56,14 @@ def test_kl_is_never_wider_than_hoeffding():
     assert (means - lower <= radius + 1e-9).all()
 
 
+@pytest.mark.rest
 def test_later_looks_at_as_many_answers_are_wider():
     widths = [bounds(0.3, 1000, j)[1] - bounds(0.3, 1000, j)[0] for j in (1, 16, 1000)]
     assert widths == sorted(widths)
     assert widths[0] < 0.9 * widths[2]
 
 
+@pytest.mark.rest
 def test_printed_widths():
     """MATH of Equations 9 and 22 by hand: n = 200, delta = 0.1, as the paper's experiments."""
     t = np.array([2000])
@@ -71,6 +75,7 @@ def test_printed_widths():
     assert intervals.experiment(t, 200, 0.1, 0.1)[0] == pytest.approx(wanted)
 
 
+@pytest.mark.rest
 def test_gaussian_widths():
     t = np.array([1, 9])
     lower, upper = intervals.gaussian(np.array([0.0, 2.0]), t, 0.25, 1e-3)
@@ -79,6 +84,7 @@ def test_gaussian_widths():
     np.testing.assert_allclose(lower, np.array([0.0, 2.0]) - radius)
 
 
+@pytest.mark.rest
 def test_the_exploration_of_all_looks_sums_to_less_than_its_share():
     looks = np.arange(1, 1_000_001)
     head = float(np.exp(-intervals.level(looks, 0.3)).sum())
@@ -96,6 +102,7 @@ def test_an_interval_is_within_the_range_and_shrinks(kind):
     assert (np.diff(upper - lower) < 0).all()
 
 
+@pytest.mark.rest
 def test_only_a_tolerance_makes_all_pairs_count():
     assert intervals.sides(1000, 3, 0.0) == 6000
     assert intervals.sides(1000, 3, 0.01) == 999_000

@@ -43,12 +43,14 @@ def test_cancellation_does_not_change_the_centres(dtype, offset):
     assert run(points, 6).centers.tolist() == greedy(squared(points), 6, 0)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("factor", [1e-30, 1e-22, 1e18, 1e25])
 def test_very_small_and_very_large_points(factor):
     points = (np.random.default_rng(5).standard_normal((30, 40)) * factor).astype(np.float32)
     assert run(points, 5).centers.tolist() == greedy(squared(points), 5, 0)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("seed", range(40))
 def test_the_radius_is_at_most_twice_the_best(seed):
     rng = np.random.default_rng(seed)
@@ -59,6 +61,7 @@ def test_the_radius_is_at_most_twice_the_best(seed):
     assert run(points, k).radius <= 2.0 * best + 1e-12
 
 
+@pytest.mark.rest
 def test_the_factor_two_is_reached_and_would_be_seen_to_be_exceeded():
     """On the line 0, 1, 2 the first centre 0 gives radius 2 for k = 1, the best is 1: the bound is tight."""
     points = np.array([[0.0], [1.0], [2.0]])
@@ -70,6 +73,7 @@ def test_equal_points_are_chosen_in_row_order():
     assert run(np.ones((5, 3)), 5).radius == 0.0
 
 
+@pytest.mark.rest
 def test_a_random_first_centre_is_drawn_from_all():
     points, rng = np.zeros((4, 1)), np.random.default_rng(0)
     seen = {int(naive_greedy(points, k=1, rng=rng).centers[0]) for _ in range(200)}

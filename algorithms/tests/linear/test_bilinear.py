@@ -94,6 +94,7 @@ def covariance_statistic(draws, mean, covariance):
 MOST = chi2.ppf(1 - 1e-6, DIM * (DIM + 1) // 2)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("p", [None, 2])
 def test_drawn_queries_have_the_covariance_of_the_model(p):
     directions = None if p is None else some_directions(p)

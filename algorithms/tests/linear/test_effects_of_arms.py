@@ -85,6 +85,7 @@ def test_the_variance_is_found_whatever_is_discounted(tau: float, half_life: flo
         assert arm_effects.fit(wrong, discounted=True).variance < 0.6 * found.variance
 
 
+@pytest.mark.rest
 def test_estimates_are_shrunk_by_the_ratio_of_noise_and_variance():
     fitted = EffectFit(0.25, 2.0)
     found, deviations = arm_effects.estimates(np.array([0.0, 8.0, 92.0]), np.array([0.0, 4.0, -50.0]), fitted)
@@ -107,6 +108,7 @@ def test_bad_sums_are_named():
         arm_effects.fit(EffectSums(np.ones(1), np.ones(1), np.array([np.inf]), np.ones(1)))
 
 
+@pytest.mark.rest
 def test_rewards_of_1e9_and_of_one_value_give_finite_numbers():
     sums = EffectSums(*(np.full(3, each) for each in (4.0, 4e9, 4e18, 4.0)))
     found = arm_effects.fit(sums)

@@ -190,6 +190,7 @@ def test_adds_and_deletes_at_one_posterior_end_where_a_rebuild_does(seed, radius
     assert world.state.threshold == pytest.approx(grown.threshold, abs=1e-12)
 
 
+@pytest.mark.rest
 def test_without_readmission_only_arms_that_the_old_threshold_eliminated_are_missing():
     world = World(seed=5, radius=0.3, arms=60)
     world.learn(200)

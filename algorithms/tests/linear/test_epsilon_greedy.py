@@ -88,6 +88,7 @@ def test_lists_come_as_often_as_their_propensities_say(k: int, limited: bool):
         assert furthest_sigma(counts, of_lists(k, weigh, limited=limited)) > 8.0
 
 
+@pytest.mark.rest
 def test_few_that_are_left_are_drawn_all_alike():
     """Of many arms all but three are barred: they are listed, not looked for."""
     scores, barred = np.zeros(1_000), np.ones(1_000, dtype=np.bool_)

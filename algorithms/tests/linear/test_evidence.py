@@ -90,6 +90,7 @@ def test_bounds_of_rewards_count_as_one_more_reward(seed, rows, dim, noise, spre
     assert posterior.sigma**2 == pytest.approx(left / (rows + 1), rel=1e-6)
 
 
+@pytest.mark.rest
 @settings(max_examples=30, deadline=None)
 @given(**CASES)
 def test_signals_share_the_ratio_that_explains_them_all(seed, rows, dim, noise):
@@ -102,6 +103,7 @@ def test_signals_share_the_ratio_that_explains_them_all(seed, rows, dim, noise):
     assert ratio(silent) == ratio(fold(features, values))
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("bounds", [(None, None), (2.0, None), (2.0, 0.5)])
 def test_one_signal_of_two_is_drawn_as_a_learner_of_it_alone_with_the_shared_ratio(bounds):
     features, values = some(1, rows=25)
@@ -131,6 +133,7 @@ def test_it_does_not_depend_on_units(*, seed, length, value, bounded, dim):
     assert other.theta.tobytes() == (2.0**value / 2.0**length * plain.theta).tobytes()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("spread", [None, 0.5])
 def test_where_rewards_say_nothing_the_prior_is_as_uncertain_as_a_reward(spread):
     terms = replace(BY_EVIDENCE, spread=spread, spreads=(spread,))
@@ -145,6 +148,7 @@ def test_where_rewards_say_nothing_the_prior_is_as_uncertain_as_a_reward(spread)
     assert BY_EVIDENCE.posterior(one).ridge == 25.0
 
 
+@pytest.mark.rest
 def test_what_has_faded_keeps_its_noise_and_loses_what_it_says_of_the_ratio():
     features, values = some(3, rows=60, noise=0.01)
     sums = fold(features, values)
@@ -155,6 +159,7 @@ def test_what_has_faded_keeps_its_noise_and_loses_what_it_says_of_the_ratio():
     assert ratio(scaled(twice, 0.5)) == ratio(sums)
 
 
+@pytest.mark.rest
 def test_fewer_learn_no_less_than_the_least_ratio():
     sums = fold(*some(4, noise=50.0))
     assert ratio(sums) < 2.0
@@ -162,6 +167,7 @@ def test_fewer_learn_no_less_than_the_least_ratio():
     assert replace(BY_EVIDENCE, ridge=3.0).posterior(sums).ridge == 3.0
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("noise", "low", "high"), [(0.01, 100.0, 1e8), (0.5, 1.0, 30.0), (30.0, 0.0, 0.3)])
 def test_more_than_256_numbers_are_told_by_two_moments(noise, low, high):
     rng = np.random.default_rng(5)
@@ -179,6 +185,7 @@ def test_more_than_256_numbers_are_told_by_two_moments(noise, low, high):
         assert found == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.rest
 def test_the_unit_counts_what_is_unknown_of_an_arm():
     rng = np.random.default_rng(6)
     sums = fold(*some(6))

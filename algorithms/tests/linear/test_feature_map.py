@@ -49,6 +49,7 @@ def test_where_the_new_features_are_linear_it_is_as_if_they_had_been_there_from_
     assert_close(carried(sums, of_learner(found)), anew, 1e-6)
 
 
+@pytest.mark.rest
 @settings(max_examples=40, deadline=None)
 @given(SEEDS, st.integers(1, 5), st.integers(1, 5))
 def test_an_intercept_takes_up_what_all_arms_were_moved_by(seed, dim, new_dim):
@@ -63,6 +64,7 @@ def test_an_intercept_takes_up_what_all_arms_were_moved_by(seed, dim, new_dim):
     np.testing.assert_allclose(found(old), new, atol=1e-6)
 
 
+@pytest.mark.rest
 def test_the_numbers_of_a_context_stay_where_the_directions_follow_the_features():
     rng = np.random.default_rng(5)
     old = rng.standard_normal((80, 6))
@@ -252,6 +254,7 @@ def test_arguments_are_checked():
         carried(ridge_sums.empty(3), np.ones((3, 2)))
 
 
+@pytest.mark.rest
 def test_carried_sums_have_the_size_of_the_new_features_however_far_the_old_ones_are_from_0():
     """What the map leaves open is spread by the whole length of the old features, as it was measured."""
     rng = np.random.default_rng(9)

@@ -72,6 +72,7 @@ def test_propensities_are_the_printed_formula(values: list[float], gamma: float)
     assert (found > 0.0).all()
 
 
+@pytest.mark.rest
 def test_without_gamma_all_are_alike_and_of_equal_ones_the_first_is_the_best():
     assert igw.propensities(ESTIMATES, gamma=0.0) == pytest.approx(1.0 / 6.0)
     found = igw.propensities(np.array([1.0, 2.0, 2.0]), gamma=9.0)
@@ -95,6 +96,7 @@ def test_the_regret_of_a_draw_is_within_the_lemma(values: list[float], gamma: fl
     assert excess(found, p, gamma) <= 2.0 * len(values) / gamma * (1.0 + 1e-9)
 
 
+@pytest.mark.rest
 def test_arms_that_are_drawn_too_seldom_are_beyond_the_lemma():
     values = np.array([1.0, 0.2, 0.1])
     p = igw.propensities(values, gamma=300.0)
@@ -120,6 +122,7 @@ def test_lists_are_drawn_as_often_as_their_propensities_say(k: int, broken: list
         assert furthest_sigma(counts, of_lists(k, weigh)) > 8.0
 
 
+@pytest.mark.rest
 def test_all_are_drawn_when_more_are_asked_for():
     drawn = igw.choose(ESTIMATES, k=9, gamma=GAMMA, rng=np.random.default_rng(0))
     assert sorted(drawn.places.tolist()) == list(range(6))

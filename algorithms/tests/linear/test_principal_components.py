@@ -25,6 +25,7 @@ def test_they_are_the_right_singular_vectors(count):
     assert found.share == pytest.approx(np.square(values[:count]).sum() / np.square(values).sum())
 
 
+@pytest.mark.rest
 def test_no_mean_is_taken_away():
     """All vectors are (5, x, 0) with a wide x of mean zero: about the mean nothing would be left of the 5."""
     given = np.column_stack((np.full(50, 5.0), np.linspace(-4.0, 4.0, 50), np.zeros(50)))
@@ -32,6 +33,7 @@ def test_no_mean_is_taken_away():
     assert found == pytest.approx([1.0, 0.0, 0.0])
 
 
+@pytest.mark.rest
 def test_products_are_kept_by_all_components():
     given = vectors()
     found = principal_components(given, 9, np.random.default_rng(0))
@@ -39,6 +41,7 @@ def test_products_are_kept_by_all_components():
     assert (found.share, found.overlap) == (pytest.approx(1.0), 1.0)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("count", [2, 5, 150])
 def test_the_overlap_is_that_of_all_pairs_where_every_vector_is_a_probe(count):
     given = vectors(count)
@@ -54,6 +57,7 @@ def test_the_overlap_is_that_of_all_pairs_where_every_vector_is_a_probe(count):
     assert found.overlap == pytest.approx(np.mean(common))
 
 
+@pytest.mark.rest
 def test_one_vector_has_no_neighbours():
     assert principal_components(vectors(1), 1, np.random.default_rng(0)).overlap is None
 

@@ -109,6 +109,7 @@ def test_it_is_the_algorithm_written_out_key_by_key(seed, keys, dim, most):
     )
 
 
+@pytest.mark.rest
 def test_few_keys_in_many_directions_differ_by_as_much_as_is_found():
     """Ten keys share nothing and were shown other directions each, so that one mean nearly fits them all.
 
@@ -341,6 +342,7 @@ def test_exploration_goes_from_that_of_a_key_alone_to_that_of_a_known_prior():
         assert grown == sorted(grown)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("noise", [3.0, 1.0, 0.3])
 def test_its_variation_is_how_much_keys_differ_in_units_of_the_noise(noise):
     """The truth is estimated within a third, from 80 keys of 40 rewards; the seed is fixed."""
@@ -381,6 +383,7 @@ def test_the_posterior_of_a_key_of_another_size_is_in_the_unit_of_its_rewards():
     assert of_signals.forms[0, 0, 0] == pytest.approx(found.sigma**2)
 
 
+@pytest.mark.rest
 def test_where_no_key_is_far_larger_own_units_change_nothing():
     sums = sums_of(*company_and_shoppers(1.0))
     alike, own_units = fit(*sums), fit(*sums, own_units=True)

@@ -25,11 +25,13 @@ def test_up_to_the_limit_rewards_are_as_they_are_and_beyond_it_they_fall_without
     assert beyond == sorted(beyond, reverse=True)
 
 
+@pytest.mark.rest
 def test_what_is_very_large_is_counted_as_usual():
     squares, weight = 1e6, 50.0
     assert factor(squares, weight) ** 2 * squares / weight == pytest.approx(2.0, rel=0.01)
 
 
+@pytest.mark.rest
 def test_one_reward_is_not_far_beyond_but_many_of_its_size_are():
     assert factor(15.0 * 2.0, 1.0) == 1.0
     assert factor(15.0 * 2.0 * 50, 50.0) < 1.0
@@ -48,6 +50,7 @@ def test_one_large_key_does_not_change_what_is_usual():
     assert (np.delete(factors, 7) == 1.0).all()
 
 
+@pytest.mark.rest
 def test_two_large_keys_of_forty_do_not_hide_each_other():
     weights = np.full(40, 30.0)
     squares = np.random.default_rng(2).chisquare(weights)[:, None]
@@ -56,6 +59,7 @@ def test_two_large_keys_of_forty_do_not_hide_each_other():
     assert set(np.flatnonzero(factors < 1.0)) == {3, 5}
 
 
+@pytest.mark.rest
 def test_a_click_among_few_is_not_far_beyond():
     """1 % of decisions are clicked, in 200 keys of 20 decisions; seeded."""
     weights = np.full(200, 20.0)
@@ -63,6 +67,7 @@ def test_a_click_among_few_is_not_far_beyond():
     assert (usual_sizes(clicks, weights).factors(clicks, weights) == 1.0).all()
 
 
+@pytest.mark.rest
 def test_where_the_others_have_nothing_a_reward_is_as_it_is():
     squares = np.zeros((6, 2))
     squares[2] = 5.0
@@ -70,6 +75,7 @@ def test_where_the_others_have_nothing_a_reward_is_as_it_is():
     assert (usual_sizes(squares[:1], np.ones(1)).factors(squares[:1], np.ones(1)) == 1.0).all()
 
 
+@pytest.mark.rest
 def test_every_signal_has_its_own_size_and_units_do_not_matter():
     rng = np.random.default_rng(4)
     weights = np.full(20, 25.0)

@@ -125,6 +125,7 @@ def test_the_prior_is_the_ridge():
     assert found.ridge == 4.0
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("dim", [1, 2, 16, 64])
 @pytest.mark.parametrize("scale", [1e-150, 1e-3, 1.0, 1e6, 1e150])
 def test_collinear_features_and_a_tiny_ridge_never_crash(dim, scale):

@@ -58,6 +58,7 @@ def test_learners_that_are_added_to_together_are_as_those_added_to_alone(*, seed
         assert (together.observations, together.weight) == (alone.observations, alone.weight)
 
 
+@pytest.mark.rest
 def test_sums_are_compensated_by_the_rule_of_kahan():
     """Against a plain loop over the entries, to the bit."""
     rng = np.random.default_rng(4)
@@ -175,6 +176,7 @@ def test_squares_are_compensated_and_may_be_unknown():
     assert beyond.moment.tolist() == [1e200]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("dim", [1, 2, 5, 130])
 @pytest.mark.parametrize("signals", [1, 2, 4])
 def test_a_coordinate_that_was_always_zero(dim, signals):

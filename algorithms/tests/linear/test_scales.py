@@ -65,6 +65,7 @@ def test_what_the_estimate_leaves_is_the_penalised_sum_of_squares(seed, rows, di
     assert scales.mean_square(sums) == pytest.approx((features**2).sum() / rows)
 
 
+@pytest.mark.rest
 def test_the_noise_is_found_with_enough_rewards_and_with_few_is_near_the_spread():
     rng = np.random.default_rng(1)
     features = rng.standard_normal((5_000, 8))
@@ -171,11 +172,13 @@ def test_where_nothing_says_how_large_rewards_are_the_spread_is_the_noise(spread
     assert scales.ridge(fold(np.zeros((2, 3)), np.ones(2)), otherwise=7.0) == 7.0
 
 
+@pytest.mark.rest
 def test_rounding_leaves_a_noise_above_zero():
     sums = replace(fold(*some(5)), squares=1e-30)
     assert noise_of(sums) > 0.0
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("left", [0.0, -1e-18, -1e-3])
 def test_what_rounding_leaves_below_nothing_is_taken_for_a_small_share_of_the_rewards(left):
     share = scales.noise_of(4.0, left, 3.0, spread=None) ** 2 * 3.0 / 4.0

@@ -67,6 +67,7 @@ def test_draws_and_propensities_are_those_of_one_draw_after_the_other(arms, k, s
     assert np.log(found.propensities) == pytest.approx(logs, abs=1e-11)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("seed", range(20))
 def test_without_anything_ruled_out_the_same_arms_are_drawn(seed):
     scores = np.random.default_rng(seed).normal(size=50)
@@ -80,6 +81,7 @@ def test_without_anything_ruled_out_the_same_arms_are_drawn(seed):
         assert found.propensities == pytest.approx(plain.propensities, rel=1e-12)
 
 
+@pytest.mark.rest
 def test_no_arm_is_drawn_twice_and_no_more_than_k():
     for k in (1, 3, 5, 9):
         found = choose_within(
@@ -93,6 +95,7 @@ def test_no_arm_is_drawn_twice_and_no_more_than_k():
     assert found.propensities[-1] == 1.0  # of the last arm that is left
 
 
+@pytest.mark.rest
 def test_nothing_is_drawn_where_nothing_is_allowed():
     found = choose_within(
         SCORES,

@@ -103,6 +103,7 @@ def test_with_every_arm_compared_it_plays_the_widest():
             assert arms.scores[0] == pytest.approx(spans.max())
 
 
+@pytest.mark.rest
 def test_a_null_is_followed_by_a_pass_and_the_lowest_stage_rises():
     features = np.eye(2)
     old = ridge.prior(2, ridge=1.0)
@@ -118,6 +119,7 @@ def test_a_null_is_followed_by_a_pass_and_the_lowest_stage_rises():
     assert not choose(after, known, lambda rows: features[rows], whole_stage, **options).due
 
 
+@pytest.mark.rest
 def test_in_the_last_stage_the_choice_is_uniform():
     """False alarm at most 1e-6 (chi-square), seed fixed."""
     features = np.ones((6, 1)) * 0.001
@@ -220,6 +222,7 @@ def test_a_pass_follows_when_most_of_the_lowest_stage_is_ruled_out(eta, capped):
     assert same is after
 
 
+@pytest.mark.rest
 def test_in_the_last_stage_a_sample_is_compared():
     """Of 2,000 arms 128 are drawn. The widest that the sample does not rule out is above average in both."""
     features, state, posterior = many_of_one_width(0.9)
@@ -236,6 +239,7 @@ def test_in_the_last_stage_a_sample_is_compared():
     assert min(more) >= 100
 
 
+@pytest.mark.rest
 def test_passes_end_when_the_threshold_is_contradicted():
     """The estimate falls from 9 to 1: no arm reaches r any more, and most are ruled out besides."""
     features = np.array([[1.0], [0.993], [0.991]])
@@ -322,6 +326,7 @@ def test_the_searches_find_what_they_promise(dim, skewed):
         assert spans[rows].max() ** 2 >= living**2 / 4
 
 
+@pytest.mark.rest
 def test_every_eigenvector_as_a_start_gives_the_proven_share():
     """Max over i of ||x_i||^2 >= f* / d for x_i = argmax |v_i.x|, and a step of the climb never goes down."""
     rng = np.random.default_rng(9)
@@ -337,6 +342,7 @@ def test_every_eigenvector_as_a_start_gives_the_proven_share():
             assert square[following] >= square[row] * (1 - 1e-12)
 
 
+@pytest.mark.rest
 def test_new_arms_are_played_before_narrower_ones():
     features = np.vstack((np.eye(DIM) * 0.1, np.eye(DIM)[:1] * 8))
     posterior = ridge.prior(DIM, ridge=1.0)
@@ -385,6 +391,7 @@ def test_linear_elimination_names_bad_input():
         linear_elimination.choose(posterior, np.ones((3, 2)), k=1, radius=0.0)
 
 
+@pytest.mark.rest
 def test_a_finder_that_lies_changes_nothing_but_the_cost():
     """Proposals that were eliminated, deleted or never there are left out."""
     rng = np.random.default_rng(2)
@@ -414,6 +421,7 @@ class Coin:
         return self.rng.integers(*words)
 
 
+@pytest.mark.rest
 def test_one_choice_in_32_compares_a_sample_of_32_as_well():
     features, state, posterior = many_of_one_width(1e-6)
     for value, compared in ((0.0, [32]), (1 / 32 - 1e-9, [32]), (1 / 32, []), (0.9, [])):
@@ -428,6 +436,7 @@ def test_one_choice_in_32_compares_a_sample_of_32_as_well():
         assert found.due == bool(compared)
 
 
+@pytest.mark.rest
 def test_proposals_that_are_repeated_are_not_all_arms():
     features = np.ones((3, 1))
     prior = ridge.prior(1, ridge=1.0)
@@ -466,6 +475,7 @@ def test_an_arm_wider_than_its_stage_allows_is_told(few, stage, factor, broken):
     assert choose(state, other, lambda rows: features[rows], every_arm, **options).broken == broken
 
 
+@pytest.mark.rest
 def test_missing_arms_are_drawn_from_all_stages():
     """By a finder that finds nothing: 40 arms are in the lowest stage, 160 in the next."""
     features = np.repeat([[0.9], [0.3]], (40, 160), axis=0)
@@ -489,6 +499,7 @@ def of_two_stages(**options):
     return features, prior, start(prior, np.arange(50), lambda rows: features[rows], limits)
 
 
+@pytest.mark.rest
 def test_what_is_done_follows_the_lowest_stage_not_the_last():
     features, prior, state = of_two_stages()
     assert state.sizes() == [(0, 10), (1, 40)]
@@ -504,6 +515,7 @@ def test_what_is_done_follows_the_lowest_stage_not_the_last():
     assert narrow.due, "0.4 is less than half of 1, if more than half of 1/2"
 
 
+@pytest.mark.rest
 def test_in_the_last_stage_is_a_state_whose_lowest_stage_is_the_last():
     """s_max = 1: arms of stage 0 are still to be played before a sample of all is."""
     _, _, state = of_two_stages(eta=1 / 16)
@@ -515,6 +527,7 @@ def test_in_the_last_stage_is_a_state_whose_lowest_stage_is_the_last():
     assert state.capped
 
 
+@pytest.mark.rest
 def test_a_state_that_is_sampled_is_so_from_its_lowest_stage():
     """Were the sample from all stages, most of it would be ruled out."""
     features = np.repeat([[0.9, 0.0], [0.0, 0.4]], (300, 900), axis=0)
@@ -546,6 +559,7 @@ class Stuck:
         return self.rng.permutation(rows)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("rng", [np.random.default_rng(0), Stuck()], ids=["drawn", "one place"])
 @pytest.mark.parametrize("k", [1, 7, 12])
 def test_missing_arms_of_the_last_stage_are_distinct_and_outside_the_excluded(rng, k):
@@ -572,6 +586,7 @@ class Counted:
         return self.solver.search(query, k, exclude)
 
 
+@pytest.mark.rest
 def test_an_alternating_search_asks_for_both_signs_until_nothing_is_wider():
     features = np.eye(2) * [[1.0], [0.5]]
     prior = ridge.prior(2, ridge=1.0)
@@ -599,6 +614,7 @@ class Recorded:
         return self.scan.search(query, k)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("seed", range(6))
 def test_an_alternating_search_climbs_from_the_widest_living_arm_to_its_direction(seed):
     """From V^-2 g on it asks u and -u, and then u = V^-1 x of the widest living arm x that was found."""
@@ -631,6 +647,7 @@ def test_an_alternating_search_climbs_from_the_widest_living_arm_to_its_directio
     assert sorted(found.tolist()) == sorted(proposed)
 
 
+@pytest.mark.rest
 def test_the_k_largest_of_some_rows_come_in_order():
     """Of any number of rows: fewer than half of them are wanted, more, and more than there are."""
     values = np.arange(23) * 7 % 11 / 2.0
@@ -640,6 +657,7 @@ def test_the_k_largest_of_some_rows_come_in_order():
             assert linear_elimination._largest(values, rows, k).tolist() == ordered[:k]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("exclude", [[], [3, 8]])
 def test_of_few_arms_the_widest_with_hope_come_first_then_those_of_largest_bound(exclude):
     """Twelve arms of other widths and means each; half of them are ruled out."""
@@ -657,6 +675,7 @@ def test_of_few_arms_the_widest_with_hope_come_first_then_those_of_largest_bound
         assert found.arms.rows.tolist() == expected[:k]
 
 
+@pytest.mark.rest
 def test_a_quadratic_search_answers_with_what_its_index_finds():
     """The widest arm; a sample of the lowest stage where nothing lives of what was found."""
     features = np.linspace(0.6, 0.9, 40)[:, None]
@@ -670,6 +689,7 @@ def test_a_quadratic_search_answers_with_what_its_index_finds():
     assert len(QuadraticSearch(index, shortlist=2)(prior, gone, rng)) == 32
 
 
+@pytest.mark.rest
 def test_watched_proposes_at_most_as_many_arms_as_it_says_and_as_many_of_a_long_stage():
     features = np.ones((2_000, DIM)) * np.linspace(0.9, 1.0, 2_000)[:, np.newaxis]
     state = start(
@@ -684,6 +704,7 @@ def test_watched_proposes_at_most_as_many_arms_as_it_says_and_as_many_of_a_long_
     assert len(proposed) == find.most == WATCHED + 7
 
 
+@pytest.mark.rest
 def test_after_a_pass_the_next_stage_is_looked_at_too():
     """The first stage is known well and left; of the second most arms are ruled out, and none is a null."""
     rng = np.random.default_rng(8)

@@ -43,6 +43,7 @@ def test_what_was_added_can_be_taken_out(seed, n, m):
     assert_close(minus(both, b), a)
 
 
+@pytest.mark.rest
 def test_what_is_left_of_a_large_learner_is_exact():
     """Compensated: taking 10^8 out of 10^8 + 1 leaves 1, where plain sums keep seven digits."""
     small, large = sums_of(*some(1, 3)), sums_of(*(1e4 * part for part in some(2, 50)))
@@ -67,6 +68,7 @@ def test_a_weight_halves_with_every_half_life():
     assert weight(2**62, 1.0) == 0.0
 
 
+@pytest.mark.rest
 def test_a_pooled_prior_counts_as_few_observations_of_the_others():
     (X, r), (Y, s) = some(4, 5), some(5, 200)
     own, others = sums_of(X, r), sums_of(Y, s)
@@ -79,6 +81,7 @@ def test_a_pooled_prior_counts_as_few_observations_of_the_others():
     np.testing.assert_allclose(few.gram, 2 * own.gram, rtol=1e-13)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("factor", [1.0, 0.5, 2**-4.6, 2.0**-5])
 def test_others_that_were_discounted_count_by_their_weight(factor):
     """As few observations as ever while they weigh more than that, and as what they weigh afterwards."""
@@ -88,6 +91,7 @@ def test_others_that_were_discounted_count_by_their_weight(factor):
     np.testing.assert_allclose(found.gram, expected, rtol=1e-12)
 
 
+@pytest.mark.rest
 def test_others_who_weigh_less_than_what_the_pool_lacks_are_no_prior():
     """They are more, but older: the newest rewards of the key, not yet in the pool, outweigh them."""
     own, older = sums_of(*some(8, 2)), scaled(sums_of(*some(9, 5)), 1e-3)
@@ -96,6 +100,7 @@ def test_others_who_weigh_less_than_what_the_pool_lacks_are_no_prior():
     assert with_pooled_prior(own, others, strength=5.0) is own
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("strength", [1e-3, 1.0, 1e6])
 def test_a_pool_that_is_behind_does_no_harm(strength):
     """The newest rewards of the key are not yet in the pool, so that the rest holds their negative."""

@@ -54,6 +54,7 @@ def test_the_draw_is_gaussian_with_the_covariance_of_the_posterior(dim):
     assert np.abs(covariance - np.eye(dim)).max() < bound
 
 
+@pytest.mark.rest
 def test_a_draw_with_the_factor_untransposed_is_found_out():
     """The broken variant L^-1 xi has covariance (L^T L)^-1, not V^-1: the same test rejects it."""
     posterior, rng = some_posterior(12), np.random.default_rng(1)
@@ -61,6 +62,7 @@ def test_a_draw_with_the_factor_untransposed_is_found_out():
     assert mahalanobis_tail(posterior, draws, 2.0) < 1e-7
 
 
+@pytest.mark.rest
 def test_no_exploration_is_the_estimate():
     posterior = some_posterior(4)
     found = linear_ts.draw(posterior, exploration=0.0, rng=np.random.default_rng(0))
@@ -88,6 +90,7 @@ def test_both_policies_choose_the_best_eligible_arms_for_the_draw(seed, arms, k,
     np.testing.assert_allclose(exact.scores, wanted, rtol=1e-9)
 
 
+@pytest.mark.rest
 def test_ties_go_to_the_earlier_row():
     posterior = some_posterior(2)
     features = np.ones((6, 2))

@@ -93,6 +93,7 @@ def test_batches_do_not_matter(dim: int, discounted: bool) -> None:
     assert same(after(0, len(values)), after(0, 1, 7, 8, 30, len(values)))
 
 
+@pytest.mark.rest
 def test_several_learners_together_are_each_by_itself() -> None:
     features, values, first, before = by_signal(*rewards(6, 30, 4, 2), 7)
     owners = np.random.default_rng(8).integers(0, 3, len(values))
@@ -137,6 +138,7 @@ def test_a_weighted_sum_is_as_if_it_had_been_learned(
     np.testing.assert_allclose(found.root, expected.root, rtol=1e-8, atol=1e-12 * max(map(abs, weights)))
 
 
+@pytest.mark.rest
 def test_noise_that_is_given_is_taken_as_independent() -> None:
     features, values = rewards(12, 300, 4, 2)
     sums = ridge_sums.add(ridge_sums.empty(4), features, values, np.ones(300, dtype=np.bool_))
@@ -148,6 +150,7 @@ def test_noise_that_is_given_is_taken_as_independent() -> None:
     assert given == pytest.approx(np.hypot(0.2, 1.5))
 
 
+@pytest.mark.rest
 def test_a_signal_that_came_later_was_0_before() -> None:
     features, values = rewards(13, 50, 3, 2)
     first = np.ones(50, dtype=np.bool_)
@@ -160,6 +163,7 @@ def test_a_signal_that_came_later_was_0_before() -> None:
     assert more.more.tobytes()[: 3 * 8] == sums.more.tobytes()[: 3 * 8]
 
 
+@pytest.mark.rest
 def test_sums_of_signals_are_scaled_added_and_subtracted() -> None:
     features, values = rewards(14, 50, 3, 3)
     first = np.ones(50, dtype=np.bool_)

@@ -64,6 +64,7 @@ def adversary(solvers, arms, rng, *, steps):
 
 # The longest arm is of norm 1.6, so that r + epsilon = 1.3 is reached on a cap of queries: a solver that
 # compares products does not need |p| <= 1.
+@pytest.mark.rest
 def test_an_adversary_breaks_one_solver_and_not_as_many_as_the_net_needs():
     """False alarm: all kappa fail somewhere on the net with probability at most delta = 1e-6."""
     rng = np.random.default_rng(1)

@@ -66,6 +66,7 @@ def test_an_answer_is_well_formed_and_exact_if_it_says_so(
         assert (found.guarantee.kind, found.guarantee.reason is None) == ("exact", False)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("objective", ["inner_product", "nearest"])
@@ -79,6 +80,7 @@ def test_reads_are_saved_on_arms_that_are_easy_to_tell_apart(search, layout, obj
     assert suboptimality(vectors, query, objective, found.rows) <= 0.5
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("plan", ["sampled", "printed"])
 def test_reads_are_those_of_the_plan(plan):
     vectors, query = spread_out(300, 6000, 5)
@@ -93,6 +95,7 @@ def test_reads_are_those_of_the_plan(plan):
     assert expected <= found.reads <= expected + 3 * (6000 - before) + found.exhaustive_reads / 64
 
 
+@pytest.mark.rest
 def test_one_sample_reads_less_than_the_printed_rounds():
     vectors, query = spread_out(300, 6000, 5)
     rewards = in_blocks(vectors, query)

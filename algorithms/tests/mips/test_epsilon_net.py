@@ -37,6 +37,7 @@ def test_a_query_moves_by_half_a_step_at_most(dim, seed, epsilon):
     assert np.array_equal(nearest_point(point, epsilon=epsilon), nearest_point(query, epsilon=epsilon))
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("dim", "epsilon"), [(1, 0.5), (1, 0.37), (2, 0.5), (2, 0.9), (3, 1.0)])
 def test_every_query_is_rounded_to_one_of_the_counted_points(dim, epsilon):
     corners = np.array(list(itertools.product(np.linspace(-1, 1, 101 if dim < 3 else 31), repeat=dim)))
@@ -56,6 +57,7 @@ def test_the_solvers_are_as_many_as_the_union_bound_needs(dim, epsilon, delta):
     assert kappa <= max(printed, 4)
 
 
+@pytest.mark.rest
 def test_the_pages_name_the_solvers_that_are_needed():
     """16 log10(2 * 1,600 + 1) + log10(20) is 57.4."""
     assert solvers_needed(16, epsilon=0.01, delta=0.05) == 58
@@ -64,6 +66,7 @@ def test_the_pages_name_the_solvers_that_are_needed():
     assert "(58 at d = 16)" in (docs / "guarantees.md").read_text()
 
 
+@pytest.mark.rest
 def test_a_step_too_fine_for_float64_leaves_the_query():
     query = np.array([0.3, -0.7])
     assert np.array_equal(nearest_point(query, epsilon=1e-300), query)

@@ -34,6 +34,7 @@ def test_the_walk_crosses_with_probability_delta(delta, share):
     assert abs((y > b_normal(2 * delta, share)).any(axis=0).mean() - delta) > noise
 
 
+@pytest.mark.rest
 def test_the_walk_is_that_of_a_finite_population():
     """Cov(mean_s, mean_t) for s < t is that of sd_t^2: the correlation used is that of real samples."""
     rng, size, runs = np.random.default_rng(1), 64, 40_000
@@ -46,6 +47,7 @@ def test_the_walk_is_that_of_a_finite_population():
         assert np.corrcoef(means[:, s - 1], means[:, t - 1])[0, 1] == pytest.approx(rho, abs=0.03)
 
 
+@pytest.mark.rest
 def test_it_lies_between_one_check_and_the_union_over_checks():
     checks = len(walks(0.001, 1, 0))
     for delta in (1e-8, 1e-3, 0.05):
@@ -53,6 +55,7 @@ def test_it_lies_between_one_check_and_the_union_over_checks():
         assert stats.norm.isf(delta) < b_normal(delta, 0.001) < union
 
 
+@pytest.mark.rest
 def test_more_nodes_change_nothing():
     for bound, share in ((1.0, 1e-5), (5.0, 1e-4)):
         assert crossing(bound, share) == pytest.approx(crossing(bound, share, nodes=400), rel=1e-10)

@@ -34,6 +34,7 @@ def test_single_draws_and_many_follow_p():
         assert chi_square(np.bincount(rows, minlength=5), P) > ALARM
 
 
+@pytest.mark.rest
 def test_the_chi_square_sees_noise_of_another_scale():
     rng = np.random.default_rng(3)
     rows = (WEIGHTS + 1.2 * rng.gumbel(size=(20_000, 5))).argmax(axis=1)
@@ -70,18 +71,21 @@ def test_probabilities_stay_probabilities(weights, k, seed):
         assert logs[-1] == 0.0
 
 
+@pytest.mark.rest
 def test_a_share_is_not_lost_beside_one_that_was_chosen_before():
     rows, logs = top_k(np.array([5_000.0, 0.0, -1.0]), 2, rng=np.random.default_rng(0))
     assert rows[0] == 0
     assert np.exp(logs[1]) == pytest.approx({1: 1, 2: np.exp(-1)}[int(rows[1])] / (1 + np.exp(-1)))
 
 
+@pytest.mark.rest
 def test_weights_far_apart_are_ordered():
     rows, logs = top_k(np.array([0.0, 1e15, -1e15]), 3, rng=np.random.default_rng(0))
     assert rows.tolist() == [1, 0, 2]
     assert logs.tolist() == [0.0, 0.0, 0.0]
 
 
+@pytest.mark.rest
 def test_the_sums_are_those_of_the_matrix_and_counted():
     rng = np.random.default_rng(1)
     matrix, prior = rng.standard_normal((7, 1000)), rng.standard_normal(7)
@@ -102,6 +106,7 @@ def test_a_random_order_is_a_permutation_however_it_is_taken(size, stops, seed):
     assert sorted(taken) == list(range(size))
 
 
+@pytest.mark.rest
 def test_a_random_order_is_uniform():
     rng, counts = np.random.default_rng(4), np.zeros((12, 12))
     for _ in range(20_000):

@@ -60,6 +60,7 @@ def test_one_state_is_drawn_unread(method):
     assert (drawn.rows.tolist(), drawn.reads) == ([0], 0)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("method", METHODS)
 def test_constant_rewards_are_settled_by_the_noise_and_the_prior(method):
     logs, prior = np.zeros((4, 300)), np.array([0.0, 50.0, 0.0, -3.0])
@@ -69,6 +70,7 @@ def test_constant_rewards_are_settled_by_the_noise_and_the_prior(method):
     assert drawn.rows.tolist() == [1, 1, 1]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("method", METHODS)
 def test_many_draws_read_everything_once_at_most(method):
     logs = np.random.default_rng(1).standard_normal((3, 2_000)) * 0.05
@@ -78,6 +80,7 @@ def test_many_draws_read_everything_once_at_most(method):
     assert drawn.raced < 500
 
 
+@pytest.mark.rest
 def test_schedules_double_and_end_with_everything():
     assert doubling(50, 1_000) == (50, 100, 200, 400, 800, 1_000)
     assert doubling(50, 400) == (50, 100, 200, 400)
@@ -88,6 +91,7 @@ def test_schedules_double_and_end_with_everything():
     assert schedule(0, 3) == (0,)
 
 
+@pytest.mark.rest
 def test_a_rarer_error_needs_a_wider_bound():
     ones = np.ones(2)
     widths = [
@@ -98,6 +102,7 @@ def test_a_rarer_error_needs_a_wider_bound():
     assert constants_of("safe", 0.1, 5).width(10) < constants_of("safe", 1e-6, 5).width(10)
 
 
+@pytest.mark.rest
 def test_a_quadratic_likelihood_is_its_own_taylor_proxy():
     rng = np.random.default_rng(0)
     y, centers = rng.standard_normal((500, 3)), rng.standard_normal((4, 3))
@@ -118,6 +123,7 @@ def test_a_quadratic_likelihood_is_its_own_taylor_proxy():
     assert np.allclose(proxy.means, logs.mean(axis=1))
 
 
+@pytest.mark.rest
 def test_empty_and_single_clusters():
     ones = Cluster(3, lambda indices: np.ones(len(indices)))
     empty = Cluster(0, lambda indices: np.zeros(len(indices)))
@@ -129,6 +135,7 @@ def test_empty_and_single_clusters():
     assert racing_clusters([empty, empty], delta=0.1, rng=rng, log_prior=prior).rows.tolist() == [1]
 
 
+@pytest.mark.rest
 def test_an_empty_cluster_has_the_sum_nought():
     some = Cluster(3, lambda indices: np.full(len(indices), -0.2))
     empty = Cluster(0, lambda indices: np.zeros(len(indices)))
@@ -138,6 +145,7 @@ def test_an_empty_cluster_has_the_sum_nought():
         assert drawn.rows.tolist() == [int(np.argmax(noise + np.array([-0.6, 0.0])))]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("first", "raced"), [(10, 1), (299, 1), (300, 0), (400, 0)])
 def test_a_first_look_at_everything_is_no_race(first, raced):
     logs = np.random.default_rng(2).standard_normal((3, 300))
@@ -145,6 +153,7 @@ def test_a_first_look_at_everything_is_no_race(first, raced):
     assert drawn.raced == raced
 
 
+@pytest.mark.rest
 def test_the_quantile_is_that_of_student_and_nothing_where_nothing_is_estimated():
     freedom = np.array([1.0, 2.0, 30.0, np.inf])
     found = quantile(0.002, freedom)

@@ -61,6 +61,7 @@ def test_ordered_lists_are_uniform():
     assert chi_square(drawn) > ALARM
 
 
+@pytest.mark.rest
 def test_the_chi_square_sees_a_draw_that_is_not_uniform():
     """The next accepted place instead of another draw: a place after a gap is drawn more often."""
 
@@ -73,6 +74,7 @@ def test_the_chi_square_sees_a_draw_that_is_not_uniform():
     assert chi_square(broken) < ALARM
 
 
+@pytest.mark.rest
 def test_only_about_as_many_places_are_looked_at_as_are_drawn():
     looked = []
 

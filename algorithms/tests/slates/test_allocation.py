@@ -44,6 +44,7 @@ def test_a_pull_has_its_slate_whatever_else_is_asked(design):
     assert (slates(design, UniformMatroid(9, 4), 6, np.arange(3_000)) != together).any()
 
 
+@pytest.mark.rest
 def test_slates_of_a_seed_stay_what_they_are():
     """Stored campaigns depend on it: these were drawn by the first version."""
     assert slates(UNIFORM, UniformMatroid(7, 3), 11, np.array([0, 6, 7, 8, 1_000_000])).tolist() == PINNED
@@ -52,6 +53,7 @@ def test_slates_of_a_seed_stay_what_they_are():
 PINNED = [[0, 2, 6], [0, 2, 4], [3, 4, 5], [0, 1, 2], [1, 3, 6]]
 
 
+@pytest.mark.rest
 def test_uniform_shows_every_arm_and_every_pair_equally_often():
     n, k, pulls = 10, 3, 30_000
     x = vectors(slates(UNIFORM, UniformMatroid(n, k), 3, np.arange(n, n + pulls)), n)

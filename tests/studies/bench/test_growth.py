@@ -26,6 +26,7 @@ def test_a_row_for_each_policy_and_size_and_the_slopes(monkeypatch, capsys):
     assert "exponent" in capsys.readouterr().out
 
 
+@pytest.mark.rest
 def test_searches_go_on_while_arms_are_imported(monkeypatch):
     monkeypatch.setattr(growth, "IMPORT_DIM", 4)
     monkeypatch.setattr(growth, "IMPORT_BATCH", 100)

@@ -33,6 +33,7 @@ def test_a_world_is_drawn_from_its_number_and_its_past_is_of_others(make):
     assert world.popularity.sum() == world.past.liked.sum()
 
 
+@pytest.mark.rest
 def test_films_hold_nothing_of_the_people_who_are_played(movielens_100k: Path):
     ratings = movielens.read(movielens_100k)
     world = behaviour_worlds.films(ratings, movielens.described(movielens_100k, ratings), 0, played=6)
@@ -43,6 +44,7 @@ def test_films_hold_nothing_of_the_people_who_are_played(movielens_100k: Path):
     assert 0 < (~world.past.liked).sum() > world.past.liked.sum()  # rated badly, or not at all
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("way", OPPONENTS, ids=lambda way: way.name)
 def test_who_liked_an_arm_is_shown_arms_of_its_taste(way):
     """All but the most popular, who only knows how many liked each arm."""
@@ -58,6 +60,7 @@ def test_who_liked_an_arm_is_shown_arms_of_its_taste(way):
     assert fits.mean() == 1.0 if way.make is not Popular else fits.mean() < 1.0
 
 
+@pytest.mark.rest
 def test_without_a_past_what_was_liked_by_most_is_popular():
     given = Given(np.ones((5, 1)), 3)
     popular, similar = Popular(given, 0), ItemKnn(given, 0)
@@ -68,6 +71,7 @@ def test_without_a_past_what_was_liked_by_most_is_popular():
         assert opponent.scores(2).argmax() == 3
 
 
+@pytest.mark.rest
 def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     gone = opponents.Way("gone", Popular, "no_such_module_anywhere")
     monkeypatch.setattr(opponents, "OPPONENTS", (gone, OPPONENTS[0]))
@@ -85,6 +89,7 @@ def test_a_row_compares_draw_by_draw():
     assert row["ahead"] == 2  # -2.5 in rounds 1 to 5, 1 in 2 to 6
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("more", "expected"), [([1.0] * 6, 1), ([-9.0] + [1.0] * 6, 2), ([1.0] * 6 + [-9.0], None), ([1.0], 1)]
 )
@@ -92,6 +97,7 @@ def test_ahead_is_for_good(more, expected):
     assert people.ahead_from(np.array(more)) == expected
 
 
+@pytest.mark.rest
 def test_nobody_is_shown_an_arm_twice():
     """Four rounds of five are all of 20 arms."""
     likes = np.random.default_rng(5).random((3, 20)) < 0.5
@@ -120,6 +126,7 @@ def test_every_setting_has_a_row_by_the_service_and_an_opponent():
     assert all(row["ours"] > 0.0 for row in rows)
 
 
+@pytest.mark.rest
 def test_a_wrong_folder_is_named_and_without_one_films_are_left_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

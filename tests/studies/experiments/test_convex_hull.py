@@ -21,6 +21,7 @@ def test_the_best_arm_is_one_of_few_corners_of_the_plane():
     assert found["all"] is None
 
 
+@pytest.mark.rest
 def test_in_a_flat_few_corners_are_left_to_sample():
     found = convex_hull.row("in a flat", 400, 512, 3, extreme_points)
     assert found["best_is_a_corner"] == 1.0
@@ -29,6 +30,7 @@ def test_in_a_flat_few_corners_are_left_to_sample():
     assert found["hull"] < found["all"] <= 1
 
 
+@pytest.mark.rest
 def test_a_little_noise_makes_every_arm_a_corner():
     found = convex_hull.row("near a flat", 200, 512, 512, surely_extreme)
     assert found["share"] == 1.0
