@@ -2,7 +2,7 @@
 
 The estimate of a linear learner is linear in its rewards: reward r_i of features x_i adds x^T V^-1 x_i r_i
 to that of an arm x. So the parts are exact. They are of rewards in the log since the bandit has its
-catalogue.
+catalogue. With arm effects r_i is a reward less the effect that its arm was served with, as a key learns it.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ class Reason:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeyRewards:
-    """Rewards that a learner has. Shapes: features (n, D), values (n,)."""
+    """Rewards that a learner has, and what it ``learned`` of them. Shapes: features (n, D), else (n,)."""
 
     arms: Sequence[str]
     features: Matrix
     values: Vector
+    learned: Vector
 
     def reasons(self, posterior: Posterior, features: Matrix) -> list[list[Reason]]:
         """The rewards that add most to the estimate of each arm, the largest first; of an arm of several
@@ -55,7 +56,7 @@ class KeyRewards:
         root = posterior.root
         inner = (features @ root) @ (self.features @ root).T / posterior.sigma**2  # x^T V^-1 x_i
         result = list[list[Reason]]()
-        for row in inner * self.values:
+        for row in inner * self.learned:
             shares = np.bincount(owner, row, minlength=len(names))
             best = np.argsort(-shares, kind="stable")[:MOST_REASONS].tolist()
             result.append([Reason(names[i], totals.item(i), shares.item(i)) for i in best if shares[i] > 0.0])
@@ -73,18 +74,25 @@ def has_reasons(bandit: Bandit) -> bool:
 
 async def rewards_of(catalogues: Catalogues, bandit: Bandit, rows: Sequence[Row]) -> KeyRewards | None:
     """The rewards of a key, by its newest rows; None: there is none."""
-    arms, features, values = list[str](), list[Vector](), list[float]()
+    arms, features, values, effects = list[str](), list[Vector](), list[float](), list[float]()
     for row in rows:
         if row.time < bandit.record.moved_ms:
             continue  # its features are of another catalogue
         revisions = revisions_in(row)
-        places = {arm.id: arm.place - 1 for arm in row.arms}
+        shown = {arm.id: arm for arm in row.arms}
         for arm, value in values_of(row).items():
-            if arm not in revisions or not value:
+            # Of one signal: a bandit of several has no reasons.
+            effect = shown[arm].effect if arm in shown else None
+            effect = effect if isinstance(effect, float) else 0.0
+            if arm not in revisions or not value - effect:
                 continue
             vector = await catalogues.features_at(bandit.catalogue, arm, revisions[arm])
             if vector is not None:
                 arms.append(arm)
-                features.append(bandit.learned_features(vector, None, places.get(arm, 0)))
+                place = shown[arm].place - 1 if arm in shown else 0
+                features.append(bandit.learned_features(vector, None, place))
                 values.append(value)
-    return KeyRewards(arms, np.array(features), np.array(values)) if arms else None
+                effects.append(effect)
+    if not arms:
+        return None
+    return KeyRewards(arms, np.array(features), np.array(values), np.array(values) - np.array(effects))

@@ -635,3 +635,33 @@ async def decisions_without(world: Api) -> float:
     lines = (await world.call("GET", "/metrics")).text.splitlines()
     name = "shortlist_decisions_without_effects_total "
     return next(float(line.removeprefix(name)) for line in lines if line.startswith(name))
+
+
+async def test_reasons_are_of_rewards_less_effects(world: Api):
+    await make(world, policy="linear_ts")
+    await begin(world)
+    await play(world, 6)
+    await world.ok("POST", REFRESH, {})
+    learned = dict[str, tuple[float, float]]()
+    for number in range(3):
+        choice = await world.choose("b", key="late", k=1, seed=number, exclude=list(learned))
+        (arm,) = choice["arms"]
+        effect = (await world.ok("GET", f"{PATH}/{arm['id']}"))["effect"]
+        value = 0.0 if number == 1 else 1.5
+        await world.reward({"decision": choice["decision"], "value": value})
+        learned[arm["id"]] = value, value - effect
+    await world.ok("POST", REFRESH, {})
+    choice = await world.choose("b", key="late", k=2)
+    await world.app.service.rows.flush()
+    found = await world.ok("POST", "/v1/bandits/b/log/explain", {"decision": choice["decision"]})
+    assert found["changed"] == []
+    precision = np.array((await world.learner("b", "late", precision=True))["precision"])
+    features = np.array([FEATURES[arm] for arm in learned])
+    parts = np.linalg.solve(precision, features.T) * [part for _, part in learned.values()]
+    shown = [each for each in found["candidates"] if each["place"]]
+    assert len(shown) == 2
+    for each in shown:
+        shares = FEATURES[each["id"]] @ parts
+        expected = {arm: share for arm, share in zip(learned, shares, strict=True) if share > 0.0}
+        assert {one["arm"]: one["share"] for one in each["because"]} == pytest.approx(expected, rel=1e-5)
+        assert all(one["value"] == learned[one["arm"]][0] for one in each["because"])
