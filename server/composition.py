@@ -217,6 +217,7 @@ class Service:
             self.filtered,
             covers,
             priors=self.priors,
+            effects=self.effects,
             pages=self.decision_log,
             rewarded_ms=token_ttl_ms,
             constraints=constraints,

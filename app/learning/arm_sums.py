@@ -50,7 +50,7 @@ def fold_arms(
         elif payload.effect is not None and payload.effect.arm:
             arm = ArmId(uid, payload.effect.arm)
             before = now.get(arm)
-            now[arm] = _add(before, entry, payload, payload.effect, spaces.get(uid, 0))
+            now[arm] = add_entry(before, entry, payload, payload.effect, spaces.get(uid, 0))
             if now[arm] is not before:
                 changed[arm] = None
         for past in taught.get(entry.entry_id, ()):
@@ -94,10 +94,10 @@ def _arm_of(entry: LogEntry) -> ArmId | None:
     return ArmId(entry.learner.bandit_uid, effect.arm) if effect is not None and effect.arm else None
 
 
-def _add(
-    before: ArmSums | None, entry: LogEntry, payload: RewardPayload, effect: EffectTerms, moved: int
+def add_entry(
+    before: ArmSums | None, entry: LogEntry, payload: RewardPayload, effect: EffectTerms, moved: int = 0
 ) -> ArmSums | None:
-    """The sums after an entry; the same object where it is of earlier features, and teaches nothing."""
+    """The sums of an arm after an entry; the same object where that is of earlier features."""
     standing = before or ArmSums()
     is_of, now = (payload.space, effect.revision), (standing.space, standing.revision)
     if payload.space < moved or is_of < now:

@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from app.bandits.effect_version import EffectVersion, record_of, version_of, version_to_bytes
+from app.bandits.settings import BanditRecord
 from app.learning import one_key_teaches
 from app.learning.prior_fits import Computing, Fittable
 from app.learning.served_effects import ServedEffects
@@ -35,7 +36,7 @@ GROWN = 0.1  # of the standard deviation of the effects
 
 
 @dataclass(slots=True)
-class _Total:
+class Total:
     """The sums of one arm over the partitions that were added so far, discounted to ``time_ms``."""
 
     space: int
@@ -68,15 +69,15 @@ class EffectFits:
         """
         async with self._one:
             before, computing = await self._served.newest(bandit), Computing()
-            totals = dict[str, _Total]()
+            totals = dict[str, Total]()
             for partition in range(self._store.partitions):
                 # An arm that changes while they are read may come twice.
                 found = dict[str, bytes]()
                 async for some in self._store.effects.all_sums(partition, bandit.uid):
                     found.update(some)
-                await computing.run(_add, totals, found, bandit.record.space, bandit.record.half_life_s)
+                await computing.run(_add_stored, totals, found, bandit.record)
             number = 1 if before is None else before.number + 1
-            version = await computing.run(_fitted, totals, bandit, number)
+            version = await computing.run(fitted, totals, bandit.record, number)
             if before is None and not version.record.arms:
                 return None, computing.seconds
             differs = _has_moved if only_if_moved else _is_other
@@ -111,14 +112,21 @@ class EffectFits:
         return dropped
 
 
-def _add(totals: dict[str, _Total], sums: Mapping[str, bytes], space: int, half_life_s: float | None) -> None:
-    for arm, data in sums.items():
-        own = unpack(data, ArmSums)
+def _add_stored(totals: dict[str, Total], sums: Mapping[str, bytes], record: BanditRecord) -> None:
+    own = ((arm, unpack(data, ArmSums)) for arm, data in sums.items())
+    add_sums(totals, own, record.space, record.half_life_s)
+
+
+def add_sums(
+    totals: dict[str, Total], sums: Iterable[tuple[str, ArmSums]], space: int, half_life_s: float | None
+) -> None:
+    """Add sums of arms to totals; those of earlier features than others are left out."""
+    for arm, own in sums:
         standing = totals.get(arm)
         if own.space != space or (standing is not None and own.revision < standing.revision):
             continue
         if standing is None or own.revision > standing.revision:
-            standing = totals[arm] = _Total(own.space, own.revision)
+            standing = totals[arm] = Total(own.space, own.revision)
         time_ms, old, new = max(standing.time_ms, own.time_ms), 1.0, 1.0
         if half_life_s is not None:
             old = weight(time_ms - standing.time_ms, half_life_s)
@@ -138,12 +146,13 @@ def _sum(one: Sequence[float], other: Sequence[float], old: float, new: float) -
     return [old * mine + new * theirs for mine, theirs in zip(*padded, strict=True)]
 
 
-def _fitted(totals: Mapping[str, _Total], bandit: Fittable, number: int) -> EffectVersion:
-    arms, signals = sorted(totals), bandit.record.signal_count
+def fitted(totals: Mapping[str, Total], record: BanditRecord, number: int) -> EffectVersion:
+    """The effects of arms with these totals, as a version with this number. Cost: O(K log K)."""
+    arms, signals = sorted(totals), record.signal_count
     own = [totals[arm] for arm in arms]
     n, F = (np.array([getattr(each, name) for each in own], dtype=float) for name in ("n", "F"))
     R, Q = (_by_signal([getattr(each, name) for each in own], signals) for name in ("R", "Q"))
-    discounted = bandit.record.half_life_s is not None
+    discounted = record.half_life_s is not None
     fits: list[EffectFit] = [
         arm_effects.fit(EffectSums(n, R[j], Q[j], F), discounted=discounted) for j in range(signals)
     ]
@@ -151,7 +160,7 @@ def _fitted(totals: Mapping[str, _Total], bandit: Fittable, number: int) -> Effe
         record_of(
             number,
             time.time_ns() // 1_000_000,
-            space=bandit.record.space,
+            space=record.space,
             decisions=sum(each.decisions for each in own),
             fits=fits,
             arms=arms,

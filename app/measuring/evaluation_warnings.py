@@ -109,9 +109,13 @@ def _of_unshown_arms(policy: Evaluated) -> Iterator[str]:
 
 
 def _of_effects(evaluator: Evaluator) -> Iterator[str]:
-    if evaluator.bandit.record.arm_effects == "auto" and evaluator.decisions:
+    if evaluator.without_effects:
+        every = f"{evaluator.without_effects:,} of {evaluator.decisions:,} decisions"
         what = "the policy is weighed by what features say, as if arms had no effects beyond them"
-        yield f"all {evaluator.decisions:,} decisions are evaluated without arm effects: {what}"
+        yield f"{every} are evaluated without arm effects: {what}"
+    if evaluator.effects_of_log:
+        every = f"{evaluator.effects_of_log:,} of {evaluator.decisions:,} decisions"
+        yield f"{every} are evaluated with arm effects that were fitted to the rows of this log before them"
 
 
 def _of_the_learners(evaluator: Evaluator) -> Iterator[str]:

@@ -23,6 +23,7 @@ from app.decision_log.rows import CompleteLog
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.learning.learned_priors import LearnedPriors
 from app.learning.learners import Learners
+from app.learning.served_effects import ServedEffects
 from app.measuring.evaluation_warnings import UNREADABLE, knowing_policies, warnings_of
 from app.measuring.evaluator import (
     TOO_MUCH_MISSING,
@@ -264,14 +265,16 @@ class Evaluations:
         covers: Covers,
         *,
         priors: LearnedPriors,
+        effects: ServedEffects,
         pages: CompleteLog,
         rewarded_ms: int,
         constraints: Sequence[ConstraintRow],
         metrics: Metrics,
     ) -> None:
         self._constraints = constraints
-        self._source = ServedSource(bandits, catalogues, filtered, covers, priors)
+        self._source = ServedSource(bandits, catalogues, filtered, covers, priors, effects=effects)
         self._priors = priors
+        self._effects = effects
         self._learners = learners
         self._pages = pages
         self._rewarded_ms = rewarded_ms
@@ -324,6 +327,9 @@ class Evaluations:
             elif bandit.record.prior == "learned":
                 version = await self._priors.newest(bandit)
                 weighed = [each.with_prior(version) for each in weighed]
+                if bandit.record.arm_effects == "auto":
+                    effects = await self._effects.newest(bandit)
+                    weighed = [each.with_effects(effects) for each in weighed]
                 bandit = weighed[0]
             known, seen = await self._surveyed(bandit, from_ms, to_ms, when)
             evaluator = Evaluator(

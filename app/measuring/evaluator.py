@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from app.bandits.bandit import Bandit
+from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.decision_log.rows import Row
 from app.filtering.filtered_snapshots import among
 from app.measuring.logged_lists import (
@@ -45,6 +46,7 @@ from app.measuring.sources import HeldSource
 from app.platform.cache import BoundedCache
 from app.platform.errors import Invalid
 from app.platform.long_work import MEASURING
+from app.policies.arm_effects import Directions, RowEffects
 from app.policies.base import Policy
 from app.policies.registry import POLICIES
 from app.policies.targets import EvaluationBatch, Lists, Pool, Target, Weighed
@@ -131,6 +133,8 @@ class Evaluator:
     ``cut``         of these, lists that are longer than what is evaluated
     ``capped``      of these, with arms that quotas or frequency caps did not allow
     ``unweighed``   of these, made when nothing was known yet
+    ``without_effects``  of these, weighed as if arms had no effects, as those are not known
+    ``effects_of_log``   of these, weighed with effects that were fitted to the log
     ``expected``    decisions of the whole log; None: nobody knows
     """
 
@@ -161,6 +165,7 @@ class Evaluator:
         self._posterior = known.posterior if isinstance(known, PastLearners) else known
         self.past = known if isinstance(known, PastLearners) and len(known.blocks) else None
         self.decisions = self.unknown = self.unreadable = self.unweighed = self.cut = self.capped = 0
+        self.without_effects = self.effects_of_log = 0
         if isinstance(known, PastLearners):
             self._serve_with(known)
         self._block = -1
@@ -171,6 +176,8 @@ class Evaluator:
         self._learners: BoundedCache[tuple[int, str | None], Posterior] = BoundedCache(LEARNERS_BYTES)
         self._terms, self._then = dict[int, Terms](), dict[int, Bandit]()
         self._stopped = threading.Event()
+        self._effects = dict[tuple[int, int], RowEffects]()  # of the block of now, by policy and table
+        self._directions = dict[int, Directions]()
 
     @property
     def state(self) -> OffPolicyState:
@@ -231,11 +238,12 @@ class Evaluator:
             await self.past.begin(self._block, following)
             self._serve_with(self.past)
             self._learners = BoundedCache(LEARNERS_BYTES)
+            self._effects.clear()
         return int(first[self._block + 1]) - self.decisions if self._block + 1 < len(first) else PIECE
 
     def _serve_with(self, past: PastLearners) -> None:
         for policy in self.policies:
-            policy.bandit = policy.bandit.with_prior(past.prior)
+            policy.bandit = policy.bandit.with_prior(past.prior).with_effects(past.effects)
 
     async def _add(self, rows: Sequence[Row]) -> None:
         if self.past is not None:
@@ -244,6 +252,7 @@ class Evaluator:
                 self.decisions += len(rows)
                 self.unweighed += len(rows)
                 return
+        self._count_effects(len(rows))
         for version in {row.bandit_version for row in rows} - self._terms.keys():
             then = self._then[version] = await self._source.then(self.bandit, version)
             self._terms[version] = terms_of(then.record, self.bandit.weights)
@@ -258,6 +267,15 @@ class Evaluator:
         self.unreadable += result.unreadable
         self.cut += result.cut
         self.capped += result.capped
+
+    def _count_effects(self, decisions: int) -> None:
+        """Note how many are weighed with effects that are not those of their time."""
+        if self.bandit.record.arm_effects == "off" or self.past is None:
+            return
+        if self.past.effects_of_log and self.policies[0].bandit.effects_version:
+            self.effects_of_log += decisions
+        elif self.past.effects_of_log:
+            self.without_effects += decisions
 
     async def _work(self, policy: Evaluated, lists: LoggedLists) -> _Work:
         keys = list(dict.fromkeys(key for key, _ in lists.situations))
@@ -329,7 +347,7 @@ class Evaluator:
         lists, name, arms = work.lists, work.lists.name, work.pool.pool.arms
         situations, which = self._situations(work)
         rows = rows_of(arms, lists.ids).reshape(len(lists), -1)
-        scores = scores_of(arms, rows, situations.queries, which)
+        scores = _estimated(arms, rows, situations, which)
         drawn = list(name.drawn_places)
         among = np.where(lets_in(arms, rows[:, drawn]), rows[:, drawn], -1)
         result = self._weigh(work, situations, which, among, np.where(among >= 0, scores[:, drawn], 0.0))
@@ -373,7 +391,7 @@ class Evaluator:
         lists = Lists(
             which,
             np.hstack((excluded, rows)),
-            np.hstack((scores_of(arms, excluded, situations.queries, which), scores)),
+            np.hstack((_estimated(arms, excluded, situations, which), scores)),
             count,
         )
         result = target.weigh(situations, known, lists)
@@ -424,9 +442,24 @@ class Evaluator:
         contexts_of = joined(contexts)
         names = [(work.of.number, self._block, name) for name in numbers]
         rewards = work.of.rewards
+        effects = self._effects_of(work.of, arms)
         return EvaluationBatch(
-            work.of.bandit, names, work.learners, owners, contexts_of, exclude, rewards
+            work.of.bandit, names, work.learners, owners, contexts_of, exclude, rewards, effects
         ), which
+
+    def _effects_of(self, policy: Evaluated, arms: LearnerSnapshot) -> RowEffects | None:
+        """What arms have beyond their features in the block of now, by the weights of a policy."""
+        version, weighing, table = policy.bandit.effects, policy.bandit.weighing, arms.plain.whole.table
+        if version is None or not version.record.arms:
+            return None
+        name = policy.number, table.number
+        if name not in self._effects:
+            directions = self._directions.setdefault(table.number, Directions())
+            weights = np.ones(1) if weighing is None else np.array(weighing.weights)
+            self._effects[name] = RowEffects.of(
+                version, directions, table, weights, policy.bandit.exploration
+            )
+        return self._effects[name]
 
     def _known(self, pool: _KnownPool, situations: EvaluationBatch) -> Sequence[Any]:
         """What the target knows of each situation."""
@@ -438,6 +471,15 @@ class Evaluator:
                 result[place] = each
                 pool.known.put(situations.names[place], each, pool.target.known_bytes)
         return result
+
+
+def _estimated(arms: LearnerSnapshot, rows: Rows, situations: EvaluationBatch, which: Rows) -> Matrix:
+    """What is estimated of every arm of lists, less offsets; 0 of those without a row. Shapes: (n, k)."""
+    scores = scores_of(arms, rows, situations.queries, which)
+    if situations.effects is None or not rows.size:
+        return scores
+    found = situations.effects.worth(arms.plain.table, np.maximum(rows, 0).reshape(-1)).reshape(rows.shape)
+    return np.where(rows >= 0, scores + found, 0.0)
 
 
 def _begun(

@@ -22,6 +22,9 @@ rounding errors would be left.
 A learned prior is the version that the first row of a block names. Where that row names none, or the version
 is not kept any more, a prior is fitted from what learners knew before the block.
 
+Arm effects are the version that the first row of a block names, too. Where that is not kept, or names none,
+they are fitted from the rewards of the rows before the block, which say what was expected of their arms.
+
 A reward is known to a block that began after it came. Memory grows with the number of learners, and with the
 rewards that come later than their blocks; not with the number of decisions.
 """
@@ -39,17 +42,21 @@ from typing import Literal, Protocol
 import numpy as np
 
 from app.bandits.bandit import GLOBAL_LEARNER, Bandit
+from app.bandits.effect_version import EffectVersion
 from app.bandits.prior_version import PriorVersion, version_of
 from app.bandits.settings import SignalRef, signal_terms
 from app.decision_log.rows import LoggedReward, Row, counted_of
+from app.learning.arm_sums import add_entry
+from app.learning.effect_fits import Total, add_sums, fitted
 from app.learning.fold import States, learned, merged, pooled_of
 from app.learning.pooled_prior import with_others
 from app.learning.prior_fits import fit_sample
+from app.measuring.logged_lists import revisions_in
 from app.measuring.outcomes import Terms
 from app.measuring.sources import HeldSource
 from app.platform.errors import Invalid, TooLarge
 from app.platform.long_work import MEASURING
-from app.records.arm_sums import EffectTerms
+from app.records.arm_sums import ArmSums, EffectTerms
 from app.records.records import LearnerState, RewardPayload, RewardTerms
 from app.storage.types import LearnerId, LogEntry
 from shortlist.evaluation import blocks as algorithm
@@ -138,6 +145,8 @@ class PastLearners:
     ``why``        why it is not what was known, where it could be expected to be
     ``takes_back``  whether what was known may be found: then the survey needs the log up to now
     ``prior``      the version of the learned prior that is known; None: there is none
+    ``effects``    the version of the arm effects that is known; None: there are none
+    ``effects_of_log``  whether they were fitted from rows of the log alone
     """
 
     def __init__(self, bandit: Bandit, source: HeldSource, standing: StandingLearners | None = None) -> None:
@@ -145,6 +154,10 @@ class PastLearners:
         self.beginning: StartMode = "log"
         self.why: str | None = None
         self.prior: PriorVersion | None = None
+        self.effects: EffectVersion | None = None
+        self.effects_of_log = False
+        self._arms = dict[str, Total]()
+        self._later_arms = dict[int, dict[str, ArmSums]]()
         self._bandit = bandit
         self._source = source
         self._standing = standing
@@ -201,6 +214,8 @@ class PastLearners:
             _add(self._now, self._later.pop(number))
         if self._bandit.record.prior == "learned":
             self.prior = await self._prior_before(first)
+        if self._bandit.record.arm_effects == "auto":
+            await self._know_effects(block, first)
 
     async def _prior_before(self, first: Row | None) -> PriorVersion | None:
         number = None if first is None else first.prior_version
@@ -212,6 +227,19 @@ class PastLearners:
         states = {learner.name: state for learner, state in self._now.items() if state is not None}
         fitted = await MEASURING.run(partial(fit_sample, states, self._bandit))
         return version_of(1, 0, fitted)
+
+    async def _know_effects(self, block: int, first: Row | None) -> None:
+        record = self._bandit.record
+        for later in sorted(later for later in self._later_arms if later <= block):
+            add_sums(self._arms, self._later_arms.pop(later).items(), 0, record.half_life_s)
+        number = None if first is None else first.effects_version
+        self.effects, self.effects_of_log = None, False
+        if number:
+            self.effects = await self._source.effects(self._bandit, number)
+        if number != 0 and self.effects is None:
+            self.effects_of_log = True
+            found = await MEASURING.run(partial(fitted, self._arms, record, 1))
+            self.effects = self._source.of_held_arms(self._bandit, found)
 
     async def learn(self, rows: Sequence[Row]) -> None:
         """Learn the rewards of some decisions, each in the block that knows it. Raises TooLarge, Invalid."""
@@ -269,6 +297,12 @@ class PastLearners:
                 by_block.setdefault(block, []).append(item)
         for block, items in by_block.items():
             self._merge(self._later.setdefault(block, {}), items)
+            arms = self._later_arms.setdefault(block, {})
+            for entry, payload in items:
+                if (effect := payload.effect) is not None and effect.arm:
+                    sums = add_entry(arms.get(effect.arm), entry, payload, effect)
+                    if sums is not None:
+                        arms[effect.arm] = sums
 
     def _merge(self, states: States, items: Sequence[_Item]) -> None:
         _add(states, learned(items))
@@ -301,7 +335,7 @@ class PastLearners:
         joint = np.ascontiguousarray(joint, dtype="<f8")
         data, size = joint.tobytes(), 8 * joint.shape[1]
         pooled, half_life_s = record.prior == "pooled", record.half_life_s or 0.0
-        names = list(record.signals or ())
+        names, revisions = list(record.signals or ()), dict[str, Mapping[str, int]]()
         for place, (row, reward, is_first, default, before, had) in enumerate(counted):
             terms = RewardTerms(default or 0.0, row.time, half_life_s, pooled, record.shift_rewards)
             signal = None
@@ -309,7 +343,10 @@ class PastLearners:
                 judged = SignalRef.of(record.signals, reward.signal)
                 signal = signal_terms(record.signals, judged, {})
             features_of_it = data[place * size : (place + 1) * size]
-            effect = _effect_of(row, reward, float(examined[place]))
+            if row.decision not in revisions and row.effects_version is not None:
+                revisions[row.decision] = revisions_in(row)
+            revision = revisions.get(row.decision, {}).get(reward.arm)
+            effect = _effect_of(row, reward, float(examined[place]), revision)
             payload = RewardPayload(features_of_it, reward.value, terms, signal=signal, effect=effect)
             learner, replaces = learner_of(self._bandit, row.key), default is not None
             came = tuple((names.index(name), value) for name, value in had.items() if name in names)
@@ -336,13 +373,18 @@ class PastLearners:
         return constant.features(features)
 
 
-def _effect_of(row: Row, reward: LoggedReward, examined: float) -> EffectTerms | None:
-    """What is taken off a reward before its key learns from it."""
-    effect = next(arm.effect for arm in row.arms if arm.id == reward.arm)
-    if effect is None:
+def _effect_of(row: Row, reward: LoggedReward, examined: float, revision: int | None) -> EffectTerms | None:
+    """What is taken off a reward before its key, and its arm, learn from it. ``revision``: of the arm."""
+    arm = next(arm for arm in row.arms if arm.id == reward.arm)
+    if arm.effect is None:
         return None
-    numbers = np.atleast_1d(np.array(effect, dtype="<f4"))
-    return EffectTerms(numbers.tobytes(), examined=examined)
+    served, expected = (
+        b"" if numbers is None else np.atleast_1d(np.array(numbers, dtype="<f4")).tobytes()
+        for numbers in (arm.effect, arm.expected)
+    )
+    if revision is None or not expected:
+        return EffectTerms(served, examined=examined)
+    return EffectTerms(served, expected, arm.id, revision, examined)
 
 
 def learner_of(bandit: Bandit, key: str | None) -> LearnerId:

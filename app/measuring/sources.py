@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from app.bandits.bandit import Bandit
+from app.bandits.effect_version import EffectVersion, version_of
 from app.bandits.prior_version import PriorVersion
 from app.bandits.registry import Bandits
 from app.catalogues.catalogues import Catalogues
@@ -17,6 +19,7 @@ from app.decision_log.rows import Row
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.filters.filter import Filter
 from app.learning.learned_priors import LearnedPriors
+from app.learning.served_effects import ServedEffects
 from app.measuring.logged_lists import revisions_in
 from app.measuring.outcomes import Terms, terms_of
 from app.platform.errors import Invalid
@@ -61,6 +64,17 @@ class HeldSource:
         """A version of its learned prior; None: it is not known."""
         return self.priors.get(number)
 
+    async def effects(self, bandit: Bandit, number: int) -> EffectVersion | None:  # noqa: ARG002 - as below
+        """A version of its arm effects; None: it is not kept."""
+        return None
+
+    def of_held_arms(self, bandit: Bandit, effects: EffectVersion) -> EffectVersion:
+        """Effects that a log tells, of the features that its arms have here: a file has no others."""
+        table, record = bandit.catalogue.index.snapshot().table, effects.record
+        rows = table.row_of_each(record.arms)
+        revisions = [int(table.revisions[row]) if row >= 0 else -1 for row in rows.tolist()]
+        return version_of(msgspec.structs.replace(record, revisions=revisions))
+
     async def terms(self, bandit: Bandit, version: int) -> Terms:
         """By which decisions of a version of the bandit are counted, with the weights of now."""
         return terms_of((await self.then(bandit, version)).record, bandit.weights)
@@ -80,9 +94,12 @@ class ServedSource(HeldSource):
         filtered: FilteredSnapshots,
         covers: Covers,
         priors: LearnedPriors,
+        *,
+        effects: ServedEffects,
     ) -> None:
         super().__init__(covers, filtered)
         self._priors = priors
+        self._effects = effects
         self._bandits = bandits
         self._catalogues = catalogues
 
@@ -108,6 +125,12 @@ class ServedSource(HeldSource):
 
     async def prior(self, bandit: Bandit, number: int) -> PriorVersion | None:
         return await self._priors.version(bandit.uid, number)
+
+    async def effects(self, bandit: Bandit, number: int) -> EffectVersion | None:
+        return await self._effects.version(bandit.uid, number)
+
+    def of_held_arms(self, bandit: Bandit, effects: EffectVersion) -> EffectVersion:  # noqa: ARG002
+        return effects
 
     async def then(self, bandit: Bandit, version: int) -> Bandit:
         return await self._bandits.find(bandit.uid, version) or bandit

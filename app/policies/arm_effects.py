@@ -145,6 +145,14 @@ class RowEffects:
         found: Vector = effects + self.exploration * deviations * (self.directions.of(table, rows) @ w)
         return found
 
+    def extended(self, table: TableSnapshot, rows: Rows) -> Matrix:
+        """[b_i ; e s_i g_i], of which ``worth`` is the product with [1 ; w]. Shapes: (n,) -> (n, 5)."""
+        is_known = rows < len(self.effects)
+        own = np.where(is_known, rows, 0)
+        deviations = np.where(is_known, self.deviations[own], self.spread)
+        noise = self.exploration * deviations[:, None] * self.directions.of(table, rows)
+        return np.column_stack((self.effects[own] * is_known, noise))
+
     def bound(self, w: Vector | None) -> float:
         """The most that an arm outside of the head has beyond x_i.q."""
         length = 0.0 if w is None else float(np.linalg.norm(w))

@@ -138,7 +138,7 @@ class EpsilonGreedyTarget:
     def _known(self, situations: EvaluationBatch, position: int, check: Callable[[], None]) -> KnownSituation:
         check()
         rows = self.arms.eligible(situations.exclude[position])
-        scores = scores_of(self.arms.table, rows, situations.queries[position])
+        scores = situations.scores(self.arms, rows, position)
         low, high = (float(each[position]) for each in situations.bounds)
         predictions = scores.clip(low, high)
         first = np.argsort(-scores, kind="stable")[: self.k]

@@ -93,10 +93,11 @@ class LinUcbTarget(ThompsonTarget):
     def _drawn(self, situations: EvaluationBatch, position: int, check: Callable[[], None]) -> Prepared:
         check()
         posterior, exclude = situations.posterior(position), situations.exclude[position]
-        hits = UpperBounds(self.arms, posterior, self.alpha).search(posterior.theta, self.k, exclude)
+        bounds = UpperBounds(self.arms, posterior, self.alpha, effects=situations.effects)
+        hits = bounds.search(posterior.theta, self.k, exclude)
         rows, scores = np.full((1, self.k), NO_ARM, dtype=np.int64), np.zeros((1, self.k))
         low, high = (each[position] for each in situations.bounds)
         rows[0, : len(hits.rows)] = hits.rows
-        features = self.arms.plain.features_of(hits.rows)
-        scores[0, : len(hits.rows)] = (features @ situations.queries[position]).clip(low, high)
+        estimates = situations.scores(self.arms.plain, hits.rows, position)
+        scores[0, : len(hits.rows)] = estimates.clip(low, high)
         return rows, scores

@@ -20,6 +20,7 @@ import numpy as np
 from app.bandits.bandit import Bandit
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.indexes.snapshot import Snapshot, scores_of
+from app.policies.arm_effects import RowEffects
 from app.policies.base import ANY_PRIOR, Policy
 from app.policies.limits import Limits
 from app.policies.selection import Candidates, Drawn, Ranking, SelectionRequest
@@ -137,13 +138,18 @@ class SoftmaxTarget:
         units = self._temperatures(situations)[:, None]
         for start in range(0, len(situations), BATCH_SIZE):
             part = slice(start, start + BATCH_SIZE)
-            queries = situations.queries[part] / units[part]
+            queries, largest_norm = situations.queries[part], self.arms.largest_norm
+            if situations.effects is not None:  # as a coordinate more, of which each query has 1
+                queries = np.column_stack((queries, np.ones(len(queries))))
+                largest_norm = float(
+                    np.hypot(largest_norm, np.abs(situations.effects.effects).max(initial=0.0))
+                )
             low, high = (each[part] / units[part, 0] for each in situations.bounds)
             totals = softmax_target.totals(
-                self._blocks(check),
-                queries,
+                self._blocks(situations.effects, check),
+                queries / units[part],
                 temperature=1.0,
-                largest_norm=self.arms.largest_norm,
+                largest_norm=largest_norm,
                 bounds=(low, high),
             )
             columns = (totals.top, totals.mass, totals.moment, totals.least, totals.most)
@@ -164,7 +170,7 @@ class SoftmaxTarget:
 
     def drawn(self, situations: EvaluationBatch, known: Prepared, position: int) -> tuple[Rows, Vector]:
         unit, (top, mass, *_) = self._temperatures(situations)[position], known
-        scores = scores_of(self.arms.table, self.rows, situations.queries[position])
+        scores = situations.scores(self.arms, self.rows, position)
         weights = np.exp(scores / unit - top)
         return self.rows, np.minimum(self.k * weights / (mass or 1.0), 1.0)
 
@@ -174,10 +180,14 @@ class SoftmaxTarget:
             return scales.TEMPERATURE * situations.units
         return np.full(len(situations), self.temperature)
 
-    def _blocks(self, check: Callable[[], None]) -> Iterator[Matrix]:
+    def _blocks(self, effects: RowEffects | None, check: Callable[[], None]) -> Iterator[Matrix]:
         for start in range(0, len(self.rows), BLOCK):
             check()
-            yield self.arms.features_of(self.rows[start : start + BLOCK])
+            rows = self.rows[start : start + BLOCK]
+            features = self.arms.features_of(rows)
+            if effects is not None:
+                features = np.column_stack((features, effects.worth(self.arms.table, rows)))
+            yield features
 
     def _walk(
         self, situations: EvaluationBatch, lists: Lists, lost: Rows, propensities: Matrix, expected: Matrix
@@ -189,7 +199,7 @@ class SoftmaxTarget:
         for decision in lost.tolist():
             if lists.which[decision] != before:
                 before = int(lists.which[decision])
-                scores = scores_of(self.arms.table, self.rows, situations.queries[before])
+                scores = situations.scores(self.arms, self.rows, before)
             rows = lists.rows[decision]
             positions = order[np.minimum(np.searchsorted(self.rows, rows, sorter=order), len(order) - 1)]
             positions = np.where(rows >= 0, positions, -1)

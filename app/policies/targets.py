@@ -12,7 +12,7 @@ Notation
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 from app.bandits.bandit import Bandit
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.filters.filter import Filter
+from app.indexes.snapshot import Snapshot, scores_of
+from app.policies.arm_effects import RowEffects
 from app.records.encoding import Numbers32
 from shortlist.linear.ridge import Posterior
 from shortlist.types import Matrix, Rows, Vector
@@ -54,6 +56,7 @@ class EvaluationBatch:
     ``contexts``  as encoded (q, m); None: the bandit has none
     ``exclude``   rows of arms that cannot be drawn, of each; of targets that are ``by_exclusion``
     ``rewards``   smallest and largest reward of an arm, which predictions are held to; None: nobody knows
+    ``effects``   what arms have beyond their features; None: nothing
     """
 
     bandit: Bandit
@@ -63,6 +66,7 @@ class EvaluationBatch:
     contexts: NDArray[np.float32] | None
     exclude: Sequence[Rows]
     rewards: tuple[float, float] | None = None
+    effects: RowEffects | None = None
 
     def __len__(self) -> int:
         return len(self.names)
@@ -73,16 +77,21 @@ class EvaluationBatch:
         names = [self.names[position] for position in positions]
         exclude = [self.exclude[position] for position in positions]
         owners = self.owners[positions]
-        return EvaluationBatch(self.bandit, names, self.learners, owners, contexts, exclude, self.rewards)
+        return replace(self, names=names, owners=owners, contexts=contexts, exclude=exclude)
 
     def posterior(self, position: int) -> Posterior:
         """The posterior of the query in a situation, as in ``ReadSnapshot``."""
         context: Numbers32 | None = None if self.contexts is None else self.contexts[position]
         return self.bandit.given(self.learners[self.owners[position]], context)
 
+    def scores(self, arms: Snapshot, rows: Rows, position: int) -> Vector:
+        """What is estimated of arms in a situation, less its offset. Shapes: (n,) -> (n,)."""
+        scores = scores_of(arms.table, rows, self.queries[position])
+        return scores if self.effects is None else scores + self.effects.worth(arms.table, rows)
+
     @cached_property
     def queries(self) -> Matrix:
-        """The estimated reward of an arm x is x.query + offset. Shape: (q, d)."""
+        """The estimated reward of an arm x is x.query + its effect + offset. Shape: (q, d)."""
         return self._estimates[0]
 
     @cached_property
@@ -129,7 +138,7 @@ class Lists:
 
     ``which``      the situation of each (n,)
     ``rows``       of the arms (n, k); -1: the arm is not in the pool
-    ``scores``     x.query of the arms (n, k); 0 for those that are not in the pool
+    ``scores``     x.query of the arms, and their effects (n, k); 0 for those that are not in the pool
     ``excluded``   how many of the first arms of each list were not drawn but excluded: fewer are filled up
                    with -1; 0 of targets that are ``by_exclusion``
     """

@@ -19,7 +19,7 @@ import numpy as np
 from app.bandits.bandit import Bandit
 from app.catalogues.adaptive_solver import COPIES, ExactSolver, LadderWithScan, ladder
 from app.catalogues.learner_snapshot import LearnerSnapshot
-from app.policies.arm_effects import EffectSolver
+from app.policies.arm_effects import DIRECTIONS, EffectSolver, RowEffects
 from app.policies.base import ANY_PRIOR, Policy, PolicyDependencies
 from app.policies.selection import Candidates, Ranking, ReadSnapshot, SelectionRequest
 from app.policies.targets import NO_ARM, EvaluationBatch, Lists, Pool, Weighed
@@ -37,6 +37,7 @@ DRAWS = 1_000
 BATCH_SIZE = 2_000_000  # arms in the draws of decisions that are weighed at once
 SCANNED = 2_000_000  # numbers of the features that are compared with many draws at once, faster than an index
 SCORES = 500_000  # of draws that are compared at once
+NO_NOISE = np.zeros((0, DIRECTIONS))
 ONE_BY_ONE = 20  # places of a list: up to here their arms are found faster one after the other
 
 
@@ -191,32 +192,56 @@ class ThompsonTarget:
         # By the situation alone: an evaluation that is made again, or in other blocks, draws the same. Not
         # ``hash``, which differs from process to process.
         rng = np.random.default_rng(zlib.crc32(repr(situations.names[position]).encode()))
-        queries = draws(posterior, self.draws, exploration=situations.bandit.exploration, rng=rng)
+        exploration, effects = situations.bandit.exploration, situations.effects
+        queries = draws(posterior, self.draws, exploration=exploration, rng=rng)
+        noise = np.zeros((self.draws, DIRECTIONS))
+        if effects is not None and exploration:
+            noise = rng.standard_normal(noise.shape)
         is_small = self.arms.size * self.arms.table.dim <= SCANNED
         # A product of matrices compares few arms with 1,000 draws in the time of some searches.
-        rows = (self._scanned if is_small else self._searched)(queries, exclude, check)
+        rows = (self._scanned if is_small else self._searched)(queries, exclude, check, effects, noise)
         distinct, positions = np.unique(rows, return_inverse=True)
         # NO_ARM is -1: row 0 is read in its place, and its score replaced below.
-        features = self.arms.plain.features_of(np.maximum(distinct, 0))
+        estimates = situations.scores(self.arms.plain, np.maximum(distinct, 0), position)
         low, high = (each[position] for each in situations.bounds)
-        scores = np.where(distinct >= 0, (features @ situations.queries[position]).clip(low, high), 0.0)
+        scores = np.where(distinct >= 0, estimates.clip(low, high), 0.0)
         return rows, scores[positions].reshape(rows.shape)
 
     def drawn(self, situations: EvaluationBatch, known: Prepared, position: int) -> tuple[Rows, Vector]:
         rows, counts = np.unique(known[0], return_counts=True)
         return rows[rows >= 0], counts[rows >= 0] / self.draws
 
-    def _searched(self, queries: Matrix, exclude: Rows, check: Callable[[], None]) -> Rows:
-        """The best arms for each query, as the policy searches them. Shapes: (draws, d') -> (draws, k)."""
+    def _searched(
+        self,
+        queries: Matrix,
+        exclude: Rows,
+        check: Callable[[], None],
+        effects: RowEffects | None = None,
+        noise: Matrix = NO_NOISE,
+    ) -> Rows:
+        """The best arms for each draw, as the policy searches them.
+
+        Shapes: queries (draws, d'), noise (draws, 4) -> (draws, k).
+        """
         rows = np.full((len(queries), self.k), NO_ARM, dtype=np.int64)
         for position, query in enumerate(queries):
             check()
-            hits = self.solver.search(query, self.k, exclude)
+            solver = self.solver
+            if effects is not None:
+                solver = EffectSolver(self.arms, solver, effects, w=noise[position])
+            hits = solver.search(query, self.k, exclude)
             rows[position, : len(hits.rows)] = hits.rows
         return rows
 
-    def _scanned(self, queries: Matrix, exclude: Rows, check: Callable[[], None]) -> Rows:
-        """The best arms for each query, all compared. Shapes: (draws, d') -> (draws, k)."""
+    def _scanned(
+        self,
+        queries: Matrix,
+        exclude: Rows,
+        check: Callable[[], None],
+        effects: RowEffects | None = None,
+        noise: Matrix = NO_NOISE,
+    ) -> Rows:
+        """As ``_searched``, all compared."""
         rows = np.full((len(queries), self.k), NO_ARM, dtype=np.int64)
         # Ascending, so that equal scores go to the same arm whatever the order of revisions is.
         arms = np.sort(self.arms.eligible(exclude))
@@ -224,6 +249,9 @@ class ThompsonTarget:
         if not count:
             return rows
         features = self.arms.features_of(arms)
+        if effects is not None:  # coordinates more: the effect, and the direction of its noise
+            features = np.column_stack((features, effects.extended(self.arms.plain.table, arms)))
+            queries = np.column_stack((queries, np.ones(len(queries)), noise))
         step = max(1, SCORES // len(arms))
         for start in range(0, len(queries), step):
             check()

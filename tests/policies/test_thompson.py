@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 
+from app.bandits.effect_version import record_of, version_of
 from app.indexes.live import IndexOptions, LiveIndex
 from app.policies import thompson
+from app.policies.arm_effects import DIRECTIONS, Directions, RowEffects
 from app.policies.targets import NO_ARM
 from app.policies.thompson import ThompsonTarget
+from shortlist.linear.arm_effects import EffectFit
 from shortlist.types import NO_ROWS
 
 ARMS, DIM = 60, 4
@@ -48,3 +51,22 @@ def test_of_equal_arms_lists_have_the_first(k: int):
     target = ThompsonTarget(index.snapshot(), index.snapshot(), k, 5)
     best = list(range(2, 120, 3))[:k]
     assert target._scanned(np.ones((5, DIM)), NO_ROWS, lambda: None).tolist() == [best] * 5
+
+
+@pytest.mark.parametrize("k", [1, 4])
+def test_with_effects_a_comparison_finds_what_searches_find(k: int):
+    rng = np.random.default_rng(k)
+    index = LiveIndex(3, IndexOptions(kind="exact"))
+    index.upsert([f"a{n}" for n in range(50)], rng.normal(size=(50, 3)), range(1, 51))
+    arms = index.snapshot()
+    fits, n, R = [EffectFit(1.0, 0.5)], np.full(30, 5.0), rng.normal(size=(1, 30)) * 5.0
+    names = [f"a{n}" for n in range(30)]
+    record = record_of(1, 1, space=0, decisions=150, fits=fits, arms=names, revisions=range(1, 31), n=n, R=R)
+    effects = RowEffects.of(version_of(record), Directions(), arms.table, np.ones(1), 0.7, most_head=10)
+    target = ThompsonTarget(arms, arms, k, draws=40)
+    queries, noise = rng.normal(size=(40, 3)), rng.standard_normal((40, DIRECTIONS))
+    exclude = arms.eligible()[:5]
+    scanned = target._scanned(queries, exclude, lambda: None, effects, noise)
+    searched = target._searched(queries, exclude, lambda: None, effects, noise)
+    assert (scanned == searched).all()
+    assert not (scanned == target._scanned(queries, exclude, lambda: None)).all()
