@@ -44,6 +44,7 @@ PARTS = {
         "docs/scales",
         "docs/it-does-not-learn",
         "docs/slates",
+        "docs/plugins",
         "docs/sampling",
         "docs/glossary",
     ),

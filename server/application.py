@@ -35,6 +35,7 @@ from app.api import (
     observations,
     operations,
     pages,
+    plugin_routes,
     policies,
     priors,
     problems,
@@ -90,6 +91,9 @@ ENDPOINTS = (
     pages,
     console,
 )
+
+
+PLUGIN_ROUTES = plugin_routes.load({route.path for module in ENDPOINTS for route in module.router.routes})
 
 
 class Application(FastAPI):
@@ -170,7 +174,8 @@ def create_app(
     )
     app.service = service
     # The routes are taken over, not included as routers, and stand before the framework's own.
-    app.router.routes[:0] = [route for module in ENDPOINTS for route in module.router.routes]
+    routers = [module.router for module in ENDPOINTS] + [own.router for own in PLUGIN_ROUTES.values()]
+    app.router.routes[:0] = [route for router in routers for route in router.routes]
     # Before the gateway is added, which therefore is around it: preflights are counted and logged too.
     if settings.origins:
         app.add_middleware(

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from app.platform.command_line import REFUSED, Parser, seconds, writable, write
+from app.platform import plugins
+from app.platform.command_line import REFUSED, Command, Parser, seconds, writable, write
 from app.platform.errors import ShortlistError
 from app.platform.settings import VERSION, Settings
 
@@ -147,6 +148,10 @@ def _parser() -> argparse.ArgumentParser:
     _flags(doctor, "host", "port", "data_dir", "redis_url")
     _key(doctor, "read")
     doctor.set_defaults(run=lambda given: _module("doctor").examine(_settings(given), given.key))
+    extensions = plugins.load("commands", Command, commands.choices)  # type: ignore[type-abstract]
+    for name, command in extensions.items():
+        command.add_arguments(added := commands.add_parser(name, help=command.summary))
+        added.set_defaults(run=command.run)
     return parser
 
 

@@ -72,6 +72,7 @@ from app.replication.expected_store import ExpectedStore
 from app.replication.health import Health
 from app.replication.sync import RemoteWorkers, Sync
 from app.serving.choice import recorded_decision
+from app.serving.constraints.of_plugins import missing_of
 from app.serving.dry_runs import DryRuns
 from app.serving.pipeline import Choosing, Pipeline, constraints_of
 from app.storage.embedded.losses import Losses
@@ -313,6 +314,7 @@ class Service:
             worker=settings.worker,
             losses=Losses(settings.data_dir),
             data_dir=settings.data_dir,
+            missing_plugins=missing_of,
         )
         for service in (
             self.elimination,

@@ -20,6 +20,7 @@ import numpy as np
 from app.api.api_keys import configured
 from app.indexes.live import IndexOptions, LiveIndex
 from app.platform.errors import ShortlistError, StartupError
+from app.platform.plugins import plugins
 from app.platform.settings import Settings, misspelled
 from app.replication.expected_store import ExpectedStore
 from app.storage.embedded.losses import Losses
@@ -40,6 +41,7 @@ def examine(settings: Settings, key: str | None) -> int:
     checks: dict[str, Callable[[Settings], Iterator[Finding]]] = {
         "binary": _binary,
         "graph": _graph,
+        "plugins": _plugins,
         "folder": _folder,
         "settings": _variables,
         "keys": _keys,
@@ -76,6 +78,14 @@ def _graph(_: Settings) -> Iterator[Finding]:
         index.finish_maintenance(job)
     status = index.status()
     yield "hnswlib", not status.exact, f"recall {status.recall_at_1:.2f} on a graph of 1,000 arms"
+
+
+def _plugins(_: Settings) -> Iterator[Finding]:
+    loaded = plugins()
+    if not loaded:
+        yield "plug-ins", None, "none is installed"
+    for plugin in loaded:
+        yield "plug-in", True, f"{plugin.name} {plugin.version} provides {', '.join(plugin.provides)}"
 
 
 def _folder(settings: Settings) -> Iterator[Finding]:

@@ -473,3 +473,12 @@ def test_the_service_starts_without_any_extra() -> None:
         [sys.executable, "-c", f"{blocked}; {started}"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert found.returncode == 0, found.stderr[-500:]
+
+
+def test_the_example_of_a_plugin_imports_the_public_door_alone():
+    sources = sorted((ROOT / "examples/plugin").glob("**/*.py"))
+    assert len(sources) > 4
+    found = {
+        module.split(".")[0] for path in sources for module in imports(ast.walk(ast.parse(path.read_text())))
+    }
+    assert found & {*OURS, "shortlist_service"} == {"shortlist", "shortlist_service"}

@@ -6,10 +6,9 @@ import ast
 import re
 from functools import cache
 from pathlib import Path
-from typing import get_args
 
 from app.catalogues.kinds import MilvusIndex
-from app.indexes.index import Index, IndexKind
+from app.indexes.index import OWN_KINDS, Index
 from app.indexes.live import LiveIndex
 from app.milvus.snapshot import MilvusSnapshot
 from app.policies.base import Policy
@@ -104,7 +103,7 @@ def is_kind(node: ast.expr) -> bool:
 def names_a_kind(node: ast.expr) -> bool:
     """Whether it is a kind in quotes, or a constant, which may be one."""
     values = {each.value for each in ast.walk(node) if isinstance(each, ast.Constant)}
-    return bool(values & {*get_args(IndexKind)}) or (isinstance(node, ast.Name) and node.id == "MILVUS")
+    return bool(values & {*OWN_KINDS}) or (isinstance(node, ast.Name) and node.id == "MILVUS")
 
 
 def sources() -> dict[str, str]:

@@ -86,6 +86,7 @@ _RULES = (
         "read",
     ),
 )
+_OF_PLUGINS: dict[str, Mapping[str, str]] = {}  # by the begin of a path: a scope for each method
 # All that a pass may be used for; what it rewards and activates must be its own.
 _OF_PASSES = re.compile(r"/v1/(bandits/[^/]+/choose(/batch)?|rewards|decisions/activate)")
 # Its body says whether it is a choice or a dry run, which needs "read" instead.
@@ -204,8 +205,16 @@ def scope_of(method: str, path: str) -> str | None:
     for allowed, pattern, scope in _RULES:
         if method == allowed and pattern.fullmatch(path):
             return scope
+    for prefix, scopes in _OF_PLUGINS.items():
+        if path == prefix or path.startswith(prefix + "/"):
+            return scopes.get(method, "admin")
     # What is not listed is for admin: a new call is closed until somebody opens it.
     return "admin"
+
+
+def open_paths(prefix: str, scopes: Mapping[str, str]) -> None:
+    """Have calls of a plug-in need these scopes, by method; those that are not named need admin."""
+    _OF_PLUGINS[prefix] = scopes
 
 
 def is_for_passes(method: str, path: str) -> bool:

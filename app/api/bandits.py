@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from fastapi import Request, Response
@@ -40,6 +40,7 @@ from app.platform.documents import fields_of
 from app.platform.errors import Invalid, NotChangeable, named_by
 from app.policies.base import SPECIAL_OPTIONS
 from app.policies.registry import POLICIES, PolicyName
+from app.serving.constraints.of_plugins import check_constraints, missing_settings
 
 router = json_router(prefix="/v1/bandits", tags=["bandits"])
 
@@ -51,11 +52,12 @@ class _View(BaseModel):
     cannot be done with these settings, or cannot be meant, as sentences; absent if there are none. ``used``:
     what the settings are for a learner without rewards; in the list of all bandits without what other keys
     have taught it. ``move``: while learners are being carried to another catalogue; absent otherwise, and in
-    lists.
+    lists. ``state``: its policy is of a plug-in that is not loaded here, so it chooses nothing; else absent.
     """
 
     id: str
     version: int
+    state: Literal["plugin_missing"] | None = None
     warnings: list[str] = []
     used: UsedView | None = None
     move: MoveStatusView | None = None
@@ -193,6 +195,8 @@ def record_of(body: BanditBody) -> BanditRecord:
     if "auto" not in body.model_fields_set:
         record = msgspec.structs.replace(record, auto=NEWEST_AUTO)
     parsed_filter(record.filter)
+    if refused := list(check_constraints(record)):
+        raise Invalid.many(refused)
     return record
 
 
@@ -238,7 +242,7 @@ def _left_behind(before: str, policy: object) -> set[str]:
     row = POLICIES.get(policy) if isinstance(policy, str) else None
     if row is None or policy == before:
         return set()
-    return SPECIAL_OPTIONS.keys() - row.options - FIXED.keys()
+    return SPECIAL_OPTIONS.keys() - row.all_options - FIXED.keys()
 
 
 async def _reply(bandit: Bandit, learners: Learners, move: dict[str, Any] | None = None) -> Response:
@@ -271,4 +275,6 @@ def _doubts(bandit: Bandit) -> list[str]:
 def _view(name: str, version: BanditVersion, doubts: Sequence[str] = ()) -> dict[str, Any]:
     warnings = [*warnings_of_log(version.record), *doubts]
     view = {"id": name, **settings_of(version.record), "version": version.number}
+    if missing_settings(version.record):
+        view["state"] = "plugin_missing"
     return {**view, "warnings": warnings} if warnings else view

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from fastapi import Query, Request, Response
@@ -22,6 +22,7 @@ from app.api.strict_json import JSON, Provided, StrictModel, json_router, reply
 from app.bandits.registry import Bandits
 from app.catalogues.catalogue import Catalogue, UnlistedValues, unlisted_values
 from app.catalogues.catalogues import Catalogues
+from app.catalogues.kinds import INDEX_CHOICES
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.filtering.known_filter import FilterStatus
 from app.filters.fields import MAX_FIELD_CHARS
@@ -38,10 +39,18 @@ SHOWN_FILTERS = 20
 router = json_router(prefix="/v1/catalogues", tags=["catalogues"])
 
 
-class IndexBody(StrictModel):
-    """``target_recall``: the fastest structure that finds this share of the best arms serves."""
+if TYPE_CHECKING:
+    IndexChoice = str
+else:
+    IndexChoice = Literal[INDEX_CHOICES]
 
-    kind: Literal["auto", "exact", "hnsw", "milvus"] = "auto"
+
+class IndexBody(StrictModel):
+    """``target_recall``: the fastest structure that finds this share of the best arms serves. ``kind``: also
+    one that a plug-in provides.
+    """
+
+    kind: IndexChoice = "auto"
     m: Annotated[int, Field(ge=4, le=128)] = 16
     ef_construction: Annotated[int, Field(ge=8, le=2_000)] = 100
     ef_search: Annotated[int, Field(ge=1, le=10_000)] | None = None
@@ -180,10 +189,12 @@ class CatalogueView(BaseModel):
     `/v1/status`; absent if nothing is.
 
     Of a catalogue that ``follows`` another one: ``behaviour``, of which its features are an embedding;
-    ``filled``: whether it has had all arms.
+    ``filled``: whether it has had all arms. ``state``: its index is of a plug-in that is not loaded here, so
+    its bandits choose nothing; else absent.
     """
 
     id: str
+    state: Literal["plugin_missing"] | None = None
     dim: int
     size: int
     version: int
@@ -363,6 +374,8 @@ def _view(catalogue: Catalogue, filters: Sequence[FilterStatus]) -> dict[str, An
         "filters": [FilterView(**asdict(status)).model_dump() for status in filters],
         "display": catalogue.record.display,
     }
+    if catalogue.missing_index is not None:
+        view["state"] = "plugin_missing"
     encoding = catalogue.encoding
     if encoding.rule is not None:
         view |= {"features": encoding.rule, "columns": encoding.columns}

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from app.api.strict_json import Provided, json_router
 from app.platform.group_metrics import ShownMetrics
+from app.platform.plugins import Plugin, plugins
 from app.replication.health import Health, Status
 
 router = json_router(tags=["operations"])
@@ -36,11 +37,12 @@ class StatusView(Status):
     """What is running, and how much of it there is.
 
     ``store``: when its writes reach the disk, as ``appendfsync`` says. ``loss``: what it has lost, if
-    anything. ``findings``: what `shortlist doctor` says of it.
+    anything. ``findings``: what `shortlist doctor` says of it. ``plugins``: those that are loaded.
     """
 
     version: str
     python: str
+    plugins: list[Plugin]
 
 
 @router.get("/healthz", response_model=HealthView)
@@ -67,4 +69,6 @@ async def metrics(health: Provided[Health], shown_metrics: Provided[ShownMetrics
 async def status(health: Provided[Health]) -> StatusView:
     """What is running, and how much of it there is."""
     figures = asdict(await health.status())
-    return StatusView(version=version("shortlist"), python=platform.python_version(), **figures)
+    return StatusView(
+        version=version("shortlist"), python=platform.python_version(), plugins=plugins(), **figures
+    )

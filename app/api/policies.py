@@ -66,12 +66,14 @@ def _view(policy: Policy) -> PolicyView:
 
 def _schema(policy: Policy) -> dict[str, Any]:
     """JSON schema of an object with the options, each with what it is where it is absent."""
-    names = policy.options | policy.reads
+    names = policy.all_options | policy.reads
     fields = {
         name: (hint, policy.defaults.get(name, default))
         for name, (hint, default) in fields_of(BanditSettings).items()
         if name in names
     }
+    if policy.own_options is not None:
+        fields["options"] = (policy.own_options, None)
     model = create_model("Options", __base__=StrictModel, **fields)  # type: ignore[call-overload]
     schema: dict[str, Any] = model.model_json_schema()
     return schema

@@ -20,7 +20,7 @@ from app.catalogues.catalogue import Catalogue
 from app.catalogues.learner_snapshot import ConstantCoordinate, ConstantSnapshot, LearnerSnapshot
 from app.filters.filter import Filter, parse
 from app.indexes.snapshot import Snapshot
-from app.platform.errors import Invalid, NotFound, Unavailable
+from app.platform.errors import Invalid, NotFound
 from app.records.encoding import Numbers32
 from app.storage.types import LearnerId
 from shortlist.linear import learned_prior
@@ -306,11 +306,9 @@ def bandit_of(
     policies: Mapping[str, PolicyTerms],
     former: FormerCatalogue | None = None,
 ) -> Bandit:
-    """The bandit of a stored version. Raises Unavailable for one that needs a newer service."""
+    """The bandit of a stored version. Raises Unavailable for one with settings of a newer service."""
     uid, version = bytes_to_version(stored)
     record = version.record
-    if record.policy not in policies:
-        raise Unavailable("the bandit has a policy of a newer version of the service")
     arm_dim = catalogue.dim if former is None else former.dim
     context, policy = Context.of(record, arm_dim), policies[record.policy]
     dim, numbers = learner_dim(record, arm_dim, context), decision_numbers(record, arm_dim, context)

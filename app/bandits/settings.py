@@ -233,7 +233,9 @@ class BanditSettings(Document, frozen=True):
     this probability epsilon_greedy draws an arm at random. ``alpha``: how many standard deviations linucb
     adds to an estimate. ``arm_effects``: ``auto`` learns from all keys what each arm has beyond its features;
     it needs ``prior: learned``. ``auto``: the rule that "auto" is computed by; a new bandit has the newest,
-    2: by the evidence of what a learner has seen. 1 is that of bandits from before it.
+    2: by the evidence of what a learner has seen. 1 is that of bandits from before it. ``options``: those of
+    a policy that a plug-in adds; ``GET /v1/policies`` has their schema. ``constraints``: those of plug-ins
+    that every choice keeps to, each with its options.
     """
 
     catalogue: Annotated[Identifier, Fixed("learners learn from its arms: POST …/move moves the bandit")]
@@ -299,6 +301,8 @@ class BanditSettings(Document, frozen=True):
     alpha: Annotated[float, Field(ge=0, le=1e6)] | None = None
     arm_effects: Literal["auto", "off"] = "off"
     auto: Annotated[Literal[1, 2], absent_is("2")] = 1
+    options: dict[str, Any] | None = None
+    constraints: dict[Identifier, dict[str, Any]] | None = None
 
 
 class BanditRecord(BanditSettings, frozen=True):

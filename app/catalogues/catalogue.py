@@ -12,7 +12,7 @@ import numpy as np
 
 from app.catalogues.arms import FIT_ARMS, Arm
 from app.catalogues.kept_arms import FoundArms
-from app.catalogues.kinds import ServedIndex, options_of
+from app.catalogues.kinds import INDEX_CHOICES, ServedIndex, options_of
 from app.filters.names import Stored
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.snapshot import Snapshot
@@ -118,6 +118,12 @@ class Catalogue:
     def in_memory(self) -> LiveIndex:
         """The arms in memory: where an engine has the arms, those that it has not got yet."""
         return self.index if self.index.holds_arms else self.index.overlay
+
+    @property
+    def missing_index(self) -> str | None:
+        """The index that its owner asked for, if it is of a plug-in that is not loaded."""
+        kind = str(self.record.index["kind"])
+        return None if kind in INDEX_CHOICES else kind
 
     @property
     def shortlist(self) -> int:

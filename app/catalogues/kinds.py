@@ -12,6 +12,7 @@ from app.catalogues.milvus_arms import MilvusArms
 from app.catalogues.resident_arms import ResidentArms
 from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
+from app.indexes.planner import CHOICES
 from app.indexes.shared_arms import SharingGroup
 from app.milvus.engine import Engine, WrongEngine
 from app.milvus.index import MilvusIndex
@@ -20,6 +21,8 @@ from app.records.records import CatalogueRecord
 from app.storage.store import Store
 
 MILVUS = "milvus"
+INDEX_CHOICES = (*CHOICES, MILVUS)
+"""What an owner may ask for."""
 LEAST_DIM = 2  # that Milvus takes
 NO_ENGINE = "SHORTLIST_MILVUS_URI is not set: this service has no Milvus to keep arms in"
 

@@ -35,6 +35,8 @@ export const MEANINGS = {
   guardrails: "What the mean of a signal is to stay below, or above.",
   position: "How likely the arm at each place of a list is looked at: what a reward says of it depends on that.",
   context: "The situation of a choice, as numbers or named fields.",
+  options: "What the policy of a plug-in is told.",
+  constraints: "Constraints of plug-ins that every choice keeps to.",
   intercept: "Whether learners have a number for what all arms have in common.",
   interactions: "How many principal directions of the arms meet the context.",
 };

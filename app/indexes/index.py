@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count as counting
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +34,9 @@ from app.indexes.shared_format import Array, unpacked
 from app.indexes.table import TableSnapshot
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
-IndexKind = Literal["exact", "norm_pruned", "inverted_file", "hnsw", "milvus"]
-"""How a catalogue is searched, as answers say it. "exact": by no structure."""
+IndexKind = str
+"""How a catalogue is searched, as answers say it: one of ``OWN_KINDS``, or the kind of a plug-in."""
+OWN_KINDS = ("exact", "norm_pruned", "inverted_file", "hnsw", "milvus")  # "exact": by no structure
 
 _NUMBERS = counting()
 Saved = TypeVar("Saved")

@@ -23,7 +23,6 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
@@ -31,7 +30,7 @@ from app.indexes import graph_file
 from app.indexes import quality as ef_choice
 from app.indexes.exact import scan
 from app.indexes.hnsw import FEW_DEAD, HnswGraph, arm_bytes
-from app.indexes.index import Build, Index, IndexKind, PublicationReader, Saving
+from app.indexes.index import OWN_KINDS, Build, Index, IndexKind, PublicationReader, Saving
 from app.indexes.limits import LIMITS, IndexLimits
 from app.indexes.norm_pruned import NormBlocks
 from app.indexes.probes import (
@@ -48,6 +47,8 @@ from app.indexes.probes import (
 )
 from app.indexes.quality import LADDER, LARGEST_TARGET, LEAST_TARGET, TARGET_RECALL, choose_ef
 from app.indexes.table import TableSnapshot, longest_first
+from app.platform import plugins
+from app.platform.errors import StartupError
 from shortlist import checks
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
@@ -106,7 +107,7 @@ class IndexOptions:
     Raises InvalidParameter (m outside 2..256, target_recall outside .8...999, the others below 1).
     """
 
-    kind: Literal["auto", "exact", "hnsw"] = "auto"
+    kind: str = "auto"  # or "exact", or the kind of one of ``CANDIDATES``
     m: int = 16
     ef_construction: int = 100
     ef_search: int | None = None
@@ -179,6 +180,8 @@ def plan(
         if options.kind in ("auto", candidate.kind)
     ]
     found = [each for each in tried if each[1] is not None]
+    if not tried:
+        return replace(exact.plan, reason=f"no loaded plug-in provides {options.kind}"), exact.blocks
     # what was tried for nothing says why
     return min(found, key=lambda each: each[0].expected_us) if found else tried[0]
 
@@ -230,8 +233,8 @@ class Task:
 def measured(task: Task, index: Index, build_s: float) -> tuple[Plan, Index | None]:
     """The plan of an approximate structure that needs no tuning, if it may serve; else the exact search's.
 
-    It serves if it reaches the target of the catalogue, and is 1.25 times as fast. Cost: a search and an
-    exact one for each probe.
+    It serves if it reaches the target of the catalogue, and is 1.25 times as fast, or asked for by the owner.
+    Cost: a search and an exact one for each probe.
     """
     table, probes, target = task.table, task.probes, task.options.target_recall
 
@@ -240,7 +243,7 @@ def measured(task: Task, index: Index, build_s: float) -> tuple[Plan, Index | No
 
     trial = compare(lambda query: search(query, 1), task.exact.search, probes)
     said = _comparison(task.exact, trial, target, index.kind)
-    if choose_ef({0: trial}, target) is None:
+    if choose_ef({0: trial}, target, forced=task.options.is_forced) is None:
         plan = replace(task.exact.plan, build_s=build_s, reason=f"{index.kind} was tried: {said}")
         return plan, task.exact.blocks
     lists = ExactLists.of(table, probes.queries[:_LISTS], probes.groups[:_LISTS], last=index.covered)
@@ -402,8 +405,20 @@ def reserve_of(table: TableSnapshot, *, is_growing: bool = False) -> int:
     return max(1, int((FEW_DEAD if is_growing else _RESERVE) * table.live))
 
 
-CANDIDATES: list[Candidate] = [Candidate("hnsw", _with_graph, graph_file.SAVING)]
+def _candidates() -> list[Candidate]:
+    """Our structures, and those of plug-ins. Raises StartupError: one breaks the contract."""
+    candidates = [Candidate("hnsw", _with_graph, graph_file.SAVING)]
+    for name, candidate in plugins.load("indexes", Candidate, OWN_KINDS).items():
+        if candidate.kind != name:
+            raise StartupError(f"the index {name} of a plug-in must have this kind, not {candidate.kind}")
+        candidates.append(candidate)
+    return candidates
+
+
+CANDIDATES = _candidates()
 """All structures that are tried where no exact search is quick enough; the fastest that may serve does."""
+CHOICES = ("auto", "exact", *(candidate.kind for candidate in CANDIDATES))
+"""What ``IndexOptions.kind`` may be."""
 
 
 def build_over(

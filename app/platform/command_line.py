@@ -5,11 +5,28 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 REFUSED = 2
+
+
+class Command(ABC):
+    """A command that a plug-in adds to ``shortlist``, under the name of its entry point.
+
+    ``summary``: a few words, for ``shortlist --help``.
+    """
+
+    summary: ClassVar[str] = ""
+
+    @abstractmethod
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
+
+    @abstractmethod
+    def run(self, given: argparse.Namespace) -> int | None:
+        """Do it; the exit status. Raises ShortlistError, whose detail is printed as one line."""
 
 
 class Parser(argparse.ArgumentParser):

@@ -166,6 +166,9 @@ class Settings(BaseSettings):
         2_048,
         description="Memory of the store for the decision log. Beyond: oldest rows of the largest logs go.",
     )
+    plugins: str = Field(
+        "*", description="Plug-ins that are loaded: names of packages, separated by spaces; `*`: all."
+    )
     log_level: LogLevel = Field("info", description="debug, info, warning or error.")
     log_format: LogFormat = Field(
         "auto", description="auto (lines for people on a terminal, JSON elsewhere), text or json."

@@ -25,6 +25,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 import msgspec
+from pydantic import ValidationError
 
 from app.bandits.bandit import Bandit
 from app.bandits.completion import constant_of
@@ -35,6 +36,7 @@ from app.catalogues.catalogue import Catalogue
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.learning.learners import Learners
+from app.platform.documents import Document, adapter_of
 from app.platform.errors import FieldPath, Invalid, NotFound, NotPossibleHere
 from app.policies.arm_effects import EffectTables
 from app.policies.computing import computed
@@ -60,6 +62,7 @@ SPECIAL_OPTIONS: Mapping[str, object] = {
     "prior": "plain",
     "half_life_s": None,
     "context": None,
+    "options": None,
 }
 # Why some policies do not have an option.
 REASONS: Mapping[str, str] = {
@@ -90,6 +93,8 @@ class Policy(ABC):
 
     ``name``, ``summary``  as in the API, and one sentence on how it explores
     ``options``            those of ``SPECIAL_OPTIONS`` that it has; the others are refused
+    ``own_options``        of a policy from outside: a ``Document`` of what stands under ``options`` of its
+                           bandits, each field with its type, bounds and default; None: it has none
     ``reads``              the settings among those of every bandit that change what it does
     ``defaults``           what an option becomes where it is None
     ``has_propensities``   whether ``rank`` gives the probability of each arm. They must be exact: evaluations
@@ -115,6 +120,7 @@ class Policy(ABC):
     name: ClassVar[str]
     summary: ClassVar[str]
     options: ClassVar[frozenset[str]] = frozenset()
+    own_options: ClassVar[type[Document] | None] = None
     reads: ClassVar[frozenset[str]] = frozenset({"ridge"})
     defaults: ClassVar[Mapping[str, object]] = {}
     has_propensities: ClassVar[bool] = False
@@ -152,9 +158,10 @@ class Policy(ABC):
     def check(self, record: BanditRecord) -> Iterator[tuple[FieldPath, str]]:
         """What is wrong with the settings of a bandit of this policy: field and rule."""
         for option, absent in SPECIAL_OPTIONS.items():
-            if option not in self.options and getattr(record, option) != absent:
+            if option not in self.all_options and getattr(record, option) != absent:
                 reason = REASONS.get(option, "it has no such option")
                 yield (option,), f"{option} cannot be combined with the policy {self.name}: {reason}"
+        yield from self._check_own_options(record)
         if record.arm_effects == "auto" and not self.takes_effects:
             reason = f"arm_effects: auto cannot be combined with the policy {self.name}"
             yield ("arm_effects",), f"{reason}, which ranks arms by their features alone"
@@ -162,6 +169,26 @@ class Policy(ABC):
             yield ("exploration",), f"exploration must be > 0 for the policy {self.name}"
         if record.exploration == "theory" and record.ridge == AUTO:
             yield ("ridge",), 'ridge must be a number where exploration is "theory"'
+
+    @property
+    def all_options(self) -> frozenset[str]:
+        """The ``SPECIAL_OPTIONS`` that it has."""
+        return self.options if self.own_options is None else self.options | {"options"}
+
+    def options_of(self, record: BanditRecord) -> Any:
+        """The ``own_options`` of a bandit, absent ones with their defaults. Cost: some microseconds."""
+        if self.own_options is None:
+            raise TypeError(f"the policy {self.name} has no options of its own")
+        return msgspec.convert(record.options or {}, self.own_options)
+
+    def _check_own_options(self, record: BanditRecord) -> Iterator[tuple[FieldPath, str]]:
+        if self.own_options is None:
+            return
+        try:
+            adapter_of(self.own_options).validate_python(record.options or {})
+        except ValidationError as error:
+            for wrong in error.errors(include_url=False, include_input=False):
+                yield ("options", *wrong["loc"]), wrong["msg"].removeprefix("Value error, ")
 
     def check_unread(self, record: BanditRecord) -> Iterator[tuple[FieldPath, str]]:
         """Settings that promise something, and that this policy does not read: field and why.
@@ -322,7 +349,7 @@ class Policy(ABC):
         """The k arms to show, the best first or in the order in which they were drawn; fewer if fewer are
         left. Pure, for any thread.
 
-        ``posterior``   ``theta`` (D,), the estimate in the context of the request; ``ridge.draw`` and
+        ``posterior``   ``theta`` (D,), the estimate in the context of the request; ``linear_ts.draw`` and
                         ``ridge.widths`` of ``shortlist.linear`` use its covariance. All are in the unit that
                         the learner learns in, which is another one than that of rewards under
                         ``shift_rewards``

@@ -1,15 +1,20 @@
-"""The registry of policies: the only list of their names. A new policy is one file and one row here."""
+"""The registry of policies: the only list of their names. A new policy is one file and one row here.
+
+Policies of plug-ins are in it too (``platform.plugins``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
+from app.platform import plugins
+from app.platform.errors import StartupError
 from app.policies.base import Policy
 from app.policies.elimination import LinearElim, SubElim
 from app.policies.epsilon_greedy import EpsilonGreedy
 from app.policies.igw import InverseGapWeighting
 from app.policies.linucb import LinUcb
+from app.policies.missing import MissingPolicy
 from app.policies.softmax import SoftmaxPolicy
 from app.policies.thompson import LinearTs, SubTs
 
@@ -23,7 +28,28 @@ _ROWS: tuple[Policy, ...] = (
     EpsilonGreedy(),
     LinUcb(),
 )
-POLICIES: Mapping[str, Policy] = {row.name: row for row in _ROWS}
+
+
+class Policies(dict[str, Policy]):
+    """The policies by name. A bandit that is stored may have one that is not installed here."""
+
+    def __missing__(self, name: str) -> Policy:
+        return MissingPolicy(name)
+
+
+def _registry() -> Policies:
+    """Our policies, and those of plug-ins. Raises StartupError: one of them breaks the contract."""
+    policies = Policies({row.name: row for row in _ROWS})
+    extensions = plugins.load("policies", Policy, policies)  # type: ignore[type-abstract]
+    for name, policy in extensions.items():
+        for attribute, value in (("name", name), ("summary", getattr(policy, "summary", ""))):
+            if not value or getattr(policy, attribute, None) != value:
+                raise StartupError(f"the policy {name} of a plug-in must have {attribute} = {value!r}")
+        policies[name] = policy
+    return policies
+
+
+POLICIES = _registry()
 
 if TYPE_CHECKING:
     PolicyName = str

@@ -7,12 +7,13 @@ import contextlib
 import math
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import starmap
 from pathlib import Path
 from types import MappingProxyType
 
+from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
 from app.catalogues.catalogues import Catalogues
 from app.learning.learned_priors import LearnedPriors
@@ -40,6 +41,7 @@ FINDINGS = (
     "quotas",
     "features_replaced",
     "one_key_teaches",
+    "plugins",
     "loss",
 )
 """The names of findings that are not well."""
@@ -67,12 +69,14 @@ def findings(
     replaced: Sequence[str] = (),
     one_key: Mapping[str, OneKeyTeaches] = MappingProxyType({}),
     quotas: Sequence[str] = (),
+    without_plugin: Mapping[str, Sequence[str]] = MappingProxyType({}),
     disk_full: bool,
     faults: Sequence[str] = (),
 ) -> Iterator[Finding]:
     """``dead``: rewards that could not be applied. ``held`` and ``bounds``: bytes in the store by kind.
     ``failures``: of catalogues, why the last work on their index failed. ``quotas``: what is wrong with those
-    of some bandits. ``disk_full``: of the data folder. ``replaced``: catalogues whose features were replaced
+    of some bandits. ``without_plugin``: by the name of a bandit, what it needs and no plug-in provides here.
+    ``disk_full``: of the data folder. ``replaced``: catalogues whose features were replaced
     by those of another space. ``one_key``: by the name of a bandit, what one key teaches it. ``faults``: why
     the store is none that can be used.
     """
@@ -102,6 +106,9 @@ def findings(
         yield Finding("quotas", False, warning)
     yield from map(features_replaced, replaced)
     yield from starmap(one_key_gives_most, one_key.items())
+    for bandit, missing in without_plugin.items():
+        text = f"the bandit {bandit} chooses nothing: no loaded plug-in provides {', '.join(missing)}"
+        yield Finding("plugins", False, text)
     if loss is not None:
         yield Finding("loss", False, f"{loss.at}: {loss.what}")
 
@@ -185,7 +192,8 @@ class Health:
     """Answers about one process and its store.
 
     ``max_backlog``: with more rewards waiting the process is not ready. ``worker``: whether it applies
-    rewards. ``ready`` is set by what starts and stops the services.
+    rewards. ``missing_plugins``: what a bandit needs and no loaded plug-in provides. ``ready`` is set by what
+    starts and stops the services.
     """
 
     def __init__(
@@ -203,6 +211,7 @@ class Health:
         worker: bool,
         losses: Losses,
         data_dir: Path,
+        missing_plugins: Callable[[Bandit], Sequence[str]],
     ) -> None:
         self._store = store
         self._catalogues = catalogues
@@ -216,6 +225,7 @@ class Health:
         self._worker = worker
         self._losses = losses
         self._data_dir = data_dir
+        self._missing_plugins = missing_plugins
         self._started_at = time.time()
         self._engine_lost_at = 0.0  # 0: it answers, as far as is known
         self.ready = False
@@ -277,6 +287,9 @@ class Health:
             failures={each.name: each.index.failure for each in catalogues if each.index.failure},
             replaced=[each.name for each in used if await self._catalogues.has_replaced_features(each)],
             one_key={with_effects[uid]: taught for uid, taught in one_key.items()},
+            without_plugin={
+                bandit.name: missing for bandit in self._bandits if (missing := self._missing_plugins(bandit))
+            },
             faults=faults if IS_REPLICA in faults else [*faults, *refusal],
             quotas=[
                 f"the bandit {bandit.name} {warning}"

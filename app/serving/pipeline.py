@@ -67,6 +67,7 @@ from app.serving.constraints.base import (
     refund,
 )
 from app.serving.constraints.frequency_caps import FrequencyCapConstraint
+from app.serving.constraints.of_plugins import PLUGIN_CONSTRAINTS, Missing, missing_of
 from app.serving.constraints.quotas import QuotaConstraint
 from app.serving.constraints.requested import AtMostRules, Exclusions, Filters, Pins, with_pins
 from app.serving.request import ChooseRequest
@@ -104,14 +105,23 @@ STATELESS: Sequence[ConstraintRow] = (
 def constraints_of(sync: Sync, caps: FrequencyCaps, quotas: Quotas) -> Sequence[ConstraintRow]:
     """All constraints of choices."""
     return (
+        ConstraintRow(Missing(), lambda _, bandit: bool(missing_of(bandit))),
         *STATELESS,
         ConstraintRow(Pins(sync), lambda choice, _: bool(choice.rules.pins)),
         ConstraintRow(
             FrequencyCapConstraint(caps),
             lambda choice, bandit: bandit.record.repeats is not None or choice.visitor is not None,
         ),
+        *(
+            ConstraintRow(constraint, partial(_is_asked_for, name))
+            for name, constraint in PLUGIN_CONSTRAINTS.items()
+        ),
         ConstraintRow(QuotaConstraint(quotas), lambda _, bandit: bandit.uid in quotas.ledgers),
     )
+
+
+def _is_asked_for(name: str, _: ConstraintFields, bandit: Bandit) -> bool:
+    return bandit.record.constraints is not None and name in bandit.record.constraints
 
 
 class Allowed(msgspec.Struct, frozen=True, eq=False):

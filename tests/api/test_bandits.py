@@ -23,7 +23,7 @@ FULL: Json = {
     "shift_rewards": False, "solver": "shortlist", "filter": None, "holdout": None, "log": None,
     "context": None, "interactions": None, "repeats": None, "signals": None, "guardrails": None,
     "position": None, "intercept": True, "epsilon": None, "alpha": None,
-    "auto": 2, "arm_effects": "off",
+    "auto": 2, "arm_effects": "off", "options": None, "constraints": None,
 }  # fmt: skip
 
 
@@ -50,8 +50,10 @@ async def test_a_bandit_is_made_once(world: Api):
         "holdout": {"share": 0.5}, "context": {"dim": 2}, "log": {}, "repeats": {"most": 1, "within_s": 60},
         "position": {"examination": [1.0, 0.5]}, "intercept": False, "auto": 1,
     }  # fmt: skip
-    # Options of other policies, of a context, of signals and of effects, which have their own tests.
+    # Options of other policies, of a context, of signals, effects and plug-ins, which have their own tests.
     others = {
+        "options",
+        "constraints",
         "arm_effects",
         "temperature",
         "gamma",

@@ -48,6 +48,8 @@ ELSEWHERE = {
     "clients/typescript": ("tests/clients",),
     "deploy": ("tests/test_deploy.py", "tests/test_chart.py"),
     "docs": DOCUMENTS,
+    "examples/plugin": ("tests/processes/test_plugins.py",),
+    "shortlist_service": ("tests/processes/test_plugins.py",),
     "load_tests": DOCUMENTS,
     "tests/golden": ("tests/test_golden.py",),
 }

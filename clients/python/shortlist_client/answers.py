@@ -169,11 +169,20 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class Plugin:
+    """A loaded package. ``provides``: each thing as ``group:name``."""
+
+    name: str
+    version: str
+    provides: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """What is running, and how much of it there is.
 
     ``store``: when its writes reach the disk, as ``appendfsync`` says. ``loss``: what it has lost, if
-    anything. ``findings``: what `shortlist doctor` says of it.
+    anything. ``findings``: what `shortlist doctor` says of it. ``plugins``: those that are loaded.
     """
 
     uptime_s: float
@@ -190,6 +199,7 @@ class Status:
     version: str
     python: str
     findings: tuple[Finding, ...] = ()
+    plugins: tuple[Plugin, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +337,8 @@ class Catalogue:
     `/v1/status`; absent if nothing is.
 
     Of a catalogue that ``follows`` another one: ``behaviour``, of which its features are an embedding;
-    ``filled``: whether it has had all arms.
+    ``filled``: whether it has had all arms. ``state``: its index is of a plug-in that is not loaded
+    here, so its bandits choose nothing; else absent.
     """
 
     id: str
@@ -335,6 +346,7 @@ class Catalogue:
     size: int
     version: int
     index: Mapping[str, Any]
+    state: str | None = None
     filters: tuple[UsedFilter, ...] = ()
     features: Features | None = None
     columns: tuple[str, ...] | None = None
@@ -691,11 +703,13 @@ class Bandit(Settings):
     cannot be done with these settings, or cannot be meant, as sentences; absent if there are none.
     ``used``: what the settings are for a learner without rewards; in the list of all bandits without
     what other keys have taught it. ``move``: while learners are being carried to another catalogue;
-    absent otherwise, and in lists.
+    absent otherwise, and in lists. ``state``: its policy is of a plug-in that is not loaded here, so it
+    chooses nothing; else absent.
     """
 
     id: str
     version: int | None = None
+    state: str | None = None
     warnings: tuple[str, ...] = ()
     used: Used | None = None
     move: MoveStatus | None = None

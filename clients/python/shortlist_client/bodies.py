@@ -144,7 +144,9 @@ class ActivationsBody(TypedDict):
 
 
 class IndexBody(TypedDict, total=False):
-    """``target_recall``: the fastest structure that finds this share of the best arms serves."""
+    """``target_recall``: the fastest structure that finds this share of the best arms serves. ``kind``:
+    also one that a plug-in provides.
+    """
 
     kind: Literal["auto", "exact", "hnsw", "milvus"]
     m: int

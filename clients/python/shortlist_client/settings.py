@@ -154,6 +154,8 @@ class BanditBody(TypedDict, total=False):
     alpha: float | None
     arm_effects: Literal["auto", "off"]
     auto: Literal[1, 2]
+    options: Mapping[str, Any] | None
+    constraints: Mapping[str, Mapping[str, Any]] | None
 
 
 class RewardRulePatch(TypedDict, total=False):
@@ -239,6 +241,8 @@ class BanditPatch(TypedDict, total=False):
     alpha: float | None
     arm_effects: Literal["auto", "off"] | None
     auto: Literal[1, 2] | None
+    options: Mapping[str, Any] | None
+    constraints: Mapping[str, Mapping[str, Any] | None] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,3 +282,5 @@ class Settings:
     alpha: float | None = None
     arm_effects: str = "off"
     auto: int = 1
+    options: Mapping[str, Any] | None = None
+    constraints: Mapping[str, Mapping[str, Any]] | None = None

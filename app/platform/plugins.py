@@ -1,0 +1,100 @@
+"""Plug-ins: packages that add policies, constraints, indexes, routes or commands by entry points.
+
+A package names what it adds in the groups ``shortlist.policies`` and so on of its metadata. Every command and
+every process of ``--workers`` reads the same environment, so all of them load the same. ``SHORTLIST_PLUGINS``
+says which packages: ``*``, the default, is all that are installed; else their names, separated by spaces.
+
+An entry point that cannot be loaded, that is not what its group needs, or whose name is taken ends the start:
+a service that lacks what it was told to load would answer other than its owner expects.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, distributions
+from typing import Any, TypeVar
+
+from app.platform.errors import StartupError
+
+GROUPS = ("policies", "constraints", "indexes", "arm_sources", "routes", "commands")
+VARIABLE = "SHORTLIST_PLUGINS"
+ALL = "*"
+Extension = TypeVar("Extension")
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """A loaded package. ``provides``: each thing as ``group:name``."""
+
+    name: str
+    version: str
+    provides: list[str]
+
+
+@cache
+def plugins() -> list[Plugin]:
+    """The loaded packages, by name. Raises StartupError: one that is asked for is not installed.
+
+    Cost: reads the metadata of all installed packages, once.
+    """
+    wanted = os.environ.get(VARIABLE, ALL).split()
+    installed = {plugin.name: plugin for plugin in map(_plugin, _packages()) if plugin.provides}
+    if ALL in wanted:
+        return sorted(installed.values(), key=lambda plugin: plugin.name)
+    if unknown := sorted({_normalize(name) for name in wanted} - installed.keys()):
+        raise StartupError(f"{VARIABLE} names {', '.join(unknown)}, which no installed package is called")
+    return [installed[name] for name in sorted({_normalize(name) for name in wanted})]
+
+
+def load(group: str, kind: type[Extension], taken: Collection[str] = ()) -> dict[str, Extension]:
+    """What the plug-ins provide in a group, by name: objects of ``kind``, of which a class is called.
+
+    ``taken``: names that the service itself has. Raises StartupError, which names the plug-in.
+    """
+    extensions = dict[str, Extension]()
+    for plugin, entry_point in _entry_points(group):
+        where = f"the plug-in {plugin}: {entry_point.group}:{entry_point.name}"
+        if entry_point.name in taken or entry_point.name in extensions:
+            raise StartupError(f"{where} has a name that is taken")
+        try:
+            extension: Any = entry_point.load()
+            if isinstance(extension, type):
+                extension = extension()
+        except Exception as error:
+            raise StartupError(f"{where} cannot be loaded: {type(error).__name__}: {error}") from error
+        if not isinstance(extension, kind):
+            raise StartupError(f"{where} is no {kind.__name__}")
+        extensions[entry_point.name] = extension
+    return extensions
+
+
+def _entry_points(group: str) -> Iterator[tuple[str, EntryPoint]]:
+    loaded = {plugin.name for plugin in plugins()}
+    for package in _packages():
+        name = _normalize(package.metadata["Name"])
+        if name in loaded:
+            yield from ((name, each) for each in package.entry_points if each.group == f"shortlist.{group}")
+
+
+@cache
+def _packages() -> list[Any]:
+    """The installed packages; of one that is found twice the first, as imports have it."""
+    packages = dict[str, Any]()
+    for package in distributions():
+        if any(each.group.startswith("shortlist.") for each in package.entry_points):
+            packages.setdefault(_normalize(package.metadata["Name"]), package)
+    return list(packages.values())
+
+
+def _plugin(package: Any) -> Plugin:
+    groups = {f"shortlist.{group}": group for group in GROUPS}
+    provides = [f"{groups[each.group]}:{each.name}" for each in package.entry_points if each.group in groups]
+    return Plugin(_normalize(package.metadata["Name"]), package.version, sorted(provides))
+
+
+def _normalize(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

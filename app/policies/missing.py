@@ -1,0 +1,43 @@
+"""Stands for a policy that no loaded plug-in provides: its bandits are kept, and choose nothing."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from app.bandits.settings import BanditRecord
+from app.catalogues.catalogue import Catalogue
+from app.platform.errors import Unavailable
+from app.policies.base import Policy, PolicyDependencies
+from app.policies.selection import Candidates, SelectionRequest
+from shortlist.linear.ridge import Posterior
+
+
+class MissingPolicy(Policy):
+    """What a bandit of the policy ``name`` has while its plug-in is away.
+
+    Rewards are learned, since they do not depend on the policy. Its settings were checked by it, so nothing
+    of them is checked here.
+    """
+
+    summary = "not installed here"
+    proposed = True
+    not_evaluated = "its plug-in is not installed here"
+
+    def __init__(self, name: str) -> None:
+        self.name = name  # type: ignore[misc] # of each object its own
+
+    @property
+    def reason(self) -> str:
+        return f"no loaded plug-in provides the policy {self.name} of the bandit"
+
+    def completed(self, record: BanditRecord, standing: BanditRecord | None = None) -> BanditRecord:
+        return record
+
+    def check_arms(self, record: BanditRecord, catalogue: Catalogue) -> None:
+        return
+
+    async def choose(self, dependencies: PolicyDependencies, request: SelectionRequest) -> NoReturn:
+        raise Unavailable(self.reason)
+
+    def rank(self, posterior: Posterior, candidates: Candidates, k: int, rng: Any, prepared: Any) -> NoReturn:
+        raise Unavailable(self.reason)

@@ -1,0 +1,83 @@
+"""Constraints of plug-ins: a bandit names those that its choices keep to, each with its options.
+
+"constraints": {"fresh": {"days": 30}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, NoReturn
+
+import msgspec
+from pydantic import ValidationError
+
+from app.bandits.bandit import Bandit
+from app.bandits.settings import BanditRecord
+from app.platform import plugins
+from app.platform.documents import Document, adapter_of
+from app.platform.errors import FieldPath, Unavailable
+from app.policies.registry import POLICIES
+from app.policies.selection import SelectionRequest
+from app.serving.constraints.base import Constraint, ConstraintFields
+
+
+class PluginConstraint(Constraint):
+    """Base of the constraints of plug-ins. The name of the entry point is the one that bandits use.
+
+    ``own_options``: a ``Document`` of the options, each field with its type, bounds and default.
+    """
+
+    own_options: ClassVar[type[Document]] = Document
+    name: str
+
+    def options_of(self, request: SelectionRequest) -> Any:
+        """Its options for the bandit of a choice. Cost: some microseconds."""
+        given = (request.bandit.record.constraints or {})[self.name]
+        return msgspec.convert(given, self.own_options)
+
+
+class Missing(Constraint):
+    """Refuses choices of bandits that need a plug-in which is not loaded."""
+
+    async def view(self, choice: ConstraintFields, request: SelectionRequest) -> NoReturn:
+        missing = ", ".join(missing_of(request.bandit))
+        raise Unavailable(f"no loaded plug-in provides {missing}, which the bandit needs")
+
+
+def missing_of(bandit: Bandit) -> Sequence[str]:
+    """What the choices of a bandit need and no loaded plug-in provides."""
+    missing = missing_settings(bandit.record)
+    index = bandit.catalogue.missing_index
+    return missing if index is None else [*missing, f"the index {index}"]
+
+
+def missing_settings(record: BanditRecord) -> Sequence[str]:
+    """Of that, what its settings name."""
+    missing = [] if record.policy in POLICIES else [f"the policy {record.policy}"]
+    if record.constraints is not None:
+        missing += [f"the constraint {name}" for name in record.constraints if name not in PLUGIN_CONSTRAINTS]
+    return missing
+
+
+def check_constraints(record: BanditRecord) -> Iterator[tuple[FieldPath, str]]:
+    """What is wrong with the constraints of a bandit: field and rule."""
+    for name, options in (record.constraints or {}).items():
+        if name not in PLUGIN_CONSTRAINTS:
+            yield ("constraints", name), "no loaded plug-in provides a constraint of this name"
+            continue
+        try:
+            adapter_of(PLUGIN_CONSTRAINTS[name].own_options).validate_python(options)
+        except ValidationError as error:
+            for wrong in error.errors(include_url=False, include_input=False):
+                message = wrong["msg"].removeprefix("Value error, ")
+                yield ("constraints", name, *wrong["loc"]), message
+
+
+def _load() -> dict[str, PluginConstraint]:
+    constraints = plugins.load("constraints", PluginConstraint)  # type: ignore[type-abstract]
+    for name, constraint in constraints.items():
+        constraint.name = name
+    return constraints
+
+
+PLUGIN_CONSTRAINTS = _load()

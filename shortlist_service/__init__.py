@@ -1,0 +1,17 @@
+"""What plug-ins of the service import: this package, and the library ``shortlist``. All else is private.
+
+    ``policies``      a policy: how arms are ranked for a learner
+    ``constraints``   a constraint: which arms a choice may have
+    ``indexes``       an index: how the best arms are found
+    ``routes``        calls of the API
+    ``commands``      commands of ``shortlist``
+    ``errors``        what any of them raises
+
+A package names what it adds by entry points in its ``pyproject.toml``:
+
+    [project.entry-points."shortlist.policies"]
+    feel_good = "my_package:FeelGood"
+
+docs/plugins.md has a whole one. The names here follow semantic versioning: one that is removed or changes its
+meaning is a new major version of the service.
+"""

@@ -1,0 +1,235 @@
+"""The plug-in of examples/plugin, installed as a user would: served, and taken away again."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.api.api_keys import new_key
+from fork_server import ROOT
+from service_process import Service, environment, serving
+from waiting import wait_until_sync
+
+ARMS = [
+    {"id": f"a{i}", "features": [1.0, i / 10], "metadata": {"maker": "acme" if i % 2 else "zeta"}}
+    for i in range(8)
+]
+PATH = "/v1/bandits/b"
+BANDIT = {
+    "catalogue": "c", "policy": "top_two", "options": {"beta": 0.25}, "log": {},
+    "constraints": {"only": {"makers": ["acme"]}},
+}  # fmt: skip
+KEY, ENTRY = new_key("reader", ["read"])
+ADMIN, ADMIN_ENTRY = new_key("admin", ["admin"])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the installed package."""
+    folder = tmp_path_factory.mktemp("plugin")
+    shutil.copytree(ROOT / "examples/plugin", folder / "source")
+    words = ["install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--no-cache-dir"]
+    target = ["--target", str(folder / "site"), str(folder / "source")]
+    subprocess.run([sys.executable, "-m", "pip", *words, *target], check=True)
+    return folder / "site"
+
+
+def shortlist(site: Path, *words: str, **settings: str) -> tuple[int, list[str]]:
+    """Exit status and all lines of a command that finds the plug-in."""
+    env = environment(PYTHONPATH=f"{site}:{ROOT}", **settings)
+    command = [sys.executable, "-c", "from server.cli import main; raise SystemExit(main())", *words]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, cwd=site)
+    return done.returncode, (done.stdout + done.stderr).splitlines()
+
+
+def ok(http: httpx.Client, method: str, path: str, body: Any = None, status: int = 0) -> Any:
+    answer = http.request(method, path, json=body)
+    assert answer.status_code == status if status else answer.is_success, answer.text
+    return answer.json() if answer.content else None
+
+
+def reward(http: httpx.Client, choice: dict[str, Any]) -> None:
+    """Reward the first arm of a choice."""
+    rewards = [{"decision": choice["decision"], "arm": choice["arms"][0]["id"], "value": 1.0}]
+    assert ok(http, "POST", "/v1/rewards?wait=applied", {"rewards": rewards})["accepted"] == 1
+
+
+def observations(http: httpx.Client) -> int:
+    return int(ok(http, "GET", f"{PATH}/learners/_global")["observations"])
+
+
+@pytest.fixture
+def http(site: Path, tmp_path: Path) -> Iterator[httpx.Client]:
+    with serving(tmp_path, PYTHONPATH=f"{site}:{ROOT}") as service, client(service) as http:
+        ok(http, "PUT", "/v1/catalogues/c", {"dim": 2})
+        ok(http, "PUT", "/v1/catalogues/c/arms", {"arms": ARMS})
+        yield http
+
+
+def client(service: Service) -> httpx.Client:
+    return httpx.Client(base_url=service.url, timeout=60.0)
+
+
+def test_a_bandit_of_the_plugin_chooses_and_learns(http: httpx.Client):
+    (plugin,) = ok(http, "GET", "/v1/status")["plugins"]
+    assert plugin["name"] == "shortlist-example"
+    assert "policies:top_two" in plugin["provides"]
+    ok(http, "PUT", PATH, BANDIT, 201)
+    ok(http, "PUT", PATH, BANDIT, 200)
+    makers = {arm["id"]: arm["metadata"]["maker"] for arm in ARMS}
+    for seed in range(10):
+        choice = ok(http, "POST", f"{PATH}/choose", {"k": 2, "seed": seed})
+        assert {makers[arm["id"]] for arm in choice["arms"]} == {"acme"}
+        reward(http, choice)
+    assert observations(http) == 10
+    choice = ok(http, "POST", f"{PATH}/choose", {"k": 2})
+
+    def explained() -> Any:
+        answer = http.post(f"{PATH}/log/explain", json={"decision": choice["decision"]})
+        return answer.json() if answer.status_code == 200 else None
+
+    assert wait_until_sync(explained, what="the row is in the log")["repeated"] is True
+    schema = {item["name"]: item for item in ok(http, "GET", "/v1/policies")["items"]}["top_two"]["options"]
+    assert "beta" in str(schema)
+    assert ok(http, "GET", "/v1/sizes/c") == {"arms": 8}
+    ok(http, "PUT", "/v1/catalogues/flat", {"dim": 2, "index": {"kind": "flat8"}}, 201)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"options": {"beta": 2}}, ["body", "options", "beta"]),
+        ({"options": {"gamma": 1}}, ["body", "options", "gamma"]),
+        ({"policy": "sub_ts"}, ["body", "options"]),
+        ({"policy": "top_three"}, ["body", "policy"]),
+        ({"constraints": {"only": {}}}, ["body", "constraints", "only", "makers"]),
+        ({"constraints": {"never": {}}}, ["body", "constraints", "never"]),
+    ],
+)
+@pytest.mark.rest
+def test_wrong_options_are_refused_by_name(http: httpx.Client, changes: dict[str, Any], field: list[str]):
+    answer = http.put(PATH, json={**BANDIT, **changes})
+    assert answer.status_code == 422, answer.text
+    assert field in [error["loc"] for error in answer.json()["errors"]]
+
+
+@pytest.mark.rest
+def test_without_its_plugin_a_bandit_learns_and_chooses_nothing(site: Path, tmp_path: Path):
+    data = tmp_path / "data"
+    with serving(tmp_path / "1", data_dir=data, PYTHONPATH=f"{site}:{ROOT}") as service:
+        with client(service) as http:
+            ok(http, "PUT", "/v1/catalogues/c", {"dim": 2, "index": {"kind": "flat8"}})
+            ok(http, "PUT", "/v1/catalogues/c/arms", {"arms": ARMS})
+            ok(http, "PUT", PATH, BANDIT)
+            choice = ok(http, "POST", f"{PATH}/choose", {})
+        service.process.terminate()
+        service.wait()
+    with serving(tmp_path / "2", data_dir=data) as service:
+        with client(service) as http:
+            assert ok(http, "GET", "/v1/status")["plugins"] == []
+            assert ok(http, "GET", PATH)["state"] == "plugin_missing"
+            assert [item["state"] for item in ok(http, "GET", "/v1/bandits")["items"]] == ["plugin_missing"]
+            assert ok(http, "GET", "/v1/catalogues/c")["state"] == "plugin_missing"
+            refused = http.post(f"{PATH}/choose", json={})
+            assert (refused.status_code, refused.json()["code"]) == (503, "unavailable")
+            for needed in ("the policy top_two", "the constraint only", "the index flat8"):
+                assert needed in refused.json()["detail"]
+            findings = ok(http, "GET", "/v1/status")["findings"]
+            assert [each["good"] for each in findings if each["name"] == "plugins"] == [False]
+            reward(http, choice)
+            assert observations(http) == 1
+            assert http.put(PATH, json=BANDIT).status_code == 422
+            assert http.get("/v1/sizes/c").status_code == 404
+            exported = http.get(f"{PATH}/log").json()["items"]
+            assert [row["decision"] for row in exported] == [choice["decision"]]
+        service.process.terminate()
+        service.wait()
+    with (
+        serving(tmp_path / "3", data_dir=data, PYTHONPATH=f"{site}:{ROOT}") as service,
+        client(service) as http,
+    ):
+        assert "state" not in ok(http, "GET", PATH)
+        ok(http, "POST", f"{PATH}/choose", {})
+        assert observations(http) == 1
+        ok(http, "DELETE", PATH)
+
+
+@pytest.mark.rest
+def test_routes_of_a_plugin_need_the_scope_that_they_declare(site: Path, tmp_path: Path):
+    keys = f"{ENTRY} {ADMIN_ENTRY}"
+    with (
+        serving(tmp_path, PYTHONPATH=f"{site}:{ROOT}", SHORTLIST_API_KEYS=keys) as service,
+        client(service) as http,
+    ):
+        assert http.get("/v1/sizes/c").status_code == 401
+        for key, status in ((KEY, 404), (ADMIN, 404)):
+            answer = http.get("/v1/sizes/none", headers={"authorization": f"Bearer {key}"})
+            assert answer.status_code == status
+        answer = http.post("/v1/sizes/none", headers={"authorization": f"Bearer {KEY}"})
+        assert answer.status_code == 403
+
+
+@pytest.mark.rest
+def test_commands_find_the_plugin_as_the_service_does(site: Path):
+    status, lines = shortlist(site, "inside", "--names")
+    assert (status, lines) == (0, ["shortlist-example"])
+    status, lines = shortlist(site, "doctor")
+    assert any("shortlist-example 1.0.0 provides" in line for line in lines)
+    assert shortlist(site, "inside", SHORTLIST_PLUGINS="")[0] == 2
+    assert shortlist(site, "inside", SHORTLIST_PLUGINS="shortlist_example")[0] == 0
+    status, lines = shortlist(site, "doctor", SHORTLIST_PLUGINS="other")
+    assert (status, len(lines)) == (2, 1)
+    assert "other" in lines[0]
+
+
+BROKEN = {
+    "a name that is taken": ("shortlist.policies", "sub_ts = broken:Policy", "has a name that is taken"),
+    "no policy": ("shortlist.policies", "mine = broken:NotAPolicy", "is no Policy"),
+    "another name": ("shortlist.policies", "mine = broken:Policy", "must have name"),
+    "an absent module": ("shortlist.policies", "mine = absent:Policy", "ModuleNotFoundError"),
+    "abstract": ("shortlist.policies", "mine = broken:Abstract", "TypeError"),
+    "no constraint": ("shortlist.constraints", "mine = broken:NotAPolicy", "is no PluginConstraint"),
+    "no routes": ("shortlist.routes", "mine = broken:NotAPolicy", "is no Routes"),
+    "a prefix of ours": (
+        "shortlist.routes",
+        "mine = broken:OurPath",
+        "a prefix of one part that is not taken",
+    ),
+    "a command of ours": ("shortlist.commands", "serve = broken:NotAPolicy", "has a name that is taken"),
+    "an index of ours": ("shortlist.indexes", "hnsw = broken:NotAPolicy", "has a name that is taken"),
+}
+SOURCE = """
+from shortlist_service import policies, routes
+class Policy(policies.Policy):
+    name, summary = "other", "chooses nothing"
+    def rank(self, *arguments): ...
+class Abstract(policies.Policy):
+    name, summary = "mine", "has no rank"
+class NotAPolicy: ...
+class OurPath(routes.Routes):
+    router = routes.json_router(prefix="/v1/bandits", tags=["x"])
+"""
+
+
+@pytest.mark.parametrize(
+    "what", [pytest.param(what, marks=pytest.mark.rest if place else ()) for place, what in enumerate(BROKEN)]
+)
+def test_a_broken_plugin_ends_the_start_with_one_line(what: str, tmp_path: Path):
+    group, entry, reason = BROKEN[what]
+    information = tmp_path / "broken_plugin-0.1.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-plugin\nVersion: 0.1\n")
+    (information / "entry_points.txt").write_text(f"[{group}]\n{entry}\n")
+    (tmp_path / "broken.py").write_text(SOURCE)
+    status, lines = shortlist(tmp_path, "serve", "--port", "0", "--data-dir", str(tmp_path / "data"))
+    assert status == 2, lines
+    assert len(lines) == 1, lines
+    assert "broken-plugin" in lines[0] or "of a plug-in" in lines[0]
+    assert reason in lines[0]
