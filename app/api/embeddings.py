@@ -23,6 +23,7 @@ from app.api import limits
 from app.api.arms import BLOCKS
 from app.api.catalogues import CatalogueView, shown_filters, view_of
 from app.api.fields import IDENTIFIER
+from app.api.guard import check_catalogue
 from app.api.imports import blocks
 from app.api.problems import problems
 from app.api.strict_json import Provided, check_encoding, json_router, reply
@@ -96,6 +97,7 @@ async def make(
     body = aiter(blocks(request.stream()))
     head = _decoded(_head, await anext(body, b""), "first block")
     record = _record(head, source)
+    check_catalogue(request, head.catalogue)
     made, new = await _stored(embeddings.begin(source, record), head, body)
     return reply(await view_of(made, shown_filters(request, made, bandits, filtered)), 201 if new else 200)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from fastapi import Response
+from fastapi import Request, Response
 from pydantic import AfterValidator, BaseModel, Field
 
 from app.api.fields import Identifier
+from app.api.guard import check_catalogue
 from app.api.problems import problems
 from app.api.strict_json import Provided, StrictModel, json_router, reply
 from app.bandits.registry import Bandits
@@ -71,6 +72,8 @@ class LogEmbeddingJob(BaseModel):
 async def start(
     bandit: str,
     body: LogEmbeddingBody,
+    request: Request,
+    *,
     bandits: Provided[Bandits],
     log_embeddings: Provided[LogEmbeddings],
     embedding_jobs: Provided[EmbeddingJobs],
@@ -79,6 +82,7 @@ async def start(
 
     Its features and learners of the first nine tenths of the log are judged on the last tenth.
     """
+    check_catalogue(request, body.catalogue)
     found = await bandits.get(bandit)
     every_s = None if body.every is None else _seconds(body.every)
     await log_embeddings.check(found, body.catalogue, body.dim)

@@ -242,10 +242,16 @@ async def test_a_key_of_the_followed_catalogue_reaches_the_one_that_follows(guar
         {"authorization": f"Bearer {KEYS[name][0]}"} for name in ("admin", "films", "books")
     )
     api = guarded
-    await api.ok("PUT", "/v1/catalogues/films", {"dim": 2}, 201, headers=as_admin)
+    for name in ("films", "books"):
+        await api.ok("PUT", f"/v1/catalogues/{name}", {"dim": 2}, 201, headers=as_admin)
     arms = {"arms": [{"id": arm, "features": row} for arm, row in ARMS.items()]}
     await api.ok("PUT", "/v1/catalogues/films/arms", arms, headers=as_films)
-    await follow(api, "films", "films-2", **as_films)
+    path = "/v1/catalogues/films/embeddings"
+    for name in ("books", "films-2"):  # whether there is one or not
+        content = body(head(name), block(SEEN))
+        options = {"content": content, "headers": BLOCKS | as_films}
+        await api.refused("POST", path, status=404, code="not_found", **options)
+    await follow(api, "films", "films-2", **as_admin)
     listed = await api.ok("GET", "/v1/catalogues", headers=as_films)
     assert [each["id"] for each in listed["items"]] == ["films", "films-2"]
     assert (await api.ok("GET", "/v1/catalogues/films-2/arms/a1", headers=as_films))["id"] == "a1"

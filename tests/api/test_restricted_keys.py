@@ -223,9 +223,16 @@ async def test_a_restricted_key_makes_and_deletes_what_it_names(public: Api):
         "PUT", "/v1/bandits/coming", {"catalogue": "spare", "policy": "sub_ts"}, 201, headers=owner
     )
     await public.ok("DELETE", "/v1/bandits/coming", status=204, headers=owner)
-    await public.refused(
-        "PUT", "/v1/catalogues/mine", {"dim": 2}, status=404, code="not_found", headers=owner
-    )
+    hidden, absent = ({"catalogue": name, "policy": "sub_ts"} for name in ("books", "mine"))
+    for body in (hidden, absent):
+        name = body.pop("catalogue")
+        for method, path, fields in (
+            ("PUT", f"/v1/catalogues/{name}", {"dim": 2}),
+            ("PUT", "/v1/bandits/coming", {"catalogue": name, **body}),
+            ("POST", "/v1/bandits/home/move", {"catalogue": name}),
+            ("POST", "/v1/bandits/home/embeddings", {"catalogue": name}),
+        ):
+            await public.refused(method, path, fields, status=404, code="not_found", headers=owner)
 
 
 async def test_names_that_do_not_exist_are_warned_of_at_the_start_and_when_the_file_changes(
