@@ -187,9 +187,9 @@ def _asked(record: BanditRecord) -> BanditRecord:
 
 def with_unit(record: BanditRecord, before: BanditRecord, arms: Snapshot) -> BanditRecord:
     """The record with what it has to know of the arms from now on: their unit, how many numbers they have."""
-    if record.ridge != AUTO:
+    if not _needs_unit(record):
         return record
-    if before.ridge != AUTO and record.mean_square is None:
+    if not _needs_unit(before) and record.mean_square is None:
         record = replace(record, mean_square=mean_square_of(arms))
     return _with_filled(record, arms)
 
@@ -197,13 +197,17 @@ def with_unit(record: BanditRecord, before: BanditRecord, arms: Snapshot) -> Ban
 def measured(record: BanditRecord, arms: Snapshot) -> BanditRecord:
     """The record with the unit of the features, where it has something in it and the arms are there."""
     needs_constant = record.intercept and record.constant is None
-    if not needs_constant and (record.ridge != AUTO or record.mean_square is not None):
+    if not needs_constant and (not _needs_unit(record) or record.mean_square is not None):
         return record
     square = mean_square_of(arms)
     if needs_constant and arms.size:
         record = replace(record, constant=1.0 if square is None else math.sqrt(square / arms.table.dim))
     record = record if record.mean_square is not None else replace(record, mean_square=square)
     return _with_filled(record, arms)
+
+
+def _needs_unit(record: BanditRecord) -> bool:
+    return record.ridge == AUTO or record.auto >= NEWEST_AUTO
 
 
 def _with_filled(record: BanditRecord, arms: Snapshot) -> BanditRecord:

@@ -258,8 +258,8 @@ class Policy(ABC):
         return record.delta / (4 * record.horizon)
 
     def by_evidence(self, record: BanditRecord) -> bool:
-        """Whether ridge and noise are those of maximum evidence."""
-        return record.auto >= NEWEST_AUTO and record.ridge == AUTO and not self.fixed_scales
+        """Whether what is "auto" is that of maximum evidence."""
+        return record.auto >= NEWEST_AUTO and not self.fixed_scales
 
     def exploration(self, record: BanditRecord, dim: int, numbers: float) -> float:
         """The multiplier of sigma V^-1/2 xi, or the radius of elimination: as given, the paper's, or ours.
@@ -299,9 +299,10 @@ class Policy(ABC):
         )
         spread = spread_of(record) if learns_noise else None
         if self.by_evidence(record):
+            ridge = None if isinstance(record.ridge, str) else record.ridge
             least = 0.0 if record.context is None else 1.0 / scales.ridge_share(numbers)
             otherwise = square / max(evidence.START, least)
-            return Scales(None, otherwise, learns_noise, spread, least, spreads_of(record))
+            return Scales(ridge, otherwise, learns_noise, spread, least, spreads_of(record))
         if isinstance(record.ridge, str):
             return Scales(None, otherwise, learns_noise, spread)
         return Scales(record.ridge, learns_noise=learns_noise, spread=spread)

@@ -19,12 +19,12 @@ def posterior(
     has_context: bool = False,
 ) -> Posterior:
     """``ridge``: None, by the rule ``auto``; ``mean_square``: of the lengths of all arms. Cost: O(D^3)."""
-    if auto == 1 or ridge is not None:
+    if auto == 1:
         return Scales(ridge, learns_noise=learns_noise, spread=spread).posterior(sums)
     # In a context a weight that is new is not taken for smaller than by the rule before.
     least = 1.0 / scales.ridge_share(sums.dim) if has_context else 0.0
     otherwise = mean_square / max(evidence.START, least)
-    return Scales(None, otherwise, learns_noise, spread, least, (spread,)).posterior(sums)
+    return Scales(ridge, otherwise, learns_noise, spread, least, (spread,)).posterior(sums)
 
 
 def exploration(dim: int, auto: int, *, has_context: bool = False) -> float:

@@ -94,7 +94,7 @@ async def test_other_factors_change_no_more_than_rounding_does(api: Api, setting
         np.testing.assert_allclose([score for _, score, _ in mine], scores, rtol=1e-4, atol=1e-4)
 
 
-RATIOS = np.exp2(np.arange(-13.0, 27.0))
+RATIOS = 4.0 ** np.arange(-6.0, 14.0)
 VALUES = [1.0, -2.0, 4.0, 0.5]
 SQUARE = float((FEATURES.astype(float) ** 2).sum(axis=1).mean())
 
@@ -198,6 +198,27 @@ async def test_of_one_hot_arms_a_decision_says_something_of_few_numbers(api: Api
         square = float((arms**2).sum()) / 10
         assert used["ridge"] == pytest.approx(numbers / 320 * (square + square / 10))
         assert used["exploration"] == pytest.approx(min(0.5, 2.25 / numbers**0.5))
+
+
+async def test_where_only_the_ridge_is_a_number_the_noise_is_that_of_the_rewards(api: Api):
+    ridge = 0.5
+    await build(api, "b", policy="linear_ts", ridge=ridge)
+    assert (await api.learner("b"))["used"] == {"ridge": ridge, "noise": 8.0, "exploration": 0.5}
+    await observe(api, "b")
+    X, r = FEATURES[: len(VALUES)].astype(float), np.array(VALUES)
+    theta = np.linalg.solve(ridge * np.eye(DIM) + X.T @ X, X.T @ r)
+    share = 1.0 / (1.0 + (X**2).sum() / len(VALUES) / ridge)
+    noise = np.sqrt((r @ r - r @ X @ theta + share * 8.0**2) / (len(VALUES) + 1))
+    learner = await api.learner("b")
+    assert learner["theta"] == pytest.approx(theta)
+    assert learner["used"] == {"ridge": ridge, "noise": pytest.approx(noise), "exploration": 0.5}
+    await api.ok("PATCH", "/v1/bandits/b", {"auto": 1})
+    older = np.sqrt((r @ r - r @ X @ theta + 8.0**2) / (len(VALUES) + 1))
+    assert (await api.learner("b"))["used"] == {
+        "ridge": ridge,
+        "noise": pytest.approx(older),
+        "exploration": 9 / 16,
+    }
 
 
 async def test_a_temperature_is_in_the_unit_of_what_is_unknown(api: Api):

@@ -76,7 +76,7 @@ async def test_a_field_is_changed_and_goes_back_to_its_default(world: Api, field
     warned = {"warnings": changed["warnings"]} if field in ("log", "filter") else {}
     assert ("warnings" in changed) == bool(warned)
     full = {**made[field], **value} if field == "reward" else value
-    assert (changed["used"] != made["used"]) == (field in ("ridge", "exploration"))
+    assert (changed["used"] != made["used"]) == (field in ("ridge", "exploration", "auto"))
     assert changed == {**made, field: full, "version": 2, "used": changed["used"], **warned}
     assert await world.ok("GET", PATH) == changed
     assert await etag(world) != first

@@ -20,7 +20,7 @@ Model
     because the first few rewards happen to be. A spread that is not known is taken for three root mean
     squares of the rewards. Of several signals, which share V, the sum of their logarithms is taken.
 
-    The mode is taken, over powers of two. It follows from the sums alone, so it is the same for any order of
+    The mode is taken, over powers of four. It follows from the sums alone, so it is the same for any order of
     rewards, after a crash, in a replay and in an evaluation; where features or rewards are multiplied by a
     power of two, u is the same to the bit. Rewards that were all 0 say nothing of u.
 
@@ -45,7 +45,7 @@ from scipy.linalg import lapack
 from shortlist.linear.ridge_sums import RidgeSums
 from shortlist.types import Matrix, Vector
 
-RATIOS: Vector = np.exp2(np.arange(-13.0, 27.0))  # every u that is considered
+RATIOS: Vector = 4.0 ** np.arange(-6.0, 14.0)  # every u that is considered
 UNKNOWN_SPREAD = 3.0  # what a spread is taken for that is not known, in root mean squares of the rewards
 START = 1.0  # u where the sums say nothing of it
 PRIOR_LOG_SD = 3.0  # of log u

@@ -23,6 +23,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import lapack
 
 from shortlist import checks
 from shortlist.errors import InvalidParameter
@@ -151,12 +152,9 @@ class RidgeSums:
 
 
 def _lower(packed: Vector, dim: int) -> Matrix:
-    lower = np.zeros((dim, dim))
-    if dim < _WIDE_DIM:
-        lower.reshape(-1)[triangle(dim)] = packed
-    else:
-        lower[np.tri(dim, dtype=np.bool_)] = packed
-    return lower
+    # LAPACK packs an upper triangle by columns, which is the same order.
+    upper: Matrix = lapack.dtpttr(dim, packed)[0]
+    return upper.T
 
 
 def more_size(count: int, dim: int) -> int:

@@ -149,8 +149,8 @@ class Scales:
     ``otherwise``    what it is then, without observations
     ``learns_noise``  whether sigma is that of the sums; else it is 1
     ``spread``       as for ``noise``
-    ``least_ratio``  the ridge is that of maximum evidence (``evidence``), where rho L is at least this; None:
-                    it is c L
+    ``least_ratio``  the ridge is that of maximum evidence (``evidence``), where rho L is at least this, or as
+                    given, and the noise follows from it; None: the ridge is c L, or as given
     ``spreads``      of each signal, as ``evidence.ratio`` takes them
     """
 
@@ -178,12 +178,12 @@ class Scales:
 
     def fit(self, sums: RidgeSums) -> Fit:
         """Return ridge and unit of these sums. Cost: O(d); of maximum evidence that of ``evidence.ratio``."""
-        if self.ridge is not None:
-            return Fit(self.ridge)
         if self.least_ratio is None:
-            return Fit(ridge(sums, otherwise=self.otherwise))
-        length = mean_square(sums)
-        ratio = evidence.START
+            return Fit(ridge(sums, otherwise=self.otherwise) if self.ridge is None else self.ridge)
+        if self.ridge is not None:
+            length = self.length(sums)
+            return Fit(self.ridge, 1.0 / (1.0 + length / self.ridge), length)
+        length, ratio = mean_square(sums), evidence.START
         if is_told := 0.0 < length < math.inf:
             ratio = evidence.ratio(sums, mean_square=length, spreads=self.spreads)
         # DEVIATION (Bishop, section 3.5.1): of many weights of a context most are small, not a new arm's.

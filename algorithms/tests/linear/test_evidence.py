@@ -167,6 +167,23 @@ def test_fewer_learn_no_less_than_the_least_ratio():
     assert replace(BY_EVIDENCE, ridge=3.0).posterior(sums).ridge == 3.0
 
 
+@pytest.mark.parametrize("bounds", [None, 2.0])
+def test_a_ridge_that_is_given_leaves_noise_and_unit_to_the_rewards(bounds):
+    """As if the ratio of largest evidence were the one that this ridge means."""
+    sums = fold(*some(4))
+    ours = replace(BY_EVIDENCE, spread=bounds, spreads=(bounds,))
+    by_ratio = ours.posterior(sums)
+    given_it = replace(ours, ridge=by_ratio.ridge).posterior(sums)
+    assert (given_it.sigma, given_it.unit) == pytest.approx((by_ratio.sigma, by_ratio.unit), rel=1e-12)
+    other = replace(ours, ridge=9.0 * by_ratio.ridge).posterior(sums)
+    left = sums.squares - sums.moment @ other.theta
+    square = 9.0 * sums.squares / sums.weight if bounds is None else bounds**2
+    share = 1.0 / (1.0 + mean_square(sums) / other.ridge)
+    assert other.sigma**2 == pytest.approx((left + share * square) / (sums.weight + 1.0))
+    assert replace(ours, ridge=3.0).begins_with == (3.0, bounds or 1.0)
+    assert replace(ours, ridge=3.0, learns_noise=False).posterior(sums).unit == 1.0
+
+
 @pytest.mark.rest
 @pytest.mark.parametrize(("noise", "low", "high"), [(0.01, 100.0, 1e8), (0.5, 1.0, 30.0), (30.0, 0.0, 0.3)])
 def test_more_than_256_numbers_are_told_by_two_moments(noise, low, high):

@@ -194,6 +194,18 @@ def test_a_coordinate_that_was_always_zero(dim, signals):
 
 
 @pytest.mark.rest
+@pytest.mark.parametrize("dim", [1, 5, 140])
+def test_the_lower_gram_has_zeros_above_the_diagonal(dim):
+    features = np.random.default_rng(dim).standard_normal((9, dim))
+    sums = ridge_sums.of(features, features[:, 0], np.ones(9, dtype=np.bool_))
+    np.testing.assert_allclose(sums.lower_gram(), np.tril(features.T @ features), atol=1e-12)
+    bordered = sums.lower_bordered(sums.moment)
+    assert bordered.flags.c_contiguous  # it is overwritten in place
+    np.testing.assert_array_equal(bordered[:-1, :-1], sums.lower_gram())
+    np.testing.assert_array_equal(bordered[:, -1], 0.0)
+    np.testing.assert_array_equal(bordered[-1, :-1], sums.moment)
+
+
 def test_the_dimension_is_read_off_the_length():
     assert [ridge_sums.empty(dim).dim for dim in range(1, 400)] == list(range(1, 400))
 
