@@ -1,6 +1,6 @@
-"""The contract of constraints over HTTP: logs, explanations and evaluations too.
+"""What logs, explanations and evaluations say of choices within a constraint; in `make test` of one of them.
 
-`tests/serving/test_each_constraint.py` has what needs no HTTP. In `make test` one stands for all.
+`tests/serving/test_each_constraint.py` holds the contract of constraints itself.
 """
 
 from __future__ import annotations
@@ -8,22 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pytest
 
 from api_client import Api, Json
-from app.policies.selection import SelectionRequest
-from app.records.left_out import MOST_BLOCKS, NOT_KEPT
 from app.serving.constraints.base import (
-    Applied,
     Constraint,
-    ConstraintFields,
-    LogRecord,
-    Shown,
-    View,
-    recorded,
 )
 from app.serving.constraints.frequency_caps import FrequencyCapConstraint
 from app.serving.constraints.quotas import QuotaConstraint
@@ -84,11 +75,10 @@ CASES: dict[type[Constraint], Case] = {
 }
 
 
-async def build(api: Api, name: str, case: Case | None = None) -> None:
+async def build(api: Api, name: str, case: Case) -> None:
     settings = {"scope": "per_key", "policy": "softmax", "temperature": 0.5, "log": {}, "intercept": False}
-    settings |= {} if case is None else case.settings
-    await api.ok("PUT", f"/v1/bandits/{name}", {"catalogue": "c", **settings}, 201)
-    if case is not None and case.quota is not None:
+    await api.ok("PUT", f"/v1/bandits/{name}", {"catalogue": "c", **settings, **case.settings}, 201)
+    if case.quota is not None:
         await api.ok("PUT", f"/v1/bandits/{name}/quotas/q", case.quota, 201)
 
 
@@ -97,7 +87,7 @@ async def build(api: Api, name: str, case: Case | None = None) -> None:
     [case if case is QuotaConstraint else pytest.param(case, marks=pytest.mark.rest) for case in CASES],
     ids=lambda constraint: constraint.__name__,
 )
-async def test_a_choice_of_every_way_keeps_to_it(api: Api, constraint: type[Constraint]):
+async def test_what_was_chosen_within_it_is_explained_and_evaluated(api: Api, constraint: type[Constraint]):
     case = CASES[constraint]
     await api.ok("PUT", "/v1/catalogues/c", {"dim": 3}, 201)
     arms = [
@@ -109,40 +99,22 @@ async def test_a_choice_of_every_way_keeps_to_it(api: Api, constraint: type[Cons
         for arm, row in ARMS.items()
     ]
     await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": arms})
-    await build(api, "free")
     await build(api, "b", case)
     asked: Json = {"key": "u", "k": 2, **case.request}
     tokens, lists = list[str](), list[list[str]]()
 
-    def note(answer: Json) -> list[str]:
+    def note(answer: Json) -> None:
         tokens.append(answer["decision"])
         lists.append([arm["id"] for arm in answer["arms"]])
-        return lists[-1]
 
-    # a dry run says what a choice would be, and counts nothing
-    before = await api.stored()
-    dry = await api.choose("b", **asked, seed=3, dry_run=True)
-    assert await api.stored() == before
-    first = note(await api.choose("b", **asked, seed=3))
-    assert first == [arm["id"] for arm in dry["arms"]]
-
-    # without it some lists would not keep to it
-    free = [await api.choose("free", key="u", k=2, seed=seed) for seed in range(20)]
-    assert not case.keep([[arm["id"] for arm in answer["arms"]] for answer in free])
-
-    # an event is decided once, a batch one after the other, and what is deferred counts until it expires
-    for _ in range(2):
-        event = await api.choose("b", **asked, event_id="e", seed=4)
-    note(event)
-    batch = await api.ok(
-        "POST",
-        "/v1/bandits/b/choose/batch",
-        {"requests": [{**asked, "seed": seed} for seed in range(case.batch)]},
-    )
+    # one, an event, a batch, and what is deferred, which counts until it expires
+    note(await api.choose("b", **asked, seed=3))
+    note(await api.choose("b", **asked, event_id="e", seed=4))
+    requests = [{**asked, "seed": seed} for seed in range(case.batch)]
+    batch = await api.ok("POST", "/v1/bandits/b/choose/batch", {"requests": requests})
     for answer in batch["results"]:
         note(answer)
-    deferred = note(await api.choose("b", **asked, activate=False, seed=5))
-    assert all(len(each) == 2 for each in (first, deferred))
+    note(await api.choose("b", **asked, activate=False, seed=5))
     assert case.keep(lists)
 
     # what was chosen is found again, whatever was chosen since
@@ -180,53 +152,3 @@ async def test_a_choice_of_every_way_keeps_to_it(api: Api, constraint: type[Cons
     # the policy that chose: each decision has the weight 1, if what it was drawn from is known
     for estimate in logged["estimates"]:
         assert estimate["effective_sample_size"] == pytest.approx(logged["decisions"])
-
-
-async def test_every_constraint_has_a_case(api: Api):
-    assert {type(row.constraint) for row in api.app.service.pipeline._constraints} == set(CASES)
-
-
-class Counted(Constraint):
-    """One that counts, and says what it left out."""
-
-    counts = is_in_row = True
-
-    def __init__(self, name: str, refunds: list[str], left_out: str = "") -> None:
-        self.name, self.refunds, self.left_out = name, refunds, left_out
-
-    async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:
-        return View()
-
-    async def charge(self, view: View, shown: Shown) -> str:
-        return "charged"
-
-    async def refund(self, charge: str) -> None:
-        self.refunds.append(f"{self.name} {charge}")
-
-    def record(self, view: View, charge: object, shown: Shown, ttl_ms: int) -> LogRecord:
-        return LogRecord(self.left_out)
-
-
-SHOWN: Any = Shown(None, None, [], "d")  # type: ignore[arg-type]  # nobody here reads them
-
-
-class CountedOutOfRow(Counted):
-    """One whose row does not say all that it left."""
-
-    is_in_row = False
-
-
-async def test_what_several_left_out_is_all_recorded():
-    parts = ["a.1", "", "b.3 c.1"]
-    applied = [Applied(Counted("one", [], left_out=part), View()) for part in parts]
-    assert recorded(applied, SHOWN, 1).left_out == "a.1 b.3 c.1"
-    many = [Applied(Counted("one", [], left_out=f"{number}.1"), View()) for number in range(MOST_BLOCKS + 1)]
-    assert recorded(many, SHOWN, 1).left_out == NOT_KEPT
-    unsaid = [*applied, Applied(CountedOutOfRow("two", []), View())]
-    assert recorded(unsaid, SHOWN, 1).left_out == NOT_KEPT
-
-
-@pytest.mark.parametrize("parts", [(NOT_KEPT, "x"), ("x", NOT_KEPT), (NOT_KEPT, "")])
-async def test_where_one_does_not_know_what_it_left_out_nobody_says_it(parts: Sequence[str]):
-    applied = [Applied(Counted("one", [], left_out=part), View()) for part in parts]
-    assert recorded(applied, SHOWN, 1).left_out == NOT_KEPT

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -10,13 +12,24 @@ from app.bandits.settings import RepeatsRule
 from app.filters.filter import parse
 from app.policies.limits import AtMost
 from app.policies.rules import Pin, Rules
+from app.policies.selection import SelectionRequest
 from app.quotas.rules import QuotaRule
-from app.serving.constraints.base import Constraint
+from app.records.left_out import MOST_BLOCKS, NOT_KEPT
+from app.serving.constraints.base import (
+    Applied,
+    Constraint,
+    ConstraintFields,
+    LogRecord,
+    Shown,
+    View,
+    recorded,
+)
 from app.serving.constraints.frequency_caps import FrequencyCapConstraint
 from app.serving.constraints.quotas import QuotaConstraint
 from app.serving.constraints.requested import AtMostRules, Exclusions, Filters, Pins
 from contracts.constraint import ConstraintCase, ConstraintContract, Lists
 from contracts.shop import maker, number
+from world import World
 
 
 def arms_of(lists: Lists) -> list[str]:
@@ -58,3 +71,56 @@ class TestConstraints(ConstraintContract):
     @pytest.fixture(params=CASES, ids=lambda constraint: constraint.__name__)
     def case(self, request: pytest.FixtureRequest) -> ConstraintCase:
         return CASES[request.param]
+
+
+@pytest.mark.anyio
+async def test_every_constraint_has_a_case(world: World):
+    assert {type(row.constraint) for row in world.service.pipeline._constraints} == set(CASES)
+
+
+class Counted(Constraint):
+    """One that counts, and says what it left out."""
+
+    counts = is_in_row = True
+
+    def __init__(self, name: str, refunds: list[str], left_out: str = "") -> None:
+        self.name, self.refunds, self.left_out = name, refunds, left_out
+
+    async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:
+        return View()
+
+    async def charge(self, view: View, shown: Shown) -> str:
+        return "charged"
+
+    async def refund(self, charge: str) -> None:
+        self.refunds.append(f"{self.name} {charge}")
+
+    def record(self, view: View, charge: object, shown: Shown, ttl_ms: int) -> LogRecord:
+        return LogRecord(self.left_out)
+
+
+SHOWN: Any = Shown(None, None, [], "d")  # type: ignore[arg-type]  # nobody here reads them
+
+
+class CountedOutOfRow(Counted):
+    """One whose row does not say all that it left."""
+
+    is_in_row = False
+
+
+@pytest.mark.anyio
+async def test_what_several_left_out_is_all_recorded():
+    parts = ["a.1", "", "b.3 c.1"]
+    applied = [Applied(Counted("one", [], left_out=part), View()) for part in parts]
+    assert recorded(applied, SHOWN, 1).left_out == "a.1 b.3 c.1"
+    many = [Applied(Counted("one", [], left_out=f"{number}.1"), View()) for number in range(MOST_BLOCKS + 1)]
+    assert recorded(many, SHOWN, 1).left_out == NOT_KEPT
+    unsaid = [*applied, Applied(CountedOutOfRow("two", []), View())]
+    assert recorded(unsaid, SHOWN, 1).left_out == NOT_KEPT
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("parts", [(NOT_KEPT, "x"), ("x", NOT_KEPT), (NOT_KEPT, "")])
+async def test_where_one_does_not_know_what_it_left_out_nobody_says_it(parts: Sequence[str]):
+    applied = [Applied(Counted("one", [], left_out=part), View()) for part in parts]
+    assert recorded(applied, SHOWN, 1).left_out == NOT_KEPT
