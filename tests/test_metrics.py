@@ -37,6 +37,7 @@ def test_every_metric_is_documented_as_it_is():
     assert "\n".join(rows) in (ROOT / "docs/metrics.md").read_text(), "\n".join(rows)
 
 
+@pytest.mark.rest
 def test_the_dashboard_asks_for_metrics_that_exist_and_shows_all_of_ours():
     dashboard = json.loads((ROOT / "deploy/grafana-dashboard.json").read_text())
     asked = {
@@ -72,6 +73,7 @@ def test_the_dashboard_has_no_two_panels_in_one_place_and_units_where_it_needs_t
     assert len({panel["id"] for panel in panels}) == len(panels)
 
 
+@pytest.mark.rest
 def test_ten_alerts_ask_for_metrics_that_exist_and_say_what_to_do():
     (group,) = yaml.safe_load(ALERTS.read_text())["groups"]
     rules = {rule["alert"]: rule for rule in group["rules"]}

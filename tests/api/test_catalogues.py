@@ -61,6 +61,7 @@ async def test_a_catalogue_is_made_once(api: Api):
     assert await api.ok("GET", "/v1/catalogues/c") == made
 
 
+@pytest.mark.rest
 async def test_the_target_of_recall_is_shown_and_kept(api: Api):
     for name, target in (("least", 0.8), ("most", 0.999), ("usual", 0.95)):
         body = {"dim": 2, "index": {"target_recall": target}}

@@ -145,6 +145,7 @@ async def test_bad_input_is_named(shared: Api, change: Json, place: str):
     await shared.refused("POST", f"/v1/catalogues/{name}/centers", body, loc=["body", place])
 
 
+@pytest.mark.rest
 async def test_no_catalogue_no_arms_and_too_much_work(api: Api, monkeypatch: pytest.MonkeyPatch):
     for method, row in list(METHODS.items()):
         most = 400 * 30 * (2 if method == "random" else 8)

@@ -376,6 +376,7 @@ async def test_an_event_asked_again_waits_as_its_version_did(world: Api):
     assert len(waits) == 1
 
 
+@pytest.mark.rest
 async def test_versions_survive_a_restart_and_go_with_the_bandit(store_url: str, tmp_path: Path):
     async with running(store_url, tmp_path / "1") as api:
         await api.catalogue("c", {f"a{i}": [1.0, float(i)] for i in range(4)})

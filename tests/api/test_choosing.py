@@ -54,19 +54,6 @@ async def test_a_number_of_arms_that_cannot_be(api: Api):
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize("policy", POLICIES)
-async def test_excluded_arms_are_not_chosen(api: Api, policy: str):
-    await build(api, policy=policy)
-    rng = np.random.default_rng(4)
-    for count in (1, 10, 38, 39):
-        out = list(rng.choice(list(ARMS), count, replace=False))
-        for exclude in (out, [*out, *out, "unknown", "unknown"]):
-            choice = await api.choose("b", k=40, exclude=exclude, seed=1)
-            assert set(ids(choice)) == set(ARMS) - set(out)
-            assert len(choice["arms"]) == 40 - count
-
-
-@pytest.mark.rest
 async def test_a_choice_from_nothing_is_refused(api: Api):
     await build(api)
     await api.catalogue("empty", {}, dim=3)

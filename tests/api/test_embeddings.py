@@ -103,6 +103,7 @@ async def test_a_catalogue_has_the_arms_of_another_one_by_their_behaviour_or_the
     assert "follows" not in await api.ok("GET", "/v1/catalogues/made")
 
 
+@pytest.mark.rest
 async def test_what_is_done_in_the_followed_catalogue_is_done_in_order(shared: Api):
     api, arms = shared, dict(ARMS)
     await api.catalogue("films", arms)

@@ -77,6 +77,7 @@ async def test_metadata_becomes_the_numbers_that_the_columns_name(shared: Api):
     assert all(np.float32(number) == number for number in found)
 
 
+@pytest.mark.rest
 async def test_what_is_missing_is_zeros_and_what_no_field_lists_is_counted(shared: Api):
     await made(shared, "missing", {"fields": FIELDS})
     await put(

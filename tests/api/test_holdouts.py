@@ -231,6 +231,7 @@ async def test_named_arms_are_served_for_certain(api: Api):
     assert [(arm["id"], arm["propensity"]) for arm in pinned["arms"]] == [("f", 1.0)]
 
 
+@pytest.mark.rest
 async def test_where_no_arm_of_the_list_is_eligible_arms_are_drawn(api: Api):
     """As on the page of a category. The draw has propensities, a row, and an explanation."""
     await build(api, {"share": 1, "serve": {"arms": ["a", "gone"]}}, scope="per_key", log={})

@@ -40,6 +40,7 @@ async def build(api: Api, name: str = "b", **settings: Any) -> None:
     await api.ok("PUT", f"/v1/bandits/{name}", {**PLAIN, **settings}, 201)
 
 
+@pytest.mark.rest
 async def test_a_new_bandit_has_one_where_it_can(api: Api):
     await api.catalogue("c", ARMS)
     for policy, shift_rewards in product([*LEARNED, *ELIMINATION], (False, True)):

@@ -360,6 +360,7 @@ async def test_the_same_request_on_the_same_version_is_the_same_answer(world: Ap
     assert after["arms"] != before["arms"]
 
 
+@pytest.mark.rest
 async def test_a_bandit_that_is_changed_chooses_as_it_is_now_by_the_same_version(world: Api):
     await make(world)
     await world.observe("b", *histories(10, 10))

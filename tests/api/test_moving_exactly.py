@@ -219,6 +219,7 @@ async def test_learners_are_made_anew_from_the_log(world: Api, store_url: str, s
     await assert_replay(store_url)
 
 
+@pytest.mark.rest
 async def test_rewards_that_were_revised_count_for_the_version_of_a_learner_made_from_the_log(world: Api):
     """Versions say which state is newer, so the ones of after the move may not be those of before."""
     await world.bandit("b", "old", log={}, reward={"aggregate": "last"})
@@ -348,6 +349,7 @@ async def test_going_back_restores_and_learns_what_came_since(world: Api, store_
     await assert_replay(store_url)
 
 
+@pytest.mark.rest
 async def test_learners_are_corrected_after_each_of_two_moves(world: Api):
     players = Players(world, {})
     for name, catalogue in (("b", "old"), ("stays", "old"), ("joins", "new")):
@@ -416,6 +418,7 @@ async def test_what_has_no_space_is_not_kept_and_a_warning_says_so(store_url: st
             assert ("before the move" in back["warnings"][0]) == (bandit == "few")
 
 
+@pytest.mark.rest
 async def test_maps_of_moves_take_no_more_than_they_may_until_their_bandits_are_deleted(
     store_url: str, tmp_path: Path
 ):

@@ -6,13 +6,12 @@ What is of HTTP itself, options and the list of policies, is tested for each.
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from api_client import Api, Json, running
+from api_client import Api, Json
 from app.indexes.snapshot import Snapshot
 from app.policies.registry import POLICIES
 from shortlist.types import NO_ROWS
@@ -55,7 +54,6 @@ async def test_propensities_are_there_exactly_where_they_are_declared(shared: Ap
     assert ["propensity" in arm for arm in answer["arms"]] == [POLICIES[policy].has_propensities] * 2
 
 
-@pytest.mark.rest
 async def test_constraints_and_a_quota_hold(api: Api):
     await build(api, "b", "softmax")
     await api.ok("PUT", "/v1/bandits/b/quotas/q", {"filter": {"maker": "m0"}, "most": 5}, 201)
@@ -81,17 +79,6 @@ async def test_constraints_and_a_quota_hold(api: Api):
 
 
 @pytest.mark.rest
-async def test_a_dry_run_changes_nothing_and_a_seed_repeats(api: Api):
-    await build(api, "b", "softmax")
-    before = await api.stored()
-    dry = await api.choose("b", k=3, seed=5, dry_run=True)
-    again = await api.choose("b", k=3, seed=5, dry_run=True)
-    assert dry == again
-    assert await api.stored() == before
-    assert ids(await api.choose("b", k=3, seed=5)) == ids(dry)
-
-
-@pytest.mark.rest
 @EVERY
 async def test_a_choice_is_made_again_from_its_log(api: Api, policy: str):
     await build(api, "b", policy, log={})
@@ -105,29 +92,6 @@ async def test_a_choice_is_made_again_from_its_log(api: Api, policy: str):
         explained = await wait_until(found, what="the row")
         assert explained is not None
         assert (explained["repeated"], explained["changed"]) == (True, [])
-
-
-async def share_of_the_best(api: Api, *, taught: float) -> float:
-    """Of 120 rounds the second half: 0 for the mean of all arms, 1 for the best. ``taught``: the sign."""
-    best = max(float(np.dot(row, THETA)) for row in ARMS.values())
-    chance = float(np.mean([np.dot(row, THETA) for row in ARMS.values()]))
-    await build(api, "b", "softmax", rewards=0, horizon=120, temperature="auto")
-    rng, earned = np.random.default_rng(6), list[float]()
-    for _ in range(120):
-        choice = await api.choose("b", seed=int(rng.integers(2**32)))
-        mean = float(np.dot(ARMS[ids(choice)[0]], THETA))
-        earned.append(mean)
-        value = taught * mean + 0.3 * float(rng.normal())
-        await api.reward({"decision": choice["decision"], "value": value})
-    return float((np.mean(earned[-60:]) - chance) / (best - chance))
-
-
-@pytest.mark.rest
-async def test_a_policy_earns_more_than_chance_unless_it_is_taught_wrongly(store_url: str, tmp_path: Path):
-    """Of arms at random the mean of 60 rounds has a standard error of .076: it is above .4 once in 1e7."""
-    for taught, is_better in ((1.0, True), (0.0, False), (-1.0, False)):
-        async with running(store_url, tmp_path / str(taught)) as api:
-            assert (await share_of_the_best(api, taught=taught) > 0.4) is is_better
 
 
 @pytest.mark.rest

@@ -216,6 +216,7 @@ async def test_old_rewards_weigh_less_whatever_their_order(world: Api, monkeypat
     assert (learner["observations"], learner["version"]) == (5, 10)
 
 
+@pytest.mark.rest
 async def test_history_weighs_as_it_is_old_beside_what_was_decided_here(world: Api):
     """Theta with w = 2^(-(T - t) / half-life), t the ``at`` of an observation, in any order."""
     await world.bandit("b", "c", half_life_s=3_600)

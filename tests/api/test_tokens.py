@@ -155,6 +155,7 @@ async def test_a_token_expires(store_url: str, tmp_path: Path):
         await wait_until(decided_again, what="the event is free again when its token has expired")
 
 
+@pytest.mark.rest
 async def test_tokens_outlive_the_service_but_not_its_store(store_url: str, tmp_path: Path):
     async with running(store_url, tmp_path / "1") as api:
         await api.catalogue("c", {"a": [1.0]})

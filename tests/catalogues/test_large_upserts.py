@@ -10,7 +10,7 @@ from app.indexes.live import LiveIndex
 from app.records.records import ArmDocument, CatalogueRecord, pack
 from world import INDEX, World
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 DIM, ARMS = 4_096, 60
 

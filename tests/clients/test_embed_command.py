@@ -184,6 +184,7 @@ def test_a_folder_without_tables_and_a_key_that_is_not_named_are_refused(
     assert client.get_catalogue("films").size == FILMS
 
 
+@pytest.mark.rest
 def test_a_log_is_judged_by_the_service(run: Run, client: Client, ratings: Path):
     client.put_bandit("home", catalogue="films", policy="sub_ts", scope="per_key", log={})
     status, shown, said = run("--bandit", "home", "--catalogue", "new")

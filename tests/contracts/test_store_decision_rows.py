@@ -222,6 +222,7 @@ async def test_what_was_dropped_does_not_come_back(store: Store):
     assert (await store.usage.read())["log"] == 0
 
 
+@pytest.mark.rest
 async def test_the_pieces_of_a_log_are_what_its_rows_take(store: Store):
     """With a piece for each row to the byte; with fewer they stand for all, in the order of time."""
     assert await store.rows.sizes(0, UID, pieces=5) == []

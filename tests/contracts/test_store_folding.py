@@ -48,6 +48,7 @@ async def test_states_and_watermark_change_together(store: Store):
     assert await checkpoints(store, 0, []) == []
 
 
+@pytest.mark.rest
 async def test_learners_are_named_once_whether_they_are_a_checkpoint_a_tail_or_both(store: Store):
     ids = await fill(store, 3)
     names = ["ann", "b:c", "zoe", "zoe2"]

@@ -92,6 +92,7 @@ async def test_forgetting_frees_the_turns_of_a_warm_up(store: Store):
     assert await take(store) == 1, "a repetition frees nothing that was taken since"
 
 
+@pytest.mark.rest
 async def test_a_learner_that_is_idle_expires_once_with_its_turns(store: Store):
     await take(store)
     await store.side_data.touch(ANN, expires_ms=500)

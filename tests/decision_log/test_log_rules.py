@@ -133,6 +133,7 @@ async def test_a_token_of_a_decision_that_is_not_logged_is_as_long_as_before(wor
         assert await found(world, bandit, token) is None
 
 
+@pytest.mark.rest
 async def test_a_token_that_was_changed_has_no_row(world: World):
     """Its signature alone: what it names is the same decision."""
     bandit = await world.bandit(log=LogRule())

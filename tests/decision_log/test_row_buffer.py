@@ -82,6 +82,7 @@ async def test_rows_are_written_together_by_partition():
     assert not store.calls
 
 
+@pytest.mark.rest
 async def test_rows_that_another_call_writes_are_waited_for():
     store = Store()
     buffer, _ = made(store)

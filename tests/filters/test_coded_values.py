@@ -40,6 +40,7 @@ def test_equal_values_have_equal_codes(documents, batches, field, few):
     check(view, field, rows, few)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("batches", [[], [1] * 100, [500] * 4, [300, 700, 10, 900]])
 @pytest.mark.parametrize("few", [0, 10**9])
 def test_so_they_have_in_large_columns_of_every_sort_and_of_a_view_of_before(batches, few):

@@ -269,6 +269,7 @@ def served_by_lists(monkeypatch):
     return index
 
 
+@pytest.mark.rest
 def test_a_catalogue_that_shrinks_is_searched_exactly_at_once(served_by_lists):
     index = served_by_lists
     remove(index, range(376))

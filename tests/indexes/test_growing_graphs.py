@@ -18,6 +18,8 @@ from app.indexes.probes import solve
 from app.indexes.table import longest_first
 from tests.indexes.brute_force import filled, limit, maintain, measure
 
+pytestmark = pytest.mark.rest
+
 HNSW = IndexOptions(kind="hnsw", m=8, ef_construction=40)
 
 

@@ -171,6 +171,7 @@ def test_what_came_since_is_found_in_its_segment():
     assert status.recall_at_1 <= index._plan.recall_at_1
 
 
+@pytest.mark.rest
 def test_arms_that_die_while_a_segment_is_made_are_counted():
     def told(*, meanwhile):
         index, features = grown()

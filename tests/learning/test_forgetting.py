@@ -97,6 +97,7 @@ async def test_a_key_that_returns_after_its_idle_time_is_shown_its_centres_again
     assert await shown(world, bandit, 2, "bob") == first
 
 
+@pytest.mark.rest
 async def test_a_key_that_was_shown_all_centres_and_was_idle_is_warmed_up_again(world: World):
     await quiet(world)
     bandit = await world.bandit(policy="sub_ts", explore=ExploreRule(2), idle_ttl_s=IDLE_S)
@@ -335,6 +336,7 @@ async def test_an_idle_time_that_begins_later_holds_from_the_next_sign_of_life(w
     assert (await world.service.learners.report(bandit, learner)).version == 0
 
 
+@pytest.mark.rest
 async def test_a_process_drops_what_it_made_of_a_learner_after_the_fold(store: Store):
     """Before it, a choice would make it again from the old state."""
     done = list[str]()

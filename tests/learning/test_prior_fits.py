@@ -65,6 +65,7 @@ async def fit(world: World, bandit: Bandit) -> learned_prior.LearnedPrior:
     return version.learned
 
 
+@pytest.mark.rest
 async def test_half_of_the_places_are_for_keys_with_enough_rewards(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):

@@ -70,6 +70,7 @@ async def test_they_begin_where_every_partition_is_complete(world: World):
     assert await counted(world, bandit, later) == (*expected(rows, later), None), "it begins as asked for"
 
 
+@pytest.mark.rest
 async def test_they_begin_where_rows_had_to_go(world: World):
     bandit = await logged(world)
     rows = await rows_of(world, bandit)

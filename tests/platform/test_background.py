@@ -22,6 +22,7 @@ async def test_all_have_ended_and_those_that_had_are_left_alone() -> None:
     await background.end([])
 
 
+@pytest.mark.rest
 async def test_a_cancellation_that_gets_lost_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background, "PATIENCE_S", 0.001)
     lost = 0

@@ -27,6 +27,7 @@ async def test_no_more_than_all_of_it_is_held():
     assert most == 10
 
 
+@pytest.mark.rest
 async def test_a_task_that_fails_gives_back_what_it_held():
     budget = Budget(10)
     with pytest.raises(ValueError, match="mine"):
@@ -36,6 +37,7 @@ async def test_a_task_that_fails_gives_back_what_it_held():
         pass
 
 
+@pytest.mark.rest
 async def test_a_task_that_is_cancelled_while_it_waits_holds_nothing():
     budget = Budget(10)
     async with budget.taken(6):

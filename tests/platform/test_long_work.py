@@ -112,6 +112,7 @@ async def test_what_several_wait_for_goes_on_when_the_first_one_leaves():
     work.close()
 
 
+@pytest.mark.rest
 async def test_functions_that_wait_share_the_thread_of_the_event_loop():
     work, goes_on, by = WaitingWork("searches", running=2, waiting=0), asyncio.Event(), Caller()
     steps: list[tuple[str, int]] = []

@@ -111,6 +111,7 @@ def test_what_is_taken_among_the_first_arms_counts_among_the_later_ones():
     assert within.take_allowed(np.arange(201), 3).tolist() == [0, 200]
 
 
+@pytest.mark.rest
 @given(
     st.lists(DOCUMENTS, min_size=1, max_size=20),
     LIMITS,

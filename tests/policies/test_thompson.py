@@ -32,6 +32,7 @@ def test_a_comparison_of_all_arms_finds_what_searches_find(k: int, monkeypatch: 
         assert not np.isin(scanned, exclude).any()
 
 
+@pytest.mark.rest
 def test_where_no_arm_is_left_none_is_found():
     index = LiveIndex(DIM, IndexOptions(kind="exact"))
     index.upsert(["a", "b"], np.eye(2, DIM), [1, 2])

@@ -157,6 +157,7 @@ async def test_who_writes_after_another_has_what_both_wrote(pair: tuple[World, W
     assert held(here) == await stored(one.store, here.uid)
 
 
+@pytest.mark.rest
 async def test_changes_that_could_not_be_read_are_read_later(pair: tuple[World, World]):
     one, two = pair
     here, there = [await world.service.catalogues.get("c") for world in pair]
@@ -236,6 +237,7 @@ async def test_a_learner_taught_by_another_process_is_chosen_from(
     assert (await two.choose(there)).learner_version == 0
 
 
+@pytest.mark.rest
 async def test_who_waits_is_told_by_whoever_applies_it_and_chooses_from_it(pair: tuple[World, World]):
     """Half of the partitions belong to the other process; no poll in between is needed."""
     _, two = pair
@@ -287,6 +289,7 @@ async def test_a_deferred_decision_is_activated_by_a_process_that_knows_nothing_
     assert (await one.reward(token)).accepted == 1
 
 
+@pytest.mark.rest
 async def test_a_pool_taught_by_another_process_is_the_prior_here(
     pair: tuple[World, World], monkeypatch: pytest.MonkeyPatch
 ):
@@ -666,6 +669,7 @@ async def test_whoever_changes_a_bandit_every_change_is_made_once(pair: tuple[Wo
         assert [version.record for version in kept] == versions[::-1]
 
 
+@pytest.mark.rest
 async def test_a_change_of_a_bandit_that_was_deleted_elsewhere_finds_none(pair: tuple[World, World]):
     one, two = pair
     await one.bandit()

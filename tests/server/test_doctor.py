@@ -86,6 +86,7 @@ def test_it_looks_at_the_mode_of_the_file_of_keys(
     assert said().startswith("FAIL keys")
 
 
+@pytest.mark.rest
 def test_a_misspelled_setting_is_named_by_the_doctor_and_in_the_log(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):

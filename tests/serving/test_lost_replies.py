@@ -51,6 +51,7 @@ async def test_a_deletion_made_again_is_visible(world: World):
         await world.service.catalogues.arm(catalogue, "a3")
 
 
+@pytest.mark.rest
 async def test_what_was_made_is_found_when_it_is_made_again(world: World):
     record = CatalogueRecord(3, dict((await world.service.catalogues.get("c")).record.index))
     made = await lost(
@@ -175,6 +176,7 @@ async def test_making_during_a_deletion_makes_a_new_one(world: World):
     assert world.service.bandits.by_uid(old.uid) is None
 
 
+@pytest.mark.rest
 async def test_a_bandit_is_not_served_again_by_who_finds_it_just_before_its_deletion(world: World):
     """A second PUT reads the record, then the deletion happens, then the PUT goes on: no bandit is left."""
     await world.bandit()

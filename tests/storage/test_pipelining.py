@@ -27,6 +27,7 @@ async def test_everyone_gets_the_answer_to_its_own_command(redis: Redis) -> None
     await pipeliner.close()
 
 
+@pytest.mark.rest
 async def test_an_error_is_that_of_its_command_alone(redis: Redis) -> None:
     pipeliner = Pipeliner(redis)
     await pipeliner.command("SET", "text", "x")

@@ -118,6 +118,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
         yield steps
 
 
+@pytest.mark.rest
 async def test_little_is_synced_in_one_step_and_each_step_is_followed_by_a_rest(
     world: Api, monkeypatch: pytest.MonkeyPatch
 ):

@@ -103,6 +103,7 @@ def worker(town: Town, clock: Clock, *, owned: Mapping[int, bool] | None = None)
     return result
 
 
+@pytest.mark.rest
 async def test_after_a_move_that_left_no_prior_one_is_fitted_and_none_by_who_has_not_heard_of_it(
     clock: Clock,
 ):

@@ -517,6 +517,7 @@ async def test_who_waits_hears_of_what_another_worker_applied(one: Store):
     assert await waiting is True
 
 
+@pytest.mark.rest
 async def test_where_it_is_not_known_whose_learners_changed_all_priors_are_looked_at(
     one: Store, monkeypatch: pytest.MonkeyPatch
 ):

@@ -27,6 +27,7 @@ def test_keys_with_one_decision_each_are_a_plain_sample():
     assert (low, high) == pytest.approx(expected)
 
 
+@pytest.mark.rest
 def test_a_difference_is_that_of_welch():
     values, others = np.random.default_rng(3).normal(size=(2, 60)) * [[1.0], [3.0]]
     groups = [sequence.summary(np.ones(len(each)), each) for each in (values, others[:45])]

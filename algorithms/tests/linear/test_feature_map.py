@@ -79,6 +79,7 @@ def test_the_numbers_of_a_context_stay_where_the_directions_follow_the_features(
     assert_close(carried(sums, of_learner(found, interactions=6)), anew, 1e-6)
 
 
+@pytest.mark.rest
 @settings(max_examples=40, deadline=None)
 @given(SEEDS, st.integers(1, 4), st.integers(1, 4), st.booleans())
 def test_the_map_is_the_least_squares_solution_written_out(seed, dim, new_dim, intercept):

@@ -72,6 +72,7 @@ def test_more_than_the_rank_is_refused_whatever_the_unit(dtype, scale):
         principal_components(np.vstack([flat[:3], flat[:3]]), 4, rng)
 
 
+@pytest.mark.rest
 def test_rank_of_nothing_is_zero():
     assert rank_of(np.zeros((3, 3))) == 0
     assert rank_of(np.eye(3)) == 3

@@ -91,6 +91,7 @@ def test_what_is_played_is_wide_enough_for_the_lowest_stage(name, radius):
             assert span >= radius * ridge.widths(posterior, features[state.living.rows()]).max() / 2
 
 
+@pytest.mark.rest
 def test_with_every_arm_compared_it_plays_the_widest():
     rng = np.random.default_rng(0)
     features = rng.standard_normal((50, DIM))
