@@ -31,7 +31,7 @@ WIDTH = 110
 DEPTH = 4  # what is nested deeper is not shown
 ITEMS = 4  # of a list
 LETTERS = 60  # of a text that is no prose
-PROSE = {"detail", "message", "reason", "text", "summary", "warnings", "title"}
+PROSE = {"detail", "finding", "message", "reason", "text", "summary", "warnings", "title"}
 # Values that are of one run, of one machine or too long to be read.
 VOLATILE = {
     "backlog", "build_s", "by", "cached_learner_bytes", "cached_learners", "created", "decided", "decision",
@@ -42,8 +42,10 @@ TOKEN = re.compile(
     r"[0-9a-f]{16,}(-\d+)?|[\w-]{16}|\d+\.\d+\.\d+"
 )  # ids that the service made, and its version
 # A log is written shortly after the answer: what reads it is asked again until it answers what is shown.
-PATIENCE_S = 5.0
+PATIENCE_S = 30.0
 PARTITIONS = 16
+JUDGED = "/v1/bandits/shop/embeddings"
+VISITS, VISITORS = 48, 12
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,8 @@ def play(service: httpx.Client) -> Iterator[tuple[Example, Example]]:
     """Each example as it is in the file, and as the service answers it now."""
     seen: dict[str, str] = {}
     for example in read()[1]:
+        if example.path == JUDGED:
+            visit(service)
         deadline = time.monotonic() + PATIENCE_S
         for attempt in count():
             seen["partition"] = str(attempt % PARTITIONS)  # where an entry is, nobody can know
@@ -119,6 +123,22 @@ def play(service: httpx.Client) -> Iterator[tuple[Example, Example]]:
                 counts[name] = counts.get(name, 0) + 1
                 seen[name if counts[name] == 1 else f"{name}_{counts[name]}"] = value
         yield example, found
+
+
+def visit(service: httpx.Client) -> None:
+    """Give ``shop`` a log that is long enough to be judged, and too long to be shown; once."""
+    values = np.random.default_rng(0).normal(size=(VISITS, 3)).round(2).tolist()
+    rewards = []
+    for number in range(0 if service.get("/v1/bandits/shop/log").json()["items"] else VISITS):
+        began = time.time_ns() // 1_000_000
+        body = {"key": f"user-{number % VISITORS}", "k": 3}
+        decision = service.post("/v1/bandits/shop/choose", json=body).json()["decision"]
+        for arm, value in zip(("alien", "amelie", "heat"), values[number], strict=True):
+            rewards.append({"decision": decision, "arm": arm, "value": value})
+        while time.time_ns() // 1_000_000 == began:
+            pass  # rows of one millisecond have no order
+    if rewards:
+        service.post("/v1/rewards?wait=applied", json={"rewards": rewards}).raise_for_status()
 
 
 def _send(service: httpx.Client, example: Example, seen: Mapping[str, str]) -> httpx.Response:

@@ -338,6 +338,9 @@ def _embed_command(commands: argparse._SubParsersAction[Parser]) -> None:
         metavar="N",
         help="numbers of an arm. Default: 32, and 8 beside a table with --bandit.",
     )
+    embed.add_argument(
+        "--signal", metavar="SIGNAL", help="with --bandit: judge this one. Default: the weighted sum of all."
+    )
     for name, text in HISTORY_COLUMNS.items():
         embed.add_argument(f"--{name}-column", metavar="COLUMN", help=text)
     embed.add_argument(
@@ -552,14 +555,16 @@ def _embed(parsed: argparse.Namespace) -> None:
     threadpool_limits(1)
     embedding = _module("embedding")
     if parsed.bandit is not None:
-        if foreign := _given(parsed) - {"bandit", "catalogue", "dim", "url", "key", "run"}:
+        if foreign := _given(parsed) - {"bandit", "catalogue", "dim", "signal", "url", "key", "run"}:
             raise ShortlistError(f"{_flag(min(foreign)).replace('source', 'from')}: not with --bandit")
         with _client(parsed) as client:
-            print(embedding.embed_log(client, parsed.bandit, parsed.catalogue, parsed.dim))
+            print(embedding.embed_log(client, parsed.bandit, parsed.catalogue, parsed.dim, parsed.signal))
         return
     for name, flag in (("history", "--history"), ("source", "--from")):
         if getattr(parsed, name) is None:
             raise ShortlistError(f"{flag}: name it, or a --bandit whose own log is judged")
+    if parsed.signal is not None:
+        raise ShortlistError("--signal: only with --bandit")
     with _client(parsed) as client:
         dim = embedding.DIM if parsed.dim is None else parsed.dim
         options = embedding.EmbedOptions(_history(parsed), dim, parsed.liked, parsed.then_move)

@@ -390,7 +390,9 @@ class Service:
         await self._ending.aclose()
 
     async def _embed_log(self, asked: AskedEmbedding, progress: Progress) -> LogEmbedding:
-        return await self.log_embeddings.embed(asked.bandit_uid, asked.catalogue, asked.dim, progress)
+        return await self.log_embeddings.embed(
+            asked.bandit_uid, asked.catalogue, asked.dim, asked.signal, progress
+        )
 
     def _run(self, *work: Coroutine[Any, Any, None]) -> None:
         """Run this until ``stop``."""

@@ -102,10 +102,10 @@ def embed_history(
         yield from (f"- {warning}" for warning in done.warnings)
 
 
-def embed_log(client: Client, bandit: str, catalogue: str, dim: int | None) -> str:
+def embed_log(client: Client, bandit: str, catalogue: str, dim: int | None, signal: str | None) -> str:
     """Have the log of a bandit judged; what was found. Raises ShortlistError, errors of the client."""
     check_version(client)
-    job = client.start_embedding(bandit, catalogue=catalogue, dim=dim).id
+    job = client.start_embedding(bandit, catalogue=catalogue, dim=dim, signal=signal).id
     while (found := client.get_embedding(bandit, job)).state in {"waiting", "running"}:
         time.sleep(JUDGE_LOOK_S)
     if found.result is None:

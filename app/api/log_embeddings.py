@@ -13,7 +13,7 @@ from app.api.guard import check_catalogue
 from app.api.problems import problems
 from app.api.strict_json import Provided, StrictModel, json_router, reply
 from app.bandits.registry import Bandits
-from app.measuring.embedding_jobs import EmbeddingJobs
+from app.measuring.embedding_jobs import AskedEmbedding, EmbeddingJobs
 from app.moving.log_embeddings import LogEmbedding, LogEmbeddings
 
 MAX_LOG_DIM = 64
@@ -41,11 +41,13 @@ def _checked_time(text: str) -> str:
 class LogEmbeddingBody(StrictModel):
     """``catalogue``: the name of the catalogue that is made if the log gains by it. ``dim``: how many
     coordinates. ``every``: judge again after this time until it gains, from "1h" to "90d"; null: once.
+    ``signal``: of a bandit with signals, the one whose values are judged; null: their weighted sum.
     """
 
     catalogue: Identifier
     dim: Annotated[int, Field(ge=1, le=MAX_LOG_DIM)] = 8
     every: Annotated[str, AfterValidator(_checked_time)] | None = None
+    signal: Identifier | None = None
 
 
 class StartedEmbedding(BaseModel):
@@ -85,8 +87,9 @@ async def start(
     check_catalogue(request, body.catalogue)
     found = await bandits.get(bandit)
     every_s = None if body.every is None else _seconds(body.every)
-    await log_embeddings.check(found, body.catalogue, body.dim)
-    return reply({"id": await embedding_jobs.start(found, body.catalogue, body.dim, every_s)}, 202)
+    await log_embeddings.check(found, body.catalogue, body.dim, body.signal)
+    asked = AskedEmbedding(found.uid, body.catalogue, body.dim, every_s, body.signal)
+    return reply({"id": await embedding_jobs.start(found, asked)}, 202)
 
 
 @router.get("/{bandit}/embeddings/{embedding}", response_model=LogEmbeddingJob)

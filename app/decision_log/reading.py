@@ -139,6 +139,15 @@ class DecisionLog:
             for start in range(0, len(stored), READ_TOGETHER):
                 yield [await _row(item, filters) for item in stored[start : start + READ_TOGETHER]]
 
+    async def stored_pages(
+        self, bandit: Bandit, *, from_ms: int | None, together: int
+    ) -> AsyncIterator[Sequence[StoredRow]]:
+        """As ``pages``, rows as they are stored: for another process. ``together``: of one partition."""
+        async for stored in self._merged(bandit.uid, _Between(_after(from_ms), ""), together):
+            for start in range(0, len(stored), together):
+                await yield_to_others()
+                yield stored[start : start + together]
+
     async def page(
         self,
         bandit: Bandit,

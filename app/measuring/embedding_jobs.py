@@ -29,6 +29,7 @@ RUNNING = ("waiting", "running")
 class AskedEmbedding(msgspec.Struct, frozen=True):
     """What a job was asked for. It is kept, so that another process can do it.
 
+    ``signal``: the one that is judged; None: the reward, or the weighted sum of all signals.
     ``every_s``: how long after a judgement that gained nothing the next one is; None: there is none.
     """
 
@@ -36,6 +37,7 @@ class AskedEmbedding(msgspec.Struct, frozen=True):
     catalogue: str
     dim: int
     every_s: float | None = None
+    signal: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +68,10 @@ class EmbeddingJobs:
         self._words = words
         self._work = work
 
-    async def start(self, bandit: Bandit, catalogue: str, dim: int, every_s: float | None = None) -> str:
+    async def start(self, bandit: Bandit, asked: AskedEmbedding) -> str:
         """Begin a job, and return its id. Raises QuotaReached, Unavailable."""
-        asked, head = AskedEmbedding(bandit.uid, catalogue, dim, every_s), new_head(bandit.uid)
-        keep_ms = KEEP_MS if every_s is None else KEEP_REPEATED_MS
+        head = new_head(bandit.uid)
+        keep_ms = KEEP_MS if asked.every_s is None else KEEP_REPEATED_MS
         # First: whoever finds the job without its process must know what it was asked for.
         await self._words.put(None, _name(head.id), msgspec.json.encode(asked), ttl_ms=keep_ms)
         return await self._jobs.start(EVERYONE, self._job(asked, head), head)

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from array import array
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import numpy as np
 
@@ -22,25 +19,30 @@ from app.catalogues.catalogue import Catalogue
 from app.catalogues.catalogues import Catalogues
 from app.catalogues.embeddings import Embeddings
 from app.decision_log.reading import DecisionLog
-from app.decision_log.rows import NO_LOG, values_of
+from app.decision_log.rows import NO_LOG
+from app.moving.judging_process import JudgedLog, JudgingTask, judge
 from app.moving.moving import Moving
+from app.platform.background import Pace
 from app.platform.documents import Answer
 from app.platform.errors import Conflict, Invalid, NotFitted, NotFound, Unavailable
-from app.platform.long_work import LongWork
+from app.platform.long_work import Slots
 from app.records.behaviour import BehaviourRecord
-from shortlist.embedding import own_rewards
-from shortlist.embedding.own_rewards import Judgement, Rewards
-from shortlist.errors import InvalidParameter
-from shortlist.types import Matrix
+from app.storage.types import StoredRow
 
-MAX_JUDGED_REWARDS = 1_000_000  # of a log, the newest
-MAX_JUDGED_DIM = 256  # of the features with the coordinates
-SEED = 0
+MAX_JUDGED_DIM = 256  # of the features with the coordinates, and of a context with them
+READ_ROWS = 100  # of a partition, in one call of the store
+READ_SHARE = 0.25  # of the time that is spent on reading: choices come between
 BLOCK_ARMS = 1_000
 FILL_S, LOOK_S = 600.0, 0.1
 
 # One at a time: a judgement takes a core for seconds.
-JUDGING = LongWork(threads=1, waiting=8, name="embeddings")
+JUDGING = Slots("judgements of logs", running=1, waiting=8)
+
+# What changes how rewards are related to features, and is not in the judgement.
+REFUSED = {
+    "position": "its rewards depend on places, which the judgement does not know",
+    "shift_rewards": "its learners see another reward than came",
+}
 
 Progress = Callable[[int, int | None], None]
 
@@ -62,15 +64,6 @@ class LogEmbedding(Answer, frozen=True):
     error: float
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Log:
-    """Shapes: table (A, T); ``ids`` are those of its rows."""
-
-    rewards: Rewards
-    ids: list[str]
-    table: Matrix
-
-
 class LogEmbeddings:
     """Makes them. ``move``: moves a bandit."""
 
@@ -88,29 +81,38 @@ class LogEmbeddings:
         self._embeddings = embeddings
         self._moving = moving
 
-    async def check(self, bandit: Bandit, catalogue: str, dim: int) -> None:
+    async def check(self, bandit: Bandit, catalogue: str, dim: int, liked: str | None) -> None:
         """Raise Conflict, Invalid, NotFitted or NotPossibleHere if this bandit cannot have any."""
         record = bandit.record
         if record.log is None:
             raise Conflict(NO_LOG)
         if record.scope != "per_key":
             raise Invalid("a bandit of scope global has no keys to compare", path=())
-        for name in ("context", "signals", "position"):
+        for name, reason in REFUSED.items():
             if getattr(record, name):
-                raise Invalid(f"a bandit with {name} cannot have its log judged", path=())
-        if record.shift_rewards:
-            raise Invalid("a bandit with shift_rewards cannot have its log judged", path=())
+                raise Invalid(f"a bandit with {name} cannot have its log judged: {reason}", path=())
+        if liked is not None and liked not in (record.signals or {}):
+            signals = ", ".join(record.signals or {})
+            message = f"no such signal: there are {signals}" if signals else "the bandit has no signals"
+            raise Invalid(message, path=("signal",))
         source = await self._embeddings.source(bandit.catalogue.name)
-        if source.dim + dim > MAX_JUDGED_DIM:
-            message = f"dim and the {source.dim:,} features of {source.name} must be at most {MAX_JUDGED_DIM}"
-            raise Invalid(message, path=("dim",))
+        size = source.dim + dim
+        if bandit.context is not None:
+            count = record.interactions
+            size += (count if isinstance(count, int) else size) * bandit.context.encoding.dim
+        if size > MAX_JUDGED_DIM:
+            with_context = "" if bandit.context is None else " and the context"
+            message = f"dim and the {source.dim:,} features of {source.name}{with_context} come to {size:,} "
+            raise Invalid(f"{message}numbers, {MAX_JUDGED_DIM} at most", path=("dim",))
         try:
             await self._catalogues.get(catalogue)
         except NotFound:
             return
         raise Conflict(f"the catalogue {catalogue} exists already; name another one, or delete it")
 
-    async def embed(self, bandit_uid: str, catalogue: str, dim: int, progress: Progress) -> LogEmbedding:
+    async def embed(
+        self, bandit_uid: str, catalogue: str, dim: int, liked: str | None, progress: Progress
+    ) -> LogEmbedding:
         """Judge, and move if it gains. Raises NotFound, Conflict, Invalid, Unavailable, TooDifferent."""
         bandit = self._bandits.by_uid(bandit_uid)
         if bandit is None:
@@ -118,21 +120,13 @@ class LogEmbeddings:
         found = await self._made_before(bandit, catalogue)
         if found is None:
             source = await self._embeddings.source(bandit.catalogue.name)
-            log = await self._read(bandit, source, progress)
-            rng = np.random.default_rng(SEED)
-            try:
-                judged = await JUDGING.run(partial(own_rewards.judge, log.rewards, log.table, dim, rng))
-                if not judged.is_taken:
-                    return _finding(log.rewards, judged, None)
-                numbers = await JUDGING.run(
-                    partial(own_rewards.coordinates, log.rewards, log.table, dim, np.random.default_rng(SEED))
-                )
-            except InvalidParameter as error:
-                raise Invalid(f"the log says too little: {error}", path=()) from None
-            found = (
-                await self._make(catalogue, source, log, numbers, judged),
-                _finding(log.rewards, judged, catalogue),
-            )
+            task = _task(bandit, source, dim, liked)
+            async with JUDGING.one():
+                judged = await judge(task, self._pages(bandit, progress))
+            if not judged.coordinates:
+                return _finding(judged, None)
+            made = await self._make(catalogue, source, task, judged)
+            found = made, _finding(judged, catalogue)
         made, finding = found
         await self._wait_filled(made)
         newest = self._bandits.by_uid(bandit_uid)
@@ -156,58 +150,40 @@ class LogEmbeddings:
         sentence = f"{bandit.name} was moved to {name} after an interruption: the error fell"
         return made, LogEmbedding(True, sentence, name, behaviour.rewards, behaviour.keys, before, after, 0.0)
 
-    async def _read(self, bandit: Bandit, source: Catalogue, progress: Progress) -> _Log:
-        snapshot = source.index.snapshot()
-        rows = snapshot.eligible()
-        ids = [snapshot.id_of(row) for row in rows.tolist()]
-        places = {arm_id: place for place, arm_id in enumerate(ids)}
-        numbers = dict[str, int]()
-        keys, arms, values = array("q"), array("q"), array("d")
-        async for page in self._log.pages(bandit, from_ms=bandit.record.moved_ms or None, to_ms=None):
-            for row in page:
-                if row.key is None:
-                    continue
-                key = numbers.setdefault(row.key, len(numbers))
-                for arm, value in values_of(row).items():
-                    if (place := places.get(arm)) is not None:
-                        keys.append(key)
-                        arms.append(place)
-                        values.append(value)
-            progress(len(values), None)
-        newest = slice(max(0, len(values) - MAX_JUDGED_REWARDS), None)
-        rewards = Rewards(
-            np.array(keys, dtype=np.int64)[newest],
-            np.array(arms, dtype=np.int64)[newest],
-            np.array(values, dtype=np.float64)[newest],
-            len(numbers),
-        )
-        return _Log(rewards, ids, snapshot.features_of(rows).astype(np.float64))
+    async def _pages(self, bandit: Bandit, progress: Progress) -> AsyncIterator[Sequence[StoredRow]]:
+        """The rows of the log since the last move: their arms have features in this catalogue."""
+        pace, count = Pace(READ_SHARE), 0
+        pages = self._log.stored_pages(bandit, from_ms=bandit.record.moved_ms or None, together=READ_ROWS)
+        async for page in pages:
+            yield page
+            count += len(page)
+            progress(count, None)
+            await pace.rest()
 
-    async def _make(
-        self, name: str, source: Catalogue, log: _Log, numbers: Matrix, judged: Judgement
-    ) -> Catalogue:
-        counts = np.bincount(log.rewards.arms, minlength=len(log.ids))
-        known, dim = np.flatnonzero(counts), numbers.shape[1]
+    async def _make(self, name: str, source: Catalogue, task: JudgingTask, judged: JudgedLog) -> Catalogue:
+        counts = np.frombuffer(judged.counts, dtype="<i8")
+        numbers = np.frombuffer(judged.coordinates, dtype="<f8").reshape(len(counts), -1)
+        rewarded, dim = np.flatnonzero(counts), numbers.shape[1]
         nothing = np.zeros((dim, source.dim), dtype="<f4").tobytes(), np.zeros(dim, dtype="<f4").tobytes()
         record = BehaviourRecord(
             source.name,
             source.uid,
             *nothing,
             kappa=1.0,
-            rewards=len(log.rewards),
-            keys=log.rewards.key_count,
-            arms=len(known),
-            without=len(log.ids) - len(known),
+            rewards=judged.rewards,
+            keys=judged.keys,
+            arms=len(rewarded),
+            without=len(counts) - len(rewarded),
             beside=True,
             held_out=(judged.before, judged.after),
         )
         embedding = self._embeddings.begin(source, record)
         # The record shrinks what it is given by n / (n + 1), and the coordinates are shrunk.
         whole = numbers * (counts[:, None] + 1.0) / np.maximum(counts[:, None], 1.0)
-        for start in range(0, len(known), BLOCK_ARMS):
-            rows = known[start : start + BLOCK_ARMS]
+        for start in range(0, len(rewarded), BLOCK_ARMS):
+            rows = rewarded[start : start + BLOCK_ARMS]
             await embedding.add(
-                [log.ids[row] for row in rows.tolist()], counts[rows].astype(float), whole[rows]
+                [task.ids[row] for row in rows.tolist()], counts[rows].astype(float), whole[rows]
             )
         made, _ = await embedding.make(name)
         return made
@@ -223,15 +199,31 @@ class LogEmbeddings:
             await asyncio.sleep(LOOK_S)
 
 
-def _finding(rewards: Rewards, judged: Judgement, catalogue: str | None) -> LogEmbedding:
+def _task(bandit: Bandit, source: Catalogue, dim: int, liked: str | None) -> JudgingTask:
+    """``liked``: the signal that is judged alone; None: their weighted sum."""
+    snapshot, record = source.index.snapshot(), bandit.record
+    rows = snapshot.eligible()
+    return JudgingTask(
+        [snapshot.id_of(row) for row in rows.tolist()],
+        snapshot.features_of(rows).astype("<f4").tobytes(),
+        dim,
+        bandit.weights if liked is None else {liked: 1.0},
+        {name: rule.default for name, rule in (record.signals or {}).items()},
+        0 if bandit.context is None else bandit.context.encoding.dim,
+        record.interactions if isinstance(record.interactions, int) else None,
+    )
+
+
+def _finding(judged: JudgedLog, catalogue: str | None) -> LogEmbedding:
     gain = 1.0 - judged.after / judged.before if judged.before else 0.0
     said = f"on {judged.judged:,} rewards that were held out the squared error is {abs(gain):.1%} "
     said += "smaller" if gain > 0.0 else "larger"
     if catalogue is None:
-        finding = f"nothing was moved: {said}, which is not more than its standard error"
+        too_little = ", which is not more than its standard error" if gain > 0.0 else ""
+        finding = f"nothing was moved: {said}{too_little}"
     else:
         finding = f"moved to {catalogue}: {said}"
     return LogEmbedding(
-        catalogue is not None, finding, catalogue, len(rewards), rewards.key_count,
+        catalogue is not None, finding, catalogue, judged.rewards, judged.keys,
         judged.before, judged.after, judged.error,
     )  # fmt: skip

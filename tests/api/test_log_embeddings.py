@@ -17,7 +17,16 @@ pytestmark = pytest.mark.anyio
 KEYS, ARMS, ROUNDS, K = 24, 40, 12, 10
 
 
-async def played(api: Api, name: str, hidden: float, *, noise: float = 0.3) -> None:
+async def played(
+    api: Api,
+    name: str,
+    hidden: float,
+    *,
+    noise: float = 0.3,
+    signal: Json | None = None,
+    told: list[float] | None = None,
+    **options: Any,
+) -> None:
     """A bandit whose keys differ in two numbers that the catalogue has not, with a log of 2,880 rewards."""
     rng = np.random.default_rng(5)
     table, unsaid = rng.standard_normal((ARMS, 2)), rng.standard_normal((ARMS, 2))
@@ -29,17 +38,26 @@ async def played(api: Api, name: str, hidden: float, *, noise: float = 0.3) -> N
         "temperature": 1_000,
         "scope": "per_key",
         "log": {},
+        **options,
     }
+    context = {} if told is None else {"context": told}
     await api.ok("PUT", f"/v1/bandits/{name}", body, 201)
     for number in range(ROUNDS):
-        asked = [{"key": f"u{key}", "k": K, "seed": number * KEYS + key} for key in range(KEYS)]
+        asked = [{"key": f"u{key}", "k": K, "seed": number * KEYS + key, **context} for key in range(KEYS)]
         answer = await api.ok("POST", f"/v1/bandits/{name}/choose/batch", {"requests": asked})
         rewards = []
         for key, choice in enumerate(answer["results"]):
             for arm in choice["arms"]:
                 row = int(arm["id"][1:])
                 value = table[row].sum() + hidden * unsaid[row] @ tastes[key] + noise * rng.standard_normal()
-                rewards.append({"decision": choice["decision"], "arm": arm["id"], "value": float(value)})
+                rewards.append(
+                    {
+                        "decision": choice["decision"],
+                        "arm": arm["id"],
+                        "value": float(value),
+                        **(signal or {}),
+                    }
+                )
         await api.reward(*rewards)
 
 
@@ -83,6 +101,29 @@ async def test_what_the_catalogue_has_not_is_found_in_the_log_and_moved_to(share
 
 
 @pytest.mark.rest
+async def test_one_signal_is_judged_or_their_weighted_sum(shared: Api):
+    """All rewards are likes: in clicks, and in the sum where likes count nothing, there is nothing."""
+    signals = {"like": {"weight": 0.0}, "click": {"weight": 1.0}}
+    await played(shared, "signals", hidden=2.0, signal={"signal": "like"}, signals=signals)
+    for asked, error in (({}, "a reward other than 0"), ({"signal": "click"}, "a reward other than 0")):
+        found = await judged(shared, "signals", dim=2, **asked)
+        assert (found["state"], error in found["error"]) == ("failed", True)
+    found = await judged(shared, "signals", dim=2, signal="like")
+    assert found["result"]["taken"] is True
+    assert (await shared.ok("GET", "/v1/bandits/signals"))["catalogue"] == "signals-2"
+
+
+@pytest.mark.rest
+async def test_a_bandit_with_a_context_is_judged_in_it(shared: Api):
+    options: Json = {"context": {"dim": 2}, "interactions": 1}
+    await played(shared, "told", hidden=2.0, told=[1.0, -0.5], **options)
+    found = await judged(shared, "told", dim=2)
+    assert found["result"]["taken"] is True, found
+    moved = await shared.ok("GET", "/v1/bandits/told")
+    assert (moved["catalogue"], moved["context"]) == ("told-2", {"dim": 2})
+
+
+@pytest.mark.rest
 async def test_where_nothing_is_gained_nothing_is_moved(shared: Api):
     await played(shared, "noise", hidden=0.0, noise=3.0)
     found = await judged(shared, "noise")
@@ -122,7 +163,12 @@ async def test_who_cannot_be_judged_is_told_why(shared: Api):
             422,
             "shift",
         ),
-        ("several", {"log": {}, "scope": "per_key", "signals": {"click": {"weight": 1}}}, 422, "signals"),
+        (
+            "placed",
+            {"log": {}, "scope": "per_key", "position": {"examination": [1.0, 0.5]}},
+            422,
+            "places, which the judgement does not know",
+        ),
     ]
     for name, body, status, why in made:
         await shared.ok("PUT", f"/v1/bandits/{name}", {"catalogue": "plain", "policy": "sub_ts", **body}, 201)
@@ -133,6 +179,13 @@ async def test_who_cannot_be_judged_is_told_why(shared: Api):
     await shared.refused("POST", path, {"catalogue": "plain"}, status=409, code="conflict")
     await shared.refused("POST", path, {"catalogue": "new", "dim": 65}, loc=["body", "dim"])
     await shared.refused("POST", path, {"catalogue": "new", "every": "5m"}, loc=["body", "every"])
+    await shared.refused("POST", path, {"catalogue": "new", "signal": "like"}, loc=["body", "signal"])
+    told = {"context": {"dim": 100}, "interactions": 2}
+    await shared.bandit("wide", "plain", scope="per_key", log={}, **told)
+    path = "/v1/bandits/wide/embeddings"
+    said = await shared.refused("POST", path, {"catalogue": "new", "dim": 60}, loc=["body", "dim"])
+    assert "and the context come to 262 numbers" in said["detail"]
+    path = "/v1/bandits/few/embeddings"
     await shared.refused("GET", f"{path}/none", status=404, code="not_found")
     found = await judged(shared, "few")
     assert found["state"] == "failed"

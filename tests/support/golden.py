@@ -132,7 +132,7 @@ RECORDS: dict[str, type] = {
 # What stays in the memory of a process, or is an answer: its fields may change.
 NOT_STORED = {
     "_Exported", "_Served", "Access", "ActivationView", "Allowed", "Answer", "Applied", "Arm", "ArmRevision",
-    "ArmsOfBehaviour", "EmbeddingHead", "LogEmbedding",
+    "ArmsOfBehaviour", "EmbeddingHead", "JudgedLog", "JudgingTask", "LogEmbedding",
     "Bandit", "BanditQuota", "Barred", "Block", "Bucket", "Candidates", "ChooseRequest",
     "ConstantSnapshot", "ConstraintFields", "Document", "Drawn", "DryRun", "DryRunArm", "EvaluationJob",
     "ExposuresView", "ExposureView", "FieldError", "FieldSummary", "LearnedMoveView", "LearnedPageView",

@@ -1,7 +1,8 @@
 """Coordinates of arms from the rewards of a bandit itself, and a rule that says whether they are worth it.
 
 Notation
-    r, t        a reward, and the features of its arm by the table (T,)
+    r, t        a reward, and the features of its arm by the table (T,), or of the arm in the context of its
+                decision (``linear.bilinear``)
     theta_u     what key u has learned, from a prior that is learned from all keys (``linear.learned_prior``)
     E           keys x arms: sums of r - t.theta_u, what the table does not explain
     c           coordinates of an arm (d,): V S of E as in ``behaviour``, times n / (n + 1) for n rewards
@@ -27,14 +28,27 @@ from scipy import sparse
 from shortlist import checks
 from shortlist.embedding.randomised_svd import right_singular_vectors
 from shortlist.errors import InvalidParameter
-from shortlist.linear import learned_prior
+from shortlist.linear import bilinear, learned_prior
 from shortlist.linear.learned_prior import LearnedPrior
 from shortlist.types import Matrix, Rows, Vector
 
 TRAINED_SHARE = 0.9
+MIN_JUDGED_KEYS = 5  # the gains of fewer say nothing of how much these vary
 MOST_KEYS = 2_000  # that the prior is fitted from
+MOST_PRIOR_NUMBERS = 1 << 25  # of their sums, 256 MB
 BLOCK_NUMBERS = 1 << 21  # of the sums of keys that are worked on together
 LENGTH_PERCENTILE = 99.9
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Contexts:
+    """The context of each reward. ``interactions``: on how many directions of the arms it acts; None: all.
+
+    Shape: numbers (n, m).
+    """
+
+    numbers: Matrix
+    interactions: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,13 +62,17 @@ class Rewards:
     arms: Rows
     values: Vector
     key_count: int
+    contexts: Contexts | None = None
 
     def __len__(self) -> int:
         return len(self.values)
 
     def part(self, which: slice | Rows) -> Rewards:
         """Some of them, of the same keys."""
-        return Rewards(self.keys[which], self.arms[which], self.values[which], self.key_count)
+        contexts = self.contexts
+        if contexts is not None:
+            contexts = Contexts(contexts.numbers[which], contexts.interactions)
+        return Rewards(self.keys[which], self.arms[which], self.values[which], self.key_count, contexts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,13 +103,17 @@ def judge(rewards: Rewards, table: Matrix, dim: int, rng: np.random.Generator) -
     if split == len(rewards) or not split:
         raise InvalidParameter("rewards must be at least 10", argument="rewards")
     first, last = rewards.part(slice(None, split)), rewards.part(slice(split, None))
+    judged_keys = len(np.unique(last.keys))
+    if judged_keys < MIN_JUDGED_KEYS:
+        message = f"the last tenth of the rewards must be of at least {MIN_JUDGED_KEYS} keys"
+        raise InvalidParameter(message, argument="rewards")
     found = coordinates(first, table, dim, rng)
     before = squared_errors(first, last, table, rng)
     after = squared_errors(first, last, np.hstack((table, found)), rng)
     gains = before - after
     gain = float(gains.mean())
     by_key = np.bincount(last.keys, gains - gain, minlength=rewards.key_count)
-    error = float(np.sqrt(np.square(by_key).sum())) / len(gains)
+    error = float(np.sqrt(np.square(by_key).sum() * judged_keys / (judged_keys - 1))) / len(gains)
     return Judgement(float(before.mean()), float(after.mean()), error, len(gains))
 
 
@@ -125,23 +147,59 @@ def estimates(seen: Rewards, asked: Rewards, features: Matrix, rng: np.random.Ge
 
     Shapes: features (A, D) -> (asked,). Raises: InvalidParameter: too few keys have rewards.
     """
-    joint = np.column_stack((features, np.ones(len(features))))
+    joint = _JointFeatures.of(features, seen)
     order, starts = _by_key(seen)
     keys = np.flatnonzero(np.diff(starts))
-    sample = np.sort(rng.permutation(keys)[:MOST_KEYS])
+    sample = np.sort(rng.permutation(keys)[: prior_keys(joint.dim)])
     prior = _prior(seen, order, starts, sample, joint)
     asked_order, asked_starts = _by_key(asked)
     result = np.empty(len(asked))
-    for block in _blocks(np.arange(seen.key_count), joint.shape[1]):
+    for block in _blocks(np.arange(seen.key_count), joint.dim):
         grams, moments, _ = _sums(seen, order, starts, block, joint)
         thetas = np.linalg.solve(grams + prior.precision, (moments + prior.pull)[..., None])[..., 0]
         places = asked_order[asked_starts[block[0]] : asked_starts[block[-1] + 1]]
         own = thetas[asked.keys[places] - block[0]]
-        result[places] = np.einsum("nd,nd->n", joint[asked.arms[places]], own)
+        result[places] = np.einsum("nd,nd->n", joint.rows(asked, places), own)
     return result
 
 
-def _prior(seen: Rewards, order: Rows, starts: Rows, keys: Rows, joint: Matrix) -> LearnedPrior:
+def prior_keys(dim: int) -> int:
+    """Return from how many keys the prior of D numbers is fitted at most."""
+    return min(MOST_KEYS, max(learned_prior.MIN_KEYS, MOST_PRIOR_NUMBERS // dim**2))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _JointFeatures:
+    """What learners learn from: features of arms, in the contexts of decisions where there are any, and 1.
+
+    Shapes: arms (A, T + 1), or (A, T) with contexts; directions (p, T), None: all. ``dim`` is D.
+    """
+
+    arms: Matrix
+    directions: Matrix | None
+    dim: int
+
+    @classmethod
+    def of(cls, features: Matrix, rewards: Rewards) -> _JointFeatures:
+        contexts, size = rewards.contexts, features.shape[1]
+        if contexts is None:
+            return cls(np.column_stack((features, np.ones(len(features)))), None, size + 1)
+        count, directions = size, None
+        if contexts.interactions is not None:
+            count = min(contexts.interactions, size)
+            directions = bilinear.directions(features.T @ features, count)
+        return cls(features, directions, size + count * contexts.numbers.shape[1] + 1)
+
+    def rows(self, rewards: Rewards, places: Rows) -> Matrix:
+        """Of some rewards. Shapes: places (n,) -> (n, D)."""
+        features = self.arms[rewards.arms[places]]
+        if rewards.contexts is None:
+            return features
+        numbers = bilinear.phi(features, self.directions, rewards.contexts.numbers[places])
+        return np.column_stack((numbers, np.ones(len(numbers))))
+
+
+def _prior(seen: Rewards, order: Rows, starts: Rows, keys: Rows, joint: _JointFeatures) -> LearnedPrior:
     grams, moments, squares = _sums(seen, order, starts, keys, joint)
     weights = np.diff(starts)[keys].astype(np.float64)
     prior = learned_prior.fit(grams, moments[:, None], squares[:, None, None], weights)
@@ -160,14 +218,14 @@ def _by_key(rewards: Rewards) -> tuple[Rows, Rows]:
 
 
 def _sums(
-    seen: Rewards, order: Rows, starts: Rows, keys: Rows, joint: Matrix
+    seen: Rewards, order: Rows, starts: Rows, keys: Rows, joint: _JointFeatures
 ) -> tuple[np.ndarray[tuple[int, int, int], np.dtype[np.float64]], Matrix, Vector]:
     """Of these keys: sums of x x^T, of x r and of r^2. Shapes: (k, D, D), (k, D), (k,)."""
-    dim = joint.shape[1]
+    dim = joint.dim
     grams, moments, squares = np.zeros((len(keys), dim, dim)), np.zeros((len(keys), dim)), np.zeros(len(keys))
     for place, key in enumerate(keys.tolist()):
         rows = order[starts[key] : starts[key + 1]]
-        features, values = joint[seen.arms[rows]], seen.values[rows]
+        features, values = joint.rows(seen, rows), seen.values[rows]
         grams[place], moments[place], squares[place] = (
             features.T @ features,
             values @ features,

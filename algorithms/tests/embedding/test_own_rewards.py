@@ -80,8 +80,9 @@ def test_the_standard_error_counts_a_key_as_one_draw():
     rng = np.random.default_rng(0)
     joint = np.hstack((table, coordinates(first, table, 2, rng)))
     gains = squared_errors(first, last, table, rng) - squared_errors(first, last, joint, rng)
+    count = len(set(last.keys.tolist()))
     sums = [(gains[last.keys == key] - gains.mean()).sum() for key in range(KEYS)]
-    assert found.error == pytest.approx(np.sqrt(np.square(sums).sum()) / len(gains))
+    assert found.error == pytest.approx(np.sqrt(np.square(sums).sum() * count / (count - 1)) / len(gains))
 
 
 def test_learners_are_those_of_the_learned_prior():
@@ -101,8 +102,17 @@ def test_what_cannot_be_judged_is_named():
     rng = np.random.default_rng(0)
     with pytest.raises(InvalidParameter, match="at least 10"):
         judge(rewards.part(slice(0, 1)), table, 2, rng)
+    lonely = Rewards(np.zeros(50, int), rewards.arms[:50], rewards.values[:50], 1)
     with pytest.raises(InvalidParameter, match="keys with rewards"):
-        judge(Rewards(np.zeros(50, int), rewards.arms[:50], rewards.values[:50], 1), table, 2, rng)
+        estimates(lonely, lonely, table, rng)
+    last = np.arange(SHOWN) >= 0.9 * SHOWN
+    few, enough = (
+        Rewards(np.where(last, rewards.keys % keys, rewards.keys), rewards.arms, rewards.values, KEYS)
+        for keys in (4, 5)
+    )
+    assert judge(enough, table, 2, rng).judged == SHOWN // 10
+    with pytest.raises(InvalidParameter, match="last tenth of the rewards must be of at least 5 keys"):
+        judge(few, table, 2, rng)
     with pytest.raises(InvalidParameter, match="rank"):
         judge(rewards, table, 500, rng)
     rewards.values[3] = np.nan

@@ -409,11 +409,13 @@ class PolicyBody(BanditPatch, total=False):
 class LogEmbeddingBody(TypedDict, total=False):
     """``catalogue``: the name of the catalogue that is made if the log gains by it. ``dim``: how many
     coordinates. ``every``: judge again after this time until it gains, from "1h" to "90d"; None: once.
+    ``signal``: of a bandit with signals, the one whose values are judged; None: their weighted sum.
     """
 
     catalogue: Required[str]
     dim: int
     every: str | None
+    signal: str | None
 
 
 class ObservationItem(TypedDict, total=False):

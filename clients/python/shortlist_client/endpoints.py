@@ -472,13 +472,20 @@ class Endpoints:
 
     @endpoint
     def start_embedding(
-        self, bandit: str, *, catalogue: str, dim: int | None = None, every: str | None = None
+        self,
+        bandit: str,
+        *,
+        catalogue: str,
+        dim: int | None = None,
+        every: str | None = None,
+        signal: str | None = None,
     ) -> Call[StartedEmbedding]:
         """Judge coordinates made of the bandit's own log, and move it to ``catalogue`` if they gain.
 
-        ``every``: judge again after this time until they do, such as ``"7d"``.
+        ``every``: judge again after this time until they do, such as ``"7d"``. ``signal``: the one that is
+        judged, of a bandit with signals; None: their weighted sum.
         """
-        body = {"catalogue": catalogue, "dim": dim, "every": every}
+        body = {"catalogue": catalogue, "dim": dim, "every": every, "signal": signal}
         return routes.START_EMBEDDING.call(bandit, body=body)
 
     @endpoint

@@ -1,0 +1,215 @@
+"""A log is judged in a process of its own, so that choices wait neither for the interpreter nor for a core.
+
+It has the lowest priority. The service sends the task and then rows as they are stored; the process makes
+arrays of them, judges, and answers once. Each message is 8 bytes, its length, and msgpack. An empty one ends
+the rows; without it the service is gone, and the process ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from array import array
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from typing import BinaryIO
+
+import msgspec
+import numpy as np
+
+from app.decision_log.reading import row_of
+from app.decision_log.rows import Row, values_of
+from app.learning.tokens import decision_of
+from app.platform.errors import Invalid, Unavailable
+from app.storage.types import StoredRow
+from shortlist.embedding import own_rewards
+from shortlist.embedding.own_rewards import Contexts, Rewards
+from shortlist.errors import InvalidParameter
+
+MAX_JUDGED_REWARDS = 1_000_000  # of a log, the newest
+MAX_CONTEXT_NUMBERS = 1 << 25  # of the rewards that are judged, 256 MB
+SEED = 0
+LENGTH_BYTES = 8
+LOWEST_PRIORITY = 19
+COMMAND = "from app.moving.judging_process import main; main()"
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+class JudgingTask(msgspec.Struct, frozen=True):
+    """What is to be judged.
+
+    ``ids``             of the arms
+    ``table``           their features, float32 row after row
+    ``dim``             how many coordinates
+    ``weights``         by which signals are added up; None: there are none
+    ``defaults``        what each signal is taken for where it has not come
+    ``context_dim``     how many numbers the context of a decision has; 0: there is none
+    ``interactions``    how many directions of the arms it acts on; None: on all
+    """
+
+    ids: Sequence[str]
+    table: bytes
+    dim: int
+    weights: Mapping[str, float] | None = None
+    defaults: Mapping[str, float] = {}
+    context_dim: int = 0
+    interactions: int | None = None
+
+
+class JudgedLog(msgspec.Struct, frozen=True):
+    """The answer. ``refused``: why nothing could be judged. ``counts``: rewards of each arm, int64.
+
+    ``coordinates``: ``dim`` numbers of each arm, float64; empty where they are not taken.
+    """
+
+    refused: str = ""
+    before: float = 0.0
+    after: float = 0.0
+    error: float = 0.0
+    judged: int = 0
+    rewards: int = 0
+    keys: int = 0
+    counts: bytes = b""
+    coordinates: bytes = b""
+
+
+async def judge(task: JudgingTask, pages: AsyncIterator[Sequence[StoredRow]]) -> JudgedLog:
+    """Have these rows judged; cancelled, the process ends at once.
+
+    Raises Invalid (they say too little), Unavailable (the process ended by itself).
+    """
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", COMMAND,
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=os.environ | ONE_THREAD,
+    )  # fmt: skip
+    assert process.stdin is not None and process.stdout is not None  # noqa: PT018, S101 - for the type checker
+    try:
+        process.stdin.write(_framed(msgspec.msgpack.encode(task)))
+        async for page in pages:
+            rows = [(row.record, row.rewards) for row in page if row.rewards]
+            process.stdin.write(_framed(msgspec.msgpack.encode(rows)))
+            await process.stdin.drain()
+        process.stdin.write(_framed(b""))
+        await process.stdin.drain()
+        size = int.from_bytes(await process.stdout.readexactly(LENGTH_BYTES), "little")
+        answer = msgspec.msgpack.decode(await process.stdout.readexactly(size), type=JudgedLog)
+    except (OSError, asyncio.IncompleteReadError):
+        status = await process.wait()
+        raise Unavailable(f"the process that judges the log ended with status {status}") from None
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()
+        await process.wait()
+    if answer.refused:
+        raise Invalid(f"the log says too little: {answer.refused}", path=())
+    return answer
+
+
+def main() -> None:
+    """The process. It writes nothing if the service is gone."""
+    with suppress(AttributeError, OSError):
+        os.nice(LOWEST_PRIORITY)
+    with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
+        task = msgspec.msgpack.decode(_message(sys.stdin.buffer), type=JudgingTask)
+        log = RewardArrays(task)
+        while rows := _message(sys.stdin.buffer):
+            for record, rewards in msgspec.msgpack.decode(rows, type=list[tuple[bytes, bytes]]):
+                log.add(record, rewards)
+        sys.stdout.buffer.write(_framed(msgspec.msgpack.encode(_judged(task, log.rewards()))))
+        sys.stdout.buffer.flush()
+
+
+class RewardArrays:
+    """The newest rewards of rows that come in the order of time."""
+
+    def __init__(self, task: JudgingTask) -> None:
+        self._task = task
+        self._places = {arm_id: place for place, arm_id in enumerate(task.ids)}
+        self._numbers = dict[str, int]()
+        self._keys, self._arms, self._values = array("q"), array("q"), array("d")
+        self._contexts = array("d")
+        self._most = MAX_JUDGED_REWARDS
+        if task.context_dim:
+            self._most = min(self._most, MAX_CONTEXT_NUMBERS // task.context_dim)
+
+    def add(self, record: bytes, rewards: bytes) -> None:
+        """Take the rewards of one row."""
+        row = row_of(decision_of(record), "", rewards, None)
+        if row.key is None:
+            return
+        key, width = self._numbers.setdefault(row.key, len(self._numbers)), self._task.context_dim
+        for arm, value in self._values_of(row).items():
+            place = self._places.get(arm)
+            if place is None:
+                continue
+            self._keys.append(key)
+            self._arms.append(place)
+            self._values.append(value)
+            if width:
+                self._contexts.extend(row.context or [0.0] * width)
+        if len(self._values) >= 2 * self._most:
+            self._drop_oldest()
+
+    def rewards(self) -> Rewards:
+        """All that are kept."""
+        self._drop_oldest()
+        width, contexts = self._task.context_dim, None
+        if width:
+            numbers = (
+                np.frombuffer(self._contexts).reshape(-1, width) if self._contexts else np.empty((0, width))
+            )
+            contexts = Contexts(numbers, self._task.interactions)
+        keys, arms = (np.array(column, dtype=np.int64) for column in (self._keys, self._arms))
+        return Rewards(keys, arms, np.array(self._values), len(self._numbers), contexts)
+
+    def _drop_oldest(self) -> None:
+        surplus = max(0, len(self._values) - self._most)
+        del self._keys[:surplus], self._arms[:surplus], self._values[:surplus]
+        del self._contexts[: surplus * self._task.context_dim]
+
+    def _values_of(self, row: Row) -> Mapping[str, float]:
+        weights, defaults = self._task.weights, self._task.defaults
+        if weights is None:
+            return values_of(row)
+        sums = dict[str, dict[str, float]]()
+        for reward in row.rewards:
+            came = sums.setdefault(reward.arm, {})
+            if reward.signal is not None:
+                came[reward.signal] = came.get(reward.signal, 0.0) + reward.value
+        return {
+            arm: sum(weight * came.get(name, defaults[name]) for name, weight in weights.items())
+            for arm, came in sums.items()
+        }
+
+
+def _judged(task: JudgingTask, rewards: Rewards) -> JudgedLog:
+    table = np.frombuffer(task.table, dtype="<f4").astype(np.float64).reshape(len(task.ids), -1)
+    try:
+        found = own_rewards.judge(rewards, table, task.dim, np.random.default_rng(SEED))
+        numbers = b""
+        if found.is_taken:
+            coordinates = own_rewards.coordinates(rewards, table, task.dim, np.random.default_rng(SEED))
+            numbers = coordinates.astype("<f8").tobytes()
+    except InvalidParameter as error:
+        return JudgedLog(refused=str(error))
+    counts = np.bincount(rewards.arms, minlength=len(table)).astype("<i8").tobytes()
+    return JudgedLog(
+        "", found.before, found.after, found.error, found.judged,
+        len(rewards), rewards.key_count, counts, numbers,
+    )  # fmt: skip
+
+
+def _framed(message: bytes) -> bytes:
+    return len(message).to_bytes(LENGTH_BYTES, "little") + message
+
+
+def _message(stream: BinaryIO) -> bytes:
+    """The next message. Raises EOFError: it has not come whole."""
+    head = stream.read(LENGTH_BYTES)
+    size = int.from_bytes(head, "little")
+    message = stream.read(size)
+    if len(head) < LENGTH_BYTES or len(message) < size:
+        raise EOFError
+    return message
