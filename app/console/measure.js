@@ -1,8 +1,8 @@
 // What several pages ask of a bandit: its time line, its last decisions, and what they say of it.
 
 import { get, list, now, path, query } from "./api.js";
-import { address, empty, h, link, panel, table } from "./dom.js";
-import { count, signed } from "./format.js";
+import { address, empty, h, isPicture, link, panel, table } from "./dom.js";
+import { count, plain, signed } from "./format.js";
 import { fieldOf, write } from "./json.js";
 import { meanOf } from "./linear.js";
 
@@ -179,16 +179,25 @@ export async function titlesAmong(ids, signal) {
 
 /** What columns of features are called: those of a hashed text by its words. @param {string} catalogue @param {AbortSignal} [signal] @returns {Promise<(column: string) => string>} */
 export async function columnNames(catalogue, signal) {
-  // A key that may not read them, or arms that are not here: columns have their own names.
-  const { items } = await list(path`/v1/catalogues/${catalogue}/fields`, 100, signal).catch(() => ({ items: [] }));
-  /** @type {Map<string, string>} */
-  const known = new Map();
+  const { items } = await list(path`/v1/catalogues/${catalogue}/fields`, 100, signal).catch(() => ({ items: [] })); // a key may not read them, or arms are not here
+  const known = /** @type {Map<string, string>} */ (new Map());
   for (const { field, words } of items) for (const [slot, own] of (words ?? []).entries()) if (own.length) known.set(`${field}.${slot}`, `${field}: ${own.join(", ")}`);
   return (column) => known.get(column) ?? column;
 }
 
-/** What an arm is called by a field of its metadata, dotted where it is nested. @param {any} arm @param {string | undefined} field @returns {string} */
+/** A field of metadata by its dotted name. @param {any} metadata @param {string} field @returns {any} */
+export function valueIn(metadata, field) {
+  return fieldOf(metadata, field) ?? field.split(".").reduce((part, name) => (part && typeof part === "object" ? fieldOf(part, name) : undefined), metadata);
+}
+
+/** The picture of an arm, where its catalogue says which field has the address of one; without telling that site of this page. @param {any} catalogue @param {any} arm @param {string} kind */
+export function pictureOf(catalogue, { metadata }, kind) {
+  const source = catalogue.display?.picture && plain(valueIn(metadata, catalogue.display.picture));
+  return source && isPicture(source) ? h("img", { src: source, alt: "", class: kind, loading: "lazy", referrerpolicy: "no-referrer" }) : null;
+}
+
+/** What an arm is called by a field of its metadata. @param {any} arm @param {string | undefined} field @returns {string} */
 export function titleIn(arm, field) {
-  const value = (field ?? "").split(".").reduce((part, name) => (part && typeof part === "object" ? fieldOf(part, name) : undefined), arm.metadata);
+  const value = field ? valueIn(arm.metadata, field) : undefined;
   return value === undefined || value === null || typeof value === "object" ? arm.id : String(value);
 }

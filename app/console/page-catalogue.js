@@ -2,14 +2,14 @@
 
 import { get, list, path, query, send } from "./api.js";
 import { chart } from "./charts.js";
-import { boxes, code, empty, facts, h, isPicture, keeping, link, panel, redraw, skeleton, table, tile } from "./dom.js";
+import { boxes, code, empty, facts, h, keeping, link, panel, redraw, skeleton, table, tile } from "./dom.js";
 import { filterBuilder, wordsOf } from "./filters.js";
 import { bytes, count, decimal, duration, isNumber, number, percent, plain, sentence, time } from "./format.js";
 import { catalogueTable } from "./page-overview.js";
 import { action, deletion, Form, previewOf, problemBox } from "./forms.js";
 import { fieldOf, write } from "./json.js";
 import { components } from "./linear.js";
-import { lastDecisions, names, shownArms, titleIn, titlesOf } from "./measure.js";
+import { lastDecisions, names, pictureOf, shownArms, titleIn, titlesOf, valueIn } from "./measure.js";
 
 /** The arm that is looked at, its nearest arms, and what marks them in the picture. @typedef {{id: string, near: Set<string>, mark: () => void}} Selected */
 
@@ -198,24 +198,11 @@ function armTable(catalogue, { items, sort, order }, columns, open, sortBy) {
   return table("Arms", [title ? head(title) : "arm", ...(title ? ["id"] : []), ...columns.map(head), ...(bare ? ["its first numbers"] : []), rows.length ? head("tags") : "tags"], rows, "No arm fits.", "cards flow whole");
 }
 
-/** The picture of an arm, where its catalogue says which field has the address of one; without telling that site of this page. @param {any} catalogue @param {any} arm @param {string} kind */
-function pictureOf(catalogue, { metadata }, kind) {
-  const source = catalogue.display?.picture && plain(valueIn(metadata, catalogue.display.picture));
-  return source && isPicture(source) ? h("img", { src: source, alt: "", class: kind, loading: "lazy", referrerpolicy: "no-referrer" }) : null;
-}
-
 /** A value of metadata as text: the members of a list between commas. @param {any} value */
 const listed = (value) => (Array.isArray(value) ? value.map(plain).join(", ") : plain(value));
 
 /** As much of a text as a column has room for; the page of the arm has all of it. @param {string} text */
 const shortened = (text) => (text.length > MOST_TEXT ? `${text.slice(0, MOST_TEXT - 1)}…` : text);
-
-/** A field of metadata by its dotted name. @param {any} metadata @param {string} field @returns {any} */
-function valueIn(metadata, field) {
-  const own = fieldOf(metadata, field);
-  if (own !== undefined || !field.includes(".")) return own;
-  return field.split(".").reduce((part, name) => (part && typeof part === "object" ? fieldOf(part, name) : undefined), metadata);
-}
 
 /** One arm with everything known of it. @param {import("./main.js").View} view @param {any} catalogue @param {string} id @param {Selected} selected @param {(id: string) => unknown} open @returns {Promise<HTMLElement>} */
 async function arm(view, catalogue, id, selected, open) {

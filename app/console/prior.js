@@ -1,24 +1,22 @@
-// What the keys of a bandit have in common, and where they differ: its learned prior.
+// What the keys of a bandit have in common, and where they differ: its prior, and the effects of arms for all of them.
 
-import { get, path, send } from "./api.js";
+import { get, path, query, send } from "./api.js";
 import { chart } from "./charts.js";
 import { boxes, empty, h, link, panel, redraw, table, tile } from "./dom.js";
-import { count, decimal, number, time } from "./format.js";
+import { count, decimal, number, signed, time } from "./format.js";
 import { action } from "./forms.js";
-import { columnNames } from "./measure.js";
+import { columnNames, pictureOf, titleIn } from "./measure.js";
 
-const LOOK_MS = 10_000;
-const MOST_BARS = 12;
-const MOST_ROWS = 256;
+const [LOOK_MS, MOST_BARS, MOST_ROWS, MOST_ARMS] = [10_000, 12, 256, 10];
+const SIDES = { largest: "Which arms do better than they look", smallest: "Which arms do worse than they look" };
 
 /** @param {import("./main.js").View} view @param {HTMLElement} body @param {any} bandit */
 export function prior(view, body, bandit) {
   const { signal } = view;
   const at = path`/v1/bandits/${bandit.id}/prior`;
   const [note, common, apart] = boxes(3);
-  const tiles = h("div", { class: "tiles" });
-  /** @type {string[] | undefined} */
-  let columns;
+  const [tiles, sides] = [h("div", { class: "tiles" }), h("div", { class: "cols" })];
+  let [columns, drawn] = [/** @type {string[] | undefined} */ (undefined), -1]; // drawn: the version of the effects of arms
   const draw = (/** @type {any} */ now) => {
     redraw(tiles, now, () => [
       tile("Version", count(now.version), now.version ? `since ${time(now.since_ms)}` : "none yet: fewer than five keys have rewards, or all of these are 0"),
@@ -33,12 +31,26 @@ export function prior(view, body, bandit) {
   body.append(
     h("div", {}, note, tiles),
     h("div", { class: "cols" }, panel("What people have in common", common), panel("Where people differ", apart)),
+    sides,
     panel("Fit it now", h("p", { class: "hint" }, "The service does this by itself after a tenth as many rewards more, an hour after the first of them, and when a key was forgotten."), action("Fit it now", async () => draw(await send({ method: "POST", path: `${at}/refresh` }, signal)))),
   );
   view.live(LOOK_MS, note, async () => {
     columns ??= (await get(path`/v1/catalogues/${bandit.catalogue}`, signal)).columns?.map(await columnNames(bandit.catalogue, signal));
     draw(await get(at, signal));
+    const { version } = bandit.arm_effects === "auto" ? await get(path`/v1/bandits/${bandit.id}/arm-effects` + "?limit=1", signal) : { version: drawn };
+    if (version !== drawn) sides.replaceChildren(await side(bandit, "largest", signal), await side(bandit, "smallest", signal));
+    drawn = version;
   });
+}
+
+/** Arms of the largest or smallest effect. @param {any} bandit @param {"largest" | "smallest"} order @param {AbortSignal} signal */
+async function side(bandit, order, signal) {
+  const [catalogue, { items }] = await Promise.all([get(path`/v1/catalogues/${bandit.catalogue}`, signal), get(path`/v1/bandits/${bandit.id}/arm-effects` + query({ order, limit: MOST_ARMS }), signal)]);
+  const rows = items.filter((/** @type {any} */ { effect }) => (order === "largest" ? effect > 0 : effect < 0)).map(async (/** @type {any} */ each) => {
+    const arm = await get(path`/v1/catalogues/${catalogue.id}/arms/${each.arm}`, signal).catch(() => ({ id: each.arm, metadata: {} })); // it may be deleted
+    return [h("span", {}, pictureOf(catalogue, arm, "thumb"), link(titleIn(arm, catalogue.display?.title), ["catalogues", catalogue.id], { arm: arm.id })), signed(each.effect), number(each.sd, 2), count(Math.round(each.weight))];
+  });
+  return panel(SIDES[order], table(SIDES[order], ["arm", "#reward beyond its features", "#uncertain by", "#rewards"], await Promise.all(rows), "None is known yet.", "cards"));
 }
 
 /** @param {any[]} all */

@@ -400,6 +400,66 @@ def test_what_people_share_is_shown_and_fitted_anew_where_there_is_a_prior(brows
 
 
 @pytest.mark.slow
+def test_which_arms_do_better_or_worse_than_they_look(browser: Browser, tmp_path: Path):
+    effects = {f"a{n}": (-1) ** n * (1.0 + n / 10) for n in range(8)}
+    with serving(tmp_path) as service, Client(service.url) as client:
+        client.put_catalogue("c", dim=2, display={"title": "name", "picture": "image"})
+        client.upsert_arms(
+            "c",
+            [[1.0, n % 3] for n in range(8)],
+            ids=list(effects),
+            metadata=[{"name": f"Film {n}", "image": f"https://images.example/{n}.svg"} for n in range(8)],
+        )
+        for name, setting in (("with", "auto"), ("without", "off")):
+            client.put_bandit(name, catalogue="c", policy="sub_ts", scope="per_key", arm_effects=setting)
+        for turn in range(3):
+            seen = [
+                {"id": f"{turn}-{key}-{arm}", "key": f"u{key}", "arm": arm, "value": effect}
+                for key in range(8)
+                for arm, effect in effects.items()
+            ]
+            client.observe("with", seen, wait=True)
+            client.refresh_prior("with")
+        client.delete_arms("c", ["a6"])  # its sums stay for a while
+        with console_of(browser, service) as console:
+            page = console.open("bandits/without/prior")
+            page.get_by_role("heading", name="What people have in common").wait_for()
+            expect(page.get_by_role("heading", name="than they look")).to_have_count(0)
+            square = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>'
+            page = console.open("bandits/with/prior")
+            page.route(
+                "https://images.example/*",
+                lambda route: route.fulfill(body=square, content_type="image/svg+xml"),
+            )
+            page.reload()
+            for order, word in (("largest", "better"), ("smallest", "worse")):
+                items = client.list_arm_effects("with", order=order, limit=10).items
+                items = [each for each in items if (each.effect > 0) == (order == "largest")]
+                assert len(items) == 4
+                panel = page.locator(
+                    "section", has=page.get_by_role("heading", name=f"do {word} than they look")
+                )
+                rows = panel.locator("tbody tr")
+                expect(rows).to_have_count(len(items))
+                for row, item in zip(rows.all(), items, strict=True):
+                    title = "a6" if item.arm == "a6" else f"Film {item.arm[1:]}"
+                    cells = row.locator("td").all_inner_texts()
+                    assert cells[0].strip() == title
+                    assert float(cells[1].replace("−", "-").replace(",", ".")) == pytest.approx(
+                        item.effect, rel=5e-3
+                    )
+                    assert cells[3] == str(round(item.weight))
+                    expect(row.locator("img")).to_have_count(int(item.arm != "a6"))
+            page.get_by_role("link", name="Film 4").click()
+            page.get_by_role("heading", name="Film 4").or_(page.get_by_text("a4")).first.wait_for()
+            go(page, "bandits/with/prior")
+            page.get_by_role("link", name="Film 4").wait_for()
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            assert axe_finds(page) == []
+            console.hosts.remove("images.example")
+            console.check()
+
+
 def test_the_picture_is_of_a_random_sample_where_there_are_many_arms(browser: Browser, tmp_path: Path):
     with serving(tmp_path) as service, Client(service.url) as client:
         client.put_catalogue("c", dim=2)
