@@ -23,7 +23,6 @@ from logged_rows import LogInMemory, reward_of, row
 from shortlist.evaluation import asymptotic_confidence_sequence as asymptotic
 from shortlist.evaluation import clustered_t_sequence as sequence
 from shortlist.evaluation import confidence_sequence as bounded
-from shortlist.evaluation import two_groups
 from shortlist.evaluation.asymptotic_confidence_sequence import Unbounded
 from shortlist.evaluation.clustered_t_sequence import Looks, Summary
 from waiting import wait_until
@@ -291,13 +290,11 @@ def test_numbers_and_intervals_by_keys_stay_until_the_decisions_have_doubled():
 
 @pytest.mark.rest
 @pytest.mark.parametrize("cut", [1, 97, 5_000])
-def test_pages_do_not_matter_to_keys(cut: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(two_groups, "_LEAST_NEW", 50)
+def test_pages_do_not_matter_to_keys(cut: int):
     rows = visits(np.random.default_rng(8), 400, 3_000)
     fold = ReportFold(unit="key")
     for start in range(0, len(rows), cut):
         fold.add(rows[start : start + cut], {1: COINS})
-    monkeypatch.undo()
     assert fold.report().lift.interval == pytest.approx(report_of(rows, unit="key").lift.interval)
 
 

@@ -122,11 +122,13 @@ def _plain(interval: Interval | None) -> Interval | None:
 class KeySums:
     """By key of one group the number of its decisions and the sum of their rewards, in compact arrays.
 
+    ``least_new``: so many decisions at least are added to the others together.
     Takes 24 bytes a key, and five times that for a moment. A key is known by a hash of 64 bits: that any two
     of a million have the same has probability 3e-8, and they would count as one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, least_new: int = _LEAST_NEW) -> None:
+        self._least_new = least_new
         self._keys: Rows = np.empty(0, dtype=np.int64)
         self._counts: Vector = np.empty(0)
         self._sums: Vector = np.empty(0)
@@ -136,7 +138,7 @@ class KeySums:
         """Count a decision of ``key``. Cost: O(log n), amortised, for n keys."""
         self._new_keys.append(hash(key))
         self._new_values.append(value)
-        if len(self._new_keys) >= max(_LEAST_NEW, len(self._keys) // 4):
+        if len(self._new_keys) >= max(self._least_new, len(self._keys) // 4):
             self._sum_up()
 
     def summary(self) -> Summary:
@@ -158,13 +160,13 @@ class KeySums:
 class KeyIntervals:
     """Intervals of two groups and of their difference, renewed when the number of decisions has doubled.
 
-    While all values have bounds, no interval leaves the widest of them.
+    While all values have bounds, no interval leaves the widest of them. ``least_new``: see ``KeySums``.
     """
 
-    def __init__(self, *, level: float = 0.95) -> None:
+    def __init__(self, *, level: float = 0.95, least_new: int = _LEAST_NEW) -> None:
         self._level = level
         self._bounds: Interval | None = (math.inf, -math.inf)
-        self._sums = (KeySums(), KeySums())
+        self._sums = (KeySums(least_new), KeySums(least_new))
         self._decisions = self._looked_at = 0
         self._summaries = (Summary(), Summary())
         self._groups = (Looks(), Looks())

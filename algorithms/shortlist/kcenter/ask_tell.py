@@ -82,10 +82,12 @@ def settled(state: NoisyState) -> NoisyState:
     return state
 
 
-def ask(state: NoisyState, count: int, *, rng: np.random.Generator) -> tuple[NoisyState, tuple[Query, ...]]:
+def ask(
+    state: NoisyState, count: int, *, rng: np.random.Generator, most_open: int = MOST_OPEN
+) -> tuple[NoisyState, tuple[Query, ...]]:
     """Return the state with ``count`` more queries open, and these; none if all centres are found.
 
-    The oldest open queries beyond 100,000 are forgotten: an answer to one of them is ignored.
+    The oldest open queries beyond ``most_open`` are forgotten: an answer to one of them is ignored.
     Raises: InvalidParameter (count not in 1..10,000, more than 10,000,000 queries in all).
     """
     checks.in_range("count", count, least=1, most=MOST_ASKED, whole=True)
@@ -100,7 +102,7 @@ def ask(state: NoisyState, count: int, *, rng: np.random.Generator) -> tuple[Noi
     else:
         points, rows = _calibration_pairs(state, count)
     numbers = np.arange(state.issued, state.issued + count)
-    waiting = np.hstack((state.open, np.stack((numbers, points, rows))))[:, -MOST_OPEN:]
+    waiting = np.hstack((state.open, np.stack((numbers, points, rows))))[:, -most_open:]
     queries = tuple(
         Query(number, (point, state.centers[row]))
         for number, point, row in zip(numbers.tolist(), points.tolist(), rows.tolist(), strict=True)

@@ -29,9 +29,26 @@ from shortlist import checks
 from shortlist.errors import InvalidParameter
 from shortlist.types import Matrix, Rows, Vector
 
-_BLOCK_TERMS = 1 << 14
 _WIDE_DIM = 128  # from here on one learner fills a processor's cache, and the places of a triangle take long
-_PART_TERMS, _PART_ROWS = 1 << 13, 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """How much is added at a time: the sums do not depend on it, to the bit.
+
+    ``wide_dim``    from this dimension on learners are added to one after the other,
+    ``terms``       so many numbers of their sums
+    ``rows``        and so many rows at a time;
+    ``block_terms`` of smaller ones all numbers, and rows for about so many terms
+    """
+
+    wide_dim: int = _WIDE_DIM
+    terms: int = 1 << 13
+    rows: int = 16
+    block_terms: int = 1 << 14
+
+
+PARTS = Parts()
 
 
 _NOTHING: Vector = np.zeros(1)
@@ -222,6 +239,7 @@ def add(
     discounts: tuple[Vector, Vector] | None = None,
     *,
     before: Vector | None = None,
+    parts: Parts = PARTS,
 ) -> RidgeSums:
     """Return the sums after more rewards, one row after the other.
 
@@ -240,7 +258,7 @@ def add(
     """
     if discounts is None:
         one = np.zeros(len(values), dtype=np.int64)
-        return add_each([sums], one, features, values, first, before=before)[0]
+        return add_each([sums], one, features, values, first, before=before, parts=parts)[0]
     count = len(features)
     checks.shape("features", features, (None, sums.dim))
     checks.shape("first", first, (count,))
@@ -254,7 +272,7 @@ def add(
         weight = weight * factor + more
     squares, more = weights * each.squares, weights[:, None] * each.more
     weighted = _Each(roots * values, squares, more, each.count)
-    added = _add_by_parts(sums, roots[:, None] * features, weighted, first, factors=factors)
+    added = _add_by_parts(sums, roots[:, None] * features, weighted, first, factors=factors, parts=parts)
     return replace(added, weight=weight)
 
 
@@ -266,6 +284,7 @@ def add_each(
     first: NDArray[np.bool_],
     *,
     before: Vector | None = None,
+    parts: Parts = PARTS,
 ) -> list[RidgeSums]:
     """Return the sums of several learners after more rewards; row i is for ``sums[owners[i]]``.
 
@@ -284,12 +303,13 @@ def add_each(
     each = _each(features, values, before, least=max(known.signals for known in sums))
     values, squares, more = each.values, each.squares, each.more
     sums = [known.with_signals(each.count) for known in sums]
-    if dim >= _WIDE_DIM:
+    if dim >= parts.wide_dim:
         added = []
         for owner, known in enumerate(sums):
             own = owners == owner
             some = _Each(values[own], squares[own], more[own], each.count)
-            added.append(_add_by_parts(known, features[own], some, first[own], factors=np.ones(own.sum())))
+            once = np.ones(own.sum())
+            added.append(_add_by_parts(known, features[own], some, first[own], factors=once, parts=parts))
         return added
     # In turn n the n-th row of every learner is added. Learners with more rows come first, so the learners of
     # a turn are always the first few, and a turn is one slice.
@@ -309,10 +329,10 @@ def add_each(
         total[at, :size], total[at, size], total[at, size + 1 :] = known.total, known.squares, known.more
         error[at, :size], error[at, size] = known.error, known.squares_error
         error[at, size + 1 :] = known.more_error
-    block = max(1, _BLOCK_TERMS // dim**2)
-    parts = (order[start : start + block] for start in range(0, count, block))
+    size_of_block = max(1, parts.block_terms // dim**2)
+    blocks = (order[start : start + size_of_block] for start in range(0, count, size_of_block))
     with np.errstate(over="ignore", invalid="ignore"):
-        terms = (_terms(features[p], values[p], first[p], squares[p], more[p]) for p in parts)
+        terms = (_terms(features[p], values[p], first[p], squares[p], more[p]) for p in blocks)
         _fold(total, error, terms, np.bincount(turn))
     if not (np.isfinite(total[:, :size]).all() and np.isfinite(total[:, size + 1 :]).all()):
         checks.finite("features", features)  # only now it matters which argument is to blame
@@ -407,6 +427,7 @@ def _add_by_parts(
     first: NDArray[np.bool_],
     *,
     factors: Vector,
+    parts: Parts,
 ) -> RidgeSums:
     """Add the rows to one learner, all rows to one part of its sums after the other."""
     dim = known.dim
@@ -415,16 +436,16 @@ def _add_by_parts(
     left = np.ascontiguousarray(features, dtype=np.float64)
     right = left if first.all() else left * first[:, None]
     steps = factors.tolist()
-    space = np.empty((_PART_ROWS, min(_PART_TERMS + dim, _packed(dim))))
+    space = np.empty((parts.rows, min(parts.terms + dim, _packed(dim))))
     with np.errstate(over="ignore", invalid="ignore"):
         start = 0
         while start < dim:
             stop = start + 1
-            while stop < dim and _packed(stop + 1) - _packed(start) <= _PART_TERMS:
+            while stop < dim and _packed(stop + 1) - _packed(start) <= parts.terms:
                 stop += 1
             part = slice(_packed(start), _packed(stop))
-            for row in range(0, len(left), _PART_ROWS):
-                some = slice(row, row + _PART_ROWS)
+            for row in range(0, len(left), parts.rows):
+                some = slice(row, row + parts.rows)
                 terms = space[: len(left[some]), : part.stop - part.start]
                 for i in range(start, stop):
                     at = _packed(i) - part.start

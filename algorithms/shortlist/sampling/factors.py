@@ -58,10 +58,10 @@ class Factors:
         checks.finite("log_factors", found)
         return found
 
-    def sums(self) -> Vector:
-        """Return sum_n log f_n(i). Shapes: -> (D,). Cost: D N reads."""
+    def sums(self, together: int = _ENTRIES) -> Vector:
+        """Return sum_n log f_n(i). Shapes: -> (D,). Cost: D N reads, about so many ``together``."""
         arms, total = np.arange(self.arms), np.zeros(self.arms)
-        step = max(1, _ENTRIES // max(self.arms, 1))
+        step = max(1, together // max(self.arms, 1))
         for start in range(0, self.size, step):
             total += self.read(arms, np.arange(start, min(start + step, self.size))).sum(axis=1)
         return total

@@ -88,7 +88,7 @@ def slates(design: Design, matroid: Matroid, seed: int, pulls: Rows) -> Rows:
 
 
 @lru_cache(maxsize=8)
-def design_of(allocation: Allocation, matroid: Matroid, seed: int) -> Design:
+def design_of(allocation: Allocation, matroid: Matroid, seed: int, slates_per_arm: int = _SUPPORT) -> Design:
     """Return the rounded allocation over the first 12 n slates of ``uniform``; none for ``uniform`` itself.
 
     Cost: O(n^3) a step of g, O(p^3) of xy with p <= 12 n; at most 100 steps.
@@ -100,7 +100,7 @@ def design_of(allocation: Allocation, matroid: Matroid, seed: int) -> Design:
     if n > row.most_arms:
         text = f"allocation {allocation} is for at most {row.most_arms} arms; uniform takes any number"
         raise InvalidParameter(text, argument="allocation")
-    support = np.unique(slates(UNIFORM, matroid, seed, np.arange(_SUPPORT * n)), axis=0)
+    support = np.unique(slates(UNIFORM, matroid, seed, np.arange(slates_per_arm * n)), axis=0)
     hidden = unseen(matroid)
     weights, _ = row.weights(support, n, hidden)
     # DEVIATION (App. D): rounded for one period, whose order is shuffled again each time, not for every t.

@@ -180,7 +180,7 @@ def _look(state: SlateState) -> SlateState:
     if found is None:
         return moved
     if settings.method == "sa_foa" and settings.bound == "paper":
-        excess = sa_foa.heuristic(found, look, _support(state))
+        excess = sa_foa.heuristic(found, look, support_of(state))
     else:
         excess = _TESTS[settings.method](found, look)
     report = _report(state, found, look, excess)
@@ -213,10 +213,13 @@ def _tolerance(settings: SlateSettings, found: Fit, C: float) -> float | None:
     return settings.reach + C * float(np.sqrt(settings.k * top_of_spectrum(found.W)))
 
 
-def _support(state: SlateState) -> Rows:
-    """Return the slates M_i of Algorithm 3: those of the design, or the first 3 n, fewer for many arms."""
+def support_of(state: SlateState, most_numbers: int = _SUPPORT_ENTRIES) -> Rows:
+    """Return the slates M_i of Algorithm 3: those of the design, or the first 3 n, fewer for many arms.
+
+    Each takes n^2 numbers at a look, of which there are at most ``most_numbers``.
+    """
     if len(state.design.counts):
         return state.design.support
     n = state.settings.n
-    count = max(min(_SUPPORT * n, _SUPPORT_ENTRIES // n**2), 1)
+    count = max(min(_SUPPORT * n, most_numbers // n**2), 1)
     return slates_of(state, np.arange(n, n + count))

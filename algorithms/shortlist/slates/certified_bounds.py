@@ -25,12 +25,13 @@ _STEPS = 20
 _LARGEST_FOR_STEPS = 150
 
 
-def upper_bound(W: Matrix, k: int) -> float:
+def upper_bound(W: Matrix, k: int, largest_for_steps: int = _LARGEST_FOR_STEPS) -> float:
     """Return U = min(U1, ..., U4) >= max x'Wx, with a slack of 1e-9 for rounding.
 
-    W (n, n) positive definite. Cost: O(n^3); U4 takes 20 times as long, and is left out above n = 150.
+    W (n, n) positive definite. Cost: O(n^3); U4 takes 20 times as long,
+    and is one step above n = ``largest_for_steps``.
     """
-    steps = _STEPS if len(W) <= _LARGEST_FOR_STEPS else 1
+    steps = _STEPS if len(W) <= largest_for_steps else 1
     return min(k * top_of_spectrum(W), row_bound(W, k), shifted_bound(W, k, steps)) * (1.0 + SLACK)
 
 

@@ -43,14 +43,17 @@ def start(**options: Unpack[SlateOptions]) -> SlateState:
     return state
 
 
-def excess(fit: Fit, look: Look) -> Excess:
-    """Return the test of one look. Under a matroid C_s serves all sets of k arms: more than are needed."""
+def excess(fit: Fit, look: Look, together: int = _CHUNK) -> Excess:
+    """Return the test of one look. Under a matroid C_s serves all sets of k arms: more than are needed.
+
+    ``together``: so many slates are looked at at a time.
+    """
     n, k = len(fit.theta), len(fit.best)
     widths = exchange_widths(look, n, k)
     best = Excess(-math.inf, 0.0, 0.0)
     slates = bases(fit.matroid)
-    for start_ in range(0, len(slates), _CHUNK):
-        difference = slates[start_ : start_ + _CHUNK] - fit.inside
+    for start_ in range(0, len(slates), together):
+        difference = slates[start_ : start_ + together] - fit.inside
         sizes = (difference > 0).sum(axis=1)
         others = difference[sizes > 0]
         if not len(others):

@@ -64,13 +64,12 @@ def test_a_group_without_values_has_no_interval():
     assert found.difference is None
 
 
-def test_keys_are_counted_the_same_in_any_pieces(monkeypatch):
+def test_keys_are_counted_the_same_in_any_pieces():
     rng = np.random.default_rng(2)
     values = [(int(key % 2), f"key-{key}", float(rng.random())) for key in rng.integers(0, 300, 4_096)]
 
     def of(least_new: int) -> two_groups.GroupIntervals:
-        monkeypatch.setattr(two_groups, "_LEAST_NEW", least_new)
-        found = KeyIntervals()
+        found = KeyIntervals(least_new=least_new)
         for each in values:
             found.add(*each)
         return found.intervals()

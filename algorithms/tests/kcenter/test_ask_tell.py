@@ -27,8 +27,8 @@ everywhere = pytest.mark.parametrize("start", METHODS.values(), ids=METHODS)
 OPTIONS = {"delta": 0.05, "seed": 3, "noise_std": 0.05, "first": 0, "epsilon": 0.0}
 
 
-def ask(state, count):
-    return ask_tell.ask(state, count, rng=np.random.default_rng((3, state.asks)))
+def ask(state, count, **limits):
+    return ask_tell.ask(state, count, rng=np.random.default_rng((3, state.asks)), **limits)
 
 
 def spread(n, seed=0):
@@ -303,9 +303,8 @@ def test_a_state_cannot_be_changed():
 
 
 @pytest.mark.rest
-def test_forgotten_queries_are_the_oldest(monkeypatch):
-    monkeypatch.setattr(ask_tell, "MOST_OPEN", 10)
-    state, queries = ask(METHODS["ns_ts"](n=5, k=2, **OPTIONS), 14)
+def test_forgotten_queries_are_the_oldest():
+    state, queries = ask(METHODS["ns_ts"](n=5, k=2, **OPTIONS), 14, most_open=10)
     state = tell(state, [(query.number, 0.5) for query in queries])
     assert state.observed == 10
 

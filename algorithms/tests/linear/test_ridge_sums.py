@@ -46,9 +46,8 @@ def test_learners_that_are_added_to_together_are_as_those_added_to_alone(*, seed
     owners = rng.integers(0, rng.integers(1, learners + 1), rows)
     features = rng.standard_normal((rows, dim)) * 10.0 ** rng.integers(-8, 8, (rows, 1))
     values, first = rng.standard_normal(rows), rng.random(rows) < 0.7
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ridge_sums, "_BLOCK_TERMS", block)
-        found = ridge_sums.add_each(before, owners, features, values, first)
+    parts = ridge_sums.Parts(block_terms=block)
+    found = ridge_sums.add_each(before, owners, features, values, first, parts=parts)
     for owner, (sums, together) in enumerate(zip(before, found, strict=True)):
         mine = owners == owner
         alone = ridge_sums.add(sums, features[mine], values[mine], first[mine])
@@ -91,17 +90,16 @@ def test_a_further_reward_moves_only_the_moment():
 
 @pytest.mark.rest
 @pytest.mark.parametrize("dim", [1, 5, 40, 200])
-def test_large_and_small_learners_are_added_to_alike_to_the_bit(monkeypatch, dim):
+def test_large_and_small_learners_are_added_to_alike_to_the_bit(dim):
     rng = np.random.default_rng(7)
     rows = 40
     features = rng.normal(size=(rows, dim)) * np.exp(5 * rng.normal(size=(rows, 1)))
     words = rng.integers(0, 3, rows), features, rng.normal(size=rows), rng.random(rows) < 0.7
     found = []
     for wide, terms in ((10**9, 1), (1, 64), (1, 1 << 13)):
-        monkeypatch.setattr(ridge_sums, "_WIDE_DIM", wide)
-        monkeypatch.setattr(ridge_sums, "_PART_TERMS", terms)
-        once = ridge_sums.add_each([ridge_sums.empty(dim)] * 4, *words)
-        twice = ridge_sums.add_each(once, *words)
+        parts = ridge_sums.Parts(wide_dim=wide, terms=terms)
+        once = ridge_sums.add_each([ridge_sums.empty(dim)] * 4, *words, parts=parts)
+        twice = ridge_sums.add_each(once, *words, parts=parts)
         found.append(
             [(s.total.tobytes(), s.error.tobytes(), s.squares, s.observations, s.weight) for s in twice]
         )
@@ -211,17 +209,15 @@ def test_the_dimension_is_read_off_the_length():
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize("dim", [1, 2, 3, 7, 20])
+@pytest.mark.parametrize("dim", [1, 2, 3, 7, 20, 130])
 @pytest.mark.parametrize(("wide", "terms", "rows"), [(10**9, 1, 1), (1, 1, 1), (1, 8, 3), (1, 64, 16)])
-def test_sums_are_those_of_matrix_products(monkeypatch, dim, wide, terms, rows):
+def test_sums_are_those_of_matrix_products(dim, wide, terms, rows):
     """To the bit, for whole numbers, whatever the parts in which they are made and unpacked."""
-    monkeypatch.setattr(ridge_sums, "_WIDE_DIM", wide)
-    monkeypatch.setattr(ridge_sums, "_PART_TERMS", terms)
-    monkeypatch.setattr(ridge_sums, "_PART_ROWS", rows)
+    parts = ridge_sums.Parts(wide_dim=wide, terms=terms, rows=rows)
     rng = np.random.default_rng(dim)
     features = rng.integers(-9, 10, (41, dim)).astype(float)
     values, first = rng.integers(-9, 10, 41).astype(float), rng.random(41) < 0.7
-    found = ridge_sums.add(ridge_sums.empty(dim), features, values, first)
+    found = ridge_sums.add(ridge_sums.empty(dim), features, values, first, parts=parts)
     counted = features[first]
     assert found.gram.tolist() == (counted.T @ counted).tolist()
     assert found.lower_gram().tolist() == np.tril(counted.T @ counted).tolist()

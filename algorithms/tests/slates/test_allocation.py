@@ -153,19 +153,16 @@ def test_shuffles_are_uniform():
 
 
 @pytest.mark.rest
-def test_the_criterion_of_g_bounds_every_slate_and_a_small_support_shows(monkeypatch):
+def test_the_criterion_of_g_bounds_every_slate_and_a_small_support_shows():
     n, k = 8, 3
     chi = exhaustive.all_slates(n, k)
     for support in (2, 12):
-        monkeypatch.setattr(allocation, "_SUPPORT", support)
-        design_of.cache_clear()
-        design = design_of("g", UniformMatroid(n, k), 4)
+        design = design_of("g", UniformMatroid(n, k), 4, support)
         x = np.repeat(vectors(design.support, n), design.counts, axis=0)
         W = np.linalg.inv(x.T @ x / len(x))
         most = ((chi @ W) * chi).sum(axis=1).max()
         assert n - 1e-9 <= most <= design.criterion <= 1.3 * most
         assert (design.criterion > 2 * n) == (support == 2)
-    design_of.cache_clear()
 
 
 @pytest.mark.rest

@@ -193,7 +193,7 @@ def u_3(W, k, d):
 
 
 @pytest.mark.parametrize(("n", "k", "seed"), CASES[::5])
-def test_each_bound_is_its_formula(n, k, seed, monkeypatch):
+def test_each_bound_is_its_formula(n, k, seed):
     rng = np.random.default_rng(seed)
     for W in designs(n, k, seed):
         rows = [W[i, i] + sum(sorted(np.delete(W[i], i))[n - k :]) for i in range(n)]
@@ -206,9 +206,8 @@ def test_each_bound_is_its_formula(n, k, seed, monkeypatch):
         changed = u_3(W, k, d + step) - u_3(W, k, d - step)
         assert changed == pytest.approx(2 * slope @ step, rel=1e-3, abs=1e-6 * np.abs(step).sum())
         assert shifted_bound(W, k, 9) <= shifted_bound(W, k, 1), "the least of all steps"
-        monkeypatch.setattr(certified_bounds, "_LARGEST_FOR_STEPS", n - 1)
-        assert upper_bound(W, k) <= shifted_bound(W, k, 1) * (1 + 2e-9), "one step is taken of large ones"
-        monkeypatch.undo()
+        large = upper_bound(W, k, largest_for_steps=n - 1)
+        assert large <= shifted_bound(W, k, 1) * (1 + 2e-9), "one step is taken of large ones"
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
@@ -325,12 +324,11 @@ def test_sa_foa_as_printed_is_its_algorithm(bound):
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 7])
-def test_slates_are_enumerated_a_few_at_a_time(chunk, monkeypatch):
+def test_slates_are_enumerated_a_few_at_a_time(chunk):
     """Also when a chunk holds nothing but the best slate."""
     every = [exhaustive.excess(found, LOOK) for found in fits(6, 2, 1)]
-    monkeypatch.setattr(exhaustive, "_CHUNK", chunk)
     for found, expected in zip(fits(6, 2, 1), every, strict=True):
-        got = exhaustive.excess(found, LOOK)
+        got = exhaustive.excess(found, LOOK, chunk)
         assert (got.value, got.lead, got.width) == pytest.approx(
             (expected.value, expected.lead, expected.width)
         )
