@@ -196,7 +196,7 @@ class Service:
         self.decisions = Decisions(store, self.catalogues, self.bandits, self.signer, self.quotas)
         self.elimination = EliminationCache(self.learners, capacity_bytes=settings.elimination_cache_mb << 20)
         self.independent = IndependentSolvers(capacity_bytes=settings.adaptive_cache_mb << 20)
-        covers = Covers()
+        self.covers = covers = Covers()
         self.filtered = FilteredSnapshots(capacity_bytes=settings.filter_cache_mb << 20)
         dependencies = PolicyDependencies(
             learners=self.learners,

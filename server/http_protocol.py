@@ -16,6 +16,7 @@ import socket
 import struct
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from typing import Any, cast
@@ -33,7 +34,6 @@ from app.platform.deadlines import Caller
 log = logging.getLogger("shortlist.http")
 
 STREAMED = re.compile(r"^/v1/catalogues/[^/]+/import$")
-LOOK_EVERY_S = 5.0
 # What the kernel takes of an answer before the client does. Without a bound it is megabytes, and a client
 # that reads some kilobytes a second seems to read nothing for minutes.
 KERNEL_BYTES = 1 << 17
@@ -44,6 +44,22 @@ SILENT_UNANSWERED_S = 0.25  # the same beyond the limit of connections, where ea
 
 _HEAD = b"HTTP/1.1 %b\r\ncontent-type: application/problem+json\r\ncontent-length: %d\r\n"
 _CLOSING = b"connection: close\r\n\r\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientLimits:
+    """Seconds for the head of a request, its body, and silence within it; connections; seconds between looks
+    at a client.
+    """
+
+    head_s: float = limits.MAX_HEAD_S
+    body_s: float = limits.MAX_BODY_S
+    silence_s: float = limits.MAX_SILENCE_S
+    connections: int = limits.MAX_CONNECTIONS
+    look_every_s: float = 5.0
+
+
+CLIENT_LIMITS = ClientLimits()
 
 
 class ShortlistProtocol(HttpToolsProtocol):
@@ -86,8 +102,11 @@ class ShortlistProtocol(HttpToolsProtocol):
     _unread_since: float | None = None  # since when it has taken nothing, of what waits for it
     _answering: RequestResponseCycle | None = None  # ``cycle`` may be one that waits for its turn
 
-    def __init__(self, *arguments: Any, unread: Unread, **named: Any) -> None:
+    def __init__(
+        self, *arguments: Any, unread: Unread, clients: ClientLimits = CLIENT_LIMITS, **named: Any
+    ) -> None:
         super().__init__(*arguments, **named)
+        self._clients = clients
         self._unread = unread
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
@@ -99,7 +118,7 @@ class ShortlistProtocol(HttpToolsProtocol):
         if (connection := transport.get_extra_info("socket")) is not None:
             with suppress(OSError):  # it is gone already
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, KERNEL_BYTES)
-        if len(self.connections) > limits.MAX_CONNECTIONS:
+        if len(self.connections) > self._clients.connections:
             self._refuse(503, "unavailable", "too many connections", silent_s=SILENT_UNANSWERED_S)
             return
         self.timeout_keep_alive = limits.MAX_IDLE_S
@@ -285,8 +304,8 @@ class ShortlistProtocol(HttpToolsProtocol):
         return self.loop.time() - self._lost_s
 
     def _look_later(self) -> None:
-        self._look_at = self.loop.time() + LOOK_EVERY_S
-        self._watch = self.loop.call_later(LOOK_EVERY_S, self._look)
+        self._look_at = self.loop.time() + self._clients.look_every_s
+        self._watch = self.loop.call_later(self._clients.look_every_s, self._look)
 
     def _look(self) -> None:
         """Refuse a client that is slow at two looks in a row.
@@ -325,13 +344,13 @@ class ShortlistProtocol(HttpToolsProtocol):
 
     def _is_slow(self, now: float) -> bool:
         if self._head_since is not None:
-            return now - self._head_since > limits.MAX_HEAD_S
+            return now - self._head_since > self._clients.head_s
         if self._body_since is None or self.flow.read_paused:  # no body is awaited, or the service is slow
             self._heard = now
             return False
-        if now - self._heard > limits.MAX_SILENCE_S:
+        if now - self._heard > self._clients.silence_s:
             return True
-        return not STREAMED.match(self.scope["path"]) and now - self._body_since > limits.MAX_BODY_S
+        return not STREAMED.match(self.scope["path"]) and now - self._body_since > self._clients.body_s
 
     def _refuse_head(self) -> None:
         most = f"{limits.MAX_HEAD_BYTES:,} bytes or {limits.MAX_HEAD_FIELDS} fields"

@@ -95,7 +95,14 @@ class Acceptor:
     that share the socket get about equally many.
     """
 
-    def __init__(self, listener: socket.socket, protocol: Callable[[], asyncio.Protocol]) -> None:
+    def __init__(
+        self,
+        listener: socket.socket,
+        protocol: Callable[[], asyncio.Protocol],
+        *,
+        no_files_s: float = NO_FILES_S,
+    ) -> None:
+        self._no_files_s = no_files_s
         self._listener = listener
         self._protocol = protocol
         self._loop = asyncio.get_running_loop()
@@ -131,7 +138,7 @@ class Acceptor:
                 # turn.
                 log.warning("a connection cannot be accepted: %s", error.strerror)
                 self._loop.remove_reader(self._listener)
-                self._timer = self._loop.call_later(NO_FILES_S, self._listen)
+                self._timer = self._loop.call_later(self._no_files_s, self._listen)
                 break
             task = self._loop.create_task(self._connect(connection))
             self._connecting.add(task)
@@ -150,8 +157,10 @@ class Server(uvicorn.Server):
     """uvicorn's server, but it does not raise the signal again that stopped it: the process ends itself.
 
     It also sleeps longer: ten looks a second at a flag would be much of what an idle service does. And it
-    accepts connections by an ``Acceptor``.
+    accepts connections by an ``Acceptor``, again ``no_files_s`` after there were too many open files.
     """
+
+    no_files_s = NO_FILES_S
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -165,7 +174,7 @@ class Server(uvicorn.Server):
             server_state=self.server_state,
             app_state=self.lifespan.state,
         )
-        self.servers = [Acceptor(each, protocol) for each in sockets or ()]  # type: ignore[misc]  # all it needs
+        self.servers = [Acceptor(each, protocol, no_files_s=self.no_files_s) for each in sockets or ()]  # type: ignore[misc]  # all it needs
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

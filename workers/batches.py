@@ -68,14 +68,14 @@ class Folded:
     arms: Mapping[ArmId, ArmSums | None]
 
 
-def batches(entries: Sequence[LogEntry]) -> Iterator[Sequence[LogEntry]]:
-    """Cut the entries where the states of a batch would take more memory than ``MOST_NUMBERS``."""
+def batches(entries: Sequence[LogEntry], most_numbers: int = MOST_NUMBERS) -> Iterator[Sequence[LogEntry]]:
+    """Cut the entries where the states of a batch would take more memory than ``most_numbers``."""
     start, numbers = 0, 0
     learners = set[LearnerId]()
     for place, entry in enumerate(entries):
         learner, needed = entry.learner, about_dim(entry.payload) ** 2
         # At least one learner, however large: else nothing would ever be folded.
-        if learner not in learners and learners and numbers + needed > MOST_NUMBERS:
+        if learner not in learners and learners and numbers + needed > most_numbers:
             yield entries[start:place]
             start, numbers, learners = place, 0, set()
         if learner not in learners:

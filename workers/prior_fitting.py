@@ -22,6 +22,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -33,9 +34,6 @@ from app.platform.errors import NotFound
 from app.storage.priors import PriorStore
 from app.storage.types import FoldedCounts
 
-IDLE_S = 2.0  # without news: others may have lost the partition
-PAUSE_S = 0.05  # after a fit, for each bandit that was looked at: it takes some calls of the store
-LONGEST_PAUSE_S = 0.5  # also after a round in which no fit was due: priors age slower than rewards come
 SHARE = 0.05
 SAVED_S = 60.0  # three seconds of a core
 GROWTH = 0.1  # of the rewards that the newest version was made of
@@ -52,6 +50,21 @@ class KnownBandits(Protocol):
     def with_learned_priors(self) -> Sequence[str]: ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittingPauses:
+    """Seconds. ``idle_s``: without news: others may have lost the partition. ``after_fit_s``: after a fit,
+    for each bandit that was looked at, which takes some calls of the store. ``longest_s``: also after a round
+    in which no fit was due, for priors age slower than rewards come.
+    """
+
+    idle_s: float = 2.0
+    after_fit_s: float = 0.05
+    longest_s: float = 0.5
+
+
+PAUSES = FittingPauses()
+
+
 class PriorFitting:
     """``owns(partition)``: whether this worker folds a partition."""
 
@@ -64,7 +77,9 @@ class PriorFitting:
         *,
         owns: Callable[[int], bool],
         now_s: Callable[[], float] = time.time,
+        pauses: FittingPauses = PAUSES,
     ) -> None:
+        self._pauses = pauses
         self._store = store
         self._bandits = bandits
         self._priors = priors
@@ -90,24 +105,24 @@ class PriorFitting:
 
     async def run(self) -> None:
         """Until it is cancelled. An unreachable store is waited for."""
-        await repeat(self._next_round, every_s=PAUSE_S, waits="priors are not fitted")
+        await repeat(self._next_round, every_s=self._pauses.after_fit_s, waits="priors are not fitted")
 
     async def _next_round(self) -> None:
         """A round as soon as there is news, and what came before leaves time for it."""
-        rest_s = min(self._rest_until - time.monotonic(), IDLE_S)
+        rest_s = min(self._rest_until - time.monotonic(), self._pauses.idle_s)
         if self._changed and rest_s > 0.0:
             await asyncio.sleep(rest_s)
         elif not self._changed:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), IDLE_S)
+                await asyncio.wait_for(self._news.wait(), self._pauses.idle_s)
         # Before the round: what changes while it goes on starts the next one.
         self._news.clear()
         looked_at = len(self._changed)
-        pause_s = LONGEST_PAUSE_S
+        pause_s = self._pauses.longest_s
         try:
             await self.round()
             if self._was_due:
-                pause_s = min(PAUSE_S * looked_at, LONGEST_PAUSE_S)
+                pause_s = min(self._pauses.after_fit_s * looked_at, self._pauses.longest_s)
         finally:
             await asyncio.sleep(pause_s)
 

@@ -52,10 +52,6 @@ from workers.log_trimming import LogTrimmer
 
 log = logging.getLogger("shortlist.worker")
 
-BATCH = 500
-CYCLE_S = 0.025  # from one cycle to the next: what comes meanwhile is folded and written together
-LONG_CYCLE_S = 0.1  # the same at most, when cycles take long because much else is done
-CYCLES = 4  # the time from one cycle to the next is this many times what the last one took, between these two
 RETRY_S = 0.2
 TRIM_EVERY_S = 60.0
 SUMS_BYTES = 700  # that the sums of an arm take in memory besides its name
@@ -107,6 +103,24 @@ class Waiters:
             self._waiting[partition] = [item for item in waiting if not item[1].done()]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cycles:
+    """``batch``: entries of a partition that a cycle applies. ``numbers``: in the states of a batch.
+
+    From one cycle to the next are ``least_s``, in which what comes is folded and written together; or
+    ``factor`` times what the last one took, ``most_s`` at most, when much else is done.
+    """
+
+    batch: int = 500
+    numbers: int = MOST_NUMBERS
+    least_s: float = 0.025
+    most_s: float = 0.1
+    factor: float = 4.0
+
+
+CYCLES = Cycles()
+
+
 class RewardWorker:
     """Applies rewards of every partition as soon as it is woken, and every ``poll_s`` without being woken.
 
@@ -118,6 +132,7 @@ class RewardWorker:
     ``moves``              of bandits; None: read by this worker alone
     ``owns(partition)``    whether to apply a partition; the others are left to other workers (``leases``).
                            That saves work: what keeps two from applying the same is the watermark alone
+    ``cycles``             how much is applied together
     """
 
     def __init__(
@@ -131,7 +146,9 @@ class RewardWorker:
         owns: Callable[[int], bool] = lambda partition: True,  # noqa: ARG005
         moves: Moves | None = None,
         wait_s: float = PAUSES.applied_s,
+        cycles: Cycles = CYCLES,
     ) -> None:
+        self.cycles = cycles
         self._store = store
         self._wait_s = wait_s
         self._hooks = hooks
@@ -155,7 +172,7 @@ class RewardWorker:
         self._memory = Budget(MOST_NUMBERS)  # of the current batches, in numbers
         # All of them at first: nobody knows what was left when the last worker ended.
         self._due = set(range(store.partitions))
-        self._cycle_began, self._cycle_s = -CYCLE_S, 0.0
+        self._cycle_began, self._cycle_s = -cycles.least_s, 0.0
         self._is_behind = False
         self._hurry = asyncio.Event()
         self._watermarks: dict[int, str] = {}
@@ -207,7 +224,9 @@ class RewardWorker:
             # round.
             due, self._due, self._is_behind = set(filter(self._owns, self._due)), set(), False
             outcomes = await asyncio.gather(*map(self._try_to_advance, due), return_exceptions=True)
-            self._cycle_s = 0.0 if self._is_behind else min(CYCLES * self._since_cycle_began(), LONG_CYCLE_S)
+            took_s = self._since_cycle_began()
+            longer_s = min(self.cycles.factor * took_s, self.cycles.most_s)
+            self._cycle_s = 0.0 if self._is_behind else longer_s
             # only Unavailable comes here, after all partitions had their turn
             for failure in filter(None, outcomes):
                 raise failure
@@ -216,12 +235,12 @@ class RewardWorker:
         return time.monotonic() - self._cycle_began
 
     async def _pace(self) -> None:
-        """Return when the next cycle may begin: ``CYCLE_S`` after the last, or at once if somebody waits.
+        """Return when the next cycle may begin: some time after the last, or at once if somebody waits.
 
         A step costs the store and this process much more than one more entry in it. So under load, where a
         cycle takes longer, there are fewer of them, unless a partition has more entries than a cycle applies.
         """
-        rest_s = max(CYCLE_S, self._cycle_s) - self._since_cycle_began()
+        rest_s = max(self.cycles.least_s, self._cycle_s) - self._since_cycle_began()
         if rest_s > 0 and not self._waiters.any:
             self._hurry.clear()
             with contextlib.suppress(TimeoutError):
@@ -240,14 +259,14 @@ class RewardWorker:
         """Apply what comes next in a partition; it stays due while there may be more."""
         watermark, entries = await self._read(partition)
         self._note_watermark(partition, watermark)
-        for batch in batches(entries):
+        for batch in batches(entries, self.cycles.numbers):
             if not await self._apply(partition, watermark, batch):
                 self._due.add(partition)
                 return
             watermark = batch[-1].entry_id
             self._note_watermark(partition, watermark)
         # the log may have more entries than were read
-        if len(entries) == BATCH:
+        if len(entries) == self.cycles.batch:
             self._is_behind = True
             self._due.add(partition)
 
@@ -321,14 +340,15 @@ class RewardWorker:
         known = self._watermarks.get(partition, "0-0")
         # Asking for both at once saves a round trip. If the watermark has moved, the entries are read again.
         watermark, entries = await asyncio.gather(
-            self._store.learners.watermark(partition), self._store.rewards.read(partition, known, BATCH)
+            self._store.learners.watermark(partition),
+            self._store.rewards.read(partition, known, self.cycles.batch),
         )
         if partition not in self._watermarks or watermark != known:
             self._cycles[partition] += 1
             self._moved[partition] = dict(await self._store.moves.folded(partition))
             await self._hooks.resync(partition)
         if watermark != known:
-            entries = await self._store.rewards.read(partition, watermark, BATCH)
+            entries = await self._store.rewards.read(partition, watermark, self.cycles.batch)
         return watermark, entries
 
     async def _spaces(self, partition: int, entries: Sequence[LogEntry]) -> Spaces:

@@ -157,16 +157,16 @@ def _check_position(record: BanditRecord, policy: PolicyTerms) -> None:
         raise Invalid("position cannot be combined with shift_rewards", path=("position",))
 
 
-def check_size(record: BanditRecord, dim: int) -> None:
-    """Raise Invalid for learners that would be too large."""
+def check_size(record: BanditRecord, dim: int, most_global: int = MAX_LEARNER_BYTES) -> None:
+    """Raise Invalid for learners that would be too large. ``most_global``: bytes of one for all keys."""
     size = record.state_bytes(dim)
     per_key = record.scope == "per_key"
-    most = MAX_KEY_LEARNER_BYTES if per_key else MAX_LEARNER_BYTES
+    most = MAX_KEY_LEARNER_BYTES if per_key else most_global
     if size > most:
         raise Invalid(
             f"a learner of dimension {dim} takes {size:,} bytes: at most {most:,} with scope {record.scope}; "
             f"{REDUCE_CURE}",
-            path=("scope" if per_key and size <= MAX_LEARNER_BYTES else "catalogue",),
+            path=("scope" if per_key and size <= most_global else "catalogue",),
         )
 
 

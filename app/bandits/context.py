@@ -105,10 +105,13 @@ def check_size(record: BanditRecord, dim: int) -> None:
     raise Invalid(f"{reason}; the largest interactions that fits is {largest}", path=("interactions",))
 
 
-def directions_of(arms: Snapshot, p: int) -> Matrix:
+def directions_of(
+    arms: Snapshot, p: int, *, most_products: int = MOST_PRODUCTS, block_numbers: int = BLOCK_NUMBERS
+) -> Matrix:
     """The first ``p`` principal directions of the arms, of an even sample of them if they are very many.
 
-    Shape: -> (p, d). Cost: n d^2, at most ``MOST_PRODUCTS``. Raises Invalid: there are no arms yet.
+    Shape: -> (p, d). Cost: n d^2, at most ``most_products``. Raises Invalid: there are no arms yet.
+    ``block_numbers``: of arms that are read at a time.
     """
     rows = arms.eligible()
     if not len(rows):
@@ -117,9 +120,9 @@ def directions_of(arms: Snapshot, p: int) -> Matrix:
             path=("interactions",),
         )
     dim = arms.table.dim
-    rows = rows[:: -(-len(rows) * dim**2 // MOST_PRODUCTS)]
+    rows = rows[:: -(-len(rows) * dim**2 // most_products)]
     gram = np.zeros((dim, dim))
-    block = max(1, BLOCK_NUMBERS // dim)
+    block = max(1, block_numbers // dim)
     for start in range(0, len(rows), block):
         features = arms.features_of(rows[start : start + block]).astype(np.float64, copy=False)
         gram += features.T @ features

@@ -15,6 +15,7 @@ from app.bandits import context as contexts
 from app.bandits import signals
 from app.bandits.bandit import Bandit, FormerCatalogue, bandit_of, learner_dim
 from app.bandits.completion import (
+    MAX_LEARNER_BYTES,
     PolicyTerms,
     check_size,
     completed,
@@ -69,7 +70,9 @@ class Bandits:
         most_wait_s: float,
         hooks: Hooks,
         moves: Moves | None = None,
+        most_learner_bytes: int = MAX_LEARNER_BYTES,
     ) -> None:
+        self.most_learner_bytes = most_learner_bytes
         self._store = store
         self._moves = moves or Moves(store.moves)
         self._hooks = hooks
@@ -84,7 +87,7 @@ class Bandits:
         # Tokens name uids that there were, and none comes twice, so what is gone is gone for good.
         self._missed: BoundedCache[str, None] = BoundedCache(MISSED_BYTES)
         self._measuring: dict[bytes, asyncio.Task[BanditRecord]] = {}  # by the stored bandit
-        self._versions = BanditVersions(store, rewarded_s=most_wait_s)
+        self.versions = BanditVersions(store, rewarded_s=most_wait_s)
         self.changing = asyncio.Lock()  # one change at a time: what is served is what is stored
 
     def __len__(self) -> int:
@@ -182,7 +185,7 @@ class Bandits:
         self._policies[record.policy].check_arms(record, catalogue)
         if name not in self._served:  # one that a store has already goes on
             dim = learner_dim(record, catalogue.dim, Context.of(record, catalogue.dim))
-            check_size(record, dim - record.intercept)
+            check_size(record, dim - record.intercept, self.most_learner_bytes)
         data = first_version(with_else(record, None, catalogue), by)
         standing = await self._store.registry.create_bandit(name, data, catalogue=record.catalogue)
         if standing is None:
@@ -221,7 +224,7 @@ class Bandits:
         async with self.changing:
             # Again under the lock: another change may have come in between.
             bandit = self._known(name)
-            stored = await self._versions.change(name, bandit.stored, completed, by)
+            stored = await self.versions.change(name, bandit.stored, completed, by)
             return self._current(name, stored, bandit.catalogue)
 
     async def as_if(self, name: str, changed: Changed) -> Bandit:
@@ -238,7 +241,7 @@ class Bandits:
         self, bandit: Bandit, cursor: str | None, limit: int
     ) -> tuple[Sequence[BanditVersion], str | None]:
         """The versions that are kept, the newest first."""
-        return await self._versions.page(bandit.uid, bandit.version, cursor, limit)
+        return await self.versions.page(bandit.uid, bandit.version, cursor, limit)
 
     async def get(self, name: str) -> Bandit:
         """The bandit, also when another process has just made it. Raises NotFound."""
@@ -269,7 +272,7 @@ class Bandits:
             return self._made(name, _with(bandit.stored, record), bandit.catalogue)
         async with self.changing:
             bandit = self._known(name)
-            stored = await self._versions.settle(name, bandit.stored, partial(_settled, by=record))
+            stored = await self.versions.settle(name, bandit.stored, partial(_settled, by=record))
             return self._current(name, stored, bandit.catalogue)
 
     async def find(self, uid: str, version: int, *, names: Collection[str] | None = None) -> Bandit | None:
@@ -298,7 +301,7 @@ class Bandits:
             return bandit
         earlier = self._earlier.get((uid, version))
         if earlier is None or not _is_before(earlier, bandit):
-            stored = await self._versions.one(uid, version)
+            stored = await self.versions.one(uid, version)
             if stored is None:
                 return None
             record = bytes_to_version(stored)[1].record
@@ -330,7 +333,7 @@ class Bandits:
             catalogue = served if served.uid == left.left_uid else catalogue
         # a version that was never settled was settled by a later one of the same catalogue, or has no rewards
         for number in range(left.version - 1, 0, -1) if record.intercept and record.constant is None else ():
-            if (later := await self._versions.one(uid, number)) is not None:
+            if (later := await self.versions.one(uid, number)) is not None:
                 stored = _with(stored, _settled(record, by=bytes_to_version(later)[1].record))
                 break
         until = bandit.record.space
@@ -362,7 +365,7 @@ class Bandits:
         Asked again if somebody changes the bandit meanwhile; it may raise. Raises NotFound, Unavailable.
         """
         async with self.changing:
-            stored, catalogue = await self._versions.move(name, known, moved, by)
+            stored, catalogue = await self.versions.move(name, known, moved, by)
             if catalogue is None:
                 raise NotFound("the catalogue was deleted during the request")
             return self._current(name, stored, self._catalogues.served(catalogue))

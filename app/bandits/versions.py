@@ -92,11 +92,15 @@ Following = tuple[bytes, BanditChange] | None  # what is stored instead; None: i
 
 
 class BanditVersions:
-    """The versions of all bandits in the store. ``rewarded_s``: how long a decision can be rewarded."""
+    """The versions of all bandits in the store. ``rewarded_s``: how long a decision can be rewarded.
 
-    def __init__(self, store: Store, *, rewarded_s: float) -> None:
+    ``most``: versions that a bandit keeps.
+    """
+
+    def __init__(self, store: Store, *, rewarded_s: float, most: int = MAX_VERSIONS) -> None:
+        self.most = most
         self._store = store
-        self._rewarded_ms = round(1_000 * rewarded_s)
+        self.rewarded_ms = round(1_000 * rewarded_s)
 
     async def change(self, name: str, known: bytes, changed: Changed, by: str | None) -> bytes:
         """Give a bandit the record that ``changed`` makes of the one it has, and return what is stored then.
@@ -174,7 +178,7 @@ class BanditVersions:
     ) -> tuple[Sequence[BanditVersion], str | None]:
         """The newest ``limit`` versions below the cursor's, and the cursor of the next page."""
         below = current.number + 1 if cursor is None else min(decode_number(cursor), current.number + 1)
-        lowest = max(1, current.number - MAX_VERSIONS + 1)
+        lowest = max(1, current.number - self.most + 1)
         numbers = range(below - 1, max(below - 1 - limit, lowest - 1), -1)
         older = [number for number in numbers if number < current.number]
         kept = [
@@ -188,14 +192,14 @@ class BanditVersions:
 
     async def _dropped(self, uid: str, new: BanditVersion) -> Sequence[int]:
         """The version that makes room for a new one. Raises QuotaReached while it may be needed."""
-        oldest = new.number - MAX_VERSIONS
+        oldest = new.number - self.most
         if oldest < 1:
             return ()
         following = await self.one(uid, oldest + 1)
         since_ms = 0 if following is None else bytes_to_version(following)[1].since_ms or 0
-        if _now_ms() < since_ms + self._rewarded_ms + MARGIN_MS:
+        if _now_ms() < since_ms + self.rewarded_ms + MARGIN_MS:
             raise QuotaReached(
-                f"a bandit keeps at most {MAX_VERSIONS:,} versions, and decisions of the oldest may still be "
+                f"a bandit keeps at most {self.most:,} versions, and decisions of the oldest may still be "
                 "rewarded: change it less often, or wait"
             )
         return (oldest,)

@@ -159,9 +159,9 @@ def waiting_message(count: int) -> str:
     )
 
 
-def full_message(count: int) -> str:
+def full_message(count: int, most: int) -> str:
     """Why a catalogue that is not fitted takes no more arms."""
     return (
-        f"it keeps at most {MAX_UNFITTED_ARMS:,} arms (it has {count:,}) before its embeddings are reduced: "
+        f"it keeps at most {most:,} arms (it has {count:,}) before its embeddings are reduced: "
         "POST /v1/catalogues/{c}/features/fit does, or says what is in the way"
     )

@@ -149,18 +149,19 @@ def _given(record: CatalogueRecord) -> bytes:
     return b"" if record.reduction is None else record.reduction.basis
 
 
-PAGE_BYTES = 8 << 20  # of the documents of a page
 DOCUMENT_COPIES = 8  # about what a page takes for each byte of a document: by itself, as objects, as JSON
 MAX_DOCUMENT_BYTES = 50_000  # about, of one
 NUMBER_BYTES = 60  # and for each number: as an object in a list, and as text
 
 
-async def with_documents(store: ArmStore, catalogue: Catalogue, found: FoundArms, most: int) -> list[Arm]:
-    """The first of these arms at least, and as many as ``most`` and ``PAGE_BYTES`` allow."""
+async def with_documents(
+    store: ArmStore, catalogue: Catalogue, found: FoundArms, most: int, most_bytes: int
+) -> list[Arm]:
+    """The first of these arms at least, and as many as ``most`` and ``most_bytes`` of documents allow."""
     ids = found.ids[:most]
-    reading = min(len(ids) * MAX_DOCUMENT_BYTES, PAGE_BYTES)
+    reading = min(len(ids) * MAX_DOCUMENT_BYTES, most_bytes)
     hold(len(ids) * catalogue.dim * NUMBER_BYTES + reading)
-    documents = await store.documents(catalogue.uid, ids, most_bytes=PAGE_BYTES)
+    documents = await store.documents(catalogue.uid, ids, most_bytes=most_bytes)
     hold(DOCUMENT_COPIES * sum(map(len, documents)) - reading)
     arms = list[Arm]()
     fitted = catalogue.encoding.is_fitted

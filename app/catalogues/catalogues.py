@@ -2,7 +2,7 @@
 
 A write goes to the store first and is durable before it touches the index; writes to one catalogue are
 serialised by its lock, so the index sees them in the order of the store. What other processes write is read
-from the catalogue's log of changes (``sync``), under the same lock. A catalogue or an arm that is not here
+from dataclasses import dataclass
 may have been made by another process a moment ago: a call that asks for it polls the store first
 (``Hooks.poll_for_news``).
 """
@@ -13,6 +13,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -61,6 +62,17 @@ TRIES = 5
 PAGE_NUMBERS = 100_000  # in the features of a page, about
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogueLimits:
+    """``unfitted_arms``: that a catalogue keeps before its embeddings are reduced. ``sorted_arms``: that are
+    sorted for a page. ``page_bytes``: of the documents of a page.
+    """
+
+    unfitted_arms: int = MAX_UNFITTED_ARMS
+    sorted_arms: int = MOST_SORTED
+    page_bytes: int = 8 << 20
+
+
 class Catalogues:
     """All catalogues of the service.
 
@@ -79,7 +91,9 @@ class Catalogues:
         group: SharingGroup | None = None,
         engine: Engine | None = None,
         index_limits: IndexLimits = LIMITS,
+        limits: CatalogueLimits | None = None,
     ) -> None:
+        self.limits = limits or CatalogueLimits()
         self._group = group
         self._hooks = hooks
         self._store = store
@@ -268,8 +282,8 @@ class Catalogues:
             if prepared.encoding.is_fitted != catalogue.encoding.is_fitted:
                 prepared = await prepare_arms(catalogue.encoding, prepared.arms)
             arms, writes, fitted = prepared.arms, prepared.writes, catalogue.encoding.is_fitted
-            if not fitted and len(catalogue.index) + len(arms) > MAX_UNFITTED_ARMS:
-                raise NotFitted(full_message(len(catalogue.index)))
+            if not fitted and len(catalogue.index) + len(arms) > self.limits.unfitted_arms:
+                raise NotFitted(full_message(len(catalogue.index), self.limits.unfitted_arms))
             is_compared = fitted and catalogue.holds_arms
             before = await kept.find([arm.id for arm in arms]) if is_compared else None
             done = await self._store.arms.upsert(
@@ -389,7 +403,7 @@ class Catalogues:
         after = None if cursor is None else decode_cursor(cursor)
         async with catalogue.lock:  # else the documents could be of a later write than the features
             found = await self._kept(catalogue).page(after, limit + 1)
-            arms = await with_documents(self._store.arms, catalogue, found, limit)
+            arms = await with_documents(self._store.arms, catalogue, found, limit, self.limits.page_bytes)
         more = len(found.ids) > len(arms)
         return arms, encode_cursor(found.places[len(arms) - 1]) if more else None
 
@@ -398,17 +412,16 @@ class Catalogues:
         limit = min(limit, max(1, PAGE_NUMBERS // catalogue.dim))
         async with catalogue.lock:  # as above
             found = await self._kept(catalogue).sample(seed, limit)
-            return await with_documents(self._store.arms, catalogue, found, limit)
+            return await with_documents(self._store.arms, catalogue, found, limit, self.limits.page_bytes)
 
     async def arms_by(
         self, catalogue: Catalogue, name: str, *, descending: bool, cursor: str | None, limit: int
     ) -> tuple[Sequence[Arm], str | None]:
         """A page of arms by the values of a field, see ``in_order``. Raises Invalid, NotPossibleHere."""
         catalogue.need_arms("sorting")
-        if len(catalogue.index) > MOST_SORTED:
-            message = (
-                f"at most {MOST_SORTED:,} arms are sorted, and this catalogue has {len(catalogue.index):,}"
-            )
+        most = self.limits.sorted_arms
+        if len(catalogue.index) > most:
+            message = f"at most {most:,} arms are sorted, and this catalogue has {len(catalogue.index):,}"
             raise Invalid(message, path=("sort",))
         limit = min(limit, max(1, PAGE_NUMBERS // catalogue.dim))
         snapshot = catalogue.index.snapshot()
@@ -420,7 +433,7 @@ class Catalogues:
         ordered = {snapshot.id_of(row): following for row, following in await REQUESTS.run(work)}
         async with catalogue.lock:  # as above
             found = await self._kept(catalogue).find(list(ordered)[:limit])
-            arms = await with_documents(self._store.arms, catalogue, found, limit)
+            arms = await with_documents(self._store.arms, catalogue, found, limit, self.limits.page_bytes)
         last = arms[-1].id if arms else next(iter(ordered), "")
         return arms, ordered[last] if last and last != next(reversed(ordered)) else None
 
@@ -429,7 +442,7 @@ class Catalogues:
             found = await self._kept(catalogue).find([arm_id])
             if not found.ids:
                 raise NotFound("the catalogue has no arm with this id")
-            return (await with_documents(self._store.arms, catalogue, found, 1))[0]
+            return (await with_documents(self._store.arms, catalogue, found, 1, self.limits.page_bytes))[0]
 
     async def features(self, catalogue: Catalogue, ids: Collection[str]) -> dict[str, tuple[Vector, int]]:
         """The features of those arms that are there, also of ones that another process has just written.

@@ -115,9 +115,13 @@ class _Filters:
 
 
 class DecisionLog:
-    """Implements ``rows.CompleteLog``. All calls raise Unavailable while the store does not answer."""
+    """Implements ``rows.CompleteLog``. All calls raise Unavailable while the store does not answer.
 
-    def __init__(self, store: Store, bandits: Bandits) -> None:
+    ``together``: rows of one partition that are read at once.
+    """
+
+    def __init__(self, store: Store, bandits: Bandits, *, together: int = READ_TOGETHER) -> None:
+        self.together = together
         self._store = store
         self._bandits = bandits
 
@@ -135,9 +139,9 @@ class DecisionLog:
         """Rows of decisions made at ``from_ms`` or later and before ``to_ms``; None: without a bound."""
         filters = _Filters(self._bandits, self._store.write_once, bandit.uid)
         before = _before(to_ms)
-        async for stored in self._merged(bandit.uid, _Between(_after(from_ms), before), READ_TOGETHER):
-            for start in range(0, len(stored), READ_TOGETHER):
-                yield [await _row(item, filters) for item in stored[start : start + READ_TOGETHER]]
+        async for stored in self._merged(bandit.uid, _Between(_after(from_ms), before), self.together):
+            for start in range(0, len(stored), self.together):
+                yield [await _row(item, filters) for item in stored[start : start + self.together]]
 
     async def stored_pages(
         self, bandit: Bandit, *, from_ms: int | None, together: int
@@ -167,7 +171,7 @@ class DecisionLog:
             between = between.beyond(_decoded(cursor, newest_first=newest_first))
         filters, page, size = _Filters(self._bandits, self._store.write_once, bandit.uid), list[Row](), 0
         # One more than asked for: it tells whether there is another page.
-        together = min(limit + 1, READ_TOGETHER)
+        together = min(limit + 1, self.together)
         hold(READ_BYTES)
         async for stored in self._merged(bandit.uid, between, together):
             for item in stored:

@@ -37,16 +37,22 @@ from shortlist.errors import InvalidArgument
 from shortlist.linear import ridge
 
 COPIES = 4  # of a state: as it is stored, as arrays, written again, as text
-PAGE_BYTES = 1 << 22  # of states that are read for one page, at least one
+PAGE_BYTES = 1 << 22
 DEDUPE_MS = 60_000
 SMALLEST_RIDGE = 1e-9
 LARGEST_SUM = 1e100
 
 
 class LearnerCopies:
-    """Reads learners as they are stored, and gives them to learners that have no rewards."""
+    """Reads learners as they are stored, and gives them to learners that have no rewards.
 
-    def __init__(self, store: Store, workers: Workers, moves: Moves | None = None) -> None:
+    ``page_bytes``: of states that are read for one page, at least one.
+    """
+
+    def __init__(
+        self, store: Store, workers: Workers, moves: Moves | None = None, *, page_bytes: int = PAGE_BYTES
+    ) -> None:
+        self.page_bytes = page_bytes
         self._store = store
         self._moves = moves or Moves(store.moves)
         self._workers = workers
@@ -57,12 +63,12 @@ class LearnerCopies:
     ) -> tuple[Sequence[tuple[str, LearnerState]], str | None]:
         """Some learners of a bandit, partition by partition, there by name; and the cursor of those after.
 
-        ``limit`` at most, and as many as ``PAGE_BYTES`` allow. Cost: one step in the store for each learner
+        ``limit`` at most, and as many as ``page_bytes`` allow. Cost: one step in the store for each learner
         of the partition, and what reading those of the page takes.
         """
         partition, after = _position(cursor)
         size = bandit.state_bytes
-        limit = min(limit, max(1, PAGE_BYTES // size))
+        limit = min(limit, max(1, self.page_bytes // size))
         while partition < self._store.partitions:
             names = await self._store.learners.names(partition, bandit.uid)
             left = [name for name in names if name > after and name != POOLED]

@@ -137,7 +137,7 @@ class Learners:
         self._synced: dict[int, str] = {}  # partition -> watermark up to which nothing here is outdated
         self._newest: dict[int, int] = {}  # partition -> number of the newest entry of its log that is known
         self._reader = LearnerReader(store.learners, capacity_bytes=capacity_bytes // 8)
-        self._pooled_priors = PooledPriors(
+        self.pooled_priors = PooledPriors(
             self._reader, store.partitions, self._moves, capacity_bytes=capacity_bytes // 8
         )
         self._cache: BoundedCache[LearnerId | PriorId, Learner] = BoundedCache(capacity_bytes // 4 * 3)
@@ -331,7 +331,7 @@ class Learners:
         state = own or LearnerState(0, ridge_sums.empty(bandit.learner_dim), space=bandit.record.space)
         if bandit.record.prior != "pooled":
             return state.sums
-        return await self._pooled_priors.with_prior(bandit, state, anew=anew)
+        return await self.pooled_priors.with_prior(bandit, state, anew=anew)
 
     async def _prior(self, bandit: Bandit) -> Posterior:
         """The posterior of all keys without rewards."""
@@ -345,7 +345,7 @@ class Learners:
         dim, version = bandit.learner_dim, 0
         signals = bandit.weighing is not None
         identity = PriorId(dim, bandit.scales, signals)
-        if bandit.record.prior == "pooled" and (pooled := await self._pooled_priors.get(bandit)):
+        if bandit.record.prior == "pooled" and (pooled := await self.pooled_priors.get(bandit)):
             identity = PriorId(dim, bandit.scales, signals, bandit.uid, bandit.record.prior_strength)
             version = pooled.version
         elif bandit.prior is not None:

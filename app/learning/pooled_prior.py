@@ -2,7 +2,7 @@
 
 Each partition keeps a part of it, as the state of a learner of its own (``POOLED``). Folding keeps the part
 exact, and takes a forgotten learner out of it. Here the parts are read and added up when a bandit needs them
-and the last sum is older than ``MAX_AGE_S``; an older one serves only while the store does not answer.
+and the last sum is older than a second; an older one serves only while the store does not answer.
 """
 
 from __future__ import annotations
@@ -42,9 +42,23 @@ class Pooled:
 
 
 class PooledPriors:
-    """The pooled priors of the bandits that this process serves. ``capacity_bytes`` bounds their memory."""
+    """The pooled priors of the bandits that this process serves. ``capacity_bytes`` bounds their memory.
 
-    def __init__(self, reader: LearnerReader, partitions: int, moves: Moves, *, capacity_bytes: int) -> None:
+    ``max_age_s``: of a sum that serves while the store answers. ``patience_s``: how long a caller waits for
+    the store before an older one serves.
+    """
+
+    def __init__(
+        self,
+        reader: LearnerReader,
+        partitions: int,
+        moves: Moves,
+        *,
+        capacity_bytes: int,
+        max_age_s: float = MAX_AGE_S,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self.max_age_s, self.patience_s = max_age_s, patience_s
         self._reader = reader
         self._moves = moves
         self._partitions = partitions
@@ -70,14 +84,14 @@ class PooledPriors:
         return await self._moves.carried(bandit.uid, state, bandit.record.space)
 
     async def _recent(self, bandit: Bandit) -> LearnerState | None:
-        """What all keys have taught, at most ``MAX_AGE_S`` ago, or longer while the store does not answer."""
+        """What all keys have taught, at most ``max_age_s`` ago, or longer while the store does not answer."""
         pooled = self._held.get(bandit.uid)
         if pooled is None:
             return (await asyncio.shield(self._read(bandit.uid))).state
-        if time.monotonic() - pooled.read_at <= MAX_AGE_S:
+        if time.monotonic() - pooled.read_at <= self.max_age_s:
             return pooled.state
         try:
-            return (await asyncio.wait_for(asyncio.shield(self._read(bandit.uid)), PATIENCE_S)).state
+            return (await asyncio.wait_for(asyncio.shield(self._read(bandit.uid)), self.patience_s)).state
         except (TimeoutError, Unavailable):
             return pooled.state
 

@@ -5,7 +5,7 @@ places are for all that have a reward, half for those with at least ``ENOUGH_REW
 these goes to the others. So n keys that lie, among N, weigh at most n / N in each part.
 
     names      of all learners of the bandit, a few partitions at a time: one step in the store for each
-    sums       read in that order, ``TOGETHER_BYTES`` at a time, so that nobody waits for it long
+    sums       read in that order, ``together_bytes`` at a time, so that nobody waits for it long
     fit        in a thread
     written    if the newest version is still the one from before, else that one is the answer
 """
@@ -46,8 +46,6 @@ log = logging.getLogger("shortlist.priors")
 MOST_KEYS = 2_000
 MOST_SUMS_BYTES = 64 << 20
 MOST_READ = 8_000  # keys
-TOGETHER_BYTES = 1 << 20  # of learners that are read at once
-PARTITIONS_TOGETHER = 4  # whose names are read at once
 ENOUGH_REWARDS = 5
 ROWS_MARGIN_MS = 2 * 86_400_000  # beyond the time for which rows are kept
 _SECRET = "prior-sample"  # noqa: S105 - the name of the register that holds it
@@ -56,6 +54,25 @@ _SECRET = "prior-sample"  # noqa: S105 - the name of the register that holds it
 FITTING = LongWork(threads=1, waiting=64, name="priors")
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitLimits:
+    """``keys``: of a fit, fewer where their sums take more than ``sums_bytes``. ``read``: keys that are read.
+    ``together_bytes``: of learners that are read at once. ``partitions_together``: whose names are.
+    """
+
+    keys: int = MOST_KEYS
+    sums_bytes: int = MOST_SUMS_BYTES
+    read: int = MOST_READ
+    together_bytes: int = 1 << 20
+    partitions_together: int = 4
+
+    def most_keys(self, dim: int) -> int:
+        return max(learned_prior.MIN_KEYS, min(self.keys, self.sums_bytes // (8 * dim**2)))
+
+
+LIMITS = FitLimits()
 IsDue = Callable[[FoldedCounts, PriorVersion | None], bool]
 """Whether a fit is due, of what was learned by now and the newest version."""
 
@@ -143,8 +160,15 @@ class PriorFits:
     """Fits priors, one at a time."""
 
     def __init__(
-        self, store: Store, priors: LearnedPriors, metrics: Metrics, *, moves: Moves | None = None
+        self,
+        store: Store,
+        priors: LearnedPriors,
+        metrics: Metrics,
+        *,
+        moves: Moves | None = None,
+        limits: FitLimits = LIMITS,
     ) -> None:
+        self.limits = limits
         self._store = store
         self._moves = moves or Moves(store.moves)
         self._priors = priors
@@ -157,7 +181,7 @@ class PriorFits:
 
         ``is_due``: asked once no other fit goes on, which may have been of this bandit; None: it is.
 
-        Cost: one step in the store for each key, at most ``MOST_SUMS_BYTES`` read of it, and the fit itself.
+        Cost: one step in the store for each key, at most ``limits.sums_bytes`` read of it, and the fit.
         Raises NotFound (the bandit is gone), Unavailable.
         """
         async with self._one:
@@ -204,9 +228,9 @@ class PriorFits:
         space = bandit.record.space
         if spaces is None:
             spaces = Spaces({}, await self._moves.maps({bandit.uid: space}) if space else {})
-        sample = _Sample(_most_keys(bandit.learner_dim))
+        sample = _Sample(self.limits.most_keys(bandit.learner_dim))
         size = bandit.record.state_bytes(bandit.learner_dim)
-        together = max(1, TOGETHER_BYTES // size)
+        together = max(1, self.limits.together_bytes // size)
         async for stored in self._read(await self._drawn(bandit, computing), together):
             sample.add(await computing.run(_known_at, space, stored))
             if sample.is_full:
@@ -223,10 +247,13 @@ class PriorFits:
         """The keys in the order of their hashes, as many as may be read."""
         key = await self._key() + bandit.uid.encode()
         nearest = list[tuple[bytes, str]]()
-        for start in range(0, self._store.partitions, PARTITIONS_TOGETHER):
-            some = range(start, min(start + PARTITIONS_TOGETHER, self._store.partitions))
+        together = self.limits.partitions_together
+        for start in range(0, self._store.partitions, together):
+            some = range(start, min(start + together, self._store.partitions))
             parts = await asyncio.gather(*(self._store.learners.names(each, bandit.uid) for each in some))
-            nearest = await computing.run(_nearest, nearest, chain.from_iterable(parts), key)
+            nearest = await computing.run(
+                _nearest, nearest, chain.from_iterable(parts), key, self.limits.read
+            )
         return [LearnerId(bandit.uid, name) for _, name in nearest]
 
     async def _read(
@@ -261,22 +288,18 @@ def _known_at(space: int, stored: Mapping[LearnerId, StoredLearner]) -> Sequence
 
 
 def _nearest(
-    before: Sequence[tuple[bytes, str]], names: Iterable[str], key: bytes
+    before: Sequence[tuple[bytes, str]], names: Iterable[str], key: bytes, most: int
 ) -> list[tuple[bytes, str]]:
     """Those of least hash, of some names and those before."""
     hashed = ((blake2b(name.encode(), key=key, digest_size=8).digest(), name) for name in names)
-    return nsmallest(MOST_READ, [*before, *(pair for pair in hashed if pair[1] != POOLED)])
+    return nsmallest(most, [*before, *(pair for pair in hashed if pair[1] != POOLED)])
 
 
 def fit_sample(states: Mapping[str, LearnerState], bandit: Bandit) -> LearnedPrior | None:
     """The prior of the keys with these states, by name, drawn as for a version, by another hash."""
-    sample = _Sample(_most_keys(bandit.learner_dim))
-    sample.add([states[name] for _, name in _nearest([], states, b"")])
+    sample = _Sample(LIMITS.most_keys(bandit.learner_dim))
+    sample.add([states[name] for _, name in _nearest([], states, b"", LIMITS.read)])
     return fit_sums([state.sums for state in sample.all], bandit.record)
-
-
-def _most_keys(dim: int) -> int:
-    return max(learned_prior.MIN_KEYS, min(MOST_KEYS, MOST_SUMS_BYTES // (8 * dim**2)))
 
 
 def fit_sums(sums: Sequence[RidgeSums], record: BanditRecord) -> LearnedPrior | None:

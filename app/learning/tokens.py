@@ -220,10 +220,19 @@ SECRET_BYTES = 32
 class TokenSecrets:
     """Gives ``signer`` its secrets. ``refresh`` before use, then ``run``.
 
-    ``token_ttl_ms``: how long a token is valid.
+    ``token_ttl_ms``: how long a token is valid. ``refresh_every_s``: at least.
     """
 
-    def __init__(self, store: Store, signer: TokenSigner, *, period_ms: int, token_ttl_ms: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        signer: TokenSigner,
+        *,
+        period_ms: int,
+        token_ttl_ms: int,
+        refresh_every_s: float = REFRESH_EVERY_S,
+    ) -> None:
+        self.refresh_every_s = refresh_every_s
         self._store = store
         self._signer = signer
         self._period_ms = period_ms
@@ -248,7 +257,7 @@ class TokenSecrets:
         """Refresh until cancelled. While the store does not answer, the secrets at hand stay in use."""
         # At least four times in a period, so that one missed refresh leaves no process without the secret of
         # the next.
-        every_s = min(REFRESH_EVERY_S, self._period_ms / 4_000)
+        every_s = min(self.refresh_every_s, self._period_ms / 4_000)
         await repeat(self.refresh, every_s=every_s, waits="the secret of tokens stays")
 
     async def _secret(self, period: int, now: int) -> bytes | None:

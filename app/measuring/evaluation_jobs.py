@@ -94,9 +94,12 @@ class HasUid(Protocol):
 
 
 class EvaluationJobs:
-    """The jobs of all bandits."""
+    """The jobs of all bandits. Each says every ``beat_s`` how it stands; without that its lease ends."""
 
-    def __init__(self, jobs: JobStore, metrics: Metrics) -> None:
+    def __init__(
+        self, jobs: JobStore, metrics: Metrics, *, beat_s: float = BEAT_S, lease_ms: int = LEASE_MS
+    ) -> None:
+        self.beat_s, self.lease_ms = beat_s, lease_ms
         self._jobs = jobs
         self._ended = metrics.evaluation_jobs.labels
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -109,7 +112,7 @@ class EvaluationJobs:
         if len(self._tasks) >= MOST_OWN:
             raise Unavailable("too many evaluations at once; try again soon")
         head = head or new_head()
-        times = {"lease_ms": LEASE_MS, "keep_ms": KEEP_MS}
+        times = {"lease_ms": self.lease_ms, "keep_ms": KEEP_MS}
         if not await self._jobs.add(bandit.uid, head.id, _encode(head), **times):
             raise QuotaReached("as many evaluations are kept as may be: delete some, or wait an hour")
         self._begin(bandit, head, work)
@@ -118,7 +121,9 @@ class EvaluationJobs:
     async def resume(self, bandit: HasUid, head: JobHead, work: Work) -> None:
         """Begin a lost job again. Raises Unavailable."""
         head = JobHead(head.id, head.created)
-        kept = await self._jobs.keep(bandit.uid, head.id, _encode(head), lease_ms=LEASE_MS, keep_ms=KEEP_MS)
+        kept = await self._jobs.keep(
+            bandit.uid, head.id, _encode(head), lease_ms=self.lease_ms, keep_ms=KEEP_MS
+        )
         if kept == "kept":
             self._begin(bandit, head, work)
 
@@ -131,7 +136,7 @@ class EvaluationJobs:
     async def publish(self, bandit: HasUid, head: JobHead, result: bytes) -> None:
         """Show a result of a job that goes on. Raises Unavailable."""
         said = msgspec.structs.replace(head, state="running")
-        times = {"lease_ms": LEASE_MS, "keep_ms": KEEP_MS}
+        times = {"lease_ms": self.lease_ms, "keep_ms": KEEP_MS}
         await self._jobs.keep(bandit.uid, head.id, _encode(said), **times, result=zlib.compress(result))
 
     async def find(self, bandit: HasUid, job_id: str) -> EvaluationJob:
@@ -181,10 +186,10 @@ class EvaluationJobs:
 
     async def _beat(self, uid: str, said: _JobState, task: asyncio.Task[None] | None) -> None:
         while True:
-            await asyncio.sleep(BEAT_S)
+            await asyncio.sleep(self.beat_s)
             try:
                 kept = await self._jobs.keep(
-                    uid, said.head.id, _encode(said.head), lease_ms=LEASE_MS, keep_ms=KEEP_MS
+                    uid, said.head.id, _encode(said.head), lease_ms=self.lease_ms, keep_ms=KEEP_MS
                 )
             except Unavailable as error:
                 log.warning("an evaluation cannot say how it stands: %s", error.detail)
@@ -196,12 +201,12 @@ class EvaluationJobs:
 
     async def _keep(self, uid: str, said: _JobState, result: bytes) -> None:
         """Say how the job has ended, until the store hears it: for as long as its lease is."""
-        for _ in range(LEASE_MS // 1_000):
+        for _ in range(self.lease_ms // 1_000):
             try:
-                times = {"lease_ms": LEASE_MS, "keep_ms": KEEP_MS}
+                times = {"lease_ms": self.lease_ms, "keep_ms": KEEP_MS}
                 kept = await self._jobs.keep(uid, said.head.id, _encode(said.head), **times, result=result)
             except Unavailable:
-                await asyncio.sleep(BEAT_S)
+                await asyncio.sleep(self.beat_s)
                 continue
             if kept != "full":
                 return

@@ -26,9 +26,11 @@ from app.learning.learners import Learners
 from app.learning.served_effects import ServedEffects
 from app.measuring.evaluation_warnings import UNREADABLE, knowing_policies, warnings_of
 from app.measuring.evaluator import (
+    LIMITS,
     TOO_MUCH_MISSING,
     Evaluated,
     Evaluator,
+    EvaluatorLimits,
     LearnerLookup,
     check_estimators,
     evaluated_policy,
@@ -270,7 +272,9 @@ class Evaluations:
         rewarded_ms: int,
         constraints: Sequence[ConstraintRow],
         metrics: Metrics,
+        limits: EvaluatorLimits = LIMITS,
     ) -> None:
+        self.limits = limits
         self._constraints = constraints
         self._source = ServedSource(bandits, catalogues, filtered, covers, priors, effects=effects)
         self._priors = priors
@@ -340,6 +344,7 @@ class Evaluations:
                 weighed=weighed,
                 seen=seen,
                 constraints=self._constraints,
+                limits=self.limits,
             )
             await self._read(evaluator, from_ms, to_ms, progress or (lambda done, of: None))  # noqa: ARG005
             check_usable(evaluator)

@@ -58,19 +58,15 @@ from shortlist.linear.ridge import Factored, Posterior
 from shortlist.types import NO_ROWS, Matrix, Rows, Vector
 
 ESTIMATOR_NAMES = tuple(ESTIMATORS)
-PIECE = 1_000  # decisions
 NOISY_PIECE = 100  # where whole posteriors are needed: a megabyte each, at most
 READ_TOGETHER = 32  # learners
 LEARNERS_BYTES = 32 << 20
-POOLS_BYTES = 128 << 20
-KNOWN_BYTES = 16 << 20  # of one pool
 POOL_BYTES = 100_000
 UNSUPPORTED_AFTER = 0.03  # of a log, and so many decisions of those that can be used: if none of them is one
 UNSUPPORTED_LEAST = 100  # of the policy, 100 are hardly to come in all of the log (exp -3 = 5 %)
 UNSUPPORTED_UNCOUNTED = 3_000  # where nobody knows how many decisions there are
 TOO_MUCH_MISSING = 0.2  # then there is no value: it would be that of another policy
 STOP_LEVEL = 0.99  # it is asked after each piece whether so much is missing already
-MOST_VALUES = 20_000  # of signals at places by several weights; a place of a signal takes 150 bytes or more
 NO_ROOT = np.empty((0, 0))
 
 LearnerLookup = PastLearners | Callable[[str | None, Bandit], Awaitable[Posterior]]
@@ -121,6 +117,22 @@ class _Work:
     owners: Mapping[str | None, int]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatorLimits:
+    """``piece``: decisions that are taken up at a time. ``pools_bytes``: of all pools that are kept,
+    ``pool_bytes``: of what is known of one. ``values``: of signals at places by several weights; a place of a
+    signal takes 150 bytes or more.
+    """
+
+    piece: int = 1_000
+    pools_bytes: int = 128 << 20
+    pool_bytes: int = 16 << 20
+    values: int = 20_000
+
+
+LIMITS = EvaluatorLimits()
+
+
 class Evaluator:
     """One evaluation. ``bandit`` has the policy that is evaluated.
 
@@ -148,11 +160,13 @@ class Evaluator:
         weighed: Sequence[Bandit] = (),
         seen: SeenRewards | None = None,
         constraints: Sequence[ConstraintRow] = STATELESS,
+        limits: EvaluatorLimits = LIMITS,
     ) -> None:
         """``weighed``: the bandit by several weights; without any by its own. ``seen``: of the whole log.
 
         ``constraints``: what may have had a say in the decisions.
         """
+        self._limits = limits
         self.bandit = bandit
         self.estimators = estimators
         several = weighed or [bandit]
@@ -172,7 +186,7 @@ class Evaluator:
         self._policy = evaluated_policy(bandit)
         self._source = source
         self._constraints = constraints
-        self._pools: BoundedCache[Hashable, _KnownPool] = BoundedCache(POOLS_BYTES)
+        self._pools: BoundedCache[Hashable, _KnownPool] = BoundedCache(limits.pools_bytes)
         self._learners: BoundedCache[tuple[int, str | None], Posterior] = BoundedCache(LEARNERS_BYTES)
         self._terms, self._then = dict[int, Terms](), dict[int, Bandit]()
         self._stopped = threading.Event()
@@ -217,7 +231,7 @@ class Evaluator:
 
         Raises Invalid (policy): some would have weights beyond all numbers.
         """
-        piece = NOISY_PIECE if self._policy.target_draws else PIECE
+        piece = NOISY_PIECE if self._policy.target_draws else self._limits.piece
         try:
             start = 0
             while start < len(rows) and not self.is_unsupported:
@@ -231,7 +245,7 @@ class Evaluator:
     async def _left_of_block(self, following: Row) -> int:
         """How many decisions the block of the next one has left; one that begins is made ready."""
         if self.past is None:
-            return PIECE
+            return self._limits.piece
         first = self.past.blocks.first
         if self._block + 1 < len(first) and self.decisions >= first[self._block + 1]:
             self._block += 1
@@ -239,7 +253,9 @@ class Evaluator:
             self._serve_with(self.past)
             self._learners = BoundedCache(LEARNERS_BYTES)
             self._effects.clear()
-        return int(first[self._block + 1]) - self.decisions if self._block + 1 < len(first) else PIECE
+        if self._block + 1 < len(first):
+            return int(first[self._block + 1]) - self.decisions
+        return self._limits.piece
 
     def _serve_with(self, past: PastLearners) -> None:
         for policy in self.policies:
@@ -293,8 +309,8 @@ class Evaluator:
                 arm_filter = barred if arm_filter is None else arm_filter.both(barred)
             pool = Pool(self.bandit, arms, arm_filter, lists.name.k)
             target = await self._policy.target(self._source.covers, pool)
-            known = _KnownPool(pool, target, BoundedCache(KNOWN_BYTES))
-            self._pools.put(lists.name, known, POOL_BYTES + KNOWN_BYTES + 8 * arms.size)
+            known = _KnownPool(pool, target, BoundedCache(self._limits.pool_bytes))
+            self._pools.put(lists.name, known, POOL_BYTES + self._limits.pool_bytes + 8 * arms.size)
         return known
 
     async def _posteriors(self, policy: Evaluated, keys: Sequence[str | None]) -> Sequence[Posterior]:
@@ -317,7 +333,7 @@ class Evaluator:
     def _weigh_all(self, policy: Evaluated, work: Sequence[_Work]) -> None:
         """Take these decisions up for a policy."""
         places = max(policy.state.places, *(each.lists.name.places for each in work))
-        _check_size(len(self.policies), len(policy.signals), places)
+        _check_size(len(self.policies), len(policy.signals), places, self._limits.values)
         state = off_policy.widened(policy.state, places)
         parts = []
         for each in work:
@@ -497,12 +513,12 @@ def _begun(
     )
 
 
-def _check_size(weights: int, signals: int, places: int) -> None:
+def _check_size(weights: int, signals: int, places: int, values: int) -> None:
     """Raise Invalid where there would be too many values, of each signal at each place by each weights."""
-    if weights > 1 and weights * signals * places > MOST_VALUES:
-        most = max(1, MOST_VALUES // (signals * places))
+    if weights > 1 and weights * signals * places > values:
+        most = max(1, values // (signals * places))
         many = f"{signals} signals in lists of {places}"
-        message = f"at most {most} weight sets are allowed with {many}: {MOST_VALUES:,} values in all"
+        message = f"at most {most} weight sets are allowed with {many}: {values:,} values in all"
         raise Invalid(message, path=("policy", "weights"))
 
 

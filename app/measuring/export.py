@@ -108,12 +108,12 @@ class Exports:
                 yield piece
 
 
-def portions(page: Sequence[Row]) -> Iterator[Sequence[Row]]:
-    """The page in parts of at most ``PORTION_ARMS`` arms, or of one row."""
+def portions(page: Sequence[Row], most_arms: int = PORTION_ARMS) -> Iterator[Sequence[Row]]:
+    """The page in parts of at most ``most_arms`` arms, or of one row."""
     start, arms = 0, 0
     for place, row in enumerate(page):
         arms += len(row.arms)
-        if arms > PORTION_ARMS and place > start:
+        if arms > most_arms and place > start:
             yield page[start:place]
             start, arms = place, len(row.arms)
     if start < len(page):

@@ -93,10 +93,13 @@ def schema_of(
 class ParquetEncoder:
     """Makes a file of rows. What ``add`` and ``end`` return is the file, in pieces.
 
-    Rows are kept as columns until they fill a row group of ``GROUP_ROWS`` or ``GROUP_BYTES``.
+    Rows are kept as columns until they fill a row group of ``group_rows`` or ``group_bytes``.
     """
 
-    def __init__(self, schema: Any = SCHEMA) -> None:
+    def __init__(
+        self, schema: Any = SCHEMA, *, group_rows: int = GROUP_ROWS, group_bytes: int = GROUP_BYTES
+    ) -> None:
+        self._group_rows, self._group_bytes = group_rows, group_bytes
         self._sink, self._schema = _Sink(), schema
         self._writer = pq.ParquetWriter(
             self._sink, self._schema, compression="zstd", compression_level=1, use_dictionary=list(REPEATED)
@@ -108,8 +111,8 @@ class ParquetEncoder:
         if rows:
             self._batches.append(_columns(rows, self._schema))
         if (
-            sum(batch.num_rows for batch in self._batches) >= GROUP_ROWS
-            or sum(batch.nbytes for batch in self._batches) >= GROUP_BYTES
+            sum(batch.num_rows for batch in self._batches) >= self._group_rows
+            or sum(batch.nbytes for batch in self._batches) >= self._group_bytes
         ):
             self._write_group()
         return self._sink.taken()

@@ -147,9 +147,20 @@ class PastLearners:
     ``prior``      the version of the learned prior that is known; None: there is none
     ``effects``    the version of the arm effects that is known; None: there are none
     ``effects_of_log``  whether they were fitted from rows of the log alone
+    ``most_bytes``     of all learners
+    ``under_way_ms``   rewards that came so shortly before the log may not have been known to its decisions
     """
 
-    def __init__(self, bandit: Bandit, source: HeldSource, standing: StandingLearners | None = None) -> None:
+    def __init__(
+        self,
+        bandit: Bandit,
+        source: HeldSource,
+        standing: StandingLearners | None = None,
+        *,
+        most_bytes: int = MOST_BYTES,
+        under_way_ms: int = UNDER_WAY_MS,
+    ) -> None:
+        self._most_bytes, self._under_way_ms = most_bytes, under_way_ms
         self.blocks: Blocks = algorithm.of(algorithm.start())
         self.beginning: StartMode = "log"
         self.why: str | None = None
@@ -184,7 +195,7 @@ class PastLearners:
                 continue
             late = [row for row in rows if row.time < from_ms <= max(map(_time, row.rewards), default=0)]
             survey.under_way += sum(
-                from_ms - UNDER_WAY_MS <= reward.time < from_ms
+                from_ms - self._under_way_ms <= reward.time < from_ms
                 for row in rows[: len(rows) - len(own)]
                 for reward in row.rewards
             )
@@ -309,8 +320,8 @@ class PastLearners:
         self._check_size(len(states) + len(self._now) + sum(map(len, self._later.values())))
 
     def _check_size(self, learners: int) -> None:
-        if learners * self._bandit.state_bytes > MOST_BYTES:
-            size = f"the learners of all keys in this time would take more than {MOST_BYTES >> 20} MB"
+        if learners * self._bandit.state_bytes > self._most_bytes:
+            size = f"the learners of all keys in this time would take more than {self._most_bytes >> 20} MB"
             message = f'{size}: ask for less time, or for "learners": "now"'
             raise TooLarge(message, path=("learners",))
 

@@ -42,11 +42,12 @@ class Answers:
 class HttpAnswer:
     """One that this task makes, until ``end``; ``caller`` waits for it.
 
-    Who takes longer than ``MAX_SENDING_S`` to read a large one, or what was sent before it, loses the
+    Who takes longer than ``sending_s`` to read a large one, or what was sent before it, loses the
     connection: others may wait for its memory.
     """
 
-    def __init__(self, answers: Answers, caller: Caller | None) -> None:
+    def __init__(self, answers: Answers, caller: Caller | None, *, sending_s: float = MAX_SENDING_S) -> None:
+        self._sending_s = sending_s
         self._answers = answers
         self._caller = caller
         self._bytes = self._counted = 0
@@ -66,8 +67,8 @@ class HttpAnswer:
         """It is sent from now on."""
         give_up = None if self._caller is None else self._caller.give_up
         if self._counted and give_up is not None:
-            reason = f"its client took more than {MAX_SENDING_S:.0f} s to read a large answer"
-            self._timer = asyncio.get_running_loop().call_later(MAX_SENDING_S, give_up, reason)
+            reason = f"its client took more than {self._sending_s:.0f} s to read a large answer"
+            self._timer = asyncio.get_running_loop().call_later(self._sending_s, give_up, reason)
 
     def end(self) -> None:
         """It is sent, or nobody wants it any more."""

@@ -64,17 +64,18 @@ class Pace:
         self._began = time.monotonic()
 
 
-async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
+async def end(tasks: Iterable[asyncio.Task[Any]], patience_s: float = PATIENCE_S) -> None:
     """Cancel tasks and return once all have ended.
 
     A cancellation can get lost: in ``asyncio.wait_for`` of Python 3.11, or in ``asyncio.gather`` where one of
-    those that it waits for fails at the same moment. So it is asked for again.
+    those that it waits for fails at the same moment. So it is asked for again, every
+    ``patience_s``.
     """
     running = {task for task in tasks if not task.done()}
     while running:
         for task in running:
             task.cancel()
-        _, running = await asyncio.wait(running, timeout=PATIENCE_S)
+        _, running = await asyncio.wait(running, timeout=patience_s)
 
 
 def leave() -> NoReturn:

@@ -278,7 +278,8 @@ class _Subject:
 class EliminationCache:
     """The states of all learners of policies that keep one. ``capacity_bytes`` bounds their memory."""
 
-    def __init__(self, learners: Learners, *, capacity_bytes: int) -> None:
+    def __init__(self, learners: Learners, *, capacity_bytes: int, inline_work: int = INLINE_WORK) -> None:
+        self.inline_work = inline_work  # a pass of more multiply-adds is made in a thread
         self._learners = learners
         self._states: BoundedCache[LearnerId, Placed] = BoundedCache(capacity_bytes)
         self._passes: dict[LearnerId, asyncio.Task[None]] = {}
@@ -362,13 +363,13 @@ class EliminationCache:
             if placed is None:
                 continue
             if fits(placed, subject.snapshot, subject.rules):
-                placed = caught_up(placed, subject.snapshot, most_work=INLINE_WORK)
+                placed = caught_up(placed, subject.snapshot, most_work=self.inline_work)
                 if placed.state.living.count or not subject.arms.size:
                     return placed
                 break
             if subject.is_kept:
                 self.forget(key)
-        if full_work(subject.bandit, subject.arms) <= INLINE_WORK:
+        if full_work(subject.bandit, subject.arms) <= self.inline_work:
             return rebuilt(subject.snapshot, subject.rules)
         return None
 
@@ -381,7 +382,7 @@ class EliminationCache:
         if overtaken or not (picked.due or picked.broken):
             return picked.hits
         before = None if picked.broken else placed
-        if pass_work(before, subject.arms) > INLINE_WORK:
+        if pass_work(before, subject.arms) > self.inline_work:
             if subject.is_kept:
                 self._begin_pass(subject, before)
             return picked.hits

@@ -172,12 +172,13 @@ Prepared = tuple[Rows, Matrix]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ThompsonTarget:
-    """``draws``: for each situation, of ``k`` arms."""
+    """``draws``: for each situation, of ``k`` arms. ``together``: so many scores of draws are compared."""
 
     arms: LearnerSnapshot
     solver: MipsSolver
     k: int
     draws: int
+    together: int = SCORES
 
     @property
     def known_bytes(self) -> int:
@@ -252,7 +253,7 @@ class ThompsonTarget:
         if effects is not None:  # coordinates more: the effect, and the direction of its noise
             features = np.column_stack((features, effects.extended(self.arms.plain.table, arms)))
             queries = np.column_stack((queries, np.ones(len(queries)), noise))
-        step = max(1, SCORES // len(arms))
+        step = max(1, self.together // len(arms))
         for start in range(0, len(queries), step):
             check()
             part = slice(start, start + step)

@@ -57,9 +57,16 @@ class _Cover:
 
 
 class Covers:
-    """The covers of all catalogues and filters, within ``COVERS_BYTES``. For the event loop."""
+    """The covers of all catalogues and filters, within ``COVERS_BYTES``. For the event loop.
 
-    def __init__(self) -> None:
+    One is made again after ``refresh_s`` and ``cooldown`` times what making it took. ``most_reads``: see
+    ``center_ids``.
+    """
+
+    def __init__(
+        self, *, refresh_s: float = REFRESH_S, cooldown: float = COOLDOWN_FACTOR, most_reads: int = MOST_READS
+    ) -> None:
+        self.refresh_s, self.cooldown, self.most_reads = refresh_s, cooldown, most_reads
         self._known: BoundedCache[_Identity, _Cover] = BoundedCache(COVERS_BYTES)
         self._making: dict[_Identity, asyncio.Task[_Cover]] = {}
 
@@ -90,23 +97,23 @@ class Covers:
     async def _made(self, identity: _Identity, version: int, arms: Snapshot) -> _Cover:
         try:
             started = time.monotonic()
-            ids = await REQUESTS.run(partial(center_ids, arms, identity[1]))
+            ids = await REQUESTS.run(partial(center_ids, arms, identity[1], self.most_reads))
             took = time.monotonic() - started
-            made = _Cover(version, ids, time.monotonic() + max(REFRESH_S, COOLDOWN_FACTOR * took))
+            made = _Cover(version, ids, time.monotonic() + max(self.refresh_s, self.cooldown * took))
             self._known.put(identity, made, ID_BYTES * (1 + len(ids)) + len(identity[2]))
             return made
         finally:
             del self._making[identity]
 
 
-def center_ids(arms: Snapshot, k: int) -> list[str]:
+def center_ids(arms: Snapshot, k: int, most_reads: int = MOST_READS) -> list[str]:
     """Ids of ``k`` centres, the longest arm first: among the first choices it is what rewards tell most of.
 
-    Cost: n d k reads; of an even sample of the n arms when that is more than ``MOST_READS``, or with a filter
+    Cost: n d k reads; of an even sample of the n arms when that is more than ``most_reads``, or with a filter
     more than ``MOST_FILTERED_READS``.
     """
     rows = arms.eligible()
-    most = MOST_FILTERED_READS if arms.is_filtered else MOST_READS
+    most = MOST_FILTERED_READS if arms.is_filtered else most_reads
     step = -(-len(rows) * arms.table.dim * max(k, LEAST_COUNTED) // most)
     # In even steps over the revisions: a sample that is the same in every process without a seed that all
     # must share.

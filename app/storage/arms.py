@@ -21,7 +21,12 @@ class ReductionUnknown(Unavailable):
 
 
 class ArmStore(RedisPart):
-    """Arms by the uid of their catalogue. Writing to a deleted catalogue raises NotFound."""
+    """Arms by the uid of their catalogue. Writing to a deleted catalogue raises NotFound.
+
+    ``changes_kept``: so many arms at most are in the log of changes of a catalogue.
+    """
+
+    changes_kept = keys.CHANGES_KEPT
 
     async def upsert(
         self,
@@ -42,7 +47,7 @@ class ArmStore(RedisPart):
         new version.
         """
         check_positive("keep_ms", keep_ms)
-        arguments: list[Argument] = [keep_ms, _kept(keeps_changes), int(knows_reduction)]
+        arguments: list[Argument] = [keep_ms, self._kept(keeps_changes), int(knows_reduction)]
         for arm in arms:
             arguments += (arm.id, arm.features, arm.document)
         done = await self._redis.script("upsert_arms", _written_keys(uid), arguments, bulk=True)
@@ -59,7 +64,7 @@ class ArmStore(RedisPart):
         False: it has one, was deleted, or is not in this version any more. Whoever wrote arms before without
         knowing a reduction (``upsert``) does not from now on.
         """
-        arguments: list[Argument] = [version, _kept(keeps_changes), reduction]
+        arguments: list[Argument] = [version, self._kept(keeps_changes), reduction]
         for arm in arms:
             arguments += (arm.id, arm.features, arm.document)
         return bool(await self._redis.script("fit_arms", keys.catalogue(uid), arguments, bulk=True))
@@ -74,7 +79,7 @@ class ArmStore(RedisPart):
     ) -> Deleted:
         """Remove arms; their features stay readable by revision for ``keep_ms``."""
         check_positive("keep_ms", keep_ms)
-        arguments: list[Argument] = [keep_ms, _kept(keeps_changes), *ids]
+        arguments: list[Argument] = [keep_ms, self._kept(keeps_changes), *ids]
         done = await self._redis.script("delete_arms", _written_keys(uid), arguments)
         version, result = _of_a_catalogue(done)
         there = list(zip(ids, result, strict=True))
@@ -179,7 +184,7 @@ class ArmStore(RedisPart):
     async def changed(self, uid: str, since: int) -> ArmChanges:
         """What was written after the version ``since``; one that is above the version is not known."""
         names = [keys.counters(uid), keys.arm_changes(uid)]
-        version, *listed = await self._redis.script("changed_arms", names, [since, keys.CHANGES_KEPT])
+        version, *listed = await self._redis.script("changed_arms", names, [since, self.changes_kept])
         # Nothing changed: the version alone is answered, as nearly always.
         if not listed:
             return ArmChanges(version)
@@ -196,9 +201,8 @@ class ArmStore(RedisPart):
             for id_, value in zip(ids, values, strict=True)
         ]
 
-
-def _kept(keeps_changes: bool) -> int:
-    return keys.ALL_CHANGES if keeps_changes else keys.CHANGES_KEPT
+    def _kept(self, keeps_changes: bool) -> int:
+        return keys.ALL_CHANGES if keeps_changes else self.changes_kept
 
 
 def _written_keys(uid: str) -> list[str]:

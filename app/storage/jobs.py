@@ -19,6 +19,10 @@ class JobStore(RedisPart):
     All jobs, those of one bandit, and the bytes of all results are bounded: see ``jobs``.
     """
 
+    most_jobs = MOST_JOBS
+    most_of_bandit = MOST_OF_BANDIT
+    most_result_bytes = MOST_RESULT_BYTES
+
     async def add(self, bandit_uid: str, job_id: str, head: bytes, *, lease_ms: int, keep_ms: int) -> bool:
         """Begin a job, whose process has a lease; False, and nothing is changed, where there are too many."""
         arguments: list[Argument] = [_name(bandit_uid, job_id), head, b"", lease_ms, keep_ms]
@@ -54,7 +58,7 @@ class JobStore(RedisPart):
     async def _keep(self, arguments: list[Argument], kind: str) -> KeptJob:
         check_positive("lease_ms", int(arguments[3]))
         check_positive("keep_ms", int(arguments[4]))
-        arguments += [MOST_JOBS, MOST_OF_BANDIT, MOST_RESULT_BYTES, kind]
+        arguments += [self.most_jobs, self.most_of_bandit, self.most_result_bytes, kind]
         outcome: KeptJob = (await self._redis.script("keep_job", keys.JOBS, arguments, bulk=True)).decode()
         return outcome
 

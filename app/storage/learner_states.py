@@ -19,6 +19,9 @@ _CHANGES_OF = keys.log, keys.watermark, keys.learner_changes
 class LearnerStates(RedisPart):
     """Checkpoints and tails, by partition and learner."""
 
+    changes_kept = keys.CHANGES_KEPT
+    most_listed = MOST_LISTED
+
     async def watermark(self, partition: int) -> str:
         """The watermark; "0-0" before the first."""
         entry_id: bytes | None = await self._redis.command("GET", keys.watermark(partition))
@@ -96,7 +99,7 @@ class LearnerStates(RedisPart):
         tails, arms = tails or {}, arms or {}
         numbers = _numbered([*states, *tails, *arms])
         moved = moved or {}
-        arguments: list[Argument] = [expected, watermark, keys.CHANGES_KEPT, len(dead), len(moved), len(arms)]
+        arguments: list[Argument] = [expected, watermark, self.changes_kept, len(dead), len(moved), len(arms)]
         for letter in dead:
             arguments += (letter.entry.entry_id, letter.reason)
         for uid, number in moved.items():
@@ -140,11 +143,11 @@ class LearnerStates(RedisPart):
     async def _changed(self, since: Mapping[int, str]) -> Mapping[int, LearnerChanges]:
         """Those of partitions that are on one node."""
         found: dict[int, LearnerChanges] = {}
-        # One answer lists at most ``MOST_LISTED`` names; what it has no room for is asked for again.
+        # One answer lists at most ``most_listed`` names; what it has no room for is asked for again.
         while len(found) < len(since):
             rest = [partition for partition in since if partition not in found]
             names = [name for partition in rest for name in keys.of_partition(partition, *_CHANGES_OF)]
-            arguments: list[Argument] = [keys.CHANGES_KEPT, MOST_LISTED]
+            arguments: list[Argument] = [self.changes_kept, self.most_listed]
             arguments += (since[partition] for partition in rest)
             results = await self._redis.script("changed_learners", names, arguments)
             # Not strict: the script stops after as many partitions as the answer has room for.

@@ -16,7 +16,13 @@ REPLACED = ":replaced"
 
 
 class PriorStore(RedisPart):
-    """Versions are numbered from 1, without a gap. The newest is kept for as long as the bandit."""
+    """Versions are numbered from 1, without a gap. The newest is kept for as long as the bandit.
+
+    ``most_versions``, ``most_version_bytes``: of all versions of a bandit.
+    """
+
+    most_versions = MOST_VERSIONS
+    most_version_bytes = MOST_VERSION_BYTES
 
     async def changes(self) -> int:
         """A number that grows with every version of any bandit."""
@@ -44,7 +50,7 @@ class PriorStore(RedisPart):
         """
         names = [keys.BANDITS, keys.PRIORS, keys.PRIOR_CHANGES, *keys.priors(bandit_uid)]
         arguments: list[Argument] = [name, bandit_uid, version.expected, version.since_ms, version.record]
-        arguments += (version.named_after_ms, MOST_VERSIONS, MOST_VERSION_BYTES)
+        arguments += (version.named_after_ms, self.most_versions, self.most_version_bytes)
         number: int | None = await self._redis.script("write_prior", names, arguments)
         return number
 

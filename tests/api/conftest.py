@@ -5,14 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from api_client import Api, running
-from workers import housekeeping
+from api_client import PAUSES, Api, running
+from app.platform.pauses import Pauses
 
 
 @pytest.fixture
-async def api(store_url: str, tmp_path: Path) -> AsyncIterator[Api]:
+def pauses() -> Pauses:
+    """How long the application waits; a module that needs others has a fixture of this name."""
+    return PAUSES
+
+
+@pytest.fixture
+async def api(store_url: str, tmp_path: Path, pauses: Pauses) -> AsyncIterator[Api]:
     """An application over an empty store."""
-    async with running(store_url, tmp_path) as api:
+    async with running(store_url, tmp_path, pauses=pauses) as api:
         yield api
 
 
@@ -21,9 +27,3 @@ async def shared(shared_store_url: str, tmp_path_factory: pytest.TempPathFactory
     """One application for the tests of a module: each uses names of its own."""
     async with running(shared_store_url, tmp_path_factory.mktemp("shared")) as api:
         yield api
-
-
-@pytest.fixture
-def housekeeping_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An application that starts after it looks for what is due every 10 ms."""
-    monkeypatch.setattr(housekeeping, "EVERY_S", 0.01)

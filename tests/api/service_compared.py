@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 from service_model import Bandit, Catalogue, Decision, Json, Learner
 
-from api_client import running
+from api_client import EAGER_HOUSEKEEPING, running
 from app.quotas import quotas
 from waiting import wait_until
-from workers import housekeeping
 
 T = TypeVar("T")
 
@@ -35,10 +34,11 @@ class ComparedService:
         self._runner = asyncio.Runner()
         self._opened = AsyncExitStack()
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(housekeeping, "EVERY_S", 0.01)
         # While a share goes back to the store, lists may be shorter: only when nothing is chosen.
         self.patch.setattr(quotas, "EVERY_S", 3_600.0)
-        self.api = self._run(self._opened.enter_async_context(running(*self._place)))
+        self.api = self._run(
+            self._opened.enter_async_context(running(*self._place, pauses=EAGER_HOUSEKEEPING))
+        )
 
     def end(self) -> None:
         """Compare all that is stored and learned, and stop the service."""

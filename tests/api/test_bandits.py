@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from api_client import Api, Json, running
-from app.bandits import completion
 from app.policies.base import Policy
 from app.policies.registry import POLICIES
 
@@ -282,15 +281,13 @@ async def test_learners_that_would_be_too_large_are_refused_with_their_size(api:
 
 
 @pytest.mark.rest
-async def test_a_bandit_with_larger_learners_that_exists_goes_on(
-    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_bandit_with_larger_learners_that_exists_goes_on(store_url: str, tmp_path: Path):
     """It was made when the limit was another one."""
     async with running(store_url, tmp_path / "1") as api:
         await api.catalogue("c", {f"a{i}": [1.0, float(i)] for i in range(4)})
         await api.ok("PUT", "/v1/bandits/b", FULL, 201)
-    monkeypatch.setattr(completion, "MAX_LEARNER_BYTES", 100)
     async with running(store_url, tmp_path / "2", empty=False) as api:
+        api.app.service.bandits.most_learner_bytes = 100
         await api.ok("PUT", "/v1/bandits/b", FULL, 200)
         await api.refused("PUT", "/v1/bandits/other", FULL)
         assert (await api.observe("b", {"id": "o", "arm": "a1", "value": 1.0}))["accepted"] == 1

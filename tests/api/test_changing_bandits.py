@@ -263,10 +263,9 @@ async def test_the_versions_are_listed_newest_first(world: Api):
     await world.refused("GET", "/v1/bandits/none/versions", status=404, code="not_found")
 
 
-async def test_versions_are_bounded_and_none_goes_that_may_be_needed(
-    world: Api, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(versions, "MAX_VERSIONS", 3)
+async def test_versions_are_bounded_and_none_goes_that_may_be_needed(world: Api):
+    stored = world.app.service.bandits.versions
+    stored.most = 3
     await world.bandit("b", "c", reward={"max": 1})
     token = (await world.choose("b"))["decision"]
     for number in (2, 3):
@@ -275,7 +274,7 @@ async def test_versions_are_bounded_and_none_goes_that_may_be_needed(
     await world.refused("PATCH", PATH, {"ridge": 4}, status=429, code="quota_reached")
     assert await world.stored() == before
     assert (await world.reward({"decision": token, "value": 1.0}))["accepted"] == 1
-    world.app.service.bandits._versions._rewarded_ms = -versions.MARGIN_MS - 1_000
+    stored.rewarded_ms = -versions.MARGIN_MS - 1_000
     assert (await patched(world, {"ridge": 4}))["version"] == 4
     items = await world.listed(f"{PATH}/versions")
     assert [item["version"] for item in items] == [4, 3, 2]

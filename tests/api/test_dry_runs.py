@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 
 from api_client import IS_GROUP, Api, Json
-from app.learning import pooled_prior
-from app.policies import elimination_state
 from center_brute_force import greedy, squared
 from waiting import wait_until
 
@@ -117,10 +115,8 @@ async def metrics(api: Api) -> list[str]:
 
 
 @every_case
-async def test_with_a_seed_it_is_the_choice_that_follows(
-    api: Api, bandit: Json, request_: Json, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(pooled_prior, "MAX_AGE_S", -1.0)  # both know all that is taught
+async def test_with_a_seed_it_is_the_choice_that_follows(api: Api, bandit: Json, request_: Json):
+    api.app.service.learners.pooled_priors.max_age_s = -1.0  # both know all that is taught
     await build(api, **bandit)
     await taught(api, bandit, request_)
     for seed in range(3):
@@ -280,9 +276,9 @@ async def test_it_eliminates_nothing(api: Api):
     assert sets[0] == sets[2]
 
 
-async def test_a_pass_over_many_arms_is_made_for_it_alone(api: Api, monkeypatch: pytest.MonkeyPatch):
+async def test_a_pass_over_many_arms_is_made_for_it_alone(api: Api):
     """As of a catalogue for which a pass takes long."""
-    monkeypatch.setattr(elimination_state, "INLINE_WORK", 1)
+    api.app.service.elimination.inline_work = 1
     await build(api, policy="sub_elim")
     assert plain(await dry(api, k=3, seed=1)) == plain(await dry(api, k=3, seed=1))
     assert held_states(api) == []

@@ -114,7 +114,7 @@ async def test_a_deleted_job_ends(shared: Api):
 
 async def test_a_job_that_another_process_deleted_ends(shared: Api, monkeypatch: pytest.MonkeyPatch):
     """``monkeypatch``: so that a process says more often how its jobs stand."""
-    monkeypatch.setattr(evaluation_jobs, "BEAT_S", 0.01)
+    monkeypatch.setattr(shared.app.service.evaluation_jobs, "beat_s", 0.01)
     await stocked(shared, "elsewhere")
     log = Stuck()
     logged(shared, log)
@@ -130,7 +130,7 @@ async def test_a_job_that_another_process_deleted_ends(shared: Api, monkeypatch:
 
 async def test_a_job_whose_process_has_died_is_lost(shared: Api, monkeypatch: pytest.MonkeyPatch):
     """``monkeypatch``: a lease of a millisecond, which ends as that of a dead process does."""
-    monkeypatch.setattr(evaluation_jobs, "LEASE_MS", 1)
+    monkeypatch.setattr(shared.app.service.evaluation_jobs, "lease_ms", 1)
     await stocked(shared, "lost")
     log = Stuck()
     logged(shared, log)
@@ -159,12 +159,13 @@ async def test_jobs_are_bounded_and_others_are_still_evaluated(shared: Api):
 
 
 async def test_results_that_have_no_room_are_said(shared: Api, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("app.storage.jobs.MOST_RESULT_BYTES", 10)
+    jobs = shared.app.service.store.jobs
+    monkeypatch.setattr(jobs, "most_result_bytes", 10)
     await stocked(shared, "large")
     logged(shared, MemoryLog())
     answer = await ended(shared, "large", await start(shared, "large", {}))
     assert (answer["state"], answer["error"]) == ("failed", evaluation_jobs.NO_ROOM)
-    monkeypatch.setattr("app.storage.jobs.MOST_OF_BANDIT", 1)
+    monkeypatch.setattr(jobs, "most_of_bandit", 1)
     refusal = {"status": 429, "code": "quota_reached"}
     await shared.refused("POST", path("large") + "?wait=none", {"policy": {}}, **refusal)
 

@@ -16,7 +16,7 @@ from app.api.strict_json import encoded
 from app.bandits.bandit import GLOBAL_LEARNER
 from app.decision_log.rows import LoggedReward, Row
 from app.measuring import evaluations, logged_lists, past_learners
-from app.measuring import evaluator as evaluators
+from app.measuring.evaluator import EvaluatorLimits
 from app.policies import thompson
 from app.policies.selection import SelectionRequest
 from app.serving.constraints.base import Constraint, ConstraintFields, View
@@ -616,9 +616,8 @@ async def test_few_are_evaluated_at_once(shared: Api):
 
 @pytest.mark.parametrize("piece", [1, 4, 1_000])
 async def test_pieces_are_the_whole(shared: Api, monkeypatch: pytest.MonkeyPatch, piece: int):
-    monkeypatch.setattr(evaluators, "PIECE", piece)
-    monkeypatch.setattr(evaluators, "KNOWN_BYTES", 0)
-    monkeypatch.setattr(evaluators, "POOLS_BYTES", 0)
+    limits = EvaluatorLimits(piece=piece, pool_bytes=0, pools_bytes=0)
+    monkeypatch.setattr(shared.app.service.evaluations, "limits", limits)
     name = f"pieces-{piece}"
     await stocked(shared, name)
     log = await decide(shared, name, 20, MIXED)
@@ -927,7 +926,7 @@ async def test_places_of_signals_are_told_when_they_are_asked_for(shared: Api):
 
 
 async def test_weights_times_signals_times_places_are_bounded(shared: Api, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(evaluators, "MOST_VALUES", 24)
+    monkeypatch.setattr(shared.app.service.evaluations, "limits", EvaluatorLimits(values=24))
     await signals_bandit(shared, "many-weights", 4, 3)
     body: Json = {"policy": {"weights": [{"s0": 1.0}] * 3}}
     found = await shared.refused(

@@ -196,9 +196,8 @@ async def test_fewer_arms_than_centres_and_none(api: Api):
 
 
 @pytest.mark.rest
-async def test_centres_follow_the_catalogue(api: Api, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("app.policies.warm_up.REFRESH_S", 0.0)
-    monkeypatch.setattr("app.policies.warm_up.COOLDOWN_FACTOR", 0.0)
+async def test_centres_follow_the_catalogue(api: Api):
+    api.app.service.covers.refresh_s = api.app.service.covers.cooldown = 0.0
     await build(api)
     assert await shown(api) == CENTERS[:1]
     await api.put_arms("c", {"far": [90.0, 0.0, 0.0]})
@@ -211,8 +210,8 @@ async def test_centres_follow_the_catalogue(api: Api, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.rest
-async def test_a_large_catalogue_is_sampled(api: Api, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("app.policies.warm_up.MOST_READS", 3 * 10 * 11)
+async def test_a_large_catalogue_is_sampled(api: Api):
+    api.app.service.covers.most_reads = 3 * 10 * 11
     await build(api)
     found = [(await shown(api))[0] for _ in range(5)]
     sample = FEATURES[::4]

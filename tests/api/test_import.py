@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api_client import Api, Json, assert_problem, running
-from app.api import imports
 from app.api.limits import MAX_LINE_BYTES
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
@@ -244,10 +243,9 @@ ROWS = st.lists(
 @settings(max_examples=40)
 @given(rows=ROWS, cuts=st.lists(st.integers(0, 10_000), max_size=12), bad=st.none() | st.integers(0, 30))
 async def test_an_import_is_its_lines_one_after_the_other(
-    empty: Api, monkeypatch: pytest.MonkeyPatch, rows: list[Any], cuts: list[int], bad: int | None
+    empty: Api, rows: list[Any], cuts: list[int], bad: int | None
 ):
-    """Against a dictionary; small batches, so that lines fall into several."""
-    monkeypatch.setattr(imports, "BATCH_ARMS", 3)
+    """Against a dictionary. An id that comes twice begins a batch, so that lines fall into several."""
     await empty.call("POST", "/v1/catalogues/c/arms/delete", {"ids": list("abcdef")})
     texts = [line(name, *row) + (b"\r\n" if crlf else b"\n\n") for name, row, crlf in rows]
     model: Json = {}

@@ -5,7 +5,6 @@ import base64
 import pytest
 
 from api_client import Api
-from app.api import learners
 from app.records.records import bytes_to_state
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
@@ -61,6 +60,8 @@ async def test_a_state_as_an_octet_stream(api: Api, monkeypatch: pytest.MonkeyPa
     await api.refused("PUT", path, content=b"c4nary", headers=headers, code="invalid", canary="c4nary")
     missing = await api.call("GET", "/v1/bandits/b/learners/nobody", headers={"accept": octets})
     assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
-    monkeypatch.setattr(learners, "MAX_JSON_STATE_BYTES", 10)
-    states = (await api.ok("GET", "/v1/bandits/b/learners?include=state"))["items"]
-    assert {each["state"] for each in states} == {None}
+    await api.catalogue("wide", {"a": [1.0] * 640})
+    await api.bandit("large", "wide")
+    await api.observe("large", {"id": "o", "arm": "a", "value": 1})
+    (large,) = (await api.ok("GET", "/v1/bandits/large/learners?include=state"))["items"]
+    assert large["state"] is None, "its 3.3 MB are not put into JSON"

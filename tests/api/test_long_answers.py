@@ -3,12 +3,14 @@
 import threading
 from typing import Any
 
+import numpy as np
 import pytest
 
 from api_client import Api
 from app.api import arms, fields, imports
 from app.catalogues import arms as written_arms
 from app.catalogues import catalogue, resident_arms
+from app.catalogues.catalogues import CatalogueLimits
 from app.learning import checkpoints, decisions, learners, rewards
 from app.serving import pipeline
 
@@ -115,11 +117,11 @@ async def test_a_page_of_long_items_is_shorter(api: Api, monkeypatch: pytest.Mon
         assert pages > 1, path
 
 
-async def test_a_page_of_arms_with_long_metadata_is_shorter(api: Api, monkeypatch: pytest.MonkeyPatch):
+async def test_a_page_of_arms_with_long_metadata_is_shorter(api: Api):
     arms = [{"id": f"a{n}", "features": [float(n)], "metadata": {"x": "y" * 900}} for n in range(10)]
     await api.ok("PUT", "/v1/catalogues/c", {"dim": 1}, 201)
     await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": arms})
-    monkeypatch.setattr(catalogue, "PAGE_BYTES", 3_000)
+    api.app.service.catalogues.limits = CatalogueLimits(page_bytes=3_000)
     first = await api.ok("GET", "/v1/catalogues/c/arms")
     rest = await api.ok("GET", f"/v1/catalogues/c/arms?cursor={first['next']}")
     assert [arm["id"] for arm in first["items"] + rest["items"]] == [f"a{n}" for n in range(6)]
@@ -141,12 +143,10 @@ async def test_openapi_is_made_in_a_thread(api: Api, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.rest
 async def test_learners_of_large_dimension_are_read_in_threads(api: Api, monkeypatch: pytest.MonkeyPatch):
-    await api.catalogue("c", {"a": [1.0, 2.0, 3.0]})
+    await api.catalogue("c", {"a": [1.0] * learners.LARGE_DIM})
     await api.bandit("b", "c")
     path = "/v1/bandits/b/observations?wait=applied"
     await api.ok("POST", path, {"observations": [{"id": "o", "arm": "a", "value": 1}]})
-    monkeypatch.setattr(learners, "LARGE_DIM", 2)
-    monkeypatch.setattr(checkpoints, "LARGE_CHECKPOINT", 0)
     threads, read, made = [], checkpoints.restored, learners.LearnerReport._precision
 
     def seen(function: Any) -> Any:
@@ -160,6 +160,6 @@ async def test_learners_of_large_dimension_are_read_in_threads(api: Api, monkeyp
     monkeypatch.setattr(checkpoints, "continued", seen(checkpoints.continued))
     monkeypatch.setattr(learners.LearnerReport, "_precision", seen(made))
     answer = await api.ok("GET", "/v1/bandits/b/learners/_global?include=precision")
-    assert answer["precision"] == [[2.0, 2.0, 3.0], [2.0, 5.0, 6.0], [3.0, 6.0, 10.0]]
-    assert len(threads) == 2
+    assert answer["precision"] == (1.0 + np.eye(learners.LARGE_DIM)).tolist()
+    assert len(threads) == 3
     assert threading.main_thread() not in threads

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json, running
-from app.learning import pooled_prior
 from app.learning.replay import compare
 from app.policies.computing import generator
 from app.records.records import LearnerState, bytes_to_state
@@ -61,9 +60,9 @@ async def world(store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     alike.
     """
     monkeypatch.setattr(pipeline, "generator", lambda seed, _, key: generator(seed, "b", key))
-    monkeypatch.setattr(pooled_prior, "MAX_AGE_S", -1.0)
-    monkeypatch.setattr(pooled_prior, "PATIENCE_S", 60.0)
     async with running(store_url, tmp_path) as api:
+        pooled = api.app.service.learners.pooled_priors
+        pooled.max_age_s, pooled.patience_s = -1.0, 60.0
         await api.catalogue("old", by_id(OLD))
         await api.catalogue("new", by_id(NEW))
         yield api

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json
+from app.catalogues.catalogues import CatalogueLimits
 from app.filters.fields import Value
 from app.filters.names import Names, Stored
 
@@ -162,8 +163,8 @@ async def test_arms_are_sorted_by_a_field(api: Api, order: str):
         await api.refused("GET", f"/v1/catalogues/c/arms?{path}&cursor={page['next']}")
 
 
-async def test_too_many_arms_are_not_sorted(api: Api, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("app.catalogues.catalogues.MOST_SORTED", 3)
+async def test_too_many_arms_are_not_sorted(api: Api):
+    api.app.service.catalogues.limits = CatalogueLimits(sorted_arms=3)
     await stocked(api, "c", documents(4, 3))
     assert len((await api.ok("GET", "/v1/catalogues/c/arms?sort=p"))["items"]) == 3
     await stocked(api, "d", documents(4, 4))

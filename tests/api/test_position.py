@@ -7,18 +7,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from api_client import Api, Json
+from api_client import EAGER_HOUSEKEEPING, Api, Json
 from app.learning.replay import compare
+from app.platform.pauses import Pauses
 from ridge_estimate import ridge_estimate
 from store_server import patient_store
 from waiting import wait_until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("housekeeping_at_once"), pytest.mark.rest]
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 P = [1.0, 0.5, 0.2]
 POSITION = {"examination": P}
 ARMS = {f"a{i}": list(np.random.default_rng(i).standard_normal(3)) for i in range(8)}
 LOG = {"keep_s": 3600}
+
+
+@pytest.fixture
+def pauses() -> Pauses:
+    return EAGER_HOUSEKEEPING
 
 
 @pytest.fixture

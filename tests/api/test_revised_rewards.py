@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from api_client import Api, Json
+from api_client import EAGER_HOUSEKEEPING, Api, Json
 from app.learning.replay import compare
+from app.platform.pauses import Pauses
 from ridge_estimate import ridge_estimate
 from server.evaluation_files import rows_of
 from store_server import patient_store
 from waiting import wait_until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("housekeeping_at_once")]
+pytestmark = [pytest.mark.anyio]
 
 ARMS = {f"a{i}": [1.0, float(i % 3) - 1.0, float(i) / 2 - 1.0] for i in range(6)}
 LAST = {"aggregate": "last"}
@@ -29,6 +30,11 @@ FORMS: list[tuple[Json, Json]] = [
     ({"signals": {"liked": {"weight": 0}, "watched": LAST}}, {"signal": "watched"}),
 ]
 in_each_form = pytest.mark.parametrize(("bandit", "of"), FORMS)
+
+
+@pytest.fixture
+def pauses() -> Pauses:
+    return EAGER_HOUSEKEEPING
 
 
 @pytest.fixture

@@ -8,18 +8,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from api_client import Api, Json, running
+from api_client import EAGER_HOUSEKEEPING, Api, Json, running
 from app.platform.metrics import Metrics
+from app.platform.pauses import Pauses
 from app.records.records import LoggedDecision, unpack
 from app.storage import redis_keys
 from ridge_estimate import ridge_estimate
 from waiting import wait_until
 from workers import housekeeping
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("housekeeping_at_once")]
+pytestmark = [pytest.mark.anyio]
 
 ARMS = {f"a{i}": [1.0, float(i), 0.5 * i * i] for i in range(4)}
 WAIT = {"wait_s": 0.05, "default": -1.0}
+
+
+@pytest.fixture
+def pauses() -> Pauses:
+    return EAGER_HOUSEKEEPING
 
 
 @pytest.fixture
@@ -403,12 +409,12 @@ async def test_a_default_is_of_its_arm_where_the_one_before_has_no_features_any_
 
 @pytest.mark.rest
 async def test_defaults_are_owed_across_restarts(store_url: str, tmp_path: Path):
-    async with running(store_url, tmp_path) as api:
+    async with running(store_url, tmp_path, pauses=EAGER_HOUSEKEEPING) as api:
         await api.catalogue("c", ARMS)
         await api.bandit("b", "c", reward={"wait_s": 3_600, "default": 1.0})
         arm = (await api.choose("b"))["arms"][0]["id"]
         await due_now_later(api)
-    async with running(store_url, tmp_path, empty=False) as api:
+    async with running(store_url, tmp_path, empty=False, pauses=EAGER_HOUSEKEEPING) as api:
         learner = await learned(api, "b", 1)
         np.testing.assert_allclose(learner["theta"], theta((arm, 1.0)), rtol=1e-8)
 

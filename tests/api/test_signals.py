@@ -8,20 +8,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from api_client import Api, Json
+from api_client import EAGER_HOUSEKEEPING, Api, Json
 from app.learning.replay import compare
+from app.platform.pauses import Pauses
 from ridge_estimate import ridge_estimate
 from server.evaluation_files import rows_of
 from store_server import patient_store
 from waiting import wait_until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("housekeeping_at_once"), pytest.mark.rest]
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 ARMS = {f"a{i}": list(np.random.default_rng(i).standard_normal(4)) for i in range(30)}
 DIAL = {"click": 1.0, "purchase": 20.0, "hide": -5.0}
 SIGNALS: dict[str, Json] = {name: {"weight": weight} for name, weight in DIAL.items()}
 DEFAULTS = {"click": 0.0, "purchase": 0.25, "hide": 0.0}
 WITH_DEFAULTS = {name: {"weight": w, "default": DEFAULTS[name]} for name, w in DIAL.items()}
+
+
+@pytest.fixture
+def pauses() -> Pauses:
+    return EAGER_HOUSEKEEPING
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from app.bandits import context as module
 from app.bandits.context import directions_of
 from app.bandits.settings import reward_payload
 from app.bandits.versions import BanditVersion, bytes_to_version, version_to_bytes
@@ -114,14 +113,11 @@ async def snapshot_of(world: World, rows: NDArray[np.float64]) -> Snapshot:
 
 @pytest.mark.rest
 @pytest.mark.parametrize("numbers", [1, 40, 1 << 18])
-async def test_what_all_arms_have_in_common_is_their_first_direction(
-    world: World, monkeypatch: pytest.MonkeyPatch, numbers: int
-):
+async def test_what_all_arms_have_in_common_is_their_first_direction(world: World, numbers: int):
     """Directions are about zero, however many arms are read at a time. About the mean it would be lost."""
-    monkeypatch.setattr(module, "BLOCK_NUMBERS", numbers)
     offset = np.array([3.0, -4.0, 12.0, 0.0])
     rows = offset + np.random.default_rng(5).normal(size=(60, 4)) * [0.1, 0.2, 0.1, 1.0]
-    found = directions_of(await snapshot_of(world, rows), 2)
+    found = directions_of(await snapshot_of(world, rows), 2, block_numbers=numbers)
     right = np.linalg.svd(rows.astype(np.float32).astype(np.float64))[2][:2]
     np.testing.assert_allclose(np.abs(np.sum(found * right, axis=1)), 1.0, atol=1e-9)
     assert found[0] @ offset > 0.999 * np.linalg.norm(offset)
@@ -129,18 +125,18 @@ async def test_what_all_arms_have_in_common_is_their_first_direction(
 
 @pytest.mark.rest
 async def test_directions_of_very_many_arms_are_those_of_an_even_sample(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World,
 ):
-    """Of as many as cost no more than ``MOST_PRODUCTS``."""
+    """Of as many as cost no more than ``most_products``."""
     rows = np.random.default_rng(6).normal(size=(1_200, 3))
     arms = await snapshot_of(world, rows)
     kept = arms.features_of(arms.eligible()).astype(np.float64)
     for most, step in ((1_200 * 9, 1), (1_200 * 9 - 1, 2), (9 * 400, 3)):
-        monkeypatch.setattr(module, "MOST_PRODUCTS", most)
         some = kept[::step]
         assert some.size * 3 <= most
         expected = bilinear.directions(some.T @ some, 3)
-        np.testing.assert_allclose(directions_of(arms, 3), expected, atol=1e-9)
+        found = directions_of(arms, 3, most_products=most)
+        np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
 async def test_a_bandit_is_found_again_also_when_its_catalogue_is_empty_now(world: World):

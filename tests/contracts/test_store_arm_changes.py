@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.storage import redis_keys
 from app.storage.store import Store
 from app.storage.types import ArmWrite
 
@@ -55,8 +54,8 @@ async def test_a_version_that_the_store_never_had_is_not_known(store: Store):
     assert await changed(store, version + 5) == (version, None)
 
 
-async def test_changes_are_forgotten_oldest_first_and_that_is_noticed(store: Store, monkeypatch):
-    monkeypatch.setattr(redis_keys, "CHANGES_KEPT", 10)
+async def test_changes_are_forgotten_oldest_first_and_that_is_noticed(store: Store):
+    store.arms.changes_kept = 10
     versions = [await upsert(store, f"a{i}") for i in range(40)]
     now = versions[-1]
     assert await changed(store, versions[0]) == (now, None)
@@ -73,9 +72,9 @@ STEP = st.tuples(st.booleans(), st.lists(st.sampled_from("abcdefghij"), min_size
 
 @settings(max_examples=40)
 @given(steps=st.lists(STEP, max_size=25), looks=st.sets(st.integers(0, 25)), kept=st.integers(2, 12))
-async def test_a_follower_has_what_the_store_has(store: Store, monkeypatch, steps, looks, kept):
+async def test_a_follower_has_what_the_store_has(store: Store, steps, looks, kept):
     """It looks now and then, reads what changed, or everything when that is not known."""
-    monkeypatch.setattr(redis_keys, "CHANGES_KEPT", kept)
+    store.arms.changes_kept = kept
     uid = f"{next(UIDS):016x}"
     mine, version = {}, 0
     for number, (delete, ids) in enumerate(steps):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_store_rewards import ANN, TTL_MS, UID, append, forget, log_of, order, reward
 
-from app.storage import learner_states, redis_keys
+from app.storage import redis_keys
 from app.storage.store import Store
 from app.storage.types import RewardWrite, StoredLearner
 from learner_names import learner_in
@@ -458,10 +458,8 @@ async def learners(store, since):
 
 @pytest.mark.rest
 @pytest.mark.parametrize("most", [1, 3, 10_000])
-async def test_the_changes_of_all_partitions_come_together_however_many_are_listed(
-    store: Store, monkeypatch, most
-):
-    monkeypatch.setattr(learner_states, "MOST_LISTED", most)
+async def test_the_changes_of_all_partitions_come_together_however_many_are_listed(store: Store, most):
+    store.learners.most_listed = most
     since: dict[int, str] = {}
     for partition in range(store.partitions):
         ids = await fill(store, 2, partition=partition)
@@ -479,7 +477,7 @@ async def test_the_changes_of_all_partitions_come_together_however_many_are_list
 
 
 @pytest.mark.rest
-async def test_changed_learners_are_those_applied_since(store: Store, monkeypatch):
+async def test_changed_learners_are_those_applied_since(store: Store):
     ids = await fill(store, 6)
     ann, bob = (UID, "ann"), (UID, "b:ob")
     assert await learners(store, "") == ("0-0", None)
@@ -496,7 +494,7 @@ async def test_changed_learners_are_those_applied_since(store: Store, monkeypatc
     assert (await store.learners.changed({0: ids[3]}))[0].newest == ids[5]
     assert await store.learners.apply(0, expected="0-0", watermark=ids[4], states={bob: b"2"}) is False
     assert await learners(store, ids[3]) == (ids[3], set())
-    monkeypatch.setattr(redis_keys, "CHANGES_KEPT", 2)
+    store.learners.changes_kept = 2
     await store.learners.apply(
         0, expected=ids[3], watermark=ids[4], states={(UID, f"{n}"): b"1" for n in range(5)}
     )

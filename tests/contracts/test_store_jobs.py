@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from app.platform.errors import Invalid
-from app.storage import jobs
 from app.storage.store import Store
 from app.storage.types import StoredJob
 from waiting import wait_until
@@ -56,9 +55,8 @@ async def test_a_lease_and_a_job_end_by_themselves(store: Store):
     assert (await store.jobs.jobs(UID))[0].is_alive
 
 
-async def test_jobs_and_the_bytes_of_results_are_bounded(store: Store, monkeypatch: pytest.MonkeyPatch):
-    for name, most in (("MOST_JOBS", 5), ("MOST_OF_BANDIT", 3), ("MOST_RESULT_BYTES", 100)):
-        monkeypatch.setattr(jobs, name, most)
+async def test_jobs_and_the_bytes_of_results_are_bounded(store: Store):
+    store.jobs.most_jobs, store.jobs.most_of_bandit, store.jobs.most_result_bytes = 5, 3, 100
     added = await asyncio.gather(*(store.jobs.add(UID, f"{n}", b"h", **LONG) for n in range(6)))
     assert sorted(added) == [False] * 3 + [True] * 3
     assert [await store.jobs.add(OTHER, f"{n}", b"h", **LONG) for n in range(3)] == [True, True, False]

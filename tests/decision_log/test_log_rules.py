@@ -6,7 +6,6 @@ import pytest
 from app.bandits.bandit import Bandit
 from app.bandits.settings import BanditRecord, LogRule
 from app.bandits.versions import BanditVersion
-from app.decision_log import reading
 from app.decision_log.reading import LoggedChoice
 from app.filters.filter import parse
 from app.learning.tokens import decision_of, new_decision_id, raw_of, text_of
@@ -145,10 +144,10 @@ async def test_a_token_that_was_changed_has_no_row(world: World):
 
 @pytest.mark.rest
 async def test_few_late_rows_of_a_partition_stand_behind_many_of_another(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World,
 ):
     """They are read at once, and wait for rows of the other one that are not read yet."""
-    monkeypatch.setattr(reading, "READ_TOGETHER", 3)
+    world.service.decision_log.together = 3
     bandit = await world.bandit(log=LogRule())
     partitions = {
         bandit.learner_for(key).partition(world.store.partitions): key for key in map(str, range(9))

@@ -113,9 +113,9 @@ def test_data_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "neither u.data nor ratings.dat" in capsys.readouterr().err
 
 
-def test_a_service_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "SHORTLIST", "raise SystemExit('out of order')")
-    with pytest.raises(service.StartError, match="out of order"), service.temporary_service():
+def test_a_service_that_does_not_start() -> None:
+    unknown = service.temporary_service("--out-of-order")
+    with pytest.raises(service.StartError, match="--out-of-order"), unknown:
         pytest.fail("it started")
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from examples import shop
-from examples.service import temporary_service
+from examples.service import StartError, temporary_service
 from shortlist_client import Client
 
 pytestmark = pytest.mark.rest
@@ -74,6 +74,9 @@ def test_a_page_that_breaks_a_rule_shows(pages: list[shop.Page], capsys: pytest.
 def test_a_service_that_does_not_start_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("examples.service.SHORTLIST", "raise SystemExit('out of order')")
+    def broken() -> None:
+        raise StartError("out of order")
+
+    monkeypatch.setattr(shop, "temporary_service", broken)
     assert shop.main() == 1
     assert "out of order" in capsys.readouterr().err

@@ -185,7 +185,7 @@ async def test_nothing_is_kept_of_a_learner_but_what_expires(world: World, store
     partition = learner.partition(world.store.partitions)
     [entry] = await world.store.rewards.read(partition, "0-0", 10)
     assert entry.payload == module.FORGET
-    pooled = await world.service.learners._pooled_priors.get(bandit)
+    pooled = await world.service.learners.pooled_priors.get(bandit)
     assert pooled is None or not pooled.sums.observations
 
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from app.bandits.bandit import Bandit
-from app.learning import learner_copies as module
 from app.learning.replay import compare
 from app.platform.errors import Conflict, Invalid
 from app.records.records import LearnerState, bytes_to_state, state_to_bytes
@@ -48,9 +47,9 @@ async def test_every_learner_is_on_one_page(world: World, limit: int):
     assert sorted(await copied(world, bandit, limit)) == sorted(KEYS)
 
 
-async def test_pages_of_large_learners_are_short(world: World, monkeypatch: pytest.MonkeyPatch):
+async def test_pages_of_large_learners_are_short(world: World):
     bandit = await taught(world)
-    monkeypatch.setattr(module, "PAGE_BYTES", 1)
+    world.service.learner_copies.page_bytes = 1
     page, cursor = await world.service.learner_copies.page(bandit, None, 100)
     assert len(page) == 1
     assert cursor is not None

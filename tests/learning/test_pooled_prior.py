@@ -76,9 +76,9 @@ async def test_pooled_priors_keep_within_their_memory_and_the_newest_stay(world:
     assert [uid for _, uid in store.read[40:]] == ["uid-6"] * 4 + ["uid-7"] * 4
 
 
-async def test_one_that_cannot_be_read_is_read_again(world: World, monkeypatch: pytest.MonkeyPatch):
+async def test_one_that_cannot_be_read_is_read_again(world: World):
     """An older one goes on serving while the store is away."""
-    monkeypatch.setattr(module, "MAX_AGE_S", 0.0)
+    world.service.learners.pooled_priors.max_age_s = 0.0
     bandit = await world.bandit(prior="pooled", prior_strength=100.0)
     await world.observe(bandit, "o1", key="bob")
     first = await world.service.learners.report(bandit, bandit.learner_for("ann"))
@@ -105,7 +105,7 @@ async def test_one_that_nobody_asked_for_a_while_is_read_before_it_serves(world:
     bandit = await world.bandit(prior="pooled", prior_strength=100.0)
     await world.observe(bandit, "o1", key="bob")
     assert (await world.choose(bandit, "ann")).arms[0].score > 0
-    held = world.service.learners._pooled_priors._held.peek(bandit.uid)
+    held = world.service.learners.pooled_priors._held.peek(bandit.uid)
     assert held is not None
     await world.service.forgetting.forget(bandit.learner_for("bob"))
     held.read_at -= module.MAX_AGE_S

@@ -23,9 +23,11 @@ from app.bandits.prior_version import (
 )
 from app.bandits.settings import LogRule
 from app.learning import prior_fits
+from app.learning.prior_fits import FitLimits
 from app.learning.reward_entries import Observation
 from app.platform.errors import NotFound, Unavailable
 from app.storage.learner_states import LearnerStates
+from app.storage.store import Store
 from app.storage.types import FoldedCounts, PriorWrite
 from shortlist.linear import learned_prior, ridge_sums
 from workers import prior_fitting
@@ -66,17 +68,15 @@ async def fit(world: World, bandit: Bandit) -> learned_prior.LearnedPrior:
 
 
 @pytest.mark.rest
-async def test_half_of_the_places_are_for_keys_with_enough_rewards(
-    world: World, monkeypatch: pytest.MonkeyPatch
-):
+async def test_half_of_the_places_are_for_keys_with_enough_rewards(world: World):
     """Of 100 with one reward and 40 with five, 40 are drawn: 20 of any, the others of those with five."""
     bandit = await learned(world)
     await teach(world, bandit, {f"one-{n}": 1 for n in range(100)} | {f"five-{n}": 5 for n in range(40)})
-    monkeypatch.setattr(prior_fits, "MOST_KEYS", 40)
+    world.service.prior_fits.limits = FitLimits(keys=40)
     found = await fit(world, bandit)
     assert found.keys == 40
     assert 20 * 5 + 20 <= found.observations < 40 * 5
-    monkeypatch.setattr(prior_fits, "MOST_KEYS", 120)
+    world.service.prior_fits.limits = FitLimits(keys=120)
     found = await fit(world, bandit)
     assert found.keys == 120, "what is left of the places goes to the others"
     assert found.observations == 40 * 5 + 80
@@ -91,15 +91,14 @@ async def test_where_there_is_room_for_all_of_them_all_are_taken(world: World):
 
 
 @pytest.mark.rest
-async def test_the_draw_is_the_same_each_time_and_nobody_can_tell_it_from_the_names(
-    world: World, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(prior_fits, "MOST_KEYS", 10)
+async def test_the_draw_is_the_same_each_time_and_nobody_can_tell_it_from_the_names(world: World):
+    limits = FitLimits(keys=10)
+    world.service.prior_fits.limits = limits
     bandit = await learned(world)
     await teach(world, bandit, {f"k{n}": 1 + n % 11 for n in range(60)})
     first, again = await fit(world, bandit), await fit(world, bandit)
     np.testing.assert_array_equal(first.mean, again.mean)
-    other = prior_fits.PriorFits(world.store, world.service.priors, world.service.metrics)
+    other = prior_fits.PriorFits(world.store, world.service.priors, world.service.metrics, limits=limits)
     other._secret = b"another secret of 32 bytes, or so"[:32]
     version = (await other.fit(bandit)).version
     assert version is not None
@@ -110,8 +109,8 @@ async def test_the_draw_is_the_same_each_time_and_nobody_can_tell_it_from_the_na
 @pytest.mark.rest
 async def test_no_call_of_the_store_asks_for_much(world: World, monkeypatch: pytest.MonkeyPatch):
     """Others wait for a call: so many learners at once, and not more than may be read."""
-    monkeypatch.setattr(prior_fits, "TOGETHER_BYTES", 1_000)  # of 40 + 8 x 2 x 5 bytes each, and 16
-    monkeypatch.setattr(prior_fits, "MOST_READ", 24)
+    # learners of 40 + 8 x 2 x 5 bytes each, and 16
+    world.service.prior_fits.limits = FitLimits(together_bytes=1_000, read=24)
     bandit, asked = await learned(world), list[int]()
     await teach(world, bandit, {f"k{n}": 2 for n in range(60)})
     stored = LearnerStates.stored
@@ -131,7 +130,7 @@ async def test_a_few_partitions_are_asked_at_once_and_never_all(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
     """One after the other a fit of five keys would take as many round trips as there are partitions."""
-    monkeypatch.setattr(prior_fits, "PARTITIONS_TOGETHER", 3)
+    world.service.prior_fits.limits = FitLimits(partitions_together=3)
     bandit, running, most = await learned(world), 0, 0
     await teach(world, bandit, {f"k{n}": 2 for n in range(20)})
     names = LearnerStates.names
@@ -150,8 +149,8 @@ async def test_a_few_partitions_are_asked_at_once_and_never_all(
 
 
 @pytest.mark.rest
-async def test_large_sums_are_fitted_from_fewer_keys(world: World, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(prior_fits, "MOST_SUMS_BYTES", 12 * 8 * 2 * 2)
+async def test_large_sums_are_fitted_from_fewer_keys(world: World):
+    world.service.prior_fits.limits = FitLimits(sums_bytes=12 * 8 * 2 * 2)
     bandit = await learned(world)
     await teach(world, bandit, {f"k{n}": 2 for n in range(30)})
     assert (await fit(world, bandit)).keys == 12
@@ -269,16 +268,16 @@ async def test_while_the_store_is_away_the_version_of_before_serves(world: World
 
 
 @pytest.mark.rest
-async def test_versions_that_no_row_names_go_and_the_newest_stays(world: World, monkeypatch: Any):
-    bandit, priors = await learned(world), world.service.store.priors
+async def test_versions_that_no_row_names_go_and_the_newest_stays(world: World, store: Store):
+    bandit, priors = await learned(world), store.priors
     for number in range(6):
         named_after = 40 if number == 5 else 0
         assert await priors.write("b", bandit.uid, PriorWrite(number, 10 * number, b"x" * 9, named_after))
     assert await priors.kept(bandit.uid) == [4, 5, 6], "4 was replaced when 5 was made, at 40"
-    monkeypatch.setattr("app.storage.priors.MOST_VERSIONS", 2)
+    priors.most_versions = 2
     assert await priors.write("b", bandit.uid, PriorWrite(6, 60, b"x", 0)) == 7
     assert await priors.kept(bandit.uid) == [6, 7]
-    monkeypatch.setattr("app.storage.priors.MOST_VERSION_BYTES", 5)
+    priors.most_version_bytes = 5
     assert await priors.write("b", bandit.uid, PriorWrite(7, 70, b"x" * 99, 0)) == 8
     assert await priors.kept(bandit.uid) == [8], "the newest, however large"
     assert await priors.write("b", bandit.uid, PriorWrite(7, 80, b"x", 0)) == 0, "somebody was faster"

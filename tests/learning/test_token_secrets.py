@@ -109,7 +109,7 @@ async def test_a_store_that_is_away_leaves_the_secrets_as_they_are(
         looked.set()
         raise Unavailable("the store does not answer")
 
-    monkeypatch.setattr(token_secrets, "REFRESH_EVERY_S", 0.001)
+    process.secrets.refresh_every_s = 0.001
     monkeypatch.setattr(process.secrets, "refresh", away)
     running = asyncio.create_task(process.secrets.run())
     await looked.wait()

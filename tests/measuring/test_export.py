@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from app.decision_log.rows import LoggedArm, Row
-from app.measuring import export, parquet
+from app.measuring import export
 from app.measuring.export import Exports, FormatName, portions
 from app.measuring.parquet import ParquetEncoder
 from app.platform.errors import Unavailable
@@ -85,24 +85,21 @@ def test_a_file_without_rows_can_be_read():
     assert read_back(encoder.end()) == []
 
 
-def test_rows_leave_the_encoder_while_others_come(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(parquet, "GROUP_ROWS", 50)
-    rows, encoder = varied(200), ParquetEncoder()
+def test_rows_leave_the_encoder_while_others_come():
+    rows, encoder = varied(200), ParquetEncoder(group_rows=50)
     pieces = [encoder.add(rows[start : start + 20]) for start in range(0, 200, 20)]
     assert pieces[0] == b"PAR1"
     assert [len(piece) > 4 for piece in pieces] == [place % 3 == 2 for place in range(10)]
     data = b"".join([*pieces, encoder.end()])
     assert pq.ParquetFile(io.BytesIO(data)).num_row_groups == 4
     assert read_back(data) == as_json(rows)
-    monkeypatch.setattr(parquet, "GROUP_BYTES", 1)
-    assert ParquetEncoder().add(rows[:1])
+    assert ParquetEncoder(group_bytes=1).add(rows[:1])
 
 
 @pytest.mark.rest
-def test_a_page_of_long_lists_is_cut(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(export, "PORTION_ARMS", 5)
+def test_a_page_of_long_lists_is_cut():
     rows = [row(arms="abcdefgh"[:count]) for count in (1, 4, 1, 8, 2, 2)]
-    found = list(portions(rows))
+    found = list(portions(rows, 5))
     assert [[len(each.arms) for each in part] for part in found] == [[1, 4], [1], [8], [2, 2]]
     assert list(portions([])) == []
 

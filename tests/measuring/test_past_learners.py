@@ -20,7 +20,6 @@ from app.decision_log.rows import Row
 from app.indexes.live import IndexOptions, LiveIndex
 from app.learning.fold import States, fold, learners_of, pooled_of
 from app.learning.pooled_prior import with_others
-from app.measuring import past_learners
 from app.measuring.past_learners import PastLearners
 from app.measuring.sources import HeldSource
 from app.platform.errors import TooLarge
@@ -245,10 +244,8 @@ async def test_rewards_that_had_just_come_need_not_have_been_known():
         made.rows[place] = msgspec.structs.replace(each, learner_version=version)
     today = Standing(made.known_by(np.inf))
     for under_way_ms, begin in ((50, "known"), (0, "log")):
-        past = PastLearners(made.bandit, HeldSource(), today)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(past_learners, "UNDER_WAY_MS", under_way_ms)
-            await past.survey(pages(made.rows), from_ms=1_300, to_ms=None)
+        past = PastLearners(made.bandit, HeldSource(), today, under_way_ms=under_way_ms)
+        await past.survey(pages(made.rows), from_ms=1_300, to_ms=None)
         assert past.beginning == begin
 
 
@@ -281,10 +278,9 @@ async def test_what_cannot_be_taken_back_is_fitted_from_the_log_alone(case: str)
 
 
 @pytest.mark.rest
-async def test_learners_that_would_take_too_much_memory_are_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(past_learners, "MOST_BYTES", 300)
+async def test_learners_that_would_take_too_much_memory_are_refused():
     made = world("keys", 60, seed=9)
-    past = PastLearners(made.bandit, HeldSource())
+    past = PastLearners(made.bandit, HeldSource(), most_bytes=300)
     await past.survey(pages(made.rows), from_ms=None, to_ms=None)
     with pytest.raises(TooLarge, match="less time"):
         await check(made, past)

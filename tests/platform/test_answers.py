@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.platform import answers as module
 from app.platform.answers import FREE_BYTES, Answers, HttpAnswer, hold
 from app.platform.deadlines import Caller
 from app.platform.errors import Unavailable
@@ -96,14 +95,12 @@ def test_what_is_let_go_before_the_end_makes_room(answers: Answers) -> None:
 
 @pytest.mark.parametrize(("amount", "closed"), [(MB, True), (FREE_BYTES, False)])
 def test_who_does_not_read_a_large_answer_in_time_loses_the_connection(
-    answers: Answers, monkeypatch: pytest.MonkeyPatch, amount: int, closed: bool
+    answers: Answers, amount: int, closed: bool
 ) -> None:
-    monkeypatch.setattr(module, "MAX_SENDING_S", 0.0)
-
     async def run(*, ends: bool) -> list[str]:
         caller, reasons = Caller(), list[str]()
         caller.give_up = reasons.append
-        answer = HttpAnswer(answers, caller)
+        answer = HttpAnswer(answers, caller, sending_s=0.0)
         hold(amount)
         answer.sending()
         if ends:

@@ -23,8 +23,7 @@ async def test_all_have_ended_and_those_that_had_are_left_alone() -> None:
 
 
 @pytest.mark.rest
-async def test_a_cancellation_that_gets_lost_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background, "PATIENCE_S", 0.001)
+async def test_a_cancellation_that_gets_lost_is_asked_for_again() -> None:
     lost = 0
 
     async def deaf() -> None:
@@ -37,7 +36,7 @@ async def test_a_cancellation_that_gets_lost_is_asked_for_again(monkeypatch: pyt
 
     task = asyncio.ensure_future(deaf())
     await asyncio.sleep(0)
-    await background.end([task])
+    await background.end([task], patience_s=0.001)
     assert task.done()
     assert lost == 3
 

@@ -5,7 +5,6 @@ import pytest
 
 from app.bandits.effect_version import record_of, version_of
 from app.indexes.live import IndexOptions, LiveIndex
-from app.policies import thompson
 from app.policies.arm_effects import DIRECTIONS, Directions, RowEffects
 from app.policies.targets import NO_ARM
 from app.policies.thompson import ThompsonTarget
@@ -16,15 +15,14 @@ ARMS, DIM = 60, 4
 
 
 @pytest.mark.parametrize("k", [1, 3, 15, 30])
-def test_a_comparison_of_all_arms_finds_what_searches_find(k: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(thompson, "SCORES", 7 * ARMS)
+def test_a_comparison_of_all_arms_finds_what_searches_find(k: int):
     rng = np.random.default_rng(3)
     index = LiveIndex(DIM, IndexOptions(kind="exact"))
     index.upsert([f"a{n}" for n in range(ARMS)], rng.normal(size=(ARMS, DIM)), range(ARMS))
     index.upsert(["a7", "a0"], rng.normal(size=(2, DIM)), [ARMS, ARMS + 1])  # rows not in the order of arms
     index.remove(["a11"])
     view = index.snapshot()
-    target = ThompsonTarget(view, view, k, 40)
+    target = ThompsonTarget(view, view, k, 40, together=7 * ARMS)
     queries = rng.normal(size=(40, DIM))
     for exclude in (NO_ROWS, view.rows_of(["a3", "a5", "a40"])):
         scanned = target._scanned(queries, exclude, lambda: None)

@@ -17,7 +17,6 @@ from app.bandits.settings import BanditRecord, RewardRule
 from app.bandits.versions import BanditVersion
 from app.catalogues.arms import Arm
 from app.catalogues.catalogue import Catalogue
-from app.learning import pooled_prior as pools
 from app.learning.reward_entries import Observation, Reward
 from app.learning.tokens import ANY_DECISION, Access
 from app.platform.deadlines import one_call
@@ -123,10 +122,10 @@ OPERATIONS = st.lists(
 @settings(max_examples=40)
 @given(operations=OPERATIONS, kept=st.integers(2, 8))
 async def test_whoever_writes_both_end_with_what_is_stored(
-    pair: tuple[World, World], monkeypatch: pytest.MonkeyPatch, operations: Any, kept: int
+    store: Store, pair: tuple[World, World], operations: Any, kept: int
 ):
     """Also when more has changed than the log of changes keeps, and when a catalogue is made again."""
-    monkeypatch.setattr(redis_keys, "CHANGES_KEPT", kept)
+    store.arms.changes_kept = kept
     for number, (who, what, ids) in enumerate(operations):
         catalogues = pair[who].service.catalogues
         with contextlib.suppress(NotFound, Conflict):
@@ -291,10 +290,10 @@ async def test_a_deferred_decision_is_activated_by_a_process_that_knows_nothing_
 
 @pytest.mark.rest
 async def test_a_pool_taught_by_another_process_is_the_prior_here(
-    pair: tuple[World, World], monkeypatch: pytest.MonkeyPatch
+    pair: tuple[World, World],
 ):
-    monkeypatch.setattr(pools, "MAX_AGE_S", 0.0)
     one, two = pair
+    two.service.learners.pooled_priors.max_age_s = 0.0
     bandit = await one.bandit(prior="pooled", prior_strength=100.0)
     await two.service.sync.poll()
     there = await two.service.bandits.get("b")

@@ -6,7 +6,6 @@ import asyncio
 import errno
 import socket
 import time
-from unittest.mock import patch
 
 import pytest
 import uvicorn
@@ -137,9 +136,9 @@ def test_connections_are_accepted_again_after_there_were_too_many_files(listener
 
     async def accepted() -> bytes:
         connection, full = connected(listener), Full()
-        with patch.object(serving, "NO_FILES_S", 0.01):
-            server = Serving(full)  # type: ignore[arg-type]
-            found = await first_bytes(connection)
+        server = Serving(full)  # type: ignore[arg-type]
+        server.server.no_files_s = 0.01
+        found = await first_bytes(connection)
         await server.stop()
         connection.close()
         return found

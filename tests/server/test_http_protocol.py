@@ -19,7 +19,7 @@ from app.api.gateway import CALLER
 from app.platform.answers import Unread
 from app.platform.deadlines import Caller
 from server import http_protocol
-from server.http_protocol import ShortlistProtocol
+from server.http_protocol import CLIENT_LIMITS, ClientLimits, ShortlistProtocol
 from waiting import wait_until_sync
 
 pytestmark = pytest.mark.rest
@@ -69,9 +69,16 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @pytest.fixture
-async def address() -> AsyncIterator[tuple[str, int]]:
+def clients() -> ClientLimits:
+    """Those of the service, unless a test asks for others."""
+    return CLIENT_LIMITS
+
+
+@pytest.fixture
+async def address(clients: ClientLimits) -> AsyncIterator[tuple[str, int]]:
+    protocol: Any = partial(PROTOCOL, clients=clients)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        config = uvicorn.Config(application, http=PROTOCOL, lifespan="off", log_config=None)
+        config = uvicorn.Config(application, http=protocol, lifespan="off", log_config=None)
         server = uvicorn.Server(config)
         serving = asyncio.create_task(server._serve([listener]))
         yield listener.getsockname()
@@ -208,13 +215,8 @@ HEADERS = b"host: x\r\ncontent-length: 100\r\n"
 CLOSE = b"connection: close\r\n\r\n"
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limits that a test can wait for."""
-    monkeypatch.setattr(http_protocol, "LOOK_EVERY_S", 0.05)
-    monkeypatch.setattr(limits, "MAX_HEAD_S", 0.6)
-    monkeypatch.setattr(limits, "MAX_SILENCE_S", 0.6)
-    monkeypatch.setattr(limits, "MAX_BODY_S", 1.0)
+IMPATIENT = ClientLimits(look_every_s=0.05, head_s=0.6, silence_s=0.6, body_s=1.0)
+"""Limits that a test can wait for."""
 
 
 async def everything(reader: asyncio.StreamReader) -> bytes:
@@ -241,7 +243,7 @@ async def dripped(address: tuple[str, int], start: bytes, drop: bytes) -> bytes:
 
 
 @pytest.mark.anyio
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("clients", [IMPATIENT])
 @pytest.mark.parametrize(
     ("start", "drop"),
     [
@@ -261,7 +263,7 @@ async def test_who_sends_slowly_is_told_so_and_cut_off(
 
 
 @pytest.mark.anyio
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("clients", [IMPATIENT])
 async def test_a_streamed_body_may_take_longer_than_others(address: tuple[str, int]) -> None:
     """100 pieces of 20 ms: twice the time that another body has, and never silent."""
     head = b"POST /v1/catalogues/c/import HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n" + CLOSE
@@ -269,7 +271,7 @@ async def test_a_streamed_body_may_take_longer_than_others(address: tuple[str, i
 
 
 @pytest.mark.anyio
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("clients", [IMPATIENT])
 async def test_an_answer_that_takes_long_is_not_cut_off(address: tuple[str, int]) -> None:
     answer = await dripped(address, b"GET /slow HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n", b"")
     assert answer.startswith(b"HTTP/1.1 200 OK")
@@ -479,7 +481,7 @@ def test_a_slow_client_is_cut_off_soon_after_its_limit(
         connection.loop.run(1)
         if drop:
             connection.send(drop)
-    assert limit < connection.loop.now <= limit + 2 * http_protocol.LOOK_EVERY_S + 1
+    assert limit < connection.loop.now <= limit + 2 * CLIENT_LIMITS.look_every_s + 1
     connection.loop.run(3 * http_protocol.SILENT_S)
     assert connection.system.closed
     assert b"".join(connection.system.calls).startswith(b"HTTP/1.1 408 Request Timeout\r\n")
@@ -549,7 +551,7 @@ def test_nothing_is_written_to_a_client_that_has_left(connection: Connection) ->
 def unread(kept_alive: Connection) -> Connection:
     """A connection whose client has an answer to read."""
     kept_alive.system.unread = 50_000
-    kept_alive.loop.run(http_protocol.LOOK_EVERY_S)
+    kept_alive.loop.run(CLIENT_LIMITS.look_every_s)
     return kept_alive
 
 
@@ -559,7 +561,7 @@ def test_who_reads_nothing_is_cut_off_soon_after_the_limit(unread: Connection) -
         assert unread.loop.now < 1_000
         unread.loop.run(1)
     assert (
-        limits.MAX_UNREAD_S < unread.loop.now - began <= limits.MAX_UNREAD_S + 2 * http_protocol.LOOK_EVERY_S
+        limits.MAX_UNREAD_S < unread.loop.now - began <= limits.MAX_UNREAD_S + 2 * CLIENT_LIMITS.look_every_s
     )
 
 
@@ -576,7 +578,7 @@ def test_who_reads_a_byte_now_and_then_lives_on(unread: Connection) -> None:
 
 def test_a_pause_does_not_count_as_time_without_reading(unread: Connection) -> None:
     unread.loop.pause(1_000.0)
-    unread.loop.run(limits.MAX_UNREAD_S - http_protocol.LOOK_EVERY_S)
+    unread.loop.run(limits.MAX_UNREAD_S - CLIENT_LIMITS.look_every_s)
     assert not unread.system.aborted
 
 
@@ -584,7 +586,7 @@ def test_a_refusal_that_is_not_read_is_not_kept_for_ever(connection: Connection)
     connection.protocol.send_400_response("")
     connection.system.close = lambda: None  # type: ignore[method-assign]  # a real one waits for the client
     connection.system.unread = 100
-    connection.loop.run(limits.MAX_UNREAD_S + 3 * http_protocol.LOOK_EVERY_S)
+    connection.loop.run(limits.MAX_UNREAD_S + 3 * CLIENT_LIMITS.look_every_s)
     assert connection.system.aborted
 
 
@@ -658,10 +660,8 @@ def test_a_request_that_arrived_before_the_end_is_answered(kept_alive: Connectio
 
 
 @pytest.mark.anyio
-async def test_one_connection_too_many_is_told_so(
-    address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "MAX_CONNECTIONS", 2)
+@pytest.mark.parametrize("clients", [ClientLimits(connections=2)])
+async def test_one_connection_too_many_is_told_so(address: tuple[str, int]) -> None:
     streams = [await asyncio.open_connection(*address) for _ in range(2)]
     for reader, writer in streams:  # both are in use, and stay
         writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nshort")

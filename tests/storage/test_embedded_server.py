@@ -236,9 +236,9 @@ def test_pauses_between_starts_grow(tmp_path, monkeypatch, caplog):
     assert pauses == [0.1, 0.2, 0.4, 0.8]
 
 
-def test_stopping_during_a_pause_does_not_wait_for_it(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("app.storage.embedded.server._FIRST_PAUSE_S", 1_000.0)
-    with caplog.at_level(logging.ERROR, "shortlist.store"), EmbeddedServer(tmp_path) as server:
+def test_stopping_during_a_pause_does_not_wait_for_it(tmp_path, caplog):
+    server = EmbeddedServer(tmp_path, first_pause_s=1_000.0)
+    with caplog.at_level(logging.ERROR, "shortlist.store"), server:
         os.kill(server.pid, signal.SIGKILL)
         wait_until_sync(lambda: "starting it again" in caplog.text, what="the server's death is noticed")
     assert not running(server.pid)

@@ -183,11 +183,9 @@ async def losses_after_restart(directory, traffic):
 
 
 @pytest.mark.parametrize("kills", [10, pytest.param(100, marks=pytest.mark.slow)])
-def test_a_killed_server_loses_and_doubles_nothing(tmp_path, monkeypatch, kills):
-    monkeypatch.setattr("app.storage.embedded.server._HEALTHY_S", 0.0)  # always the shortest pause
-
+def test_a_killed_server_loses_and_doubles_nothing(tmp_path, kills):
     async def main():
-        with EmbeddedServer(tmp_path) as server:
+        with EmbeddedServer(tmp_path, healthy_s=0.0) as server:  # always the shortest pause
             traffic = await kill_during_traffic(server, kills, np.random.default_rng(kills))
         assert len(traffic.rewards) > 10 * kills
         assert await losses_after_restart(tmp_path, traffic) == []
@@ -196,12 +194,11 @@ def test_a_killed_server_loses_and_doubles_nothing(tmp_path, monkeypatch, kills)
 
 
 def test_the_check_fails_for_a_server_that_keeps_no_log(tmp_path, monkeypatch):
-    monkeypatch.setattr("app.storage.embedded.server._HEALTHY_S", 0.0)
     arguments = EmbeddedServer._arguments
     monkeypatch.setattr(EmbeddedServer, "_arguments", lambda self: [*arguments(self), "--appendonly", "no"])
 
     async def main():
-        with EmbeddedServer(tmp_path) as server:
+        with EmbeddedServer(tmp_path, healthy_s=0.0) as server:
             traffic = await kill_during_traffic(server, 1, np.random.default_rng(1))
         return await losses_after_restart(tmp_path, traffic)
 

@@ -201,6 +201,8 @@ IS_GROUP = "SHORTLIST_TEST_WORKERS" in os.environ
 # In a group also the few arms of tests are shared, and while a test runs.
 INDEX_LIMITS = IndexLimits(shared_numbers=1) if IS_GROUP else LIMITS
 PAUSES = replace(PATIENT, index_poll_s=0.005, index_idle_s=0.02) if IS_GROUP else PATIENT
+EAGER_HOUSEKEEPING = replace(PAUSES, housekeeping_s=0.01)
+"""What is due is looked for every 10 ms."""
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ import pytest
 
 from api_client import Api, running
 from app.bandits.spaces import SpaceMap, Spaces
-from app.learning import prior_fits
+from app.learning.prior_fits import FitLimits
 from app.learning.replay import compare
 from app.platform.background import Pace
 from app.records.records import (
@@ -165,7 +165,7 @@ async def test_a_plan_carries_only_those_keys_of_which_it_fits_a_prior(
         return carry(spaces, uid, states, to)
 
     monkeypatch.setattr(Spaces, "carried_each", carried)
-    monkeypatch.setattr(prior_fits, "MOST_KEYS", 12)
+    world.app.service.prior_fits.limits = FitLimits(keys=12)
     automatic = {"prior": "learned", "ridge": "auto", "exploration": "auto"}
     await world.bandit("c", "old", scope="per_key", **automatic)
     await observe(world, "c")

@@ -16,7 +16,7 @@ from app.learning.prior_fits import IsDue
 from app.platform import background
 from app.storage.types import FoldedCounts
 from workers import prior_fitting
-from workers.prior_fitting import LONGEST_S, PriorFitting
+from workers.prior_fitting import LONGEST_S, PAUSES, FittingPauses, PriorFitting
 
 pytestmark = pytest.mark.anyio
 
@@ -89,7 +89,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def worker(town: Town, clock: Clock, *, owned: Mapping[int, bool] | None = None) -> PriorFitting:
+def worker(
+    town: Town, clock: Clock, *, owned: Mapping[int, bool] | None = None, pauses: FittingPauses = PAUSES
+) -> PriorFitting:
     owns = {0: True} if owned is None else owned
     made: Any = PriorFitting(
         town,  # type: ignore[arg-type]
@@ -98,6 +100,7 @@ def worker(town: Town, clock: Clock, *, owned: Mapping[int, bool] | None = None)
         town,  # type: ignore[arg-type]
         owns=lambda partition: owns[partition],
         now_s=clock,
+        pauses=pauses,
     )
     result: PriorFitting = made
     return result
@@ -336,11 +339,9 @@ async def test_a_fit_that_always_fails_keeps_none_of_the_others_waiting(
 
 async def test_what_is_learned_is_looked_at_at_once(clock: Clock, monkeypatch: pytest.MonkeyPatch):
     """Waits of the clock are an hour long here: only news can end them."""
-    for name in ("EVERY_S", "IDLE_S", "LONGEST_PAUSE_S"):
-        monkeypatch.setattr(prior_fitting, name, 3_600.0, raising=False)
-    monkeypatch.setattr(prior_fitting, "PAUSE_S", 0.0, raising=False)
+    hour = FittingPauses(after_fit_s=0.0, idle_s=3_600.0, longest_s=3_600.0)
     town = Town({UID: FoldedCounts(100)})
-    fitting, fit, done = worker(town, clock), town.fit, asyncio.Event()
+    fitting, fit, done = worker(town, clock, pauses=hour), town.fit, asyncio.Event()
 
     async def told(bandit: Any, **options: Any) -> Any:
         done.set()
@@ -375,7 +376,7 @@ async def test_rewards_after_which_nothing_is_due_are_looked_at_now_and_then(
         town.counts[UID] = FoldedCounts(entries)
         fitting.changed([UID])
         await fitting._next_round()
-        expected = prior_fitting.PAUSE_S if due else prior_fitting.LONGEST_PAUSE_S
+        expected = PAUSES.after_fit_s if due else PAUSES.longest_s
         assert pauses[-1] == expected, entries
     assert town.fitted == [UID] * 2
 

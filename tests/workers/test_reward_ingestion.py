@@ -33,13 +33,11 @@ from shortlist.linear.sum_algebra import plus, scaled, weight
 from store_clients import connect, flush
 from store_server import patient_store
 from waiting import wait_until
-from workers import batches as worker_batches
-from workers import reward_ingestion
 from workers.batches import States, batches
 from workers.learned_bandits import LearnedBandits
 from workers.leases import OnlyWorker, SharedWorker
 from workers.log_trimming import LogTrimmer
-from workers.reward_ingestion import RewardWorker, Step
+from workers.reward_ingestion import CYCLES, Cycles, RewardWorker, Step
 from world import PATIENT
 
 pytestmark = pytest.mark.anyio
@@ -116,7 +114,11 @@ class Seen:
 
 
 def worker(
-    store: Any, seen: Seen | None = None, poll_s: float = 0.01, wait_s: float = PATIENT.applied_s
+    store: Any,
+    seen: Seen | None = None,
+    poll_s: float = 0.01,
+    wait_s: float = PATIENT.applied_s,
+    cycles: Cycles = CYCLES,
 ) -> RewardWorker:
     seen = seen or Seen()
     return RewardWorker(
@@ -126,6 +128,7 @@ def worker(
         reward_log_s=600,
         capacity_bytes=1 << 20,
         wait_s=wait_s,
+        cycles=cycles,
     )
 
 
@@ -286,14 +289,12 @@ def test_learners_of_other_kinds_do_not_touch_each_other(caplog: pytest.LogCaptu
 
 
 @pytest.mark.rest
-def test_batches_are_cut_where_states_would_take_too_much_memory(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(worker_batches, "MOST_NUMBERS", 3 * 9**2)
+def test_batches_are_cut_where_states_would_take_too_much_memory():
     names = "aabcbda" + "e" * 5
     entries = [LogEntry(f"1-{n}", LearnerId(UID, name), True, bytes(72)) for n, name in enumerate(names)]
-    found = ["".join(entry.learner.name for entry in part) for part in batches(entries)]
+    found = ["".join(entry.learner.name for entry in part) for part in batches(entries, 3 * 9**2)]
     assert found == ["aabcb", "da" + "e" * 5]
-    monkeypatch.setattr(worker_batches, "MOST_NUMBERS", 1)
-    assert [len(part) for part in batches(entries)] == [2, 1, 1, 1, 1, 1, 5]
+    assert [len(part) for part in batches(entries, 1)] == [2, 1, 1, 1, 1, 1, 5]
     assert list(batches([])) == []
 
 
@@ -324,17 +325,16 @@ def test_a_state_is_the_sum_of_what_came_since_it_was_forgotten(log: list[Any]):
 @SETTINGS
 @given(log=LOG, batch=st.integers(1, 7), stops=st.lists(st.integers(1, 40), max_size=3))
 async def test_the_stored_states_are_the_log_replayed(
-    one: Store, monkeypatch: pytest.MonkeyPatch, log: list[Any], batch: int, stops: list[int]
+    one: Store, log: list[Any], batch: int, stops: list[int]
 ):
     """Through batches of any size and workers that come and go."""
     async with connect(one_url(one)) as client:
         await flush(client)
-    monkeypatch.setattr(reward_ingestion, "BATCH", batch)
     places = [0, *sorted(min(stop, len(log)) for stop in stops), len(log)]
     for start, stop in itertools.pairwise(places):
         await append(one, log[start:stop], start=start)
         seen = Seen()
-        await worker(one, seen).drain()
+        await worker(one, seen, cycles=Cycles(batch=batch)).drain()
         assert seen.entries == stop - start
     await agrees(one)
     assert await one.rewards.backlog(0) == 0
@@ -345,14 +345,13 @@ def one_url(store: Store) -> str:
 
 
 @pytest.mark.rest
-async def test_many_workers_on_one_log(one: Store, monkeypatch: pytest.MonkeyPatch):
+async def test_many_workers_on_one_log(one: Store):
     """Six race for every batch while rewards come in: each entry is folded by exactly one of them."""
-    monkeypatch.setattr(reward_ingestion, "BATCH", 5)
-    monkeypatch.setattr(reward_ingestion, "CYCLE_S", 0.0)  # none leaves the log to another for so long
+    cycles = Cycles(batch=5, least_s=0.0)  # none leaves the log to another for so long
     rng = np.random.default_rng(0)
     log = [("xyz"[i % 3], list(rng.normal(size=DIM)), float(rng.normal()), True) for i in range(300)]
     told = [Seen() for _ in range(6)]
-    crew = [worker(one, seen) for seen in told]
+    crew = [worker(one, seen, cycles=cycles) for seen in told]
     running = [asyncio.create_task(each.run()) for each in crew]
     await append(one, log)
 
@@ -548,7 +547,7 @@ async def test_what_comes_within_a_cycle_is_applied_in_one_step(one: Store, monk
     monkeypatch.setattr(going, "_hooks", Hooks(folded=lambda step: steps.append(step.entries)))
     await append(one, [("x", [1.0, 2.0, 3.0], 1.0, True)])
     await going.drain()
-    monkeypatch.setattr(reward_ingestion, "CYCLE_S", 3_600)
+    going.cycles = Cycles(least_s=3_600)
     running = asyncio.create_task(going.run())
     for start in range(1, 8):
         await append(one, [("x", [1.0, 2.0, 3.0], 1.0, True)], start=start)
@@ -567,10 +566,8 @@ async def test_after_a_cycle_that_took_long_more_is_applied_in_one_step(
     one: Store, monkeypatch: pytest.MonkeyPatch
 ):
     """Unless a partition has more entries than a cycle applies: they are not kept waiting."""
-    monkeypatch.setattr(reward_ingestion, "CYCLES", 1e12)
-    monkeypatch.setattr(reward_ingestion, "LONG_CYCLE_S", 3_600)
-    monkeypatch.setattr(reward_ingestion, "BATCH", 2)
-    going, steps = worker(one, poll_s=3_600), list[int]()
+    cycles = Cycles(factor=1e12, most_s=3_600, batch=2)
+    going, steps = worker(one, poll_s=3_600, cycles=cycles), list[int]()
     monkeypatch.setattr(going, "_hooks", Hooks(folded=lambda step: steps.append(step.entries)))
     await append(one, [("x", [1.0, 2.0, 3.0], 1.0, True)] * 5)
     await asyncio.wait_for(going.drain(), 60)

@@ -95,7 +95,9 @@ class EmbeddedServer:
 
     Another server is a subclass, with its own ``WHAT``, ``SOCKET``, ``answers`` and ``command``.
     ``binary`` is ``find_binary()`` by default. ``start_timeout_s`` includes the time to read the data.
-    ``lifeline`` watches the service through a pipe, where the kernel cannot do it: see ``launch_server``.
+    A server that ends is started again after ``first_pause_s``, then twice as long, until one has lived
+    for ``healthy_s``. ``lifeline`` watches the service through a pipe, where the kernel cannot do it: see
+    ``launch_server``.
     """
 
     WHAT = "the store's server"
@@ -109,7 +111,10 @@ class EmbeddedServer:
         start_timeout_s: float = 60.0,
         stop_timeout_s: float = 10.0,
         lifeline: bool = sys.platform != "linux",
+        first_pause_s: float = _FIRST_PAUSE_S,
+        healthy_s: float = _HEALTHY_S,
     ) -> None:
+        self._first_pause_s, self._healthy_s = first_pause_s, healthy_s
         self.data_dir = data_dir.absolute()
         self.log_file = self.data_dir / "server.log"
         self._binary, self._lifeline = binary, lifeline
@@ -209,14 +214,14 @@ class EmbeddedServer:
         self._ready.set()
 
     def _supervise(self) -> None:
-        pause = _FIRST_PAUSE_S
+        pause = self._first_pause_s
         while not self._stopping.is_set():
             born = time.monotonic()
             outcome = self._live()
             # One that never answered is not started again: the same would happen, and ``start`` says why.
             if self._stopping.is_set() or not self._ready.is_set():
                 return
-            pause = _FIRST_PAUSE_S if time.monotonic() - born > _HEALTHY_S else pause
+            pause = self._first_pause_s if time.monotonic() - born > self._healthy_s else pause
             _LOG.error("%s ended; starting it again in %.1f s: %s", self.WHAT, pause, outcome)
             self._stopping.wait(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
