@@ -77,30 +77,28 @@ class Player:
             self._noise = rng.random(shape[1:])
         else:
             self._noise = rng.normal(0.0, environment.noise_std, shape[1:])
+        # Every choice has a seed, so that a second run is the same but for what is built in the background.
+        self._seeds = rng.integers(2**31, size=(len(self._seats), environment.rounds))
         self._regrets = np.zeros(shape)
         self._chosen: list[list[str]] = [[] for _ in self._seats]
         self._exact = 0
         self._stop = Event()
 
-    def play(self, limit_s: float) -> Outcome:
-        """All rounds, or as many blocks as begin within ``limit_s``."""
+    def play(self) -> Outcome:
+        """All rounds."""
         game = self._game
         self._set_up()
         started = time.monotonic()
         shares = range(len(self._callers))
-        played = 0
         with ThreadPoolExecutor(len(self._callers)) as pool:
             try:
                 for block in progress(range(len(game.present)), f"blocks of {game.block} rounds"):
                     self._add_arms(game.present[block - 1] if block else 0, game.present[block])
                     list(pool.map(lambda share, block=block: self._play_block(block, share), shares))
-                    played += game.block
-                    if time.monotonic() - started > limit_s:
-                        break
             except BaseException:
                 self._stop.set()
                 raise
-        return self._outcome(played, time.monotonic() - started)
+        return self._outcome(time.monotonic() - started)
 
     def _set_up(self) -> None:
         game, caller = self._game, self._callers[0]
@@ -132,7 +130,8 @@ class Player:
         name = self._names[seat.way]
         with caller.timed(f"choose, {name}") as client:
             # With once=False one choice is one request: nobody asks first what kind of bandit it is.
-            choice = client.choose(seat.bandit, once=False, key=seat.key, exclude=exclude)
+            drawn_by = int(self._seeds[number, at])
+            choice = client.choose(seat.bandit, once=False, key=seat.key, exclude=exclude, seed=drawn_by)
         arm_id = choice.arms[0].id
         mean = game.means[seat.learner, int(arm_id.removeprefix("arm-"))]
         noise = self._noise[seat.learner, at]
@@ -143,14 +142,13 @@ class Player:
         self._regrets[seat.way, seat.learner, at] = game.best[seat.learner, block] - mean
         self._exact += choice.exact and seat.way == 0
 
-    def _outcome(self, played: int, elapsed_s: float) -> Outcome:
-        regrets = self._regrets[:, :, :played]
-        outcome = Outcome(dict(zip(self._names, regrets, strict=True)), elapsed_s=elapsed_s)
+    def _outcome(self, elapsed_s: float) -> Outcome:
+        outcome = Outcome(dict(zip(self._names, self._regrets, strict=True)), elapsed_s=elapsed_s)
         for caller in self._callers:
             caller.client.close()
             for kind, seconds in caller.seconds.items():
                 outcome.seconds.setdefault(kind, []).extend(seconds)
-        outcome.exact_share = self._exact / regrets[0].size
+        outcome.exact_share = self._exact / self._regrets[0].size
         return outcome
 
 
