@@ -57,7 +57,7 @@ BATCH_SIZE = 500  # quotas that one script counts for
 LOOKED_AT = 1_000  # quotas in each round, besides those that were spent of
 ASKS = 20  # for one choice
 REMEMBERED_S = 10.0  # the longest list that was asked for
-FOLLOW_S = 2.0  # at least between two looks at the arms of all quotas
+FOLLOW_S = 5.0  # at least between two looks at the arms of all quotas
 AWAY_S = 1.0  # after the store did not answer, lists go on with what is here for so long
 
 

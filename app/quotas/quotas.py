@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 import msgspec
 
 from app.bandits.bandit import Bandit
+from app.filters.filter import Filter
 from app.filters.overview import no_arm_has, unknown_fields
 from app.indexes.snapshot import Snapshot
 from app.platform.deadlines import yield_to_others
@@ -22,8 +23,7 @@ from app.platform.errors import Conflict, Invalid, NotFound, TooManyQuotas, Unav
 from app.platform.metrics import Metrics
 from app.platform.pages import page_by_name
 from app.quotas.ledger import STATES, QuotaLedger
-from app.quotas.members import MAX_FILTERS, MAX_QUOTAS
-from app.quotas.rules import BanditQuota, QuotaRule
+from app.quotas.rules import MAX_FILTERS, MAX_QUOTAS, BanditQuota, QuotaRule
 from app.quotas.share import QuotaShare, Window
 from app.storage.store import Store
 
@@ -278,7 +278,7 @@ def _check_room(ledger: QuotaLedger, rule: QuotaRule) -> None:
         raise TooManyQuotas(
             f"a bandit has at most {MAX_QUOTAS:,} quotas", path=("filter" if rule.arm is None else "arm",)
         )
-    if rule.is_by_filter and ledger.members.filters >= MAX_FILTERS:
+    if isinstance(rule.counted, Filter) and ledger.members.filters >= MAX_FILTERS:
         message = f"a bandit has at most {MAX_FILTERS} quotas by filter, besides those by one value or arm"
         raise TooManyQuotas(message, path=("filter",))
 

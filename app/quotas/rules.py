@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from app.filters.fields import Value
+from app.filters.fields import Value, ValueKind, kind_of
 from app.filters.filter import Filter, OneOf, parse
 from app.platform.errors import Invalid
 from app.records.records import pack, split_uid
@@ -16,8 +16,29 @@ MAX_MOST = 10**12
 MAX_PER_S = 3_650 * 86_400
 MIN_PER_S = 0.1  # a shorter window is over before the store has answered
 
+MAX_QUOTAS = 10_000  # of a bandit
+MAX_FILTERS = 256  # of these, that count the arms of a filter other than one value of one field
+
 QuotaCounts = Literal["shown", "rewarded"]
 QuotaPace = Literal["none", "even"]
+
+
+class OneArm(NamedTuple):
+    """A quota counts the arm with this id."""
+
+    id: str
+
+
+class OneValue(NamedTuple):
+    """A quota counts the arms with this value in a field. ``kind``: in Python True equals 1."""
+
+    field: str
+    kind: ValueKind
+    value: Value
+
+
+Counted = OneArm | OneValue | Filter
+"""What a quota counts."""
 
 
 class QuotaRule(msgspec.Struct, frozen=True):
@@ -69,17 +90,18 @@ class QuotaRule(msgspec.Struct, frozen=True):
         return None if self.filter is None else parse(self.filter)
 
     @property
-    def equality(self) -> tuple[str, Value] | None:
-        """The field and the value, where the filter asks for one value of one field and for nothing else."""
-        parsed = self.parsed
-        if parsed is None or not isinstance(parsed.expression, OneOf) or len(parsed.expression.members) != 1:
-            return None
-        return parsed.expression.field, parsed.expression.members[0]
-
-    @property
-    def is_by_filter(self) -> bool:
-        """Whether the rows of its filter have to be followed."""
-        return self.filter is not None and self.equality is None
+    def counted(self) -> Counted:
+        """What it counts. A filter that asks for one value of one field, and nothing else, is that value."""
+        if self.arm is not None:
+            return OneArm(self.arm)
+        arm_filter = parse(self.filter or {})
+        part = arm_filter.expression
+        if isinstance(part, OneOf) and len(part.members) == 1:
+            (value,) = part.members
+            kind = kind_of(value)
+            assert kind is not None, "filters compare with strings, numbers and booleans"  # noqa: S101
+            return OneValue(part.field, kind, value)
+        return arm_filter
 
     def terms(self, uid: str) -> QuotaTerms:
         """What the store has to know of it."""

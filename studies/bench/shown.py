@@ -39,9 +39,8 @@ from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.snapshot import Snapshot
 from app.policies.rules import Diverse, DiverseSolver
 from app.quotas.ledger import QuotaLedger
-from app.quotas.members import MAX_FILTERS
 from app.quotas.pacing import LOOK_AHEAD
-from app.quotas.rules import BanditQuota, QuotaRule
+from app.quotas.rules import MAX_FILTERS, BanditQuota, QuotaRule
 from app.quotas.share import Window
 from app.storage.types import Share, ShareAsked
 from shortlist.types import NO_ROWS, Rows, Vector

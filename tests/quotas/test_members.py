@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.filters.filter import parse
+from app.filters.filter import Filter, parse
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.snapshot import Snapshot
 from app.quotas.members import QuotaMembers, RemainingQuotas
-from app.quotas.rules import QuotaRule
+from app.quotas.rules import OneValue, QuotaRule
 from quota_filters_pool import documents, quota_filters_of
 
 pytestmark = pytest.mark.anyio
@@ -89,6 +89,10 @@ class Catalogue:
             if rule.arm == arm or (rule.filter is not None and parse(rule.filter).matches(tags, metadata))
         ]
 
+    def least(self, number: int, numbers: list[int]) -> int:
+        counted = self.quotas[number].counted
+        return min(n for n in numbers if self.quotas[n].counted == counted)
+
     def counting(self, snapshot: Snapshot, numbers: list[int]) -> set[str]:
         return {arm for arm in self.arms if set(self.quotas_of(arm)) & set(numbers)}
 
@@ -111,11 +115,13 @@ async def test_arms_count_as_each_quota_says_of_each_arm(seed: int):
         found = {snapshot.table.ids[row] for row in np.flatnonzero(counting & _is_live(snapshot)).tolist()}
         assert found == catalogue.counting(snapshot, numbers)
         if numbers and arms:
-            limit = RemainingQuotas(members, dict.fromkeys(numbers, 1))
-            places, codes, _ = limit.pairs(snapshot, np.array(rows[:-1]))
-            pairs = {(place, numbers[code]) for place, code in np.column_stack((places, codes)).tolist()}
+            # Of quotas that count the same the least is left, here that of the least number.
+            least = {n: catalogue.least(n, numbers) for n in numbers}
+            limit = RemainingQuotas(members, {n: n for n in numbers})
+            places, codes, left = limit.pairs(snapshot, np.array(rows[:-1]))
+            pairs = set(zip(places.tolist(), left[codes].tolist(), strict=True))
             assert pairs == {
-                (place, n) for place, quotas in enumerate(expected) for n in quotas if n in numbers
+                (place, least[n]) for place, quotas in enumerate(expected) for n in quotas if n in numbers
             }
         # A choice that began before arms changed ends after it. Quotas may have come and gone meanwhile.
         told = members.quotas_of(earlier, [*map(earlier.table.row_of, then)])
@@ -164,5 +170,4 @@ async def test_quotas_that_no_arm_counts_for_are_found():
     ],
 )
 def test_an_equality_of_one_field_is_told_from_other_filters(body: dict[str, Any], is_equality: bool):
-    rule = QuotaRule(1, body)
-    assert (rule.equality is not None, rule.is_by_filter) == (is_equality, not is_equality)
+    assert isinstance(QuotaRule(1, body).counted, OneValue if is_equality else Filter)
