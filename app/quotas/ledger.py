@@ -22,24 +22,20 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from app.indexes.snapshot import Snapshot
 from app.platform.errors import Unavailable
+from app.quotas.arrays import QuotaArrays
 from app.quotas.members import QuotaMembers, RemainingQuotas
-from app.quotas.pacing import SLICE_S, PacedQuotas
-from app.quotas.rules import BanditQuota
+from app.quotas.pacing import SLICE_S
+from app.quotas.rules import BanditQuota, OneArm
 from app.quotas.share import (
-    FIRST,
     NEVER,
-    UNBOUNDED,
     Demand,
-    QuotaArrays,
     QuotaShare,
-    Taken,
-    Window,
     end,
     offer_back,
 )
@@ -52,13 +48,17 @@ T = TypeVar("T")
 
 STATES = ("open", "used_up", "held_back")
 
-PLENTY = 1_000  # a process may hold so many times a little: then it keeps that, before it shows any
 BATCH_SIZE = 500  # quotas that one script counts for
 LOOKED_AT = 1_000  # quotas in each round, besides those that were spent of
 ASKS = 20  # for one choice
-REMEMBERED_S = 10.0  # the longest list that was asked for
 FOLLOW_S = 5.0  # at least between two looks at the arms of all quotas
-AWAY_S = 1.0  # after the store did not answer, lists go on with what is here for so long
+
+
+class Taken(NamedTuple):
+    """How much was spent of each quota, by its number, when ``windows`` had begun."""
+
+    counts: Mapping[int, int]
+    windows: int
 
 
 class QuotaLedger:
@@ -97,9 +97,6 @@ class QuotaLedger:
         self._next = 0  # to be looked at
         self._low: set[QuotaShare] = set()
         self._some_low = low
-        self._away_until = -NEVER
-        self._longest_list = 0, -NEVER  # that was asked for lately, and until when it is remembered
-        self._paced = PacedQuotas()
         self.blocks = QuotaBlockNames(words, bandit_uid, low, self.slots)
         self._arrays = QuotaArrays()
         self._now: QuotaSnapshot | None = None
@@ -120,24 +117,16 @@ class QuotaLedger:
             for quota_id in gone:
                 self._remove(quota_id)
             changed = [self._put(quota) for quota in quotas]
-            if not len(self._paced):
-                self._slice_ends = -NEVER  # a first one with an even pace is drawn at once
-            for share in changed:
-                self._paced.follow(share, self._arrays.held_back)
+            self._slice_ends = -NEVER  # one with an even pace is drawn at once
             self._now = None
-            for batch in _batches(changed, BATCH_SIZE):
-                await self._ask(dict.fromkeys(batch, 0), grows=False)
-
-    def has(self, quota_id: str, record: bytes) -> bool:
-        """Whether this is the quota as it is served."""
-        share = self.by_id.get(quota_id)
-        return share is not None and share.quota.record == record
+        await self._ask_all(changed)
 
     def _put(self, quota: BanditQuota) -> QuotaShare:
         share = self.by_id.get(quota.id)
         # The same quota with other terms: what was spent of it in this window stays spent.
         if share is not None and share.quota.uid == quota.uid:
             share.quota = quota
+            self._note(share)
             return share
         self._remove(quota.id)
         # Numbers are places in arrays that every choice reads: they stay small when quotas come and go.
@@ -149,7 +138,7 @@ class QuotaLedger:
             self._arrays.grow(number)
         self.members.add(number, quota.rule)
         share = self.by_id[quota.id] = self.slots[number] = QuotaShare(quota, number, self._arrays)
-        self._arrays.one_arm[number] = self.members.is_one_arm(number)
+        self._arrays.one_arm[number] = isinstance(quota.rule.counted, OneArm)
         self._note(share)
         self.blocks.changed(number)
         return share
@@ -159,7 +148,6 @@ class QuotaLedger:
             return
         self.slots[share.number] = None
         self._free.append(share.number)
-        self._paced.leave(share)
         self._arrays.clear(share.number)
         self._low.discard(share)
         self.members.remove(share.number)
@@ -179,7 +167,7 @@ class QuotaLedger:
         self._end_windows(now)
         if now >= self._slice_ends:
             self._slice_ends = now + SLICE_S
-            if self._paced.draw(now, self._rng, self._arrays):
+            if self._arrays.draw(now, self._rng):
                 self._now = None
         if self._now is None:
             self._now = QuotaSnapshot(self.blocks, self.members, self.slots, self._arrays.out)
@@ -190,59 +178,11 @@ class QuotaLedger:
         used_up, out = int(self._arrays.used_up.sum()), int(self._arrays.out.sum())
         return {"used_up": used_up, "held_back": out - used_up, "open": len(self.by_id) - out}
 
-    async def stock(self, k: int) -> None:
-        """Hold as much of every quota as a list of k may take, where there is plenty: before it is drawn.
-
-        Of others it is known then that few are left, so that whether a list is evaluated does not depend on
-        what was drawn. A list waits for ``BATCH_SIZE`` at most. While the store is away nothing is asked for.
-        """
-        # A list of one takes at most one of each quota: ``take`` asks for that, if it must.
-        if k == 1 or not self.by_id:
-            return
-        now = self._clock()
-        longest, until = self._longest_list
-        if k >= longest or now >= until:
-            self._longest_list = k, now + REMEMBERED_S
-        if now < self._away_until or not self._lacks(k):
-            return
-        try:
-            async with self._asking:
-                lacks = self._lacks(k)
-                await self._ask(dict(islice(lacks.items(), BATCH_SIZE)), grows=True)
-        except Unavailable:
-            # Each choice would wait for the whole time-out otherwise.
-            self._away_until = self._clock() + AWAY_S
-            return
-        if len(lacks) > BATCH_SIZE:  # these count as nearly used up until they are here
-            self._low.update(islice(lacks, BATCH_SIZE, None))
-            self._some_low.set()
-
-    def _lacks(self, k: int) -> dict[QuotaShare, int]:
-        """What to ask for before a list of k."""
-        self._end_windows(self._clock())
-        wanted = ((share, self._most_taken(share, k)) for share in self._short(k))
-        return {share: n for share, n in wanted if not share.is_used_up and share.fair > n}
-
-    def _short(self, k: int) -> list[QuotaShare]:
-        """Quotas that are not out, and that a list of k may take more of than is left."""
-        numbers = self._arrays.short(k).tolist()
-        return [share for number in numbers if number < len(self.slots) and (share := self.slots[number])]
-
-    def _most_taken(self, share: QuotaShare, k: int) -> int:
-        """How much a list of k may take of a quota."""
-        return min(k, 1) if self._arrays.one_arm[share.number] else k
-
     def few(self, k: int) -> RemainingQuotas | None:
         """The quotas of which fewer may be left than a list of k may take, and how much that is."""
-        short = self._short(k) if k > 1 else []
-        if not short:
-            return None
-        # Then nothing more can be had: what is here is all that a list may take.
-        is_away = self._clock() < self._away_until
-        left = {
-            share.number: min(share.most_left, share.left) if is_away else share.most_left for share in short
-        }
-        return RemainingQuotas(self.members, left)
+        # A list of one takes at most one of each quota: ``take`` asks for that, if it must.
+        left = self._arrays.few(k) if k > 1 else {}
+        return RemainingQuotas(self.members, left) if left else None
 
     async def take(self, snapshot: Snapshot, rows: Sequence[int]) -> Taken | None:
         """Spend one for each of these arms, of each of its quotas; None: some have too few left by now.
@@ -269,16 +209,12 @@ class QuotaLedger:
 
     def _spend(self, counts: Mapping[int, int]) -> Taken | None:
         """Spend so much of each quota, by its number. None: some have too few left, and nothing is spent."""
-        arrays, is_short = self._arrays, False
+        arrays = self._arrays
         spent, enough = arrays.spent, arrays.enough
-        for number, count in counts.items():
-            spent[number] = total = spent[number] + count
-            if total > enough[number]:
-                is_short = True
-        taken = Taken(counts, arrays.windows)
-        if not is_short:
-            return taken
-        self.give_back(taken)
+        if all(spent[number] + count <= enough[number] for number, count in counts.items()):
+            for number, count in counts.items():
+                spent[number] += count
+            return Taken(counts, arrays.windows)
         if self._lacking(counts):
             return None
         needed = {share: count for share, count in self._shares(counts).items() if share.holds}
@@ -286,7 +222,9 @@ class QuotaLedger:
             spent[share.number] += count
             # Half a share before it is used up: the next one is there in time, and no choice has to wait.
             if share.limits and share.left <= share.demand.size // 2:
-                self._runs_low(share)
+                self._note(share)
+                self._low.add(share)
+                self._some_low.set()
         return Taken({share.number: count for share, count in needed.items()}, arrays.windows)
 
     def _shares(self, counts: Mapping[int, int]) -> dict[QuotaShare, int]:
@@ -322,27 +260,20 @@ class QuotaLedger:
                     rewards[share] += 1
         for batch in _batches(rewards.items(), BATCH_SIZE):
             await self._store.reward(self._uid, {share.quota.id: count for share, count in batch})
-            async with self._asking:
-                # So that a quota which is used up now lets no more arms through here; others hear later.
-                await self._ask({share: 0 for share, _ in batch}, grows=False)
+            # So that a quota which is used up now lets no more arms through here; others hear later.
+            await self._ask_all([share for share, _ in batch])
 
     async def follow(self) -> None:
         """Find the arms of all quotas in the catalogue of now, so that choices find them known.
 
         Raises Unavailable.
         """
-        now = self._clock()
-        if self.snapshot_of is None or now < self._follow_at:
+        if self.snapshot_of is None or self._clock() < self._follow_at:
             return
-        snapshot = self.snapshot_of()
-        moment = (
-            snapshot.whole.table.number,
-            snapshot.whole.attributes.stamp,
-            len(self.by_id),
-            self.heard_changes,
-        )
+        whole = self.snapshot_of().whole
+        moment = whole.table.number, whole.attributes.stamp, self.heard_changes
         if moment != self._followed:
-            self._without_arms = await self.members.follow(snapshot)
+            self._without_arms = await self.members.follow(whole)
             self._followed, self._follow_at = moment, self._clock() + FOLLOW_S
 
     def without_arms(self) -> list[str]:
@@ -357,11 +288,18 @@ class QuotaLedger:
         await self.blocks.keep()
         await self.follow()
         self._end_windows(self._clock())
-        worth = self._worth_a_look()
+        shares = [*self.by_id.values()]
+        unsettled = [
+            share for share in shares if share.spent != share.reported or share.left > share.least_held
+        ]
+        # A bandit may have 10,000 quotas. Most do not change between two rounds, so only some of them are
+        # asked for in turn: others may have changed them.
+        first, self._next = self._next, self._next + LOOKED_AT if self._next + LOOKED_AT < len(shares) else 0
+        asked = [*dict.fromkeys((*unsettled, *shares[first : first + LOOKED_AT]))]
         # Before it is asked, not by its answer: from here on nothing is spent of what is offered back.
-        for share in worth:
+        for share in asked:
             share.demand = share.demand.after_round(share.spent)
-        await self._ask_all(worth, grows=False)
+        await self._ask_all(asked)
 
     async def refill(self) -> None:
         """Ask for more where a share runs low."""
@@ -373,44 +311,21 @@ class QuotaLedger:
     async def leave(self) -> None:
         """Give everything back: the process stops."""
         await self.blocks.keep()
-        async with self._asking:
-            held = [share for share in self.by_id.values() if share.granted > 0 or share.spent > 0]
-            for share in held:
-                share.demand = Demand()
-            for batch in _batches(held, BATCH_SIZE):
-                await self._ask(dict.fromkeys(batch, LEAVES), grows=False)
+        held = [share for share in self.by_id.values() if share.granted > 0 or share.spent > 0]
+        for share in held:
+            share.demand = Demand()
+        await self._ask_all(held, needed=LEAVES)
 
     async def refresh(self, share: QuotaShare) -> None:
         """Know a quota as it is now in the store."""
         self._end_windows(self._clock())
-        async with self._asking:
-            await self._ask({share: 0}, grows=False)
+        await self._ask_all([share])
 
-    async def _ask_all(self, shares: Iterable[QuotaShare], *, grows: bool) -> None:
+    async def _ask_all(self, shares: Iterable[QuotaShare], *, needed: int = 0, grows: bool = False) -> None:
         """Batch after batch: a choice that has to ask waits for one of them."""
         for batch in _batches(shares, BATCH_SIZE):
             async with self._asking:
-                await self._ask(dict.fromkeys(batch, 0), grows=grows)
-
-    def _worth_a_look(self) -> list[QuotaShare]:
-        """Those with something to report or to give back, and some of those that others may have changed."""
-        shares = [*self.by_id.values()]
-        first, self._next = self._next, self._next + LOOKED_AT
-        if self._next >= len(shares):
-            self._next = 0
-        unreported = [
-            share for share in shares if share.spent != _reported(share) or share.left > self._little(share)
-        ]
-        # A bandit may have 10,000 quotas. Most do not change between two rounds, so only some of them are
-        # asked for in turn.
-        return list(dict.fromkeys((*unreported, *shares[first : first + LOOKED_AT])))
-
-    def _little(self, share: QuotaShare) -> int:
-        """What is held of a quota of which there is plenty: for lists that are asked for, or a little."""
-        longest, until = self._longest_list
-        for_list = self._most_taken(share, longest) if self._clock() < until and share.limits else 0
-        little = min(FIRST, share.fair // PLENTY) if share.fair != UNBOUNDED else 0  # not heard of
-        return for_list if share.fair > for_list > little else little
+                await self._ask(dict.fromkeys(batch, needed), grows=grows)
 
     async def _ask(self, needed: Mapping[QuotaShare, int], *, grows: bool) -> None:
         """Change the shares of these quotas. ``needed``: what each must hold, if it can, or ``LEAVES``.
@@ -426,7 +341,7 @@ class QuotaLedger:
         for share, count in needed.items():
             if grows:
                 share.demand = share.demand.grow()
-            kept = 0 if count == LEAVES else max(share.demand.size, count, self._little(share))
+            kept = 0 if count == LEAVES else max(share.demand.size, count, share.least_held)
             wanted = kept if share.holds else 0
             share.state = offer_back(share.state, share.spent + wanted)
             self._note(share)
@@ -438,21 +353,13 @@ class QuotaLedger:
         now_ms, answers = await self._store.share(self._uid, self._process, self._questions, questions)
         self._store_time = now_ms, asked_at
         for share, sent, answer in zip(needed, questions, answers, strict=True):
-            is_new = share.answer(sent, answer, asked_at, now_ms)
-            self._paced.refresh(share, answer.most, asked_at, is_new=is_new)
+            share.answer(sent, answer, asked_at, now_ms)
             self._next_end = min(self._next_end, share.state.until)
             self._note(share)
 
     def _note(self, share: QuotaShare) -> None:
         if share.note():
             self._now = None
-
-    def _runs_low(self, share: QuotaShare) -> None:
-        if share.is_used_up:
-            self._note(share)
-        else:
-            self._low.add(share)
-            self._some_low.set()
 
     def _end_windows(self, now: float) -> None:
         """Forget windows that are over: all are looked at when the first of them ends."""
@@ -462,13 +369,7 @@ class QuotaLedger:
             if now >= share.state.until:
                 share.state = end(share.state)
                 self._note(share)
-                self._paced.stop(share)
         self._next_end = min((share.state.until for share in self.by_id.values()), default=NEVER)
-
-
-def _reported(share: QuotaShare) -> int:
-    """What the store knows of what this process has spent in the window."""
-    return share.state.reported if isinstance(share.state, Window) else 0
 
 
 def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:

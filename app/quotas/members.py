@@ -83,10 +83,6 @@ class QuotaMembers:
                 followed.pop(counted, None)
         self._quotas_of.clear()
 
-    def is_one_arm(self, number: int) -> bool:
-        """Whether a list can hold one arm of this quota at most."""
-        return isinstance(self._counted[number], OneArm)
-
     def quotas_of(self, snapshot: Snapshot, rows: Sequence[int]) -> list[Numbers]:
         """The quotas of each of these rows; none of a row that is -1. Cost: O(rows); nothing is awaited."""
         whole = snapshot.whole

@@ -54,11 +54,14 @@ class QuotaState(msgspec.Struct, frozen=True):
 class Quotas:
     """For the event loop.
 
-    The metrics are told every ``EVERY_S`` how many quotas are in which state.
+    The metrics are told every ``EVERY_S`` how many quotas are in which state. ``clock``: monotonic seconds.
     """
 
-    def __init__(self, store: Store, metrics: Metrics) -> None:
+    def __init__(
+        self, store: Store, metrics: Metrics, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._store = store
+        self._clock = clock
         self._metrics = metrics
         self._low = asyncio.Event()  # some share runs low
         self.ledgers: dict[str, QuotaLedger] = {}
@@ -250,13 +253,14 @@ class Quotas:
                     return changes.number
                 await self._store.quotas.release_held(bandit_uid)
                 ledger = self.ledgers[bandit_uid] = QuotaLedger(
-                    self._store.quotas, self._store.write_once, bandit_uid, self._low
+                    self._store.quotas, self._store.write_once, bandit_uid, self._low, clock=self._clock
                 )
             quotas = []
             for name, data in sorted(stored.items()):
                 await yield_to_others()
                 # Of all quotas most are as they were, and to read a rule again costs more than to compare it.
-                if not (changes.all and ledger.has(name, data)):
+                share = ledger.by_id.get(name) if changes.all else None
+                if share is None or share.quota.record != data:
                     quotas.append(BanditQuota.of(name, data))
             gone = (ledger.by_id if changes.all else changes.records).keys() - stored.keys()
             if quotas or gone:

@@ -97,7 +97,7 @@ class QuotaRule(msgspec.Struct, frozen=True):
         arm_filter = parse(self.filter or {})
         part = arm_filter.expression
         if isinstance(part, OneOf) and len(part.members) == 1:
-            (value,) = part.members
+            value = part.members[0]
             kind = kind_of(value)
             assert kind is not None, "filters compare with strings, numbers and booleans"  # noqa: S101
             return OneValue(part.field, kind, value)

@@ -29,22 +29,19 @@ spent. Times are monotonic seconds, but for those in ms, which are the store's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-import msgspec
-import numpy as np
-from numpy.typing import NDArray
-
+from app.quotas.arrays import UNBOUNDED, QuotaArrays
+from app.quotas.pacing import refresh
 from app.quotas.rules import BanditQuota, QuotaRule
 from app.storage.types import Share, ShareAsked
 
 NEVER = float("inf")
-UNBOUNDED = 2**31 - 1
 FOREVER_MS = 2**52
 NO_WINDOW_MS = -1  # the start of a window that is not there
 
 FIRST = 8  # how much is asked for where there is none
+PLENTY = 1_000  # a process may hold so many times ``FIRST``: then it keeps that, before it shows any
 MOST_HELD = 100_000  # of one quota, by one process, besides what it needs
 IDLE, LARGE = 10, 16  # a half goes back after so many idle rounds, or of so many times what a round uses
 
@@ -178,69 +175,18 @@ class Demand:
         return replace(self, size=min(self.size, most))
 
 
-class QuotaArrays:
-    """What choices read of all quotas at once, by their numbers, and write: ``spent``.
-
-    ``used_up``, ``held_back``: whether arms of a quota are not eligible now; ``share``: of this process,
-    where a quota limits; ``one_arm``: whether a list has one arm of it at most. ``enough``: while no more
-    than this is spent, nothing is lacking and nothing runs low. ``windows``: how many have begun.
-    """
-
-    def __init__(self) -> None:
-        # One place is beyond all numbers: an array of none would need a case of its own.
-        self.used_up = np.zeros(1, dtype=np.bool_)
-        self.held_back = np.zeros(1, dtype=np.bool_)
-        self.one_arm = np.zeros(1, dtype=np.bool_)
-        self.share = np.full(1, UNBOUNDED, dtype=np.int64)
-        # Choices read and write a few of these, one by one: in an array that takes three times as long.
-        self.spent = np.zeros(1, dtype=np.int64).data
-        self.enough = [UNBOUNDED]
-        self.windows = 0
-
-    @property
-    def out(self) -> NDArray[np.bool_]:
-        """Whether the arms of a quota are not eligible now."""
-        return self.used_up | self.held_back
-
-    def grow(self, number: int) -> None:
-        """Have a place for this number."""
-        # Half as much again, so that the arrays are copied O(log n) times while quotas are added one by one.
-        more = max(number + 2, 3 * number // 2) - len(self.share)
-        if more <= 0:
-            return
-        self.used_up = np.pad(self.used_up, (0, more))
-        self.held_back = np.pad(self.held_back, (0, more))
-        self.one_arm = np.pad(self.one_arm, (0, more))
-        self.share = np.pad(self.share, (0, more), constant_values=UNBOUNDED)
-        self.spent = np.pad(self.spent, (0, more)).data
-        self.enough += [UNBOUNDED] * more
-
-    def clear(self, number: int) -> None:
-        """No quota has this number now."""
-        self.used_up[number] = self.held_back[number] = self.one_arm[number] = False
-        self.share[number] = self.enough[number] = UNBOUNDED
-
-    def short(self, k: int) -> NDArray[np.int64]:
-        """Numbers of the quotas that are not out, of which a list of k may take more than is left."""
-        left = self.share - np.asarray(self.spent, dtype=np.int64)
-        # Arms of those that are out are not eligible at all, so no list can take any of them.
-        return np.flatnonzero((left < np.where(self.one_arm, 1, k)) & ~self.out)
-
-
 class QuotaShare:
     """One quota as this process serves it.
 
     ``window_number``: of its window among those of all quotas, in the order in which they began here.
-    ``place``: among those with an even pace, -1 of another.
     """
 
-    __slots__ = ("_arrays", "demand", "number", "place", "quota", "state", "window_number")
+    __slots__ = ("_arrays", "demand", "number", "quota", "state", "window_number")
 
     def __init__(self, quota: BanditQuota, number: int, arrays: QuotaArrays) -> None:
         self.quota = quota
         self.number = number
         self.demand = Demand()
-        self.place = -1
         self._arrays = arrays
         self.state: ShareState = Unknown()
         self._begin_window()
@@ -271,9 +217,14 @@ class QuotaShare:
         return self.holds and self.quota.rule.counts == "shown"
 
     @property
-    def fair(self) -> int:
-        """What this process may hold at most, unless a choice needs it at once."""
-        return self.state.fair if isinstance(self.state, Window) else UNBOUNDED
+    def reported(self) -> int:
+        """What the store knows of what this process has spent in the window."""
+        return self.state.reported if isinstance(self.state, Window) else 0
+
+    @property
+    def least_held(self) -> int:
+        """What is held of a quota of which there is plenty, also where none is shown."""
+        return min(FIRST, self.state.fair // PLENTY) if isinstance(self.state, Window) else 0
 
     @property
     def is_used_up(self) -> bool:
@@ -283,23 +234,19 @@ class QuotaShare:
     @property
     def most_left(self) -> int:
         """How much a choice may take of it as far as is known."""
-        match self.state:
-            case UsedUp() if self.limits:
-                return self.left
-            case Open(free=free) if self.limits:
-                return self.left + free
-            case _:
-                return UNBOUNDED
+        return int(self._arrays.most[self.number]) - self.spent
 
-    def answer(self, sent: ShareAsked, share: Share, asked_at: float, now_ms: int) -> bool:
-        """Take what the store answered; whether another window has begun."""
+    def answer(self, sent: ShareAsked, share: Share, asked_at: float, now_ms: int) -> None:
+        """Take what the store answered."""
         state = answered(self.quota.rule, sent, share, asked_at, now_ms)
         is_new = state.start_ms != self.state.start_ms
         self.state = state
         if is_new:
             self._begin_window()
-        self.demand = self.demand.within(self.fair if self.holds else 0)
-        return is_new
+        self.demand = self.demand.within(state.fair if isinstance(state, Window) else 0)
+        if self.quota.rule.pace == "even" and isinstance(state, Window) and state.ends_ms is not None:
+            row, window = self._arrays.pace[self.number], (state.began, state.until)
+            refresh(row, window, share.most, state.others, self.spent, now=asked_at, is_new=is_new)
 
     def _begin_window(self) -> None:
         self.demand = replace(self.demand, seen=0)
@@ -314,14 +261,13 @@ class QuotaShare:
         is_out = self.is_used_up and (self.quota.rule.counts == "rewarded" or self.left <= 0)
         has_changed = bool(is_out != arrays.used_up[number])
         arrays.used_up[number] = is_out
-        arrays.share[number] = granted if self.limits else UNBOUNDED
+        free = self.state.free if isinstance(self.state, Open) else 0
+        is_bounded = self.limits and isinstance(self.state, Window)
+        arrays.most[number] = granted + free if is_bounded else UNBOUNDED
         enough = granted - self.demand.size // 2 - 1 if self.limits else UNBOUNDED
         arrays.enough[number] = enough if self.holds else -1  # nothing is spent of it now
+        if self.quota.rule.pace == "none" or not isinstance(self.state, Window):
+            arrays.pace["rate"][number] = 0.0
+            has_changed |= bool(arrays.held_back[number])
+            arrays.held_back[number] = False
         return has_changed
-
-
-class Taken(msgspec.Struct, frozen=True):
-    """How much was spent of each quota, by its number, when ``windows`` had begun."""
-
-    counts: Mapping[int, int]
-    windows: int

@@ -513,7 +513,7 @@ async def test_no_more_is_shown_than_a_quota_allows_while_a_bandit_moves(
 @pytest.mark.parametrize(
     ("owner", "name", "call"),
     [
-        (QuotaLedger, "stock", "choice"),
+        (QuotaLedger, "take", "choice"),
         (Quotas, "count_rewards", "reward"),
     ],
     ids=["choice", "reward"],

@@ -50,7 +50,9 @@ async def build(clients: list[httpx.AsyncClient], scale: int) -> None:
     body = {"catalogue": "c", "policy": "softmax", "temperature": 10.0}
     (await http.put("/v1/bandits/b", json=body)).raise_for_status()
     for campaign in range(QUOTAS):
-        quota = {"filter": {"campaign": campaign}, "most": most_of(campaign, scale)}
+        # Of each third a value of a field, and a filter that has to be followed.
+        value = campaign if campaign % 3 else {"$gte": campaign, "$lt": campaign + 1}
+        quota = {"filter": {"campaign": value}, "most": most_of(campaign, scale)}
         (await http.put(f"/v1/bandits/b/quotas/q{campaign}", json=quota)).raise_for_status()
 
     async def all_know_them() -> bool:
@@ -80,6 +82,8 @@ class Callers:
         if is_for_events:
             bodies = [{**each, "event_id": f"e{draw.random()}"} for each in bodies]
         path, body = ("choose/batch", {"requests": bodies}) if is_batch else ("choose", bodies[0])
+        if not is_batch and draw.random() < 0.3:
+            bodies[0]["activate"] = False
         for _ in range(3 if is_for_events else 1):
             try:
                 answer = await draw.choice(self.clients).post(f"/v1/bandits/b/{path}", json=body)
@@ -87,10 +91,24 @@ class Callers:
                 await asyncio.sleep(0.02)
                 continue
             if answer.status_code == 200:
-                self.count(answer.json()["results"] if is_batch else [answer.json()])
+                choices = answer.json()["results"] if is_batch else [answer.json()]
+                if "activate" not in body or await self.activated(choices[0], draw):
+                    self.count(choices)
                 return
             assert answer.status_code == 503, answer.text
             await asyncio.sleep(0.02)
+
+    async def activated(self, choice: dict[str, Any], draw: random.Random) -> bool:
+        """Whether a deferred choice was shown, as far as the caller hears."""
+        self.answers += 1
+        body = {"decisions": [choice["decision"]]}
+        try:
+            answer = await draw.choice(self.clients).post("/v1/decisions/activate", json=body)
+        except httpx.HTTPError:
+            return False
+        assert answer.status_code in {200, 503}, answer.text
+        # By another process, or after a kill, it may be one that was activated before.
+        return answer.status_code == 200 and answer.json()["activated"] == 1
 
     def count(self, choices: list[dict[str, Any]]) -> None:
         self.answers += len(choices)

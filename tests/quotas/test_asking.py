@@ -44,11 +44,13 @@ class QuotaOfRow(OneQuota):
         return [[row] for row in rows]
 
 
-async def shares_of(count: int) -> tuple[QuotaLedger, Counting, OwnClock, asyncio.Event]:
+async def shares_of(
+    count: int, rule: QuotaRule = RULE
+) -> tuple[QuotaLedger, Counting, OwnClock, asyncio.Event]:
     clock, low = OwnClock(), asyncio.Event()
-    store = Counting(clock, {f"q{number}": RULE.terms("u") for number in range(count)})
+    store = Counting(clock, {f"q{number}": rule.terms("u") for number in range(count)})
     shares = QuotaLedger(store, None, "b", low, clock=clock)  # type: ignore[arg-type]
-    await shares.change([BanditQuota(f"q{number}", "u", RULE) for number in range(count)], ())
+    await shares.change([BanditQuota(f"q{number}", "u", rule) for number in range(count)], ())
     QuotaOfRow(shares)
     return shares, store, clock, low
 
@@ -84,31 +86,22 @@ async def test_of_quotas_of_which_there_is_plenty_a_little_is_here_before_they_a
     assert store.calls == before
 
 
-async def test_a_list_knows_what_single_choices_have_spent_and_given_back():
-    shares, _, _, _ = await shares_of(2)
-    await shares.stock(5)
-    assert shares.few(5) is None
-    taken = [await shares.take(None, [1]) for _ in range(shares.by_id["q1"].left - 4)]  # type: ignore[arg-type]
+async def test_a_list_knows_what_is_left_without_asking():
+    """What the store has not granted, and what this process holds; what was given back is there again."""
+    rule = QuotaRule(20, {"campaign": 1}, per_s=86_400).checked()
+    shares, store, _, _ = await shares_of(2, rule)
+    before = store.calls
+    assert shares.few(20) is None
+    few = shares.few(21)
+    assert few is not None
+    assert dict(few.left) == {0: 20, 1: 20}
+    assert store.calls == before
+    taken = [await shares.take(None, [1]) for _ in range(16)]  # type: ignore[arg-type]
     few = shares.few(5)
     assert few is not None
-    assert [*few.left] == [1]
+    assert dict(few.left) == {1: 4}
     assert taken[0] is not None
     shares.give_back(taken[0])
-    assert shares.few(5) is None
-
-
-@pytest.mark.rest
-async def test_a_list_waits_for_one_script_however_many_quotas_there_are():
-    count = 3 * BATCH_SIZE
-    shares, store, _, low = await shares_of(count)
-    before = store.calls
-    await shares.stock(5)
-    assert store.calls == before + 1
-    few = shares.few(5)
-    assert few is not None
-    assert len(few.left) == count - BATCH_SIZE  # of them it is known before anything is drawn
-    assert low.is_set()
-    await shares.refill()
     assert shares.few(5) is None
 
 

@@ -15,7 +15,9 @@ import numpy as np
 import pytest
 
 from app.platform.errors import Unavailable
+from app.platform.metrics import Metrics
 from app.quotas.ledger import QuotaLedger
+from app.quotas.quotas import Quotas
 from app.quotas.rules import BanditQuota, QuotaRule
 from app.quotas.share import IDLE, QuotaShare
 from app.quotas.snapshot import QuotaBlockNames
@@ -214,42 +216,6 @@ async def test_windows_that_end_faster_than_the_store_answers_do_not_hang(store:
         await process.show()
 
 
-@pytest.mark.parametrize("seed", range(4))
-async def test_whatever_happens_no_window_has_more_than_there_is(store: Store, seed: int):
-    """Replies are lost, processes are killed, their clocks jump; some give back what they took."""
-    draw, lossy, rule = random.Random(seed), LossyStore(store), quota_of(300, per_s=86_400)
-    alive = await processes(lossy, 3, rule)
-    dead = list[Process]()
-    for _ in range(1_500):
-        process, what = draw.choice(alive), draw.random()
-        if what < 0.03:
-            lossy.lose.append("quotas.share")
-        elif what < 0.05:
-            process.ahead_s = draw.choice([0.0, 86_400.0, 3.0])
-        elif what < 0.06:
-            dead.append(process)
-            lossy.lose.clear()
-            alive[alive.index(process)] = another = Process(lossy)
-            await another.serve(rule)
-        elif what < 0.2:
-            await _unless_lost(process.shares.sync_with_store())
-        elif what < 0.3 and (taken := await _unless_lost(process.shares.take(None, [0, 0]))):  # type: ignore[arg-type]
-            process.shares.give_back(taken)
-        else:
-            await _unless_lost(process.show(draw.choice([1, 1, 3])))
-    lossy.lose.clear()
-    shown = sum((process.shown for process in (*alive, *dead)), Counter[int]())
-    assert all(count <= 300 for count in shown.values())
-    assert shown.total() >= 150
-
-
-async def _unless_lost(awaitable):  # type: ignore[no-untyped-def]
-    try:
-        return await awaitable
-    except Unavailable:
-        return None
-
-
 @dataclass
 class Jumping:
     """A store, and its clock."""
@@ -343,6 +309,19 @@ async def test_what_was_of_a_deleted_quota_is_not_of_the_one_that_has_its_number
     shares.give_back(taken)
     await shares.refresh(before)
     assert shares.by_id["after"].spent == 1
+
+
+async def test_a_quota_is_put_though_another_process_put_one_meanwhile(world: World):
+    """The store refuses what was checked before that, and it is checked again: none is lost."""
+    await world.catalogue()
+    bandit, quotas = await world.bandit(), world.service.quotas
+
+    async def meanwhile() -> None:
+        await Quotas(world.store, Metrics()).put(bandit, "theirs", quota_of_arm("a2"))  # type: ignore[arg-type]
+
+    world.store.before["quotas.put"] = meanwhile
+    await quotas.put(bandit, "ours", quota_of_arm("a1"))
+    assert {quota_id for quota_id, _ in quotas.rules(bandit)} == {"ours", "theirs"}
 
 
 def quota_of_arm(arm: str) -> QuotaRule:

@@ -154,7 +154,7 @@ async def log_of(world: Made, policy: str, seed: int) -> tuple[list[Row], float]
         asked = SelectionRequest(own, LearnerId("0" * 16, f"k{key}"), 1, (), None, rng)
         subject = FrequencyCapKey(REPEATS, asked.learner)
         capped = combined(asked, frequency_caps.view_of(subject, had[key], asked, whole))
-        request = combined(capped, await quotas.view_of(shares, capped, takes=True))
+        request = combined(capped, quotas.view_of(shares, capped))
         selection = await POLICIES[policy].choose(dependencies, request)  # type: ignore[arg-type]
         (chosen,) = selection.hits.rows.tolist()
         assert await shares.take(whole, [chosen]) is not None

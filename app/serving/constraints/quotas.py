@@ -7,15 +7,11 @@ begins again. So no quota is ever exceeded. A deferred choice takes nothing: it 
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import Any
-
 import msgspec
 
 from app.policies.selection import SelectionRequest
-from app.quotas.ledger import QuotaLedger
+from app.quotas.ledger import QuotaLedger, Taken
 from app.quotas.quotas import Quotas
-from app.quotas.share import Taken
 from app.quotas.snapshot import QuotaSnapshot
 from app.records.left_out import NOT_KEPT
 from app.serving.constraints.base import Constraint, ConstraintFields, LogRecord, Shown, View
@@ -36,8 +32,9 @@ class QuotaConstraint(Constraint):
     def __init__(self, quotas: Quotas) -> None:
         self._ledgers = quotas.ledgers
 
-    def view(self, choice: ConstraintFields, request: SelectionRequest) -> Coroutine[Any, Any, View]:
-        return view_of(self._ledgers.get(request.bandit.uid), request, takes=choice.activate)
+    async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:
+        ledger = self._ledgers.get(request.bandit.uid)
+        return View() if ledger is None else view_of(ledger, request)
 
     async def charge(self, view: View, shown: Shown) -> QuotaCharge | tuple[()] | None:
         """Take of the quotas. Awaits nothing while this process has enough. Raises Unavailable."""
@@ -62,18 +59,10 @@ class QuotaConstraint(Constraint):
         return LogRecord("" if quotas is None else quotas.left_out(ttl_ms=ttl_ms))
 
 
-async def view_of(ledger: QuotaLedger | None, request: SelectionRequest, *, takes: bool) -> View:
-    """What quotas leave now. A pinned arm that is used up is left out.
-
-    ``takes``: what is shown counts now. A choice that is no dry run makes sure of what it may take.
-    """
-    if ledger is None:
-        return View()
+def view_of(ledger: QuotaLedger, request: SelectionRequest) -> View:
+    """What quotas leave now. A pinned arm that is used up is left out."""
     index, places = request.bandit.catalogue.index, request.k + len(request.pins)
     ledger.snapshot_of = index.snapshot
-    # A dry run takes nothing, so it must not hold anything back from others either.
-    if takes and not request.dry_run and places > 1:
-        await ledger.stock(places)
     now, unpinned = ledger.now(), set[str]()
     if request.pins:
         whole = index.snapshot()
