@@ -247,7 +247,9 @@ def _file_commands(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def _evaluate_command(commands: argparse._SubParsersAction[Parser]) -> None:
     evaluate = commands.add_parser("evaluate", help="what a policy would have earned on an exported log")
-    evaluate.add_argument("log", type=Path, metavar="LOG", help="an exported log: .ndjson or .parquet")
+    evaluate.add_argument(
+        "log", type=Path, metavar="LOG", help="an exported log, .ndjson or .parquet, or see --format"
+    )
     evaluate.add_argument(
         "--policy", required=True, metavar="JSON", help='settings of a bandit: \'{"policy": "softmax"}\''
     )
@@ -274,6 +276,19 @@ def _evaluate_command(commands: argparse._SubParsersAction[Parser]) -> None:
         metavar="FILE",
         help="versions of a learned prior, as export writes them beside a log; without it one is fitted "
         "before each block of the log from what came before",
+    )
+    evaluate.add_argument(
+        "--format",
+        choices=("shortlist", "vw-dsjson", "table"),
+        default="shortlist",
+        help="whose log it is: of a bandit; JSON lines of Vowpal Wabbit; or a table with the columns action, "
+        "probability, reward, and perhaps actions, time, key and those of a context",
+    )
+    evaluate.add_argument(
+        "--arm-field",
+        default="id",
+        metavar="NAME",
+        help="of vw-dsjson: the feature of an action that is the id of its arm. Default: id",
     )
     evaluate.set_defaults(run=_evaluate)
 
@@ -583,5 +598,7 @@ def _evaluate(parsed: argparse.Namespace) -> None:
             learners=parsed.learners,
             learners_from=parsed.learners_from,
             priors=parsed.priors,
+            log_format=parsed.format,
+            arm_field=parsed.arm_field,
         )
     write(parsed.json, result)

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import msgspec
 import numpy as np
@@ -47,11 +47,20 @@ from app.policies.registry import POLICIES
 from app.records.encoding import ContextRule
 from app.records.records import CatalogueRecord, LearnerState, vector_to_bytes
 from server.evaluation_files import ReadDecisions, priors_of, rows_of
+from server.other_logs import ARM_FIELD, TABLE, OtherLog, UnreadRows
 from shortlist_client.files.arm_files import arms_of
 from shortlist_client.files.arm_rows import FileError, wrong
 from shortlist_client.files.learner_files import learners_of
+from shortlist_client.files.tables import open_tables
 
 NAME, UID = "log", "0" * 16
+LogFormat = Literal["shortlist", "vw-dsjson", "table"]
+
+
+class LogRows(Protocol):
+    """Reads the decisions of a log, in pieces; ``read``: those that were read before are left out."""
+
+    def __call__(self, desc: str, *, read: ReadDecisions | None = None) -> Iterator[Sequence[Row]]: ...
 
 
 def evaluate(
@@ -63,6 +72,8 @@ def evaluate(
     learners: When,
     learners_from: Path | None = None,
     priors: Path | None = None,
+    log_format: LogFormat = "shortlist",
+    arm_field: str = ARM_FIELD,
 ) -> dict[str, Any]:
     """Print the estimates, and return them as the service answers them.
 
@@ -71,6 +82,7 @@ def evaluate(
     ``learners``       whether decisions are weighed with what was known before them, or with all of the log
     ``learners_from``  what the learners know today, as it was exported; None: what the log says
     ``priors``         versions of the learned prior; None: they are fitted from the log
+    ``log_format``     whose log it is: see ``other_logs``, which also says what ``arm_field`` is
 
     Raises ShortlistError, in one line, for files and settings that cannot be used.
     """
@@ -81,7 +93,8 @@ def evaluate(
         raise Invalid(f"--estimators: {error.errors[0][1]}") from None
     settings = _settings(policy)
     with threadpool_limits(1):
-        index, first = _index(catalogue), _first(log)
+        index = _index(catalogue)
+        first = _first(log) if log_format == "shortlist" else _first_of_others(log, log_format)
         if learners_from is not None and "intercept" not in settings:
             settings = _as_learned(settings, index, first, learners_from)
         bandit = _bandit(settings, index, first)
@@ -89,8 +102,25 @@ def evaluate(
         if priors is not None and bandit.record.prior != "learned":
             raise Invalid(f"--priors: the policy has the prior {bandit.record.prior}, which has no versions")
         source = HeldSource(priors={} if priors is None else priors_of(priors, bandit))
-        work = _evaluated(bandit, log, names, learners, source=source, learners_from=learners_from)
+        rows, unread = partial(rows_of, log), UnreadRows()
+        if log_format != "shortlist":
+            arms = index.snapshot()
+            ids = [arms.id_of(row) for row in arms.eligible().tolist()]
+            encoding = None if bandit.context is None else bandit.context.encoding
+            rows = partial(
+                _rows_of_others, OtherLog(log, log_format, ids, encoding, arm_field=arm_field), unread
+            )
+        work = _evaluated(
+            bandit,
+            rows,
+            names,
+            learners,
+            source=source,
+            learners_from=learners_from,
+            other_log=log_format != "shortlist",
+        )
         evaluation = asyncio.run(work)
+        evaluation = replace(evaluation, warnings=[*unread.sentences(), *evaluation.warnings])
     _print(evaluation)
     answer: dict[str, Any] = msgspec.to_builtins(answer_of([evaluation]))
     return answer
@@ -98,35 +128,38 @@ def evaluate(
 
 async def _evaluated(
     bandit: Bandit,
-    log: Path,
+    rows_read: LogRows,
     estimators: Sequence[str],
     when: When,
     *,
     source: HeldSource,
     learners_from: Path | None,
+    other_log: bool,
 ) -> Evaluation:
     given = None if learners_from is None else _learners(bandit, learners_from)
     past, read = PastLearners(bandit, source, given), ReadDecisions()
     seen = SeenRewards(bandit.record, partial(source.terms, bandit))
     known: LearnerLookup = past
     if when == "before":
-        await past.survey(seen.noted(_pages(log, "counting", read)), from_ms=None, to_ms=None)
+        await past.survey(seen.noted(_pages(rows_read, "counting", read)), from_ms=None, to_ms=None)
     elif given is not None:
         known = given.posterior
         if source.priors:
             bandit = bandit.with_prior(source.priors[max(source.priors)])
-        async for _ in seen.noted(_pages(log, "counting", read)):
+        async for _ in seen.noted(_pages(rows_read, "counting", read)):
             pass
     else:
-        async for rows in seen.noted(_pages(log, "learning", read)):
+        async for rows in seen.noted(_pages(rows_read, "learning", read)):
             await past.learn(rows)
         await past.begin(0)
     evaluator = Evaluator(bandit, source, known, estimators, seen=seen)
-    for rows in rows_of(log, "evaluating"):
+    for rows in rows_read("evaluating"):
         await evaluator.add(rows)
         if evaluator.is_unsupported:
             break
     check_usable(evaluator)
+    if other_log:
+        evaluator.capped = 0  # what was not offered is the caller's word, as a filter is: no quota has a say
     evaluation = evaluations_of(evaluator, when)[0]
     return replace(evaluation, warnings=[*_warnings(read, given), *evaluation.warnings])
 
@@ -141,9 +174,23 @@ def _warnings(read: ReadDecisions, given: HeldLearners | None) -> Iterator[str]:
         yield f"{knew}, which this log does not hold: values are those of another policy; {give}"
 
 
-async def _pages(log: Path, desc: str, read: ReadDecisions) -> AsyncIterator[Sequence[Row]]:
-    for rows in rows_of(log, desc, read=read):
+async def _pages(rows_read: LogRows, desc: str, read: ReadDecisions) -> AsyncIterator[Sequence[Row]]:
+    for rows in rows_read(desc, read=read):
         yield rows
+
+
+def _rows_of_others(
+    log: OtherLog, unread: UnreadRows, desc: str, *, read: ReadDecisions | None = None
+) -> Iterator[Sequence[Row]]:
+    """As ``rows_of``; what is left out is counted where decisions are read for the first time."""
+    for rows in log.rows(desc, UnreadRows() if read is None else unread):
+        yield rows if read is None else [row for row in rows if read.is_new(row)]
+
+
+def _first_of_others(log: Path, log_format: LogFormat) -> Row:
+    """What a bandit takes from the first row: whether there are keys."""
+    has_keys = log_format == TABLE and "key" in open_tables(log, id_column="action")[0].names
+    return Row("", 0, "key" if has_keys else None, 1, 0, 0, "other", None, None, None, None, [], [])
 
 
 def _learners(bandit: Bandit, path: Path) -> HeldLearners:

@@ -1,0 +1,304 @@
+"""Logs of others, read as rows of a decision log, so that a policy can be compared on the log that one has.
+
+    vw-dsjson  JSON lines of Vowpal Wabbit (``--dsjson``): ``a``, ``p`` and ``c`` of a decision with its cost
+    table      CSV, Parquet or NDJSON with the columns action, probability and reward; besides, if they are
+               there: actions (those that were offered, separated by blanks), time, key, and the context
+
+An action is an arm of the catalogue, by its id. Arms that were not offered count as not allowed. A row that
+lacks something is left out; ``Unread`` says how many there were, and what the first of each lacks.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import msgspec
+
+from app.decision_log.rows import LoggedArm, LoggedReward, Row
+from app.platform.errors import Invalid
+from app.records.encoding import Encoding
+from app.records.left_out import NOTHING_BARRED, Barred
+from shortlist_client.files.arm_readers import opened
+from shortlist_client.files.arm_rows import FileError
+from shortlist_client.files.progress import meter
+from shortlist_client.files.tables import open_tables
+
+BLOCK_BYTES = 1 << 20
+VW, TABLE = "vw-dsjson", "table"
+ARM_FIELD = "id"
+COLUMNS = ("action", "probability", "reward")
+MAX_SHOWN = 3
+
+
+class Unread(Exception):
+    """A row that cannot be used. The text says what it lacks, without its values."""
+
+
+@dataclass(slots=True)
+class UnreadRows:
+    """How many rows were left out by reason, and the number of the first of each."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    first: dict[str, int] = field(default_factory=dict)
+
+    def add(self, reason: str, number: int) -> None:
+        self.counts[reason] = self.counts.get(reason, 0) + 1
+        self.first.setdefault(reason, number)
+
+    def sentences(self) -> Iterator[str]:
+        for reason, count in sorted(self.counts.items(), key=lambda pair: -pair[1]):
+            yield f"{count:,} rows {reason}: they are left out, the first is row {self.first[reason]:,}"
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedEvent:
+    """A decision of another system. ``offered``: None, all arms of the catalogue were."""
+
+    id: str
+    time_ms: int
+    action: str
+    probability: float
+    reward: float
+    offered: Sequence[str] | None
+    context: Mapping[str, Any]
+    key: str | None = None
+
+
+class OtherLog:
+    """Reads the log of another system.
+
+    ``arms``       the ids of the catalogue
+    ``encoding``   how the context is encoded; None: it is not used
+    ``arm_field``  of dsjson: the feature of an action that is the id of its arm
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        kind: str,
+        arms: Sequence[str],
+        encoding: Encoding | None,
+        *,
+        arm_field: str = ARM_FIELD,
+    ) -> None:
+        if encoding is not None and encoding.rule.fields is None:
+            raise Invalid("--policy: context: name its fields: logs of others have no vectors")
+        self._path = path
+        self._arms, self._known = arms, frozenset(arms)
+        self._encoding = encoding
+        self._read = partial(_dsjson, path, arm_field) if kind == VW else partial(_table, path)
+
+    def rows(self, desc: str, unread: UnreadRows) -> Iterator[Sequence[Row]]:
+        """The decisions in pieces, with a bar that says ``desc``. Raises FileError: none can be used."""
+        used = 0
+        for events in self._read(desc):
+            rows = list[Row]()
+            for number, read in events:
+                try:
+                    rows.append(self._row(read()))
+                except Unread as error:
+                    unread.add(str(error), number)
+            used += len(rows)
+            yield rows
+        if not used:
+            reasons = "; ".join(list(unread.sentences())[:MAX_SHOWN]) or "there are no rows"
+            raise FileError(f"{self._path}: no decision can be used: {reasons}")
+
+    def _row(self, event: LoggedEvent) -> Row:
+        if event.action not in self._known:
+            raise Unread("have an action that is no arm of the catalogue")
+        if not 0.0 < event.probability <= 1.0:
+            raise Unread("have a probability that is not above 0 and at most 1")
+        if not math.isfinite(event.reward):
+            raise Unread("have a reward that is no finite number")
+        barred = NOTHING_BARRED
+        if event.offered is not None:
+            offered = frozenset(event.offered)
+            if event.action not in offered:
+                raise Unread("have an action that was not offered")
+            if left := [arm for arm in self._arms if arm not in offered]:
+                barred = Barred([], left)
+        arm = LoggedArm(event.action, 1, 0.0, event.probability, pinned=False)
+        return Row(
+            decision=event.id,
+            time=event.time_ms,
+            key=event.key,
+            bandit_version=1,
+            learner_version=0,
+            catalogue_version=0,
+            policy="other",
+            group=None,
+            context=self._encoded(event.context),
+            filter=None,
+            eligible=None,
+            arms=[arm],
+            rewards=[LoggedReward(event.action, event.reward, event.time_ms, default=False)],
+            barred=barred,
+        )
+
+    def _encoded(self, context: Mapping[str, Any]) -> list[float] | None:
+        if self._encoding is None:
+            return None
+        given = dict[str, Any]()
+        for rule in self._encoding.rule.fields or ():
+            value = context.get(rule.name)
+            # a CSV file has texts alone
+            given[rule.name] = _as_number(value) if rule.kind == "number" else value
+        try:
+            return [float(number) for number in self._encoding.encode(given)]
+        except Invalid as error:
+            path, message = next(iter(error.errors), ((), error.detail))
+            raise Unread(f"have a context that the policy cannot take ({path[-1]}: {message})") from None
+
+
+Numbered = Iterator[tuple[int, Callable[[], LoggedEvent]]]
+
+
+def _dsjson(path: Path, arm_field: str, desc: str) -> Iterator[Numbered]:
+    decode, number = msgspec.json.Decoder(dict[str, Any]).decode, 0
+    with opened(path, "rb") as file, meter(desc, path.stat().st_size, "bytes") as advance:
+        while lines := file.readlines(BLOCK_BYTES):
+            numbered = enumerate(lines, start=number + 1)
+            yield (
+                (place, partial(_event_of_line, decode, line, place, arm_field))
+                for place, line in numbered
+                if line.strip()
+            )
+            number += len(lines)
+            advance(sum(map(len, lines)))
+
+
+def _event_of_line(
+    decode: Callable[[bytes], dict[str, Any]], line: bytes, number: int, arm_field: str
+) -> LoggedEvent:
+    try:
+        event = decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise Unread("are not JSON objects") from None
+    cost, actions, shared = event.get("_label_cost"), event.get("a"), event.get("c")
+    if "_outcomes" in event:
+        raise Unread("have several slots (_outcomes)")
+    if not _is_number(cost):
+        raise Unread("have no cost (_label_cost)")
+    if not isinstance(shared, dict) or not isinstance(shared.get("_multi"), list):
+        raise Unread("have no actions (c._multi)")
+    multi = shared["_multi"]
+    # Of old files the chosen action is the first of ``a``, from 1.
+    chosen = event.get("_labelIndex")
+    if not isinstance(chosen, int):
+        first = event.get("_label_Action", actions[0] if isinstance(actions, list) and actions else None)
+        chosen = first - 1 if isinstance(first, int) else None
+    if chosen is None or not 0 <= chosen < len(multi):
+        raise Unread("do not say which action was chosen (_labelIndex)")
+    probabilities = event.get("p")
+    probability = event.get("_label_probability")
+    if probability is None and isinstance(probabilities, list) and probabilities:
+        probability = probabilities[0]
+    if not _is_number(probability):
+        raise Unread("have no probability (_label_probability)")
+    ids = [_leaf(action, arm_field) for action in multi]
+    if None in ids:
+        raise Unread(f"have an action without the feature {arm_field}")
+    context = {name: value for name, value in _leaves(shared) if name != "_multi"}
+    name = event.get("EventId")
+    return LoggedEvent(
+        name if isinstance(name, str) else f"row {number}",
+        _ms_of(event.get("Timestamp"), number),
+        str(ids[chosen]),
+        float(probability),
+        -float(cost),
+        [str(arm) for arm in ids],
+        context,
+    )
+
+
+def _leaves(features: Any) -> Iterator[tuple[str, Any]]:
+    """The features below namespaces, by their own names; those of actions are left out."""
+    if isinstance(features, list):
+        for part in features:
+            yield from _leaves(part)
+    elif isinstance(features, dict):
+        for name, value in features.items():
+            if name == "_multi":
+                continue
+            if isinstance(value, dict | list):
+                yield from _leaves(value)
+            else:
+                yield name, value
+
+
+def _leaf(action: Any, name: str) -> Any:
+    return next((value for found, value in _leaves(action) if found == name), None)
+
+
+def _table(path: Path, desc: str) -> Iterator[Numbered]:
+    for table in open_tables(path, id_column="action"):
+        missing = [name for name in COLUMNS if name not in table.names]
+        if missing:
+            raise FileError(f"{table.path}: has no column {', '.join(missing)}")
+        with meter(desc, None, "rows") as advance:
+            for rows in table.rows():
+                cells = rows.cells
+                yield (
+                    (number, partial(_event_of_cells, {name: cells[name][at] for name in cells}, number))
+                    for at, number in enumerate(rows.numbers)
+                )
+                advance(len(rows))
+
+
+def _event_of_cells(cells: Mapping[str, Any], number: int) -> LoggedEvent:
+    action = cells["action"]
+    if action in (None, ""):
+        raise Unread("have no action")
+    offered = cells.get("actions")
+    if isinstance(offered, str):
+        offered = offered.split() or None
+    return LoggedEvent(
+        f"row {number}",
+        _ms_of(cells.get("time"), number),
+        str(action),
+        _number(cells["probability"], "probability"),
+        _number(cells["reward"], "reward"),
+        None if offered is None else [str(arm) for arm in offered],
+        {name: cell for name, cell in cells.items() if cell not in (None, "")},
+        None if cells.get("key") in (None, "") else str(cells["key"]),
+    )
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _number(cell: Any, name: str) -> float:
+    try:
+        return float(cell)
+    except (TypeError, ValueError):
+        raise Unread(f"have a {name} that is no number") from None
+
+
+def _as_number(cell: Any) -> Any:
+    """A text that is a number as one; anything else as it is: the encoding says what it cannot take."""
+    try:
+        return float(cell) if isinstance(cell, str) else cell
+    except ValueError:
+        return cell
+
+
+def _ms_of(time: Any, number: int) -> int:
+    """When it was, in ms since 1970; the number of the row where nobody says: rows are in order."""
+    if _is_number(time):
+        return int(time)
+    if isinstance(time, str) and time:
+        # Vowpal Wabbit writes seven digits of a second, which Python 3.11 takes with Z.
+        try:
+            moment = dt.datetime.fromisoformat(time)
+        except ValueError:
+            raise Unread("have a time that cannot be read") from None
+        return int((moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).timestamp() * 1_000)
+    return number
