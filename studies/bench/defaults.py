@@ -20,15 +20,15 @@ Columns: mean rewards (expected ones) of a decision, after so many ``rounds``
                         users, or clicks in a log of 2 K random decisions
     ones                exploration 1, ridge 1
     best, exploration, ridge    the setting of the grid that earned most in these very rounds
-    before              without a setting, each key for itself (``shortlist.linear.scales``)
+    alone               without a setting, each key for itself (``shortlist.linear.scales``)
     ours, ratio         without a setting: with an intercept, and where there are five keys or more with the
                         learned prior; ours / best, both played again with four other draws, which did not
                         choose the best
-    pooled              before, with a pooled prior of strength 1
+    pooled              alone, with a pooled prior of strength 1
     ahead, best_ahead   from which round on ours, and the best, earns more than popular in every ten rounds
 
 Columns of the worlds of many keys
-    before, plain   each key for itself, without an intercept and with one
+    before, plain   each key for itself: by ``auto`` 1 without an intercept, and by 2 with one
     global          one learner for all keys, with an intercept
     ours            with an intercept and the learned prior, as by default. gain: ours / before - 1, and
                     error: its standard error over draws
@@ -67,11 +67,8 @@ POOLED_STRENGTH = 1.0
 GRID = [Setting(exploration, strength) for exploration in EXPLORATIONS for strength in RIDGES]
 QUICK_GRID = [Setting(exploration, strength) for exploration in (0.1, 0.5) for strength in (0.3, 3.0)]
 ONES = Setting(1.0, 1.0)
-BEFORE, POOLED, OURS = (
-    Setting(),
-    Setting(strength=POOLED_STRENGTH),
-    Setting(intercept=True, learned=True, auto=2),
-)
+ALONE, POOLED = Setting(), Setting(strength=POOLED_STRENGTH)
+OURS = Setting(intercept=True, learned=True)
 
 
 def run(quick: bool, data: Path | None = None) -> dict[str, Any]:
@@ -126,7 +123,7 @@ def rows_of(make: Callable[[int], World], draws: int, grid: Sequence[Setting]) -
     world = worlds[0]
     random = np.concatenate([ranked(draw, None) for draw in worlds])
     popular = np.concatenate([ranked(draw, draw.popularity) for draw in worlds])
-    settings = dict.fromkeys([*grid, ONES, BEFORE, OURS, *([POOLED] if world.batch == 1 else [])])
+    settings = dict.fromkeys([*grid, ONES, ALONE, OURS, *([POOLED] if world.batch == 1 else [])])
     played = {
         setting: np.concatenate([play(draw, setting) for draw in worlds])
         for setting in progress(settings, f"settings in {world.name}", leave=False)
@@ -154,7 +151,7 @@ def rows_of(make: Callable[[int], World], draws: int, grid: Sequence[Setting]) -
                 "best": earned(played[best]),
                 "exploration": best.exploration,
                 "ridge": best.ridge,
-                "before": earned(played[BEFORE]),
+                "alone": earned(played[ALONE]),
                 "ours": earned(played[OURS]),
                 "ratio": earned(again[OURS]) / earned(again[best]),
                 "pooled": earned(played[POOLED]) if POOLED in played else None,

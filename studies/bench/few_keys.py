@@ -82,7 +82,7 @@ class Setting:
     strength: float | None = None
     intercept: bool = False
     learned: bool = False
-    auto: int = 1
+    auto: int = 2
 
 
 def play(world: World, setting: Setting, *, seed: int = 0) -> Matrix:

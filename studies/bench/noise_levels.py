@@ -33,8 +33,8 @@ SIGNALS = (30.0, 10.0, 3.0, 1.0, 0.3)
 ROUNDS = {16: 300, 64: 500}  # by d
 ARMS = (1_000, 20_000)
 EXPLORATION = 0.6
-OURS = Setting(intercept=True, auto=2)
-BEFORE = Setting(intercept=True)
+OURS = Setting(intercept=True)
+BEFORE = Setting(intercept=True, auto=1)
 
 
 def rows(

@@ -99,16 +99,23 @@ VALUES = [1.0, -2.0, 4.0, 0.5]
 SQUARE = float((FEATURES.astype(float) ** 2).sum(axis=1).mean())
 
 
-def of_evidence(rows: np.ndarray, rewards: np.ndarray, spread: float) -> tuple[float, float]:
-    """Ridge and noise for which the rewards and the spread, in a direction of its own, are most probable."""
-    length = float((rows**2).sum()) / len(rows)
+def of_evidence(
+    rows: np.ndarray, rewards: np.ndarray, spread: float, weights: np.ndarray | None = None
+) -> tuple[float, float]:
+    """Ridge and noise for which the rewards and the spread, in a direction of its own, are most probable.
+
+    ``weights``: the powers of the rewards in the likelihood, None: all are 1.
+    """
+    roots = np.ones(len(rows)) if weights is None else np.sqrt(weights)
+    count = (roots**2).sum()
+    length = float(((roots[:, None] * rows) ** 2).sum()) / count
     whole = np.zeros((len(rows) + 1, rows.shape[1] + 1))
-    whole[:-1, :-1], whole[-1, -1] = rows, np.sqrt(length)
-    told, found = np.append(rewards, spread), []
+    whole[:-1, :-1], whole[-1, -1] = roots[:, None] * rows, np.sqrt(length)
+    told, found = np.append(roots * rewards, spread), []
     for ratio in RATIOS:
         covariance = np.eye(len(told)) + ratio / length * whole @ whole.T
-        left = float(told @ np.linalg.solve(covariance, told)) / len(told)
-        value = -np.linalg.slogdet(covariance)[1] - len(told) * np.log(left) - (np.log(ratio) / 3.0) ** 2
+        left = float(told @ np.linalg.solve(covariance, told)) / (count + 1)
+        value = -np.linalg.slogdet(covariance)[1] - (count + 1) * np.log(left) - (np.log(ratio) / 3.0) ** 2
         found.append((value, length / ratio, np.sqrt(left)))
     _, ridge, noise = max(found)
     return ridge, noise
@@ -136,6 +143,23 @@ async def test_a_bandit_says_what_it_uses(api: Api):
     answer = await api.ok("PATCH", "/v1/bandits/b", {"exploration": 0.5, "ridge": 2})
     assert answer["used"] == {"ridge": 2, "noise": 1, "exploration": 0.5}
     assert (await api.learner("b"))["used"] == answer["used"]
+
+
+async def test_an_intercept_and_a_pooled_prior_count_in_ridge_and_noise(api: Api):
+    """What all arms have in common is one number more; rewards of other keys count by their weight."""
+    await build(
+        api, "b", policy="linear_ts", scope="per_key", prior="pooled", prior_strength=1, intercept=True
+    )
+    for place, value in enumerate(VALUES):
+        key = "ann" if place else "bob"  # one reward of another key: as many as its strength, 1
+        await api.observe("b", {"id": f"o{place}", "key": key, "arm": f"a{place}", "value": value})
+    await api.observe("b", {"id": "o", "key": "bob", "arm": "a9", "value": 2.0})
+    constant = np.sqrt(SQUARE / DIM)
+    X = np.column_stack((FEATURES.astype(float), np.full(COUNT, constant)))[[0, 9, 1, 2, 3]]
+    rewards, weights = np.array([VALUES[0], 2.0, *VALUES[1:]]), np.array([0.5, 0.5, 1.0, 1.0, 1.0])
+    ridge, noise = of_evidence(X, rewards, 8.0, weights)
+    used = (await api.learner("b", "ann"))["used"]
+    assert used == {"ridge": pytest.approx(ridge), "noise": pytest.approx(noise), "exploration": 0.5}
 
 
 async def test_an_older_bandit_keeps_its_rule_until_it_is_moved_over(api: Api):
