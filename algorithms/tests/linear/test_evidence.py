@@ -145,7 +145,7 @@ def test_where_rewards_say_nothing_the_prior_is_as_uncertain_as_a_reward(spread)
     without_length = fold(np.zeros((2, 3)), np.ones(2))
     assert terms.posterior(without_length).ridge == 7.0
     one = fold(np.array([[3.0, 4.0]]), np.array([-0.25]))
-    assert BY_EVIDENCE.posterior(one).ridge == 25.0
+    assert terms.posterior(one).ridge == 25.0
 
 
 @pytest.mark.rest
