@@ -125,6 +125,7 @@ TESTS = {
         "tests/api/test_milvus.py",
     ),
     "keys": (
+        "tests/api/test_api_keys.py",
         "tests/api/test_visitor_passes.py",
         "tests/api/test_restricted_keys.py",
         "tests/api/test_guard.py",

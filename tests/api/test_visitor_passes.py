@@ -185,14 +185,6 @@ async def test_a_pass_is_for_the_bandits_of_its_key_or_fewer(public: Api):
     assert receipt["rejected"] == [{"index": 0, "code": "unknown_bandit"}]
 
 
-@pytest.mark.parametrize("scopes", [["choose"], ["reward"], ["choose", "reward"], ["admin"]])
-def test_a_pass_may_do_what_its_key_may_of_choosing_and_rewarding(scopes: list[str]):
-    key, entry = new_key("web", scopes, {"visitors": "60"})
-    found = ApiKeys([entry]).find(visitor_pass(key, visitor="ann", expires_in_s=60).encode())
-    assert found is not None
-    assert found.scopes == ({"choose", "reward"} if scopes == ["admin"] else set(scopes))
-
-
 async def test_the_pass_of_an_admin_is_no_admin(public: Api):
     wide = of("ann", WIDE, expires_in_s=60)
     await choose(public, "other", wide)

@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 
 from app.catalogues.adaptive_solver import COPIES, IndependentSolvers
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.kinds import options_of
 from app.indexes.live import LiveIndex
 from app.records.records import CatalogueRecord
-
-pytestmark = pytest.mark.rest
 
 ARMS, DIM = 100, 4
 INDEX: dict[str, Any] = {"kind": "hnsw", "m": 8, "ef_construction": 40, "ef_search": None, "shortlist": 30}

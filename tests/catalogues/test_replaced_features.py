@@ -71,7 +71,6 @@ def test_fewer_arms_than_a_thousand_say_nothing_nor_do_those_of_yesterday():
     assert in_batches(ReplacedFeatures(), OLD, TURNED, step=PERIOD_S / 10)
 
 
-@pytest.mark.rest
 def test_arms_that_are_new_are_compared_with_nothing():
     ids = [f"a{place}" for place in range(len(OLD))]
     before = FoundArms(ids, OLD, range(len(OLD)))

@@ -252,7 +252,6 @@ def test_what_is_told_of_a_graph_falls_when_the_best_arms_of_its_probes_die(comp
     assert ask(views, catalogue, odd).recall_at_1 == 1.0
 
 
-@pytest.mark.rest
 def test_the_best_arms_of_probes_are_followed_through_one_compaction_and_not_through_two() -> None:
     catalogue = of_arms(100)
     best = filter_plan.Winners(catalogue.index.snapshot().table.number, (np.array([20, 30, 40]),))

@@ -132,7 +132,6 @@ def test_values_are_those_of_the_document_and_keep_their_type(documents, batches
     assert [len(values) for values in found] == [len(values) for values in expected]
 
 
-@pytest.mark.rest
 @pytest.mark.parametrize("batches", [[], [1] * 100, [500] * 4, [300, 700, 10, 900]])
 def test_large_columns_of_every_sort_answer_as_the_definition_does(batches):
     documents = documents_of(2_000, seed=1)
@@ -167,7 +166,6 @@ def test_any_choice_of_repeated_values_is_found():
         assert view.evaluate(wanted).tolist() == [wanted.matches(*document) for document in documents]
 
 
-@pytest.mark.rest
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.uint32, np.float32, np.float64])
 def test_an_order_is_found_in_ascending_numbers_without_comparing_all(dtype) -> None:
     """By a search among the different numbers of a column, with the answer that comparing each gives."""
@@ -484,7 +482,6 @@ def test_strings_and_fields_that_nobody_uses_are_freed():
         assert len(names.fields) <= 2
 
 
-@pytest.mark.rest
 @pytest.mark.parametrize("meanwhile", ["nothing", "appended", "moved", "not run"])
 def test_a_compaction_beside_what_goes_on_changes_no_answer(meanwhile: str):
     documents = documents_of(300, seed=5)

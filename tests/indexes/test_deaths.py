@@ -138,7 +138,6 @@ def test_all_arms_are_scanned_until_the_recall_is_known_again_where_most_winners
     assert index.begin_maintenance() is not None, "the graph found more when it was planned"
 
 
-@pytest.mark.rest
 def test_lists_are_scanned_where_the_graph_has_too_few_of_their_arms(poor):
     """More of the ten best are outside of the graph than of the best, whom the substitutes stand in for."""
     index, features = poor
@@ -377,7 +376,6 @@ def test_a_list_that_is_not_searched_further_finds_less(monkeypatch):
     assert recall(index, drawn(count=200, dim=24), 10) < told - 0.04
 
 
-@pytest.mark.rest
 def test_what_is_lost_is_lost_by_the_worst_group_and_a_copy_counts_apart():
     counted = Degradation(8)
     quality = Quality(recall_at_1=1.0, ratio_mean=1.0, ratio_min=1.0, recall_error=0.0)

@@ -416,7 +416,6 @@ def test_what_was_built_before_a_change_keeps_to_the_filter_after_it(kind: str):
     assert [view.id_of(row) for row in view.search(query, 4, out).rows.tolist()] == expected[1:5]
 
 
-@pytest.mark.rest
 @pytest.mark.parametrize("kind", ["copy", "blocks", "own_graph"])
 def test_what_matches_no_longer_stays_out_when_the_table_is_compacted(
     kind: str,

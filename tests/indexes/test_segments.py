@@ -102,7 +102,6 @@ def test_reading_all_lists_is_a_scan_of_what_is_alive(dead, k, excluded):
         assert file.search(table, query, k, exclude).rows.tolist() == wanted
 
 
-@pytest.mark.rest
 @given(st.lists(st.integers(1, 50_000), max_size=60))
 def test_segments_are_few_and_a_row_is_moved_a_few_times(arrivals):
     sizes, moved, total = [], 0, 0
@@ -171,7 +170,6 @@ def test_what_came_since_is_found_in_its_segment():
     assert status.recall_at_1 <= index._plan.recall_at_1
 
 
-@pytest.mark.rest
 def test_arms_that_die_while_a_segment_is_made_are_counted():
     def told(*, meanwhile):
         index, features = grown()
@@ -223,7 +221,6 @@ def test_a_segment_made_while_a_graph_is_built_serves_beside_it_until_most_of_it
     assert index.status().fresh == 0
 
 
-@pytest.mark.rest
 def test_arms_of_a_segment_that_a_graph_has_in_part_stay_in_their_lists():
     index, features = grown(3_000, 1_500)
     job = index.begin_maintenance()

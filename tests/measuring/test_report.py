@@ -68,7 +68,6 @@ def test_a_signal_of_weight_0_is_no_reward():
     assert value_of(row(rewards=[click, buy]), terms) == (2.0, True)
 
 
-@pytest.mark.rest
 def test_the_bounds_hold_what_an_arm_without_a_reward_counts_as():
     def terms_of_rule(rule: RewardRule) -> Terms:
         return terms_of(BanditRecord("c", "sub_ts", reward=rule))
@@ -428,7 +427,6 @@ def test_lists_with_pinned_arms_say_nothing_of_places(pinned: bool):
     assert [place.examination is None for place in report_of(rows).places] == [pinned, pinned]
 
 
-@pytest.mark.rest
 def test_bounds_of_a_signal_with_a_negative_weight_are_turned():
     signals = {"click": SignalRule(min=0.0, max=1.0), "hide": SignalRule(min=-1.0, max=3.0)}
     record = bandit_record(scope="global", signals=signals)

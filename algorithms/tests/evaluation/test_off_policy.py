@@ -379,7 +379,6 @@ def test_what_is_known_to_be_missing_widens_intervals_whatever_weights_say(place
             state.estimates("ips", unshown=wrong)
 
 
-@pytest.mark.rest
 def test_predictions_count_for_arms_that_were_not_shown():
     shape = (100, 1)
     columns = np.full(shape, 0.5), np.full(shape, 0.4), np.tile([[0.0], [1.0]], (50, 1))
