@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from api_client import EAGER_HOUSEKEEPING, Api, Json, running
+from app.platform.background import end
 from app.platform.metrics import Metrics
 from app.platform.pauses import Pauses
 from app.records.records import LoggedDecision, unpack
@@ -421,6 +422,5 @@ async def test_defaults_are_owed_across_restarts(store_url: str, tmp_path: Path)
 
 async def due_now_later(api: Api) -> None:
     """The process ends before anything is done about it."""
-    for task in api.app.service._background:
-        task.cancel()
+    await end(api.app.service._background)
     await api.due_now()

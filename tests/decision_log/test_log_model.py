@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
 from dataclasses import dataclass, field
@@ -207,9 +206,7 @@ FLAGS = {"choose": "deferred", "reward": "twice"}
 
 @pytest.mark.parametrize("waits", [True, pytest.param(False, marks=pytest.mark.slow)])
 async def test_the_log_holds_what_the_model_holds(world: World, *, waits: bool):
-    for task in world.service._background:  # rows are written, and time passes, when the test says so
-        task.cancel()
-    await asyncio.gather(*world.service._background, return_exceptions=True)
+    await world.quiet()  # rows are written, and time passes, when the test says so
     for seed in range(12):
         draw = random.Random(seed)
         reward = WAITS if waits else RewardRule()

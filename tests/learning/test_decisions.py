@@ -22,8 +22,7 @@ WAITS = RewardRule(wait_s=3_600.0, default=-1.0)
 
 async def due(world: World, bandit: Bandit, key: str = "ann") -> int:
     """The partition of the learner; the waiting time of all its decisions is over, and nobody else looks."""
-    for task in world.service._background:
-        task.cancel()
+    await world.quiet()
     partition = bandit.learner_for(key).partition(world.store.partitions)
     later = time.time_ns() // 1_000_000 + 2**40
     assert (await world.store.waiting.due(partition, later, 100)).decisions

@@ -1,6 +1,5 @@
 """Forgetting: by DELETE, after idle time, with the bandit. Nothing is left, and a key that returns is new."""
 
-import asyncio
 import re
 import time
 
@@ -42,13 +41,6 @@ def housekeeping(world: World) -> Housekeeping:
     return Housekeeping(world.store, world.service.forgetting, Metrics(), wake=world.service._worker.wake)  # type: ignore[arg-type,union-attr]
 
 
-async def quiet(world: World) -> None:
-    """The housekeeping of the service itself are not done: those of the test are, at its own time."""
-    for task in world.service._background:
-        task.cancel()
-    await asyncio.gather(*world.service._background, return_exceptions=True)
-
-
 async def expire(world: World, learner: LearnerId) -> None:
     """All that a worker does after the idle time of the learner: it expires, is folded, and is erased."""
     partition = learner.partition(world.store.partitions)
@@ -85,7 +77,7 @@ async def kept(world: World, url: str, text: str) -> set[str]:
 
 async def test_a_key_that_returns_after_its_idle_time_is_shown_its_centres_again(world: World):
     """It had taken turns, and had fewer rewards than centres; both start again."""
-    await quiet(world)
+    await world.quiet()
     bandit = await world.bandit(policy="sub_ts", explore=ExploreRule(3), idle_ttl_s=IDLE_S)
     first = await shown(world, bandit, 2)
     assert len(set(first)) == 2
@@ -99,7 +91,7 @@ async def test_a_key_that_returns_after_its_idle_time_is_shown_its_centres_again
 
 @pytest.mark.rest
 async def test_a_key_that_was_shown_all_centres_and_was_idle_is_warmed_up_again(world: World):
-    await quiet(world)
+    await world.quiet()
     bandit = await world.bandit(policy="sub_ts", explore=ExploreRule(2), idle_ttl_s=IDLE_S)
     centres = await shown(world, bandit, 2)
     await world.observe(bandit, "o1", "o2", "o3")
@@ -121,7 +113,7 @@ async def test_a_key_that_comes_back_keeps_what_came_since_whoever_erases_late(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
     """Another process read the list of the forgotten before this one had erased everything."""
-    await quiet(world)
+    await world.quiet()
     bandit = await world.bandit(reward=WAITS)
     learner, forgetting = bandit.learner_for("ann"), world.service.forgetting
     partition, entries = learner.partition(world.store.partitions), list[str]()
@@ -147,7 +139,7 @@ async def test_a_key_that_comes_back_keeps_what_came_since_whoever_erases_late(
 
 @pytest.mark.rest
 async def test_a_learner_that_is_not_idle_keeps_everything(world: World):
-    await quiet(world)
+    await world.quiet()
     bandit = await world.bandit(policy="sub_ts", explore=ExploreRule(3), idle_ttl_s=IDLE_S)
     first = await shown(world, bandit, 1)
     await world.observe(bandit, "o1")
@@ -162,7 +154,7 @@ async def test_a_learner_that_is_not_idle_keeps_everything(world: World):
 @pytest.mark.rest
 @pytest.mark.parametrize("way", ["deleted", "idle"])
 async def test_nothing_is_kept_of_a_learner_but_what_expires(world: World, store_url: str, way: str):
-    await quiet(world)
+    await world.quiet()
     bandit = await world.bandit(
         policy="sub_ts",
         explore=ExploreRule(3),
@@ -205,7 +197,7 @@ async def test_dead_letters_go_with_their_learner(world: World):
 
 async def test_of_a_deleted_bandit_the_store_keeps_no_key(world: World, store_url: str):
     """After it no name of a key has its uid; among members only the last changes and deletions do."""
-    await quiet(world)
+    await world.quiet()
     gone = await world.bandit(
         "gone",
         policy="sub_ts",
@@ -239,7 +231,7 @@ async def test_of_a_deleted_bandit_the_store_keeps_no_key(world: World, store_ur
 
 @pytest.mark.rest
 async def test_erasing_a_bandit_is_repeated_until_it_is_done(world: World, store_url: str):
-    await quiet(world)
+    await world.quiet()
     bandit = await world.bandit("gone", policy="sub_ts", explore=ExploreRule(3))
     await live(world, bandit, "ann")
     world.store.lose.append("registry.delete_bandit")
@@ -258,7 +250,7 @@ async def test_what_a_process_made_from_a_learner_goes_when_another_process_forg
     """Whoever first reads the change: here a call that waits for a reward of somebody else."""
     await world.catalogue("d", dim=2, arms=30)
     bandit = await world.bandit("e", "d", policy="sub_elim", exploration=0.5)
-    await quiet(world)
+    await world.quiet()
     learner = bandit.learner_for("ann")
     await world.observe(bandit, "o1", "o2", "o3")
     await world.choose(bandit)
@@ -302,7 +294,7 @@ async def test_an_idle_learner_lives_as_the_bandit_says_by_then(
     world: World, after_s: float | None, lives_for_s: float | None
 ):
     """A change counts as a sign of life; a time that was set before is not made shorter."""
-    await quiet(world)
+    await world.quiet()
     bandit = await world.bandit(idle_ttl_s=IDLE_S)
     learner = bandit.learner_for("ann")
     partition = learner.partition(world.store.partitions)
@@ -323,7 +315,7 @@ async def test_an_idle_learner_lives_as_the_bandit_says_by_then(
 
 @pytest.mark.rest
 async def test_an_idle_time_that_begins_later_holds_from_the_next_sign_of_life(world: World):
-    await quiet(world)
+    await world.quiet()
     bandit = await world.bandit()
     learner = bandit.learner_for("ann")
     await world.observe(bandit, "o")

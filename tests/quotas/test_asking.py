@@ -136,8 +136,7 @@ async def test_a_change_of_a_quota_costs_the_same_however_many_there_are():
 
 
 async def test_a_dry_run_holds_nothing_that_others_could_show(world: World):
-    for task in world.service._background:
-        task.cancel()
+    await world.quiet()
     bandit = await world.bandit()
     await world.service.quotas.put(bandit, "q", QuotaRule(1_000, arm="a3"))
     before = world.store.calls["quotas.share"]

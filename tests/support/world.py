@@ -8,6 +8,7 @@ from app.bandits.settings import BanditRecord, RewardRule
 from app.catalogues.arms import Arm
 from app.learning.reward_entries import Observation, Reward
 from app.learning.rewards import Receipt
+from app.platform.background import end
 from app.platform.pauses import Pauses
 from app.records.records import CatalogueRecord
 from app.serving.choice import Choice
@@ -34,6 +35,10 @@ class World:
 
     service: Service
     store: LossyStore
+
+    async def quiet(self) -> None:
+        """End what the service does by itself, housekeeping too: the test says when it is done."""
+        await end(self.service._background)
 
     async def catalogue(self, name: str = "c", dim: int = 2, arms: int = 4) -> None:
         catalogue, _ = await self.service.catalogues.create(name, CatalogueRecord(dim, INDEX))
