@@ -475,11 +475,6 @@ def _check_files(parsed: argparse.Namespace) -> None:
         raise ShortlistError("FILE: name at least one file, before the options")
     if parsed.bad_as_missing == []:
         parsed.bad_as_missing = ["*"]
-    for path in (*parsed.files, *filter(None, [parsed.metadata])):
-        if path.exists() and not (path.is_file() or path.is_dir()):
-            raise ShortlistError(
-                f"{path}: is a pipe or a device, and files are read several times: save it first"
-            )
     for name in ("skip_bad", "reduce"):
         if getattr(parsed, name) is not None and getattr(parsed, name) < 1:
             raise ShortlistError(f"{_flag(name)}: must be at least 1")

@@ -501,6 +501,10 @@ WRONG: dict[str, tuple[Callable[[Path], Made], str]] = {
     ),
     "a file of zeros": (lambda at: text(at, bytes(1 << 20)), "t.csv: begins with zeros"),
     "a pipe": (pipe, "t.csv: is a pipe or a device, and files are read several times: save it first"),
+    "both decimal marks": (
+        lambda at: text(at, 'sku,price\na,"0,5"\nb,0.5\n'),
+        "t.csv: row 1: price: must be a number with a decimal point",
+    ),
     "an empty file": (lambda at: text(at, ""), "t.csv: has no rows, and no head"),
     "a head alone": (lambda at: text(at, "sku,price\n", "--id", "sku"), "t.csv: there are no arms in it"),
 }
@@ -522,6 +526,14 @@ def test_or_one_sentence_names_row_and_field_and_nothing_is_sent(
     assert words in sentence
     assert "c4nary" not in sentence
     assert arms_of(client) == {}
+
+
+def test_a_decimal_comma_is_no_list_of_two(run: Run, tmp_path: Path):
+    """Where the catalogue is not there yet, so that nobody knows how many numbers there are."""
+    path, flags = text(tmp_path, "sku\tx\na\t1,234\nb\t0,5\n", "--id", "sku", "--features", "x")
+    status, said, err = run("import", "new", path, *flags, "--dry-run")
+    assert (status, err) == (0, "")
+    assert [json.loads(line)["features"] for line in said.splitlines()[:2]] == [[1.234], [0.5]]
 
 
 TABLE = "sku,price,e0,e1\n" + "".join(f"a{n},{n},1,2\n" for n in range(20))

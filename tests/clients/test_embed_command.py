@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -65,6 +66,13 @@ def ratings(tmp_path: Path) -> Path:
     path = tmp_path / "ratings.csv"
     path.write_text("\n".join(lines) + "\n")
     return path
+
+
+def test_a_pipe_is_refused_and_not_waited_for(client: Client, run: Run, tmp_path: Path):
+    os.mkfifo(pipe := tmp_path / "t.csv")
+    status, shown, said = run("--history", pipe, *COLUMNS, "--catalogue", "films-2", "--from", "films")
+    assert (status, shown) == (2, "")
+    assert "t.csv: is a pipe or a device" in said
 
 
 def test_films_are_near_what_the_same_people_like(client: Client, run: Run, ratings: Path):

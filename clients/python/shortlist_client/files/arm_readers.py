@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist_client.files.arm_rows import ArmRows, json_fault, rows_at_once, wrong
+from shortlist_client.files.arm_rows import ArmRows, check_file, json_fault, rows_at_once, wrong
 from shortlist_client.files.parquet import arrow, parquet_file
 
 COLUMNS = frozenset({"id", "features", "tags", "metadata"})
@@ -38,6 +38,7 @@ def opened(path: Path, mode: str = "r") -> Iterator[IO[Any]]:
 
     Raises FileError where the system refuses.
     """
+    check_file(path)
     text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8-sig", "newline": ""}
     try:
         with path.open(mode, **text) as file:
@@ -221,6 +222,7 @@ def _matrix(path: Path, dim: int) -> np.memmap[Any, Any]:
 
 def mapped(path: Path) -> Any:
     """Raises FileError. The head of the file is Python, which fails in many ways where it is damaged."""
+    check_file(path)
     try:
         with np.errstate(over="ignore"):  # of a shape beyond 64 bits
             found = np.load(path, mmap_mode="r", allow_pickle=False)

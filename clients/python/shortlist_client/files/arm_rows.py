@@ -59,6 +59,12 @@ def wrong(path: Path, row: int | None, column: str | None, reason: str) -> NoRet
     raise FileError(f"{': '.join(where)}: {reason}")
 
 
+def check_file(path: Path) -> None:
+    """Raise FileError for a pipe or a device: to open one may wait for ever, and files are read twice."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        wrong(path, None, None, "is a pipe or a device, and files are read several times: save it first")
+
+
 def rows_at_once(dim: int) -> int:
     """How many rows of ``dim`` numbers are held together."""
     return max(1, min(ROWS, NUMBERS // dim))

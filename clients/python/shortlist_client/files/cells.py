@@ -427,13 +427,14 @@ def plain_number(text: str, mark: str) -> str:
         raise fault("number", text)
     digits, _, exponent = re.sub("[eE]", "e", amount["digits"].strip()).partition("e")
     own = mark or "."
+    misplaced = ValueError(f"must be a number with a decimal {'comma' if own == ',' else 'point'}")
     whole, _, rest = digits.partition(own)
     for group, pattern in GROUPED.items():
         if group != own and pattern.fullmatch(whole):
             whole = whole.replace(group, "")
             break
     if not re.fullmatch(r"\d*", whole) or not re.fullmatch(r"\d*", rest) or not whole + rest:
-        raise fault("number", text)
+        raise misplaced
     sign = "-" if (amount["sign"] or amount["sign2"]) in {"-", "−"} else ""
     number = f"{sign}{whole or '0'}" + (f".{rest}" if rest else "")
     return f"{number}e{exponent}" if exponent else number

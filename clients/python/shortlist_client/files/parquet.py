@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from shortlist_client.files.arm_rows import FileError, wrong
+from shortlist_client.files.arm_rows import FileError, check_file, wrong
 
 BUFFER_BYTES = 1 << 20  # of a column; without it, all of a column's row group is read at once
 
@@ -26,6 +26,7 @@ def arrow() -> tuple[Any, Any]:
 def parquet_file(path: Path) -> Iterator[Any]:
     """A ``pyarrow.parquet.ParquetFile`` to read. Raises FileError, also while it is read and converted."""
     pa, pq = arrow()
+    check_file(path)
     try:
         with pq.ParquetFile(path, buffer_size=BUFFER_BYTES) as file:
             yield file

@@ -101,9 +101,10 @@ def feature_of(cell: Any, mark: str = ".") -> float | str:
 
 
 def vector_of(cell: Any, dim: int | None, mark: str = ".") -> list[float] | str:
-    """The ``dim`` numbers of a cell, or why there are none. A number alone is a list of one."""
-    is_alone = dim == 1 or (dim is None and not (isinstance(cell, str) and list_of(cell.strip())))
-    if is_alone and isinstance(number := feature_of(cell, mark), float):
+    """The ``dim`` numbers of a cell, or why there are none. A number alone is a list of one, as 0,5 is where
+    nobody knows how many there are: lists have brackets.
+    """
+    if dim in {1, None} and isinstance(number := feature_of(cell, mark), float):
         return [number]
     try:
         value = list_of(cell.strip()) if isinstance(cell, str) and cell.strip() else cell or None

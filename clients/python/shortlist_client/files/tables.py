@@ -23,7 +23,7 @@ from typing import IO, Any
 
 import msgspec
 
-from shortlist_client.files.arm_rows import NUMBERS, ROWS, FileError, wrong
+from shortlist_client.files.arm_rows import NUMBERS, ROWS, FileError, check_file, wrong
 from shortlist_client.files.parquet import parquet_file
 
 SAMPLE_ROWS = 200
@@ -134,6 +134,7 @@ def _with_folders(table: Table, folder: Path) -> Table:
 
 
 def _open(path: Path, id_column: str, encoding: str | None) -> Table:
+    check_file(path)
     head, ending = _head(path), path.with_suffix("").suffix.lower() if path.suffix.lower() in {
         ".gz", ".bz2", ".xz"
     } else path.suffix.lower()  # fmt: skip
