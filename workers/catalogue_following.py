@@ -27,8 +27,8 @@ from app.storage.store import Store
 from app.storage.types import ArmWrite, Position
 
 EVERY_S, IDLE_S = 0.05, 0.2
-LEASE_MS, RENEW_S = 10_000, 3.0
-PAGE_ARMS, PAGE_NUMBERS = 500, 1 << 18
+LEASE_MS, RENEW_S = 1_500, 0.25  # after a kill the next process begins when the lease has ended
+PAGE_ARMS, PAGE_NUMBERS = 250, 1 << 17  # are taken over well within a lease
 SOURCE = "source"  # what a position is of: the store asks followers for such a name
 
 
@@ -97,6 +97,9 @@ class CatalogueFollowing:
         page, copy.pending = copy.pending[:most], copy.pending[most:]
         await self._take_over(catalogue, record, copy, page)
         if not copy.pending:
+            # The page may have taken long: then the lease is taken again, if nobody else has it.
+            if await self._lease(catalogue.uid, record) is not copy:
+                return False
             before, after = Position(copy.position), Position(copy.target)
             is_noted = await self._store.followed_arms.advance(
                 catalogue.uid, self._owner, collection=SOURCE, before=before, after=after, quality=b""
