@@ -205,7 +205,7 @@ class PlanSteps:
             except (Invalid, NotWhole) as error:
                 no_log = error.detail
         plan = replace(plan, no_log=no_log)
-        if plan.asked == "auto" and (plan.r2 or 0.0) < LEAST_R2:
+        if plan.asked == "auto" and plan.learners and (plan.r2 or 0.0) < LEAST_R2:
             message = (
                 f"the old features explain only {plan.r2:.0%} of the variation of the new ones: learners "
                 'would know hardly anything. Ask for "carry": "map" to carry them all the same, or for '

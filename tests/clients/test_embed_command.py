@@ -107,6 +107,29 @@ def test_films_are_near_what_the_same_people_like(client: Client, run: Run, rati
 
 
 @pytest.mark.rest
+def test_a_bandit_whose_learners_cannot_come_along_is_said_how_to_move(
+    client: Client, run: Run, ratings: Path
+):
+    """Fields that say nothing of who likes what: without learners that is no reason to refuse a move."""
+    client.put_catalogue("noise", dim=2)
+    features = np.random.default_rng(7).standard_normal((FILMS, 2))
+    client.upsert_arms("noise", features, ids=[f"f{number}" for number in range(FILMS)])
+    for bandit in ("new", "taught"):
+        client.put_bandit(bandit, catalogue="noise", policy="sub_ts", scope="per_key")
+    client.observe("taught", [{"id": "1", "key": "ann", "arm": "f1", "value": 1.0}], wait=True)
+    asked = ["--history", ratings, *COLUMNS, "--liked", "4", "--from", "noise", "--dim", "3"]
+    status, shown, said = run(*asked, "--catalogue", "new-2", "--then-move", "new")
+    assert (status, said) == (0, "")
+    assert "new moved from noise to new-2: 0 learners" in shown
+    status, shown, said = run(*asked, "--catalogue", "taught-2", "--then-move", "taught")
+    assert status == 2
+    assert "taught-2 has the arms of noise with 3 features each, and follows it" in shown
+    assert "taught-2 was made, and taught was not moved to it" in said
+    assert "`shortlist move taught taught-2 --carry none`" in said
+    assert client.get_bandit("taught").catalogue == "noise"
+
+
+@pytest.mark.rest
 def test_rows_of_other_arms_and_keys_with_one_event_are_no_harm(client: Client, run: Run, ratings: Path):
     with ratings.open("a") as file:
         file.write("single,f0,5\nu1,elsewhere,5\nu2,elsewhere,5\n")
@@ -164,7 +187,11 @@ def test_what_cannot_be_is_said_in_one_line_and_makes_nothing(
             "user,film,stars\nu1,f1,5\nu2,f1,5\nu3,f1,5\n",
             "more than this history tells apart, where 3 keys like 1 arms",
         ),
-        ("user,film,stars\nu1,,5\n", "row 1: film: is missing"),
+        ("user,film,stars\nu1,,5\n", "row 1: film: is missing; --skip-bad 1 leaves them out"),
+        (
+            "user,film,stars\n,f1,5\nu1,f1,5\nu2,,1\n",
+            "row 1: user: is missing; 2 rows are bad; --skip-bad 2 leaves them out",
+        ),
         ("user,film,stars\n", "there are no rows"),
         ("", "has no rows"),
     ],

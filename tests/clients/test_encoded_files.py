@@ -242,7 +242,7 @@ def test_cells_that_are_bad_may_be_missing_and_spellings_of_a_value_one(
     assert len(proposed(said)["brand"]["values"]) == 5
     assert err.endswith(
         "items.csv: row 6: price: must be a number, and is a text; "
-        "--bad-as-missing price takes such cells for missing; 3 rows are bad"
+        "--bad-as-missing price takes such cells for missing; 3 rows are bad; --skip-bad 3 leaves them out"
     )
     flags = ["--id", "sku", "--tidy", "--bad-as-missing"]
     status, said, err = run("shop", path, "--encode", *flags, "price")

@@ -50,13 +50,15 @@ def read_behaviour(
     """
     if options.key is None:
         raise FileError("--key-column: an embedding is made of what the same keys liked: name their column")
-    history, bad = History(files, options), BadRows(options.skip_bad)
+    history, bad = History(files, options), BadRows(options.skip_bad, to_the_end=True)
     events = _Events(history, options, arms, liked)
     with meter("read", history.rows_total, "rows") as advance:
         for table in history.tables:
             for rows in table.rows(options.columns):
                 bad.note(table.path, [*rows.bad, *events.add(rows)])
                 advance(len(rows) + len(rows.bad))
+    if bad.refusal is not None:
+        raise bad.refusal
     if not history.rows_total:
         raise FileError(f"{files[0]}: there are no rows in it")
     if not options.dry_run:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+import shlex
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -329,7 +330,7 @@ class TableArms:
                         forgiven.setdefault(name, BadCells(rows.numbers[place])).count += 1
                     else:
                         bad = _bad(rows, place, name, str(error), cell)
-                        hint = f"; --bad-as-missing {shown(name)} takes such cells for missing"
+                        hint = f"; --bad-as-missing {shlex.quote(shown(name))} takes such cells for missing"
                         faults.setdefault(place, replace(bad, hint=hint))
                 else:
                     if value is not None:

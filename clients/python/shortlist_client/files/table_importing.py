@@ -300,6 +300,8 @@ class BadRows:
             more = f"; {self._count:,} rows are bad" if self._to_the_end and self._count > 1 else ""
             if self._most:
                 more += f"; --skip-bad leaves out at most {self._most:,}, and there are more"
+            elif self._to_the_end:
+                more += f"; --skip-bad {self._count} leaves them out"
             first_path, first = self._refused
             self.refusal = FileError(f"{first.refuse(first_path)}{more}")
             if not self._to_the_end:
