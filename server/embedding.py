@@ -142,6 +142,8 @@ def _check(client: Client, source: Catalogue, name: str, options: EmbedOptions) 
     if options.dim * source.dim > MAX_BASIS_NUMBERS:
         most = MAX_BASIS_NUMBERS // source.dim
         raise ShortlistError(f"--dim: at most {most:,} where arms have {source.dim:,} features")
+    if options.liked is not None and options.history.value is None:
+        raise ShortlistError("--liked: name the column of these values with --value-column")
     if not options.history.dry_run:
         try:
             client.get_catalogue(name)
@@ -181,19 +183,28 @@ def _embedded(behaviour: Behaviour, arm_count: int, dim: int) -> tuple[ArmEmbedd
     """The embedding, and how many keys liked anything."""
     shape = (behaviour.key_count, arm_count)
     liked = keys_by_arms(behaviour.keys, behaviour.arms, behaviour.values, shape=shape)
-    keys = int(np.count_nonzero(np.diff(liked.indptr)))
+    keys, arms = int(np.count_nonzero(np.diff(liked.indptr))), len(np.unique(liked.indices))
+    if not len(behaviour.keys) and behaviour.unknown:
+        raise ShortlistError(
+            f"--history: all {behaviour.unknown:,} rows are of arms that the catalogue has not: does "
+            "--arm-column name the ids of the arms?"
+        )
     if not keys:
         raise ShortlistError(
             "--history: no row says that a key liked an arm of the catalogue, with a value above 0, or from "
             "--liked on"
         )
-    try:
-        return embed(liked, dim, np.random.default_rng(SEED)), keys
-    except InvalidParameter as error:
-        raise ShortlistError(
-            f"--dim: {dim} is more than this history tells apart, where {keys:,} keys like "
-            f"{len(np.unique(liked.indices)):,} arms: {error}"
-        ) from None
+    # Keys with the same likes, and arms that the same keys like, are not told apart either.
+    least = min(keys, arms)
+    if dim <= least:
+        try:
+            return embed(liked, dim, np.random.default_rng(SEED)), keys
+        except InvalidParameter:
+            least = dim - 1
+    raise ShortlistError(
+        f"--dim: {dim} is more than this history tells apart: at most {least:,}, as {keys:,} keys like "
+        f"{arms:,} different arms"
+    )
 
 
 def _head(name: str, source: Catalogue, found: TableMap, counts: dict[str, int]) -> bytes:

@@ -133,6 +133,8 @@ def words_of(plan: MovePlan) -> list[str]:
     """What becomes of what was learned, in words."""
     if plan.carry == "none":
         return ["nothing of what was learned is kept: learners begin from nothing"]
+    if not plan.learners:
+        return ["no learner has had a reward yet: there is nothing to carry"]
     if plan.r2 is None:
         return []
     if plan.carry == "log":

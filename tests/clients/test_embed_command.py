@@ -159,6 +159,8 @@ def test_rows_of_other_arms_and_keys_with_one_event_are_no_harm(client: Client, 
         ({"--dim": "28"}, "--dim: 28 is more than this history tells apart"),
         ({"--dim": "0"}, "--dim: must be from 1"),
         ({"--liked": "6"}, "no row says that a key liked an arm"),
+        ({"--value-column": None}, "--liked: name the column of these values with --value-column"),
+        ({"--arm-column": "user"}, "all 1,620 rows are of arms that the catalogue has not"),
         ({"--from": "nothing"}, "there is no catalogue"),
         ({"--catalogue": "films"}, "films exists already"),
         ({"--arm-column": "sku"}, "has no column sku"),
@@ -167,11 +169,15 @@ def test_rows_of_other_arms_and_keys_with_one_event_are_no_harm(client: Client, 
     ],
 )
 def test_what_cannot_be_is_said_in_one_line_and_makes_nothing(
-    client: Client, run: Run, ratings: Path, changed: dict[str, str], why: str
+    client: Client, run: Run, ratings: Path, changed: dict[str, str | None], why: str
 ):
     options = dict(zip(COLUMNS[::2], COLUMNS[1::2], strict=True))
     options |= {"--liked": "4", "--catalogue": "new", "--from": "films", **changed}
-    status, shown, said = run("--history", ratings, *(part for pair in options.items() for part in pair))
+    status, shown, said = run(
+        "--history",
+        ratings,
+        *(part for name, word in options.items() if word is not None for part in (name, word)),
+    )
     assert (status, shown) == (2, "")
     assert why in said
     assert len(said.splitlines()) == 1
@@ -185,7 +191,7 @@ def test_what_cannot_be_is_said_in_one_line_and_makes_nothing(
         ("user,film,stars\nu1,f1,nan\n", "row 1: stars: is missing"),
         (
             "user,film,stars\nu1,f1,5\nu2,f1,5\nu3,f1,5\n",
-            "more than this history tells apart, where 3 keys like 1 arms",
+            "more than this history tells apart: at most 1, as 3 keys like 1 different arms",
         ),
         ("user,film,stars\nu1,,5\n", "row 1: film: is missing; --skip-bad 1 leaves them out"),
         (

@@ -183,7 +183,9 @@ def _reading(path: Path) -> Iterator[IO[bytes]]:
     except OSError as error:
         wrong(path, None, None, error.strerror or "cannot be unpacked, it is damaged")
     except (UnicodeDecodeError, UnicodeError) as error:
-        wrong(path, None, None, f"has bytes that are not {getattr(error, 'encoding', 'UTF-8')}")
+        name = getattr(error, "encoding", "UTF-8")
+        name = "Windows-1252" if name == "charmap" else name  # as Python calls all such tables
+        wrong(path, None, None, f"has bytes that are not {name}")
 
 
 # CSV
