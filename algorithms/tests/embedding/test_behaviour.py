@@ -30,6 +30,7 @@ def test_a_key_likes_an_arm_where_its_values_have_a_positive_sum():
     assert found.toarray().tolist() == [[0, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
 
 
+@pytest.mark.rest
 def test_events_that_make_no_sense_are_named():
     ones = np.ones(2, dtype=int)
     with pytest.raises(NonFinite, match="values"):
@@ -82,6 +83,7 @@ def test_how_many_likes_fields_are_worth_is_found():
     assert found.kappa == pytest.approx(50.0, rel=0.2)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("likes", [np.full(30, 9), np.zeros(30, dtype=int) + (np.arange(30) == 4)])
 def test_arms_that_are_alike_or_one_arm_alone_make_a_map(likes):
     rng = np.random.default_rng(0)

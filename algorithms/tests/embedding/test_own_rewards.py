@@ -85,6 +85,7 @@ def test_the_standard_error_counts_a_key_as_one_draw():
     assert found.error == pytest.approx(np.sqrt(np.square(sums).sum() * count / (count - 1)) / len(gains))
 
 
+@pytest.mark.rest
 def test_learners_are_those_of_the_learned_prior():
     """A key without a reward is expected to be the mean of all."""
     rewards, table = world(0.0, seed=5)
@@ -97,6 +98,7 @@ def test_learners_are_those_of_the_learned_prior():
     assert np.isfinite(truth[1])
 
 
+@pytest.mark.rest
 def test_what_cannot_be_judged_is_named():
     rewards, table = world(0.0, seed=6)
     rng = np.random.default_rng(0)

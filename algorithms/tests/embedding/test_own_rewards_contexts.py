@@ -8,6 +8,8 @@ import pytest
 from shortlist.embedding.own_rewards import Contexts, Rewards, estimates, judge, prior_keys
 from shortlist.linear import bilinear, learned_prior
 
+pytestmark = pytest.mark.rest
+
 KEYS, ARMS, SHOWN = 40, 50, 4_000
 
 
