@@ -10,6 +10,7 @@ COPY algorithms algorithms
 COPY clients/python clients/python
 COPY app app
 COPY server server
+COPY shortlist_service shortlist_service
 COPY workers workers
 RUN python -m venv /opt/shortlist && /opt/shortlist/bin/pip install --no-cache-dir -c constraints.txt ./algorithms ./clients/python '.[kafka,lake,milvus,otel,parquet]'
 

@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[1]
 DISTRIBUTIONS = ("algorithms", "clients/python", ".")
 PYTHONS = ("3.11", "3.12", "3.13")
 CONTEXT = ("Dockerfile", "pyproject.toml", "constraints.txt", "README.md", "LICENSE", "algorithms",
-           "clients/python", "app", "server", "workers")  # fmt: skip
+           "clients/python", "app", "server", "shortlist_service", "workers")  # fmt: skip
 PORT = 18080
 START_S = 60.0
 LIBRARY = """

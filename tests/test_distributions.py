@@ -88,7 +88,7 @@ def test_each_wheel_holds_its_own_packages_alone(wheels: dict[str, Path]):
     assert packages == {
         "shortlist": {"shortlist"},
         "shortlist_client": {"shortlist_client"},
-        "shortlist_service": {"app", "server", "workers"},
+        "shortlist_service": {"app", "server", "shortlist_service", "workers"},
     }
 
 
