@@ -9,28 +9,15 @@ import base64
 from collections.abc import Mapping
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from app.lake.files import Lake
 from app.lake.rebuild import rebuilt
-from app.lake.rebuilt_arms import rebuilt_arms
+from app.lake.rebuilt_arms import rebuilt_arms, write_table
 from app.records.arm_sums import ArmSums
 from app.records.records import LearnerState, state_to_bytes
 from server.exporting_lake import tell_missing
 from shortlist_client.answers import LearnerCopy
 from shortlist_client.files.exporting import made
 from shortlist_client.files.learner_files import writer_of
-
-ARM_SUMS = pa.schema(
-    [
-        ("arm", pa.string()),
-        ("revision", pa.int64()),
-        ("decisions", pa.int64()),
-        *((name, pa.float64()) for name in "nF"),
-        *((name, pa.list_(pa.float64())) for name in "RQ"),
-    ]
-)
 
 
 def rebuild(log: str, out: Path, arms: Path | None = None) -> str:
@@ -72,4 +59,4 @@ def write_arms(sums: Mapping[str, ArmSums], out: Path) -> None:
         name: [getattr(sums[arm], name) for arm in names] for name in ("revision", "decisions", *"nFRQ")
     }
     with made(out) as (part,):
-        pq.write_table(pa.table({"arm": names, **columns}, schema=ARM_SUMS), part)
+        write_table(part, {"arm": names, **columns})

@@ -7,11 +7,14 @@ of all partitions together, up to rounding.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from app.lake.files import Lake
 from app.lake.rebuild import BATCH_SIZE, counted, plan_of
@@ -22,6 +25,21 @@ COLUMNS = (
     "partition", "number", "kind", "key", "arm", "revision", "value", "decided", "first", "before",
     "replaces", "examined", "signal_number", "had", "space", "expected",
 )  # fmt: skip
+
+ARM_SUMS = pa.schema(
+    [
+        ("arm", pa.string()),
+        ("revision", pa.int64()),
+        ("decisions", pa.int64()),
+        *((name, pa.float64()) for name in "nF"),
+        *((name, pa.list_(pa.float64())) for name in "RQ"),
+    ]
+)
+
+
+def write_table(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
+    """Write sums of arms as Parquet, with the columns of ``ARM_SUMS``."""
+    pq.write_table(pa.table(dict(columns), schema=ARM_SUMS), path)
 
 
 @dataclass(slots=True)
