@@ -107,6 +107,10 @@ class ConstantSnapshot(msgspec.Struct, frozen=True, eq=False):
     def search_exact(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         return self._joint(self.plain.search_exact(self.constant.query(query), k, exclude), query)
 
+    def catalogue_query(self, query: Vector) -> Vector:
+        """The query among the features of the catalogue. Shapes: (d + 1,) -> (d,)."""
+        return self.constant.query(query)
+
     def features_of(self, rows: Rows) -> Matrix:
         """Shapes: rows (m,) -> (m, d + 1)."""
         return self.constant.features(self.plain.features_of(rows))

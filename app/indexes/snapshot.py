@@ -164,6 +164,10 @@ class Snapshot:
     def revision_of(self, row: int) -> int:
         return self.table.revisions.item(row)
 
+    def catalogue_query(self, query: Vector) -> Vector:
+        """The query among the features of the catalogue: itself."""
+        return query
+
     def features_of(self, rows: Rows) -> Matrix:
         """A copy of the features. Shapes: rows (m,) -> (m, d) float64."""
         return self.table.features[rows]

@@ -44,6 +44,7 @@ SPARE = 1.25  # of rows that come at once: capacity that takes no memory before 
 _CACHE_LINE = 64
 _MOST_PAIRS = 1 << 16  # compared one by one
 _DIMENSION_MAJOR = 64
+_MANY_IDS = 256  # from here on arrays are faster than ids one by one
 _FLOAT32 = np.dtype(np.float32)
 _NUMBERS = count()
 
@@ -133,7 +134,16 @@ class TableSnapshot:
 
     def row_of_each(self, ids: Iterable[str]) -> Rows:
         """The row of each of ``ids`` that is alive in this snapshot, -1 for the others. Shape: -> (n,)."""
-        return np.array([self.row_of(arm_id) for arm_id in ids], dtype=np.int64)
+        ids = list(ids)
+        if len(ids) < _MANY_IDS:
+            return np.array([self.row_of(arm_id) for arm_id in ids], dtype=np.int64)
+        last = self.ids.last_rows(ids)
+        rows = np.array([-1 if row is None else row for row in last], dtype=np.int64)
+        for place in np.flatnonzero(rows >= len(self.revisions)).tolist():
+            rows[place] = self.row_of(ids[place])
+        there = np.flatnonzero(rows >= 0)
+        rows[there[~self.is_alive(rows[there])]] = -1
+        return rows
 
     def row_of(self, arm_id: str) -> int:
         """The row of an arm that is alive in this snapshot, -1 of any other."""

@@ -6,11 +6,13 @@ Notation
     e           how much is explored, as for theta~
     H           the head: the arms of largest b_i + 2.5 e s_i
 
-An arm is worth x_i.q + b_i + e s_i (g_i.w): of a drawn q a draw of the whole, and with w = 0 an estimate. The
-index knows nothing of effects: extended vectors in a graph drop its recall. The c best arms by x_i.q, which
-the index finds, and the head are ranked by their worth. An arm in neither is worth at most the c-th x_i.q and
-B(|w|), where B(t) is the largest b_i + t e s_i outside of the head. Where as much was found, the list is the
-best one; else c grows. B is convex in t, so between points where it is known it lies below the chord.
+An arm is worth x_i.q + b_i + e s_i (g_i.w): of a drawn q a draw of the whole, and with w = 0 an estimate.
+Where all arms are scanned, the scan adds what each has beyond x_i.q, and the list is the best one. An index
+knows nothing of effects: extended vectors in a graph drop its recall. There its c best arms by x_i.q and the
+head are ranked by their worth. An arm in neither is worth at most the c-th x_i.q and B(|w|), where B(t) is
+the largest b_i + t e s_i outside of the head. Where the index is exact and less was found, all arms are
+scanned; a graph may miss arms anyway. B is convex in t, so between points where it is known it lies below
+the chord.
 
 Source: Fagin, Lotem and Naor, "Optimal Aggregation Algorithms for Middleware" (2003), section 4: lists by
 each part of a score, and a threshold for what was in none of them.
@@ -18,84 +20,141 @@ each part of a score, and a threshold for what was in none of them.
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
+from functools import cached_property, partial
+from typing import Any
+from zlib import crc32
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.bandits.bandit import Bandit
 from app.bandits.effect_version import EffectVersion
+from app.catalogues.adaptive_solver import ExactSolver
 from app.catalogues.learner_snapshot import LearnerSnapshot
-from app.indexes.table import TableSnapshot, not_in
+from app.filtering.filtered_snapshot import FilteredSnapshot
+from app.indexes.filtered_search import is_gathered, strike_out
+from app.indexes.snapshot import merged
+from app.indexes.table import SPARE, TableSnapshot, not_in
 from app.platform.cache import BoundedCache
+from app.platform.deadlines import task_for_all
+from app.platform.long_work import REQUESTS
+from shortlist.mips.exact import candidates, error_bound, unit_scale
 from shortlist.types import NO_ROWS, Matrix, MipsSolver, Rows, TopK, Vector
+
+Numbers = NDArray[np.float32]
 
 DIRECTIONS = 4
 MOST_HEAD = 4_096
-LEAST_ASKED = 16  # of the index
-MOST_ASKED = 4_096
-MORE = 4
+LEAST_ASKED = 64  # of an index: with 48 a graph of 1,000,000 arms misses 4 of 100 best arms
 OPTIMISM = 2.5  # deviations by which an arm belongs to the head
 GRID = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 9.0])
-ROW_BYTES = 40  # about what a row takes in memory: its numbers, and its share of the head
-_DIGEST_BYTES = 6
+ROW_BYTES = 8  # its numbers
+HEAD_BYTES = 4
+DIRECTION_BYTES = 17
+INLINE_ARMS = 10_000  # of a version: some milliseconds
+_FEW_ROWS = 64
+_UNIT = 2.0**-24  # roundoff of float32
+_MIX = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
 
-def direction_of(arm: str) -> Sequence[float]:
-    """g_i, uniform over all directions. Shape: (4,).
+def directions_of(arms: Sequence[str]) -> Numbers:
+    """g_i of each arm, uniform over all directions. Shape: (4, n).
 
-    Source: Shoemake, "Uniform Random Rotations" (1992).
+    Sources: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators" (2014), the finalizer;
+    Shoemake, "Uniform Random Rotations" (1992).
     """
-    digest = blake2b(arm.encode(), digest_size=_DIGEST_BYTES).digest()
-    one, two, three = (int.from_bytes(digest[at : at + 2], "little") / 65_536.0 for at in (0, 2, 4))
-    short, long = math.sqrt(one), math.sqrt(1.0 - one)
+    bits = np.fromiter((crc32(arm.encode()) for arm in arms), np.uint64, len(arms))
+    # 32 bits are enough: two arms of the same direction share their noise, and nothing else.
+    for shift, factor in zip((30, 27), _MIX, strict=True):
+        bits = (bits ^ (bits >> np.uint64(shift))) * np.uint64(factor)
+    bits ^= bits >> np.uint64(31)
+    one, two, three = ((bits >> np.uint64(at)).astype(np.uint16) / 65_536.0 for at in (0, 16, 32))
+    long, short = np.sqrt(1.0 - one), np.sqrt(one)
     two, three = 2.0 * math.pi * two, 2.0 * math.pi * three
-    return long * math.sin(two), long * math.cos(two), short * math.sin(three), short * math.cos(three)
+    parts = (long * np.sin(two), long * np.cos(two), short * np.sin(three), short * np.cos(three))
+    return np.array(parts, dtype=np.float32)
 
 
 class Directions:
     """g_i of the arms of one table, by row; each is computed when it is first needed. For any thread."""
 
     def __init__(self) -> None:
-        self._found: Matrix = np.empty((0, DIRECTIONS))
-        self._known = np.zeros(0, dtype=bool)
+        # One tuple, read once: another thread may put larger arrays in their place.
+        self._arrays = np.empty((DIRECTIONS, 0), dtype=np.float32), np.zeros(0, dtype=bool)
+        self._until = 0  # of all rows below they are known
 
-    def of(self, table: TableSnapshot, rows: Rows) -> Matrix:
-        """Shape: (n, 4). Cost: about two microseconds for each row that is new."""
-        if table.rows > len(self._known):
-            found, known = np.zeros((2 * table.rows, DIRECTIONS)), np.zeros(2 * table.rows, dtype=bool)
-            found[: len(self._found)], known[: len(self._known)] = self._found, self._known
-            self._found, self._known = found, known
-        # Both are read once: another thread may put larger ones in their place.
-        found, known = self._found, self._known
-        missing = rows[~known[rows]]
+    def of(self, table: TableSnapshot, rows: Rows) -> Numbers:
+        """Shapes: (n,) -> (4, n). Cost: half a microsecond for each row that is new."""
+        directions, is_known = self._sized(table.rows)
+        missing = rows[~is_known[rows]]
         if len(missing):
-            found[missing] = [direction_of(table.ids[row]) for row in missing.tolist()]
-            known[missing] = True  # after its direction: another thread may read it then
-        return found[rows]
+            directions[:, missing] = directions_of([table.ids[row] for row in missing.tolist()])
+            is_known[missing] = True  # after its direction: another thread may read it then
+        found: Numbers = directions[:, rows]
+        return found
+
+    def until(self, table: TableSnapshot) -> Numbers:
+        """Those of all rows, without a copy. Shape: (4, rows)."""
+        directions, is_known = self._sized(table.rows)
+        if self._until < table.rows:
+            self.of(table, np.flatnonzero(~is_known[: table.rows]))
+            self._until = table.rows
+        return directions[:, : table.rows]
+
+    def _sized(self, rows: int) -> tuple[Numbers, NDArray[np.bool_]]:
+        directions, is_known = arrays = self._arrays
+        if rows <= len(is_known):
+            return arrays
+        room = _capacity(rows)
+        arrays = np.zeros((DIRECTIONS, room), dtype=np.float32), np.zeros(room, dtype=bool)
+        arrays[0][:, : len(is_known)], arrays[1][: len(is_known)] = directions, is_known
+        self._arrays, self._until = arrays, 0
+        return arrays
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Head:
+    """The arms of largest b_i + 2.5 e s_i, side by side. ``deaths``: how many arms had died by then.
+
+    ``features``: [x_i ; b_i ; e s_i g_i], whose product with [q ; 1 ; w] is what an arm is worth.
+    Shapes: rows (H,) ascending, features (H, d + 5).
+    """
+
+    rows: Rows
+    features: NDArray[np.floating[Any]]
+    largest_norm: float
+    deaths: int
+
+    def contenders(self, query: Vector, w: Vector | None, k: int, hidden: NDArray[np.bool_] | None) -> Rows:
+        """Rows that may be the best k outside of ``hidden`` (H,). Shapes: query (d,), w (4,)."""
+        joint = np.concatenate((query, (1.0,), np.zeros(DIRECTIONS) if w is None else w))
+        scaled, norm = unit_scale(joint)
+        dtype = self.features.dtype
+        scores = self.features @ scaled.astype(dtype, copy=False)
+        if hidden is not None:
+            scores[hidden] = -np.inf
+        return self.rows[candidates(scores, error_bound(len(joint), self.largest_norm, norm, dtype), k)]
 
 
 @dataclass(eq=False)
 class RowEffects:
     """The effects of a version, by the rows of a table, weighed as a bandit weighs its signals.
 
-    ``effects``, ``deviations``  of each row that was there; a later one has no rewards. Shapes: (n,)
-    ``spread``                   the deviation of an arm without rewards
-    ``head``                     its rows, ascending; ``is_whole``: all that were alive
-    ``rest``                     B at the points of ``GRID``
+    ``effects``, ``noises``  b_i and e s_i of each row, and of rows to come, which have no rewards (n,)
+    ``most_head``            H
     """
 
     version: EffectVersion
     directions: Directions
     exploration: float
-    spread: float
-    effects: Vector
-    deviations: Vector
-    head: Rows
-    is_whole: bool
-    rest: Vector
+    effects: Numbers
+    noises: Numbers
+    most_head: int = MOST_HEAD
+    _head: Head | None = None
 
     @classmethod
     def of(
@@ -108,66 +167,107 @@ class RowEffects:
         *,
         most_head: int = MOST_HEAD,
     ) -> RowEffects:
-        """Cost: O(K), and a look-up for each arm of the version. ``most_head``: H."""
+        """Cost: O(K), and a look-up for each arm of the version."""
         record, count = version.record, len(weights)
         spread = float(np.sqrt(weights**2 @ np.array(record.variances[:count])))
-        effects, deviations = np.zeros(table.rows), np.full(table.rows, spread)
+        effects = np.zeros(_capacity(table.rows), dtype=np.float32)
+        noises = np.full(len(effects), exploration * spread, dtype=np.float32)
         rows = table.row_of_each(record.arms)
         same = np.flatnonzero(rows >= 0)
         same = same[table.revisions[rows[same]] == np.array(record.revisions, dtype=np.int64)[same]]
         effects[rows[same]] = weights @ version.effects[:count, same]
-        deviations[rows[same]] = np.sqrt(weights**2 @ version.deviations[:count, same] ** 2)
-        head, others = table.live_rows, NO_ROWS
-        if not (is_whole := len(head) <= most_head):
-            promise = effects[head] + OPTIMISM * exploration * deviations[head]
-            order = np.argpartition(-promise, most_head)
-            head, others = np.sort(head[order[:most_head]]), head[order[most_head:]]
-        # An arm that comes later has no rewards.
-        rest = GRID * exploration * spread
-        if len(others):
-            bounds = [(effects[others] + t * exploration * deviations[others]).max() for t in GRID]
-            rest = np.maximum(rest, bounds)
-        return cls(version, directions, exploration, spread, effects, deviations, head, is_whole, rest)
+        noises[rows[same]] = exploration * np.sqrt(weights**2 @ version.deviations[:count, same] ** 2)
+        return cls(version, directions, exploration, effects, noises, most_head)
 
-    @property
-    def bytes(self) -> int:
-        return 10_000 + ROW_BYTES * len(self.effects)
+    def memory_bytes(self, dim: int) -> int:
+        return 10_000 + ROW_BYTES * len(self.effects) + HEAD_BYTES * self.most_head * (dim + 7)
+
+    def head(self, table: TableSnapshot) -> Head:
+        """Of the arms that were alive when it was first asked for. Cost: O(K), once."""
+        if self._head is None:
+            rows = table.live_rows
+            if len(rows) > self.most_head:
+                promise = self.effects[rows] + np.float32(OPTIMISM) * self.noises[rows]
+                rows = np.sort(rows[np.argpartition(-promise, self.most_head)[: self.most_head]])
+            features = np.hstack((table.features[rows], self.extended(table, rows)))
+            norm = float(np.linalg.norm(features, axis=1).max(initial=0.0))
+            # Dimension-major, as ``table.aligned_empty``: few rows are multiplied faster that way.
+            features = np.asfortranarray(features.astype(table.working.dtype, copy=False))
+            self._head = Head(rows, features, norm, len(table.dead))
+        return self._head
+
+    @cached_property
+    def rest(self) -> Vector:
+        """B at the points of ``GRID``; after ``head``. Cost: O(K), once."""
+        is_other = np.ones(len(self.effects), dtype=bool)  # those that come later as well
+        if self._head is not None:
+            is_other[self._head.rows] = False
+        effects, noises = self.effects[is_other].astype(np.float64), self.noises[is_other]
+        return np.array([(effects + t * noises).max(initial=-np.inf) for t in GRID])
+
+    @cached_property
+    def largest(self) -> tuple[float, float]:
+        """The largest |b_i| and e s_i."""
+        return float(np.abs(self.effects).max()), float(self.noises.max())
 
     def worth(self, table: TableSnapshot, rows: Rows, w: Vector | None = None) -> Vector:
         """b_i + e s_i (g_i.w); without w b_i. Shapes: rows (n,), w (4,) -> (n,)."""
-        is_known = rows < len(self.effects)
-        own = rows if is_known.all() else np.where(is_known, rows, 0)
-        effects, deviations = self.effects[own], self.deviations[own]
-        if own is not rows:
-            effects, deviations = effects * is_known, np.where(is_known, deviations, self.spread)
+        worth: Vector = self.effects[rows].astype(np.float64)
+        if w is not None:
+            worth += self.noises[rows] * (w @ self.directions.of(table, rows))
+        return worth
+
+    def worth_of_all(self, table: TableSnapshot, w: Vector | None) -> Numbers:
+        """``worth`` of all rows, within ``error`` of it. Shape: (rows,). Cost: 24 bytes read for each."""
+        effects = self.effects[: table.rows]
         if w is None:
             return effects
-        found: Vector = effects + self.exploration * deviations * (self.directions.of(table, rows) @ w)
-        return found
+        worth: Numbers = w.astype(np.float32) @ self.directions.until(table)
+        worth *= self.noises[: table.rows]
+        worth += effects
+        return worth
+
+    def error(self, w: Vector | None) -> float:
+        """Bound on the rounding of ``worth_of_all``, and of what it adds to a sum."""
+        effect, noise = self.largest
+        return 16.0 * _UNIT * (effect + noise * _length(w))
 
     def extended(self, table: TableSnapshot, rows: Rows) -> Matrix:
         """[b_i ; e s_i g_i], of which ``worth`` is the product with [1 ; w]. Shapes: (n,) -> (n, 5)."""
-        is_known = rows < len(self.effects)
-        own = np.where(is_known, rows, 0)
-        deviations = np.where(is_known, self.deviations[own], self.spread)
-        noise = self.exploration * deviations[:, None] * self.directions.of(table, rows)
-        return np.column_stack((self.effects[own] * is_known, noise))
+        directions = self.directions.of(table, rows).T.astype(np.float64)
+        return np.column_stack((self.effects[rows], self.noises[rows, None] * directions))
 
     def bound(self, w: Vector | None) -> float:
         """The most that an arm outside of the head has beyond x_i.q."""
-        length = 0.0 if w is None else float(np.linalg.norm(w))
+        length = _length(w)
         return float(np.interp(length, GRID, self.rest)) if length <= GRID[-1] else math.inf
 
 
-class EffectTables:
-    """The row effects of bandits, each of one version and table. ``capacity_bytes`` bounds their memory."""
+def _length(w: Vector | None) -> float:
+    return 0.0 if w is None else float(np.linalg.norm(w))
 
-    def __init__(self, *, capacity_bytes: int) -> None:
+
+def _capacity(rows: int) -> int:
+    return int(SPARE * rows) + _FEW_ROWS
+
+
+class EffectTables:
+    """The row effects of bandits, each of one version and table. ``capacity_bytes`` bounds their memory.
+
+    ``inline_arms``: those of a version with more are laid out in a thread. For the event loop.
+    """
+
+    def __init__(self, *, capacity_bytes: int, inline_arms: int = INLINE_ARMS) -> None:
+        self._inline_arms = inline_arms
         self._held: BoundedCache[tuple[str, Sequence[float]], RowEffects] = BoundedCache(capacity_bytes)
         self._directions: BoundedCache[int, Directions] = BoundedCache(capacity_bytes)
+        self._making: dict[tuple[object, ...], asyncio.Task[RowEffects]] = {}
 
-    def of(self, bandit: Bandit, arms: LearnerSnapshot) -> RowEffects | None:
-        """Those of a bandit as it is served; None: it has none. Awaits nothing."""
+    async def of(self, bandit: Bandit, arms: LearnerSnapshot) -> RowEffects | None:
+        """Those of a bandit as it is served; None: it has none.
+
+        Awaits nothing but for the first choices with a version of many arms.
+        """
         version = bandit.effects
         if version is None or not version.record.arms or arms.plain.waits:
             return None
@@ -181,16 +281,30 @@ class EffectTables:
             and held.directions is directions
             and held.version is version
             and held.exploration == bandit.exploration
-            and table.rows <= 2 * len(held.effects)
+            and table.rows <= len(held.effects)
         )
         if is_of_now:
             return held
         if directions is None:
             directions = Directions()
-            self._directions.put(table.number, directions, 40 * table.rows)
-        held = RowEffects.of(version, directions, table, np.array(weights), bandit.exploration)
-        self._held.put(key, held, held.bytes)
+            self._directions.put(table.number, directions, DIRECTION_BYTES * _capacity(table.rows))
+        make = partial(RowEffects.of, version, directions, table, np.array(weights), bandit.exploration)
+        if len(version.record.arms) <= self._inline_arms:
+            held = make()
+        else:
+            held = await self._made((*key, id(version), table.number, bandit.exploration), make)
+            if len(held.effects) < table.rows:  # another choice began it, and arms came since
+                held = await REQUESTS.run(make)
+        self._held.put(key, held, held.memory_bytes(table.dim))
         return held
+
+    async def _made(self, identity: tuple[object, ...], make: Callable[[], RowEffects]) -> RowEffects:
+        """What ``make`` returns; choices that want the same meanwhile wait for it."""
+        if identity not in self._making:
+            task = task_for_all(REQUESTS.run(make))
+            task.add_done_callback(lambda _: self._making.pop(identity))
+            self._making[identity] = task
+        return await asyncio.shield(self._making[identity])
 
 
 @dataclass(eq=False)
@@ -205,34 +319,70 @@ class EffectSolver:
     effects: RowEffects
     rng: np.random.Generator | None = None
     w: Vector | None = None
-    most_asked: int = MOST_ASKED
 
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
+        plain = self.arms.plain
+        if plain.is_scanned or isinstance(self.solver, ExactSolver):
+            return self.search_exact(query, k, exclude)
+        # DEVIATION (Fagin, Lotem and Naor, section 4): no deeper, a graph that is asked for more takes longer
+        w, asked = self._drawn(), max(LEAST_ASKED, 2 * k)
+        near = self.solver.search(query, asked, exclude)
+        head = self._head(query, k, exclude)
+        others = not_in(near.rows, head)
+        rows, scores = near.rows[others], near.scores[others]
+        scores = scores + self.effects.worth(self.arms.plain.table, rows, w)
+        found = merged(TopK(rows, scores, near.exact), TopK(head, self.scores_of(query, head), exact=True), k)
+        if len(near.rows) < asked:  # they are all that there are
+            return TopK(found.rows, found.scores, exact=True)
+        if not near.exact or found.scores[-1] >= near.scores[-1] + self.effects.bound(w):
+            return found
+        return self.search_exact(query, k, exclude)
+
+    def search_exact(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
+        """As ``search``, and every eligible arm is compared. Cost: a scan, and 24 bytes more for each arm."""
+        plain, w = self.arms.plain, self._drawn()
+        table = plain.table
+        if isinstance(plain, FilteredSnapshot) and is_gathered(table, plain.among):
+            rows = plain.among.rows
+            return self._ranked(query, rows[not_in(rows, exclude)] if len(exclude) else rows, k)
+        own, working = self.arms.catalogue_query(query), table.working
+        scaled, norm = unit_scale(own)
+        if scaled is not own:  # products with effects added would leave the range of float32
+            working, norm = table.features, float(np.linalg.norm(own))
+        scores = working @ own.astype(working.dtype, copy=False)
+        scores += self.effects.worth_of_all(table, w)
+        slope, offset = table.error_line
+        error = (slope + 2.0 * _UNIT * table.largest_norm) * norm + offset + self.effects.error(w)
+        if isinstance(plain, FilteredSnapshot):
+            strike_out(scores, plain.among.mask)
+        elif len(table.dead):
+            scores[table.dead] = -np.inf
+        scores[exclude] = -np.inf
+        return self._ranked(query, candidates(scores, error, k), k)
+
+    def scores_of(self, query: Vector, rows: Rows) -> Vector:
+        """What each of some rows is worth. Shapes: (d',), (n,) -> (n,)."""
+        worth = self.effects.worth(self.arms.plain.table, rows, self._drawn())
+        scores: Vector = self.arms.features_of(rows) @ query + worth
+        return scores
+
+    def _drawn(self) -> Vector | None:
         if self.rng is not None and self.w is None:
             self.w = self.rng.standard_normal(DIRECTIONS)
-        plain, head = self.arms.plain, self.effects.head
-        head = head[plain.lets_in(head)]
-        if len(exclude):
-            head = head[not_in(head, exclude)]
-        # All that are here may be in the head; of those that came since it was made, some are not.
-        if self.effects.is_whole and len(head) == plain.size - len(exclude):
-            return self._best(query, head, k, is_exact=True)
-        asked = max(LEAST_ASKED, 2 * k)
-        while True:
-            near = self.solver.search(query, asked, exclude)
-            is_all = len(near.rows) < asked
-            found = self._best(query, np.union1d(near.rows, head), k, is_exact=near.exact or is_all)
-            if is_all:
-                return found
-            least = float((self.arms.features_of(near.rows[-1:]) @ query)[0]) + self.effects.bound(self.w)
-            if len(found.rows) == k and found.scores[-1] >= least:
-                return found
-            if asked >= self.most_asked:
-                return TopK(found.rows, found.scores, exact=False)
-            asked = min(MORE * asked, max(self.most_asked, k))
+        return self.w
 
-    def _best(self, query: Vector, rows: Rows, k: int, *, is_exact: bool) -> TopK:
-        scores = self.arms.features_of(rows) @ query
-        scores += self.effects.worth(self.arms.plain.table, rows, self.w)
+    def _head(self, query: Vector, k: int, exclude: Rows) -> Rows:
+        """Rows of the head that may be the best k of it."""
+        plain, hidden = self.arms.plain, None
+        head = self.effects.head(plain.whole.table)
+        if plain.is_filtered or len(plain.table.dead) != head.deaths:
+            hidden = ~plain.lets_in(head.rows)
+        if len(exclude):
+            is_excluded = ~not_in(head.rows, exclude)
+            hidden = is_excluded if hidden is None else hidden | is_excluded
+        return head.contenders(self.arms.catalogue_query(query), self.w, k, hidden)
+
+    def _ranked(self, query: Vector, rows: Rows, k: int) -> TopK:
+        scores = self.scores_of(query, rows)
         order = np.argsort(-scores, kind="stable")[:k]
-        return TopK(rows[order], scores[order], is_exact)
+        return TopK(rows[order], scores[order], exact=True)

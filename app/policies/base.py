@@ -317,12 +317,11 @@ class Policy(ABC):
         snapshot = await ReadSnapshot.of(dependencies.learners, dependencies.filtered, request)
         prepared = await self.prepare(dependencies, request, snapshot)
         exclude = request.excluded(snapshot.arms) if request.exclude or request.pins else NO_ROWS
+        effects = await dependencies.effects.of(request.bandit, snapshot.arms)
         rank = partial(
             self.rank,
             snapshot.posterior,
-            Candidates(
-                request, snapshot.arms, exclude, dependencies.effects.of(request.bandit, snapshot.arms)
-            ),
+            Candidates(request, snapshot.arms, exclude, effects),
             request.k,
             request.rng,
             prepared,

@@ -28,6 +28,7 @@ from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.filters.filter import Filter
 from app.indexes.snapshot import Snapshot
 from app.indexes.table import not_in
+from app.policies.arm_effects import EffectSolver, RowEffects
 from app.policies.base import ANY_PRIOR, Policy, PolicyDependencies
 from app.policies.computing import drawn_us
 from app.policies.limits import Limits
@@ -65,6 +66,7 @@ class InverseGapWeighting(Policy):
     reads = frozenset({"ridge", "shortlist"})
     defaults: ClassVar[Mapping[str, object]] = {"gamma": 100.0}
     has_propensities = True
+    takes_effects = True
 
     async def prepare(
         self, dependencies: PolicyDependencies, request: SelectionRequest, snapshot: ReadSnapshot
@@ -100,6 +102,7 @@ class InverseGapWeighting(Policy):
             rng=rng,
             exclude=candidates.exclude,
             limits=candidates.limits,
+            effects=candidates.effects,
         )
         return drawn.ranking(offset)
 
@@ -145,6 +148,7 @@ def draw(
     unit: float = 1.0,
     exclude: Rows = NO_ROWS,
     limits: Limits | None = None,
+    effects: RowEffects | None = None,
 ) -> Drawn:
     """Draw min(k, eligible) arms from the ``count`` >= k arms of highest estimate and from ``cover``.
 
@@ -157,7 +161,7 @@ def draw(
     Cost: a search and O(k n). Where limits leave none, one ranking of all K arms, and K bytes read whenever
     none is left.
     """
-    pool = candidates(arms, theta, cover, count=count, exclude=exclude)
+    pool = candidates(arms, theta, cover, count=count, exclude=exclude, effects=effects)
     if limits is None:
         drawn = algorithm.choose(pool.estimates, k=k, gamma=_gamma(gamma, unit, len(pool.rows)), rng=rng)
         hits = TopK(pool.rows[drawn.places], pool.estimates[drawn.places], pool.exact)
@@ -181,7 +185,7 @@ def draw(
         elif pool.is_all:
             break
         else:
-            pool = candidates(arms, theta, cover, count=arms.size, exclude=exclude)
+            pool = candidates(arms, theta, cover, count=arms.size, exclude=exclude, effects=effects)
             left = limits.after(np.array(rows, dtype=np.int64)).over(pool.rows)
             # what was drawn from the smaller pool must not be drawn again
             left.barred[np.isin(pool.rows, rows)] = True
@@ -189,16 +193,26 @@ def draw(
     return Drawn(hits, np.array(propensities, dtype=np.float64))
 
 
-def candidates(arms: Snapshot, theta: Vector, cover: Rows, *, count: int, exclude: Rows) -> DrawPool:
+def candidates(
+    arms: Snapshot,
+    theta: Vector,
+    cover: Rows,
+    *,
+    count: int,
+    exclude: Rows,
+    effects: RowEffects | None = None,
+) -> DrawPool:
     """The ``count`` arms of highest estimate, best first, then the others of ``cover``."""
     # DEVIATION (Alg. 1, line 4): only these can be drawn, not every arm; see "What is not covered".
+    solver = arms if effects is None else EffectSolver(arms, arms, effects)
     # where all arms are wanted an approximate index could miss some
-    search = arms.search if count < arms.size else arms.search_exact
+    search = solver.search if count < arms.size else solver.search_exact
     hits = search(theta, max(count, 1), exclude)
     others = cover[not_in(cover, np.concatenate((hits.rows, exclude)))]
-    rows = np.concatenate((hits.rows, others))
-    estimates = np.concatenate((hits.scores, arms.features_of(others) @ theta))
-    return DrawPool(rows, estimates, hits.exact, count >= arms.size)
+    rows, estimates = np.concatenate((hits.rows, others)), arms.features_of(others) @ theta
+    if effects is not None:
+        estimates += effects.worth(arms.table, others)
+    return DrawPool(rows, np.concatenate((hits.scores, estimates)), hits.exact, count >= arms.size)
 
 
 Prepared = tuple[Rows, Vector]
@@ -223,7 +237,14 @@ class IgwTarget:
         known: list[Prepared] = []
         for query, exclude in zip(situations.queries, situations.exclude, strict=True):
             check()
-            pool = candidates(self.arms, query, self.cover, count=self.count, exclude=exclude)
+            pool = candidates(
+                self.arms,
+                query,
+                self.cover,
+                count=self.count,
+                exclude=exclude,
+                effects=situations.effects,
+            )
             known.append((pool.rows, pool.estimates))
         return known
 

@@ -21,6 +21,7 @@ from app.filters.coded_values import Small, ascending, coded, coded_among
 from app.filters.columns import spread
 from app.filters.fields import Value
 from app.indexes.snapshot import Snapshot
+from app.policies.arm_effects import EffectSolver
 from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
 
 OVERSAMPLING = 4
@@ -192,11 +193,11 @@ class LimitedSolver:
     limits: Limits
 
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
-        request = k
+        request, ranking = k, self.solver if isinstance(self.solver, EffectSolver) else self.arms
         while True:
             is_last = request > k and FULL_RANKING_DIVISOR * request >= self.arms.size
             if is_last:
-                hits = self.arms.search_exact(query, max(self.arms.size, 1), exclude)
+                hits = ranking.search_exact(query, max(self.arms.size, 1), exclude)
             else:
                 hits = self.solver.search(query, request, exclude)
             positions = self.limits.take_allowed(hits.rows, k)

@@ -72,7 +72,7 @@ class ThompsonSampling(Policy):
     ) -> MipsSolver:
         """The solver, within the rules of the request."""
         solver = self.solver(dependencies, request.bandit, snapshot.arms)
-        effects = dependencies.effects.of(request.bandit, snapshot.arms)
+        effects = await dependencies.effects.of(request.bandit, snapshot.arms)
         if effects is not None:
             # Their noise is drawn with the first search, after theta: without effects all is the same.
             rng = request.rng if request.bandit.exploration else None

@@ -30,6 +30,7 @@ from app.indexes.snapshot import Snapshot, merged
 from app.platform.cache import BoundedCache
 from app.platform.deadlines import task_for_all
 from app.platform.long_work import REQUESTS
+from app.policies.arm_effects import EffectSolver
 from app.policies.limits import LimitedSolver, Limits
 from app.policies.selection import ReadSnapshot, SelectionRequest
 from app.storage.store import Store
@@ -145,7 +146,9 @@ class CentersFirst:
             solver = LimitedSolver(self.arms, solver, self.limits.after(rows))
         if not len(rows):
             return solver.search(query, k, exclude)
-        shown = TopK(rows, self.arms.features_of(rows) @ query, exact=False)
+        effects = self.solver if isinstance(self.solver, EffectSolver) else None
+        scores = self.arms.features_of(rows) @ query if effects is None else effects.scores_of(query, rows)
+        shown = TopK(rows, scores, exact=False)
         rest = TopK(NO_ROWS, np.empty(0), exact=False)
         if len(rows) < k:
             rest = solver.search(query, k - len(rows), np.union1d(exclude, rows))

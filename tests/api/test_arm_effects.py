@@ -405,9 +405,13 @@ async def test_a_choice_is_explained_by_the_effects_of_then(world: Api):
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize("policy", ["sub_ts", "linear_ts", "softmax", "linucb", "epsilon_greedy"])
+@pytest.mark.parametrize("policy", ["sub_ts", "linear_ts", "softmax", "linucb", "epsilon_greedy", "igw"])
 async def test_every_policy_that_takes_effects_prefers_the_arms_that_have_them(world: Api, policy: str):
-    options = {"softmax": {"temperature": 0.05}, "epsilon_greedy": {"epsilon": 0.0}}.get(policy, {})
+    options = {
+        "softmax": {"temperature": 0.05},
+        "epsilon_greedy": {"epsilon": 0.0},
+        "igw": {"gamma": 1e9},
+    }.get(policy, {})
     await make(world, policy=policy, exploration=0.001, **options)
     await begin(world)
     await play(world, 6, k=ARMS)
@@ -435,7 +439,6 @@ async def test_every_policy_that_takes_effects_prefers_the_arms_that_have_them(w
         ({"policy": "linear_elim"}, "elimination"),
         ({"shift_rewards": True}, "shift_rewards"),
         ({"arm_effects": "on"}, "auto"),
-        ({"policy": "igw"}, "igw"),
     ],
 )
 async def test_what_does_not_go_with_effects_is_refused(world: Api, fields: Json, said: str):
@@ -465,7 +468,8 @@ async def test_they_are_switched_on_and_off(world: Api):
     assert (await world.ok("PATCH", "/v1/bandits/b", {"prior": "plain"}))["arm_effects"] == "off"
     await world.refused("PATCH", "/v1/bandits/b", {"arm_effects": "auto"}, loc=["body", "arm_effects"])
     await world.ok("PATCH", "/v1/bandits/b", {"arm_effects": "auto", "prior": "learned"})
-    assert (await world.ok("PATCH", "/v1/bandits/b", {"policy": "igw"}))["arm_effects"] == "off"
+    assert (await world.ok("PATCH", "/v1/bandits/b", {"policy": "igw"}))["arm_effects"] == "auto"
+    assert (await world.ok("PATCH", "/v1/bandits/b", {"policy": "sub_elim"}))["arm_effects"] == "off"
 
 
 @pytest.mark.rest
@@ -665,3 +669,25 @@ async def test_reasons_are_of_rewards_less_effects(world: Api):
         expected = {arm: share for arm, share in zip(learned, shares, strict=True) if share > 0.0}
         assert {one["arm"]: one["share"] for one in each["because"]} == pytest.approx(expected, rel=1e-5)
         assert all(one["value"] == learned[one["arm"]][0] for one in each["because"])
+async def test_a_new_bandit_has_them_where_it_can(world: Api):
+    """By default: with a learned prior. One that exists stays as it is, whatever is asked for again."""
+    body = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key"}
+    for number, (fields, setting) in enumerate(
+        [
+            ({}, "auto"),
+            ({"policy": "igw", "signals": SIGNALS}, "auto"),
+            ({"scope": "global"}, "off"),
+            ({"prior": "plain"}, "off"),
+            ({"prior": "pooled"}, "off"),
+            ({"policy": "linear_elim"}, "off"),
+            ({"shift_rewards": True}, "off"),
+            ({"exploration": "theory"}, "off"),
+            ({"arm_effects": "off"}, "off"),
+        ]
+    ):
+        made = await world.ok("PUT", f"/v1/bandits/b{number}", {**body, **fields}, 201)
+        assert made["arm_effects"] == setting, fields
+    await world.ok("PATCH", "/v1/bandits/b0", {"arm_effects": "off"})
+    assert (await world.ok("PUT", "/v1/bandits/b0", body))["arm_effects"] == "off"
+    await world.refused("PUT", "/v1/bandits/b0", {**body, "arm_effects": "auto"}, status=409, code="conflict")
+    assert (await world.ok("PATCH", "/v1/bandits/b0", {"arm_effects": None}))["arm_effects"] == "auto"
