@@ -188,6 +188,9 @@ def record_of(body: BanditBody) -> BanditRecord:
     if "prior" not in body.model_fields_set:
         prior = default_prior(record, takes_prior="prior" in policy.options)
         record = msgspec.structs.replace(record, prior=prior)
+    if "arm_effects" not in body.model_fields_set:
+        is_possible = policy.takes_effects and not no_arm_effects(record)
+        record = msgspec.structs.replace(record, arm_effects="auto" if is_possible else "off")
     if "intercept" not in body.model_fields_set:
         record = msgspec.structs.replace(
             record, intercept=not policy.fixed_scales and not record.shift_rewards

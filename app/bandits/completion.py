@@ -68,7 +68,8 @@ class PolicyTerms(Protocol):
 MAX_LEARNER_BYTES = 16 << 20
 MAX_KEY_LEARNER_BYTES = 4 << 20
 MOST_MEASURED = 1 << 20  # numbers of features
-NEW_WHERE_ABSENT = (*BEFORE_AUTO, "intercept", "auto")  # settings that are other ones in new bandits
+# Settings that are other ones in new bandits.
+NEW_WHERE_ABSENT = (*BEFORE_AUTO, "intercept", "arm_effects", "auto")
 
 
 def completed(

@@ -232,10 +232,10 @@ class BanditSettings(Document, frozen=True):
     a new bandit has it where this is absent, but with ``shift_rewards`` and elimination. ``epsilon``: with
     this probability epsilon_greedy draws an arm at random. ``alpha``: how many standard deviations linucb
     adds to an estimate. ``arm_effects``: ``auto`` learns from all keys what each arm has beyond its features;
-    it needs ``prior: learned``. ``auto``: the rule that "auto" is computed by; a new bandit has the newest,
-    2: by the evidence of what a learner has seen. 1 is that of bandits from before it. ``options``: those of
-    a policy that a plug-in adds; ``GET /v1/policies`` has their schema. ``constraints``: those of plug-ins
-    that every choice keeps to, each with its options.
+    it needs ``prior: learned``, where a new bandit has it. ``auto``: the rule that "auto" is computed by; a
+    new bandit has the newest, 2: by the evidence of what a learner has seen. 1 is that of bandits from before
+    it. ``options``: those of a policy that a plug-in adds; ``GET /v1/policies`` has their schema.
+    ``constraints``: those of plug-ins that every choice keeps to, each with its options.
     """
 
     catalogue: Annotated[Identifier, Fixed("learners learn from its arms: POST …/move moves the bandit")]
@@ -299,7 +299,10 @@ class BanditSettings(Document, frozen=True):
     ] = False
     epsilon: Annotated[float, Field(ge=0, le=1)] | None = None
     alpha: Annotated[float, Field(ge=0, le=1e6)] | None = None
-    arm_effects: Literal["auto", "off"] = "off"
+    arm_effects: Annotated[
+        Literal["auto", "off"],
+        absent_is('"auto" where prior is "learned", the policy takes it and arms are in memory, else "off"'),
+    ] = "off"
     auto: Annotated[Literal[1, 2], absent_is("2")] = 1
     options: dict[str, Any] | None = None
     constraints: dict[Identifier, dict[str, Any]] | None = None

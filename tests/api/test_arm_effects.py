@@ -669,6 +669,8 @@ async def test_reasons_are_of_rewards_less_effects(world: Api):
         expected = {arm: share for arm, share in zip(learned, shares, strict=True) if share > 0.0}
         assert {one["arm"]: one["share"] for one in each["because"]} == pytest.approx(expected, rel=1e-5)
         assert all(one["value"] == learned[one["arm"]][0] for one in each["because"])
+
+
 async def test_a_new_bandit_has_them_where_it_can(world: Api):
     """By default: with a learned prior. One that exists stays as it is, whatever is asked for again."""
     body = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key"}
