@@ -39,6 +39,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from app.catalogues.catalogue import Catalogue
+from app.filtering.limits import LIMITS, FilterLimits
 from app.filters.filter import parse
 from app.indexes.eligible_rows import eligible_rows
 from app.indexes.filtered_search import GATHER_ROWS
@@ -144,10 +145,10 @@ class Method:
         return float(np.median(np.array(self.turns) / np.array(other.turns)))
 
 
-def run(quick: bool) -> dict[str, Any]:
+def run(quick: bool, limits: FilterLimits = LIMITS) -> dict[str, Any]:
     """All parts: 100,000 arms (full: 1,000,000 as well); print and return their rows, and what missed."""
     with threadpool_limits(1):
-        parts = [asyncio.run(_searches(quick))]
+        parts = [asyncio.run(_searches(quick, limits))]
         parts += [[largest_filter.row(quick)], filter_churn.rows(quick), [attribute_memory.row(quick)]]
     for rows in parts:
         for row in rows:
@@ -178,7 +179,7 @@ def _said(row: Mapping[str, Any]) -> str:
     return ", ".join(f"{row[name]}" for name in names if name in row)
 
 
-async def _searches(quick: bool) -> list[dict[str, Any]]:
+async def _searches(quick: bool, limits: FilterLimits) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     sizes = QUICK_SIZES if quick else SIZES
     for count, norms in progress([(count, norms) for count in sizes for norms in NORMS], "catalogues"):
@@ -186,7 +187,7 @@ async def _searches(quick: bool) -> list[dict[str, Any]]:
         for placement in PLACEMENTS:
             for share in SHARES:
                 queries = QUERIES_OF_MANY if count >= MANY_ARMS else QUERIES[quick]
-                rows += await case(arms, placement, share, queries)
+                rows += await case(arms, placement, share, queries, limits)
         del arms
         gc.collect()
     return rows
@@ -218,14 +219,16 @@ def make(count: int, norms: Norms) -> Arms:
     return Arms(norms, served_catalogue(index, IndexOptions()), features, plain, lots, away)
 
 
-async def case(arms: Arms, placement: Placement, share: float, count: int) -> list[dict[str, Any]]:
+async def case(
+    arms: Arms, placement: Placement, share: float, count: int, limits: FilterLimits = LIMITS
+) -> list[dict[str, Any]]:
     """Time the filter that lets in this share, new and known: a row for each."""
     catalogue, bound = arms.catalogue, round(LOTS * share)
     wanted = parse({placement: {"$lt": bound}})
     let_in = arms.lots[placement] < bound
     rng = np.random.default_rng((SEED, len(let_in), bound))
     queries = queries_of(arms, placement, count, rng)
-    views = new_views()
+    views = new_views(limits)
     started = time.perf_counter()
     await plan(views, catalogue, wanted, queries_of(arms, placement, ASKED, rng))
     plan_ms = (time.perf_counter() - started) * 1e3
@@ -236,7 +239,7 @@ async def case(arms: Arms, placement: Placement, share: float, count: int) -> li
         "known": fastest(of_known(arms.plain, let_in), queries[:_TRIED]),
     }
     others = iter([parse({placement: {"$lt": bound - NEW_STEP * n}}) for n in range(1, count + _TURNS)])
-    of_others = new_views()
+    of_others = new_views(limits)
 
     async def known(query: Vector) -> TopK:
         return _answer(await views.of(catalogue, wanted), query)

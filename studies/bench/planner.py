@@ -23,6 +23,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,29 +33,41 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from app.indexes.exact import scan
+from app.indexes.limits import LIMITS, IndexLimits
 from app.indexes.live import LiveIndex
 from app.indexes.probes import compare, solve
 from shortlist.types import Matrix
 from shortlist_client.files.progress import progress
 from studies.measurement import report
 
-ARMS, DIM = 100_000, 32
 BUILDS, QUICK_BUILDS = 20, 3
 SEED = 2_022
-CHECKED = 2_000
 NEIGHBOUR_NUMBERS = 1 << 25  # 256 MB, beyond every cache
 SWITCH_INTERVAL_S = 0.0005  # as in the service
 _CHECK_SALT = 0x63686563
 
 
-def run(quick: bool, seed: int | None = None) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """Of a build. ``checked``: other queries. ``limits``: from which sizes on an index is planned."""
+
+    arms: int = 100_000
+    dim: int = 32
+    checked: int = 2_000
+    limits: IndexLimits = LIMITS
+
+
+SIZES = Sizes()
+
+
+def run(quick: bool, seed: int | None = None, sizes: Sizes = SIZES) -> dict[str, Any]:
     """Build 20 graphs (quick: 3), or that of ``seed``; print and return a row for each and each neighbour."""
     count = QUICK_BUILDS if quick else BUILDS
     seeds = range(SEED, SEED + count) if seed is None else range(seed, seed + 1)
     rows: list[dict[str, Any]] = []
     with threadpool_limits(1):
         for each in progress(seeds, "builds"):
-            rows += decisions(each)
+            rows += decisions(each, sizes)
     result = report("planner", rows, seed=seeds[0])
     for name in NEIGHBOURS:
         kinds = [row["kind"] for row in rows if row["neighbour"] == name]
@@ -62,35 +75,35 @@ def run(quick: bool, seed: int | None = None) -> dict[str, Any]:
     return result
 
 
-def decisions(seed: int) -> list[dict[str, Any]]:
+def decisions(seed: int, sizes: Sizes) -> list[dict[str, Any]]:
     """What the planner decides for one graph next to each neighbour; each is shown as soon as it is known."""
-    features = np.random.default_rng(seed).standard_normal((ARMS, DIM))
+    features = np.random.default_rng(seed).standard_normal((sizes.arms, sizes.dim))
     rows = []
     with TemporaryDirectory() as folder:
         for name, neighbour in NEIGHBOURS.items():
             with neighbour():
-                index = decided(features, seed, Path(folder, "graph"))
-                row = {"seed": seed, "neighbour": name, **checked(index, seed)}
+                index = decided(features, seed, Path(folder, "graph"), sizes.limits)
+                row = {"seed": seed, "neighbour": name, **checked(index, seed, sizes.checked)}
             short = {key: round(value, 4) for key, value in row.items() if isinstance(value, float)}
             print(json.dumps(row | short), file=sys.stderr, flush=True)
             rows.append(row)
     return rows
 
 
-def decided(features: Matrix, seed: int, cache: Path) -> LiveIndex:
+def decided(features: Matrix, seed: int, cache: Path, limits: IndexLimits) -> LiveIndex:
     """An index over ``features`` (K, d) that has measured and chosen; its graph is read from ``cache``."""
-    index = LiveIndex(DIM, seed=seed, threads=1, cache=cache)
-    index.upsert([str(row) for row in range(ARMS)], features, range(ARMS))
+    index = LiveIndex(features.shape[1], seed=seed, threads=1, cache=cache, limits=limits)
+    index.upsert([str(row) for row in range(len(features))], features, range(len(features)))
     while (job := index.begin_maintenance()) is not None:
         job.run()
         index.finish_maintenance(job)
     return index
 
 
-def checked(index: LiveIndex, seed: int) -> dict[str, Any]:
+def checked(index: LiveIndex, seed: int, count: int) -> dict[str, Any]:
     """What the index says of itself, and what a search of it is like on other queries."""
     status, snapshot = index.status(), index.snapshot()
-    queries = np.random.default_rng((seed, _CHECK_SALT)).standard_normal((CHECKED, DIM))
+    queries = np.random.default_rng((seed, _CHECK_SALT)).standard_normal((count, snapshot.table.dim))
     trial = compare(
         lambda query: snapshot.search(query, 1),
         lambda query: scan(snapshot.table, query, 1),
@@ -133,7 +146,9 @@ def _copy_forever(begun: Event) -> None:
 @contextmanager
 def busy_thread() -> Iterator[None]:
     """Another thread that reads JSON all the time, with the switch interval of the service."""
-    text = json.dumps([{"id": f"arm-{number}", "features": [number / 7] * DIM} for number in range(200)])
+    text = json.dumps(
+        [{"id": f"arm-{number}", "features": [number / 7] * SIZES.dim} for number in range(200)]
+    )
     stop = threading.Event()
 
     def read() -> None:

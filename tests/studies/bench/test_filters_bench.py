@@ -8,9 +8,9 @@ import threading
 import numpy as np
 import pytest
 
-from app.filtering import known_filter
 from app.filtering.filtered_snapshot import FilteredSnapshot
 from app.filtering.filtered_snapshots import FilteredSnapshots
+from app.filtering.limits import FilterLimits
 from app.filters.filter import MAX_CONDITIONS, parse
 from app.indexes.hnsw import HnswGraph
 from app.platform.settings import Settings
@@ -20,6 +20,7 @@ from studies.bench import attribute_memory, filter_churn, filters, largest_filte
 pytestmark = pytest.mark.rest
 
 EVERYTHING = parse({})
+NO_FILTER_IS_SMALL = FilterLimits(small_numbers=-1)
 
 
 @pytest.fixture
@@ -29,7 +30,6 @@ def small(monkeypatch):
     monkeypatch.setattr(filters, "QUERIES", {True: 60})
     monkeypatch.setattr(largest_filter, "QUICK_ARMS", 2_000)
     monkeypatch.setattr(filters, "TURN", 15)
-    monkeypatch.setattr(known_filter, "SMALL_NUMBERS", -1)
     monkeypatch.setattr(attribute_memory, "QUICK_ARMS", 2_000)
     monkeypatch.setattr(filter_churn, "ARMS", 1_000)
     monkeypatch.setattr(filter_churn, "SHARES", (0.5, 0.05))
@@ -39,7 +39,7 @@ def small(monkeypatch):
 
 
 def test_every_case_and_part_has_its_rows(small, capsys):
-    result = filters.run(quick=True)
+    result = filters.run(quick=True, limits=NO_FILTER_IS_SMALL)
     assert result["benchmark"] == "filters"
     rows = result["rows"]
     searches = [row for row in rows if row["part"] == "search"]
@@ -75,8 +75,8 @@ def arms():
     return filters.make(2_000, "gaussian")
 
 
-def searched(arms, placement="independent", share=0.1):
-    return {row["filter"]: row for row in asyncio.run(filters.case(arms, placement, share, 60))}
+def searched(arms, placement="independent", share=0.1, limits=NO_FILTER_IS_SMALL):
+    return {row["filter"]: row for row in asyncio.run(filters.case(arms, placement, share, 60, limits))}
 
 
 def test_an_ineligible_answer_shows(arms, monkeypatch):
@@ -154,12 +154,12 @@ def test_a_missed_target_is_said_and_wrong_answers_fail(small, monkeypatch, caps
     monkeypatch.setattr(filters, "PLACEMENTS", ("independent",))
     monkeypatch.setattr(filter_churn, "QUICK_ANSWERS", 500)
     monkeypatch.setattr(filters, "TARGETS", {**filters.TARGETS, "vs_numpy": ("most", 0.0)})
-    slow = filters.run(quick=True)
+    slow = filters.run(quick=True, limits=NO_FILTER_IS_SMALL)
     assert not slow["failed"]
     assert "vs_numpy" in slow["rows"][0]["missed"]
     assert "missed: search, 2000, gaussian, independent, 0.5, new: vs_numpy" in capsys.readouterr().out
     monkeypatch.setattr(FilteredSnapshot, "search", lambda self, query, k: self.all_arms.search(query, k))
-    assert filters.run(quick=True)["failed"]
+    assert filters.run(quick=True, limits=NO_FILTER_IS_SMALL)["failed"]
 
 
 @pytest.mark.parametrize("placement", filters.PLACEMENTS)
@@ -192,10 +192,8 @@ def test_every_way_was_tried_when_the_plan_is_there(arms, monkeypatch):
         built.set()
         return original(*arguments, **options)
 
-    monkeypatch.setattr(known_filter, "SMALL_NUMBERS", -1)
-    monkeypatch.setattr("app.filtering.plan.QUICK_NUMBERS", 0)
     monkeypatch.setattr(HnswGraph, "build", build)
-    searched(arms)
+    searched(arms, limits=FilterLimits(small_numbers=-1, quick_numbers=0))
     assert built.is_set()
 
 

@@ -7,25 +7,19 @@ import threading
 
 import pytest
 
-from app.indexes import planner
+from app.indexes.limits import IndexLimits
 from server import cli
 from studies.bench import planner as bench
 
 pytestmark = pytest.mark.rest
 
 
-@pytest.fixture
-def small(monkeypatch):
-    monkeypatch.setattr(bench, "ARMS", 400)
-    monkeypatch.setattr(bench, "DIM", 4)
-    monkeypatch.setattr(bench, "CHECKED", 40)
-    monkeypatch.setattr(bench, "NEIGHBOUR_NUMBERS", 1_000)
-    monkeypatch.setattr(planner, "SMALL_NUMBERS", 0)
+SMALL = bench.Sizes(arms=400, dim=4, checked=40, limits=IndexLimits(small_numbers=0))
 
 
 @pytest.mark.slow
-def test_every_seed_is_built_next_to_every_neighbour(small, capsys):
-    rows = bench.run(quick=True)["rows"]
+def test_every_seed_is_built_next_to_every_neighbour(capsys):
+    rows = bench.run(quick=True, sizes=SMALL)["rows"]
     seeds = [bench.SEED + build for build in range(bench.QUICK_BUILDS)]
     assert [(row["seed"], row["neighbour"]) for row in rows] == [
         (seed, neighbour) for seed in seeds for neighbour in ("nothing", "process", "thread")
@@ -37,8 +31,8 @@ def test_every_seed_is_built_next_to_every_neighbour(small, capsys):
 
 
 @pytest.mark.slow
-def test_a_build_is_repeated_by_its_seed(small):
-    one, again, other = (bench.run(quick=False, seed=seed)["rows"] for seed in (77, 77, 78))
+def test_a_build_is_repeated_by_its_seed():
+    one, again, other = (bench.run(quick=False, seed=seed, sizes=SMALL)["rows"] for seed in (77, 77, 78))
     assert [row["seed"] for row in one] == [77, 77, 77]
     for row, repeated, different in zip(one, again, other, strict=True):
         if row["ef"] == repeated["ef"]:  # which ef serves depends on times as well
