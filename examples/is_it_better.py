@@ -127,10 +127,10 @@ def main() -> int:
     except (ShortlistError, StartError, OSError) as error:
         print(f"is_it_better: {error}", file=sys.stderr)
         return 1
-    return 0 if _print(story) else 1
+    return 0 if print_result(story) else 1
 
 
-def _print(story: Story) -> bool:
+def print_result(story: Story) -> bool:
     """Print the story; whether it ends well."""
     print("sales a customer, and the lift of the policy over the holdout with its interval:")
     for number, report in enumerate(story.days, start=1):

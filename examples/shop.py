@@ -192,7 +192,7 @@ def main() -> int:
         return 1
     for page in pages[:SHOWN_PAGES]:
         _print(page)
-    kept = _print_summary(pages)
+    kept = print_summary(pages)
     return 0 if kept else 1
 
 
@@ -207,7 +207,7 @@ def _print(page: Page) -> None:
     print()
 
 
-def _print_summary(pages: Sequence[Page]) -> bool:
+def print_summary(pages: Sequence[Page]) -> bool:
     """Print what was kept to; whether all of it was."""
     chosen = [[article for article in page.shown if article.id not in page.pinned] for page in pages]
     broken = {

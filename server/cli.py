@@ -49,9 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = sys.argv[1:] if arguments is None else arguments
     if not words:
-        _parser().error("a command is missing; shortlist --help lists them")
+        command_parser().error("a command is missing; shortlist --help lists them")
     try:
-        parsed = (_studies() if words[:1] and words[0] in STUDIES else _parser()).parse_args(words)
+        parsed = (_studies() if words[:1] and words[0] in STUDIES else command_parser()).parse_args(words)
         return int(parsed.run(parsed) or 0)
     except ShortlistError as error:
         print(f"shortlist: {error.detail}", file=sys.stderr)
@@ -76,7 +76,7 @@ def _studies() -> argparse.ArgumentParser:
     return parser
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="shortlist", description="An online linear-bandit recommendation service.")
     parser.add_argument("--version", action="version", version=f"shortlist {VERSION}")
     commands = parser.add_subparsers(required=True, metavar="command")

@@ -176,7 +176,7 @@ class Service:
             if is_alone
             else Leases(store, name or secrets.token_hex(8), lease_s=settings.lease_s)
         )
-        self._worker = self._make_worker(leases, hooks) if settings.worker else None
+        self.worker = self._make_worker(leases, hooks) if settings.worker else None
         self._prior_fitting = PriorFitting(
             store.priors, self.bandits, self.priors, self.prior_fits, owns=leases.owns
         )
@@ -243,7 +243,7 @@ class Service:
         entries = RewardEntries(
             self.catalogues, self.bandits, self.signer, observation_ttl_ms=settings.observation_ttl_s * 1_000
         )
-        workers = self._worker or remote
+        workers = self.worker or remote
         self.rewards = Rewards(
             store,
             self.bandits,
@@ -328,15 +328,15 @@ class Service:
             self.sampling,
         ):
             self._ending.enter_context(contextlib.closing(service))
-        if self._worker is not None:
-            self._ending.push_async_callback(self._worker.stop)
+        if self.worker is not None:
+            self._ending.push_async_callback(self.worker.stop)
         self._ending.push_async_callback(self.evaluation_jobs.stop)
         self._ending.push_async_callback(self.embedding_jobs.stop)
         self._ending.push_async_callback(self.rows.stop)
         self._ending.push_async_callback(self.quotas.stop)
-        self._background: list[asyncio.Task[None]] = []
+        self.background: list[asyncio.Task[None]] = []
         # Pushed last, so it is ended first: background work uses all the others.
-        self._ending.push_async_callback(end, self._background)
+        self._ending.push_async_callback(end, self.background)
 
     async def start(self) -> None:
         """Load everything from the store; afterwards all endpoints answer, exactly until graphs are there.
@@ -356,18 +356,18 @@ class Service:
         await self.bandits.load()
         # What was written while all that was loaded.
         await self.sync.poll()
-        if self._worker is not None:
-            await self._worker.start()
+        if self.worker is not None:
+            await self.worker.start()
             housekeeping = Housekeeping(
                 self.store,
                 self.forgetting,
                 self.metrics,
-                wake=self._worker.wake,
+                wake=self.worker.wake,
                 every_s=self._pauses.housekeeping_s,
             )
             retention = LogRetention(self.store, self.metrics, most_bytes=self.settings.max_log_mb << 20)
             carrying = Carrying(
-                self.store, self.metrics, owns=self._owns, wake=self._worker.wake, moves=self.moves
+                self.store, self.metrics, owns=self._owns, wake=self.worker.wake, moves=self.moves
             )
             self._run(housekeeping.run(), retention.run(), carrying.run())
             self._run(self._prior_fitting.run(), self._effect_fitting.run())
@@ -396,7 +396,7 @@ class Service:
 
     def _run(self, *work: Coroutine[Any, Any, None]) -> None:
         """Run this until ``stop``."""
-        self._background += map(asyncio.create_task, work)
+        self.background += map(asyncio.create_task, work)
 
     async def _has_taught(self, catalogue: str) -> bool:
         """Whether a bandit has learned from the arms of a catalogue."""
@@ -430,8 +430,8 @@ class Service:
         uids = None if learners is None else {each.bandit_uid for each in learners}
         self._prior_fitting.changed(uids)
         self._effect_fitting.changed(uids)
-        if self._worker is not None:
-            self._worker.changed(partition, changes)
+        if self.worker is not None:
+            self.worker.changed(partition, changes)
 
     def _forgotten(self, learners: Sequence[LearnerId] | None) -> None:
         for memory in (self.elimination, self.frequency_caps):

@@ -164,7 +164,7 @@ def test_commands_and_settings_of_the_pods_exist(name: str) -> None:
     for _, template in pods_of(manifests):
         container = container_of(template)
         commands.append(container["args"])
-        cli._parser().parse_args(container["args"])
+        cli.command_parser().parse_args(container["args"])
         variables = environment_of(container, manifests)
         ours = {key.removeprefix("SHORTLIST_").lower(): variables[key] for key in variables}
         ours = {key: value for key, value in ours.items() if not key.startswith(("otel_", "pod_"))}

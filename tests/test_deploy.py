@@ -129,7 +129,7 @@ def test_every_service_is_confined_and_watched(name: str):
 @pytest.mark.parametrize("name", ["web", "worker"])
 def test_commands_and_settings_of_the_compose_file_exist(name: str):
     service = SERVICES[name]
-    cli._parser().parse_args(service["command"])
+    cli.command_parser().parse_args(service["command"])
     names = {variable.removeprefix("SHORTLIST_").lower() for variable in service["environment"]}
     assert names <= set(Settings.model_fields)
     url = service["environment"]["SHORTLIST_REDIS_URL"]
@@ -140,7 +140,7 @@ def test_commands_and_settings_of_the_compose_file_exist(name: str):
 
 def test_what_ingests_from_kafka_asks_the_broker_and_the_service_of_the_file():
     assert {name for name in SERVICES if SERVICES[name].get("profiles") == ["kafka"]} == {"kafka", "ingest"}
-    given = cli._parser().parse_args(SERVICES["ingest"]["command"])
+    given = cli.command_parser().parse_args(SERVICES["ingest"]["command"])
     source = source_of(given.source)
     advertised = SERVICES["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"]
     assert advertised == f"PLAINTEXT://{source.servers}"
@@ -286,7 +286,7 @@ PODS = {
 @pytest.mark.parametrize("name", ["shortlist", "shortlist-worker"])
 def test_commands_settings_and_ports_of_the_manifest_exist(name: str):
     (container,) = PODS[name]["containers"]
-    cli._parser().parse_args(container["args"])
+    cli.command_parser().parse_args(container["args"])
     names = [each["name"] for each in container["env"] if each["name"] != "REDIS_PASSWORD"]
     variables = {name.removeprefix("SHORTLIST_").lower() for name in names}
     assert variables <= set(Settings.model_fields)

@@ -52,7 +52,7 @@ class Following:
     def __init__(
         self, index: MilvusIndex, engine: Engine, store: Store, *, owner: str, installation: str
     ) -> None:
-        self._index, self._engine, self._store = index, engine, store
+        self.index, self._engine, self._store = index, engine, store
         self._owner = owner
         self._stem = f"{PREFIX}_{installation}_{index.uid}_"
         self._known = ""  # the collection that was found to be right,
@@ -69,14 +69,14 @@ class Following:
         try:
             while True:
                 # before the step, so that what changes meanwhile starts another one
-                self._index.changed.clear()
+                self.index.changed.clear()
                 if not await self._stepped():
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(IDLE_S):
-                            await self._index.changed.wait()
+                            await self.index.changed.wait()
         finally:
             with contextlib.suppress(Unavailable):
-                await self._store.followed_arms.leave(self._index.uid, self._owner)
+                await self._store.followed_arms.leave(self.index.uid, self._owner)
 
     async def _stepped(self) -> bool:
         try:
@@ -92,12 +92,12 @@ class Following:
     async def step(self) -> bool:
         """Do what is next; False: there was nothing to do, or another process does it."""
         seen = await self._look()
-        if self._index.missed or not seen.is_ours:
-            self._index.missed, self._known = False, ""
+        if self.index.missed or not seen.is_ours:
+            self.index.missed, self._known = False, ""
         if not seen.is_ours:
             return False
         if not await self._is_right(seen):
-            return False if COLLECTION in self._index.failures else await self.rebuild()
+            return False if COLLECTION in self.index.failures else await self.rebuild()
         was_behind = await self._copied_page(seen.collection, seen)
         if await self._sealed(seen, was_behind=was_behind) or was_behind:
             return True
@@ -111,14 +111,14 @@ class Following:
         """
         # the time in the name tells ``swept`` which collections are young
         name = f"{self._stem}{int(time.time()):x}{secrets.token_hex(2)}"
-        options = self._index.options
-        await self._engine.create(name, self._index.dim, m=options.m, ef_construction=options.ef_construction)
+        options = self.index.options
+        await self._engine.create(name, self.index.dim, m=options.m, ef_construction=options.ef_construction)
         position, self._unsealed = Position(), 0
         while True:
             seen = await self._look()
             if not seen.is_ours:
                 return False
-            page = await self._store.followed_arms.changes(self._index.uid, position, self._page)
+            page = await self._store.followed_arms.changes(self.index.uid, position, self._page)
             if not page:
                 break
             position = await self._copied(name, page)
@@ -136,43 +136,41 @@ class Following:
         return True
 
     async def _look(self) -> Followed:
-        seen = await self._store.followed_arms.follow(self._index.uid, self._owner, LEASE_MS)
-        self._index.saw(seen)
+        seen = await self._store.followed_arms.follow(self.index.uid, self._owner, LEASE_MS)
+        self.index.saw(seen)
         return seen
 
     @property
     def _page(self) -> int:
-        return max(1, min(PAGE_ARMS, PAGE_NUMBERS // self._index.dim))
+        return max(1, min(PAGE_ARMS, PAGE_NUMBERS // self.index.dim))
 
     async def _is_right(self, seen: Followed) -> bool:
         """Whether the collection is there, is of the catalogue's dimension, and in memory."""
         if seen.collection and seen.collection == self._known and time.monotonic() < self._known_until:
             return True
         self._known = ""
-        self._index.failures.pop(COLLECTION, None)
+        self.index.failures.pop(COLLECTION, None)
         dim = await self._engine.dim(seen.collection) if seen.collection else None
-        if dim is not None and dim != self._index.dim:
-            said = (
-                f"the collection {seen.collection} of the engine has dimension {dim}, not {self._index.dim}"
-            )
-            self._index.failures[COLLECTION] = f"{said}: drop it there, and it is made again"
+        if dim is not None and dim != self.index.dim:
+            said = f"the collection {seen.collection} of the engine has dimension {dim}, not {self.index.dim}"
+            self.index.failures[COLLECTION] = f"{said}: drop it there, and it is made again"
         elif dim is not None:
             self._known, self._known_until = seen.collection, time.monotonic() + CHECK_S
         return bool(self._known)
 
     async def _copied_page(self, collection: str, seen: Followed) -> bool:
-        page = await self._store.followed_arms.changes(self._index.uid, seen.position, self._page)
+        page = await self._store.followed_arms.changes(self.index.uid, seen.position, self._page)
         if not page:
             return False
         after = await self._copied(collection, page)
-        quality = seen.quality or msgspec.msgpack.encode(self._index.quality)
+        quality = seen.quality or msgspec.msgpack.encode(self.index.quality)
         await self._noted(collection, seen.position, after, quality)
         return True
 
     async def _copied(self, collection: str, page: Sequence[Position]) -> Position:
         """Write how these arms are now; the position up to which the collection has everything."""
         ids = [change.arm for change in page]
-        read = await self._store.followed_arms.read(self._index.uid, ids)
+        read = await self._store.followed_arms.read(self.index.uid, ids)
         rows = [_row(arm) for arm in read if arm is not None]
         gone = [change for change, arm in zip(page, read, strict=True) if arm is None]
         await self._engine.write(collection, rows, [change.arm for change in gone])
@@ -188,7 +186,7 @@ class Following:
 
     async def _noted(self, collection: str, before: Position, after: Position, quality: bytes) -> bool:
         noted = await self._store.followed_arms.advance(
-            self._index.uid, self._owner, collection=collection, before=before, after=after, quality=quality
+            self.index.uid, self._owner, collection=collection, before=before, after=after, quality=quality
         )
         if not noted:
             self._known = ""
@@ -198,7 +196,7 @@ class Following:
         """Forget arms that were deleted a while ago, and drop collections that are searched no more."""
         moment = time.monotonic()
         while self._deleted and self._deleted[0][0] <= moment:
-            await self._store.followed_arms.forget(self._index.uid, self._deleted.popleft()[1])
+            await self._store.followed_arms.forget(self.index.uid, self._deleted.popleft()[1])
         if moment >= self._swept_from:
             self._swept_from = moment + SWEEP_S
             for name in await self._engine.collections():
@@ -223,7 +221,7 @@ class Following:
         """Measure recall when it was not yet, the catalogue has grown or shrunk, or the graph is new, and now
         and then while it is too low; whether it was.
         """
-        index, quality = self._index, self._index.quality
+        index, quality = self.index, self.index.quality
         has_changed = not quality.arms / GROWTH < seen.arms < quality.arms * GROWTH
         is_doubtful = self._is_graph_new or quality.recall_at_1 < index.options.target_recall
         is_due = is_doubtful and time.monotonic() >= self._measured_from

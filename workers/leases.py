@@ -33,10 +33,10 @@ class Leases:
         self._store = store
         self._name = name
         self._lease_s = lease_s
-        self._owned: frozenset[int] = frozenset()
+        self.owned: frozenset[int] = frozenset()
 
     def owns(self, partition: int) -> bool:
-        return partition in self._owned
+        return partition in self.owned
 
     async def run(self) -> None:
         """Hold the lease until cancelled. While the store does not answer, the partitions stay the same."""
@@ -49,13 +49,13 @@ class Leases:
         # different lists, two may apply one partition for a moment: only one of them can move the watermark.
         mine = names.index(self._name)
         owned = frozenset(range(mine, self._store.partitions, len(names)))
-        if owned != self._owned:
-            self._owned = owned
+        if owned != self.owned:
+            self.owned = owned
             log.info("%d workers; this one has partitions %s", len(names), sorted(owned))
 
     async def leave(self) -> None:
         """Leave all partitions to the other workers, at once."""
-        self._owned = frozenset()
+        self.owned = frozenset()
         with contextlib.suppress(Unavailable):
             await self._store.leases.leave(self._name)
 
@@ -86,13 +86,13 @@ class SharedWorker:
 
     def __init__(self, worker: RewardWorker, leases: Leases | OnlyWorker, remote: RemoteWorkers) -> None:
         self._worker = worker
-        self._leases = leases
+        self.leases = leases
         self._remote = remote
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        await self._leases.renew()
-        self._tasks = [asyncio.create_task(self._worker.run()), asyncio.create_task(self._leases.run())]
+        await self.leases.renew()
+        self._tasks = [asyncio.create_task(self._worker.run()), asyncio.create_task(self.leases.run())]
 
     async def stop(self) -> None:
         """Finish the current batch, and leave the rest to other workers."""
@@ -102,7 +102,7 @@ class SharedWorker:
             await working
             await end([holding])
             # after the last batch, so that no other worker folds the same entries for nothing
-            await self._leases.leave()
+            await self.leases.leave()
 
     def wake(self, partition: int) -> None:
         self._worker.wake(partition)
@@ -116,6 +116,6 @@ class SharedWorker:
 
     async def wait_applied(self, partition: int, entry_id: str) -> bool:
         """True once the entry is applied; False when it is not in time."""
-        if self._leases.owns(partition):
+        if self.leases.owns(partition):
             return await self._worker.wait_applied(partition, entry_id)
         return await self._remote.wait_applied(partition, entry_id)

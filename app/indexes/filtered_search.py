@@ -78,7 +78,7 @@ def masked_contenders(
     working = table.working
     if first:
         working, mask = working[first:], mask[first:]
-    approximate = _scores(len(working), working.dtype)
+    approximate = reused_scores(len(working), working.dtype)
     np.matmul(working, scaled, out=approximate)  # np.dot would copy a table that has spare rows
     if len(exclude):
         approximate[exclude[exclude >= first] - first] = -np.inf
@@ -132,7 +132,7 @@ def contenders(table: TableSnapshot, rows: Rows, query: Vector, k: int) -> Rows:
     return rows[candidates(approximate, slope * query_norm + offset, k)]
 
 
-def _scores(count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+def reused_scores(count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Memory for ``count`` scores; of a few, the same for all searches of a thread."""
     return np.empty(count, dtype=dtype) if count > _SCORES_KEPT else _kept("scores", count, dtype)
 

@@ -90,7 +90,7 @@ class HnswGraph(Index):
     def __init__(self, index: Any, rows: Rows, *, covered: int, m: int, ef_construction: int) -> None:
         super().__init__(covered, Degradation(len(rows)))
         self.checksum = ""  # of its file
-        self._index = index
+        self.native = index
         self._rows = rows
         self._labels = positions_of(rows, covered)
         self.m, self.ef_construction = m, ef_construction
@@ -160,7 +160,7 @@ class HnswGraph(Index):
         labels[known] = position[old]
         total = len(in_order) + int(np.count_nonzero(~known))
         with huge_pages(total * lowest_layer_bytes(table.dim, self.m)):
-            index = hnswlib.Index(params=copied(self._index, labels, total))
+            index = hnswlib.Index(params=copied(self.native, labels, total))
         insert(index, table, new, position[new], exponent, threads=threads, check=check)
         rows = np.append(in_order, self._rows[~known])
         graph = HnswGraph(index, rows, covered=table.rows, m=self.m, ef_construction=self.ef_construction)
@@ -171,7 +171,7 @@ class HnswGraph(Index):
         """Features in the graph are those of the table times 2 to this power, told from one live arm."""
         row = table.features[self._rows[label]]
         place = int(np.abs(row).argmax())
-        scaled: float = self._index.get_items([label])[0][place]
+        scaled: float = self.native.get_items([label])[0][place]
         return round(math.log2(abs(scaled)) - math.log2(abs(row[place])))
 
     @staticmethod
@@ -197,8 +197,8 @@ class HnswGraph(Index):
 
     def save(self, path: Path) -> None:
         """Write the graph in hnswlib's format, holding the GIL (0.5 ms per MB). Raises OSError."""
-        self._index.save_index(os.fspath(path))
-        if path.stat().st_size != self._index.index_file_size():
+        self.native.save_index(os.fspath(path))
+        if path.stat().st_size != self.native.index_file_size():
             raise OSError("the graph was not written completely")
 
     @property
@@ -229,7 +229,7 @@ class HnswGraph(Index):
     @property
     def memory_bytes(self) -> int:
         overlays = self._substitutes.memory_bytes + self._head.memory_bytes
-        return len(self._rows) * arm_bytes(self._index.dim, self.m) + self._labels.nbytes + overlays
+        return len(self._rows) * arm_bytes(self.native.dim, self.m) + self._labels.nbytes + overlays
 
     def with_head(self, table: TableSnapshot, numbers: int = HEAD_NUMBERS) -> None:
         """Scan the longest living arms, of so many ``numbers``, in every search.
@@ -277,7 +277,7 @@ class HnswGraph(Index):
 
     def tuned(self, ef: int, *, shortlist: int, most: int) -> None:
         """Search with ``ef``, score ``shortlist`` arms again, and never ask for more than ``most``."""
-        self._index.set_ef(ef)
+        self.native.set_ef(ef)
         self.degradation.ef, self._shortlist, self._most = ef, shortlist, most
 
     def tuned_for_lists(self, count: int | None) -> None:
@@ -337,7 +337,7 @@ class HnswGraph(Index):
         self.tuned(tuning.ef, shortlist=tuning.shortlist, most=tuning.most)
         self.tuned_for_lists(tuning.list)
         self.degradation.tombstone(np.flatnonzero(self._rows < 0))
-        self._index.set_ef(self.degradation.lowered_ef)
+        self.native.set_ef(self.degradation.lowered_ef)
 
     def search_among(self, query: Vector, count: int, let_in: NDArray[np.bool_]) -> Rows | None:
         count = min(count, self.arms - self.degradation.dead)
@@ -356,10 +356,10 @@ class HnswGraph(Index):
     def _near(self, scaled: Vector, count: int) -> tuple[NDArray[np.int64], NDArray[np.float32]] | None:
         """Labels, the nearest first, and their distances."""
         # hnswlib reads as many numbers as a graph was made for: the rest must be zeros.
-        padded = np.zeros((1, self._index.dim), dtype=np.float32)
+        padded = np.zeros((1, self.native.dim), dtype=np.float32)
         padded[0, : len(scaled)] = scaled
         try:
-            labels, distances = self._index.knn_query(padded, k=count, num_threads=1)
+            labels, distances = self.native.knn_query(padded, k=count, num_threads=1)
         except RuntimeError:
             # "Cannot return the results in a contiguous 2D array": everything reachable was seen, so a
             # larger ef would find no more (#608).
@@ -467,8 +467,8 @@ class HnswGraph(Index):
     def _tombstone_labels(self, labels: NDArray[np.int64]) -> None:
         for label in self.degradation.tombstone(labels).tolist():
             with suppress(RuntimeError):  # it was marked before the graph was copied, or saved
-                self._index.mark_deleted(label)
-        self._index.set_ef(self.degradation.lowered_ef)
+                self.native.mark_deleted(label)
+        self.native.set_ef(self.degradation.lowered_ef)
 
 
 def arm_bytes(dim: int, m: int) -> int:

@@ -71,7 +71,7 @@ class LiveIndex:
         self.failures: dict[str, str] = {}
         self._version = 0
         self._shared = shared
-        self._adopted: int | None = None  # the last publication that was looked at,
+        self.adopted: int | None = None  # the last publication that was looked at,
         self._mapped: int | None = None  # and the one whose arms the table has
         self._shared_plan: Plan | None = None
         self._described = DescribedRows(limits.described_rows)
@@ -82,19 +82,19 @@ class LiveIndex:
         self._threads = threads or max(1, usable_cpus() - 1)
         self._table = ArmTable(dim)
         self._attributes = AttributeTable()
-        self._structure: Index | None = None
-        self._plan: Plan | None = None
-        self._segments: tuple[Segment, ...] = ()
+        self.structure: Index | None = None
+        self.plan: Plan | None = None
+        self.segments: tuple[Segment, ...] = ()
         self._job: Maintenance | None = None
         self._job_positions: Rows | None = None  # where its rows are now, if they were renumbered
         self._segment_job: SegmentBuild | None = None
         self._measuring = Measuring()
         self._sharing_job: Adoption | None = None
-        self._shares_from = 0.0
+        self.shares_from = 0.0
         self._snapshot: Snapshot | None = None
-        self._rest_until = 0.0
+        self.rest_until = 0.0
         self._changes = 0
-        self._written_at = self._died_at = 0.0
+        self.written_at = self._died_at = 0.0
         self._recent: deque[Vector] = deque(maxlen=_RECENT_QUERIES)
         if cache is not None:
             sweep(cache)
@@ -142,7 +142,7 @@ class LiveIndex:
             self._tombstone(np.array(replaced, dtype=np.int64))
         self._table.append([ids[position] for position in new], features[new], np.array(revisions)[new])
         self._changes += len(new)
-        self._written_at = time.monotonic()
+        self.written_at = time.monotonic()
         self._snapshot = None
 
     def describe(self, ids: Sequence[str], documents: Sequence[Document]) -> None:
@@ -206,7 +206,7 @@ class LiveIndex:
         if shared is None or self._sharing_job is not None:
             return None
         number = shared.current
-        if number is not None and number != self._adopted:
+        if number is not None and number != self.adopted:
             self._sharing_job = self._adoption(shared)
         elif len(self) and self._publication_is_due(number) and shared.is_maker():
             self._sharing_job = self._publishing(shared, number)
@@ -218,21 +218,21 @@ class LiveIndex:
             return
         self._sharing_job = None
         if isinstance(job, Publishing):
-            self._shares_from = time.monotonic() + self.limits.rest * job.seconds
+            self.shares_from = time.monotonic() + self.limits.rest * job.seconds
             job.shared.tell(self.failures.get(Publishing.__name__) if job.number is None else None)
         # a table that was compacted meanwhile numbers its rows differently
         if job.number is None or job.table.number != self._table.snapshot().number:
             return
         if job.from_start and not self._is_untouched:
             return
-        self._adopted = job.number
+        self.adopted = job.number
         if job.compacted is None:
             return
         self._mapped, self._shared_plan = job.number, job.plan
         if isinstance(job, Publishing):
             self._swap_shared(job, job.compacted)
         else:
-            self._structure, self._segments = None, ()  # those of the publication take their place
+            self.structure, self.segments = None, ()  # those of the publication take their place
             self._swap_shared(job, job.compacted)
             self._adopt_search(job)
         if job.from_start:
@@ -257,7 +257,7 @@ class LiveIndex:
         now = self._now
         is_growing = now.has_grown or now.growing is not None
         rest = self.limits.short_rest if is_growing else self.limits.rest
-        self._rest_until = time.monotonic() + rest * job.seconds
+        self.rest_until = time.monotonic() + rest * job.seconds
         self._snapshot = None
 
     def begin_segment(self) -> SegmentBuild | None:
@@ -279,13 +279,13 @@ class LiveIndex:
         if made is None or job.table.number != table.number:
             return
         made.structure.tombstone(table.dead[len(job.table.dead) :])
-        others = tuple(segment for segment in self._segments if segment.covered <= made.first)
-        self._segments = fitting((*others, made), self._structure)
+        others = tuple(segment for segment in self.segments if segment.covered <= made.first)
+        self.segments = fitting((*others, made), self.structure)
         self._snapshot = None
 
     def begin_measurement(self) -> Measurement | None:
         """Measuring a graph again after deaths, or None; it may go on while there is other work."""
-        graph, died_s = self._structure, time.monotonic() - self._died_at
+        graph, died_s = self.structure, time.monotonic() - self._died_at
         if graph is None or not graph.is_remeasured:
             return None
         is_at_rest = died_s > self.limits.at_rest_s
@@ -295,7 +295,7 @@ class LiveIndex:
 
     def finish_measurement(self, job: Measurement) -> None:
         """Tell what was found, unless the graph serves no longer."""
-        self._measuring.finish(job, self._structure, self._options.target_recall)
+        self._measuring.finish(job, self.structure, self._options.target_recall)
         self._snapshot = None
 
     def status(self) -> IndexStatus:
@@ -316,7 +316,7 @@ class LiveIndex:
             table=self._table.snapshot(),
             options=self._options,
             compaction=compaction,
-            load_from=self._cache if self._plan is None else None,
+            load_from=self._cache if self.plan is None else None,
             save_to=self._cache,
             seed=self._seed,
             recent=tuple(self._recent),
@@ -342,8 +342,8 @@ class LiveIndex:
             own=self._attributes.snapshot(),
             described=self._described.until_now(),
             version=self.version,
-            plan=self._plan,
-            structure=self._structure,
+            plan=self.plan,
+            structure=self.structure,
             segments=self._now.segments,
             same_arms=number if self._table.is_as_mapped and self._mapped == number else None,
             cache=self._cache,
@@ -351,9 +351,9 @@ class LiveIndex:
 
     def _publication_is_due(self, number: int | None) -> bool:
         """Whether the last publication, of this number, lacks a part of what is here, or much of it died."""
-        if number is None or (self._plan is not self._shared_plan and not self._now.is_interim):
+        if number is None or (self.plan is not self._shared_plan and not self._now.is_interim):
             return True
-        if time.monotonic() < self._shares_from:
+        if time.monotonic() < self.shares_from:
             return False
         table, attributes = self._table.snapshot(), self._attributes
         mapped = table.ids.mapped
@@ -383,21 +383,21 @@ class LiveIndex:
     @property
     def _structures(self) -> list[Index]:
         """All that is searched, but for fresh arms."""
-        main = [] if self._structure is None else [self._structure]
-        return [*main, *(segment.structure for segment in self._segments)]
+        main = [] if self.structure is None else [self.structure]
+        return [*main, *(segment.structure for segment in self.segments)]
 
     def _adopt_search(self, job: Adoption) -> None:
         """Search as the maker of a publication does."""
-        self._plan, self._structure, self._segments = job.plan, job.structure, job.segments
+        self.plan, self.structure, self.segments = job.plan, job.structure, job.segments
         for structure in self._structures:
             structure.tombstone(self._table.snapshot().dead)
         self._changes = 0
 
     def _take_plan(self, plan: Plan, structure: Index | None, since: TableSnapshot) -> None:
         """Serve by a structure that was built over an earlier moment; keep the segments that follow it."""
-        self._plan, self._changes = plan, 0
+        self.plan, self._changes = plan, 0
         if structure is None and not self._now.has_grown:
-            self._segments = ()  # a scan is better
+            self.segments = ()  # a scan is better
         table, positions = self._table.snapshot(), self._job_positions
         if structure is not None and positions is not None:
             # Arms that died before a compaction have no row after it: the structure knows their old rows.
@@ -406,8 +406,8 @@ class LiveIndex:
         if structure is not None:
             # after a compaction the list of dead rows starts again
             structure.tombstone(table.dead[len(since.dead) if positions is None else 0 :])
-        self._structure = structure
-        self._segments = fitting(self._segments, structure)
+        self.structure = structure
+        self.segments = fitting(self.segments, structure)
 
     def _swap_table(self, table: ArmTable, since: TableSnapshot, position: Rows) -> None:
         """Take a table that was made of an earlier moment; ``position``: of the rows of ``since`` in it."""
@@ -422,14 +422,12 @@ class LiveIndex:
         table.replaces(until, positions)
         there = positions[positions >= 0]
         if (there[1:] > there[:-1]).all():
-            if self._structure is not None:
-                self._structure = self._structure.moved(
-                    positions, end_of(positions[: self._structure.covered])
-                )
-            self._segments = tuple(segment.moved(positions) for segment in self._segments)
+            if self.structure is not None:
+                self.structure = self.structure.moved(positions, end_of(positions[: self.structure.covered]))
+            self.segments = tuple(segment.moved(positions) for segment in self.segments)
             self._follow_job(positions)
         else:  # rows that a structure has are between others now, those of one that is being built too
-            self._structure, self._segments, self._job = None, (), None
+            self.structure, self.segments, self._job = None, (), None
         self._table = table
         return positions
 
@@ -454,7 +452,7 @@ class LiveIndex:
     def _now(self) -> Serving:
         """What there is at this moment."""
         table, options = self._table.snapshot(), self._options
-        return Serving(table, options, self._plan, self._structure, self._segments, self.limits)
+        return Serving(table, options, self.plan, self.structure, self.segments, self.limits)
 
     def _awaits_segments(self) -> bool:
         """Whether another process will soon have made segments of the fresh arms for all."""
@@ -464,7 +462,7 @@ class LiveIndex:
 
     def _awaits_graph(self) -> bool:
         """Whether the graph of an earlier run may soon serve most arms."""
-        return self._plan is None and self._cache is not None and self._cache.exists()
+        return self.plan is None and self._cache is not None and self._cache.exists()
 
     def _compaction_is_due(self, share: float) -> bool:
         table = self._table.snapshot()
@@ -476,7 +474,7 @@ class LiveIndex:
             return False
         if now.is_too_small:
             return now.is_wasteful
-        if moment < self._rest_until and not now.is_urgent:
+        if moment < self.rest_until and not now.is_urgent:
             return False
         changed = self.limits.changed_share
         if now.plan is None or now.has_grown or self._changes > changed * now.plan.size:
@@ -485,7 +483,7 @@ class LiveIndex:
 
     @property
     def _is_at_rest(self) -> bool:
-        return time.monotonic() > self._written_at + self.limits.at_rest_s
+        return time.monotonic() > self.written_at + self.limits.at_rest_s
 
     def _check(self, ids: Sequence[str], features: Matrix, revisions: Sequence[int]) -> None:
         checks.shape("features", features, (len(ids), None))

@@ -321,7 +321,7 @@ def _times(search: Callable[[Vector], object], queries: Matrix, most_s: float) -
 
 
 def _timed(search: Callable[[Vector], _Answer], query: Vector, answers: list[_Answer]) -> float:
-    clock = _clock()
+    clock = processor_clock()
     started = clock()
     answer = search(query)
     seconds = clock() - started
@@ -330,7 +330,7 @@ def _timed(search: Callable[[Vector], _Answer], query: Vector, answers: list[_An
 
 
 @cache
-def _clock() -> Callable[[], float]:
+def processor_clock() -> Callable[[], float]:
     """Processor time of the calling thread; elapsed time on systems where the former ticks coarsely."""
     started = time.thread_time()
     while (ticked := time.thread_time()) == started:

@@ -140,19 +140,19 @@ class Learners:
         self.pooled_priors = PooledPriors(
             self._reader, store.partitions, self._moves, capacity_bytes=capacity_bytes // 8
         )
-        self._cache: BoundedCache[LearnerId | PriorId, Learner] = BoundedCache(capacity_bytes // 4 * 3)
+        self.cache: BoundedCache[LearnerId | PriorId, Learner] = BoundedCache(capacity_bytes // 4 * 3)
         self._loading: dict[LearnerId, asyncio.Task[Learner]] = {}
 
     def __len__(self) -> int:
-        return len(self._cache)
+        return len(self.cache)
 
     @property
     def bytes(self) -> int:
-        return self._cache.bytes
+        return self.cache.bytes
 
     def cached(self, identity: LearnerId) -> Learner | None:
         """The learner if it is in memory and not outdated: awaits nothing."""
-        learner = self._cache.get(identity)
+        learner = self.cache.get(identity)
         return None if learner is None or learner.outdated else learner
 
     async def get(self, identity: LearnerId) -> Learner:
@@ -162,7 +162,7 @@ class Learners:
             return learner
         # Shielded: other callers wait for the same read.
         reading = asyncio.shield(self._read(identity))
-        outdated = self._cache.peek(identity)
+        outdated = self.cache.peek(identity)
         if outdated is None:
             return await reading
         try:
@@ -290,7 +290,7 @@ class Learners:
             # again.
             reading = self._loading.pop(identity, None)
             # nobody here has asked for the others: they would push out learners that serve
-            if reading is not None or identity in self._cache:
+            if reading is not None or identity in self.cache:
                 self._keep(identity, Learner.of(state))
 
     async def sync(self, partitions: Iterable[int]) -> Mapping[int, LearnerChanges]:
@@ -317,11 +317,11 @@ class Learners:
         """None: all learners of the partition."""
         if learners is None:
             # Also those that are being read: they may bring what was there before.
-            here = {*self._loading, *(key for key in self._cache if isinstance(key, LearnerId))}
+            here = {*self._loading, *(key for key in self.cache if isinstance(key, LearnerId))}
             learners = [each for each in here if each.partition(self._store.partitions) == partition]
         for learner in learners:
             self._loading.pop(learner, None)
-            cached = self._cache.peek(learner)
+            cached = self.cache.peek(learner)
             if cached is not None:
                 cached.outdated = True
 
@@ -351,7 +351,7 @@ class Learners:
         elif bandit.prior is not None:
             identity = PriorId(dim, bandit.scales, signals, bandit.uid)
             version = bandit.prior.shown_number
-        prior = self._cache.get(identity)
+        prior = self.cache.get(identity)
         if prior is not None and prior.posterior is not None and prior.version == version:
             return prior
         sums = ridge_sums.empty(dim)
@@ -378,7 +378,7 @@ class Learners:
             if not is_superseded:
                 del self._loading[identity]
         if is_superseded:  # the learner was written while it was read: what is there now is newer
-            newer = self._cache.peek(identity)
+            newer = self.cache.peek(identity)
             return newer if newer is not None and not newer.outdated else await self._read(identity)
         learner = Learner.of(state)
         self._keep(identity, learner)
@@ -386,7 +386,7 @@ class Learners:
 
     def _keep(self, identity: LearnerId | PriorId, learner: Learner) -> None:
         name = identity.name if isinstance(identity, LearnerId) else ""
-        self._cache.put(identity, learner, memory_bytes(name, learner.dim))
+        self.cache.put(identity, learner, memory_bytes(name, learner.dim))
 
 
 async def _factored(sums: RidgeSums, bandit: Bandit) -> LearnerPosterior:

@@ -238,20 +238,20 @@ class TokenSecrets:
         self._period_ms = period_ms
         # Rounded up: a token that is signed at the last moment of a period lives on into one more.
         self._periods_kept = -(-token_ttl_ms // period_ms) + 1
-        self._known: dict[int, bytes] = {}
+        self.known: dict[int, bytes] = {}
 
     async def refresh(self) -> None:
         """Fetch the secrets of this period, of the next one, and of all periods whose tokens may be valid."""
         now = time.time_ns() // 1_000_000 // self._period_ms
         oldest = now - self._periods_kept
         # To the period after this one: another process whose clock is ahead may sign with it already.
-        wanted = [period for period in range(oldest, now + 2) if period not in self._known]
+        wanted = [period for period in range(oldest, now + 2) if period not in self.known]
         result = await asyncio.gather(*(self._secret(period, now) for period in wanted))
-        kept = {period: secret for period, secret in self._known.items() if period >= oldest}
-        self._known = kept | {
+        kept = {period: secret for period, secret in self.known.items() if period >= oldest}
+        self.known = kept | {
             p: secret for p, secret in zip(wanted, result, strict=True) if secret is not None
         }
-        self._signer.use(self._known, current=now)
+        self._signer.use(self.known, current=now)
 
     async def run(self) -> None:
         """Refresh until cancelled. While the store does not answer, the secrets at hand stay in use."""

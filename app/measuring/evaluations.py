@@ -275,12 +275,12 @@ class Evaluations:
         limits: EvaluatorLimits = LIMITS,
     ) -> None:
         self.limits = limits
-        self._constraints = constraints
+        self.constraints = constraints
         self._source = ServedSource(bandits, catalogues, filtered, covers, priors, effects=effects)
         self._priors = priors
         self._effects = effects
         self._learners = learners
-        self._pages = pages
+        self.pages = pages
         self._rewarded_ms = rewarded_ms
         self._metrics = metrics
         self._slots = Slots("evaluations", running=AT_ONCE, waiting=WAITING)
@@ -322,7 +322,7 @@ class Evaluations:
         """
         self.check(bandit := weighed[0], estimators)
         async with (self._slots if progress is None else self._job_slots).one():
-            complete_from = await self._pages.complete_from(bandit, from_ms)
+            complete_from = await self.pages.complete_from(bandit, from_ms)
             if bandit.record.moved_ms > max(complete_from or 0, from_ms or 0):
                 complete_from = bandit.record.moved_ms  # earlier ones are of another catalogue
             from_ms = complete_from or from_ms
@@ -343,7 +343,7 @@ class Evaluations:
                 estimators,
                 weighed=weighed,
                 seen=seen,
-                constraints=self._constraints,
+                constraints=self.constraints,
                 limits=self.limits,
             )
             await self._read(evaluator, from_ms, to_ms, progress or (lambda done, of: None))  # noqa: ARG005
@@ -356,12 +356,12 @@ class Evaluations:
     ) -> tuple[LearnerLookup, SeenRewards | None]:
         """What learners know, and what must be known of the whole log before it is evaluated, if anything."""
         seen = SeenRewards(bandit.record, partial(self._source.terms, bandit))
-        pages = self._pages.pages(bandit, from_ms=from_ms, to_ms=to_ms)
+        pages = self.pages.pages(bandit, from_ms=from_ms, to_ms=to_ms)
         if when == "before":
             past = PastLearners(bandit, self._source, _CarriedLearners(self._learners, bandit))
             if past.takes_back:
                 first_ms = None if from_ms is None else from_ms - self._rewarded_ms
-                pages = self._pages.pages(bandit, from_ms=first_ms, to_ms=None)
+                pages = self.pages.pages(bandit, from_ms=first_ms, to_ms=None)
             noted = seen.noted(pages, from_ms=from_ms, to_ms=to_ms)
             await past.survey(noted, from_ms=from_ms, to_ms=to_ms)
             return past, seen
@@ -381,7 +381,7 @@ class Evaluations:
         """Evaluate the log, as long as it tells anything."""
         started = said = time.monotonic()
         progress(0, evaluator.expected)
-        async for page in self._pages.pages(evaluator.bandit, from_ms=from_ms, to_ms=to_ms):
+        async for page in self.pages.pages(evaluator.bandit, from_ms=from_ms, to_ms=to_ms):
             await evaluator.add(page)
             self._metrics.evaluated.inc(len(page))
             progress(evaluator.decisions, evaluator.expected)

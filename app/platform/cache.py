@@ -21,7 +21,7 @@ class BoundedCache(Generic[K, T]):
     """
 
     def __init__(self, capacity_bytes: int) -> None:
-        self._capacity = capacity_bytes
+        self.capacity = capacity_bytes
         self._held: OrderedDict[K, tuple[T, int]] = OrderedDict()
         self._bytes = 0
 
@@ -59,7 +59,7 @@ class BoundedCache(Generic[K, T]):
         self.drop(key)
         self._held[key] = (value, size)
         self._bytes += size
-        while self._bytes > self._capacity and len(self._held) > 1:
+        while self._bytes > self.capacity and len(self._held) > 1:
             self._bytes -= self._held.popitem(last=False)[1][1]
 
     def drop(self, key: K) -> None:

@@ -281,8 +281,8 @@ class EliminationCache:
     def __init__(self, learners: Learners, *, capacity_bytes: int, inline_work: int = INLINE_WORK) -> None:
         self.inline_work = inline_work  # a pass of more multiply-adds is made in a thread
         self._learners = learners
-        self._states: BoundedCache[LearnerId, Placed] = BoundedCache(capacity_bytes)
-        self._passes: dict[LearnerId, asyncio.Task[None]] = {}
+        self.states: BoundedCache[LearnerId, Placed] = BoundedCache(capacity_bytes)
+        self.passes: dict[LearnerId, asyncio.Task[None]] = {}
         self._making = LongWork(threads=PASSES, waiting=WAITING)
         self.exact_choices = LongWork(threads=EXACT_CHOICES, waiting=WAITING)
 
@@ -314,22 +314,22 @@ class EliminationCache:
         subject, placed = await self._ready(bandit, learner)
         fresh = await self._making.run(partial(refreshed, placed, subject.snapshot, subject.rules))
         # Else somebody forgot the learner, or made a newer state, while the thread was at work.
-        if self._states.get(subject.key) is placed:
+        if self.states.get(subject.key) is placed:
             self._keep(subject, fresh)
         return sets_of(fresh)
 
     def forget(self, learner: LearnerId) -> None:
         """Drop all that was made from what a learner knew."""
-        self._states.drop(learner)
-        self._passes.pop(learner, None)
+        self.states.drop(learner)
+        self.passes.pop(learner, None)
 
     def forget_all(self) -> None:
         """It is not known who was forgotten."""
-        self._states.clear()
-        self._passes.clear()
+        self.states.clear()
+        self.passes.clear()
 
     def close(self) -> None:
-        for task in self._passes.values():
+        for task in self.passes.values():
             task.cancel()
         self._making.close()
         self.exact_choices.close()
@@ -359,7 +359,7 @@ class EliminationCache:
         if subject.snapshot.learner_version <= subject.bandit.catalogue.dim:
             keys.append(_prior(subject.bandit))
         for key in keys:
-            placed = self._states.get(key)
+            placed = self.states.get(key)
             if placed is None:
                 continue
             if fits(placed, subject.snapshot, subject.rules):
@@ -378,7 +378,7 @@ class EliminationCache:
         choose = partial(pick, snapshot=subject.snapshot, k=request.k, rng=request.rng, exclude=exclude)
         us = work_us(FIND.most * subject.bandit.learner_dim**2)
         picked = await computed(partial(choose, placed), request, subject.arms, us=us)
-        overtaken = subject.is_kept and self._states.get(subject.key) is not placed
+        overtaken = subject.is_kept and self.states.get(subject.key) is not placed
         if overtaken or not (picked.due or picked.broken):
             return picked.hits
         before = None if picked.broken else placed
@@ -391,10 +391,10 @@ class EliminationCache:
         return choose(placed).hits
 
     def _begin_pass(self, subject: _Subject, placed: Placed | None) -> asyncio.Task[None]:
-        task = self._passes.get(subject.key)
+        task = self.passes.get(subject.key)
         if task is None:
             task = task_for_all(self._pass(subject, placed))
-            self._passes[subject.key] = task
+            self.passes[subject.key] = task
         return task
 
     async def _pass(self, subject: _Subject, placed: Placed | None) -> None:
@@ -404,15 +404,15 @@ class EliminationCache:
             make = partial(refreshed, placed, subject.snapshot, subject.rules)
             made = await self._making.run(make)
             # ``forget`` takes the pass out of the table: then what it made is of a learner that is gone.
-            if self._passes.get(subject.key) is me:
+            if self.passes.get(subject.key) is me:
                 self._keep(subject, made)
         finally:
-            if self._passes.get(subject.key) is me:
-                del self._passes[subject.key]
+            if self.passes.get(subject.key) is me:
+                del self.passes[subject.key]
 
     def _keep(self, subject: _Subject, placed: Placed) -> None:
-        if subject.is_kept and self._states.get(subject.key) is not placed:
-            self._states.put(subject.key, placed, STATE_BYTES + placed.state.nbytes)
+        if subject.is_kept and self.states.get(subject.key) is not placed:
+            self.states.put(subject.key, placed, STATE_BYTES + placed.state.nbytes)
 
 
 def _prior(bandit: Bandit) -> LearnerId:

@@ -200,7 +200,9 @@ class ThompsonTarget:
             noise = rng.standard_normal(noise.shape)
         is_small = self.arms.size * self.arms.table.dim <= SCANNED
         # A product of matrices compares few arms with 1,000 draws in the time of some searches.
-        rows = (self._scanned if is_small else self._searched)(queries, exclude, check, effects, noise)
+        rows = (self.best_by_scan if is_small else self.best_by_search)(
+            queries, exclude, check, effects, noise
+        )
         distinct, positions = np.unique(rows, return_inverse=True)
         # NO_ARM is -1: row 0 is read in its place, and its score replaced below.
         estimates = situations.scores(self.arms.plain, np.maximum(distinct, 0), position)
@@ -212,7 +214,7 @@ class ThompsonTarget:
         rows, counts = np.unique(known[0], return_counts=True)
         return rows[rows >= 0], counts[rows >= 0] / self.draws
 
-    def _searched(
+    def best_by_search(
         self,
         queries: Matrix,
         exclude: Rows,
@@ -234,7 +236,7 @@ class ThompsonTarget:
             rows[position, : len(hits.rows)] = hits.rows
         return rows
 
-    def _scanned(
+    def best_by_scan(
         self,
         queries: Matrix,
         exclude: Rows,
@@ -242,7 +244,7 @@ class ThompsonTarget:
         effects: RowEffects | None = None,
         noise: Matrix = NO_NOISE,
     ) -> Rows:
-        """As ``_searched``, all compared."""
+        """As ``best_by_search``, all compared."""
         rows = np.full((len(queries), self.k), NO_ARM, dtype=np.int64)
         # Ascending, so that equal scores go to the same arm whatever the order of revisions is.
         arms = np.sort(self.arms.eligible(exclude))

@@ -35,7 +35,7 @@ class Uniform(Policy):
     has_propensities = True
 
     def cost_us(self, request: SelectionRequest, arms: LearnerSnapshot) -> float:
-        lists = request.seeded or bool(request.limits) or _is_sparse(arms.plain)
+        lists = request.seeded or bool(request.limits) or is_sparse(arms.plain)
         return _LISTED_US * arms.table.rows if lists else 0.0
 
     def rank(
@@ -76,7 +76,7 @@ def draw(
     if limits is not None:
         return _within(arms, limits, k, rng, exclude)
     left = arms.size - len(exclude)
-    listed = arms.eligible() if seeded else arms.listed if _is_sparse(arms) or 2 * k > left else None
+    listed = arms.eligible() if seeded else arms.listed if is_sparse(arms) or 2 * k > left else None
     if listed is not None and 2 * k > left:
         rows = rng.permutation(listed[not_in(listed, exclude)])[:k]
         return rows, _propensities(left, len(rows))
@@ -97,7 +97,7 @@ def draw(
     return rows, _propensities(left, len(rows))
 
 
-def _is_sparse(arms: Snapshot) -> bool:
+def is_sparse(arms: Snapshot) -> bool:
     """Whether rejection takes longer than a list of the eligible rows, which is made once."""
     return arms.size * SPARSE < arms.table.rows
 

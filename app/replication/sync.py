@@ -105,44 +105,44 @@ class Sync:
         self._priors = priors
         self._effects = effects
         self._quotas = quotas
-        self._every_s = every_s
+        self.every_s = every_s
         self._pause_s = every_s
         self._is_quiet = False  # nothing has changed and nobody has asked since the last poll
         self._hooks = hooks
         self._registry_version = -1
         self._polling = asyncio.Lock()
         self._began = -float("inf")  # when the last poll began
-        self._confirmed = -float("inf")  # when the last poll began that came to its end
-        self._failing = False
+        self.confirmed_at = -float("inf")  # when the last poll began that came to its end
+        self.is_failing = False
 
     def stale_s(self) -> float:
         """Seconds since this process was last known to be in step; 0 for up to ``BOUND_S``."""
         # A choice asks for it, so somebody is there for whom changes matter.
         self._is_quiet = False
-        age = time.monotonic() - self._confirmed
+        age = time.monotonic() - self.confirmed_at
         return age if age > BOUND_S else 0.0
 
     async def run(self) -> None:
         """Poll again and again, until cancelled. The first of several failures is logged."""
         while True:
-            await asyncio.sleep(self._pause())
+            await asyncio.sleep(self.next_pause_s())
             try:
                 await self.poll()
             except Unavailable as error:
-                if not self._failing:
+                if not self.is_failing:
                     log.warning(
                         "the store is not available, changes by other processes are not seen: %s",
                         error.detail,
                     )
-                self._failing = True
+                self.is_failing = True
             except Exception:
                 log.exception("a poll of the store failed")
-                self._failing = True
+                self.is_failing = True
 
-    def _pause(self) -> float:
+    def next_pause_s(self) -> float:
         """How long to wait for the next poll."""
-        longest_s = max(IDLE_S, self._every_s)
-        self._pause_s = min(2.0 * self._pause_s, longest_s) if self._is_quiet else self._every_s
+        longest_s = max(IDLE_S, self.every_s)
+        self._pause_s = min(2.0 * self._pause_s, longest_s) if self._is_quiet else self.every_s
         self._is_quiet = True
         return self._pause_s
 
@@ -157,12 +157,12 @@ class Sync:
 
     async def confirm(self, patience_s: float = PATIENCE_S) -> float:
         """Poll for at most ``patience_s`` and return ``stale_s``. While polls fail it is returned at once."""
-        if not self._failing:
+        if not self.is_failing:
             # A task of its own: after the patience of this caller it goes on, and the next one finds its
             # result.
             task = task_for_all(self.poll())
             await asyncio.wait({task}, timeout=patience_s)
-            self._failing = bool(self.stale_s())
+            self.is_failing = bool(self.stale_s())
         return self.stale_s()
 
     async def poll_for_news(self) -> bool:
@@ -178,9 +178,9 @@ class Sync:
 
     async def _poll_since(self, asked: float) -> bool:
         # what a poll has not brought that began after it was asked for does not exist
-        if self._confirmed < asked and not self._failing:
+        if self.confirmed_at < asked and not self.is_failing:
             await self.confirm(NEWS_S)
-        return self._confirmed >= asked
+        return self.confirmed_at >= asked
 
     async def missing(self, catalogue: Catalogue, ids: Sequence[str]) -> Collection[str]:
         """Those of some arms that are not there, also when another process has just written them."""
@@ -196,7 +196,7 @@ class Sync:
         # After the registry: catalogues that were just made are among them.
         await _all(*map(self._catalogues.sync, self._catalogues))
         # From its begin on: what was written while it went on may not be in it.
-        self._confirmed, self._failing = began, False
+        self.confirmed_at, self.is_failing = began, False
 
     async def _sync_registry(self) -> None:
         if await self._store.registry.version() == self._registry_version:

@@ -144,7 +144,7 @@ class Pipeline:
     ) -> None:
         self._dependencies = dependencies
         self._sync = sync
-        self._constraints = constraints
+        self.constraints = constraints
 
     async def select(
         self,
@@ -196,7 +196,7 @@ class Pipeline:
 
     def _applying(self, choice: ChooseRequest, bandit: Bandit) -> Sequence[Constraint]:
         """The constraints that apply in a choice."""
-        return [constraint for constraint, applies in self._constraints if applies(choice, bandit)]
+        return [constraint for constraint, applies in self.constraints if applies(choice, bandit)]
 
     async def sets(self, bandit: Bandit, learner: LearnerId) -> Sets:
         """What the policy has left of the arms for a learner. Raises NotFound: it eliminates none."""

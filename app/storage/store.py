@@ -63,7 +63,7 @@ class Store:
             socket_timeout_s=socket_timeout_s,
             data_dir=data_dir,
         )
-        self._redis = client
+        self.redis = client
         self.partitions = partitions
         shared = client, partitions, SpaceBudget(bounds or {})
         self.arms = ArmStore(*shared)
@@ -87,17 +87,17 @@ class Store:
         self.usage = Usage(*shared)
 
     def __repr__(self) -> str:
-        return f"Store({self._redis.address!r}, partitions={self.partitions})"
+        return f"Store({self.redis.address!r}, partitions={self.partitions})"
 
     async def open(self) -> None:
         """Connect and check the server. Raises StartupError when it is not one that we can use."""
-        await self._redis.check()
+        await self.redis.check()
         # A learner's partition is its hash modulo their number: with another number its rewards would be
         # looked for elsewhere.
-        fixed = await self._redis.script("put_once", [keys.PARTITIONS], [self.partitions, ""])
+        fixed = await self.redis.script("put_once", [keys.PARTITIONS], [self.partitions, ""])
         if int(fixed) != self.partitions:
             raise StartupError(
-                f"the store at {self._redis.address} has {int(fixed)} partitions for good: "
+                f"the store at {self.redis.address} has {int(fixed)} partitions for good: "
                 f"it cannot be opened with {self.partitions}"
             )
         # Before the first write: until then the bounds count as if nothing were held.
@@ -105,17 +105,17 @@ class Store:
 
     async def durability(self) -> str:
         """When writes reach the disk: "always", "everysec", "no", "off" (no append-only file), "unknown"."""
-        return await self._redis.durability()
+        return await self.redis.durability()
 
     async def faults(self) -> Sequence[str]:
         """Why this is no store that we can use, which may change while it runs: what follows "the store"."""
-        return await self._redis.faults()
+        return await self.redis.faults()
 
     async def ping(self) -> None:
         """Return when the store answers, and can be written."""
-        await self._redis.ping()
+        await self.redis.ping()
         await self.usage.read()  # which writes to each partition
 
     async def close(self) -> None:
         """Wait for what was asked, then let go of all connections."""
-        await self._redis.close()
+        await self.redis.close()

@@ -172,7 +172,7 @@ async def test_nothing_is_left_of_it(api: Api, bandit: Json, request_: Json):
 
 def held_states(api: Api) -> list[tuple[Any, int]]:
     """The states of elimination that are in memory."""
-    held = api.app.service.elimination._states
+    held = api.app.service.elimination.states
     return [(key, id(held.peek(key))) for key in sorted(held)]
 
 
@@ -248,7 +248,7 @@ async def test_it_eliminates_nothing(api: Api):
     index = api.app.service.catalogues.served("c").index
 
     async def shares() -> bool:
-        return not IS_GROUP or index._adopted is not None
+        return not IS_GROUP or index.adopted is not None
 
     await wait_until(shares, what="the arms are shared: that begins elimination again")
     names = ["b", "chosen", "untouched"]
@@ -289,7 +289,7 @@ async def test_a_pass_over_many_arms_is_made_for_it_alone(api: Api):
     states = held_states(api)
     before = await dry(api, k=3, seed=2)
     assert held_states(api) == states
-    assert not api.app.service.elimination._passes
+    assert not api.app.service.elimination.passes
     assert plain(before) == plain(await api.choose("b", k=3, seed=2))
 
 

@@ -36,7 +36,7 @@ Propensities = Callable[[dict[str, float]], dict[str, float]]
 
 def logged(api: Api, log: MemoryLog) -> MemoryLog:
     """Have evaluations read this log."""
-    api.app.service.evaluations._pages = log
+    api.app.service.evaluations.pages = log
     return log
 
 
@@ -649,7 +649,7 @@ async def test_the_log_of_the_service_is_read(shared: Api):
         return len(log.rows) == 24 and all(row.rewards for row in log.rows)
 
     await wait_until(written, what="all rows are in the log")
-    shared.app.service.evaluations._pages = shared.app.service.decision_log
+    shared.app.service.evaluations.pages = shared.app.service.decision_log
     answer = await evaluate(shared, "real", {"temperature": 0.2})
     for place, row in enumerate(log.rows):
         even = next((f for f in (row.filter or {}).get("$and", ()) if f.get("even") in (True, False)), {})
@@ -727,9 +727,9 @@ async def test_what_was_never_done_has_no_value(shared: Api):
     """The log shows one filter's arms, and the policy mostly chooses others."""
     await stocked(shared, "never")
     await decide(shared, "never", 60, [{"filter": {"even": True}}])
-    for row in shared.app.service.evaluations._pages.rows:
+    for row in shared.app.service.evaluations.pages.rows:
         assert int(row.arms[0].id[1:]) % 2 == 0
-    log = shared.app.service.evaluations._pages
+    log = shared.app.service.evaluations.pages
     log.rows = [msgspec.structs.replace(row, filter=None, decision="gone") for row in log.rows]
     answer = await evaluate(shared, "never", {})
     assert answer["support"]["missing_share"] > 0.3
@@ -771,12 +771,12 @@ async def test_decisions_are_left_out_to_which_a_constraint_applied_that_no_row_
 ):
     """Evaluations need no change for it; ``monkeypatch``: it is a constraint of this test alone."""
     service, row = shared.app.service, ConstraintRow(constraint(), lambda choice, _: bool(choice.exclude))
-    table = (*service.pipeline._constraints, row)
+    table = (*service.pipeline.constraints, row)
     for each in (service.pipeline, service.evaluations):
-        monkeypatch.setattr(each, "_constraints", table)
+        monkeypatch.setattr(each, "constraints", table)
     name = constraint.__name__
     await stocked(shared, name)
-    service.evaluations._pages = service.decision_log
+    service.evaluations.pages = service.decision_log
     for number in range(10):
         answer = await shared.choose(name, seed=number, **({"exclude": ["a1"]} if number % 2 else {}))
         assert not number % 2 or answer["arms"][0]["id"] not in {"a0", "a1"}

@@ -403,7 +403,7 @@ async def test_a_process_that_has_not_heard_of_the_move_goes_on(
         await api.catalogue("new", by_id(NEW))
         await api.bandit("b", "old", scope="per_key")
         told = await observe(api)
-        monkeypatch.setattr(Sync, "_pause", lambda self: 600.0)  # it polls only when it must
+        monkeypatch.setattr(Sync, "next_pause_s", lambda self: 600.0)  # it polls only when it must
         async with running(store_url, tmp_path / "two", empty=False, worker=False) as other:
             shown = await other.choose("b", key="u0")
             await api.ok("POST", MOVE, {"catalogue": "new"})

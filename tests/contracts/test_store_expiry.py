@@ -111,7 +111,7 @@ async def run_at_random(store: Store, seed: int, *, known: bool, forgetful: bool
         if rng.random() < 0.03:
             await drop(store, ahead_ms=int(rng.integers(-4 * HOUR_MS, 4 * HOUR_MS)))
             if forgetful:
-                await store._redis.command("DEL", keys.refused(0))  # type: ignore[attr-defined]
+                await store.redis.command("DEL", keys.refused(0))  # type: ignore[attr-defined]
         if not decisions or rng.random() < 0.2:
             expires_ms = start + int(rng.integers(-HOUR_MS, 4 * HOUR_MS))
             newest = sum(counted.values()) if known else None

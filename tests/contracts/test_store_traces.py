@@ -182,15 +182,15 @@ async def test_a_choice_that_took_the_place_of_one_that_is_erased_is_kept(store:
         await store.choices.put_event(ANN, "e", b"new:9", ttl_ms=TTL_MS)
 
     replaced: list[asyncio.Future[None]] = []
-    script = store._redis.script  # type: ignore[attr-defined]
+    script = store.redis.script  # type: ignore[attr-defined]
 
     async def after_it(name: str, *arguments: object, **options: object) -> object:
         if name == "erase_events" and not replaced[0].done():
-            store._redis.script = script  # type: ignore[attr-defined]
+            store.redis.script = script  # type: ignore[attr-defined]
             await replaced[0]
         return await script(name, *arguments, **options)
 
-    store._redis.script = after_it  # type: ignore[attr-defined]
+    store.redis.script = after_it  # type: ignore[attr-defined]
     assert await store.side_data.erase(ANN, entry_id, decision_knew=told, event_knew=late)
     assert await store.choices.get_event(ANN, "e") == b"new:9"
 

@@ -57,9 +57,9 @@ def test_the_bandit_was_changed_and_its_learner_kept(story: is_it_better.Story) 
 
 
 def test_it_says_so(story: is_it_better.Story, capsys: pytest.CaptureFixture[str]) -> None:
-    assert is_it_better._print(story)
+    assert is_it_better.print_result(story)
     assert "the lift is no chance" in capsys.readouterr().out
     unclear = replace(story.days[-1], lift=Lift(0.1, (-0.1, 0.3)))
-    assert not is_it_better._print(replace(story, days=[unclear]))
+    assert not is_it_better.print_result(replace(story, days=[unclear]))
     assert "too few customers to tell" in capsys.readouterr().out
-    assert not is_it_better._print(replace(story, since=story.days[0]))
+    assert not is_it_better.print_result(replace(story, since=story.days[0]))

@@ -51,7 +51,7 @@ def test_it_learns_what_is_liked(pages: list[shop.Page]) -> None:
 
 
 def test_it_says_so(pages: list[shop.Page], capsys: pytest.CaptureFixture[str]) -> None:
-    assert shop._print_summary(pages)
+    assert shop.print_summary(pages)
     assert "   0 articles shown out of stock" in capsys.readouterr().out
 
 
@@ -67,7 +67,7 @@ def test_a_page_that_breaks_a_rule_shows(pages: list[shop.Page], capsys: pytest.
         replace(page, shown=[replace(first, languages=["xx"]), *page.shown[1:]]),
         replace(page, shown=[replace(first, maker=second.maker), *page.shown[1:]]),
     ):
-        assert not shop._print_summary([wrong])
+        assert not shop.print_summary([wrong])
         assert "   1 " in capsys.readouterr().out
 
 

@@ -213,7 +213,7 @@ def test_the_recall_of_a_graph_is_measured_again_when_another_graph_serves(monke
     status = ask(views, catalogue, odd, 8)
     assert (status.strategy, status.recall_at_1) == ("graph", 0.5)
     upsert(catalogue, 2_000, 2_200)
-    index._rest_until = 0.0
+    index.rest_until = 0.0
     index.limits = replace(index.limits, changed_share=0.0)
     maintained(catalogue)
     ask(views, catalogue, odd, 8)
@@ -221,7 +221,7 @@ def test_the_recall_of_a_graph_is_measured_again_when_another_graph_serves(monke
     assert status.strategy == "graph"
     assert status.recall_at_1 >= 0.95  # measured now, not taken over
     monkeypatch.setattr(HnswGraph, "nearest", lambda graph, query, count: np.arange(graph.arms)[-count:])
-    index._rest_until = 0.0
+    index.rest_until = 0.0
     upsert(catalogue, 2_200, 2_300)
     maintained(catalogue)
     ask(views, catalogue, odd, 8)

@@ -130,7 +130,7 @@ def gaussian(count: int, seed: int = 0) -> np.ndarray:
 
 
 def done(index: LiveIndex, kind: str = "maintenance") -> Any:
-    index._rest_until = index._shares_from = 0.0
+    index.rest_until = index.shares_from = 0.0
     job = getattr(index, f"begin_{kind}")()
     if job is not None:
         job.run()
@@ -194,7 +194,7 @@ def test_segments_compaction_and_another_plan() -> None:
     more = of(gaussian(1_000, seed=5), ARMS)
     upsert(index, more)
     arms |= more
-    index._plan = index._plan and planner.replace(index._plan, scan_us=100.0)  # fresh arms take long to scan
+    index.plan = index.plan and planner.replace(index.plan, scan_us=100.0)  # fresh arms take long to scan
     assert done(index, "segment").segment is not None
     status = index.status()
     assert (status.kind, status.segments, status.fresh) == ("flat8", 1, 0)

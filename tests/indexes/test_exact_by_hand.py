@@ -256,13 +256,13 @@ def test_what_is_struck_out_is_minus_infinite_and_the_rest_as_it_was(dtype):
 
 
 def test_room_for_scores_is_kept_up_to_a_size():
-    few = filtered_search._scores(100, np.dtype(np.float32))
-    assert np.shares_memory(few, filtered_search._scores(50, np.dtype(np.float32)))
-    assert not np.shares_memory(few, filtered_search._scores(100, np.dtype(np.float64)))
-    most = filtered_search._scores(262_144, np.dtype(np.float32))
-    assert np.shares_memory(most, filtered_search._scores(262_144, np.dtype(np.float32)))
-    more = filtered_search._scores(262_145, np.dtype(np.float32))
-    assert not np.shares_memory(more, filtered_search._scores(262_145, np.dtype(np.float32)))
+    few = filtered_search.reused_scores(100, np.dtype(np.float32))
+    assert np.shares_memory(few, filtered_search.reused_scores(50, np.dtype(np.float32)))
+    assert not np.shares_memory(few, filtered_search.reused_scores(100, np.dtype(np.float64)))
+    most = filtered_search.reused_scores(262_144, np.dtype(np.float32))
+    assert np.shares_memory(most, filtered_search.reused_scores(262_144, np.dtype(np.float32)))
+    more = filtered_search.reused_scores(262_145, np.dtype(np.float32))
+    assert not np.shares_memory(more, filtered_search.reused_scores(262_145, np.dtype(np.float32)))
 
 
 def built(snapshot, rows):

@@ -219,7 +219,7 @@ class Shop(RuleBasedStateMachine):
     @rule()
     def compact(self) -> None:
         """As maintenance does when many arms have died; arms come and go while it runs."""
-        self.index._rest_until = 0.0
+        self.index.rest_until = 0.0
         view = self.index.snapshot().table
         if not len(view.dead):
             return

@@ -173,7 +173,7 @@ def test_unreachable_arms_make_it_ask_for_a_scan():
     maintain(index)
     graph = index.snapshot().structure
     for label in range(40):
-        graph._index.mark_deleted(label)  # behind the index's back: as if they could not be reached
+        graph.native.mark_deleted(label)  # behind the index's back: as if they could not be reached
     found = index.snapshot().search(query, 20)
     assert found.exact
     assert found.rows.tolist() == index.snapshot().search_exact(query, 20).rows.tolist()
@@ -224,11 +224,11 @@ def test_the_dead_among_the_nearest_cost_half_a_search_at_most_and_little_in_rec
     longest = np.argsort(-np.linalg.norm(features, axis=1))[:600]
     index.remove([str(row) for row in longest])
     graph.tombstone(longest[:200])
-    assert graph._index.ef == 128, "few are dead: as many living ones are looked for as before"
+    assert graph.native.ef == 128, "few are dead: as many living ones are looked for as before"
     assert graph.degradation.slowdown == pytest.approx(128 / (128 - graph.degradation.load))
     graph.tombstone(longest[200:])
     assert graph.degradation.load > 128 / 3
-    assert graph._index.ef == int(1.5 * (128 - graph.degradation.load))
+    assert graph.native.ef == int(1.5 * (128 - graph.degradation.load))
     assert graph.degradation.slowdown == 1.5
     view = index.snapshot().table
     queries = gaussian(300, 8, seed=9)

@@ -38,13 +38,13 @@ def add(index, first, count, seed=1):
 
 def measured(index, **figures):
     """The same plan as if other times had been measured."""
-    index._plan = dataclasses.replace(index._plan, **figures)
+    index.plan = dataclasses.replace(index.plan, **figures)
     index._snapshot = None
 
 
 def most_are_dead(index):
     """As if nine tenths of the arms that a search comes across were dead."""
-    index._structure.degradation.load = 0.9 * index._plan.ef_search
+    index.structure.degradation.load = 0.9 * index.plan.ef_search
     index._snapshot = None
 
 
@@ -141,7 +141,7 @@ def test_many_changes_fall_due_though_the_size_stays():
 
 
 def test_work_rests_as_long_as_it_took_unless_only_a_scan_is_left(index):
-    index._rest_until = float("inf")
+    index.rest_until = float("inf")
     measured(index, scan_us=1_000.0, expected_us=40.0)
     add(index, 2_000, 100)
     assert index.begin_maintenance() is None

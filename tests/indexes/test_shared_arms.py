@@ -120,7 +120,7 @@ class Process:
 
     def begin(self, kind: str) -> None:
         if self.jobs.get(kind) is None:
-            self.index._rest_until = self.index._shares_from = 0.0
+            self.index.rest_until = self.index.shares_from = 0.0
             begin = self.index.begin_segment if kind == "segment" else getattr(self.index, f"begin_{kind}")
             job = self.jobs[kind] = begin()
             if job is not None:
@@ -387,7 +387,7 @@ def group(folder: Path, limits: IndexLimits = LIMITS) -> tuple[LiveIndex, LiveIn
 
 
 def done(index: LiveIndex, kind: str) -> Maintenance | Adoption | None:
-    index._rest_until = index._shares_from = 0.0
+    index.rest_until = index.shares_from = 0.0
     job = getattr(index, f"begin_{kind}")()
     if job is not None:
         try:
@@ -448,7 +448,7 @@ def test_who_adopts_a_graph_knows_what_its_recall_was_measured_on(tmp_path: Path
     for index in (maker, other):
         index.remove([view.id_of(int(row)) for row in longest])
         index.snapshot()
-    lost = [index._structure.degradation.lost for index in (maker, other)]
+    lost = [index.structure.degradation.lost for index in (maker, other)]
     assert lost[0] == lost[1] > 0.1
     assert other.status().recall_at_1 == maker.status().recall_at_1
 
@@ -542,9 +542,9 @@ def test_a_maker_that_is_far_behind_spoils_nothing_of_who_is_ahead(tmp_path: Pat
     share(other)
     other.upsert([f"n{row}" for row in range(500)], np.ones((500, DIM)), [*range(400, 900)])
     maker.remove(["0"])
-    maker._written_at = -1e9
+    maker.written_at = -1e9
     maker.upsert([f"m{row}" for row in range(20)], np.ones((20, DIM)), [*range(900, 920)])
-    maker._written_at = -1e9
+    maker.written_at = -1e9
     assert isinstance(share(maker), Publishing)
     before = other.snapshot()
     assert type(share(other)) is Adoption
@@ -646,10 +646,10 @@ def test_files_of_another_version_are_made_again(
     monkeypatch.undo()
     share(other)
     assert "format 99, not " in caplog.text
-    assert other._adopted is None
+    assert other.adopted is None
     assert isinstance(share(maker), Publishing)
     share(other)
-    assert other._adopted == 2
+    assert other.adopted == 2
 
 
 class Killed(BaseException):
@@ -671,7 +671,7 @@ def test_a_maker_that_is_killed_at_any_step_leaves_what_serves(
         assert type(share(other)) is Adoption
         assert other.snapshot().kind == "hnsw"
         other.upsert(["new"], np.ones((1, DIM)), [1_000 + step])
-        other._written_at = -1e9
+        other.written_at = -1e9
         left = step
 
         def write(file: object, array: np.ndarray) -> None:

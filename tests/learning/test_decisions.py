@@ -32,7 +32,7 @@ async def due(world: World, bandit: Bandit, key: str = "ann") -> int:
 async def sweep(world: World, partition: int) -> None:
     """What is due within the next two hours."""
     housekeeping = Housekeeping(
-        world.store, world.service.forgetting, Metrics(), wake=world.service._worker.wake
+        world.store, world.service.forgetting, Metrics(), wake=world.service.worker.wake
     )  # type: ignore[arg-type,union-attr]
     await housekeeping.sweep(partition, time.time_ns() // 1_000_000 + 7_200_000)
 

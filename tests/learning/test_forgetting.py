@@ -38,7 +38,7 @@ def later_ms() -> int:
 
 
 def housekeeping(world: World) -> Housekeeping:
-    return Housekeeping(world.store, world.service.forgetting, Metrics(), wake=world.service._worker.wake)  # type: ignore[arg-type,union-attr]
+    return Housekeeping(world.store, world.service.forgetting, Metrics(), wake=world.service.worker.wake)  # type: ignore[arg-type,union-attr]
 
 
 async def expire(world: World, learner: LearnerId) -> None:
@@ -254,7 +254,7 @@ async def test_what_a_process_made_from_a_learner_goes_when_another_process_forg
     learner = bandit.learner_for("ann")
     await world.observe(bandit, "o1", "o2", "o3")
     await world.choose(bandit)
-    states = world.service.elimination._states
+    states = world.service.elimination.states
     assert states.peek(learner) is not None
     partition = learner.partition(world.store.partitions)
     watermark, newest = await world.store.learners.watermark(partition), "9" * 13 + "-99"

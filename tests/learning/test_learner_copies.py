@@ -137,12 +137,12 @@ async def test_a_state_that_comes_after_a_reward_changes_nothing(world: World):
     other = await world.bandit("other", "w")
     copies, learner = world.service.learner_copies, LearnerId(other.uid, "ann")
     data = states[KEYS[2]]
-    await copies._append(other, learner, data, bytes_to_state(data))
-    await copies._append(other, learner, states[KEYS[3]], bytes_to_state(states[KEYS[3]]))
+    await copies.append_entries(other, learner, data, bytes_to_state(data))
+    await copies.append_entries(other, learner, states[KEYS[3]], bytes_to_state(states[KEYS[3]]))
     assert await copied(world, other) == {"ann": data}
     await world.observe(other, "o", key="bob")
     before = await copied(world, other)
-    await copies._append(other, LearnerId(other.uid, "bob"), data, bytes_to_state(data))
+    await copies.append_entries(other, LearnerId(other.uid, "bob"), data, bytes_to_state(data))
     assert await copied(world, other) == before
     assert (await compare(world.store)).different == []
 

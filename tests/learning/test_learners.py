@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 def used(learners: Learners) -> int:
     """What the cached learners take, counted again."""
-    held = [(key, learners._cache.peek(key)) for key in learners._cache]
+    held = [(key, learners.cache.peek(key)) for key in learners.cache]
     return sum(memory_bytes(getattr(key, "name", ""), learner.dim) for key, learner in held if learner)
 
 
@@ -38,14 +38,14 @@ async def test_memory_is_bounded_and_evicted_learners_come_back_right(world: Wor
     """Room for about ten of sixty learners: every one answers with all it has learned, again and again."""
     bandit = await world.bandit()
     learners = world.service.learners
-    learners._cache._capacity = 10 * memory_bytes("u59", 2)
+    learners.cache.capacity = 10 * memory_bytes("u59", 2)
     keys = [f"u{i}" for i in range(60)]
     for round_ in range(3):
         for number, key in enumerate(keys):
             await world.observe(bandit, f"o{round_}", key=key, arm=f"a{number % 4}")
             choice = await world.choose(bandit, key)
             assert choice.learner_version == round_ + 1
-            assert learners.bytes == used(learners) <= learners._cache._capacity
+            assert learners.bytes == used(learners) <= learners.cache.capacity
     assert 5 <= len(learners) <= 12
     for key in keys:
         assert (await world.choose(bandit, key)).learner_version == 3
@@ -84,7 +84,7 @@ async def test_keys_that_were_never_rewarded_share_one_prior(world: World):
         await world.choose(bandit, f"new{i}")
     prior = 8 * (300 * 300 + 300)
     assert prior < learners.bytes - before < 2 * prior
-    learners._cache._capacity = prior // 2
+    learners.cache.capacity = prior // 2
     for i in range(200):
         assert (await world.choose(bandit, f"other{i}")).learner_version == 0
         assert learners.bytes == used(learners)
@@ -96,11 +96,11 @@ async def test_many_bandits_of_a_large_dimension_do_not_keep_their_priors(world:
     """A prior for every ridge: within the bound on memory, whatever the number of bandits."""
     await world.catalogue("d", dim=200)
     learners = world.service.learners
-    learners._cache._capacity = 4 * 8 * (200 * 200 + 200)
+    learners.cache.capacity = 4 * 8 * (200 * 200 + 200)
     for i in range(12):
         bandit = await world.bandit(f"wide{i}", "d", ridge=1.0 + i)
         await world.choose(bandit)
-        assert learners.bytes == used(learners) <= learners._cache._capacity
+        assert learners.bytes == used(learners) <= learners.cache.capacity
 
 
 @pytest.mark.rest
@@ -118,7 +118,7 @@ async def test_a_read_during_which_the_worker_writes_does_not_win(world: World):
     await world.observe(bandit, "o1")
     learners = world.service.learners
     for evicted_meanwhile in (False, True):
-        learners._cache.clear()
+        learners.cache.clear()
         version = (await learners.report(bandit, bandit.learner_for("ann"))).version
         identity = bandit.learner_for("ann")
         world.store.hold["learners.stored"] = gate = asyncio.Event()
@@ -131,7 +131,7 @@ async def test_a_read_during_which_the_worker_writes_does_not_win(world: World):
         world.store.hold.clear()
         await world.observe(bandit, f"o{version + 1}")
         if evicted_meanwhile:
-            learners._cache.drop(identity)
+            learners.cache.drop(identity)
         gate.set()
         assert (await reading).version == version + 1
         assert (await world.choose(bandit)).learner_version == version + 1

@@ -25,8 +25,8 @@ def test_a_comparison_of_all_arms_finds_what_searches_find(k: int):
     target = ThompsonTarget(view, view, k, 40, together=7 * ARMS)
     queries = rng.normal(size=(40, DIM))
     for exclude in (NO_ROWS, view.rows_of(["a3", "a5", "a40"])):
-        scanned = target._scanned(queries, exclude, lambda: None)
-        assert scanned.tolist() == target._searched(queries, exclude, lambda: None).tolist()
+        scanned = target.best_by_scan(queries, exclude, lambda: None)
+        assert scanned.tolist() == target.best_by_search(queries, exclude, lambda: None).tolist()
         assert not np.isin(scanned, exclude).any()
 
 
@@ -37,8 +37,10 @@ def test_where_no_arm_is_left_none_is_found():
     view = index.snapshot()
     target = ThompsonTarget(view, view, 3, 5)
     queries = np.ones((5, DIM))
-    assert (target._scanned(queries, view.rows_of(["a", "b"]), lambda: None) == NO_ARM).all()
-    assert target._scanned(queries, view.rows_of(["a"]), lambda: None).tolist() == [[1, NO_ARM, NO_ARM]] * 5
+    assert (target.best_by_scan(queries, view.rows_of(["a", "b"]), lambda: None) == NO_ARM).all()
+    assert (
+        target.best_by_scan(queries, view.rows_of(["a"]), lambda: None).tolist() == [[1, NO_ARM, NO_ARM]] * 5
+    )
 
 
 @pytest.mark.parametrize("k", [1, 2, 10, 20])
@@ -49,7 +51,7 @@ def test_of_equal_arms_lists_have_the_first(k: int):
     )
     target = ThompsonTarget(index.snapshot(), index.snapshot(), k, 5)
     best = list(range(2, 120, 3))[:k]
-    assert target._scanned(np.ones((5, DIM)), NO_ROWS, lambda: None).tolist() == [best] * 5
+    assert target.best_by_scan(np.ones((5, DIM)), NO_ROWS, lambda: None).tolist() == [best] * 5
 
 
 @pytest.mark.parametrize("k", [1, 4])
@@ -65,7 +67,7 @@ def test_with_effects_a_comparison_finds_what_searches_find(k: int):
     target = ThompsonTarget(arms, arms, k, draws=40)
     queries, noise = rng.normal(size=(40, 3)), rng.standard_normal((40, DIRECTIONS))
     exclude = arms.eligible()[:5]
-    scanned = target._scanned(queries, exclude, lambda: None, effects, noise)
-    searched = target._searched(queries, exclude, lambda: None, effects, noise)
+    scanned = target.best_by_scan(queries, exclude, lambda: None, effects, noise)
+    searched = target.best_by_search(queries, exclude, lambda: None, effects, noise)
     assert (scanned == searched).all()
-    assert not (scanned == target._scanned(queries, exclude, lambda: None)).all()
+    assert not (scanned == target.best_by_scan(queries, exclude, lambda: None)).all()

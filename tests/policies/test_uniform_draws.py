@@ -97,5 +97,5 @@ def test_a_dense_catalogue_is_not_listed():
     view = made(1_000, 500).snapshot()
     draw(view, k=10, rng=np.random.default_rng(1), exclude=np.array([600, 700]))
     assert not {"live_rows", "by_revision"} & vars(view.table).keys()
-    assert not uniform._is_sparse(view)
-    assert uniform._is_sparse(made(10, 500).snapshot())
+    assert not uniform.is_sparse(view)
+    assert uniform.is_sparse(made(10, 500).snapshot())

@@ -32,7 +32,7 @@ async def fill(store: Store, partition: int, rewards: int = 3) -> None:
     """A catalogue, an arm, a version of a prior, and some rewards, all but one applied."""
     await store.registry.create_catalogue("films", UID.encode() + b"{}")
     await store.arms.upsert(UID, [ArmWrite("a", bytes(8))], keep_ms=1_000)
-    await store._redis.command("SET", keys.PRIOR_CHANGES, 1)
+    await store.redis.command("SET", keys.PRIOR_CHANGES, 1)
     writes = [RewardWrite(LEARNER, f"{n}", None, 1, 60_000, b"r") for n in range(rewards)]
     *_, before_last, _ = await store.rewards.append(partition, writes)
     watermark = await store.learners.watermark(partition)
@@ -64,40 +64,40 @@ async def test_every_new_data_directory_takes_the_store_as_it_is(store: Store, t
 
 
 async def emptied(store: Store, partition: int) -> None:
-    await store._redis._everywhere("FLUSHALL")
+    await store.redis._everywhere("FLUSHALL")
 
 
 async def without_identity(store: Store, partition: int) -> None:
-    await store._redis.command("DEL", keys.once(None, "identity"))
+    await store.redis.command("DEL", keys.once(None, "identity"))
 
 
 async def another(store: Store, partition: int) -> None:
-    await store._redis.command("SET", keys.once(None, "identity"), "0" * 32)
+    await store.redis.command("SET", keys.once(None, "identity"), "0" * 32)
 
 
 async def older_registry(store: Store, partition: int) -> None:
-    await store._redis.command("DECR", keys.REGISTRY_VERSION)
+    await store.redis.command("DECR", keys.REGISTRY_VERSION)
 
 
 async def older_catalogue(store: Store, partition: int) -> None:
-    await store._redis.command("HDEL", keys.counters(UID), "version")
+    await store.redis.command("HDEL", keys.counters(UID), "version")
 
 
 async def shorter_log(store: Store, partition: int) -> None:
-    [newest] = await store._redis.command("XREVRANGE", keys.log(partition), "+", "-", "COUNT", 1)
-    await store._redis.command("XDEL", keys.log(partition), newest[0])
+    [newest] = await store.redis.command("XREVRANGE", keys.log(partition), "+", "-", "COUNT", 1)
+    await store.redis.command("XDEL", keys.log(partition), newest[0])
 
 
 async def older_watermark(store: Store, partition: int) -> None:
-    await store._redis.command("DEL", keys.watermark(partition))
+    await store.redis.command("DEL", keys.watermark(partition))
 
 
 async def older_priors(store: Store, partition: int) -> None:
-    await store._redis.command("DECR", keys.PRIOR_CHANGES)
+    await store.redis.command("DECR", keys.PRIOR_CHANGES)
 
 
 async def missing_catalogue(store: Store, partition: int) -> None:
-    await store._redis.command("HDEL", keys.CATALOGUES, "films")
+    await store.redis.command("HDEL", keys.CATALOGUES, "films")
 
 
 LOSSES: dict[Callable[[Store, int], Awaitable[None]], str] = {
@@ -198,7 +198,7 @@ async def test_the_registry_is_read_again_only_when_it_has_changed(store: Store,
     await fill(store, 0)
     await running.refresh()
     assert len(reads) == 2
-    await store._redis.command("HSET", keys.counters(UID), "version", 0)
+    await store.redis.command("HSET", keys.counters(UID), "version", 0)
     assert "catalogue films" in await running.missing()
 
 

@@ -43,7 +43,7 @@ async def another(
     lossy: Any = LossyStore(store)
     configured = Settings(redis_url="unix:///not-used", data_dir=folder, **options)
     service = Service(configured, lossy, Metrics(), name=name, pauses=PATIENT)
-    service.sync._every_s = 3_600
+    service.sync.every_s = 3_600
     await service.start()
     try:
         yield World(service, lossy)
@@ -196,14 +196,14 @@ async def test_who_is_ahead_of_a_store_that_has_lost_writes_goes_back_with_it(
     """As after the fail-over of a primary: the version is older, and so are the arms."""
     one, two = pair
     here, there = [await world.service.catalogues.get("c") for world in pair]
-    dump = await store._redis.command("DUMP", redis_keys.features(here.uid))
-    counters = await store._redis.command("DUMP", redis_keys.counters(here.uid))
+    dump = await store.redis.command("DUMP", redis_keys.features(here.uid))
+    counters = await store.redis.command("DUMP", redis_keys.counters(here.uid))
     await one.service.catalogues.upsert(here, [Arm("a1", [9.0, 9.0]), Arm("lost", [1.0, 1.0])])
     await one.service.catalogues.remove(here, ["a0"])
     await two.service.sync.poll()
     assert "lost" in held(there)
     for key, value in ((redis_keys.features(here.uid), dump), (redis_keys.counters(here.uid), counters)):
-        await store._redis.command("RESTORE", key, 0, value, "REPLACE")
+        await store.redis.command("RESTORE", key, 0, value, "REPLACE")
     for world, catalogue in zip(pair, (here, there), strict=True):
         await world.service.sync.poll()
         assert held(catalogue) == await stored(store, here.uid)
@@ -351,17 +351,17 @@ async def test_a_quiet_process_pauses_for_half_of_the_time_in_which_it_serves_a_
     items = [Observation(f"{n}-{arm}", f"a{arm}", 1.0 + arm, f"k{n}") for n in range(8) for arm in range(4)]
     await one.service.rewards.wait(await one.service.rewards.observe(bandit, items))
     sync = two.service.sync
-    sync._every_s = Settings().follow_s
+    sync.every_s = Settings().follow_s
     await sync.poll()
     there = await two.service.bandits.get("b")
     pauses = list[float]()
     for _ in range(8):  # nobody asks, and nothing changes
-        pauses.append(sync._pause())
+        pauses.append(sync.next_pause_s())
         await sync.poll()
-    assert pauses[-1] == pauses[-2] == max(pauses) > sync._every_s, "it polls less often when it is quiet"
+    assert pauses[-1] == pauses[-2] == max(pauses) > sync.every_s, "it polls less often when it is quiet"
     made = (await one.service.prior_fits.fit(bandit)).version
     assert made is not None
-    pause_s = sync._pause()
+    pause_s = sync.next_pause_s()
     await sync.poll()
     assert (await two.choose(there, key="new")).prior_version == made.number
     assert pause_s <= 0.25
@@ -378,17 +378,17 @@ async def test_after_a_pause_a_choice_is_up_to_date_or_says_how_old_it_is(
     assert (await two.choose(there)).stale_s is None
     await one.service.catalogues.upsert(await one.service.catalogues.get("c"), [Arm("new", [9.0, 9.0])])
     await one.observe(bandit, "o1", arm="new")
-    two.service.sync._confirmed -= 100.0
+    two.service.sync.confirmed_at -= 100.0
     choice = await two.choose(there)
     assert (choice.stale_s, choice.arms[0].id, choice.learner_version) == (None, "new", 1)
-    two.service.sync._confirmed -= 100.0
+    two.service.sync.confirmed_at -= 100.0
     two.store.refuse.add("registry.version")
     choice = await two.choose(there)
     assert choice.stale_s is not None
     assert choice.stale_s >= 100.0
     two.store.refuse.clear()
     two.store.hold["registry.version"] = gate = asyncio.Event()
-    two.service.sync._failing = False
+    two.service.sync.is_failing = False
     monkeypatch.setattr(module, "PATIENCE_S", 0.01)
     assert (await two.choose(there)).stale_s is not None, "a store that hangs is not waited for"
     gate.set()
@@ -480,20 +480,20 @@ async def test_polls_are_shared_and_each_began_after_it_was_asked_for(pair: tupl
 @pytest.mark.rest
 async def test_the_partitions_are_shared_and_taken_over(store: Store, tmp_path: Path):
     async with another(store, tmp_path / "one", lease_s=0.2) as one:
-        leases = one.service._worker._leases  # type: ignore[union-attr]
+        leases = one.service.worker.leases  # type: ignore[union-attr]
         everything = set(range(store.partitions))
-        assert set(leases._owned) == everything
+        assert set(leases.owned) == everything
         async with another(store, tmp_path / "two", lease_s=0.2) as two:
-            others = two.service._worker._leases  # type: ignore[union-attr]
+            others = two.service.worker.leases  # type: ignore[union-attr]
 
             async def shared() -> bool:
-                return len(leases._owned) == len(others._owned) == store.partitions // 2
+                return len(leases.owned) == len(others.owned) == store.partitions // 2
 
             await wait_until(shared, what="each has half")
-            assert set(leases._owned) | set(others._owned) == everything
+            assert set(leases.owned) | set(others.owned) == everything
 
         async def alone() -> bool:
-            return set(leases._owned) == everything
+            return set(leases.owned) == everything
 
         await wait_until(alone, what="the partitions of the one that left are taken over")
 

@@ -75,7 +75,7 @@ class TestConstraints(ConstraintContract):
 
 @pytest.mark.anyio
 async def test_every_constraint_has_a_case(world: World):
-    assert {type(row.constraint) for row in world.service.pipeline._constraints} == set(CASES)
+    assert {type(row.constraint) for row in world.service.pipeline.constraints} == set(CASES)
 
 
 class Counted(Constraint):

@@ -134,7 +134,7 @@ async def test_a_server_that_is_silent_is_unavailable():
 @pytest.mark.anyio
 async def test_a_pool_without_a_free_connection_is_unavailable(server):
     async with opened(server.url, max_connections=1, pool_timeout_s=0.05) as store:
-        blocked = asyncio.create_task(store._redis.command("BLPOP", "nothing", 0))
+        blocked = asyncio.create_task(store.redis.command("BLPOP", "nothing", 0))
         await wait_until(lambda: _blocked_clients(server.url), what="the only connection is taken")
         with pytest.raises(Unavailable):
             await store.ping()

@@ -202,13 +202,13 @@ async def test_a_collection_of_another_dimension_is_left_alone(copy):
     await copy.engine.create(name, DIM + 1, m=16, ef_construction=100)
     fresh = copy.follower()
     assert not await fresh.step()
-    assert f"has dimension {DIM + 1}, not {DIM}" in (fresh._index.failure or "")
+    assert f"has dimension {DIM + 1}, not {DIM}" in (fresh.index.failure or "")
     with pytest.raises(Unavailable, match="dimension"):
-        await fresh._index.reach_engine()
+        await fresh.index.reach_engine()
     assert await copy.collections() == [name]
     await copy.engine.drop(name)
     await followed(fresh)
-    assert fresh._index.failure is None
+    assert fresh.index.failure is None
 
 
 @pytest.mark.rest
@@ -232,7 +232,7 @@ async def test_recall_is_measured_when_the_catalogue_has_grown(copy):
     writes = [ArmWrite(f"a{i}", vector_to_bytes(row)) for i, row in enumerate(rows)]
     await copy.store.arms.upsert(copy.uid, writes, **KEPT)
     await followed(follower)
-    status = follower._index.status()
+    status = follower.index.status()
     assert (status.measured_arms, status.state, status.size) == (300, "ready", 300)
     assert status.recall_at_1 == 1.0
     assert status.ratio_min == 1.0
@@ -255,7 +255,7 @@ async def test_recall_counts_what_the_engine_does_not_find(copy, monkeypatch, lo
     monkeypatch.setattr(copy.engine, "write", lossy)
     await copy.store.arms.upsert(copy.uid, writes, **KEPT)
     await followed(follower)
-    quality = follower._index.quality
+    quality = follower.index.quality
     assert (quality.recall_at_1 == 1.0) == (not lost)
     assert (quality.ratio_min < 1.0) == bool(lost)
 
@@ -286,13 +286,13 @@ async def test_a_graph_is_built_over_what_was_written_and_recall_measured_with_i
     await copy.write(*(f"c{i}" for i in range(30)))
     await followed(follower)
     assert len(sealed) == 1, "not so soon again"
-    assert follower._index.quality.recall_at_1 < 0.95
+    assert follower.index.quality.recall_at_1 < 0.95
     monkeypatch.setattr(arm_following, "MEASURE_S", 0.0)
     next_one = copy.follower()  # it does not know what has a graph
     await followed(next_one)
     assert sealed == [seen.collection] * 2
     assert await next_one.step() is False
-    assert next_one._index.quality.recall_at_1 == 1.0, "measured again, though no arm was written"
+    assert next_one.index.quality.recall_at_1 == 1.0, "measured again, though no arm was written"
 
 
 @pytest.mark.rest
@@ -300,7 +300,7 @@ async def test_a_page_of_arms_is_in_the_order_of_changes_and_a_sample_has_living
     await copy.write(*(f"a{i}" for i in range(9)))
     await copy.delete("a2")
     await copy.write("a1", lot=1)
-    arms = MilvusArms(copy.follower()._index)
+    arms = MilvusArms(copy.follower().index)
     seen, after = list[str](), None
     while True:
         page = await arms.page(after, 3)
@@ -319,7 +319,7 @@ async def test_a_page_of_arms_is_in_the_order_of_changes_and_a_sample_has_living
 async def test_arms_that_the_store_has_lost_leave_the_overlay(copy):
     """As after the fail-over of a primary: the version is older, and so are the arms."""
     await copy.write("a0", "a1")
-    index = copy.follower()._index
+    index = copy.follower().index
     arms = MilvusArms(index)
     await arms.sync()
     redis, stored = copy.store.arms._redis, dict[str, bytes]()
@@ -340,7 +340,7 @@ async def test_a_large_sample_is_read_in_pages_and_made_in_a_thread(copy, monkey
     """Else the event loop would stand still for 16,000 arms."""
     await copy.write(*(f"a{i}" for i in range(20)))
     await copy.delete("a3", "a4")
-    index = copy.follower()._index
+    index = copy.follower().index
     read, upsert, sizes, threads = index.store.read, LiveIndex.upsert, list[int](), list[int]()
 
     async def counted(uid: str, ids: Sequence[str]) -> Any:

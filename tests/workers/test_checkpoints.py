@@ -70,7 +70,7 @@ async def test_whatever_is_written_whole_the_states_are_the_log_folded(
     reader = LearnerReader(one.learners, capacity_bytes=capacity)
     crew = [worker(one) for _ in range(3)]
     for each in crew:
-        each._kept._capacity = capacity
+        each._kept.capacity = capacity
 
     async def check() -> None:
         meant = encoded(fold({}, log, lambda entry, reason: None))

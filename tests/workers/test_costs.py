@@ -65,7 +65,7 @@ async def written_bytes(store: Any) -> int:
 async def test_a_reward_costs_what_a_reward_is(own: Store, dim: int, rewards: int, most: int):
     """Single rewards of one learner, each applied before the next; at least one checkpoint is among them."""
     mine, rng = worker(own), np.random.default_rng(3)
-    mine._kept._capacity = 64 * MIB
+    mine._kept.capacity = 64 * MIB
     learner, state = LearnerId(UID, "_global"), state_bytes(dim, discounted=False)
     before = await written_bytes(own)
     for number in range(rewards):
@@ -109,7 +109,7 @@ async def test_the_worker_keeps_no_more_in_memory_than_it_may(own: Store, dim: i
     """Measured: arrays, objects, names and the dictionary that holds them."""
     capacity, data = MIB, encoded_state(dim)
     mine = worker(own)
-    mine._kept._capacity = capacity
+    mine._kept.capacity = capacity
     tracemalloc.start()
     try:
         before = taken(0)

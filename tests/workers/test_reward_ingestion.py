@@ -341,7 +341,7 @@ async def test_the_stored_states_are_the_log_replayed(
 
 
 def one_url(store: Store) -> str:
-    return str(store._redis.address)
+    return str(store.redis.address)
 
 
 @pytest.mark.rest

@@ -134,20 +134,20 @@ def radius(counts: Vector, spreads: Vector, *, alpha: float) -> Vector:
     Raises: InvalidParameter (alpha).
     """
     checks.in_range("alpha", alpha, above=0.0, below=1.0)
-    return _boundary(spreads, alpha / 2.0) / counts
+    return boundary_of(spreads, alpha / 2.0) / counts
 
 
-def _boundary(v: Vector, alpha: float) -> Vector:
+def boundary_of(v: Vector, alpha: float) -> Vector:
     """The u of each v, from above. Shapes: (n,) -> (n,).
 
     log m rises with s and is convex, so Newton's steps from above stay above.
     """
-    wanted, rho = -math.log(alpha), _rho(alpha)
+    wanted, rho = -math.log(alpha), rho_of(alpha)
     s = np.sqrt(2.0 * wanted * (v + rho)) + wanted
-    while (low := _log_mixture(s, v, rho)[0] < wanted).any():
+    while (low := log_mixture(s, v, rho)[0] < wanted).any():
         s = np.where(low, 2.0 * s, s)
     for _ in range(_MOST_STEPS):
-        value, slope = _log_mixture(s, v, rho)
+        value, slope = log_mixture(s, v, rho)
         step = np.maximum((value - wanted) / slope, 0.0)
         s = s - step
         if (step <= _CLOSE * s).all():
@@ -155,13 +155,13 @@ def _boundary(v: Vector, alpha: float) -> Vector:
     return s
 
 
-def _rho(alpha: float) -> float:
+def rho_of(alpha: float) -> float:
     """About the rho that is tightest at V_t = ``_RHO_AT``: that of a mixture of normal densities."""
     wanted = -2.0 * math.log(alpha)
     return _RHO_AT / (wanted + math.log1p(wanted))
 
 
-def _log_mixture(s: Vector, v: Vector, rho: float) -> tuple[Vector, Vector]:
+def log_mixture(s: Vector, v: Vector, rho: float) -> tuple[Vector, Vector]:
     """Return log m(s, v) and its derivative by s. Shapes: (n,), (n,) -> (n,), (n,)."""
     shape, rate = v + rho, s + v + rho
     inside = np.log(gammainc(shape, rate))

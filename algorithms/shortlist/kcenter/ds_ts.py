@@ -59,10 +59,10 @@ def ds_ts(
         triangle=triangle,
         rng=rng,
     )
-    return run(coordinates, partial(pull_highest, rule=partial(_near_center, mix=mix)), options)
+    return run(coordinates, partial(pull_highest, rule=partial(near_center, mix=mix)), options)
 
 
-def _near_center(race: Race, rows: Rows, mix: float) -> Rows:
+def near_center(race: Race, rows: Rows, mix: float) -> Rows:
     """Return a centre for each of ``rows``: drawn with probability ``mix``, else that of least L(v, s)."""
     columns = lowest_bound(race, rows)
     members = np.flatnonzero(race.rng.random(len(rows)) < mix)

@@ -63,11 +63,11 @@ def variance(state: NoisyState) -> float:
     freedom = state.calibration.shape[1] * (repeats(state) - 1)
     if not freedom:  # a single point: there is nothing to measure
         return 0.0
-    return float(state.calibration[2].sum()) / _quantile(freedom, state.settings.delta / 2.0)
+    return float(state.calibration[2].sum()) / noise_quantile(freedom, state.settings.delta / 2.0)
 
 
 @cache
-def _quantile(freedom: int, probability: float) -> float:
+def noise_quantile(freedom: int, probability: float) -> float:
     """Return the quantile of chi-square(``freedom``)."""
     return 2.0 * float(gammaincinv(freedom / 2.0, probability))
 

@@ -71,7 +71,7 @@ def next_center(state: NoisyState) -> int | None:
     for their_mean, their_t in zip(others_mean, others_t, strict=True):
         lead = of_best - their_mean
         statistic = np.sign(lead) * lead**2 / (2.0 * sigma * (1.0 / t + 1.0 / their_t))
-        np.maximum(margin, (statistic - _threshold(state, t, their_t, total)).min(axis=0), out=margin)
+        np.maximum(margin, (statistic - stopping_threshold(state, t, their_t, total)).min(axis=0), out=margin)
     return int(others[best]) if margin.min() > 0.0 else None
 
 
@@ -84,7 +84,7 @@ def choose(state: NoisyState, count: int, _rng: np.random.Generator) -> tuple[Ro
     others, answered, mean = _stage(state)
     planned = noise.expected(state)[:, others].astype(np.float64)
     # DEVIATION (Alg. 4, line 11): the proportions are computed once a call, not for each pull.
-    wanted = _proportions(mean, noise.tolerance(state)) if answered.all() else np.zeros_like(planned)
+    wanted = pull_proportions(mean, noise.tolerance(state)) if answered.all() else np.zeros_like(planned)
     total, arms = float(planned.sum()), planned.size
     tracked = np.flatnonzero(wanted)
     chosen: list[int] = []
@@ -113,7 +113,7 @@ def _stage(state: NoisyState) -> tuple[Rows, Counts, Matrix]:
     return others, state.counts[:found, others], noise.means(state)[:, others]
 
 
-def _proportions(mean: Matrix, epsilon: float) -> Matrix:
+def pull_proportions(mean: Matrix, epsilon: float) -> Matrix:
     """Return the proportions of Equation 19 as an array over the arms; 0 for arms that need no pulls.
 
     With a tolerance the gap is gap + epsilon, the difference that the stop has to see. Otherwise near ties
@@ -128,7 +128,7 @@ def _proportions(mean: Matrix, epsilon: float) -> Matrix:
     return wanted
 
 
-def _threshold(state: NoisyState, t_a: Counts, t_b: Counts, total: int) -> Matrix | float:
+def stopping_threshold(state: NoisyState, t_a: Counts, t_b: Counts, total: int) -> Matrix | float:
     """Return beta for comparing arms of t_a and t_b answers; ``total`` is T."""
     settings = state.settings
     if settings.threshold == "heuristic":

@@ -50,10 +50,10 @@ def random_sampling(
         triangle=False,
         rng=rng,
     )
-    return run(coordinates, _pull_anything, options)
+    return run(coordinates, pull_anything, options)
 
 
-def _pull_anything(race: Race, _leader: int, _contested: Rows) -> None:
+def pull_anything(race: Race, _leader: int, _contested: Rows) -> None:
     """Read one block more of a random twentieth of the stage's pairs that are not yet exact."""
     found = len(race.centers)
     is_open = race.looks[:found] < race.last_look

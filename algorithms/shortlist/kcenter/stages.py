@@ -67,14 +67,14 @@ def run(coordinates: Coordinates, pull: Round, options: StageOptions) -> CenterS
         ci, delta=options["delta"], n=n, k=k, epsilon=options["epsilon"], c_alpha=options["c_alpha"]
     )
     start = first_center(options["first"], n, options["rng"])
-    if not _can_tell_apart(coordinates, bounds):
+    if not can_tell_apart(coordinates, bounds):
         return naive_greedy(coordinates.points(), k=k, first=start, rng=options["rng"])
     race = Race(coordinates, k, bounds, options["rng"], triangle=options["triangle"])
     race.add(start)
     for _ in range(k - 1):
         race.add(next_center(race, pull, options["epsilon"] / coordinates.scale))
     exact = options["radius"] == "exact"
-    farthest = _exact_radius(race, pull) if exact else _radius_bound(race, pull)
+    farthest = _exact_radius(race, pull) if exact else radius_bound(race, pull)
     return CenterSet(
         centers=np.array(race.centers, dtype=np.int64),
         radius=math.sqrt(farthest * coordinates.scale * dim),
@@ -87,7 +87,7 @@ def run(coordinates: Coordinates, pull: Round, options: StageOptions) -> CenterS
     )
 
 
-def _can_tell_apart(coordinates: Coordinates, bounds: Interval) -> bool:
+def can_tell_apart(coordinates: Coordinates, bounds: Interval) -> bool:
     """Whether reading half of the coordinates narrows an interval to half of its range; if not, read all."""
     blocks = len(coordinates.blocks)
     if blocks < _FEWEST_BLOCKS or coordinates.scale == 0.0:
@@ -156,7 +156,7 @@ def _exact_radius(race: Race, pull: Round) -> float:
     return float(race.low[rows[0]])
 
 
-def _radius_bound(race: Race, pull: Round) -> float:
+def radius_bound(race: Race, pull: Round) -> float:
     """Return a bound of max over v of d(v, S) / scale, for as many reads as a centre took on average."""
     if len(race.centers) == race.low.size:
         return 0.0

@@ -43,7 +43,7 @@ def weights(gaps: Matrix) -> tuple[Vector, Vector]:
     b = 0.9 * (scaled.min(axis=0) - 0.25)
     sharpness = 1.0
     while True:
-        a, b = _centered(scaled, a, b, sharpness)
+        a, b = centered_weights(scaled, a, b, sharpness)
         total = float((1.0 / a).sum() + (1.0 / b).sum())
         if scaled.size / sharpness < _TOLERANCE * total:
             return 1.0 / (a * total), 1.0 / (b * total)
@@ -55,7 +55,7 @@ def rate(gaps: Matrix, w: Vector, u: Vector) -> float:
     return float((gaps / (1.0 / w[:, None] + 1.0 / u)).min())
 
 
-def _centered(gaps: Matrix, a: Vector, b: Vector, sharpness: float) -> tuple[Vector, Vector]:
+def centered_weights(gaps: Matrix, a: Vector, b: Vector, sharpness: float) -> tuple[Vector, Vector]:
     """Minimise sharpness (sum 1/a + sum 1/b) - sum log(gaps - a - b), starting at a feasible (a, b)."""
     for _ in range(_NEWTON_STEPS):
         inverse = 1.0 / (gaps - a[:, None] - b)
@@ -70,14 +70,14 @@ def _centered(gaps: Matrix, a: Vector, b: Vector, sharpness: float) -> tuple[Vec
         decrease = -float(gradient_a @ step_a + gradient_b @ step_b)
         if decrease < 1e-3:
             break
-        length = _step_length(gaps, (a, b), (step_a, step_b), sharpness, decrease)
+        length = step_length_of(gaps, (a, b), (step_a, step_b), sharpness, decrease)
         if length == 0.0:
             break
         a, b = a + length * step_a, b + length * step_b
     return a, b
 
 
-def _step_length(
+def step_length_of(
     gaps: Matrix, point: tuple[Vector, Vector], step: tuple[Vector, Vector], sharpness: float, decrease: float
 ) -> float:
     """Halve the step until it stays feasible and decreases the objective enough; return 0 if none does.
@@ -85,16 +85,16 @@ def _step_length(
     ``decrease`` is what the objective would lose if it were linear along the step.
     """
     (a, b), (step_a, step_b) = point, step
-    before = _objective(gaps, a, b, sharpness)
+    before = objective_of(gaps, a, b, sharpness)
     for halvings in range(40):
         length = 0.5**halvings
-        after = _objective(gaps, a + length * step_a, b + length * step_b, sharpness)
+        after = objective_of(gaps, a + length * step_a, b + length * step_b, sharpness)
         if after <= before - 0.25 * length * decrease:
             return length
     return 0.0
 
 
-def _objective(gaps: Matrix, a: Vector, b: Vector, sharpness: float) -> float:
+def objective_of(gaps: Matrix, a: Vector, b: Vector, sharpness: float) -> float:
     slack = gaps - a[:, None] - b
     if min(float(a.min()), float(b.min()), float(slack.min())) <= 0.0:
         return np.inf

@@ -65,14 +65,14 @@ def choose(posterior: Posterior, features: Matrix, *, k: int, radius: float, exc
     found = survey(posterior, features, radius=radius)
     eligible = np.ones(len(features), dtype=bool)
     eligible[exclude] = False
-    chosen = _largest(found.spans, np.flatnonzero(eligible & found.lives), k)
+    chosen = largest_of(found.spans, np.flatnonzero(eligible & found.lives), k)
     if len(chosen) < k:
-        rest = _largest(found.upper, np.flatnonzero(eligible & ~found.lives), k - len(chosen))
+        rest = largest_of(found.upper, np.flatnonzero(eligible & ~found.lives), k - len(chosen))
         chosen = np.concatenate((chosen, rest))
     return TopK(chosen, found.spans[chosen], exact=True)
 
 
-def _largest(values: Vector, rows: Rows, k: int) -> Rows:
+def largest_of(values: Vector, rows: Rows, k: int) -> Rows:
     """Return the ``k`` of ``rows`` with the largest values, in that order; ties in row order."""
     if len(rows) > k:
         own = values[rows]

@@ -131,7 +131,7 @@ def solved_by(precision: Matrix, moments: NDArray[np.float64]) -> tuple[Vector, 
     ``precision`` is V, as its lower triangle. Shapes: (d, d), (d,) or (d, J) -> the same as moments, (d, d).
     Cost: O(d^3). Raises InvalidParameter (V is not positive definite).
     """
-    factor, inverse = _factored(precision)
+    factor, inverse = factored_precision(precision)
     thetas, _ = lapack.dpotrs(factor, moments, lower=1)
     return thetas, np.ascontiguousarray(inverse.T)
 
@@ -155,7 +155,7 @@ def with_noise(before: Posterior, sigma: float, *, length: float = 0.0) -> Facto
     return Factored(before.theta, root, before.ridge, sigma, length)
 
 
-def _factored(precision: Matrix) -> tuple[Matrix, Matrix]:
+def factored_precision(precision: Matrix) -> tuple[Matrix, Matrix]:
     """The lower Cholesky factor of a matrix, given as its lower triangle, and the inverse of the factor.
 
     scipy's LAPACK keeps the interpreter's lock, numpy does not. So large matrices are factored by numpy:

@@ -138,7 +138,7 @@ def _proposed(
     first = len(found.rows) and not len(exclude)
     largest = found.scores.item(0) if first else float(spans.max(initial=0.0))
     if len(found.rows) < k and not found.exact:
-        spare = _at_random(state, k - len(found.rows), np.concatenate((proposed, exclude)), rng)
+        spare = draw_at_random(state, k - len(found.rows), np.concatenate((proposed, exclude)), rng)
         more = np.concatenate((found.rows, spare))
         found = _ranked(more, _spans(state, posterior, features_of, more), k, NO_ROWS, exact=False)
     # DEVIATION (Alg. 2, line 3): eta only caps the stages, and a good answer has width share * 2^-s.
@@ -169,7 +169,7 @@ def _among(
         order = order[~np.isin(rows[order], exclude)][:k]
         found = TopK(rows[order], spans[order], exact)
     if len(found.rows) < k and not exact:
-        spare = _at_random(state, k - len(found.rows), np.concatenate((rows, exclude)), rng)
+        spare = draw_at_random(state, k - len(found.rows), np.concatenate((rows, exclude)), rng)
         more = _ranked(spare, _spans(state, posterior, features_of, spare), k, NO_ROWS, exact=False)
         joined = np.concatenate((found.rows, more.rows)), np.concatenate((found.scores, more.scores))
         found = TopK(*joined, exact=False)
@@ -230,7 +230,7 @@ def _ranked(rows: Rows, spans: Vector, k: int, exclude: Rows, *, exact: bool) ->
     return TopK(rows[order], spans[order], exact=exact)
 
 
-def _at_random(state: Elimination, k: int, exclude: Rows, rng: np.random.Generator) -> Rows:
+def draw_at_random(state: Elimination, k: int, exclude: Rows, rng: np.random.Generator) -> Rows:
     """Return ``k`` distinct living arms outside ``exclude``, uniformly; all if there are fewer."""
     easily_drawn = state.living.count > 8 * (k + len(exclude))
     if easily_drawn and state.capped:

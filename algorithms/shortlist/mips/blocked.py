@@ -249,7 +249,7 @@ def build(
         rows = np.arange(len(vectors))
     order = rng.permutation(dim)
     grain = grain_of(dim)
-    starts = _starts(len(rows), dim, grain, costs)
+    starts = block_starts(len(rows), dim, grain, costs)
     blocks = tuple(np.empty((len(rows), width), dtype=np.float32) for width in np.diff(starts).tolist())
     grain_squares = np.empty((-(-dim // grain), len(rows)), dtype=np.float32)
     fourth = np.empty(len(rows))
@@ -293,7 +293,7 @@ def build(
     )
 
 
-def _starts(n: int, dim: int, grain: int, costs: ReadCosts) -> Rows:
+def block_starts(n: int, dim: int, grain: int, costs: ReadCosts) -> Rows:
     """Where blocks begin: each as wide as all before it, within limits, in multiples of the grain.
 
     Where queries have an overhead the first block is no wider than the least sample that is worth reading.

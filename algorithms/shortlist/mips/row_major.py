@@ -60,7 +60,7 @@ class RowMajorRewards:
         self.violated = self.bounds.violated
         self._vectors, self._rows = vectors, rows
         self._rng = rng
-        self._range = None if value_range is None else column_values.term_range(value_range, objective)
+        self.reward_range = None if value_range is None else column_values.term_range(value_range, objective)
         self._base = self._bases(columns)
         # What lies outside the range is summed too.
         peak = float(np.abs(self._base).max()) + 2.0 * self.bounds.largest
@@ -103,20 +103,20 @@ class RowMajorRewards:
     def scores(self, places: Rows) -> tuple[Rows, Vector]:
         """As ``Rewards.scores``, in float64."""
         rows = places if self._rows is None else self._rows[places]
-        if self._range is not None:
+        if self.reward_range is not None:
             for values in self._values(places, slice(None), self.dim):
                 self._compare(column_values.term(values, self.query, self.objective))
         return rows, scores(self._vectors, rows, self.query, self.objective)
 
     @cached_property
-    def _order(self) -> Rows:
+    def coordinate_order(self) -> Rows:
         """Drawn when it is first needed: a plan needs none, and drawing takes longer than planning."""
         return self._rng.permutation(self.dim)
 
     def _terms(self, start: int, stop: int, places: Rows | None) -> Iterator[Matrix]:
         """Yield y, the coordinates in any order, of a few arms at a time; note whether the range holds."""
         every = stop - start == self.dim
-        picked: Rows | slice = slice(None) if every else np.sort(self._order[start:stop])
+        picked: Rows | slice = slice(None) if every else np.sort(self.coordinate_order[start:stop])
         query, base = self.query[picked], self._base[picked]
         for values in self._values(places, picked, stop - start):
             terms = column_values.term(values, query, self.objective)
@@ -141,10 +141,10 @@ class RowMajorRewards:
     def _bases(self, columns: Columns | None) -> Vector:
         if columns is not None:
             return column_values.term(columns.center, self.query, self.objective)
-        if self._range is None:
+        if self.reward_range is None:
             return np.zeros(self.dim)
-        return np.full(self.dim, (self._range[0] + self._range[1]) / 2.0)
+        return np.full(self.dim, (self.reward_range[0] + self.reward_range[1]) / 2.0)
 
     def _compare(self, terms: Matrix) -> None:
-        if self._range is not None and not self.violated:
-            self.violated = bool(terms.min() < self._range[0] or terms.max() > self._range[1])
+        if self.reward_range is not None and not self.violated:
+            self.violated = bool(terms.min() < self.reward_range[0] or terms.max() > self.reward_range[1])

@@ -119,41 +119,41 @@ class _SearchState:
         self._constants = constants
         self._order: Rows = rng.permutation(factors.size)
         self._starts = rng.integers(factors.size, size=factors.arms)
-        self._counts = np.zeros(factors.arms, dtype=np.int64)
+        self.pull_counts = np.zeros(factors.arms, dtype=np.int64)
         self._sums = np.zeros(factors.arms)
-        self._upper, self._lower = np.zeros(factors.arms), np.zeros(factors.arms)
+        self.upper_bounds, self.lower_bounds = np.zeros(factors.arms), np.zeros(factors.arms)
 
     def best(self) -> tuple[int, int]:
         """Return the arm it ends with, and the number of reads."""
         size, arms = self._factors.size, self._factors.arms
         for arm in range(arms if arms > 1 else 0):
-            self._pull(arm)
+            self.pull(arm)
         while True:
-            arm = int(self._upper.argmax())
-            if arms == 1 or self._counts[arm] == size or self._done(arm):
-                return arm, int(self._counts.sum())
-            self._pull(arm)
+            arm = int(self.upper_bounds.argmax())
+            if arms == 1 or self.pull_counts[arm] == size or self.finished(arm):
+                return arm, int(self.pull_counts.sum())
+            self.pull(arm)
 
-    def _done(self, arm: int) -> bool:
+    def finished(self, arm: int) -> bool:
         """Whether the rule of the setting says stop with ``arm``, which has the highest upper bound."""
         ratio = self._constants.ratio
         if ratio is not None:
-            count = int(self._counts[arm])
-            return count >= 1.0 + ratio * (int(self._counts.sum()) - count)
-        others = self._upper.copy()
+            count = int(self.pull_counts[arm])
+            return count >= 1.0 + ratio * (int(self.pull_counts.sum()) - count)
+        others = self.upper_bounds.copy()
         others[arm] = -np.inf
-        return bool(self._lower[arm] > others.max())
+        return bool(self.lower_bounds[arm] > others.max())
 
-    def _pull(self, arm: int) -> None:
+    def pull(self, arm: int) -> None:
         # DEVIATION (section 3.2): a sixteenth of T_i more at once: the bounds hold at every T_i.
-        count, size = int(self._counts[arm]), self._factors.size
+        count, size = int(self.pull_counts[arm]), self._factors.size
         more = min(size - count, max(1, count // _GROWTH))
         places = (self._starts[arm] + np.arange(count, count + more)) % size
         self._sums[arm] += self._factors.read(np.array([arm]), self._order[places]).sum()
         count += more
-        self._counts[arm] = count
+        self.pull_counts[arm] = count
         mean = self._sums[arm] / count + self._offsets[arm]
         # A constant arm has width 0, also where the iterated logarithm has no value yet.
         scale = float(self._scales[arm])
         width = scale * self._constants.width(count) if count < size and scale > 0.0 else 0.0
-        self._upper[arm], self._lower[arm] = mean + width, mean - width
+        self.upper_bounds[arm], self.lower_bounds[arm] = mean + width, mean - width

@@ -135,13 +135,13 @@ def race(sample: RaceSample, offsets: Vector, rules: RaceRules) -> int:
         leader = int(means.argmax())
         if t == size:
             return int(left[leader])
-        stay = np.flatnonzero(means[leader] - means <= _widths(sample, leader, t, rules, left))
+        stay = np.flatnonzero(means[leader] - means <= widths_of(sample, leader, t, rules, left))
         left = left[stay]
         sample.keep(stay)
     return int(left[0])
 
 
-def _widths(sample: RaceSample, leader: int, t: int, rules: RaceRules, left: Rows) -> Vector:
+def widths_of(sample: RaceSample, leader: int, t: int, rules: RaceRules, left: Rows) -> Vector:
     ranges = rules.ranges[left]
     if rules.variance == "pairwise":
         return rules.width(t, sample.deviations_from(leader), ranges[leader] + ranges)

@@ -53,13 +53,13 @@ def shifted_bound(W: Matrix, k: int, steps: int) -> float:
     d, best = np.zeros(n), np.inf
     length = float(np.diag(W).mean())
     for step in range(steps):
-        value, slope = _shifted(W, k, d)
+        value, slope = shifted_at(W, k, d)
         best = min(best, value)
         d = d - length / np.sqrt(step + 1.0) * slope / max(float(np.linalg.norm(slope)), SLACK)
     return best
 
 
-def _shifted(W: Matrix, k: int, d: Vector) -> tuple[float, Vector]:
+def shifted_at(W: Matrix, k: int, d: Vector) -> tuple[float, Vector]:
     """Return U3(d) and its subgradient (n,)."""
     n = len(W)
     B = W - np.diag(d)

@@ -66,13 +66,13 @@ def _row_weights(fit: Fit, largest: int) -> Matrix:
         here = signed[np.ix_(side, side)]
         own = np.diag(here).copy()
         np.fill_diagonal(here, -np.inf)
-        same = _prefix_sums(here, largest)[:, :largest]
-        other = _prefix_sums(signed[np.ix_(side, ~side)], largest)[:, 1:]
+        same = prefix_sums(here, largest)[:, :largest]
+        other = prefix_sums(signed[np.ix_(side, ~side)], largest)[:, 1:]
         bounds[side] = own[:, np.newaxis] + same + other
     return bounds
 
 
-def _prefix_sums(rows: Matrix, count: int) -> Matrix:
+def prefix_sums(rows: Matrix, count: int) -> Matrix:
     """Return the sums of the 0, 1, ..., count largest of each row. Shape (m, count + 1)."""
     taken = min(count, rows.shape[1])
     largest = -np.sort(-np.partition(rows, rows.shape[1] - taken, axis=1)[:, rows.shape[1] - taken :], axis=1)

@@ -64,7 +64,7 @@ def _saqm_stops(found: Fit, look: Look, gap: float, epsilon: float) -> bool:
     return C * (3.0 * math.sqrt(upper_bound(found.W, k)) + longest) <= gap + epsilon
 
 
-def _icb_stops(found: Fit, look: Look, gap: float, epsilon: float) -> bool:
+def icb_stops(found: Fit, look: Look, gap: float, epsilon: float) -> bool:
     n, k = len(found.theta), len(found.best)
     sizes = np.arange(1, min(k, n - k) + 1)
     widest = np.sort(np.sqrt(np.maximum(np.diag(found.W), 0.0)))[::-1]
@@ -75,7 +75,7 @@ def _icb_stops(found: Fit, look: Look, gap: float, epsilon: float) -> bool:
 
 _STOPS: Mapping[SlateMethod, Callable[[Fit, Look, float, float], bool]] = {
     "saqm": _saqm_stops,
-    "icb": _icb_stops,
+    "icb": icb_stops,
 }
 
 

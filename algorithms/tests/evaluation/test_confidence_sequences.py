@@ -27,16 +27,16 @@ def test_the_mixture_is_the_integral_of_what_it_mixes(s: float, v: float, rho: f
 
     whole, _ = integrate.quad(density, 0, 1)
     expected, _ = integrate.quad(mixed, 0, 1)
-    (value,), (slope,) = bounded._log_mixture(np.array([s]), np.array([v]), rho)
+    (value,), (slope,) = bounded.log_mixture(np.array([s]), np.array([v]), rho)
     assert value == pytest.approx(math.log(expected / whole), rel=1e-6, abs=1e-6)
-    (more,), _ = bounded._log_mixture(np.array([s + 1e-4]), np.array([v]), rho)
+    (more,), _ = bounded.log_mixture(np.array([s + 1e-4]), np.array([v]), rho)
     assert (more - value) / 1e-4 == pytest.approx(slope, rel=1e-3, abs=1e-4)
 
 
 @given(st.floats(0, 1e7), st.floats(1e-6, 0.5))
 def test_the_boundary_is_where_the_mixture_reaches_one_over_alpha(v: float, alpha: float):
-    s = bounded._boundary(np.array([v]), alpha)
-    value, _ = bounded._log_mixture(s, np.array([v]), bounded._rho(alpha))
+    s = bounded.boundary_of(np.array([v]), alpha)
+    value, _ = bounded.log_mixture(s, np.array([v]), bounded.rho_of(alpha))
     assert value[0] == pytest.approx(-math.log(alpha), abs=1e-5)
 
 
@@ -47,7 +47,7 @@ def test_the_boundary_is_that_of_confseq():
     )
     v = np.array([1.0, 30.0, 500.0, 1e5])
     theirs = boundaries.gamma_exponential_mixture_bound(v, 0.025, 250.0, 1.0, 0.025)
-    assert bounded._boundary(v, 0.025) == pytest.approx(theirs, rel=1e-6)
+    assert bounded.boundary_of(v, 0.025) == pytest.approx(theirs, rel=1e-6)
 
 
 @given(st.lists(st.lists(st.floats(-2, 5), max_size=20), max_size=6))

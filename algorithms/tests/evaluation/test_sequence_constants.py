@@ -53,14 +53,14 @@ def test_each_side_of_a_bounded_interval_fails_with_half_of_alpha(count, spread,
 @pytest.mark.parametrize("alpha", ALPHAS)
 def test_a_bounded_interval_is_nearly_tightest_where_it_says(alpha):
     """V_t = 250: no other rho of a grid is narrower there by more than a hundredth."""
-    tuned = bounded._boundary(np.array([250.0]), alpha)
+    tuned = bounded.boundary_of(np.array([250.0]), alpha)
 
     def other(rho):
         log = math.log(1 / alpha)
         low, high = 0.0, 1e4
         while high - low > 1e-6:
             middle = (low + high) / 2
-            value = bounded._log_mixture(np.array([middle]), np.array([250.0]), rho)[0][0]
+            value = bounded.log_mixture(np.array([middle]), np.array([250.0]), rho)[0][0]
             low, high = (middle, high) if value < log else (low, middle)
         return high
 

@@ -33,7 +33,7 @@ def run(algorithm, points, k, first=0, *, seed=1, width=8, **options):
 @pytest.fixture
 def always_sample(monkeypatch):
     """Race also where reading everything would be cheaper: small cases reach every branch."""
-    monkeypatch.setattr(stages, "_can_tell_apart", lambda coordinates, bounds: coordinates.scale > 0.0)
+    monkeypatch.setattr(stages, "can_tell_apart", lambda coordinates, bounds: coordinates.scale > 0.0)
 
 
 @everywhere
@@ -48,7 +48,7 @@ def test_integer_points_with_many_ties_end_with_the_greedy_centres(algorithm, se
     k, first = data.draw(st.integers(1, n)), data.draw(st.integers(0, n - 1))
     matrix = squared(points)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stages, "_can_tell_apart", lambda coordinates, bounds: coordinates.scale > 0.0)
+        patch.setattr(stages, "can_tell_apart", lambda coordinates, bounds: coordinates.scale > 0.0)
         found = run(algorithm, points, k, first, seed=seed, width=3, delta=1e-9, radius="exact")
     assert found.centers.tolist() == greedy(matrix, k, first)
     assert found.radius == pytest.approx(np.sqrt(radius(matrix, found.centers)), abs=1e-12)

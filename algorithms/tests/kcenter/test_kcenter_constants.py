@@ -169,7 +169,7 @@ def test_a_draw_of_ds_ts_has_a_uniform_prior():
         rng=rng, centers=[0, 1], looks=np.array([[1, 2], [2, 3]]), reads_after=np.array([0, 64, 128, 192]),
         mean=np.array([[0.25, 0.5], [0.5, 0.125]]), last_look=3, lower=np.zeros((2, 2)),
     )  # fmt: skip
-    ds_ts._near_center(race, np.array([0, 1]), 1.0)
+    ds_ts.near_center(race, np.array([0, 1]), 1.0)
     np.testing.assert_array_equal(rng.seen[0], [[17, 65], [65, 25]])
     np.testing.assert_array_equal(rng.seen[1], [[49, 65], [65, 169]])
 
@@ -298,7 +298,7 @@ def test_tands_is_certain_after_as_many_answers_as_its_rule_says(centers, epsilo
 def test_the_threshold_of_tands_is_theorem_9_at_its_share(epsilon):
     for delta, t_a, t_b in itertools.product(DELTAS, (1, 80, 10**6), (2, 5_000)):
         state = campaign("ns_tands", "given", t=9, mean=[0.5] * N, delta=delta, epsilon=epsilon)
-        found = ns_tands._threshold(state, np.array([t_a]), np.array([t_b]), t_a + t_b)
+        found = ns_tands.stopping_threshold(state, np.array([t_a]), np.array([t_b]), t_a + t_b)
         x = math.log(comparisons_of(epsilon) / delta)
         expected = 2 * exploration_of(x / 2)
         expected += sum(2 * math.log(4 + math.log(t)) for t in (t_a, t_b))
@@ -335,7 +335,7 @@ def test_a_tolerance_is_in_the_unit_of_the_distances(monkeypatch):
         return original(race, epsilon)
 
     monkeypatch.setattr(stages, "contest", seen)
-    monkeypatch.setattr(stages, "_can_tell_apart", lambda *_: True)
+    monkeypatch.setattr(stages, "can_tell_apart", lambda *_: True)
     ds_ucb(coordinates, k=2, delta=0.1, rng=np.random.default_rng(0), epsilon=3.0)
     assert tolerances[0] == pytest.approx(3.0 / apart**2)
 
@@ -350,7 +350,7 @@ def test_the_proportions_are_those_of_squared_gaps(epsilon):
     gaps = np.array([[(mean[row, 0] - near[box] + epsilon) ** 2 / 2 for box in (1, 2, 3)] for row in (0, 1)])
     assert near.argmax() == 0
     w, u = weights(gaps)
-    found = ns_tands._proportions(mean, epsilon)
+    found = ns_tands.pull_proportions(mean, epsilon)
     assert found[:, 0] == pytest.approx(w)
     assert found[mean[:, 1:].argmin(axis=0), [1, 2, 3]] == pytest.approx(u)
     assert found.sum() == pytest.approx(1.0)

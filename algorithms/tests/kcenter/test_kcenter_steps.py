@@ -19,7 +19,7 @@ from shortlist.errors import InvalidParameter, NonFinite
 from shortlist.kcenter import ask_tell, noise, ns_tands, ns_ts, ns_ucb, random_sampling, stages
 from shortlist.kcenter.center_set import first_best, rounding
 from shortlist.kcenter.coordinates import blocked
-from shortlist.kcenter.ds_ts import _near_center, ds_ts
+from shortlist.kcenter.ds_ts import ds_ts, near_center
 from shortlist.kcenter.ds_ucb import ds_ucb
 from shortlist.kcenter.naive_greedy import _error, naive_greedy
 from shortlist.kcenter.noisy_state import NoisySettings, NoisyState
@@ -156,7 +156,7 @@ def tands_by_hand(state, count):
     shares = {}
     if answered:
         mean = noise.means(state)[:, points]
-        shares = dict(zip(arms, ns_tands._proportions(mean, 0.02).ravel().tolist(), strict=True))
+        shares = dict(zip(arms, ns_tands.pull_proportions(mean, 0.02).ravel().tolist(), strict=True))
     pairs = []
     while len(pairs) < count:
         total = sum(planned.values())
@@ -219,7 +219,7 @@ def test_a_variance_is_measured_by_129_to_256_answers(n, answers):
     measured = replace(state, calibration=np.full((3, pairs), noise.repeats(state)))
     assert noise.is_calibrated(measured)
     assert noise.variance(measured) == pytest.approx(
-        pairs * noise.repeats(state) / noise._quantile(answers - pairs, 0.05)
+        pairs * noise.repeats(state) / noise.noise_quantile(answers - pairs, 0.05)
     )
     one_missing = measured.calibration.copy()
     one_missing[0, -1] -= 1
@@ -524,11 +524,11 @@ def test_a_draw_of_ds_ts_is_made_with_its_probability():
         mean=np.array([[0.25] * 3, [0.5] * 3]), last_look=3, lower=np.array([[0.0] * 3, [0.1] * 3]),
     )  # fmt: skip
     rows = np.arange(3)
-    assert _near_center(race, rows, 0.0).tolist() == [0, 0, 0]
-    assert _near_center(race, rows, 0.25).tolist() == [1, 0, 0]
-    assert _near_center(race, rows, 0.5).tolist() == [1, 0, 0]  # the pair of the second is known
+    assert near_center(race, rows, 0.0).tolist() == [0, 0, 0]
+    assert near_center(race, rows, 0.25).tolist() == [1, 0, 0]
+    assert near_center(race, rows, 0.5).tolist() == [1, 0, 0]  # the pair of the second is known
     race.last_look = 4
-    assert _near_center(race, rows, 0.5).tolist() == [1, 1, 0]
+    assert near_center(race, rows, 0.5).tolist() == [1, 1, 0]
 
 
 @pytest.mark.parametrize(("n", "count"), [(3, 1), (9, 1), (12, 1), (33, 3), (60, 6)])
@@ -543,7 +543,7 @@ def test_random_sampling_reads_a_block_of_a_twentieth_of_the_open_pairs(n, count
 
     rng = SimpleNamespace(choice=lambda total, size, replace: choice(total, size_=size, replace=replace))
     race = Pulled(looks=looks, last_look=5, centers=[0, 1], rng=rng)
-    random_sampling._pull_anything(race, 0, np.arange(n))
+    random_sampling.pull_anything(race, 0, np.arange(n))
     still_open = [(v, row) for row in (0, 1) for v in range(2, n) if looks[row, v] < 5]
     assert drawn == [(len(still_open), count, False)]
     assert race.pulls == [(v, row, 1) for v, row in still_open[:count]]
@@ -561,10 +561,10 @@ def test_a_race_is_run_from_four_blocks_on_if_half_of_them_halve_an_interval():
             seen.append((mean.tolist(), t.tolist(), j.tolist()))
             return mean - wide / 2, mean + wide / 2
 
-        assert stages._can_tell_apart(coordinates, bounds) is runs
+        assert stages.can_tell_apart(coordinates, bounds) is runs
         assert seen in ([([0.5], [4 * half], [half])], [] if dim == 12 else None)
     flat = blocked(np.ones((2, 40)), rng=np.random.default_rng(0), width=4)
-    assert not stages._can_tell_apart(flat, lambda mean, t, j: (mean, mean))
+    assert not stages.can_tell_apart(flat, lambda mean, t, j: (mean, mean))
 
 
 @pytest.mark.parametrize(("reads", "pulls"), [(100, 2), (700, 4), (699, 4), (900, 5)])
@@ -581,11 +581,11 @@ def test_the_bound_of_the_radius_is_refined_for_as_many_reads_as_a_centre_took(r
         race.reads += 100
 
     monkeypatch.setattr(stages, "contest", lambda race, epsilon: (4, np.array([epsilon, 7])))
-    assert stages._radius_bound(race, pull) == 0.3
+    assert stages.radius_bound(race, pull) == 0.3
     assert len(pulled) == pulls
     assert all(leader == 4 and contested.tolist() == [0.0, 7.0] for leader, contested in pulled)
     monkeypatch.setattr(stages, "contest", lambda race, epsilon: (4, np.array([])))
-    assert stages._radius_bound(race, pull) == 0.3
+    assert stages.radius_bound(race, pull) == 0.3
     assert len(pulled) == pulls
 
 

@@ -175,8 +175,8 @@ def test_a_step_is_newtons(seed, monkeypatch):
         seen.append(given)
         return 0.0
 
-    monkeypatch.setattr(tracking_weights, "_step_length", stays)
-    left = tracking_weights._centered(matrix, a, b, sharpness)
+    monkeypatch.setattr(tracking_weights, "step_length_of", stays)
+    left = tracking_weights.centered_weights(matrix, a, b, sharpness)
     ((_, point, step, of, decrease),) = seen
     assert [part.tolist() for part in (*left, *point)] == [part.tolist() for part in (a, b, a, b)]
     assert np.concatenate(step) == pytest.approx(newton)
@@ -189,7 +189,7 @@ def test_a_step_is_halved_until_it_decreases_enough(seed):
     matrix, a, b, sharpness = inside(seed)
     rng = np.random.default_rng(seed)
     before = barrier(matrix, a, b, sharpness)
-    assert tracking_weights._objective(matrix, a, b, sharpness) == pytest.approx(before)
+    assert tracking_weights.objective_of(matrix, a, b, sharpness) == pytest.approx(before)
     for reach, decrease in ((0.01, 0.02), (0.3, 0.1), (5.0, 1e-3), (5.0, 3.0), (0.3, 1e9)):
         step_a, step_b = reach * rng.standard_normal(len(a)), reach * rng.standard_normal(len(b))
         expected = 0.0
@@ -201,13 +201,13 @@ def test_a_step_is_halved_until_it_decreases_enough(seed):
             if barrier(matrix, new_a, new_b, sharpness) <= before - decrease * length / 4:
                 expected = length
                 break
-        found = tracking_weights._step_length(matrix, (a, b), (step_a, step_b), sharpness, decrease)
+        found = tracking_weights.step_length_of(matrix, (a, b), (step_a, step_b), sharpness, decrease)
         assert found == expected
 
 
 def test_a_point_at_an_edge_is_outside():
     gap, half = np.array([[1.0]]), np.array([0.5])
-    assert np.isfinite(tracking_weights._objective(gap, half, half - 1e-9, 1.0))
+    assert np.isfinite(tracking_weights.objective_of(gap, half, half - 1e-9, 1.0))
     for a, b in (
         (half, half),
         (half * 0, half),
@@ -216,4 +216,4 @@ def test_a_point_at_an_edge_is_outside():
         (-half, half),
         (half, -half),
     ):
-        assert tracking_weights._objective(gap, a, b, 1.0) == np.inf
+        assert tracking_weights.objective_of(gap, a, b, 1.0) == np.inf

@@ -226,7 +226,7 @@ def test_a_large_matrix_is_factored_as_a_small_one_is(dim: int):
     rng = np.random.default_rng(dim)
     features = rng.normal(size=(2 * dim, dim))
     precision = features.T @ features + np.eye(dim)
-    factor, inverse = ridge._factored(np.tril(precision))
+    factor, inverse = ridge.factored_precision(np.tril(precision))
     np.testing.assert_allclose(factor @ factor.T, precision, rtol=1e-10, atol=1e-8)
     np.testing.assert_allclose(inverse @ factor, np.eye(dim), atol=1e-10)
     assert not np.triu(factor, 1).any()
@@ -237,7 +237,7 @@ def test_a_large_matrix_is_factored_as_a_small_one_is(dim: int):
 @pytest.mark.parametrize("dim", [3, 300])
 def test_a_matrix_that_is_not_definite_is_refused(dim: int):
     with pytest.raises(InvalidParameter):
-        ridge._factored(-np.eye(dim))
+        ridge.factored_precision(-np.eye(dim))
 
 
 @pytest.mark.rest
@@ -269,7 +269,7 @@ def test_what_stands_above_the_diagonal_does_not_matter(dim):
     rows = np.random.default_rng(dim).standard_normal((2 * dim, dim))
     matrix = np.eye(dim) + rows.T @ rows
     for given in (np.tril(matrix), matrix):
-        factor, inverse = ridge._factored(given)
+        factor, inverse = ridge.factored_precision(given)
         np.testing.assert_allclose(factor, np.linalg.cholesky(matrix), rtol=1e-10, atol=1e-10)
         np.testing.assert_allclose(inverse @ np.tril(factor), np.eye(dim), atol=1e-9)
         assert not np.triu(inverse, 1).any()

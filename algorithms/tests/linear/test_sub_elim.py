@@ -570,10 +570,10 @@ def test_missing_arms_of_the_last_stage_are_distinct_and_outside_the_excluded(rn
     state = start(prior, np.arange(200), lambda rows: features[rows], rules(radius=1.0, eta=0.01, few=0))
     assert state.capped
     exclude = np.arange(0, 20, 2)
-    found = sub_elim._at_random(state, k, exclude, rng).tolist()
+    found = sub_elim.draw_at_random(state, k, exclude, rng).tolist()
     assert len(set(found)) == k
     assert not set(found) & set(exclude.tolist())
-    assert sorted(sub_elim._at_random(state, 500, exclude, rng)) == sorted(set(range(200)) - set(exclude))
+    assert sorted(sub_elim.draw_at_random(state, 500, exclude, rng)) == sorted(set(range(200)) - set(exclude))
 
 
 class Counted:
@@ -655,7 +655,7 @@ def test_the_k_largest_of_some_rows_come_in_order():
     for rows in (np.arange(23), np.array([2, 3, 5, 9, 13, 20]), np.array([4])):
         ordered = sorted(rows.tolist(), key=lambda row: (-values[row], row))
         for k in range(1, 25):
-            assert linear_elimination._largest(values, rows, k).tolist() == ordered[:k]
+            assert linear_elimination.largest_of(values, rows, k).tolist() == ordered[:k]
 
 
 @pytest.mark.rest

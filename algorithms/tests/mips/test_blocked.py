@@ -143,7 +143,7 @@ def test_in_rows_only_what_is_read_is_compared():
     vectors, query = np.zeros((4, 1000)), np.ones(1000)
     vectors[2, 17] = 9.0
     rewards = LAYOUTS["rows"](vectors, query, value_range=(0.0, 1.0))
-    place = int(np.flatnonzero(rewards._order == 17)[0])
+    place = int(np.flatnonzero(rewards.coordinate_order == 17)[0])
     start = rewards.rounded(place + 1) - rewards.rounded(1)
     rewards.pull(0, start, None) if start else None
     assert not rewards.violated
@@ -242,7 +242,7 @@ def test_the_memory_of_a_layout_is_known_beforehand(n, dim):
     ],
 )
 def test_where_blocks_begin(n, dim, costs, widths):
-    starts = blocked._starts(n, dim, blocked.grain_of(dim), costs)
+    starts = blocked.block_starts(n, dim, blocked.grain_of(dim), costs)
     assert np.diff(starts).tolist() == widths
     assert (starts[0], starts[-1]) == (0, dim)
 
@@ -279,10 +279,10 @@ def test_squares_of_rewards_are_theirs_and_little_more(layout, objective):
     """Also beyond what is kept, of all arms and of some, over parts that begin anywhere."""
     vectors, query = made(70, 3_000, np.float64, 1.0)
     rewards = LAYOUTS[layout](vectors, query, objective)
-    order = rewards.arms.order if layout == "blocked" else rewards._order
+    order = rewards.arms.order if layout == "blocked" else rewards.coordinate_order
     terms = columns.term(vectors, query, objective)
     if layout == "rows":
-        base = np.full(3_000, sum(rewards._range) / 2)
+        base = np.full(3_000, sum(rewards.reward_range) / 2)
     else:
         base = columns.term(columns.of(vectors).center, query, objective)
     for start, stop in ((0, 46), (0, 92), (46, 2_990), (0, 3_000)):

@@ -234,7 +234,7 @@ def test_the_empirical_bernstein_bound_is_given_the_range_of_an_arm(layout, obje
     monkeypatch.setattr(raced, "empirical_bernstein_serfling", seen)
     # So fine an epsilon that no arm is decided on before everything was read.
     racing(rewards, k=1, epsilon=1e-6, delta=0.05, width="empirical_bernstein")
-    order = rewards.arms.order if layout == "blocked" else rewards._order
+    order = rewards.arms.order if layout == "blocked" else rewards.coordinate_order
     assert given_to_the_bound
     largest = np.ptp(rewarded, axis=1).max()
     if layout != "rows" and objective == "inner_product":
@@ -300,7 +300,7 @@ def test_a_range_that_only_the_answer_violates_promises_nothing(search):
     found = search(rewards, **options)
     assert found.guarantee.kind == "pac"
     assert found.reads < 0.9 * found.exhaustive_reads
-    vectors[found.rows[0], rewards._order[-1]] = 3.0
+    vectors[found.rows[0], rewards.coordinate_order[-1]] = 3.0
     violating = search(in_rows(vectors, query, seed=2, value_range=(-2.5, 2.5)), **options)
     assert violating.rows == found.rows
     assert violating.guarantee.kind == "none"

@@ -128,7 +128,7 @@ def test_the_marginal_width_is_that_of_the_leader_and_that_of_the_arm():
         (1, 9), lambda t, deviations, ranges: deviations + 10.0 * ranges, np.arange(3.0), "marginal"
     )
     single = np.array([1.0, 12.0, 23.0])
-    assert race_module._widths(sample, 1, 1, rules, np.arange(3)).tolist() == (single + single[1]).tolist()
+    assert race_module.widths_of(sample, 1, 1, rules, np.arange(3)).tolist() == (single + single[1]).tolist()
 
 
 def test_deviations_are_those_of_the_differences_from_the_leader():
@@ -231,10 +231,10 @@ def test_an_arm_of_lil_ucb_has_half_of_its_range_for_sigma(monkeypatch):
     lil_ucb(Factors.of(logs), ranges=ranges, delta=0.1, rng=np.random.default_rng(0), log_prior=far)
     (arms,) = kept
     for arm in range(2):
-        count = int(arms._counts[arm])
+        count = int(arms.pull_counts[arm])
         assert 0 < count < 200
         half = ranges[arm] / 2 * constants_of("safe", 0.1, 2).width(count)
-        assert arms._upper[arm] - arms._lower[arm] == pytest.approx(2 * half)
+        assert arms.upper_bounds[arm] - arms.lower_bounds[arm] == pytest.approx(2 * half)
 
 
 @pytest.mark.parametrize(("scale", "pulls"), [(1.0, 20), (0.0, 1)])
@@ -248,9 +248,9 @@ def test_an_arm_of_lil_ucb_that_is_read_to_its_end_or_constant_has_no_width(scal
         np.random.default_rng(0),
     )
     for _ in range(pulls):
-        if arms._counts[0] < 12:
-            arms._pull(0)
-    assert arms._upper[0] == arms._lower[0] == pytest.approx(logs.mean())
+        if arms.pull_counts[0] < 12:
+            arms.pull(0)
+    assert arms.upper_bounds[0] == arms.lower_bounds[0] == pytest.approx(logs.mean())
 
 
 def test_lil_ucb_stops_when_one_arm_is_above_all_others():
@@ -258,14 +258,14 @@ def test_lil_ucb_stops_when_one_arm_is_above_all_others():
     arms = lil_module._SearchState(
         Factors.of(logs), np.zeros(3), np.ones(3), constants_of("safe", 0.1, 3), np.random.default_rng(0)
     )
-    arms._lower[:] = [0.5, -1.0, -9.0]
+    arms.lower_bounds[:] = [0.5, -1.0, -9.0]
     for others, done in (((0.4, -5.0), True), ((-5.0, 0.6), False), ((0.5, 0.0), False)):
-        arms._upper[:] = [1.0, *others]
-        assert arms._done(0) is done
+        arms.upper_bounds[:] = [1.0, *others]
+        assert arms.finished(0) is done
     arms._constants = constants_of("heuristic", 0.1, 3)
     for counts, done in (((60, 6, 7), True), ((57, 6, 7), False), ((58, 6, 7), True)):
-        arms._counts[:] = counts
-        assert arms._done(0) is done, "T_i >= 1 + (13 / 3) times the others"
+        arms.pull_counts[:] = counts
+        assert arms.finished(0) is done, "T_i >= 1 + (13 / 3) times the others"
 
 
 # Clusters: Appendix C.3

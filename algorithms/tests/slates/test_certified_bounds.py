@@ -200,7 +200,7 @@ def test_each_bound_is_its_formula(n, k, seed):
         assert row_bound(W, k) == pytest.approx(sum(sorted(rows)[n - k :]))
         assert shifted_bound(W, k, 1) == pytest.approx(u_3(W, k, np.zeros(n)), rel=1e-6)
         d = W.diagonal().mean() * rng.standard_normal(n)
-        value, slope = certified_bounds._shifted(W, k, d)
+        value, slope = certified_bounds.shifted_at(W, k, d)
         assert value == pytest.approx(u_3(W, k, d), rel=1e-6)
         step = 1e-5 * W.diagonal().mean() * rng.standard_normal(n)  # all is smooth near d
         changed = u_3(W, k, d + step) - u_3(W, k, d - step)
@@ -261,7 +261,7 @@ def test_sums_of_the_largest_of_each_row():
         (3, [[0, 3, 5, 4], [0, 5, 5, 1]]),
         (5, [[0, 3, 5, 4, 4, 4], [0, 5, 5, 1, 1, 1]]),
     ):
-        assert gap_bounds._prefix_sums(rows, count).tolist() == expected
+        assert gap_bounds.prefix_sums(rows, count).tolist() == expected
 
 
 @pytest.mark.parametrize(("n", "k"), [(5, 2), (6, 3), (7, 5)])

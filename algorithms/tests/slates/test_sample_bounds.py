@@ -137,7 +137,7 @@ def test_intervals_that_leave_the_best_slate_open_are_not_enough():
     for first, stops in ((0.55, False), (0.45, True)):
         widths = np.array([first, first, 0.8 - first, 0.8 - first]) / arm_width(look, 4)
         found = Fit(np.zeros(4), np.diag(widths**2), np.array([0, 1]), slates)
-        assert sample_bounds._icb_stops(found, look, 1.0, 1.5) is stops
+        assert sample_bounds.icb_stops(found, look, 1.0, 1.5) is stops
 
 
 def shares():

@@ -95,8 +95,8 @@ def test_with_a_sixth_of_the_interval_they_are_not(start, monkeypatch):
 
 
 def test_with_a_hundredth_of_the_threshold_they_are_not(monkeypatch):
-    original = ns_tands._threshold
-    monkeypatch.setattr(ns_tands, "_threshold", lambda *arguments: original(*arguments) / 100.0)
+    original = ns_tands.stopping_threshold
+    monkeypatch.setattr(ns_tands, "stopping_threshold", lambda *arguments: original(*arguments) / 100.0)
     assert wrong(ns_tands.start, noise_std=STD) > allowed(RUNS, DELTA)
 
 

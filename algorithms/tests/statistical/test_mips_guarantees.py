@@ -145,6 +145,6 @@ def test_coordinates_in_their_own_order_do_not_keep_it():
         rewards = in_rows(vectors, query, seed=1)
         found = search(rewards, **options)
         assert suboptimality(vectors, query, "inner_product", found.rows) <= EPSILON
-        rewards._order = Foreseen().permutation(len(query))
+        rewards.coordinate_order = Foreseen().permutation(len(query))
         found = search(rewards, **options)
         assert suboptimality(vectors, query, "inner_product", found.rows) > EPSILON
