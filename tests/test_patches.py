@@ -1,0 +1,88 @@
+"""Bounds that a test needs are arguments, and it goes in by public doors: what is left is counted."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.rest
+
+ROOT = Path(__file__).parents[1]
+CONSTANT, PRIVATE = re.compile(r"_?[A-Z][A-Z0-9_]+"), re.compile(r"_[a-z]")
+MAX_PRIVATE_NAMES = 100
+# Constants of modules that tests patch, by folder.
+PATCHED = {
+    "tests/api": 14,  # Milvus 6, quotas 1; limits of the process and of answers
+    "tests/campaigns": 4,  # leave the core
+    "tests/clients": 4,  # what is sent together
+    "tests/contracts": 1,  # of quotas
+    "tests/examples": 1,  # the largest of its cases
+    "tests/milvus": 6,  # is rewritten
+    "tests/platform": 1,  # a slice of the process
+    "tests/processes": 8,  # the lake leaves the core
+    "tests/replication": 1,  # patience with a store that hangs
+    "tests/studies/bench": 79,  # sizes of benchmarks
+    "tests/studies/experiments": 26,  # sizes of experiments
+    "tests/workers": 9,  # they follow Milvus
+}
+
+
+def sources_of_tests() -> Iterator[tuple[Path, str]]:
+    for folder in ("tests", "algorithms/tests"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            yield path, path.read_text()
+
+
+def patched_constants(source: str) -> int:
+    """How often a file replaces a constant of a module: a name in capitals."""
+    count = 0
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr in {"setattr", "object"}:
+                texts = (each.value for each in node.args[:2] if isinstance(each, ast.Constant))
+                names = [text.rpartition(".")[2] for text in texts if isinstance(text, str)]
+                count += any(map(CONSTANT.fullmatch, names))
+        elif isinstance(node, ast.Assign):
+            targets = [each.attr for each in node.targets if isinstance(each, ast.Attribute)]
+            count += any(map(CONSTANT.fullmatch, targets))
+    return count
+
+
+def private_names(source: str) -> int:
+    """How often a file uses a private name of what it has not defined itself."""
+    nodes = [*ast.walk(ast.parse(source))]
+    uses = [each for each in nodes if isinstance(each, ast.Attribute) and PRIVATE.match(each.attr)]
+    own = {
+        each.attr for each in uses if isinstance(each.value, ast.Name) and each.value.id in {"self", "cls"}
+    }
+    own |= {each.name for each in nodes if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
+    return sum(each.attr not in own for each in uses)
+
+
+def test_no_more_constants_of_modules_are_patched() -> None:
+    """Where fewer are, the number here is to be lowered."""
+    found = Counter[str]()
+    for path, source in sources_of_tests():
+        found[path.relative_to(ROOT).parent.as_posix()] += patched_constants(source)
+    assert dict(+found) == PATCHED
+
+
+def test_few_private_names_of_others_are_used() -> None:
+    assert sum(private_names(source) for _, source in sources_of_tests()) <= MAX_PRIVATE_NAMES
+
+
+def test_what_is_counted() -> None:
+    source = """
+patch.setattr(module, "MOST", 1)
+patch.setattr("app.indexes.live._REST", 1)
+patch.setattr(module, "function", 1)
+patch.object(module, "_FEW", 1)
+module.LEAST = 1
+def test_it(self): assert self._mine == other._mine == other._theirs
+"""
+    assert (patched_constants(source), private_names(source)) == (4, 1)
