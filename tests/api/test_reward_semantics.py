@@ -422,5 +422,5 @@ async def test_defaults_are_owed_across_restarts(store_url: str, tmp_path: Path)
 
 async def due_now_later(api: Api) -> None:
     """The process ends before anything is done about it."""
-    await end(api.app.service._background)
+    await end(api.app.service.background)
     await api.due_now()

@@ -38,7 +38,7 @@ class World:
 
     async def quiet(self) -> None:
         """End what the service does by itself, housekeeping too: the test says when it is done."""
-        await end(self.service._background)
+        await end(self.service.background)
 
     async def catalogue(self, name: str = "c", dim: int = 2, arms: int = 4) -> None:
         catalogue, _ = await self.service.catalogues.create(name, CatalogueRecord(dim, INDEX))
