@@ -275,7 +275,7 @@ class Policy(ABC):
                 return scales.exploration(dim)
             # A context that is new in each decision explores by itself.
             most = math.inf if record.context is None else scales.exploration(numbers)
-            return min(scales.EXPLORATION, most)
+            return min(scales.exploration_by_evidence(numbers), most)
         ridge = record.ridge if isinstance(record.ridge, float | int) else 1.0
         return confidence.beta(self.theory_delta(record), dim=dim, horizon=record.horizon, ridge=ridge)
 

@@ -32,4 +32,5 @@ def exploration(dim: int, auto: int, *, has_context: bool = False) -> float:
     before = scales.exploration(dim)
     if auto == 1:
         return before
-    return min(scales.EXPLORATION, before) if has_context else scales.EXPLORATION
+    ours = scales.exploration_by_evidence(dim)
+    return min(ours, before) if has_context else ours

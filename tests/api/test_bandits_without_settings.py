@@ -212,6 +212,13 @@ async def test_little_noise_is_no_reason_to_stay_with_the_first_good_arm(api: Ap
     assert means[chosen[25:]].mean() > 0.95 * means.max()
 
 
+async def test_of_many_numbers_less_is_drawn(api: Api):
+    """Most of what is drawn is of directions that no reward has shown yet."""
+    await api.catalogue("c", {"a": [1.0] * 63})
+    body = {"catalogue": "c", "policy": "sub_ts"}
+    assert (await api.ok("PUT", "/v1/bandits/b", body, 201))["used"]["exploration"] == 3.2 / (63 + 1) ** 0.5
+
+
 async def test_of_one_hot_arms_a_decision_says_something_of_few_numbers(api: Api):
     """The prior of a weight of the context is no narrower than that of one arm alone."""
     for name, arms in (("hot", np.eye(10)), ("full", np.ones((10, 10)) + np.eye(10))):

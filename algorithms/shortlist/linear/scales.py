@@ -48,7 +48,6 @@ from shortlist.types import Rows, Vector
 PRIOR_REWARDS = 1.0
 TEMPERATURE = 0.2  # of softmax, times sigma
 GAMMA = 3.0  # of inverse-gap weighting, times n / sigma for n candidates
-EXPLORATION = 0.5  # multiple of a posterior of maximum evidence that Thompson sampling draws
 RADIUS = 2.0  # of elimination, times the spread
 
 
@@ -126,6 +125,11 @@ def exploration(dim: float) -> float:
     more so in many dimensions, where most of what is drawn is of directions that no reward has shown yet.
     """
     return min(0.5625, 2.25 / math.sqrt(dim))
+
+
+def exploration_by_evidence(dim: float) -> float:
+    """Return 16 / (5 sqrt(d)), at most 1 / 2: as ``exploration``, of a posterior of maximum evidence."""
+    return min(0.5, 3.2 / math.sqrt(dim))
 
 
 class Fit(NamedTuple):

@@ -195,6 +195,7 @@ def test_mistakes_are_named():
     with pytest.raises(InvalidParameter, match="otherwise"):
         scales.ridge(sums, otherwise=0.0)
     assert [scales.exploration(dim) for dim in (1, 16, 64)] == [0.5625, 0.5625, 0.28125]
+    assert [scales.exploration_by_evidence(dim) for dim in (1, 40, 64)] == [0.5, 0.5, 0.4]
 
 
 @pytest.mark.rest
