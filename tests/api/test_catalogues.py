@@ -221,7 +221,6 @@ async def test_lists_give_everything_once_in_pages(api: Api):
             assert [item["id"] for item in await api.listed(path, limit=limit)] == expected
 
 
-@pytest.mark.rest
 async def test_a_page_of_long_arms_has_fewer(api: Api):
     dim = 2_000
     await api.catalogue("c", {f"a{n}": [float(n)] * dim for n in range(120)})

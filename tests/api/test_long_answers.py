@@ -14,7 +14,7 @@ from app.catalogues.catalogues import CatalogueLimits
 from app.learning import checkpoints, decisions, learners, rewards
 from app.serving import pipeline
 
-pytestmark = [pytest.mark.anyio, pytest.mark.rest]
+pytestmark = pytest.mark.anyio
 
 MANY = 40
 

@@ -236,7 +236,6 @@ def test_arms_of_a_segment_that_a_graph_has_in_part_stay_in_their_lists():
     np.testing.assert_array_equal(file.labels, file.centroids.nearest(features[file.rows].astype(np.float32)))
 
 
-@pytest.mark.rest
 def test_arms_of_exactly_the_norm_that_can_win_are_in_a_segment():
     """Some are a little longer, and most much shorter. The others differ in signs alone."""
     rng = np.random.default_rng(0)
@@ -251,7 +250,6 @@ def test_arms_of_exactly_the_norm_that_can_win_are_in_a_segment():
     assert recall(index, features) >= 0.9
 
 
-@pytest.mark.rest
 def test_a_segment_of_rows_that_a_compaction_numbered_anew_is_not_served():
     index, features = grown()
     limit(index, least_dead=10)
@@ -268,7 +266,6 @@ def test_a_segment_of_rows_that_a_compaction_numbered_anew_is_not_served():
     assert index.status().segments == 1
 
 
-@pytest.mark.rest
 def test_a_compaction_takes_the_segments_with_it():
     index, features = grown()
     limit(index, least_dead=10)

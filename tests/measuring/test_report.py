@@ -172,7 +172,6 @@ def test_a_value_beyond_the_bounds_has_none():
     assert report_of([row(0.1 + 0.2, group="policy")], Terms(0.0, 0.0, 0.3)).interval_kind == "bounded"
 
 
-@pytest.mark.rest
 def test_where_no_decision_has_a_group_all_are_the_policys():
     rows = coins(np.random.default_rng(4), 50, 0.5)
     found = report_of(rows, bucket_ms=1_000)
@@ -202,7 +201,6 @@ def test_nothing_is_null_not_zero():
     assert (found.lift.value, found.lift.interval, found.buckets) == (None, None, [])
 
 
-@pytest.mark.rest
 def test_buckets_begin_at_multiples_and_empty_ones_are_shown():
     rows = [row(1.0, time=time, group="policy") for time in (10_999, 11_000, 13_500)]
     buckets = report_of(rows, bucket_ms=1_000).buckets
@@ -416,7 +414,6 @@ def test_a_signal_that_came_takes_the_place_of_its_default_and_no_other():
     assert value_of(row(arms="ab", rewards=[clicked]), terms) == (2.0 * 1.0 - 0.5, True)
 
 
-@pytest.mark.rest
 @pytest.mark.parametrize("pinned", [False, True])
 def test_lists_with_pinned_arms_say_nothing_of_places(pinned: bool):
     arms = [LoggedArm("a", 1, 0.5, 0.5, pinned), LoggedArm("b", 2, 0.5, 0.5, False)]

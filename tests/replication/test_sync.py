@@ -156,7 +156,6 @@ async def test_who_writes_after_another_has_what_both_wrote(pair: tuple[World, W
     assert held(here) == await stored(one.store, here.uid)
 
 
-@pytest.mark.rest
 async def test_changes_that_could_not_be_read_are_read_later(pair: tuple[World, World]):
     one, two = pair
     here, there = [await world.service.catalogues.get("c") for world in pair]
