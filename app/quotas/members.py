@@ -23,17 +23,16 @@ from numpy.typing import NDArray
 from app.filters.coded_values import coded_among
 from app.filters.fields import Value
 from app.filters.filter import Filter, OneOf
-from app.filters.names import Stored
 from app.indexes.eligible_rows import EligibleRows, eligible_rows, matches_of, work
 from app.indexes.snapshot import Snapshot
 from app.platform.deadlines import yield_to_others
 from app.platform.long_work import LongWork
 from app.quotas.rules import Counted, OneArm, OneValue, QuotaRule
-from shortlist.types import Rows
+from shortlist.types import NO_ROWS, Rows
 
 TABLES = 3  # whose rows are known: one, its successor, and that of a catalogue to move to
 LONG_WORK = 1_000_000  # values that are compared: a few milliseconds; more is done in a thread
-STEPS_OF_A_VALUE = 100  # to look for one takes as long as to compare so many
+STEPS_OF_A_VALUE = 1_000  # to look for one takes as long as to compare so many
 EVALUATING = LongWork(threads=2, waiting=256, name="quotas")
 
 Numbers = Sequence[int]
@@ -53,6 +52,9 @@ class QuotaMembers:
         self._remembered = remembered
         self._moment = -1, -1  # of the catalogue, of which the quotas of rows are remembered
         self._quotas_of: dict[int, Numbers] = {}
+        # The rows of quotas by a value, as ``follow`` last found them, and when that was.
+        self._rows_of: dict[OneValue, Rows] = {}
+        self._rows_moment = -1, -1, -1
 
     @property
     def filters(self) -> int:
@@ -124,23 +126,29 @@ class QuotaMembers:
     async def counting(self, snapshot: Snapshot, numbers: Numbers) -> NDArray[np.bool_]:
         """True for the rows (K,) of the table of a snapshot that count for one of these quotas.
 
-        Cost: K reads for each field of quotas by a value, K bytes and what changed since the last call for
-        each filter; in a thread where that is long. Raises Unavailable: too many long computations at once.
+        Cost: K bytes, and for each filter what changed since the last call. Where the catalogue has changed
+        since ``follow``, also K reads for each field of quotas by a value; in a thread where that is long.
+        Raises Unavailable: too many long computations at once.
         """
         whole, counted = snapshot.whole, self.counted(numbers)
         counts = np.zeros(whole.table.rows, dtype=np.bool_)
         rows = whole.table.row_of_each([arm.id for arm in counted if isinstance(arm, OneArm)])
         counts[rows[rows >= 0]] = True
-        values = defaultdict[str, list[Value]](list)
+        rows_of = self._rows_of if self._rows_moment == _moment_of(whole) else {}
+        values, parts = defaultdict[str, list[Value]](list), [NO_ROWS]
         for value in counted:
-            if isinstance(value, OneValue):
+            if isinstance(value, OneValue) and value in rows_of:
+                parts.append(rows_of[value])
+            elif isinstance(value, OneValue):
                 values[value.field].append(value.value)
+        counts[np.concatenate(parts)] = True
         for field, members in values.items():
             any_value = Filter("", {}, 1, OneOf(field, tuple(members)))
             found = partial(eligible_rows, any_value, whole.table, whole.attributes)
-            counts[(await _compute(found, work(any_value, whole.table, whole.attributes, None))).held] = True
+            counts |= (await _compute(found, whole.table.rows + STEPS_OF_A_VALUE * len(members))).mask
         for eligible in await self._follow(whole, [part for part in counted if isinstance(part, Filter)]):
-            counts[eligible.held] = True
+            counts |= eligible.mask
+            await yield_to_others()
         return counts
 
     def counted(self, numbers: Numbers) -> list[Counted]:
@@ -191,9 +199,12 @@ class QuotaMembers:
                 values[counted.field].append(counted)
             elif isinstance(counted, OneArm) and whole.table.row_of(counted.id) < 0:
                 absent.add(counted)
+        rows_of = dict[OneValue, Rows]()
         for field, those in values.items():
             size = whole.table.rows + STEPS_OF_A_VALUE * len(those)
-            absent |= await _compute(partial(_absent, whole, field, those), size)
+            rows_of |= await _compute(partial(_rows_of_values, whole, field, those), size)
+        self._rows_of, self._rows_moment = rows_of, _moment_of(whole)
+        absent |= {value for value, rows in rows_of.items() if not len(rows)}
         return [number for counted in absent for number in self._numbers.get(counted, ())]
 
 
@@ -230,14 +241,18 @@ class RemainingQuotas(NamedTuple):
         return np.concatenate(positions), np.concatenate(codes), np.array([*left.values()], dtype=np.int64)
 
 
-def _absent(whole: Snapshot, field: str, values: Sequence[OneValue]) -> set[OneValue]:
-    """Which of these values of a field no living arm has. Cost: O(K), and O(values)."""
-    names, present = whole.attributes.names, set[tuple[Stored, float]]()
-    for stored, column, _, codes in whole.attributes.held(field, whole.table.live_rows):
-        used = np.unique(codes)
-        numbers = used if column.distinct is None else column.distinct[used]
-        present.update((stored, number) for number in numbers.tolist())
-    return {value for value in values if names.stored(value.value) not in present}
+def _moment_of(whole: Snapshot) -> tuple[int, int, int]:
+    """Which rows have which fields."""
+    return whole.table.number, whole.attributes.generation, whole.attributes.entries
+
+
+def _rows_of_values(whole: Snapshot, field: str, values: Sequence[OneValue]) -> dict[OneValue, Rows]:
+    """The living rows that have each of these values of a field. Cost: O(K), and O(values)."""
+    rows = whole.table.live_rows
+    places, codes = coded_among(whole.attributes, field, rows, [value.value for value in values])
+    order = np.argsort(codes, kind="stable")
+    ends = codes[order].searchsorted(np.arange(1, len(values)))
+    return dict(zip(values, np.split(rows[places[order]], ends), strict=True))
 
 
 async def _compute(work: Callable[[], T], size: int) -> T:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from api_client import Api, Json
+from app.quotas.rules import BanditQuota, QuotaRule
 from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -461,6 +462,36 @@ async def test_quotas_by_filter_are_bounded_and_others_are_not(api: Api):
     assert [(await state(api, name))["used"] for name in ("f255", "value", "same", "arm")] == [12, 4, 4, 1]
     await api.ok("DELETE", "/v1/bandits/b/quotas/f7", status=204)
     await quota(api, **body)
+
+
+@pytest.mark.rest
+async def test_more_quotas_by_filter_of_an_older_version_count_exactly_and_no_more_can_be_made(api: Api):
+    """Written as version 1.0 did, which had no such bound."""
+    await build(api)
+    service = api.app.service
+    bandit = await service.bandits.get("b")
+    for number in range(300):
+        rule = QuotaRule(5 + number, {"price": {"$gte": -number}})
+        stored = BanditQuota(f"f{number}", f"{number:016x}", rule)
+        put = service.store.quotas.put
+        terms = rule.terms(stored.uid)
+        assert await put(bandit.uid, stored.id, stored.record, terms, heard_changes=number)
+    await service.store.quotas.changed(bandit.uid)
+
+    async def is_told() -> bool:
+        (text,) = await findings(api) or [""]
+        return text.startswith("the bandit b has 300 quotas by filter, made by an older version. They count")
+
+    await wait_until(is_told, what="the finding says so")
+    await api.refused(
+        "PUT", QUOTA, {"filter": {"price": {"$gt": 3}}, "most": 1}, status=422, code="too_many_quotas"
+    )
+    await quota(api, "value", filter={"campaign": 7}, most=1, status=201)
+    assert len((await api.choose("b", k=3))["arms"]) == 3
+    assert len((await api.choose("b", k=12))["arms"]) == 2  # all arms count for each: five of the first
+    await api.refused("POST", "/v1/bandits/b/choose", {"k": 1}, status=409, code="no_arms")
+    assert [(await state(api, f"f{number}"))["used"] for number in (0, 150, 299)] == [5, 5, 5]
+    await quota(api, "f299", filter={"price": {"$gte": -299}}, most=9, status=200)
 
 
 async def test_quotas_that_are_put_at_the_same_time_are_all_there(api: Api):
