@@ -143,15 +143,15 @@ async def _drain(url: str, log: list[LogEntry]) -> tuple[float, float, float]:
         capacity_bytes=64 << 20,
     )
     with redis.Redis.from_url(url) as server:
-        began = time.process_time(), _cpu_s(server), time.perf_counter()
+        began = time.process_time(), store_cpu_s(server), time.perf_counter()
         await worker.drain()
-        ended = time.process_time(), _cpu_s(server), time.perf_counter()
+        ended = time.process_time(), store_cpu_s(server), time.perf_counter()
     await store.close()
     worker_s, store_s, clock_s = (after - before for before, after in zip(began, ended, strict=True))
     return worker_s, store_s, clock_s
 
 
-def _cpu_s(server: redis.Redis) -> float:
+def store_cpu_s(server: redis.Redis) -> float:
     used: Any = server.info("cpu")
     return float(used["used_cpu_sys"] + used["used_cpu_user"])
 

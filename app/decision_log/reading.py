@@ -313,7 +313,7 @@ def _effect(decision: Decision, place: int) -> Sequence[Expectation]:
     if pair is None:
         return ()
     expected, served = (
-        [number if math.isfinite(number) else None for number in numbers_of(data).tolist()] for data in pair
+        [number if math.isfinite(number) else None for number in numbers_of(data)] for data in pair
     )
     return (expected, served) if decision.weights else (expected[0], served[0])
 

@@ -115,8 +115,7 @@ def add_entry(
             R=tuple(factor * each for each in standing.R),
             Q=tuple(factor**2 * each for each in standing.Q),
         )
-    added = _changed(standing, entry, payload, effect, 1.0)
-    return msgspec.structs.replace(added, version=standing.version + 1)
+    return _changed(standing, entry, payload, effect, 1.0, version=standing.version + 1)
 
 
 def _take_back(standing: ArmSums, entry: LogEntry) -> ArmSums | None:
@@ -125,19 +124,25 @@ def _take_back(standing: ArmSums, entry: LogEntry) -> ArmSums | None:
     effect = payload.effect
     if effect is None or (payload.space, effect.revision) != (standing.space, standing.revision):
         return standing  # of earlier features: it is not in them any more
-    left = _changed(standing, entry, payload, effect, -1.0)
+    left = _changed(standing, entry, payload, effect, -1.0, version=standing.version)
     return left if left.decisions > 0 else None
 
 
 def _changed(
-    standing: ArmSums, entry: LogEntry, payload: RewardPayload, effect: EffectTerms, sign: float
+    standing: ArmSums,
+    entry: LogEntry,
+    payload: RewardPayload,
+    effect: EffectTerms,
+    sign: float,
+    *,
+    version: int,
 ) -> ArmSums:
     """The sums with what an entry adds, ``sign`` times, discounted to their time."""
     place, terms = effect.examined, payload.terms or NO_TERMS
     w = 1.0
     if terms.half_life_s:
         w = weight(standing.time_ms - terms.decided_ms, terms.half_life_s)
-    expected = [place * each for each in numbers_of(effect.expected).tolist()]
+    expected = [place * each for each in numbers_of(effect.expected)]
     count = max(len(expected), len(standing.R))
     if payload.signal is None:
         rows = [((value,), (had,), begins) for value, had, begins in changes_of(entry, payload)]
@@ -147,7 +152,9 @@ def _changed(
             (tuple(value.tolist()), tuple(had.tolist()), begins)
             for value, had, begins in signal_changes_of(entry, payload, count)
         ]
-    R, Q = ([*each, *(0.0,) * (count - len(each))] for each in (standing.R, standing.Q))
+    R, Q = list(standing.R), list(standing.Q)
+    if len(R) < count:
+        R, Q = ([*each, *(0.0,) * (count - len(each))] for each in (R, Q))
     n, F, decisions = standing.n, standing.F, standing.decisions
     for value, had, begins in rows:
         if begins:
@@ -160,4 +167,5 @@ def _changed(
             change = own - taken if begins else own
             R[signal] += sign * w * place * change
             Q[signal] += sign * (w * place) ** 2 * ((rho + change) ** 2 - rho**2)
-    return msgspec.structs.replace(standing, decisions=decisions, n=n, F=F, R=tuple(R), Q=tuple(Q))
+    space, revision, time_ms = standing.space, standing.revision, standing.time_ms
+    return ArmSums(version, decisions, space, revision, time_ms, n, F, tuple(R), tuple(Q))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -19,7 +18,6 @@ from shortlist.types import Matrix, Rows, Vector
 Item = tuple[LogEntry, RewardPayload]
 NO_TERMS = RewardTerms()
 NO_SIGNAL = SignalTerms(None)
-_ONE_NUMBER = struct.Struct("<f")
 
 
 def source_of(entry: LogEntry) -> RewardSource | None:
@@ -71,7 +69,7 @@ def rows_of(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_], V
     for place, (entry, payload) in enumerate(items):
         served = 0.0
         if payload.effect is not None:
-            served = payload.effect.examined * _ONE_NUMBER.unpack(payload.effect.served)[0]
+            served = payload.effect.examined * numbers_of(payload.effect.served)[0]
         for value, had_before, begins_it in changes_of(entry, payload):
             rows.append(payload.features)
             values.append(value - served if begins_it else value)
@@ -144,7 +142,7 @@ def _signal_rows(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool
     for place, (entry, payload) in enumerate(items):
         served = np.zeros(count)
         if payload.effect is not None:
-            own = payload.effect.examined * numbers_of(payload.effect.served)
+            own = payload.effect.examined * np.array(numbers_of(payload.effect.served))
             served[: len(own)] = own
         for added, had, begins in signal_changes_of(entry, payload, count):
             rows.append(payload.features)

@@ -220,8 +220,8 @@ def _take(page: LearnedPage, bandit: Bandit, entry: LogEntry, *, with_arms: bool
     if payload.signal is not None:
         shown |= _of_signal(bandit, entry, payload, payload.signal.place)
     if (terms := payload.effect) is not None:
-        shown["effect"] = numbers_of(terms.served).tolist()
-        shown["expected"] = numbers_of(terms.expected).tolist() if terms.arm else None
+        shown["effect"] = list(numbers_of(terms.served))
+        shown["expected"] = list(numbers_of(terms.expected)) if terms.arm else None
     page.items.append(
         LearnedReward(
             number,

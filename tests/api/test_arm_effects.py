@@ -21,6 +21,7 @@ from app.storage import redis_keys
 from effect_oracle import arm_sums, judged, key_moments
 from shortlist.linear import arm_effects
 from shortlist.linear.arm_effects import EffectSums
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -241,6 +242,12 @@ async def test_rewards_of_every_kind_count_once(world: Api, fields: Json, more: 
         for again in ({"at": more["at"] + 5} if "at" in more else {"reward_id": "two"},) * bool(more):
             await world.reward({**first, "value": -3.0, **again})
     await world.reward({"decision": late["decision"], "arm": late["arms"][1]["id"], "value": 7.0, **more})
+
+    async def is_settled() -> bool:
+        waiting = [await world.store.zcard(redis_keys.due(partition)) for partition in range(16)]
+        return not any(waiting) and (await world.ok("GET", "/readyz"))["backlog"] == 0
+
+    await wait_until(is_settled, what="defaults are counted")
     await check(world)
 
 
@@ -693,3 +700,30 @@ async def test_a_new_bandit_has_them_where_it_can(world: Api):
     assert (await world.ok("PUT", "/v1/bandits/b0", body))["arm_effects"] == "off"
     await world.refused("PUT", "/v1/bandits/b0", {**body, "arm_effects": "auto"}, status=409, code="conflict")
     assert (await world.ok("PATCH", "/v1/bandits/b0", {"arm_effects": None}))["arm_effects"] == "auto"
+
+
+async def test_sums_made_again_from_the_log_are_of_rewards_less_the_effects_of_then(world: Api):
+    """Arms begin anew with any move: what is carried of keys is what they had learned of features."""
+    await make(world)
+    await play(world, 2)  # no observations: a log of all that learners know
+    await world.ok("POST", REFRESH, {})
+    await play(world, 4)
+    await world.ok("POST", REFRESH, {})
+    await play(world, 2)
+    assert (await world.ok("GET", PATH))["items"]
+    await world.app.service.rows.flush()
+    decisions = judged(await entries_of(world))
+    assert any(any(each.entry["effect"] or ()) for each in decisions)
+    turned = {arm: np.array([row[1], row[0] - row[2], row @ row]) for arm, row in FEATURES.items()}
+    await world.catalogue("d", {arm: row.tolist() for arm, row in turned.items()})
+    moved = await world.ok("POST", "/v1/bandits/b/move", {"catalogue": "d", "carry": "log"})
+    assert moved["carry"] == "log"
+    assert (await world.ok("GET", PATH))["items"] == []
+    assert not await stored_sums(world)
+    for key in range(KEYS):
+        answer = await world.call(
+            "GET", f"/v1/bandits/b/learners/u{key}", headers={"accept": "application/octet-stream"}
+        )
+        moments = bytes_to_state(answer.content).sums.with_signals(1).moments
+        np.testing.assert_allclose(moments, key_moments(decisions, turned, f"u{key}"), rtol=1e-9, atol=1e-9)
+    assert not (await compare(world.app.service.store)).different
