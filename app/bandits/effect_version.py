@@ -1,6 +1,7 @@
 """A version of the arm effects of a bandit: what each arm has beyond its features, as of one fit.
 
 Versions are numbered from 1. One without arms is made where nothing is found: then all is as without effects.
+Of most only the arms are stored that moved: of those that did not the next version has the sums of before.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ class EffectRecord(msgspec.Struct, frozen=True, array_like=True):
     ``arms``        with rewards, in the order of their ids; empty where no effects were found
     ``revisions``   of the features of each arm
     ``n``, ``R``    their sums, float64, ``R`` signal by signal
+    ``base``      0: those are all arms. Else they are those that differ from the version with this number,
+                  and ``gone`` are those that it has besides
+    ``chained``   how many arms were stored since the last version with all of them
     """
 
     number: int
@@ -42,6 +46,9 @@ class EffectRecord(msgspec.Struct, frozen=True, array_like=True):
     revisions: list[int] = []
     n: bytes = b""
     R: bytes = b""
+    base: int = 0
+    gone: list[str] = []
+    chained: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,9 +134,68 @@ def record_of(
     return EffectRecord(*about, list(arms), list(revisions), vector_to_bytes(n), vector_to_bytes(R.ravel()))
 
 
-def version_to_bytes(version: EffectVersion) -> bytes:
-    return msgspec.msgpack.encode(version.record)
+def change_of(before: EffectVersion, now: EffectVersion, changed: Sequence[int]) -> EffectRecord:
+    """What is stored of a version that follows another one. ``changed``: places of the arms that differ."""
+    record, places = now.record, np.array(changed, dtype=np.intp)
+    R = bytes_to_vector(record.R).reshape(len(record.variances), -1)
+    return msgspec.structs.replace(
+        record,
+        arms=[record.arms[place] for place in changed],
+        revisions=[record.revisions[place] for place in changed],
+        n=vector_to_bytes(now.n[places]),
+        R=vector_to_bytes(R[:, places].ravel()),
+        base=before.number,
+        gone=sorted(before.places.keys() - now.places.keys()),
+        chained=before.record.chained + len(changed),
+    )
 
 
-def bytes_to_effects(data: bytes) -> EffectVersion:
-    return version_of(msgspec.msgpack.decode(data, type=EffectRecord))
+def applied(before: EffectVersion, change: EffectRecord) -> EffectRecord:
+    """The whole record of a version that was stored as what differs. Cost: O(J K), K log K with new arms."""
+    record, count = before.record, len(change.variances)
+    known, fresh = list[tuple[int, int]](), list[int]()
+    for place, arm in enumerate(change.arms):
+        if (was := before.places.get(arm)) is None:
+            fresh.append(place)
+        else:
+            known.append((was, place))
+    arms, revisions = [*record.arms], [*record.revisions]
+    n, R = before.n.copy(), bytes_to_vector(record.R).reshape(count, -1).copy()
+    own_n, own_R = bytes_to_vector(change.n), bytes_to_vector(change.R).reshape(count, -1)
+    for was, place in known:
+        revisions[was], n[was], R[:, was] = change.revisions[place], own_n[place], own_R[:, place]
+    if fresh or change.gone:
+        arms += [change.arms[place] for place in fresh]
+        revisions += [change.revisions[place] for place in fresh]
+        n, R = np.concatenate((n, own_n[fresh])), np.concatenate((R, own_R[:, fresh]), axis=1)
+        gone = set(change.gone)
+        order = sorted((k for k in range(len(arms)) if arms[k] not in gone), key=arms.__getitem__)
+        arms, revisions = [arms[place] for place in order], [revisions[place] for place in order]
+        n, R = n[order], R[:, order]
+    return msgspec.structs.replace(
+        change,
+        arms=arms,
+        revisions=revisions,
+        n=vector_to_bytes(n),
+        R=vector_to_bytes(R.ravel()),
+        base=0,
+        gone=[],
+    )
+
+
+def read_together(base: EffectVersion | None, changes: Sequence[EffectRecord]) -> EffectVersion:
+    """The version of the last of these records, each of which changes the one before; the first ``base``."""
+    version = base
+    for change in changes:
+        whole = change if version is None or not change.base else applied(version, change)
+        version = version_of(whole)
+    assert version is not None  # noqa: S101 - there is one record at least
+    return version
+
+
+def record_to_bytes(record: EffectRecord) -> bytes:
+    return msgspec.msgpack.encode(record)
+
+
+def bytes_to_record(data: bytes) -> EffectRecord:
+    return msgspec.msgpack.decode(data, type=EffectRecord)

@@ -3,7 +3,8 @@
 sums       of all partitions, added in their order, of the newest move and the newest features of each arm
 fit        in a thread: the variance of the effects, of each signal by itself
 written    if an arm has moved by half its deviation, or the variance by a tenth, or anything where it is
-           asked for; if the newest version is still the one from before, else that one is the answer
+           asked for; if the newest version is still the one from before, else that one is the answer.
+           Of the arms only those that moved, and all of them ``WHOLE_EVERY`` versions
 """
 
 from __future__ import annotations
@@ -13,10 +14,17 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
-from app.bandits.effect_version import EffectVersion, record_of, version_of, version_to_bytes
+from app.bandits.effect_version import (
+    EffectRecord,
+    EffectVersion,
+    change_of,
+    record_of,
+    record_to_bytes,
+    version_of,
+)
 from app.bandits.settings import BanditRecord
 from app.learning import one_key_teaches
 from app.learning.prior_fits import Computing, Fittable
@@ -33,6 +41,8 @@ from shortlist.types import Matrix
 
 MOVED = 0.5  # deviations of an arm
 GROWN = 0.1  # of the standard deviation of the effects
+WHOLE_EVERY = 32  # versions
+WHOLE_KEPT = 64  # as many bytes of a bandit as so many whole versions
 
 
 @dataclass(slots=True)
@@ -80,11 +90,15 @@ class EffectFits:
             version = await computing.run(fitted, totals, bandit.record, number)
             if before is None and not version.record.arms:
                 return None, computing.seconds
-            differs = _has_moved if only_if_moved else _is_other
-            if before is not None and not await computing.run(differs, before, version):
+            record = await computing.run(_stored, before, version, MOVED if only_if_moved else 0.0)
+            if record is None:
                 return before, computing.seconds
             stands = await self._store.effects.write(
-                bandit.name, bandit.uid, expected=number - 1, record=version_to_bytes(version)
+                bandit.name,
+                bandit.uid,
+                expected=number - 1,
+                record=record_to_bytes(record),
+                most_bytes=WHOLE_KEPT * len(record_to_bytes(version.record)),
             )
             if stands is None:
                 raise NotFound("there is no bandit with this name")
@@ -179,29 +193,44 @@ def _by_signal(numbers: Sequence[Sequence[float]], signals: int) -> Matrix:
     return found
 
 
-def _is_other(before: EffectVersion, now: EffectVersion) -> bool:
-    record = msgspec.structs.replace(now.record, number=before.number, since_ms=before.record.since_ms)
-    return record != before.record
+def _stored(before: EffectVersion | None, now: EffectVersion, moved: float) -> EffectRecord | None:
+    """What is to be stored of a version; None: it says what the one before says.
 
-
-def _has_moved(before: EffectVersion, now: EffectVersion) -> bool:
+    ``moved``: by how many deviations an arm must have moved.
+    """
+    if before is None:
+        return now.record
     old, new = before.record, now.record
     if (old.space, len(old.variances)) != (new.space, len(new.variances)):
-        return True
+        return new
     if not old.arms or not new.arms:
-        return bool(old.arms) != bool(new.arms)
+        return new if bool(old.arms) != bool(new.arms) else None
     spreads = np.sqrt(old.variances), np.sqrt(new.variances)
-    if (np.abs(spreads[1] - spreads[0]) > GROWN * np.maximum(*spreads)).any():
-        return True
+    has_grown = (np.abs(spreads[1] - spreads[0]) > (GROWN if moved else 0.0) * np.maximum(*spreads)).any()
+    changed = np.flatnonzero(_moved_arms(before, now, moved)).tolist()
+    is_gone = len(before.places.keys() - now.places.keys()) > 0
+    if not changed and not has_grown and not is_gone:
+        return None
+    # What the newest version needs must not take much more than all arms: the oldest are dropped by bytes.
+    if new.number % WHOLE_EVERY == 1 or old.chained + len(changed) > len(new.arms):
+        return new
+    return change_of(before, now, changed)
+
+
+def _moved_arms(before: EffectVersion, now: EffectVersion, moved: float) -> NDArray[np.bool_]:
+    """Which arms moved by so many deviations, or are known much better, since a version. Shape: (K,)."""
+    old, new = before.record, now.record
     if old.arms == new.arms and old.revisions == new.revisions:
         effects, deviations = before.effects, before.deviations
     else:
         effects = before.served(new.arms, new.revisions, len(old.variances)).T
-        deviations = np.tile(spreads[0][:, None], len(new.arms))
+        deviations = np.tile(np.sqrt(old.variances)[:, None], len(new.arms))
         for place, pair in enumerate(zip(new.arms, new.revisions, strict=True)):
             if (was := before.place_of(*pair)) is not None:
                 deviations[:, place] = before.deviations[:, was]
-        if len(old.arms) > len(new.arms):  # an arm has gone, or its features were replaced
-            return True
-    is_moved = np.abs(now.effects - effects) > MOVED * np.minimum(deviations, now.deviations)
-    return bool((is_moved | (now.deviations < deviations / (1.0 + MOVED))).any())
+    if not moved:
+        differs: NDArray[np.bool_] = ((now.effects != effects) | (now.deviations != deviations)).any(axis=0)
+        return differs
+    has_moved = np.abs(now.effects - effects) > moved * np.minimum(deviations, now.deviations)
+    found: NDArray[np.bool_] = np.any(has_moved | (now.deviations < deviations / (1.0 + moved)), axis=0)
+    return found

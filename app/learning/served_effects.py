@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from app.bandits.bandit import Bandit
-from app.bandits.effect_version import EffectVersion, bytes_to_effects
+from app.bandits.effect_version import EffectRecord, EffectVersion, bytes_to_record, read_together
 from app.learning.learned_priors import HasUid
 from app.platform.cache import BoundedCache
 from app.platform.long_work import LEARNERS
@@ -73,14 +73,25 @@ class ServedEffects:
 
     async def version(self, uid: str, number: int) -> EffectVersion | None:
         """A version of the effects of a bandit; None: it is not kept. Raises Unavailable."""
+        if not number:
+            return None
         held = self._newest.peek(uid)
         if held is not None and held.number == number:
             return held
-        data = await self._store.read(uid, number)
-        if data is None:
-            return None
-        read = partial(bytes_to_effects, data)
-        return read() if len(data) < LARGE_RECORD else await LEARNERS.run(read)
+        changes, size, base = list[EffectRecord](), 0, None
+        while number:
+            data = await self._store.read(uid, number)
+            if data is None:
+                return None
+            changes.insert(0, bytes_to_record(data))
+            size += len(data)
+            number = changes[0].base
+            if held is not None and held.number == number:
+                base, number = held, 0
+        if base is not None:
+            size += len(base.record.n)
+        read = partial(read_together, base, changes)
+        return read() if size < LARGE_RECORD else await LEARNERS.run(read)
 
     async def sync(self) -> None:
         """Find out which versions are the newest, and read those of bandits in use. Raises Unavailable."""

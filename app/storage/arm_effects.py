@@ -9,7 +9,7 @@ from app.storage.part import RedisPart
 from app.storage.redis_client import Argument
 from app.storage.types import ArmId
 
-MOST_EFFECT_VERSIONS = 64  # of a bandit
+MOST_EFFECT_VERSIONS = 1_024  # of a bandit
 MOST_EFFECT_BYTES = 256 << 20  # of all versions of a bandit
 
 
@@ -68,9 +68,18 @@ class ArmEffectStore(RedisPart):
         record: bytes | None = await self._redis.command("HGET", keys.effect_versions(bandit_uid), number)
         return record
 
-    async def write(self, name: str, bandit_uid: str, *, expected: int, record: bytes) -> int | None:
+    async def write(
+        self,
+        name: str,
+        bandit_uid: str,
+        *,
+        expected: int,
+        record: bytes,
+        most_bytes: int = MOST_EFFECT_BYTES,
+    ) -> int | None:
         """Store the version after ``expected``, and return its number, if that is the newest one.
 
+        ``most_bytes``: of all versions of the bandit that are kept.
         0: another one is, and nothing was done. After a lost reply that may be one's own. None: there is no
         bandit with this name and uid.
         """
@@ -81,7 +90,7 @@ class ArmEffectStore(RedisPart):
             expected,
             record,
             MOST_EFFECT_VERSIONS,
-            MOST_EFFECT_BYTES,
+            min(most_bytes, MOST_EFFECT_BYTES),
         ]
         stands = await self._redis.script("write_effects", names, arguments)
         return None if stands is None else int(stands)

@@ -15,7 +15,7 @@ from app.lake.files import Lake
 from app.lake.rebuilt_arms import rebuilt_arms
 from app.learning.replay import compare
 from app.learning.tokens import decision_of, raw_of, text_of
-from app.records.arm_sums import ArmSums, teaches
+from app.records.arm_sums import ArmSums, numbers_of, teaches
 from app.records.records import bytes_to_state, unpack
 from app.storage import redis_keys
 from effect_oracle import arm_sums, judged, key_moments
@@ -727,3 +727,30 @@ async def test_sums_made_again_from_the_log_are_of_rewards_less_the_effects_of_t
         moments = bytes_to_state(answer.content).sums.with_signals(1).moments
         np.testing.assert_allclose(moments, key_moments(decisions, turned, f"u{key}"), rtol=1e-9, atol=1e-9)
     assert not (await compare(world.app.service.store)).different
+
+
+async def test_every_version_that_is_kept_is_what_decisions_were_made_with(world: Api):
+    await make(world)
+    await begin(world)
+    shown = dict[int, dict[str, float]]()
+    for number in range(12):
+        await play(world, 1)
+        if number % 3 == 0:
+            await world.ok("POST", REFRESH, {})
+        else:  # as the worker does it: what has moved far enough
+            await world.app.service.effect_fits.fit(world.app.service.bandits.by_name("b"))
+        choice = await world.choose("b", key="u0", k=ARMS, activate=False)
+        decision = decision_of(raw_of(choice["decision"]))
+        pairs = [decision.effect_at(place) for place in range(ARMS)]
+        shown[choice["effects_version"]] = {
+            arm: numbers_of(pair.served)[0] for arm, pair in zip(decision.arms, pairs, strict=True) if pair
+        }
+    bandit, effects = world.app.service.bandits.by_name("b"), world.app.service.effects
+    assert len(shown.keys() - {0}) > 5
+    revisions = await revisions_of(world)
+    for number, own in shown.items():
+        if number:
+            version = await effects.version(bandit.uid, number)
+            assert version is not None
+            found = version.served(list(own), [revisions[arm] for arm in own], 1)[:, 0]
+            assert found.tolist() == list(own.values())

@@ -18,8 +18,11 @@ redis.call('INCR', KEYS[3])
 local bytes = 0
 for number = new, new - tonumber(ARGV[5]), -1 do
   local own = redis.call('HSTRLEN', KEYS[4], number)
+  if own == 0 then -- the oldest go first, so there is no older one
+    break
+  end
   bytes = bytes + own
-  if own > 0 and number < new and (new - number >= tonumber(ARGV[5]) or bytes > tonumber(ARGV[6])) then
+  if number < new and (new - number >= tonumber(ARGV[5]) or bytes > tonumber(ARGV[6])) then
     redis.call('HDEL', KEYS[4], number)
   end
 end

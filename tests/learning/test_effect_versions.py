@@ -1,0 +1,113 @@
+"""Versions of arm effects: of most only the arms are stored that moved."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+
+from app.bandits.effect_version import (
+    EffectRecord,
+    EffectVersion,
+    applied,
+    bytes_to_record,
+    read_together,
+    record_to_bytes,
+    version_of,
+)
+from app.bandits.settings import BanditRecord, SignalRule
+from app.learning.effect_fits import MOVED, WHOLE_EVERY, _stored, add_sums, fitted
+from app.records.arm_sums import ArmSums
+
+SIGNALS = {"click": SignalRule(), "buy": SignalRule()}
+
+
+def record(signals: int) -> BanditRecord:
+    return BanditRecord(
+        "c",
+        "sub_ts",
+        "per_key",
+        prior="learned",
+        arm_effects="auto",
+        signals=SIGNALS if signals > 1 else None,
+    )
+
+
+def versions(rng: np.random.Generator, count: int, signals: int, moved: float = MOVED):
+    """Fits of sums that grow, in which arms come, go and get other features; what was stored, and served."""
+    sums = dict[str, ArmSums]()
+    truth = {f"a{n:02d}": rng.normal(size=signals) for n in range(60)}
+    before: EffectVersion | None = None
+    fits, stored, served = list[EffectVersion](), list[EffectRecord](), list[EffectVersion]()
+    for step in range(count):
+        for arm in rng.choice(sorted(truth)[: 20 + step], 6).tolist():
+            own = sums.get(arm, ArmSums(revision=1, R=(0.0,) * signals, Q=(0.0,) * signals))
+            if step > 5 and rng.random() < 0.05:
+                own = ArmSums(revision=own.revision + 1, R=(0.0,) * signals, Q=(0.0,) * signals)
+            rho = truth[arm] + rng.normal(size=signals)
+            sums[arm] = ArmSums(
+                0, own.decisions + 1, 0, own.revision, 0, own.n + 1.0, own.F + 1.0,
+                tuple((np.array(own.R) + rho).tolist()), tuple((np.array(own.Q) + rho**2).tolist()),
+            )  # fmt: skip
+        if step % 9 == 8:
+            del sums[sorted(sums)[int(rng.integers(len(sums)))]]
+        totals = {}
+        add_sums(totals, sums.items(), 0, None)
+        number = 1 if before is None else before.number + 1
+        now = fitted(totals, record(signals), number)
+        found = _stored(before, now, moved)
+        if found is not None:
+            assert found.number == number
+            stored.append(bytes_to_record(record_to_bytes(found)))
+            before = read_together(before, stored[-1:])
+            fits.append(now)
+            served.append(before)
+    return fits, stored, served
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+@pytest.mark.parametrize("seed", range(3))
+def test_no_arm_is_served_with_an_effect_that_moved_by_half_its_deviation(signals: int, seed: int):
+    fits, stored, served = versions(np.random.default_rng(seed), 80, signals)
+    assert len(stored) > 40
+    changes = [each for each in stored if each.base]
+    assert len(changes) > 30
+    assert np.mean([len(each.arms) for each in changes]) < 15  # of some 60
+    assert any(each.gone for each in changes)
+    for fit, version in zip(fits, served, strict=True):
+        own = version.served(fit.record.arms, fit.record.revisions, signals).T
+        # Of an arm that is kept as it was the variance is that of now: it moves its effect once more.
+        limit = 1.5 * MOVED * np.sqrt(fit.record.variances)[:, None]
+        assert (np.abs(own - fit.effects) <= np.maximum(limit, 1e-6)).all()
+        assert set(version.record.arms) <= set(fit.record.arms)
+        assert version.record.arms == sorted(version.record.arms)
+        assert version.record.variances == fit.record.variances
+
+
+def test_a_version_is_the_same_whether_it_was_followed_or_read_later():
+    fits, stored, served = versions(np.random.default_rng(7), 90, 2)
+    assert any(not each.base for each in stored[1:])  # all arms, from time to time
+    for place, version in enumerate(served):
+        first = max(each for each in range(place + 1) if not stored[each].base)
+        assert place - first < WHOLE_EVERY
+        chain = stored[first + 1 : place + 1]
+        assert sum(len(each.arms) for each in chain) <= len(fits[place].record.arms)
+        again = read_together(None, stored[first : place + 1])
+        assert again.record == version.record
+        assert (again.effects == version.effects).all()
+        assert (again.deviations == version.deviations).all()
+
+
+def test_what_was_asked_for_has_every_arm_as_it_is_now():
+    fits, _, served = versions(np.random.default_rng(3), 30, 1, moved=0.0)
+    for fit, version in zip(fits, served, strict=True):
+        assert msgspec.structs.replace(version.record, chained=0) == fit.record
+
+
+def test_nothing_is_stored_where_nothing_moved():
+    fits, *_ = versions(np.random.default_rng(4), 20, 1, moved=0.0)
+    last = fits[-1]
+    for moved in (MOVED, 0.0):
+        assert _stored(last, last, moved) is None
+    change = EffectRecord(2, 1, 1, 0, last.record.variances, last.record.noises, base=last.number)
+    assert version_of(applied(last, change)).record.arms == last.record.arms
