@@ -48,7 +48,8 @@ def main(arguments: list[str] | None = None) -> int:
         redis.Redis.from_url(server.url) as raw,
         service.connect() as client,
     ):
-        _fill(client, server.url)
+        worker = _Worker(server.url)
+        _fill(client, worker)
 
         def used_s() -> float:
             fields = Path(f"/proc/{service.pid}/stat").read_text().rsplit(")", 1)[1].split()
@@ -62,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
                     began = used_s()
                     for start in range(0, count, together):
                         client.reward_batch(rewards[start : start + together])
-                    worker_s = asyncio.run(_drain(server.url))
+                    worker_s = worker.drain()
                     used[name].append(1e6 * (worker_s + used_s() - began) / count)
             ratios = [on / off for on, off in zip(used["on"], used["off"], strict=True)]
             low, middle, high = statistics.quantiles(ratios, n=4)
@@ -72,10 +73,11 @@ def main(arguments: list[str] | None = None) -> int:
         for k in (1, 10, 100):
             tokens = [len(client.choose(name, key="u1", k=k).decision) for name in BANDITS]
             print(f"a token of {k} arms: {tokens[0]} bytes without, {tokens[1]} with")
+        worker.close()
     return 0
 
 
-def _fill(client: Client, url: str) -> None:
+def _fill(client: Client, worker: _Worker) -> None:
     rng = np.random.default_rng(SEED)
     features, effects = rng.normal(size=(ARMS, DIM)) / DIM**0.5, rng.normal(size=ARMS)
     client.put_catalogue("c", dim=DIM)
@@ -88,7 +90,7 @@ def _fill(client: Client, url: str) -> None:
                 for n, arm in enumerate(rng.integers(0, ARMS, 4_000).tolist())
             ]
             client.observe(name, seen)
-            asyncio.run(_drain(url))
+            worker.drain()
             client.refresh_prior(name)
 
 
@@ -102,16 +104,27 @@ def _rewards(client: Client, name: str, turn: int, count: int) -> list[Any]:
     return [{"decision": choice.decision, "value": float(n % 2)} for n, choice in enumerate(choices)]
 
 
-async def _drain(url: str) -> float:
-    """Apply what is in the log; seconds of the processor."""
-    store = Store(url, partitions=16)
-    await store.open()
-    worker = RewardWorker(store, Hooks(), poll_s=1.0, reward_log_s=600, capacity_bytes=64 << 20)
-    began = time.process_time()
-    await worker.drain()
-    used_s = time.process_time() - began
-    await store.close()
-    return used_s
+class _Worker:
+    """Applies what is in the log when it is told to, and keeps what it knows in between."""
+
+    def __init__(self, url: str) -> None:
+        self._runner, self._store = asyncio.Runner(), Store(url, partitions=16)
+        self._runner.run(self._store.open())
+        self._worker = RewardWorker(
+            self._store, Hooks(), poll_s=1.0, reward_log_s=600, capacity_bytes=64 << 20
+        )
+
+    def drain(self) -> float:
+        """Seconds of the processor."""
+        for partition in range(self._store.partitions):
+            self._worker.wake(partition)
+        began = time.process_time()
+        self._runner.run(self._worker.drain())
+        return time.process_time() - began
+
+    def close(self) -> None:
+        self._runner.run(self._store.close())
+        self._runner.close()
 
 
 if __name__ == "__main__":
