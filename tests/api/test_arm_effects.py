@@ -552,6 +552,7 @@ async def test_a_finding_says_that_one_key_gives_most_rewards_of_an_arm(world: A
     assert 'shortlist_findings{name="one_key_teaches"} 1.0' in metrics
 
 
+@pytest.mark.rest
 async def test_a_finding_says_that_one_key_gives_most_rewards_of_all(world: Api):
     await make(world)
     await begin(world)
@@ -602,6 +603,7 @@ async def all_sums(world: Api) -> dict[str, np.ndarray]:
     return found
 
 
+@pytest.mark.rest
 async def test_beyond_the_memory_for_sums_keys_learn_alone(store_url: str, tmp_path: Path):
     async with running(store_url, tmp_path, max_effects_mb=1) as world:
         names = [f"{number:04d}{'x' * 120}" for number in range(2_000)]
@@ -702,6 +704,7 @@ async def test_a_new_bandit_has_them_where_it_can(world: Api):
     assert (await world.ok("PATCH", "/v1/bandits/b0", {"arm_effects": None}))["arm_effects"] == "auto"
 
 
+@pytest.mark.rest
 async def test_sums_made_again_from_the_log_are_of_rewards_less_the_effects_of_then(world: Api):
     """Arms begin anew with any move: what is carried of keys is what they had learned of features."""
     await make(world)
@@ -729,6 +732,7 @@ async def test_sums_made_again_from_the_log_are_of_rewards_less_the_effects_of_t
     assert not (await compare(world.app.service.store)).different
 
 
+@pytest.mark.rest
 async def test_every_version_that_is_kept_is_what_decisions_were_made_with(world: Api):
     await make(world)
     await begin(world)

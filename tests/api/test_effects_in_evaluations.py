@@ -111,6 +111,7 @@ async def with_signals(world: Api, settings: Json) -> None:
     [{"policy": "linucb", "alpha": 0.5}, {"policy": "linear_ts", "exploration": 0.0}],
     ids=["linucb", "linear_ts"],
 )
+@pytest.mark.rest
 async def test_another_policy_is_weighed_with_effects(world: Api, policy: Json):
     """One that does not draw: its value is that of the decisions that show what it would have chosen."""
     await make(world, policy="softmax", temperature=2.0)
@@ -132,6 +133,7 @@ async def test_another_policy_is_weighed_with_effects(world: Api, policy: Json):
     assert found["support"]["unused_share"] == pytest.approx(np.mean(np.array(weights) == 0.0))
 
 
+@pytest.mark.rest
 async def test_earlier_decisions_are_weighed_by_the_effects_of_their_time(world: Api):
     settings = SETTINGS["softmax"]
     await make(world, **settings)
@@ -154,6 +156,7 @@ async def test_earlier_decisions_are_weighed_by_the_effects_of_their_time(world:
     assert found["estimates"][0]["value"] == pytest.approx(kept, abs=0.3)
 
 
+@pytest.mark.rest
 async def test_decisions_from_before_effects_are_counted(world: Api):
     settings = SETTINGS["softmax"]
     await make(world, **settings)

@@ -98,12 +98,14 @@ def test_a_version_is_the_same_whether_it_was_followed_or_read_later():
         assert (again.deviations == version.deviations).all()
 
 
+@pytest.mark.rest
 def test_what_was_asked_for_has_every_arm_as_it_is_now():
     fits, _, served = versions(np.random.default_rng(3), 30, 1, moved=0.0)
     for fit, version in zip(fits, served, strict=True):
         assert msgspec.structs.replace(version.record, chained=0) == fit.record
 
 
+@pytest.mark.rest
 def test_nothing_is_stored_where_nothing_moved():
     fits, *_ = versions(np.random.default_rng(4), 20, 1, moved=0.0)
     last = fits[-1]
