@@ -235,7 +235,7 @@ async def test_rewards_of_every_kind_count_once(world: Api, fields: Json, more: 
     await world.ok("POST", REFRESH, {})
     choices = await play(world, 2, **more)
     late = await world.choose("b", key="u0", k=2)
-    await world.due_now()
+    await world.count_defaults()
     for choice in choices[-3:]:
         first = {"decision": choice["decision"], "arm": choice["arms"][0]["id"]}
         await world.reward({**first, "value": 1e3, **more})

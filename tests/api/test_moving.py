@@ -243,7 +243,7 @@ async def test_bandits_of_every_kind_move_there_and_back(world: Api, store_url: 
 
     await play(6)
     if "reward" in settings and "wait_s" in settings["reward"]:
-        await world.due_now()
+        await world.count_defaults()
     before = [await world.learner("b", f"u{key}") for key in range(3)]
     answer = await world.ok("POST", MOVE, {"catalogue": "new"})
     assert answer["agreement"] is None or answer["agreement"] > 0.95

@@ -125,6 +125,16 @@ class Api:
             for member in await self.store.zrange(redis_keys.due(partition), 0, -1):
                 await self.store.zadd(redis_keys.due(partition), {member: 1})
 
+    async def count_defaults(self) -> None:
+        """``due_now``, and wait until all defaults are learned."""
+        await self.due_now()
+
+        async def counted() -> bool:
+            due = [await self.store.zcard(redis_keys.due(partition)) for partition in range(16)]
+            return not any(due) and (await self.ok("GET", "/readyz"))["backlog"] == 0
+
+        await wait_until(counted, what="the defaults are learned")
+
     async def left(self, method: str, path: str, *chunks: bytes) -> list[Json]:
         """What is sent to a client that goes away after these chunks of its body."""
         messages = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
