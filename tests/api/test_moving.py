@@ -438,7 +438,7 @@ async def test_quotas_and_frequency_caps_go_on(world: Api):
 
 
 @pytest.fixture
-async def pair(store_url: str, tmp_path: Path) -> AsyncIterator[tuple[Api, Api]]:
+async def two_processes(store_url: str, tmp_path: Path) -> AsyncIterator[tuple[Api, Api]]:
     """Two processes, and a bandit with a quota on 20 arms, whose rows are others in the new catalogue."""
     arms = {
         name: [
@@ -470,7 +470,7 @@ async def has_moved(api: Api, catalogue: str) -> None:
 
 @pytest.mark.rest
 async def test_no_more_is_shown_than_a_quota_allows_while_a_bandit_moves(
-    pair: tuple[Api, Api], monkeypatch: pytest.MonkeyPatch
+    two_processes: tuple[Api, Api], monkeypatch: pytest.MonkeyPatch
 ):
     """Two processes choose from just before the switch until they have heard of it, there and back."""
     shown, switching, prepare = Counter[str](), asyncio.Event(), Quotas.prepare
@@ -492,16 +492,16 @@ async def test_no_more_is_shown_than_a_quota_allows_while_a_bandit_moves(
 
     for catalogue in ("new", "old"):
         switching.clear()
-        visits = [asyncio.create_task(visit(each, f"u{place}")) for place, each in enumerate(pair)]
-        await pair[0].ok("POST", MOVE, {"catalogue": catalogue, "carry": "map"})
+        visits = [asyncio.create_task(visit(each, f"u{place}")) for place, each in enumerate(two_processes)]
+        await two_processes[0].ok("POST", MOVE, {"catalogue": catalogue, "carry": "map"})
         await asyncio.gather(*visits)
-        await carried(pair[0])
-    for each in pair:
+        await carried(two_processes[0])
+    for each in two_processes:
         shown.update(arm["id"] for arm in (await each.choose("b", key="u2", k=30))["arms"])
     of_quota = sum(count for arm, count in shown.items() if int(arm[1:]) < 20)
 
     async def is_told() -> Json | None:  # each process tells every second what it has shown
-        found: Json = await pair[0].ok("GET", "/v1/bandits/b/quotas/q")
+        found: Json = await two_processes[0].ok("GET", "/v1/bandits/b/quotas/q")
         return found if found["used"] >= of_quota else None
 
     found = await wait_until(is_told, what="all that was shown is counted")
@@ -519,10 +519,10 @@ async def test_no_more_is_shown_than_a_quota_allows_while_a_bandit_moves(
     ids=["choice", "reward"],
 )
 async def test_what_began_before_the_switch_ends_after_it(
-    pair: tuple[Api, Api], monkeypatch: pytest.MonkeyPatch, owner: type, name: str, call: str
+    two_processes: tuple[Api, Api], monkeypatch: pytest.MonkeyPatch, owner: type, name: str, call: str
 ):
     """Meanwhile another choice has followed the quotas to the arms of the new catalogue."""
-    api, _ = pair
+    api, _ = two_processes
     await api.ok("PUT", "/v1/bandits/b/quotas/r", {"arm": "a3", "most": 9, "counts": "rewarded"}, 201)
     await api.ok("PUT", "/v1/bandits/b/quotas/s", {"arm": "a45", "most": 1}, 201)
     decision = (await api.choose("b", key="u0", k=ARMS))["decision"]

@@ -32,9 +32,9 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def stocked(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def shop_service(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service with the example shop, as the button of the overview makes it; tests only read."""
-    with serving(tmp_path_factory.mktemp("stocked")) as service:
+    with serving(tmp_path_factory.mktemp("shop_service")) as service:
         with console_of(browser, service) as console:
             load_shop(console)
             console.check()

@@ -110,9 +110,9 @@ def finished(page: Page, name: str) -> None:
     [pytest.param(LOOKS, id="looks"), pytest.param(OTHER_LOOKS, id="other looks", marks=pytest.mark.slow)],
 )
 def test_every_page_of_the_shop_is_whole_accessible_and_fits(
-    browser: Browser, stocked: Service, looks: list[Look]
+    browser: Browser, shop_service: Service, looks: list[Look]
 ):
-    with console_of(browser, stocked) as console:
+    with console_of(browser, shop_service) as console:
         page = console.open("nowhere")
         for name, (address, _) in PAGES.items():
             go(page, address)
@@ -143,8 +143,8 @@ def test_every_page_of_an_empty_service_says_what_to_do(browser: Browser, empty:
 
 
 @pytest.mark.slow
-def test_every_chart_has_its_numbers_as_a_table(browser: Browser, stocked: Service):
-    with console_of(browser, stocked) as console:
+def test_every_chart_has_its_numbers_as_a_table(browser: Browser, shop_service: Service):
+    with console_of(browser, shop_service) as console:
         page = console.open(PAGES["explore"][0])
         finished(page, "explore")
         for chart in page.locator("sl-lines, sl-bars").all():
@@ -191,8 +191,10 @@ def test_the_first_session_of_a_newcomer_by_keyboard_alone(browser: Browser, tmp
         console.check()
 
 
-def test_a_look_decides_nothing_and_a_choice_is_what_the_address_says(browser: Browser, stocked: Service):
-    with console_of(browser, stocked) as console, Client(stocked.url) as client:
+def test_a_look_decides_nothing_and_a_choice_is_what_the_address_says(
+    browser: Browser, shop_service: Service
+):
+    with console_of(browser, shop_service) as console, Client(shop_service.url) as client:
         before = client.report(SHOP)
         asked = {"k": 4, "seed": 7, "filter": '{"kind": "mug"}', "context.device": "mobile"}
         page = console.open(f"try/{SHOP}?{httpx.QueryParams(asked)}")
@@ -218,16 +220,16 @@ def test_a_look_decides_nothing_and_a_choice_is_what_the_address_says(browser: B
 
 
 def test_errors_stand_at_the_field_that_they_name_in_the_words_of_the_service(
-    browser: Browser, stocked: Service
+    browser: Browser, shop_service: Service
 ):
-    with console_of(browser, stocked) as console:
+    with console_of(browser, shop_service) as console:
         page = console.open(f"try/{SHOP}")
         wrong = {"price": {"$most": 3}}
         page.get_by_label("Filter", exact=True).fill(json.dumps(wrong))
         page.get_by_role("button", name="Choose", exact=True).click()
         field = page.locator(".field", has=page.get_by_label("Filter", exact=True))
         answer = httpx.post(
-            f"{stocked.url}/v1/bandits/{SHOP}/choose", json={"filter": wrong, "context": {}}
+            f"{shop_service.url}/v1/bandits/{SHOP}/choose", json={"filter": wrong, "context": {}}
         ).json()
         expect(field.locator(".error")).to_contain_text(answer["errors"][0]["message"])
         expect(page.get_by_label("Filter", exact=True)).to_be_focused()
@@ -287,8 +289,8 @@ def test_a_change_is_shown_before_it_is_made_and_what_destroys_asks_for_the_name
         console.check()
 
 
-def test_an_evaluation_a_query_and_a_campaign(browser: Browser, stocked: Service):
-    with console_of(browser, stocked) as console:
+def test_an_evaluation_a_query_and_a_campaign(browser: Browser, shop_service: Service):
+    with console_of(browser, shop_service) as console:
         page = console.open(f"what-if/{SHOP}")
         page.get_by_role("button", name="Evaluate").click()
         expect(page.get_by_role("region", name="Estimates").locator("tbody tr")).to_have_count(3)
@@ -333,8 +335,8 @@ def is_logged(client: Client, decision: str) -> bool:
     return True
 
 
-def test_a_decision_is_explained(browser: Browser, stocked: Service):
-    with console_of(browser, stocked) as console, Client(stocked.url) as client:
+def test_a_decision_is_explained(browser: Browser, shop_service: Service):
+    with console_of(browser, shop_service) as console, Client(shop_service.url) as client:
         choice = client.choose(SHOP, k=2, seed=5, context={"device": "desktop"})
         wait_until_sync(lambda: is_logged(client, choice.decision), what="the row is written")
         page = console.open(f"decisions/{SHOP}")
@@ -348,8 +350,8 @@ def test_a_decision_is_explained(browser: Browser, stocked: Service):
         console.check()
 
 
-def test_the_overview_says_what_the_doctor_says(browser: Browser, stocked: Service):
-    with console_of(browser, stocked) as console:
+def test_the_overview_says_what_the_doctor_says(browser: Browser, shop_service: Service):
+    with console_of(browser, shop_service) as console:
 
         def ill(route: Route) -> None:
             status = route.fetch().json()
@@ -554,8 +556,8 @@ def test_what_was_learned_of_a_hashed_text_is_named_by_its_words(browser: Browse
             console.check()
 
 
-def test_the_picture_is_for_the_keyboard_too(browser: Browser, stocked: Service):
-    with console_of(browser, stocked) as console:
+def test_the_picture_is_for_the_keyboard_too(browser: Browser, shop_service: Service):
+    with console_of(browser, shop_service) as console:
         page = console.open("catalogues/shop?colour=maker")
         picture = page.locator("sl-scatter svg")
         expect(page.locator("sl-scatter circle.dot")).to_have_count(240)
@@ -707,7 +709,9 @@ def test_every_page_with_a_key_of_each_scope(browser: Browser, tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_a_file_that_is_no_vector_is_refused_with_what_is_wrong_with_it(browser: Browser, stocked: Service):
+def test_a_file_that_is_no_vector_is_refused_with_what_is_wrong_with_it(
+    browser: Browser, shop_service: Service
+):
     wrong = {
         "v.json": (b"[1, 2", "is no JSON"),
         "o.json": (b'{"a": 1}', "must be a list of numbers"),
@@ -717,7 +721,7 @@ def test_a_file_that_is_no_vector_is_refused_with_what_is_wrong_with_it(browser:
         "v.npy": (b"\x93NUMPY\x01\x00v\x00", "is no text"),
         "e.csv": (b"", "number 1 is no number"),
     }
-    with console_of(browser, stocked) as console:
+    with console_of(browser, shop_service) as console:
         page = console.open("queries/shop")
         field = page.locator(".field", has=page.get_by_label("Or a file"))
         for name, (content, words) in wrong.items():
@@ -788,15 +792,15 @@ def test_markup_in_every_text_that_is_stored_is_text(browser: Browser, tmp_path:
 
 
 @pytest.mark.slow
-def test_numbers_are_in_the_locale_of_the_reader(browser: Browser, stocked: Service):
-    with console_of(browser, stocked) as console:
+def test_numbers_are_in_the_locale_of_the_reader(browser: Browser, shop_service: Service):
+    with console_of(browser, shop_service) as console:
         page = console.open(f"bandits/{SHOP}/explore")
         finished(page, "explore")
         expect(page.locator(".tile").first).to_contain_text(re.compile(r"\d,\d"))
 
 
-def test_the_first_page_asks_for_little_and_is_kept(browser: Browser, stocked: Service):
-    with console_of(browser, stocked) as console:
+def test_the_first_page_asks_for_little_and_is_kept(browser: Browser, shop_service: Service):
+    with console_of(browser, shop_service) as console:
         page = console.open("")
         first = page.evaluate(
             "performance.getEntriesByType('resource').filter(e => e.name.includes('/console')).length"

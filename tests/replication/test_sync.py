@@ -63,14 +63,14 @@ async def two_services(store: Store, folder: Path, **of_second: Any) -> AsyncIte
 
 
 @pytest.fixture
-async def pair(store: Store, tmp_path: Path) -> AsyncIterator[tuple[World, World]]:
+async def two_processes(store: Store, tmp_path: Path) -> AsyncIterator[tuple[World, World]]:
     async with two_services(store, tmp_path) as worlds:
         yield worlds
 
 
 @pytest.fixture
 async def teacher_and_pupil(store: Store, tmp_path: Path) -> AsyncIterator[tuple[World, World]]:
-    """As ``pair``, but the second applies no rewards: whatever it knows, the first has learned."""
+    """As ``two_processes``, but the second applies no rewards: whatever it knows, the first has learned."""
     async with two_services(store, tmp_path, worker=False) as worlds:
         yield worlds
 
@@ -89,9 +89,9 @@ async def stored(store: Any, uid: str) -> dict[str, tuple[int, list[float]]]:
     }
 
 
-async def test_catalogues_arms_and_bandits_come_and_go(pair: tuple[World, World]):
-    one, two = pair
-    here, there = [await world.service.catalogues.get("c") for world in pair]
+async def test_catalogues_arms_and_bandits_come_and_go(two_processes: tuple[World, World]):
+    one, two = two_processes
+    here, there = [await world.service.catalogues.get("c") for world in two_processes]
     assert here.uid == there.uid
     assert held(here) == held(there)
     await one.bandit()
@@ -122,12 +122,12 @@ OPERATIONS = st.lists(
 @settings(max_examples=40)
 @given(operations=OPERATIONS, kept=st.integers(2, 8))
 async def test_whoever_writes_both_end_with_what_is_stored(
-    store: Store, pair: tuple[World, World], operations: Any, kept: int
+    store: Store, two_processes: tuple[World, World], operations: Any, kept: int
 ):
     """Also when more has changed than the log of changes keeps, and when a catalogue is made again."""
     store.arms.changes_kept = kept
     for number, (who, what, ids) in enumerate(operations):
-        catalogues = pair[who].service.catalogues
+        catalogues = two_processes[who].service.catalogues
         with contextlib.suppress(NotFound, Conflict):
             if what == "upsert":
                 arms = [Arm(arm, [1.0, float(number)]) for arm in ids]
@@ -136,19 +136,19 @@ async def test_whoever_writes_both_end_with_what_is_stored(
                 await catalogues.remove(await catalogues.get("c"), ids)
             elif what == "recreate":
                 await catalogues.delete("c")
-                await pair[who].catalogue()
+                await two_processes[who].catalogue()
             else:
-                await pair[who].service.sync.poll()
-    for world in pair:
+                await two_processes[who].service.sync.poll()
+    for world in two_processes:
         await world.service.sync.poll()
         catalogue = await world.service.catalogues.get("c")
         assert held(catalogue) == await stored(world.store, catalogue.uid)
         assert catalogue.version == await world.store.arms.version(catalogue.uid)
 
 
-async def test_who_writes_after_another_has_what_both_wrote(pair: tuple[World, World]):
-    one, two = pair
-    here, there = [await world.service.catalogues.get("c") for world in pair]
+async def test_who_writes_after_another_has_what_both_wrote(two_processes: tuple[World, World]):
+    one, two = two_processes
+    here, there = [await world.service.catalogues.get("c") for world in two_processes]
     await one.service.catalogues.upsert(here, [Arm("of one", [2.0, 1.0])])
     await two.service.catalogues.upsert(there, [Arm("of two", [1.0, 2.0])])
     assert held(there) == await stored(two.store, there.uid)
@@ -156,9 +156,9 @@ async def test_who_writes_after_another_has_what_both_wrote(pair: tuple[World, W
     assert held(here) == await stored(one.store, here.uid)
 
 
-async def test_changes_that_could_not_be_read_are_read_later(pair: tuple[World, World]):
-    one, two = pair
-    here, there = [await world.service.catalogues.get("c") for world in pair]
+async def test_changes_that_could_not_be_read_are_read_later(two_processes: tuple[World, World]):
+    one, two = two_processes
+    here, there = [await world.service.catalogues.get("c") for world in two_processes]
     await one.service.catalogues.upsert(here, [Arm("new", [2.0, 1.0])])
     two.store.refuse.add("arms.read")
     with pytest.raises(Unavailable):
@@ -169,9 +169,9 @@ async def test_changes_that_could_not_be_read_are_read_later(pair: tuple[World, 
 
 
 async def test_what_is_written_while_all_arms_are_read_is_there_afterwards(
-    pair: tuple[World, World], store: Store, tmp_path: Path
+    two_processes: tuple[World, World], store: Store, tmp_path: Path
 ):
-    one, _ = pair
+    one, _ = two_processes
     here = await one.service.catalogues.get("c")
 
     async def written() -> None:
@@ -190,11 +190,11 @@ async def test_what_is_written_while_all_arms_are_read_is_there_afterwards(
 
 
 async def test_who_is_ahead_of_a_store_that_has_lost_writes_goes_back_with_it(
-    pair: tuple[World, World], store: Store
+    two_processes: tuple[World, World], store: Store
 ):
     """As after the fail-over of a primary: the version is older, and so are the arms."""
-    one, two = pair
-    here, there = [await world.service.catalogues.get("c") for world in pair]
+    one, two = two_processes
+    here, there = [await world.service.catalogues.get("c") for world in two_processes]
     dump = await store.redis.command("DUMP", redis_keys.features(here.uid))
     counters = await store.redis.command("DUMP", redis_keys.counters(here.uid))
     await one.service.catalogues.upsert(here, [Arm("a1", [9.0, 9.0]), Arm("lost", [1.0, 1.0])])
@@ -203,7 +203,7 @@ async def test_who_is_ahead_of_a_store_that_has_lost_writes_goes_back_with_it(
     assert "lost" in held(there)
     for key, value in ((redis_keys.features(here.uid), dump), (redis_keys.counters(here.uid), counters)):
         await store.redis.command("RESTORE", key, 0, value, "REPLACE")
-    for world, catalogue in zip(pair, (here, there), strict=True):
+    for world, catalogue in zip(two_processes, (here, there), strict=True):
         await world.service.sync.poll()
         assert held(catalogue) == await stored(store, here.uid)
         assert set(held(catalogue)) == {"a0", "a1", "a2", "a3"}
@@ -236,10 +236,12 @@ async def test_a_learner_taught_by_another_process_is_chosen_from(
 
 
 @pytest.mark.rest
-async def test_who_waits_is_told_by_whoever_applies_it_and_chooses_from_it(pair: tuple[World, World]):
+async def test_who_waits_is_told_by_whoever_applies_it_and_chooses_from_it(
+    two_processes: tuple[World, World],
+):
     """Half of the partitions belong to the other process; no poll in between is needed."""
-    _, two = pair
-    bandit = await pair[0].bandit()
+    _, two = two_processes
+    bandit = await two_processes[0].bandit()
     await two.service.sync.poll()
     there = await two.service.bandits.get("b")
     assert there.uid == bandit.uid
@@ -251,9 +253,9 @@ async def test_who_waits_is_told_by_whoever_applies_it_and_chooses_from_it(pair:
 
 
 @pytest.mark.rest
-async def test_a_decision_of_another_process_is_rewarded_at_once(pair: tuple[World, World]):
+async def test_a_decision_of_another_process_is_rewarded_at_once(two_processes: tuple[World, World]):
     """By a process that knows neither the bandit, nor the catalogue, nor the arm."""
-    one, two = pair
+    one, two = two_processes
     await one.catalogue("fresh")
     bandit = await one.bandit("new", "fresh")
     catalogue = await one.service.catalogues.get("fresh")
@@ -273,9 +275,9 @@ async def test_a_decision_of_another_process_is_rewarded_at_once(pair: tuple[Wor
 
 @pytest.mark.rest
 async def test_a_deferred_decision_is_activated_by_a_process_that_knows_nothing_of_it(
-    pair: tuple[World, World],
+    two_processes: tuple[World, World],
 ):
-    one, two = pair
+    one, two = two_processes
     await one.catalogue("fresh")
     bandit = await one.bandit("new", "fresh", reward=RewardRule(wait_s=3_600.0, default=2.0))
     token = (await one.choose(bandit, activate=False)).decision
@@ -289,9 +291,9 @@ async def test_a_deferred_decision_is_activated_by_a_process_that_knows_nothing_
 
 @pytest.mark.rest
 async def test_a_pool_taught_by_another_process_is_the_prior_here(
-    pair: tuple[World, World],
+    two_processes: tuple[World, World],
 ):
-    one, two = pair
+    one, two = two_processes
     two.service.learners.pooled_priors.max_age_s = 0.0
     bandit = await one.bandit(prior="pooled", prior_strength=100.0)
     await two.service.sync.poll()
@@ -368,9 +370,9 @@ async def test_a_quiet_process_pauses_for_half_of_the_time_in_which_it_serves_a_
 
 @pytest.mark.rest
 async def test_after_a_pause_a_choice_is_up_to_date_or_says_how_old_it_is(
-    pair: tuple[World, World], monkeypatch: pytest.MonkeyPatch
+    two_processes: tuple[World, World], monkeypatch: pytest.MonkeyPatch
 ):
-    one, two = pair
+    one, two = two_processes
     bandit = await one.bandit()
     await two.service.sync.poll()
     there = await two.service.bandits.get("b")
@@ -417,9 +419,9 @@ async def test_a_store_that_is_away_leaves_what_is_known_to_choose_from(
 
 
 @pytest.mark.rest
-async def test_what_does_not_exist_is_looked_for_once_a_call(pair: tuple[World, World]):
+async def test_what_does_not_exist_is_looked_for_once_a_call(two_processes: tuple[World, World]):
     """Rewards of a deleted bandit, for a day after each deletion, cost a poll for each reward."""
-    one, two = pair
+    one, two = two_processes
     gone, hidden = await one.bandit("gone"), await one.bandit("hidden")
     deleted, shown = [
         [(await one.choose(bandit, activate=False)).decision for _ in range(30)] for bandit in (gone, hidden)
@@ -456,9 +458,11 @@ async def test_what_does_not_exist_is_looked_for_once_a_call(pair: tuple[World, 
 
 
 @pytest.mark.rest
-async def test_what_was_made_during_a_call_is_found_where_the_store_says_so(pair: tuple[World, World]):
+async def test_what_was_made_during_a_call_is_found_where_the_store_says_so(
+    two_processes: tuple[World, World],
+):
     """A move in between is seen by a poll of its own, though the call has polled already."""
-    one, two = pair
+    one, two = two_processes
     await one.bandit()
     with one_call():
         await two.service.bandits.get("b")
@@ -469,8 +473,8 @@ async def test_what_was_made_during_a_call_is_found_where_the_store_says_so(pair
 
 
 @pytest.mark.rest
-async def test_polls_are_shared_and_each_began_after_it_was_asked_for(pair: tuple[World, World]):
-    _, two = pair
+async def test_polls_are_shared_and_each_began_after_it_was_asked_for(two_processes: tuple[World, World]):
+    _, two = two_processes
     before = two.store.calls["registry.version"]
     await asyncio.gather(*(two.service.sync.poll() for _ in range(50)))
     assert 1 <= two.store.calls["registry.version"] - before <= 2
@@ -513,8 +517,8 @@ async def test_a_service_alone_with_its_store_has_all_partitions_whoever_had_one
 
 
 @pytest.mark.rest
-async def test_an_empty_catalogue_filled_elsewhere(pair: tuple[World, World]):
-    one, two = pair
+async def test_an_empty_catalogue_filled_elsewhere(two_processes: tuple[World, World]):
+    one, two = two_processes
     await one.catalogue("empty", arms=0)
     bandit = await one.bandit("e", "empty")
     await two.service.sync.poll()
@@ -527,9 +531,9 @@ async def test_an_empty_catalogue_filled_elsewhere(pair: tuple[World, World]):
 
 
 @pytest.mark.rest
-async def test_what_another_process_has_just_made_is_found(pair: tuple[World, World]):
+async def test_what_another_process_has_just_made_is_found(two_processes: tuple[World, World]):
     """Catalogues, bandits and arms: who is asked for what is not here polls, and nobody else does."""
-    one, two = pair
+    one, two = two_processes
     await one.catalogue("fresh", arms=0)
     bandit = await one.bandit("new", "fresh")
     there = await two.service.catalogues.get("fresh")
@@ -552,8 +556,10 @@ async def test_what_another_process_has_just_made_is_found(pair: tuple[World, Wo
 
 
 @pytest.mark.rest
-async def test_while_the_store_does_not_answer_nobody_knows_whether_a_name_exists(pair: tuple[World, World]):
-    one, two = pair
+async def test_while_the_store_does_not_answer_nobody_knows_whether_a_name_exists(
+    two_processes: tuple[World, World],
+):
+    one, two = two_processes
     bandit = await one.bandit()
     two.store.refuse.add("registry.version")
     for name in (bandit.name, "no such name"):
@@ -567,9 +573,11 @@ async def test_while_the_store_does_not_answer_nobody_knows_whether_a_name_exist
 
 
 @pytest.mark.rest
-async def test_a_catalogue_that_another_process_has_made_anew_is_written_to(pair: tuple[World, World]):
+async def test_a_catalogue_that_another_process_has_made_anew_is_written_to(
+    two_processes: tuple[World, World],
+):
     """By who names it. Who holds the old one, as an import does in the middle, is told that it is gone."""
-    one, two = pair
+    one, two = two_processes
     old = await two.service.catalogues.get("c")
     await one.service.catalogues.delete("c")
     await one.catalogue("c", arms=1)
@@ -583,9 +591,11 @@ async def test_a_catalogue_that_another_process_has_made_anew_is_written_to(pair
 
 
 @pytest.mark.rest
-async def test_a_bandit_gets_the_catalogue_that_was_made_anew_while_it_was_made(pair: tuple[World, World]):
+async def test_a_bandit_gets_the_catalogue_that_was_made_anew_while_it_was_made(
+    two_processes: tuple[World, World],
+):
     """It was made over the name of a catalogue, by a process that knew only the old one of that name."""
-    one, two = pair
+    one, two = two_processes
     await one.service.catalogues.delete("c")
     await one.catalogue("c", arms=1)
     bandit = await two.bandit()
@@ -605,9 +615,11 @@ async def change(world: World, **fields: Any) -> Bandit:
     return await world.service.bandits.change("b", changed)
 
 
-async def test_a_change_is_known_after_a_poll_and_decisions_keep_their_terms(pair: tuple[World, World]):
+async def test_a_change_is_known_after_a_poll_and_decisions_keep_their_terms(
+    two_processes: tuple[World, World],
+):
     """Also to a process that has not heard of the change, and to one that has not seen the version before."""
-    one, two = pair
+    one, two = two_processes
     await one.bandit(reward=RewardRule(max=1.0))
     there = await two.service.bandits.get("b")
     old = (await two.choose(there)).decision
@@ -637,16 +649,18 @@ CHANGES = st.lists(
 
 @settings(max_examples=30)
 @given(steps=CHANGES)
-async def test_whoever_changes_a_bandit_every_change_is_made_once(pair: tuple[World, World], steps: Any):
+async def test_whoever_changes_a_bandit_every_change_is_made_once(
+    two_processes: tuple[World, World], steps: Any
+):
     """Each process changes what the store has, though it knows something older; replies may be lost."""
     with contextlib.suppress(NotFound):
-        await pair[0].service.bandits.delete("b")
-    expected = (await pair[0].bandit(shortlist=30)).record
-    for world in pair:
+        await two_processes[0].service.bandits.delete("b")
+    expected = (await two_processes[0].bandit(shortlist=30)).record
+    for world in two_processes:
         await world.service.sync.poll()
     versions = [expected]
     for who, what, number in steps:
-        world = pair[who]
+        world = two_processes[who]
         if what == "poll":
             await world.service.sync.poll()
             continue
@@ -659,7 +673,7 @@ async def test_whoever_changes_a_bandit_every_change_is_made_once(pair: tuple[Wo
                 await change(world, **{field: value})
         assert (await change(world, **{field: value})).record == expected
         versions += [expected] * (expected != versions[-1])
-    for world in pair:
+    for world in two_processes:
         await world.service.sync.poll()
         bandit = await world.service.bandits.get("b")
         assert (bandit.record, bandit.version.number) == (expected, len(versions))
@@ -668,8 +682,8 @@ async def test_whoever_changes_a_bandit_every_change_is_made_once(pair: tuple[Wo
 
 
 @pytest.mark.rest
-async def test_a_change_of_a_bandit_that_was_deleted_elsewhere_finds_none(pair: tuple[World, World]):
-    one, two = pair
+async def test_a_change_of_a_bandit_that_was_deleted_elsewhere_finds_none(two_processes: tuple[World, World]):
+    one, two = two_processes
     await one.bandit()
     await two.service.sync.poll()
     await one.service.bandits.delete("b")
@@ -681,9 +695,11 @@ async def test_a_change_of_a_bandit_that_was_deleted_elsewhere_finds_none(pair: 
 
 
 @pytest.mark.rest
-async def test_a_learner_that_cannot_be_read_again_serves_by_the_earlier_terms(pair: tuple[World, World]):
+async def test_a_learner_that_cannot_be_read_again_serves_by_the_earlier_terms(
+    two_processes: tuple[World, World],
+):
     """A change of the ridge makes posteriors again; while the store does not answer the old ones serve."""
-    one, _ = pair
+    one, _ = two_processes
     bandit = await one.bandit(exploration=0.0)
     await one.observe(bandit, *(f"o{i}" for i in range(5)))
     before = (await one.choose(bandit)).arms

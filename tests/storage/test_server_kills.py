@@ -155,7 +155,7 @@ async def kill_during_traffic(server, kills, rng):
             await wait_until(lambda goal=goal: enough(traffic, goal), what="writes are acknowledged")
             pid = server.pid
             os.kill(pid, signal.SIGKILL)
-            await wait_until(lambda pid=pid: another(server, pid), what="another server is started")
+            await wait_until(lambda pid=pid: is_restarted(server, pid), what="another server is started")
 
     try:
         await traffic.run(killing())
@@ -168,7 +168,7 @@ async def enough(traffic, goal):
     return traffic.acknowledged >= goal
 
 
-async def another(server, pid):
+async def is_restarted(server, pid):
     return server.pid != pid
 
 
