@@ -16,13 +16,26 @@ from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 MIN_DELTA = 1e-100
 
 
-def shape(name: str, array: NDArray[np.generic], expected: Sequence[int | None]) -> None:
-    """Raise InvalidShape unless ``array`` has the ``expected`` shape, in which None is any length."""
-    if array.ndim != len(expected) or any(
-        want is not None and have != want for have, want in zip(array.shape, expected, strict=True)
+def array(name: str, given: object) -> None:
+    """Raise InvalidShape for what is no array of numpy or scipy, such as a list."""
+    if not hasattr(given, "ndim"):
+        message = (
+            f"{name} must be an array of numpy, not of type {type(given).__name__}: numpy.array makes one"
+        )
+        raise InvalidShape(message, argument=name)
+
+
+def shape(name: str, given: NDArray[np.generic], expected: Sequence[int | None]) -> None:
+    """Raise InvalidShape unless ``given`` is an array of the ``expected`` shape.
+
+    There, None is any length.
+    """
+    array(name, given)
+    if given.ndim != len(expected) or any(
+        want is not None and have != want for have, want in zip(given.shape, expected, strict=True)
     ):
         wanted = ", ".join("*" if n is None else str(n) for n in expected)
-        raise InvalidShape(f"{name} must have shape ({wanted}), not {array.shape}", argument=name)
+        raise InvalidShape(f"{name} must have shape ({wanted}), not {given.shape}", argument=name)
 
 
 def finite(name: str, array: NDArray[np.floating]) -> None:
@@ -62,6 +75,15 @@ def in_range(
             if bound is not None
         ]
         raise InvalidParameter(f"{name} must be {' and '.join(bounds) or 'finite'}", argument=name)
+
+
+def generator(rng: np.random.Generator) -> None:
+    """Raise InvalidParameter for what draws nothing, such as a seed."""
+    if not hasattr(rng, "random"):
+        message = (
+            f"rng must be a generator, not of type {type(rng).__name__}: numpy.random.default_rng makes one"
+        )
+        raise InvalidParameter(message, argument="rng")
 
 
 def options(settings: type, given: Mapping[str, object], *, but: Collection[str]) -> None:

@@ -6,11 +6,15 @@ import math
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from shortlist import checks
+from shortlist.embedding.randomised_svd import right_singular_vectors
 from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 from shortlist.guarantee import exactly
 from shortlist.kcenter import ns_tands, ns_ts, ns_ucb
+from shortlist.linear import epsilon_greedy, igw, linear_ts, ridge, ridge_sums, softmax, sub_ts
+from shortlist.mips.adaptive import Scan
 from shortlist.slates import exhaustive, icb, sa_foa, saqm
 from shortlist.slates.matroids import PartitionMatroid
 
@@ -124,3 +128,33 @@ def test_a_matroid_is_one_of_the_arms_of_the_campaign(method):
             method.start(**SLATES, matroid=bad)
     with pytest.raises(InvalidParameter, match="limits must be an integer"):
         method.start(**SLATES, matroid=PartitionMatroid(groups, (1, 1, 1.5), 2))
+
+
+@pytest.mark.rest
+def test_lists_in_place_of_arrays_and_seeds_in_place_of_generators_are_named():
+    rng, arms = np.random.default_rng(0), np.eye(3)
+    sums = ridge_sums.add(ridge_sums.empty(3), arms, np.ones(3), np.ones(3, bool))
+    known = ridge.posterior(sums, ridge=1.0)
+    calls = {
+        "features": lambda: ridge_sums.add(sums, arms.tolist(), np.ones(3), np.ones(3, bool)),
+        "values": lambda: ridge_sums.add(sums, arms, [1.0] * 3, np.ones(3, bool)),
+        "first": lambda: ridge_sums.add(sums, arms, np.ones(3), [True] * 3),
+        "vectors": lambda: sub_ts.choose(known, Scan(arms.tolist()), k=1, exploration=1.0, rng=rng),
+        "query": lambda: Scan(arms).search([1.0, 2.0, 3.0], k=1),
+        "scores": lambda: softmax.choose([1.0, 2.0], k=1, temperature=1.0, rng=rng),
+    }
+    for name, call in calls.items():
+        with pytest.raises(InvalidShape, match=f"^{name} must be an array of numpy, not of type list"):
+            call()
+    seeded = [
+        lambda: sub_ts.choose(known, Scan(arms), k=1, exploration=1.0, rng=1),
+        lambda: linear_ts.draws(known, 2, exploration=1.0, rng=1),
+        lambda: softmax.choose(arms[0], k=1, temperature=1.0, rng=1),
+        lambda: softmax.choose_within(arms[0], lambda place: np.array([place]), k=1, temperature=1.0, rng=1),
+        lambda: igw.choose(arms[0], k=1, gamma=2.0, rng=1),
+        lambda: epsilon_greedy.choose(arms[0], k=1, epsilon=0.5, rng=1),
+        lambda: right_singular_vectors(csr_array(arms, dtype=np.float32), 1, 1),
+    ]
+    for call in seeded:
+        with pytest.raises(InvalidParameter, match="rng must be a generator, not of type int"):
+            call()

@@ -62,6 +62,7 @@ def right_singular_vectors(
     """
     checks.finite("matrix", matrix.data)
     checks.in_range("count", count, least=1, whole=True)
+    checks.generator(rng)
     least = min(matrix.shape)
     columns = min(count + OVERSAMPLING, least)
     if count > least:

@@ -103,6 +103,7 @@ def in_turn(
     """
     checks.in_range("k", k, least=1)
     checks.in_range("epsilon", epsilon, least=0.0, most=1.0)
+    checks.generator(rng)
     places, propensities = list[int](), list[float]()
     while len(places) < k and left:
         top = best()

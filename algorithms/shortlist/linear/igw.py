@@ -64,6 +64,7 @@ def choose(estimates: Vector, *, k: int, gamma: float, rng: np.random.Generator)
     # DEVIATION (Alg. 1, line 5): for k > 1 place by place, each from what is left; k = 1 is as printed.
     _check(estimates, gamma)
     checks.in_range("k", k, least=1)
+    checks.generator(rng)
     left = np.arange(len(estimates))
     places: list[int] = []
     probabilities: list[float] = []

@@ -34,6 +34,7 @@ def draw(posterior: Posterior, *, exploration: float, rng: np.random.Generator) 
     """
     if not 0.0 <= exploration < np.inf:
         raise InvalidParameter("exploration must be >= 0", argument="exploration")
+    checks.generator(rng)
     noise = posterior.noise(rng)
     noise *= exploration
     noise += posterior.theta
@@ -49,6 +50,7 @@ def draws(posterior: Posterior, count: int, *, exploration: float, rng: np.rando
     if not 0.0 <= exploration < np.inf:
         raise InvalidParameter("exploration must be >= 0", argument="exploration")
     root = posterior.root
+    checks.generator(rng)
     found: Matrix = rng.standard_normal((count, root.shape[1])) @ root.T
     found *= exploration
     found += posterior.theta

@@ -371,6 +371,7 @@ class _Each:
 def _each(features: Matrix, values: Vector, before: Vector | None, *, least: int = 1) -> _Each:
     """Of at least so many signals. Shapes: (n, d), (n,) or (n, J), before as values."""
     count = len(features)
+    checks.array("values", values)
     if values.ndim == 1 and least == 1:
         checks.shape("values", values, (count,))
         return _Each(values, _squares(values, before), np.empty((count, 0)))

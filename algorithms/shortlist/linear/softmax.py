@@ -46,6 +46,7 @@ def choose(scores: Vector, *, k: int, temperature: float, rng: np.random.Generat
     checks.shape("scores", scores, (None,))
     checks.finite("scores", scores)
     checks.in_range("temperature", temperature, above=0.0)
+    checks.generator(rng)
     # Subtracting first keeps the differences: divided first, large scores would round them away.
     weights = (scores - scores.max(initial=-np.inf)) / temperature if len(scores) else scores
     places, logs = top_k(weights, k, rng=rng)
@@ -77,6 +78,7 @@ def choose_within(
     checks.finite("scores", scores)
     checks.in_range("k", k, least=1)
     checks.in_range("temperature", temperature, above=0.0)
+    checks.generator(rng)
     # Before which place an arm is ruled out: each is allowed until then.
     ends = np.full(len(scores), k + 1, dtype=np.int64)
     if barred is not None:
