@@ -168,6 +168,14 @@ RIGHT: dict[str, tuple[Callable[[Path], Made], dict[str, Any]]] = {
         lambda at: text(at, "sku;e0;e1\na;1,000;2,000\nb;3;4,0\n", "--id", "sku", "--features", "e*"),
         both(),
     ),
+    "marks of thousands that come twice": (
+        lambda at: text(at, "sku;n;m\na;1.234.567;1,234,567\nb;2;3\n"),
+        both({"n": 1_234_567, "m": 1_234_567}, {"n": 2, "m": 3}),
+    ),
+    "whole numbers of 18 digits, and articles of 19": (
+        lambda at: text(at, f"sku,n,article\na,{10**18 - 1},{10**18}\nb,2,3\n"),
+        both({"n": 10**18 - 1, "article": f"{10**18}"}, {"n": 2, "article": "3"}),
+    ),
     "words that are abbreviations too": (
         lambda at: text(at, "sku,country,gender,sale\na,NO,F,n\nb,NO,F,y\n"),
         both({"country": "NO", "gender": "F", "sale": False}, {"country": "NO", "gender": "F", "sale": True}),

@@ -14,13 +14,44 @@ from msgspec.structs import replace
 from scipy.optimize import linprog
 
 from app.quotas.ledger import QuotaLedger
-from app.quotas.pacing import SLICE_S
+from app.quotas.pacing import PACE, SLICE_S, draw, refresh
 from app.quotas.rules import BanditQuota, QuotaRule
 from store_by_clock import OneQuota, OwnClock, StoreByClock
 
 pytestmark = pytest.mark.anyio
 
 DAY_S = 3_600.0  # a short one: what is drawn is drawn for slices of 100 ms
+
+
+class Drawn:
+    """A generator whose numbers are all this one."""
+
+    def __init__(self, number: float) -> None:
+        self.number = number
+
+    def random(self, count: int) -> np.ndarray:
+        return np.full(count, self.number)
+
+
+@pytest.mark.parametrize(
+    ("length", "most", "now", "shown", "demand", "part"),
+    [
+        # a plan of one a second, 18 s ahead: it lacks 8 of the 18 that come if demand is not known
+        (3_600.0, 3_600, 100.0, 110, 0.0, 8 / 18),
+        (3_600.0, 3_600, 100.0, 110, 0.5, 8 / 18),  # demand below the plan counts as the plan
+        (3_600.0, 3_600, 100.0, 110, 4.0, 8 / 72),
+        # a short window, of which the part is less than a second: it lacks 3 of 5
+        (20.0, 100, 10.0, 52, 0.0, 3 / 5),
+    ],
+)
+def test_a_part_is_what_the_plan_lacks_of_what_would_be_shown(
+    *, length: float, most: int, now: float, shown: int, demand: float, part: float
+):
+    for number, holds_back in ((part - 1e-9, False), (part + 1e-9, True)):
+        pace = np.zeros(1, PACE)
+        refresh(pace[0], (0.0, length), most, shown, 0, now=now, is_new=True)
+        pace["demand"] = demand
+        assert draw(pace, np.zeros(1, np.int64), now, Drawn(number)) == [holds_back]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
