@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from app.quotas.ledger import BATCH_SIZE, QuotaLedger
+from app.quotas.members import QuotaMembers
 from app.quotas.rules import BanditQuota, QuotaRule
 from app.serving.request import ChooseRequest
 from app.storage.types import Share, ShareAsked
@@ -103,6 +104,18 @@ async def test_a_list_knows_what_is_left_without_asking():
     assert taken[0] is not None
     shares.give_back(taken[0])
     assert shares.few(5) is None
+
+
+async def test_a_list_takes_one_arm_once_and_a_deleted_quota_is_used_up_no_more():
+    rule = QuotaRule(1, arm="a", per_s=86_400).checked()
+    shares, _, _, _ = await shares_of(1, rule)
+    assert shares.few(5) is None
+    await show(shares, 0)
+    assert shares.states() == {"used_up": 1, "held_back": 0, "open": 0}
+    shares.members = QuotaMembers()  # in place of that of the test
+    shares.members.add(0, rule)
+    await shares.change([], ["q0"])
+    assert shares.states() == {"used_up": 0, "held_back": 0, "open": 0}
 
 
 async def steps_of_a_change(count: int) -> int:

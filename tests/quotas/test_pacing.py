@@ -105,6 +105,7 @@ async def test_arms_that_are_held_back_are_eligible_once_the_pace_is_taken_away(
     store.shares["q", 0, "another"] = 900, 900
     ledger = QuotaLedger(store, None, "b", asyncio.Event(), clock=clock)  # type: ignore[arg-type]
     clock.seconds = DAY_S / 10
+    ledger.now()  # a slice has begun: what is new is drawn all the same
     await ledger.change([BanditQuota("q", "u", rule)], ())
     assert ledger.now().out[0]
     await ledger.change([BanditQuota("q", "u", replace(rule, pace="none"))], ())
