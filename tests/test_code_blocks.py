@@ -66,6 +66,10 @@ NOT_RUN = {
 # By page and first line: which test runs it.
 RUN_BY = {
     (
+        "docs/recipes/moving.md",
+        "$ shortlist import items items.csv --encode",
+    ): "tests/api/test_logs_of_others.py",
+    (
         "docs/recipes/in-a-page.md",
         'import { Client, RewardSender } from "@shortlist/client";',
     ): "tests/clients/test_typescript_client.py",

@@ -73,12 +73,16 @@ class Catalogue:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     encoding: FeatureEncoding = field(init=False)
     fits_at: int = FIT_ARMS  # while it is not fitted: at how many arms to try
+    # the index that its owner asked for, if it is of a plug-in that is not loaded
+    missing_index: str | None = field(init=False)
     is_filled: bool = field(init=False)  # whether it has had all arms of the catalogue that it follows
     # at which version they were counted last
     unlisted: tuple[int, Mapping[str, UnlistedValues]] = (-1, {})
 
     def __post_init__(self) -> None:
         self.encoding = FeatureEncoding(self.record.features, self.record.reduction, self.record.dim)
+        kind = str(self.record.index["kind"])
+        self.missing_index = None if kind in INDEX_CHOICES else kind
         self.is_filled = self.record.behaviour is None
 
     @property
@@ -118,12 +122,6 @@ class Catalogue:
     def in_memory(self) -> LiveIndex:
         """The arms in memory: where an engine has the arms, those that it has not got yet."""
         return self.index if self.index.holds_arms else self.index.overlay
-
-    @property
-    def missing_index(self) -> str | None:
-        """The index that its owner asked for, if it is of a plug-in that is not loaded."""
-        kind = str(self.record.index["kind"])
-        return None if kind in INDEX_CHOICES else kind
 
     @property
     def shortlist(self) -> int:

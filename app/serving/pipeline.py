@@ -67,7 +67,7 @@ from app.serving.constraints.base import (
     refund,
 )
 from app.serving.constraints.frequency_caps import FrequencyCapConstraint
-from app.serving.constraints.of_plugins import PLUGIN_CONSTRAINTS, Missing, missing_of
+from app.serving.constraints.of_plugins import PLUGIN_CONSTRAINTS, Missing
 from app.serving.constraints.quotas import QuotaConstraint
 from app.serving.constraints.requested import AtMostRules, Exclusions, Filters, Pins, with_pins
 from app.serving.request import ChooseRequest
@@ -105,7 +105,10 @@ STATELESS: Sequence[ConstraintRow] = (
 def constraints_of(sync: Sync, caps: FrequencyCaps, quotas: Quotas) -> Sequence[ConstraintRow]:
     """All constraints of choices."""
     return (
-        ConstraintRow(Missing(), lambda _, bandit: bool(missing_of(bandit))),
+        # Of a policy that is missing its own stand-in says so.
+        ConstraintRow(
+            Missing(), lambda _, bandit: bool(bandit.record.constraints or bandit.catalogue.missing_index)
+        ),
         *STATELESS,
         ConstraintRow(Pins(sync), lambda choice, _: bool(choice.rules.pins)),
         ConstraintRow(

@@ -231,7 +231,9 @@ async def test_the_prior_is_that_of_all_keys_and_is_in_every_learner(world: Api)
     assert own["prior_version"] == new["prior_version"] == found["version"]
     assert own["used"]["noise"] == new["used"]["noise"] == pytest.approx(found["noise"])
     assert own["used"]["exploration"] == pytest.approx(
-        learned_prior.exploration(scales.EXPLORATION, keys=60, variation=expected.variation)
+        learned_prior.exploration(
+            scales.exploration_by_evidence(len(found["mean"])), keys=60, variation=expected.variation
+        )
     )
 
 
@@ -516,9 +518,10 @@ async def test_a_context_has_a_mean_too(world: Api):
     expected = features @ found["mean"] + features @ np.array(found["weights"]) @ context
     assert run["arms"][0]["prior"] == pytest.approx(expected)
     assert run["arms"][0]["estimate"] == pytest.approx(expected)
-    # The context explores too: with a prior a bandit explores no more than without one, .5625 and not .6.
+    # The context explores too: with a prior a bandit explores no more than without one.
     used = (await world.learner("b", "new"))["used"]
-    assert used["exploration"] == min(scales.EXPLORATION, scales.exploration(D + 2 * D))
+    numbers = D + 2 * D
+    assert used["exploration"] == min(scales.exploration_by_evidence(numbers), scales.exploration(numbers))
 
 
 @pytest.mark.rest
@@ -560,4 +563,4 @@ async def test_rewards_that_are_all_zero_make_no_version(world: Api):
     await world.observe("b", *({**each, "value": 0} for each in histories(10, 5)))
     assert (await world.ok("POST", REFRESH))["version"] == 0
     alone = (await world.ok("GET", "/v1/bandits/b"))["used"]["exploration"]
-    assert alone == scales.EXPLORATION
+    assert alone == scales.exploration_by_evidence(D)

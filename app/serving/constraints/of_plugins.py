@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import msgspec
 from pydantic import ValidationError
@@ -18,7 +18,7 @@ from app.platform.documents import Document, adapter_of
 from app.platform.errors import FieldPath, Unavailable
 from app.policies.registry import POLICIES
 from app.policies.selection import SelectionRequest
-from app.serving.constraints.base import Constraint, ConstraintFields
+from app.serving.constraints.base import Constraint, ConstraintFields, View
 
 
 class PluginConstraint(Constraint):
@@ -39,9 +39,10 @@ class PluginConstraint(Constraint):
 class Missing(Constraint):
     """Refuses choices of bandits that need a plug-in which is not loaded."""
 
-    async def view(self, choice: ConstraintFields, request: SelectionRequest) -> NoReturn:
-        missing = ", ".join(missing_of(request.bandit))
-        raise Unavailable(f"no loaded plug-in provides {missing}, which the bandit needs")
+    async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:
+        if missing := ", ".join(missing_of(request.bandit)):
+            raise Unavailable(f"no loaded plug-in provides {missing}, which the bandit needs")
+        return View()
 
 
 def missing_of(bandit: Bandit) -> Sequence[str]:
