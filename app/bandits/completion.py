@@ -188,7 +188,8 @@ def _asked(record: BanditRecord) -> BanditRecord:
 
 def with_unit(record: BanditRecord, before: BanditRecord, arms: Snapshot) -> BanditRecord:
     """The record with what it has to know of the arms from now on: their unit, how many numbers they have."""
-    if not _needs_unit(record):
+    # A patch without a difference changes nothing, also where arms have come since the bandit was made.
+    if record == before or not _needs_unit(record):
         return record
     if not _needs_unit(before) and record.mean_square is None:
         record = replace(record, mean_square=mean_square_of(arms))

@@ -421,3 +421,11 @@ def test_the_page_has_the_table():
         assert named, field
         plain = re.sub(r"\[(.+?)\]\(.+?\)", r"\1", named[1]).replace("`", "")
         assert field not in FIXED or plain == FIXED[field]
+
+
+async def test_a_patch_without_a_difference_changes_nothing_though_arms_have_come(world: Api):
+    await world.catalogue("empty", {}, dim=2)
+    fields = {"context": {"dim": 2}, "ridge": 1.0, "intercept": False}
+    await world.bandit("b", "empty", **fields)
+    await world.ok("PUT", "/v1/catalogues/empty/arms", {"arms": [{"id": "a", "features": [1.0, 0.0]}]})
+    assert (await patched(world, {"ridge": 1.0}))["version"] == 1
