@@ -30,6 +30,7 @@ from shortlist.linear.scales import Scales
 from shortlist.linear.signals import SignalPosteriors, Weighing, known
 from shortlist.types import Matrix, TopK, Vector
 
+OWN_UNIT = 1.0001  # by which the squared noise of such a key is larger than that of the others, at least
 GLOBAL_LEARNER = "_global"
 
 
@@ -149,6 +150,23 @@ class Bandit(msgspec.Struct, frozen=True):
         """Whether its arms learn from decisions that are made with it as it is served."""
         has_prior = self.prior is not None and self.prior.learned is not None
         return self.record.arm_effects == "auto" and has_prior
+
+    def has_own_unit(self, sigma: float) -> bool:
+        """Whether the rewards of a key whose posterior has this noise are far beyond those of the others.
+
+        Then what it teaches arms would be in a unit of its own. Never of a bandit with signals.
+        """
+        learned = None if self.prior is None else self.prior.learned
+        if learned is None or learned.sizes is None or self.weighing is not None:
+            return False
+        return sigma * sigma > OWN_UNIT * float(learned.residuals[0, 0])
+
+    def is_far(self, value: float) -> bool:
+        """Whether a reward is far beyond all that keys usually give; never of a bandit with signals."""
+        learned = None if self.prior is None else self.prior.learned
+        if learned is None or learned.sizes is None or self.weighing is not None:
+            return False
+        return learned.sizes.is_far(value)
 
     @property
     def learner_dim(self) -> int:

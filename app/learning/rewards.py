@@ -11,6 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -54,6 +55,13 @@ class Receipt:
     groups: dict[int, str] = field(default_factory=dict)
     rewarded: dict[str, int] = field(default_factory=dict)
     taken: list[int] = field(default_factory=list)
+
+
+class Expectation(NamedTuple):
+    """What a key's learner expects of each signal, (J, D); whether its rewards are in a unit of its own."""
+
+    thetas: Matrix
+    has_own_unit: bool
 
 
 class Rewards:
@@ -168,7 +176,7 @@ class Rewards:
         """
         # All arms in one read, rather than one for each observation.
         features = await self._entries.features_of(bandit, {item.arm for item in observations})
-        bandit, expectations = await self._with_effects(bandit), dict[str, Matrix]()
+        bandit, expectations = await self._with_effects(bandit), dict[str, Expectation]()
         now_ms = time.time_ns() // 1_000_000
         receipt = Receipt()
         writes: list[tuple[int, RewardWrite]] = []
@@ -197,22 +205,26 @@ class Rewards:
         bandit: Bandit,
         item: Observation,
         known: tuple[Vector, int],
-        expectations: dict[str, Matrix],
+        expectations: dict[str, Expectation],
     ) -> EffectPair:
         """What is expected of the arm of an observation now, and its effect.
 
-        ``expectations``: of the keys of this call, (J, D) each. Raises Invalid, Unavailable.
+        ``expectations``: of the keys of this call. Raises Invalid, Unavailable.
         """
         features, revision = known
         key = item.key or ""
         if key not in expectations:
-            learner, _ = await self._learners.current(bandit, bandit.learner_for(key))
-            expectations[key] = await self._learners.thetas(bandit, learner)
+            learner, posterior = await self._learners.current(bandit, bandit.learner_for(key))
+            thetas = await self._learners.thetas(bandit, learner)
+            expectations[key] = Expectation(thetas, bandit.has_own_unit(posterior.sigma))
+        thetas, has_own_unit = expectations[key]
         joint = bandit.joint_features(features, bandit.encoded(item.context))
-        expected = (expectations[key] @ joint)[None]
-        if not self._store.effects.has_space():
-            expected = np.full(expected.shape, np.nan)
+        expected = (thetas @ joint)[None]
+        has_space = self._store.effects.has_space()
+        if not has_space:
             self._metrics.without_effects.inc()
+        if not has_space or has_own_unit or (item.value is not None and bandit.is_far(item.value)):
+            expected = np.full(expected.shape, np.nan)  # the key learns alone
         served = np.zeros(expected.shape)
         if bandit.effects is not None:
             served = bandit.effects.served([item.arm], [revision], bandit.record.signal_count)

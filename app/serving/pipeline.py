@@ -480,9 +480,11 @@ class Choosing:
         served = np.zeros(expected.shape)
         if bandit.effects is not None:
             served = bandit.effects.served(ids, revisions, bandit.record.signal_count)
-        if not self._store.effects.has_space():
-            expected = np.full(expected.shape, np.nan)  # the keys learn alone
+        has_space = self._store.effects.has_space()
+        if not has_space:
             self._metrics.without_effects.inc()
+        if not has_space or bandit.has_own_unit(selection.snapshot.posterior.sigma):
+            expected = np.full(expected.shape, np.nan)  # the keys learn alone
         return pairs_to_bytes(expected, served)
 
     async def _give_back(self, made: Sequence[SignedChoice], requests: Sequence[ChooseRequest]) -> None:

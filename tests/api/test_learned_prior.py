@@ -121,11 +121,8 @@ async def test_what_a_learned_prior_does_not_go_with_is_refused_with_the_reason(
 
 @pytest.mark.parametrize("auto", [1, 2])
 async def test_a_company_among_people_decides_the_noise_of_all_with_auto_1_alone(world: Api, auto: int):
-    """Its rewards are 100 times as large. With ``auto`` 2 it has its own unit, and still its own estimate.
-
-    Without arm effects: those learn from the surprises of all keys in one unit.
-    """
-    await make(world, auto=auto, arm_effects="off")
+    """Its rewards are 100 times as large. With ``auto`` 2 it has its own unit, and still its own estimate."""
+    await make(world, auto=auto, arm_effects="auto" if auto == 2 else "off")
     await world.observe("b", *histories(12, 20))
     alike = (await world.ok("POST", REFRESH))["noise"]
     company = [

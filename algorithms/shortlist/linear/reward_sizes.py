@@ -24,6 +24,7 @@ Source: winsorised moments (Huber and Ronchetti, "Robust Statistics", 2009, chap
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +36,9 @@ from shortlist.types import Matrix, Vector
 TRIMMED = 0.05
 LEAST_RATIO = 4.0  # of the mean squares; below it nothing is far beyond
 FAR = 10.0  # standard deviations
+# Of one reward. Beside a key's many a single one is far only if it is larger than rare clicks are: of rewards
+# that are 1 with probability p the bound of the square is about 1,000 sqrt(p), above 1 from p = 1e-6 on.
+FAR_ALONE = 1_000.0
 NORMAL = 2.0  # phi / q^2 of normal rewards with mean 0
 
 
@@ -60,6 +64,14 @@ class UsualSizes:
             beyond, ratio = squares[is_far] / limit[is_far], limit[is_far] / expected[is_far]
             found[is_far] = np.sqrt(ratio ** (1.0 / beyond - 1.0) / beyond)
         return found
+
+    def is_far(self, value: float, signal: int = 0) -> bool:
+        """Whether one reward is far beyond all that is usual: its square above q + 1000 sqrt(phi).
+
+        Of normal rewards with mean 0 that is 38 times their root mean square.
+        """
+        mean, variance = float(self.mean_squares[signal]), float(self.variances[signal])
+        return mean > 0.0 and value * value > mean + FAR_ALONE * math.sqrt(variance)
 
 
 def usual_sizes(squares: Matrix, weights: Vector) -> UsualSizes:

@@ -95,3 +95,19 @@ def test_every_signal_has_its_own_size_and_units_do_not_matter():
 def test_bad_input_is_named(squares, weights, error):
     with pytest.raises(error):
         usual_sizes(np.array(squares), np.array(weights))
+
+
+def test_one_reward_is_far_beyond_a_square_of_q_and_1000_deviations():
+    bound = 2.0 + 1_000.0 * np.sqrt(8.0)
+    assert not SIZES.is_far(np.sqrt(bound) * (1.0 - 1e-12))
+    assert SIZES.is_far(-np.sqrt(bound) * (1.0 + 1e-12))
+    assert not UsualSizes(np.zeros(1), np.zeros(1)).is_far(1e9)  # nothing is known of what is usual
+
+
+@pytest.mark.parametrize("chance", [0.5, 1e-2, 1e-4])
+def test_a_click_is_never_far_however_rare_clicks_are(chance: float):
+    clicks = np.full((200, 1), 1e5 * chance)  # of each key
+    noisy = clicks + np.sqrt(clicks) * np.random.default_rng(2).normal(size=clicks.shape)
+    sizes = usual_sizes(np.maximum(noisy, 0.0), np.full(200, 1e5))
+    assert not sizes.is_far(1.0)
+    assert sizes.is_far(1e4)
