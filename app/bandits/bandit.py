@@ -30,7 +30,7 @@ from shortlist.linear.scales import Scales
 from shortlist.linear.signals import SignalPosteriors, Weighing, known
 from shortlist.types import Matrix, TopK, Vector
 
-OWN_UNIT = 1.0001  # by which the squared noise of such a key is larger than that of the others, at least
+OWN_UNIT = 10.0  # by which the squared noise of such a key is larger than that of the others, at least
 GLOBAL_LEARNER = "_global"
 
 
