@@ -36,7 +36,8 @@ MEAN = np.random.default_rng(13).normal(size=D)
 async def world(store_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
     async with running(store_url, tmp_path_factory.mktemp("intervals")) as api:
         await api.catalogue("c", {f"a{place}": row.tolist() for place, row in enumerate(FEATURES)})
-        body = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key"}
+        # Without arm effects: there are none here, and when they are fitted is up to the background.
+        body = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key", "arm_effects": "off"}
         await api.ok("PUT", "/v1/bandits/b", body, 201)
         rng = np.random.default_rng(14)
         for start in range(0, KEYS, 50):
