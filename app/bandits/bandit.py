@@ -24,6 +24,7 @@ from app.platform.errors import Invalid, NotFound
 from app.records.encoding import Numbers32
 from app.storage.types import LearnerId
 from shortlist.linear import learned_prior
+from shortlist.linear.learned_prior import LearnedPrior
 from shortlist.linear.ridge import Posterior
 from shortlist.linear.ridge_sums import RidgeSums, empty
 from shortlist.linear.scales import Scales
@@ -156,17 +157,21 @@ class Bandit(msgspec.Struct, frozen=True):
 
         Then what it teaches arms would be in a unit of its own. Never of a bandit with signals.
         """
-        learned = None if self.prior is None else self.prior.learned
-        if learned is None or learned.sizes is None or self.weighing is not None:
-            return False
-        return sigma * sigma > OWN_UNIT * float(learned.residuals[0, 0])
+        learned = self._prior_of_sizes
+        return learned is not None and sigma * sigma > OWN_UNIT * float(learned.residuals[0, 0])
 
     def is_far(self, value: float) -> bool:
         """Whether a reward is far beyond all that keys usually give; never of a bandit with signals."""
+        learned = self._prior_of_sizes
+        return learned is not None and learned.sizes is not None and learned.sizes.is_far(value)
+
+    @property
+    def _prior_of_sizes(self) -> LearnedPrior | None:
+        """The learned prior, if it says how large the one reward of keys usually is."""
         learned = None if self.prior is None else self.prior.learned
         if learned is None or learned.sizes is None or self.weighing is not None:
-            return False
-        return learned.sizes.is_far(value)
+            return None
+        return learned
 
     @property
     def learner_dim(self) -> int:

@@ -13,8 +13,18 @@ from functools import cache
 from typing import Any, ClassVar, Self, get_type_hints
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, TypeAdapter, create_model
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+)
 from pydantic_core import CoreSchema, core_schema
+
+from app.platform.errors import FieldPath
 
 # How requests are read: nothing is coerced, and unknown fields are refused.
 STRICT = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
@@ -100,8 +110,17 @@ def unknown_fields(stored: Any, known: object, path: str = "") -> Iterator[str]:
             yield from unknown_fields(value, item, f"{path}{index}.")
 
 
+def errors_of(kind: type[Document], given: object, path: FieldPath) -> Iterator[tuple[FieldPath, str]]:
+    """What is wrong with JSON that is to be a document: field, below ``path``, and rule."""
+    try:
+        _adapter_of(kind).validate_python(given)
+    except ValidationError as error:
+        for wrong in error.errors(include_url=False, include_input=False):
+            yield (*path, *wrong["loc"]), wrong["msg"].removeprefix("Value error, ")
+
+
 @cache
-def adapter_of(kind: type[Document]) -> TypeAdapter[Any]:
+def _adapter_of(kind: type[Document]) -> TypeAdapter[Any]:
     """Checks JSON for a document. Pydantic takes milliseconds to make one."""
     return TypeAdapter(kind)
 

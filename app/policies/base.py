@@ -25,7 +25,6 @@ from functools import partial
 from typing import Any, ClassVar
 
 import msgspec
-from pydantic import ValidationError
 
 from app.bandits.bandit import Bandit
 from app.bandits.completion import constant_of
@@ -36,7 +35,7 @@ from app.catalogues.catalogue import Catalogue
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.learning.learners import Learners
-from app.platform.documents import Document, adapter_of
+from app.platform.documents import Document, errors_of
 from app.platform.errors import FieldPath, Invalid, NotFound, NotPossibleHere
 from app.policies.arm_effects import EffectTables
 from app.policies.computing import computed
@@ -161,7 +160,8 @@ class Policy(ABC):
             if option not in self.all_options and getattr(record, option) != absent:
                 reason = REASONS.get(option, "it has no such option")
                 yield (option,), f"{option} cannot be combined with the policy {self.name}: {reason}"
-        yield from self._check_own_options(record)
+        if self.own_options is not None:
+            yield from errors_of(self.own_options, record.options or {}, ("options",))
         if record.arm_effects == "auto" and not self.takes_effects:
             reason = f"arm_effects: auto cannot be combined with the policy {self.name}"
             yield ("arm_effects",), f"{reason}, which ranks arms by their features alone"
@@ -180,15 +180,6 @@ class Policy(ABC):
         if self.own_options is None:
             raise TypeError(f"the policy {self.name} has no options of its own")
         return msgspec.convert(record.options or {}, self.own_options)
-
-    def _check_own_options(self, record: BanditRecord) -> Iterator[tuple[FieldPath, str]]:
-        if self.own_options is None:
-            return
-        try:
-            adapter_of(self.own_options).validate_python(record.options or {})
-        except ValidationError as error:
-            for wrong in error.errors(include_url=False, include_input=False):
-                yield ("options", *wrong["loc"]), wrong["msg"].removeprefix("Value error, ")
 
     def check_unread(self, record: BanditRecord) -> Iterator[tuple[FieldPath, str]]:
         """Settings that promise something, and that this policy does not read: field and why.

@@ -34,7 +34,6 @@ from service_play import Focus, both, decision, of, one_of, rule, some
 from service_pools import KEYS, Observed, Request, Told, is_possible
 
 from api_client import running
-from app.storage import redis_keys
 from waiting import wait_until
 
 CATALOGUES = one_of("ccd")
@@ -413,14 +412,10 @@ class WholeService(ComparedService):
     @rule()
     def time_passes(self) -> None:
         """Every decision that waits has waited for long enough."""
-        self._run(self.api.due_now())
-        self._run(wait_until(self._nothing_is_due, what="no decision is waited for"))
+        self._run(self.api.count_defaults())
         for bandit in self.bandits.values():
             bandit.time_passes()
         self._settle()
-
-    async def _nothing_is_due(self) -> bool:
-        return not any([await self.api.store.zcard(redis_keys.due(partition)) for partition in range(16)])
 
     @rule(place=PLACES, key=one_of(KEYS))
     def forget(self, place: int, key: str) -> None:

@@ -9,12 +9,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import msgspec
-from pydantic import ValidationError
 
 from app.bandits.bandit import Bandit
 from app.bandits.settings import BanditRecord
 from app.platform import plugins
-from app.platform.documents import Document, adapter_of
+from app.platform.documents import Document, errors_of
 from app.platform.errors import FieldPath, Unavailable
 from app.policies.registry import POLICIES
 from app.policies.selection import SelectionRequest
@@ -65,13 +64,8 @@ def check_constraints(record: BanditRecord) -> Iterator[tuple[FieldPath, str]]:
     for name, options in (record.constraints or {}).items():
         if name not in PLUGIN_CONSTRAINTS:
             yield ("constraints", name), "no loaded plug-in provides a constraint of this name"
-            continue
-        try:
-            adapter_of(PLUGIN_CONSTRAINTS[name].own_options).validate_python(options)
-        except ValidationError as error:
-            for wrong in error.errors(include_url=False, include_input=False):
-                message = wrong["msg"].removeprefix("Value error, ")
-                yield ("constraints", name, *wrong["loc"]), message
+        else:
+            yield from errors_of(PLUGIN_CONSTRAINTS[name].own_options, options, ("constraints", name))
 
 
 def _load() -> dict[str, PluginConstraint]:
