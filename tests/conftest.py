@@ -15,11 +15,11 @@ from app.platform.metrics import Metrics
 from app.platform.settings import Settings
 from app.storage.store import Store
 from clock_shim import Clocks
+from headless_service import PATIENT, HeadlessService
 from lossy_store import LossyStore
 from server.composition import Service
 from store_clients import connect, flush
 from store_server import patient_store, store_server
-from world import PATIENT, World
 
 # Hypothesis draws the same each time, however slow the machine is; `pytest --hypothesis-profile=other` draws
 # others. Examples may share a fixture: tests that do so empty it themselves.
@@ -150,15 +150,15 @@ async def store(store_url: str) -> AsyncIterator[Store]:
 
 
 @pytest.fixture
-async def world(store: Store, tmp_path: Path) -> AsyncIterator[World]:
-    """A service with a catalogue ``c`` and its worker, without its HTTP face, over an empty store."""
+async def service(store: Store, tmp_path: Path) -> AsyncIterator[HeadlessService]:
+    """A started service with a catalogue ``c``, without its HTTP face, over an empty store."""
     lossy: Any = LossyStore(store)
     settings = Settings(redis_url="unix:///not-used", data_dir=tmp_path)
-    service = Service(settings, lossy, Metrics(), pauses=PATIENT)
-    await service.start()
-    world = World(service, lossy)
-    await world.catalogue()
-    yield world
+    parts = Service(settings, lossy, Metrics(), pauses=PATIENT)
+    await parts.start()
+    service = HeadlessService(parts, lossy)
+    await service.catalogue()
+    yield service
     lossy.refuse.clear()
     lossy.hold.clear()
-    await service.stop()
+    await parts.stop()

@@ -19,7 +19,7 @@ Kind = Literal["time", "int", "float", "bool", "id", "text", "word", "list", "di
 
 @dataclass(frozen=True)
 class Endpoint:
-    """``path`` has the names of the world filled in; ``body`` is valid and gives every field there is.
+    """``path`` has names of `create_one_of_each` filled in; ``body`` is valid and gives every field there is.
 
     ``kinds`` says what each field of the body is, ``nullable`` which may be null, ``template`` is the path as
     documented.
@@ -687,10 +687,10 @@ DELETES = (
 ALL = (*WRITES, IMPORT, EMBEDDING, *LOG_EMBEDDINGS, *READS, *DELETES)
 
 
-PULLS: dict[str, dict[str, str]] = {}  # of each world, by its token
+PULLS: dict[str, dict[str, str]] = {}  # what `create_one_of_each` left, by its token
 
 
-async def build_world(api: Api) -> str:
+async def create_one_of_each(api: Api) -> str:
     """Catalogue ``c`` of five arms, bandits ``b`` and ``u`` (per key), campaigns ``s``; a token of ``b``."""
     await api.catalogue("c", {f"a{i}": [i, 1, 0] for i in range(5)})
     await api.catalogue("unused", {}, dim=2)

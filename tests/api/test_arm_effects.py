@@ -35,41 +35,41 @@ SIGNALS = {"click": {"weight": 1.0}, "buy": {"weight": 2.0, "default": 0.5, "agg
 
 
 @pytest.fixture
-async def world(store_url: str, tmp_path: Path) -> AsyncIterator[Api]:
+async def api(store_url: str, tmp_path: Path) -> AsyncIterator[Api]:
     """An application with a catalogue that has arms, and no bandit."""
     async with running(store_url, tmp_path) as api:
         await api.catalogue("c", {arm: row.tolist() for arm, row in FEATURES.items()})
         yield api
 
 
-async def make(world: Api, name: str = "b", **fields: Any) -> Json:
+async def make(api: Api, name: str = "b", **fields: Any) -> Json:
     """A bandit without an intercept, so that what it knows is computed from the features alone."""
     body = {
         "catalogue": "c", "policy": "sub_ts", "scope": "per_key", "intercept": False, "log": {},
         "arm_effects": "auto", **fields,
     }  # fmt: skip
-    return await world.ok("PUT", f"/v1/bandits/{name}", body, 201)
+    return await api.ok("PUT", f"/v1/bandits/{name}", body, 201)
 
 
-async def begin(world: Api, signals: bool = False) -> None:
+async def begin(api: Api, signals: bool = False) -> None:
     """Keys with rewards enough for a prior."""
     rows = []
     for key in range(KEYS):
         for arm in (f"a{key}", f"a{key + 3}"):
             value = {"values": {"click": EFFECTS[arm]}} if signals else {"value": EFFECTS[arm]}
             rows.append({"id": f"{key}-{arm}", "key": f"u{key}", "arm": arm, **value})
-    await world.observe("b", *rows)
-    assert (await world.ok("POST", REFRESH, {}))["version"]
+    await api.observe("b", *rows)
+    assert (await api.ok("POST", REFRESH, {}))["version"]
 
 
-async def play(world: Api, rounds: int, *, k: int = 2, **more: Any) -> list[Json]:
+async def play(api: Api, rounds: int, *, k: int = 2, **more: Any) -> list[Json]:
     """Choices of all keys, each rewarded: the effect of the arm, and noise. ``more``: of each reward."""
     rng, choices = np.random.default_rng(rounds), list[Json]()
     for number in range(rounds):
         for key in range(KEYS):
-            choice = await world.choose("b", key=f"u{key}", k=k, seed=1_000 * number + key)
+            choice = await api.choose("b", key=f"u{key}", k=k, seed=1_000 * number + key)
             values = {arm["id"]: EFFECTS[arm["id"]] + 0.3 * rng.normal() for arm in choice["arms"]}
-            await world.reward(
+            await api.reward(
                 *({"decision": choice["decision"], "arm": arm, "value": value, **more}
                   for arm, value in values.items())
             )  # fmt: skip
@@ -77,27 +77,27 @@ async def play(world: Api, rounds: int, *, k: int = 2, **more: Any) -> list[Json
     return choices
 
 
-async def entries_of(world: Api) -> list[Json]:
+async def entries_of(api: Api) -> list[Json]:
     """The exported reward log of all partitions."""
     found = list[Json]()
-    for partition in range(world.app.service.store.partitions):
-        found += await listed(world, "/v1/bandits/b/log/rewards", partition=partition, limit=1_000)
+    for partition in range(api.app.service.store.partitions):
+        found += await listed(api, "/v1/bandits/b/log/rewards", partition=partition, limit=1_000)
     return found
 
 
-async def listed(world: Api, path: str, **params: Any) -> list[Json]:
+async def listed(api: Api, path: str, **params: Any) -> list[Json]:
     """Everything on the pages of a list."""
-    page = await world.ok("GET", path, params=params)
+    page = await api.ok("GET", path, params=params)
     found = page["items"]
     while page["next"] is not None:
-        page = await world.ok("GET", path, params={**params, "cursor": page["next"]})
+        page = await api.ok("GET", path, params={**params, "cursor": page["next"]})
         found += page["items"]
     return found
 
 
-async def stored_sums(world: Api, half_life_s: float = 0.0) -> dict[str, np.ndarray]:
+async def stored_sums(api: Api, half_life_s: float = 0.0) -> dict[str, np.ndarray]:
     """n, F, R and Q of each arm with the features of now, of all partitions; faded to the newest decision."""
-    service, parts, revisions = world.app.service, dict[str, list[ArmSums]](), await revisions_of(world)
+    service, parts, revisions = api.app.service, dict[str, list[ArmSums]](), await revisions_of(api)
     bandit = service.bandits.by_name("b")
     for partition in range(service.store.partitions):
         async for some in service.store.effects.all_sums(partition, bandit.uid):
@@ -120,43 +120,43 @@ async def stored_sums(world: Api, half_life_s: float = 0.0) -> dict[str, np.ndar
     return sums
 
 
-async def revisions_of(world: Api) -> dict[str, int]:
-    return {item["id"]: item["revision"] for item in await world.listed("/v1/bandits/b/log/arms")}
+async def revisions_of(api: Api) -> dict[str, int]:
+    return {item["id"]: item["revision"] for item in await api.listed("/v1/bandits/b/log/arms")}
 
 
-async def check(world: Api, *, signals: int = 1) -> dict[str, np.ndarray]:
+async def check(api: Api, *, signals: int = 1) -> dict[str, np.ndarray]:
     """Arms and keys have learned what the log says, and a replay of it agrees; the sums of the arms."""
-    decisions = judged(await entries_of(world))
-    wanted, found = arm_sums(decisions, await revisions_of(world), signals=signals), await stored_sums(world)
+    decisions = judged(await entries_of(api))
+    wanted, found = arm_sums(decisions, await revisions_of(api), signals=signals), await stored_sums(api)
     assert found.keys() == wanted.keys()
     for arm, own in wanted.items():
         np.testing.assert_allclose(found[arm], own, rtol=1e-9, atol=1e-9, err_msg=arm)
     for key in range(KEYS):
-        answer = await world.call(
+        answer = await api.call(
             "GET", f"/v1/bandits/b/learners/u{key}", headers={"accept": "application/octet-stream"}
         )
         moments = bytes_to_state(answer.content).sums.with_signals(signals).moments
         own = key_moments(decisions, FEATURES, f"u{key}", signals=signals)
         np.testing.assert_allclose(moments, own, rtol=1e-9, atol=1e-9)
-    replayed = await compare(world.app.service.store)
+    replayed = await compare(api.app.service.store)
     assert not replayed.different
-    await check_rebuilt(world, found)
+    await check_rebuilt(api, found)
     return found
 
 
-async def check_rebuilt(world: Api, sums: dict[str, np.ndarray]) -> None:
+async def check_rebuilt(api: Api, sums: dict[str, np.ndarray]) -> None:
     """A lake of the exported reward log has the same sums."""
-    terms = await world.ok("GET", "/v1/bandits/b/log/terms")
+    terms = await api.ok("GET", "/v1/bandits/b/log/terms")
     with tempfile.TemporaryDirectory() as folder:
         lake = Lake.open_to_write(folder, "b", terms)
-        for partition in range(world.app.service.store.partitions):
+        for partition in range(api.app.service.store.partitions):
             path = "/v1/bandits/b/log/rewards"
-            items = await listed(world, path, partition=partition, limit=1_000)
+            items = await listed(api, path, partition=partition, limit=1_000)
             rows = [(partition, SimpleNamespace(**item)) for item in items]
             lake.commit({("rewards", day): table for day, table in tables.rewards(rows).items()}, {})
         lake.close()
         found = rebuilt_arms(Lake(folder))
-    revisions = await revisions_of(world)
+    revisions = await revisions_of(api)
     assert sums.keys() <= found.keys()
     for arm, own in sums.items():
         made = found[arm]
@@ -164,16 +164,16 @@ async def check_rebuilt(world: Api, sums: dict[str, np.ndarray]) -> None:
         np.testing.assert_allclose([made.n, made.F, *made.R, *made.Q], own, rtol=1e-9, atol=1e-9, err_msg=arm)
 
 
-async def test_effects_are_those_of_the_sums_of_all_surprises(world: Api):
-    await make(world)
-    await begin(world)
-    await play(world, 10)
-    await world.ok("POST", REFRESH, {})
-    sums = await check(world)
+async def test_effects_are_those_of_the_sums_of_all_surprises(api: Api):
+    await make(api)
+    await begin(api)
+    await play(api, 10)
+    await api.ok("POST", REFRESH, {})
+    sums = await check(api)
     arms = sorted(sums)
     n, F, R, Q = np.array([sums[arm] for arm in arms]).T
     fitted = arm_effects.fit(EffectSums(n, R, Q, F))
-    found = await world.ok("GET", PATH, params={"limit": 100})
+    found = await api.ok("GET", PATH, params={"limit": 100})
     assert found["spread"] == pytest.approx(fitted.variance**0.5, rel=1e-9)
     assert found["noise"] == pytest.approx(fitted.noise**0.5, rel=1e-9)
     assert found["rewards"] == n.sum()
@@ -184,36 +184,36 @@ async def test_effects_are_those_of_the_sums_of_all_surprises(world: Api):
         assert by_arm[arm]["effect"] == pytest.approx(effect, abs=1e-6)
         assert by_arm[arm]["sd"] == pytest.approx(sd, rel=1e-9)
         assert by_arm[arm]["weight"] == count
-        assert await world.ok("GET", f"{PATH}/{arm}") == {"version": found["version"], **by_arm[arm]}
+        assert await api.ok("GET", f"{PATH}/{arm}") == {"version": found["version"], **by_arm[arm]}
     assert np.corrcoef(effects, [EFFECTS[arm] for arm in arms])[0, 1] > 0.8
     # the order of each list, page by page
     for order, sign in (("largest", -1.0), ("smallest", 1.0)):
-        items = await listed(world, PATH, order=order, limit=5)
+        items = await listed(api, PATH, order=order, limit=5)
         assert [item["effect"] for item in items] == sorted(
             (item["effect"] for item in items), key=lambda effect, sign=sign: sign * effect
         )
         assert {item["arm"] for item in items} == set(arms)
-    surest = await listed(world, PATH, order="surest")
+    surest = await listed(api, PATH, order="surest")
     assert [item["sd"] for item in surest] == sorted(item["sd"] for item in surest)
-    revisions = await revisions_of(world)
-    newest = [revisions[item["arm"]] for item in await listed(world, PATH, order="newest")]
+    revisions = await revisions_of(api)
+    newest = [revisions[item["arm"]] for item in await listed(api, PATH, order="newest")]
     assert newest == sorted(newest, reverse=True)
 
 
-async def test_what_is_expected_and_served_is_in_the_token_and_in_the_row(world: Api):
-    await make(world)
-    await begin(world)
-    await play(world, 6)
-    await world.ok("POST", REFRESH, {})
-    learner = await world.learner("b", "u1")
-    choice = await world.choose("b", key="u1", k=3)
+async def test_what_is_expected_and_served_is_in_the_token_and_in_the_row(api: Api):
+    await make(api)
+    await begin(api)
+    await play(api, 6)
+    await api.ok("POST", REFRESH, {})
+    learner = await api.learner("b", "u1")
+    choice = await api.choose("b", key="u1", k=3)
     decision = decision_of(raw_of(choice["decision"]))
     assert len(decision.effects or b"") == 3 * 8  # two float32 an arm
-    await world.app.service.rows.flush()
-    row = (await world.ok("GET", "/v1/bandits/b/log?order=desc&limit=1"))["items"][0]
+    await api.app.service.rows.flush()
+    row = (await api.ok("GET", "/v1/bandits/b/log?order=desc&limit=1"))["items"][0]
     for arm in row["arms"]:
         assert arm["expected"] == pytest.approx(FEATURES[arm["id"]] @ learner["theta"], abs=1e-5)
-        assert arm["effect"] == pytest.approx((await world.ok("GET", f"{PATH}/{arm['id']}"))["effect"])
+        assert arm["effect"] == pytest.approx((await api.ok("GET", f"{PATH}/{arm['id']}"))["effect"])
     assert any(arm["effect"] for arm in row["arms"])
 
 
@@ -227,155 +227,155 @@ async def test_what_is_expected_and_served_is_in_the_token_and_in_the_row(world:
     ],
     ids=["position", "last", "sum", "default"],
 )
-async def test_rewards_of_every_kind_count_once(world: Api, fields: Json, more: Json):
+async def test_rewards_of_every_kind_count_once(api: Api, fields: Json, more: Json):
     """Sent twice, revised, added up, and after the default was counted."""
-    await make(world, **fields)
-    await begin(world)
-    await play(world, 3, **more)
-    await world.ok("POST", REFRESH, {})
-    choices = await play(world, 2, **more)
-    late = await world.choose("b", key="u0", k=2)
-    await world.count_defaults()
+    await make(api, **fields)
+    await begin(api)
+    await play(api, 3, **more)
+    await api.ok("POST", REFRESH, {})
+    choices = await play(api, 2, **more)
+    late = await api.choose("b", key="u0", k=2)
+    await api.count_defaults()
     for choice in choices[-3:]:
         first = {"decision": choice["decision"], "arm": choice["arms"][0]["id"]}
-        await world.reward({**first, "value": 1e3, **more})
+        await api.reward({**first, "value": 1e3, **more})
         for again in ({"at": more["at"] + 5} if "at" in more else {"reward_id": "two"},) * bool(more):
-            await world.reward({**first, "value": -3.0, **again})
-    await world.reward({"decision": late["decision"], "arm": late["arms"][1]["id"], "value": 7.0, **more})
+            await api.reward({**first, "value": -3.0, **again})
+    await api.reward({"decision": late["decision"], "arm": late["arms"][1]["id"], "value": 7.0, **more})
 
     async def is_settled() -> bool:
-        waiting = [await world.store.zcard(redis_keys.due(partition)) for partition in range(16)]
-        return not any(waiting) and (await world.ok("GET", "/readyz"))["backlog"] == 0
+        waiting = [await api.store.zcard(redis_keys.due(partition)) for partition in range(16)]
+        return not any(waiting) and (await api.ok("GET", "/readyz"))["backlog"] == 0
 
     await wait_until(is_settled, what="defaults are counted")
-    await check(world)
+    await check(api)
 
 
 @pytest.mark.rest
-async def test_each_signal_has_effects_of_its_own(world: Api):
-    await make(world, signals=SIGNALS)
-    await begin(world, signals=True)
-    await play(world, 6, signal="click")
-    await world.ok("POST", REFRESH, {})
-    for choice in await play(world, 4, signal="click"):
+async def test_each_signal_has_effects_of_its_own(api: Api):
+    await make(api, signals=SIGNALS)
+    await begin(api, signals=True)
+    await play(api, 6, signal="click")
+    await api.ok("POST", REFRESH, {})
+    for choice in await play(api, 4, signal="click"):
         for name in ("one", "two"):
             buy = {"signal": "buy", "value": 0.25, "reward_id": name}
-            await world.reward({"decision": choice["decision"], "arm": choice["arms"][0]["id"], **buy})
-    await world.ok("POST", REFRESH, {})
-    await check(world, signals=2)
-    found = await world.ok("GET", PATH)
+            await api.reward({"decision": choice["decision"], "arm": choice["arms"][0]["id"], **buy})
+    await api.ok("POST", REFRESH, {})
+    await check(api, signals=2)
+    found = await api.ok("GET", PATH)
     assert found["signals"]["click"]["spread"] > 0.3
     for item in found["items"]:
         own = item["signals"]
         assert item["effect"] == pytest.approx(own["click"]["effect"] + 2.0 * own["buy"]["effect"])
         assert item["sd"] ** 2 == pytest.approx(own["click"]["sd"] ** 2 + 4.0 * own["buy"]["sd"] ** 2)
-    await world.refused("POST", "/v1/bandits/b/choose", {"key": "u0", "k": 1_001}, loc=["body", "k"])
+    await api.refused("POST", "/v1/bandits/b/choose", {"key": "u0", "k": 1_001}, loc=["body", "k"])
 
 
 @pytest.mark.rest
-async def test_half_lives_fade_the_sums_of_arms(world: Api):
-    await make(world, half_life_s=3_600)
-    await begin(world)
-    await play(world, 4)
+async def test_half_lives_fade_the_sums_of_arms(api: Api):
+    await make(api, half_life_s=3_600)
+    await begin(api)
+    await play(api, 4)
     rows = [
         {"id": f"old-{key}", "key": f"u{key}", "arm": "a1", "value": 5.0, "at": 1_700_000_000_000}
         for key in range(KEYS)
     ]
-    await world.observe("b", *rows)  # long faded
-    found, decisions = await stored_sums(world, 3_600.0), judged(await entries_of(world))
-    wanted = arm_sums(decisions, await revisions_of(world), half_life_s=3_600.0)
+    await api.observe("b", *rows)  # long faded
+    found, decisions = await stored_sums(api, 3_600.0), judged(await entries_of(api))
+    wanted = arm_sums(decisions, await revisions_of(api), half_life_s=3_600.0)
     for arm, own in wanted.items():
         np.testing.assert_allclose(found[arm], own, rtol=1e-9, atol=1e-9)
-    await check_rebuilt(world, found)
-    await world.ok("POST", REFRESH, {})
-    for item in (await world.ok("GET", PATH, params={"limit": 100}))["items"]:
+    await check_rebuilt(api, found)
+    await api.ok("POST", REFRESH, {})
+    for item in (await api.ok("GET", PATH, params={"limit": 100}))["items"]:
         assert item["weight"] == pytest.approx(wanted[item["arm"]][0])
-    assert not (await compare(world.app.service.store)).different
+    assert not (await compare(api.app.service.store)).different
 
 
 @pytest.mark.rest
-async def test_a_forgotten_key_is_taken_out_of_its_arms(world: Api):
-    await make(world)
-    await begin(world)
-    await play(world, 4)
-    await world.ok("DELETE", "/v1/bandits/b/learners/u2", status=204)
-    decisions = [each for each in judged(await entries_of(world)) if each.entry["key"] != "u2"]
-    wanted, found = arm_sums(decisions, await revisions_of(world)), await stored_sums(world)
+async def test_a_forgotten_key_is_taken_out_of_its_arms(api: Api):
+    await make(api)
+    await begin(api)
+    await play(api, 4)
+    await api.ok("DELETE", "/v1/bandits/b/learners/u2", status=204)
+    decisions = [each for each in judged(await entries_of(api)) if each.entry["key"] != "u2"]
+    wanted, found = arm_sums(decisions, await revisions_of(api)), await stored_sums(api)
     assert found.keys() == wanted.keys()
     for arm, own in wanted.items():
         np.testing.assert_allclose(found[arm], own, atol=1e-9)
-    await check_rebuilt(world, found)
-    assert not (await compare(world.app.service.store)).different
+    await check_rebuilt(api, found)
+    assert not (await compare(api.app.service.store)).different
 
 
 @pytest.mark.rest
-async def test_replaced_features_begin_anew(world: Api):
-    await make(world)
-    await begin(world)
-    before = (await play(world, 3))[-1]
+async def test_replaced_features_begin_anew(api: Api):
+    await make(api)
+    await begin(api)
+    before = (await play(api, 3))[-1]
     arm = before["arms"][0]["id"]
-    await world.ok("POST", REFRESH, {})
-    assert (await world.ok("GET", f"{PATH}/{arm}"))["weight"]
-    await world.put_arms("c", {arm: FEATURES[arm].tolist()})  # the same again
-    assert (await world.ok("GET", f"{PATH}/{arm}"))["weight"]
-    await world.put_arms("c", {arm: [9.0, 0.0, 0.0]})
-    assert not (await world.ok("GET", f"{PATH}/{arm}"))["weight"]
-    choice = await world.choose("b", key="u0", k=ARMS)
+    await api.ok("POST", REFRESH, {})
+    assert (await api.ok("GET", f"{PATH}/{arm}"))["weight"]
+    await api.put_arms("c", {arm: FEATURES[arm].tolist()})  # the same again
+    assert (await api.ok("GET", f"{PATH}/{arm}"))["weight"]
+    await api.put_arms("c", {arm: [9.0, 0.0, 0.0]})
+    assert not (await api.ok("GET", f"{PATH}/{arm}"))["weight"]
+    choice = await api.choose("b", key="u0", k=ARMS)
     shown = next(each for each in choice["arms"] if each["id"] == arm)
-    await world.reward({"decision": choice["decision"], "arm": shown["id"], "value": 1.0})
+    await api.reward({"decision": choice["decision"], "arm": shown["id"], "value": 1.0})
     # late, of the features of then: it teaches the key alone
-    await world.reward({"decision": before["decision"], "arm": before["arms"][1]["id"], "value": 1.0})
-    assert (await stored_sums(world))[arm][0] == 1.0
-    decisions = judged(await entries_of(world))
-    wanted, found = arm_sums(decisions, await revisions_of(world)), await stored_sums(world)
+    await api.reward({"decision": before["decision"], "arm": before["arms"][1]["id"], "value": 1.0})
+    assert (await stored_sums(api))[arm][0] == 1.0
+    decisions = judged(await entries_of(api))
+    wanted, found = arm_sums(decisions, await revisions_of(api)), await stored_sums(api)
     np.testing.assert_allclose(found[arm], wanted[arm], atol=1e-9)
-    await check_rebuilt(world, found)
-    assert not (await compare(world.app.service.store)).different
+    await check_rebuilt(api, found)
+    assert not (await compare(api.app.service.store)).different
 
 
 @pytest.mark.rest
-async def test_a_move_begins_anew(world: Api):
-    await make(world)
-    await begin(world)
-    old = (await play(world, 4))[-1]
-    late = await world.choose("b", key="u1", k=2)
-    await world.catalogue("d", {arm: (2.0 * row).tolist() for arm, row in FEATURES.items()})
-    await world.ok("POST", REFRESH, {})
-    assert (await world.ok("GET", PATH))["items"]
-    await world.ok("POST", "/v1/bandits/b/move", {"catalogue": "d", "carry": "map"})
-    assert (await world.ok("GET", PATH))["items"] == []
-    await world.reward({"decision": late["decision"], "arm": late["arms"][0]["id"], "value": 1.0})
+async def test_a_move_begins_anew(api: Api):
+    await make(api)
+    await begin(api)
+    old = (await play(api, 4))[-1]
+    late = await api.choose("b", key="u1", k=2)
+    await api.catalogue("d", {arm: (2.0 * row).tolist() for arm, row in FEATURES.items()})
+    await api.ok("POST", REFRESH, {})
+    assert (await api.ok("GET", PATH))["items"]
+    await api.ok("POST", "/v1/bandits/b/move", {"catalogue": "d", "carry": "map"})
+    assert (await api.ok("GET", PATH))["items"] == []
+    await api.reward({"decision": late["decision"], "arm": late["arms"][0]["id"], "value": 1.0})
     assert old["arms"]
-    await world.ok("POST", REFRESH, {})
-    choice = await world.choose("b", key="u0", k=1)
-    await world.reward({"decision": choice["decision"], "value": 1.0})
-    sums = await stored_sums(world)
+    await api.ok("POST", REFRESH, {})
+    choice = await api.choose("b", key="u0", k=1)
+    await api.reward({"decision": choice["decision"], "value": 1.0})
+    sums = await stored_sums(api)
     assert {arm: own[0] for arm, own in sums.items()} == {choice["arms"][0]["id"]: 1.0}
-    await check_rebuilt(world, sums)
-    assert not (await compare(world.app.service.store)).different
+    await check_rebuilt(api, sums)
+    assert not (await compare(api.app.service.store)).different
 
 
-async def test_a_choice_is_of_features_and_effects_together(world: Api):
-    await make(world, policy="linear_ts")
-    await begin(world)
-    await play(world, 8)
-    await world.ok("POST", REFRESH, {})
-    version = (await world.ok("GET", PATH))["version"]
-    dry = await world.ok("POST", "/v1/bandits/b/choose", {"key": "u1", "k": ARMS, "seed": 5, "dry_run": True})
-    learner = await world.learner("b", "u1")
+async def test_a_choice_is_of_features_and_effects_together(api: Api):
+    await make(api, policy="linear_ts")
+    await begin(api)
+    await play(api, 8)
+    await api.ok("POST", REFRESH, {})
+    version = (await api.ok("GET", PATH))["version"]
+    dry = await api.ok("POST", "/v1/bandits/b/choose", {"key": "u1", "k": ARMS, "seed": 5, "dry_run": True})
+    learner = await api.learner("b", "u1")
     assert dry["effects_version"] == version
     for arm in dry["arms"]:
-        effect = (await world.ok("GET", f"{PATH}/{arm['id']}"))["effect"]
+        effect = (await api.ok("GET", f"{PATH}/{arm['id']}"))["effect"]
         assert arm["effect"] == pytest.approx(effect)
         assert arm["estimate"] == pytest.approx(FEATURES[arm["id"]] @ learner["theta"] + effect)
-    choice = await world.choose("b", key="u1", k=ARMS, seed=5)
+    choice = await api.choose("b", key="u1", k=ARMS, seed=5)
     assert choice["exact"]
     assert choice["effects_version"] == version
     assert [arm["score"] for arm in choice["arms"]] == [arm["draw"] for arm in dry["arms"]]
     # of many draws the mean is the estimate: theta and the noise of effects have mean 0
     draws = np.zeros(ARMS)
     for seed in range(200):
-        drawn = await world.choose("b", key="u1", k=ARMS, seed=seed, activate=False)
+        drawn = await api.choose("b", key="u1", k=ARMS, seed=seed, activate=False)
         draws += [
             next(arm["score"] for arm in drawn["arms"] if arm["id"] == f"a{place}") for place in range(ARMS)
         ]
@@ -386,24 +386,24 @@ async def test_a_choice_is_of_features_and_effects_together(world: Api):
 
 
 @pytest.mark.rest
-async def test_a_choice_is_explained_by_the_effects_of_then(world: Api):
-    await make(world)
-    await begin(world)
-    await play(world, 8)
-    await world.ok("POST", REFRESH, {})
-    choice = await world.choose("b", key="u0", k=2)
-    await world.app.service.rows.flush()
-    row = (await world.ok("GET", "/v1/bandits/b/log?order=desc&limit=1"))["items"][0]
+async def test_a_choice_is_explained_by_the_effects_of_then(api: Api):
+    await make(api)
+    await begin(api)
+    await play(api, 8)
+    await api.ok("POST", REFRESH, {})
+    choice = await api.choose("b", key="u0", k=2)
+    await api.app.service.rows.flush()
+    row = (await api.ok("GET", "/v1/bandits/b/log?order=desc&limit=1"))["items"][0]
     assert row["effects_version"] == choice["effects_version"] > 0
     for key in range(1, KEYS):  # of other keys: a new version, and the learner stays as it was
         for number in range(6):
-            other = await world.choose("b", key=f"u{key}", k=2, seed=number)
-            await world.reward(
+            other = await api.choose("b", key=f"u{key}", k=2, seed=number)
+            await api.reward(
                 *({"decision": other["decision"], "arm": arm["id"], "value": 5.0} for arm in other["arms"])
             )
-    await world.ok("POST", REFRESH, {})
-    assert (await world.ok("GET", PATH))["version"] > choice["effects_version"]
-    found = await world.ok("POST", "/v1/bandits/b/log/explain", {"decision": choice["decision"]})
+    await api.ok("POST", REFRESH, {})
+    assert (await api.ok("GET", PATH))["version"] > choice["effects_version"]
+    found = await api.ok("POST", "/v1/bandits/b/log/explain", {"decision": choice["decision"]})
     assert found["changed"] == []
     assert found["repeated"]
     shown = {arm["id"]: arm["effect"] for arm in row["arms"]}
@@ -413,23 +413,23 @@ async def test_a_choice_is_explained_by_the_effects_of_then(world: Api):
 
 @pytest.mark.rest
 @pytest.mark.parametrize("policy", ["sub_ts", "linear_ts", "softmax", "linucb", "epsilon_greedy", "igw"])
-async def test_every_policy_that_takes_effects_prefers_the_arms_that_have_them(world: Api, policy: str):
+async def test_every_policy_that_takes_effects_prefers_the_arms_that_have_them(api: Api, policy: str):
     options = {
         "softmax": {"temperature": 0.05},
         "epsilon_greedy": {"epsilon": 0.0},
         "igw": {"gamma": 1e9},
     }.get(policy, {})
-    await make(world, policy=policy, exploration=0.001, **options)
-    await begin(world)
-    await play(world, 6, k=ARMS)
-    await world.ok("POST", REFRESH, {})
+    await make(api, policy=policy, exploration=0.001, **options)
+    await begin(api)
+    await play(api, 6, k=ARMS)
+    await api.ok("POST", REFRESH, {})
     asked = {"key": "new", "k": ARMS, "seed": 1}
-    dry = await world.ok("POST", "/v1/bandits/b/choose", {**asked, "dry_run": True})
+    dry = await api.ok("POST", "/v1/bandits/b/choose", {**asked, "dry_run": True})
     estimates = [arm["estimate"] for arm in dry["arms"]]
     order = [arm["id"] for arm in dry["arms"]]
     assert np.corrcoef([EFFECTS[arm] for arm in order], estimates)[0, 1] > 0.9
     assert np.corrcoef(estimates, range(ARMS))[0, 1] < -0.7  # the best come first
-    again = await world.choose("b", **asked)
+    again = await api.choose("b", **asked)
     assert [arm["id"] for arm in again["arms"]] == order
     if policy == "softmax":
         left = np.exp(np.array(estimates) / 0.05 - max(estimates) / 0.05)
@@ -448,41 +448,41 @@ async def test_every_policy_that_takes_effects_prefers_the_arms_that_have_them(w
         ({"arm_effects": "on"}, "auto"),
     ],
 )
-async def test_what_does_not_go_with_effects_is_refused(world: Api, fields: Json, said: str):
+async def test_what_does_not_go_with_effects_is_refused(api: Api, fields: Json, said: str):
     body = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key", "arm_effects": "auto", **fields}
-    problem = await world.refused("PUT", "/v1/bandits/b", body, loc=["body", "arm_effects"])
+    problem = await api.refused("PUT", "/v1/bandits/b", body, loc=["body", "arm_effects"])
     assert said in str(problem)
 
 
 @pytest.mark.rest
-async def test_they_are_switched_on_and_off(world: Api):
-    await make(world, arm_effects="off")
-    await begin(world)
-    await world.refused("GET", PATH, status=404, code="not_found")
-    assert decision_of(raw_of((await play(world, 1))[-1]["decision"])).effects is None
-    assert not await stored_sums(world)
-    await world.ok("PATCH", "/v1/bandits/b", {"arm_effects": "auto"})
-    await play(world, 3)
-    await world.ok("POST", REFRESH, {})
-    weights = [item["weight"] for item in (await world.ok("GET", PATH))["items"]]
+async def test_they_are_switched_on_and_off(api: Api):
+    await make(api, arm_effects="off")
+    await begin(api)
+    await api.refused("GET", PATH, status=404, code="not_found")
+    assert decision_of(raw_of((await play(api, 1))[-1]["decision"])).effects is None
+    assert not await stored_sums(api)
+    await api.ok("PATCH", "/v1/bandits/b", {"arm_effects": "auto"})
+    await play(api, 3)
+    await api.ok("POST", REFRESH, {})
+    weights = [item["weight"] for item in (await api.ok("GET", PATH))["items"]]
     assert weights
-    await world.ok("PATCH", "/v1/bandits/b", {"arm_effects": "off"})
-    await play(world, 1)
-    await world.ok("PATCH", "/v1/bandits/b", {"arm_effects": "auto"})
-    assert [item["weight"] for item in (await world.ok("GET", PATH))["items"]] == weights
-    await check(world)
+    await api.ok("PATCH", "/v1/bandits/b", {"arm_effects": "off"})
+    await play(api, 1)
+    await api.ok("PATCH", "/v1/bandits/b", {"arm_effects": "auto"})
+    assert [item["weight"] for item in (await api.ok("GET", PATH))["items"]] == weights
+    await check(api)
     # a patch that takes the prior away switches them off
-    assert (await world.ok("PATCH", "/v1/bandits/b", {"prior": "plain"}))["arm_effects"] == "off"
-    await world.refused("PATCH", "/v1/bandits/b", {"arm_effects": "auto"}, loc=["body", "arm_effects"])
-    await world.ok("PATCH", "/v1/bandits/b", {"arm_effects": "auto", "prior": "learned"})
-    assert (await world.ok("PATCH", "/v1/bandits/b", {"policy": "igw"}))["arm_effects"] == "auto"
-    assert (await world.ok("PATCH", "/v1/bandits/b", {"policy": "sub_elim"}))["arm_effects"] == "off"
+    assert (await api.ok("PATCH", "/v1/bandits/b", {"prior": "plain"}))["arm_effects"] == "off"
+    await api.refused("PATCH", "/v1/bandits/b", {"arm_effects": "auto"}, loc=["body", "arm_effects"])
+    await api.ok("PATCH", "/v1/bandits/b", {"arm_effects": "auto", "prior": "learned"})
+    assert (await api.ok("PATCH", "/v1/bandits/b", {"policy": "igw"}))["arm_effects"] == "auto"
+    assert (await api.ok("PATCH", "/v1/bandits/b", {"policy": "sub_elim"}))["arm_effects"] == "off"
 
 
 @pytest.mark.rest
-async def test_without_effects_in_the_data_choices_are_as_without(world: Api):
+async def test_without_effects_in_the_data_choices_are_as_without(api: Api):
     """The same arms and scores, to the bit. Of learners: ``test_arm_sums``."""
-    await make(world, arm_effects="off")
+    await make(api, arm_effects="off")
     rng, rows = np.random.default_rng(0), list[Json]()
     for round_ in range(2):
         for key in range(KEYS):
@@ -490,112 +490,110 @@ async def test_without_effects_in_the_data_choices_are_as_without(world: Api):
                 # at first without noise, so that learners know what the features say
                 value = float(row @ [1.0, -0.5, 0.25]) + round_ * float(rng.normal())
                 rows.append({"id": f"{round_}-{key}-{arm}", "key": f"u{key}", "arm": arm, "value": value})
-    await world.observe("b", *rows[: len(rows) // 2])
-    await world.ok("POST", REFRESH, {})
-    await world.ok("PATCH", "/v1/bandits/b", {"arm_effects": "auto"})
-    await world.observe("b", *rows[len(rows) // 2 :])
-    await world.ok("POST", REFRESH, {})
-    assert (await stored_sums(world)).keys() == FEATURES.keys()
-    assert (await world.ok("GET", PATH))["spread"] == 0.0
+    await api.observe("b", *rows[: len(rows) // 2])
+    await api.ok("POST", REFRESH, {})
+    await api.ok("PATCH", "/v1/bandits/b", {"arm_effects": "auto"})
+    await api.observe("b", *rows[len(rows) // 2 :])
+    await api.ok("POST", REFRESH, {})
+    assert (await stored_sums(api)).keys() == FEATURES.keys()
+    assert (await api.ok("GET", PATH))["spread"] == 0.0
     answers = []
     for setting in ("auto", "off"):
-        await world.ok("PATCH", "/v1/bandits/b", {"arm_effects": setting})
-        answers.append(
-            [(await world.choose("b", key=f"u{n % KEYS}", k=3, seed=n))["arms"] for n in range(20)]
-        )
+        await api.ok("PATCH", "/v1/bandits/b", {"arm_effects": setting})
+        answers.append([(await api.choose("b", key=f"u{n % KEYS}", k=3, seed=n))["arms"] for n in range(20)])
     assert answers[0] == answers[1]
 
 
 @pytest.mark.rest
-async def test_an_altered_token_and_a_reward_of_1e9(world: Api):
-    await make(world)
-    await begin(world)
-    choice = (await play(world, 3))[-1]
+async def test_an_altered_token_and_a_reward_of_1e9(api: Api):
+    await make(api)
+    await begin(api)
+    choice = (await play(api, 3))[-1]
     raw = bytearray(raw_of(choice["decision"]))
     raw[-20] ^= 1  # the last number of an effect
-    receipt = await world.reward({"decision": text_of(bytes(raw)), "arm": "a1", "value": 1.0}, wait=False)
+    receipt = await api.reward({"decision": text_of(bytes(raw)), "arm": "a1", "value": 1.0}, wait=False)
     assert receipt["rejected"][0]["code"] == "invalid_token"
-    last = await world.choose("b", key="u1")
-    await world.reward({"decision": last["decision"], "value": 1e9})
-    await world.ok("POST", REFRESH, {})
-    found = await world.ok("GET", PATH, params={"limit": 100})
+    last = await api.choose("b", key="u1")
+    await api.reward({"decision": last["decision"], "value": 1e9})
+    await api.ok("POST", REFRESH, {})
+    found = await api.ok("GET", PATH, params={"limit": 100})
     assert all(np.isfinite([item["effect"], item["sd"]]).all() for item in found["items"])
-    assert not (await compare(world.app.service.store)).different
+    assert not (await compare(api.app.service.store)).different
 
 
-async def findings(world: Api) -> list[str]:
-    await world.app.service.effect_fits.look_at_keys([world.app.service.bandits.by_name("b").uid])
-    status = await world.ok("GET", "/v1/status")
+async def findings(api: Api) -> list[str]:
+    await api.app.service.effect_fits.look_at_keys([api.app.service.bandits.by_name("b").uid])
+    status = await api.ok("GET", "/v1/status")
     return [each["text"] for each in status["findings"] if each["name"] == "one_key_teaches"]
 
 
-async def test_a_finding_says_that_one_key_gives_most_rewards_of_an_arm(world: Api):
-    await make(world)
-    await begin(world)
+async def test_a_finding_says_that_one_key_gives_most_rewards_of_an_arm(api: Api):
+    await make(api)
+    await begin(api)
 
     async def reward(number: int, key: str, arms: Sequence[str]) -> None:
         rows = [{"id": f"{number}-{key}-{arm}", "key": key, "arm": arm, "value": 1.0} for arm in arms]
-        await world.observe("b", *rows)
+        await api.observe("b", *rows)
 
     for number in range(25):
         for key in range(KEYS):
             await reward(number, f"u{key}", list(FEATURES)[key : key + 3])
-    assert await findings(world) == []  # six keys of three arms each
+    assert await findings(api) == []  # six keys of three arms each
     for number in range(99):
         await reward(number, "visitor-9", ["a11"])
-    assert await findings(world) == []  # too few to tell
+    assert await findings(api) == []  # too few to tell
     await reward(99, "visitor-9", ["a11"])
-    (text,) = await findings(world)
+    (text,) = await findings(api)
     assert "last 100 rewards of the arm a11 of the bandit b" in text
     assert "visitor" not in text
-    metrics = (await world.call("GET", "/metrics")).text
+    metrics = (await api.call("GET", "/metrics")).text
     assert 'shortlist_findings{name="one_key_teaches"} 1.0' in metrics
 
 
 @pytest.mark.rest
-async def test_a_finding_says_that_one_key_gives_most_rewards_of_all(world: Api):
-    await make(world)
-    await begin(world)
+async def test_a_finding_says_that_one_key_gives_most_rewards_of_all(api: Api):
+    await make(api)
+    await begin(api)
     for number in range(120 // ARMS + 1):
-        await world.observe(
+        await api.observe(
             "b", *({"id": f"{number}-{arm}", "key": "u0", "arm": arm, "value": 1.0} for arm in FEATURES)
         )
-    (text,) = await findings(world)
+    (text,) = await findings(api)
     assert "rewards of all arms of the bandit b" in text
 
 
-async def test_sums_of_a_deleted_arm_go_with_the_last_token_that_can_name_it(world: Api):
-    await make(world)
-    await begin(world)
-    before = (await play(world, 6))[-1]
+async def test_sums_of_a_deleted_arm_go_with_the_last_token_that_can_name_it(api: Api):
+    await make(api)
+    await begin(api)
+    before = (await play(api, 6))[-1]
     gone, other = (arm["id"] for arm in before["arms"])
-    service = world.app.service
-    bandit, revision = service.bandits.by_name("b"), (await revisions_of(world))[gone]
-    late = await world.choose("b", key="u0", k=ARMS)
-    await world.ok("POST", "/v1/catalogues/c/arms/delete", {"ids": [gone]})
+    service = api.app.service
+    bandit, revision = service.bandits.by_name("b"), (await revisions_of(api))[gone]
+    late = await api.choose("b", key="u0", k=ARMS)
+    await api.ok("POST", "/v1/catalogues/c/arms/delete", {"ids": [gone]})
     assert await service.effect_fits.drop_gone(bandit) == 0  # tokens name it still, and can be rewarded
-    counts = {arm: own[0] for arm, own in (await all_sums(world)).items()}
-    await world.reward({"decision": late["decision"], "arm": gone, "value": 1.0})
-    assert (await all_sums(world))[gone][0] == counts[gone] + 1
+    counts = {arm: own[0] for arm, own in (await all_sums(api)).items()}
+    await api.reward({"decision": late["decision"], "arm": gone, "value": 1.0})
+    assert (await all_sums(api))[gone][0] == counts[gone] + 1
     held = (await service.store.usage.read())["effects"]
     # as if the time of the last token were over
-    assert await world.store.delete(redis_keys.retired(bandit.catalogue.uid, revision)) == 1
+    assert await api.store.delete(redis_keys.retired(bandit.catalogue.uid, revision)) == 1
     assert await service.effect_fits.drop_gone(bandit) >= 1
-    assert (await all_sums(world)).keys() == counts.keys() - {gone}
+    assert (await all_sums(api)).keys() == counts.keys() - {gone}
     assert (await service.store.usage.read())["effects"] < held
-    await world.ok("POST", REFRESH, {})
-    listed_arms = {item["arm"] for item in await listed(world, PATH)}
+    await api.ok("POST", REFRESH, {})
+    listed_arms = {item["arm"] for item in await listed(api, PATH)}
     assert gone not in listed_arms
     assert other in listed_arms
     late_reward = {"decision": late["decision"], "arm": gone, "value": 1.0}
-    assert (await world.reward({**late_reward, "reward_id": "again"}, wait=False))["rejected"]
+    assert (await api.reward({**late_reward, "reward_id": "again"}, wait=False))["rejected"]
     assert not (await compare(service.store)).different
 
 
-async def all_sums(world: Api) -> dict[str, np.ndarray]:
+async def all_sums(api: Api) -> dict[str, np.ndarray]:
     """How many rewards each arm has, of all partitions, also of arms that are deleted."""
     found = dict[str, np.ndarray]()
-    service = world.app.service
+    service = api.app.service
     for partition in range(service.store.partitions):
         async for some in service.store.effects.all_sums(partition, service.bandits.by_name("b").uid):
             for arm, data in some.items():
@@ -605,70 +603,70 @@ async def all_sums(world: Api) -> dict[str, np.ndarray]:
 
 @pytest.mark.rest
 async def test_beyond_the_memory_for_sums_keys_learn_alone(store_url: str, tmp_path: Path):
-    async with running(store_url, tmp_path, max_effects_mb=1) as world:
+    async with running(store_url, tmp_path, max_effects_mb=1) as api:
         names = [f"{number:04d}{'x' * 120}" for number in range(2_000)]
-        await world.catalogue("c", {name: [1.0, number / 2_000] for number, name in enumerate(names)})
-        await make(world)
+        await api.catalogue("c", {name: [1.0, number / 2_000] for number, name in enumerate(names)})
+        await make(api)
         rows = [
             {"id": f"{number}", "key": f"u{number % KEYS}", "arm": name, "value": float(number % 2)}
             for number, name in enumerate(names)
         ]
-        await world.observe("b", *rows[:60])
-        await world.ok("POST", REFRESH, {})
-        usage = world.app.service.store.usage
+        await api.observe("b", *rows[:60])
+        await api.ok("POST", REFRESH, {})
+        usage = api.app.service.store.usage
         for round_ in range(20):
             for start in range(0, len(rows), 500):
                 some = [
                     {**row, "id": f"{round_}-{row['id']}", "key": f"u{(number + round_) % KEYS}"}
                     for number, row in enumerate(rows[start : start + 500])
                 ]
-                await world.observe("b", *some)
+                await api.observe("b", *some)
             held = (await usage.read())["effects"]
             if held >= 1 << 20:
                 break
         # a call of 500 observations that began below the bound may end above it
         assert 1 << 20 <= held < (1 << 20) + 500 * 600
-        before, without = await all_sums(world), await decisions_without(world)
-        choice = await world.choose("b", key="u0", k=3)
+        before, without = await all_sums(api), await decisions_without(api)
+        choice = await api.choose("b", key="u0", k=3)
         terms = decision_of(raw_of(choice["decision"]))
         assert not any(teaches(terms.effect_at(place)) for place in range(3))
-        await world.observe("b", {"id": "beyond", "key": "u0", "arm": names[-1], "value": 1.0})
-        await world.reward({"decision": choice["decision"], "arm": choice["arms"][0]["id"], "value": 1.0})
-        assert await all_sums(world) == before
+        await api.observe("b", {"id": "beyond", "key": "u0", "arm": names[-1], "value": 1.0})
+        await api.reward({"decision": choice["decision"], "arm": choice["arms"][0]["id"], "value": 1.0})
+        assert await all_sums(api) == before
         assert (await usage.read())["effects"] == held
-        learner = await world.learner("b", "u0")
+        learner = await api.learner("b", "u0")
         assert learner["observations"] > 2
-        assert await decisions_without(world) == without + 2
-        status = await world.ok("GET", "/v1/status")
+        assert await decisions_without(api) == without + 2
+        status = await api.ok("GET", "/v1/status")
         assert any("SHORTLIST_MAX_EFFECTS_MB" in each["text"] for each in status["findings"])
 
 
-async def decisions_without(world: Api) -> float:
+async def decisions_without(api: Api) -> float:
     """How many decisions and observations no arm learned from, by the metrics."""
-    lines = (await world.call("GET", "/metrics")).text.splitlines()
+    lines = (await api.call("GET", "/metrics")).text.splitlines()
     name = "shortlist_decisions_without_effects_total "
     return next(float(line.removeprefix(name)) for line in lines if line.startswith(name))
 
 
-async def test_reasons_are_of_rewards_less_effects(world: Api):
-    await make(world, policy="linear_ts")
-    await begin(world)
-    await play(world, 6)
-    await world.ok("POST", REFRESH, {})
+async def test_reasons_are_of_rewards_less_effects(api: Api):
+    await make(api, policy="linear_ts")
+    await begin(api)
+    await play(api, 6)
+    await api.ok("POST", REFRESH, {})
     learned = dict[str, tuple[float, float]]()
     for number in range(3):
-        choice = await world.choose("b", key="late", k=1, seed=number, exclude=list(learned))
+        choice = await api.choose("b", key="late", k=1, seed=number, exclude=list(learned))
         (arm,) = choice["arms"]
-        effect = (await world.ok("GET", f"{PATH}/{arm['id']}"))["effect"]
+        effect = (await api.ok("GET", f"{PATH}/{arm['id']}"))["effect"]
         value = 0.0 if number == 1 else 1.5
-        await world.reward({"decision": choice["decision"], "value": value})
+        await api.reward({"decision": choice["decision"], "value": value})
         learned[arm["id"]] = value, value - effect
-    await world.ok("POST", REFRESH, {})
-    choice = await world.choose("b", key="late", k=2)
-    await world.app.service.rows.flush()
-    found = await world.ok("POST", "/v1/bandits/b/log/explain", {"decision": choice["decision"]})
+    await api.ok("POST", REFRESH, {})
+    choice = await api.choose("b", key="late", k=2)
+    await api.app.service.rows.flush()
+    found = await api.ok("POST", "/v1/bandits/b/log/explain", {"decision": choice["decision"]})
     assert found["changed"] == []
-    precision = np.array((await world.learner("b", "late", precision=True))["precision"])
+    precision = np.array((await api.learner("b", "late", precision=True))["precision"])
     features = np.array([FEATURES[arm] for arm in learned])
     parts = np.linalg.solve(precision, features.T) * [part for _, part in learned.values()]
     shown = [each for each in found["candidates"] if each["place"]]
@@ -680,7 +678,7 @@ async def test_reasons_are_of_rewards_less_effects(world: Api):
         assert all(one["value"] == learned[one["arm"]][0] for one in each["because"])
 
 
-async def test_a_new_bandit_has_them_where_it_can(world: Api):
+async def test_a_new_bandit_has_them_where_it_can(api: Api):
     """By default: with a learned prior. One that exists stays as it is, whatever is asked for again."""
     body = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key"}
     for number, (fields, setting) in enumerate(
@@ -696,62 +694,62 @@ async def test_a_new_bandit_has_them_where_it_can(world: Api):
             ({"arm_effects": "off"}, "off"),
         ]
     ):
-        made = await world.ok("PUT", f"/v1/bandits/b{number}", {**body, **fields}, 201)
+        made = await api.ok("PUT", f"/v1/bandits/b{number}", {**body, **fields}, 201)
         assert made["arm_effects"] == setting, fields
-    await world.ok("PATCH", "/v1/bandits/b0", {"arm_effects": "off"})
-    assert (await world.ok("PUT", "/v1/bandits/b0", body))["arm_effects"] == "off"
-    await world.refused("PUT", "/v1/bandits/b0", {**body, "arm_effects": "auto"}, status=409, code="conflict")
-    assert (await world.ok("PATCH", "/v1/bandits/b0", {"arm_effects": None}))["arm_effects"] == "auto"
+    await api.ok("PATCH", "/v1/bandits/b0", {"arm_effects": "off"})
+    assert (await api.ok("PUT", "/v1/bandits/b0", body))["arm_effects"] == "off"
+    await api.refused("PUT", "/v1/bandits/b0", {**body, "arm_effects": "auto"}, status=409, code="conflict")
+    assert (await api.ok("PATCH", "/v1/bandits/b0", {"arm_effects": None}))["arm_effects"] == "auto"
 
 
 @pytest.mark.rest
-async def test_sums_made_again_from_the_log_are_of_rewards_less_the_effects_of_then(world: Api):
+async def test_sums_made_again_from_the_log_are_of_rewards_less_the_effects_of_then(api: Api):
     """Arms begin anew with any move: what is carried of keys is what they had learned of features."""
-    await make(world)
-    await play(world, 2)  # no observations: a log of all that learners know
-    await world.ok("POST", REFRESH, {})
-    await play(world, 4)
-    await world.ok("POST", REFRESH, {})
-    await play(world, 2)
-    assert (await world.ok("GET", PATH))["items"]
-    await world.app.service.rows.flush()
-    decisions = judged(await entries_of(world))
+    await make(api)
+    await play(api, 2)  # no observations: a log of all that learners know
+    await api.ok("POST", REFRESH, {})
+    await play(api, 4)
+    await api.ok("POST", REFRESH, {})
+    await play(api, 2)
+    assert (await api.ok("GET", PATH))["items"]
+    await api.app.service.rows.flush()
+    decisions = judged(await entries_of(api))
     assert any(any(each.entry["effect"] or ()) for each in decisions)
     turned = {arm: np.array([row[1], row[0] - row[2], row @ row]) for arm, row in FEATURES.items()}
-    await world.catalogue("d", {arm: row.tolist() for arm, row in turned.items()})
-    moved = await world.ok("POST", "/v1/bandits/b/move", {"catalogue": "d", "carry": "log"})
+    await api.catalogue("d", {arm: row.tolist() for arm, row in turned.items()})
+    moved = await api.ok("POST", "/v1/bandits/b/move", {"catalogue": "d", "carry": "log"})
     assert moved["carry"] == "log"
-    assert (await world.ok("GET", PATH))["items"] == []
-    assert not await stored_sums(world)
+    assert (await api.ok("GET", PATH))["items"] == []
+    assert not await stored_sums(api)
     for key in range(KEYS):
-        answer = await world.call(
+        answer = await api.call(
             "GET", f"/v1/bandits/b/learners/u{key}", headers={"accept": "application/octet-stream"}
         )
         moments = bytes_to_state(answer.content).sums.with_signals(1).moments
         np.testing.assert_allclose(moments, key_moments(decisions, turned, f"u{key}"), rtol=1e-9, atol=1e-9)
-    assert not (await compare(world.app.service.store)).different
+    assert not (await compare(api.app.service.store)).different
 
 
 @pytest.mark.rest
-async def test_every_version_that_is_kept_is_what_decisions_were_made_with(world: Api):
-    await make(world)
-    await begin(world)
+async def test_every_version_that_is_kept_is_what_decisions_were_made_with(api: Api):
+    await make(api)
+    await begin(api)
     shown = dict[int, dict[str, float]]()
     for number in range(12):
-        await play(world, 1)
+        await play(api, 1)
         if number % 3 == 0:
-            await world.ok("POST", REFRESH, {})
+            await api.ok("POST", REFRESH, {})
         else:  # as the worker does it: what has moved far enough
-            await world.app.service.effect_fits.fit(world.app.service.bandits.by_name("b"))
-        choice = await world.choose("b", key="u0", k=ARMS, activate=False)
+            await api.app.service.effect_fits.fit(api.app.service.bandits.by_name("b"))
+        choice = await api.choose("b", key="u0", k=ARMS, activate=False)
         decision = decision_of(raw_of(choice["decision"]))
         pairs = [decision.effect_at(place) for place in range(ARMS)]
         shown[choice["effects_version"]] = {
             arm: numbers_of(pair.served)[0] for arm, pair in zip(decision.arms, pairs, strict=True) if pair
         }
-    bandit, effects = world.app.service.bandits.by_name("b"), world.app.service.effects
+    bandit, effects = api.app.service.bandits.by_name("b"), api.app.service.effects
     assert len(shown.keys() - {0}) > 5
-    revisions = await revisions_of(world)
+    revisions = await revisions_of(api)
     for number, own in shown.items():
         if number:
             version = await effects.version(bandit.uid, number)

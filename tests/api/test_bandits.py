@@ -27,19 +27,19 @@ FULL: Json = {
 
 
 @pytest.fixture
-async def world(api: Api) -> Api:
+async def api(api: Api) -> Api:
     await api.catalogue("c", {f"a{i}": [1.0, float(i)] for i in range(4)})
     await api.catalogue("d", {"a": [1.0, 0.0]})
     return api
 
 
-async def test_a_bandit_is_made_once(world: Api):
-    made = await world.ok("PUT", "/v1/bandits/b", {"catalogue": "c", "policy": "sub_ts"}, 201)
+async def test_a_bandit_is_made_once(api: Api):
+    made = await api.ok("PUT", "/v1/bandits/b", {"catalogue": "c", "policy": "sub_ts"}, 201)
     used = {"ridge": pytest.approx((1 + 14 / 4) * 3 / 2), "noise": 1, "exploration": 0.5}
     assert made == {"id": "b", **FULL, "version": 1, "used": used}
-    before = await world.stored()
+    before = await api.stored()
     for same in (FULL, {"catalogue": "c", "policy": "sub_ts", "reward": {}}):
-        assert await world.ok("PUT", "/v1/bandits/b", same, 200) == made
+        assert await api.ok("PUT", "/v1/bandits/b", same, 200) == made
     changes: Json = {
         "catalogue": "d", "policy": "linear_ts", "scope": "per_key", "ridge": 2, "exploration": "theory",
         "delta": 0.1, "horizon": 9, "shortlist": 31, "eta": 0.5, "reward": {"min": 0},
@@ -71,18 +71,18 @@ async def test_a_bandit_is_made_once(world: Api):
         if name == "eta":
             fixed["solver"] = "adaptive"
         changed = {**FULL, **keyed, **fixed, name: value}
-        told = await world.refused("PUT", "/v1/bandits/b", changed, status=409, code="conflict")
+        told = await api.refused("PUT", "/v1/bandits/b", changed, status=409, code="conflict")
         assert re.search(rf"exists and has another ([\w, ]*, )?{name}\b.*: PATCH changes it", told["detail"])
     for rule in ({"max": 1}, {"aggregate": "sum"}):
-        await world.refused("PUT", "/v1/bandits/b", {**FULL, "reward": rule}, status=409, code="conflict")
-    assert await world.stored() == before
-    assert await world.ok("GET", "/v1/bandits/b") == made
-    assert await world.listed("/v1/bandits") == [made]
+        await api.refused("PUT", "/v1/bandits/b", {**FULL, "reward": rule}, status=409, code="conflict")
+    assert await api.stored() == before
+    assert await api.ok("GET", "/v1/bandits/b") == made
+    assert await api.listed("/v1/bandits") == [made]
 
 
-async def test_of_many_who_make_a_bandit_one_makes_it(world: Api):
+async def test_of_many_who_make_a_bandit_one_makes_it(api: Api):
     bodies = [{**FULL, "ridge": 1 + i % 2} for i in range(40)]
-    answers = await asyncio.gather(*(world.call("PUT", "/v1/bandits/b", body) for body in bodies))
+    answers = await asyncio.gather(*(api.call("PUT", "/v1/bandits/b", body) for body in bodies))
     assert sorted(a.status_code for a in answers) == [200] * 19 + [201] + [409] * 20
 
 
@@ -111,67 +111,67 @@ IMPOSSIBLE: list[Any] = [
     ]  # fmt: skip
 
 
-async def test_what_a_bandit_cannot_be(world: Api):
+async def test_what_a_bandit_cannot_be(api: Api):
     for change, field in IMPOSSIBLE:
-        await world.refused("PUT", "/v1/bandits/b", {**FULL, **change}, loc=["body", *field])
-        await world.refused("GET", "/v1/bandits/b", status=404, code="not_found")
+        await api.refused("PUT", "/v1/bandits/b", {**FULL, **change}, loc=["body", *field])
+        await api.refused("GET", "/v1/bandits/b", status=404, code="not_found")
 
 
 @pytest.mark.rest
 @pytest.mark.parametrize("policy", sorted(POLICIES))
-async def test_what_a_policy_does_not_read_promises_nothing(world: Api, policy: str):
+async def test_what_a_policy_does_not_read_promises_nothing(api: Api, policy: str):
     """``theory`` is of the policies that read ``exploration``, as ``GET /v1/policies`` lists them."""
-    items = (await world.ok("GET", "/v1/policies"))["items"]
+    items = (await api.ok("GET", "/v1/policies"))["items"]
     listed = {each["name"]: each["options"]["properties"] for each in items}
     body = {"catalogue": "c", "policy": policy, "exploration": "theory"}
     if "exploration" in listed[policy]:
-        await world.ok("PUT", "/v1/bandits/b", body, 201)
+        await api.ok("PUT", "/v1/bandits/b", body, 201)
     else:
-        told = await world.refused("PUT", "/v1/bandits/b", body, loc=["body", "exploration"])
+        told = await api.refused("PUT", "/v1/bandits/b", body, loc=["body", "exploration"])
         assert policy in told["detail"]
 
 
 @pytest.mark.rest
 async def test_a_bandit_keeps_what_it_was_made_with_and_has_no_effect(
-    world: Api, monkeypatch: pytest.MonkeyPatch
+    api: Api, monkeypatch: pytest.MonkeyPatch
 ):
     """As bandits of before: other settings of them change, and the same request finds them."""
     body = {"catalogue": "c", "policy": "softmax", "exploration": "theory"}
     with monkeypatch.context() as before:
         before.setattr(Policy, "check_unread", lambda *_: iter(()))
-        await world.ok("PUT", "/v1/bandits/b", body, 201)
-    await world.ok("PUT", "/v1/bandits/b", body, 200)
-    assert (await world.ok("PATCH", "/v1/bandits/b", {"temperature": 2}))["exploration"] == "theory"
-    await world.refused("PATCH", "/v1/bandits/b", {"policy": "linucb"}, loc=["body", "exploration"])
-    await world.refused("PATCH", "/v1/bandits/b", {"eta": 0.5}, loc=["body", "eta"])
-    await world.ok("PATCH", "/v1/bandits/b", {"policy": "linucb", "exploration": "auto"})
+        await api.ok("PUT", "/v1/bandits/b", body, 201)
+    await api.ok("PUT", "/v1/bandits/b", body, 200)
+    assert (await api.ok("PATCH", "/v1/bandits/b", {"temperature": 2}))["exploration"] == "theory"
+    await api.refused("PATCH", "/v1/bandits/b", {"policy": "linucb"}, loc=["body", "exploration"])
+    await api.refused("PATCH", "/v1/bandits/b", {"eta": 0.5}, loc=["body", "eta"])
+    await api.ok("PATCH", "/v1/bandits/b", {"policy": "linucb", "exploration": "auto"})
 
 
 @pytest.mark.rest
-async def test_a_bandit_needs_its_catalogue(world: Api):
+async def test_a_bandit_needs_its_catalogue(api: Api):
     body = {**FULL, "catalogue": "none"}
-    await world.refused("PUT", "/v1/bandits/b", body, status=404, code="not_found", canary="none")
-    assert await world.listed("/v1/bandits") == []
+    await api.refused("PUT", "/v1/bandits/b", body, status=404, code="not_found", canary="none")
+    assert await api.listed("/v1/bandits") == []
 
 
 @pytest.mark.rest
-async def test_a_bandit_made_again_knows_nothing(world: Api):
-    await world.bandit("b", "c")
-    token = (await world.choose("b"))["decision"]
-    await world.reward({"decision": token, "value": 1.0})
-    await world.observe("b", {"id": "o", "arm": "a1", "value": 1.0})
-    event = await world.choose("b", event_id="e", seed=1)
-    await world.ok("DELETE", "/v1/bandits/b", status=204)
+async def test_a_bandit_made_again_knows_nothing(api: Api):
+    await api.bandit("b", "c")
+    token = (await api.choose("b"))["decision"]
+    await api.reward({"decision": token, "value": 1.0})
+    await api.observe("b", {"id": "o", "arm": "a1", "value": 1.0})
+    event = await api.choose("b", event_id="e", seed=1)
+    await api.ok("DELETE", "/v1/bandits/b", status=204)
     for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/choose"), ("GET", "/learners/_global")):
         body = {} if method == "POST" else None
-        await world.refused(method, f"/v1/bandits/b{path}", body, status=404, code="not_found")
-    await world.bandit("b", "c")
-    learner = await world.learner("b")
+        await api.refused(method, f"/v1/bandits/b{path}", body, status=404, code="not_found")
+    await api.bandit("b", "c")
+    learner = await api.learner("b")
     assert (learner["version"], learner["observations"], learner["theta"]) == (0, 0, [0.0, 0.0])
-    receipt = await world.reward({"decision": token, "value": 1.0, "arm": "a0"})
+    receipt = await api.reward({"decision": token, "value": 1.0, "arm": "a0"})
     assert receipt == {"accepted": 0, "duplicate": 0, "rejected": [{"index": 0, "code": "unknown_bandit"}]}
-    assert (await world.choose("b", event_id="e"))["decision"] != event["decision"]
-    assert (await world.observe("b", {"id": "o", "arm": "a1", "value": 1.0}))["accepted"] == 1
+    assert (await api.choose("b", event_id="e"))["decision"] != event["decision"]
+    assert (await api.observe("b", {"id": "o", "arm": "a1", "value": 1.0}))["accepted"] == 1
 
 
 @pytest.mark.rest
@@ -197,26 +197,26 @@ KEYED = {"key": "ann"}
 
 @pytest.mark.rest
 @pytest.mark.parametrize("scope", ["global", "per_key"])
-async def test_who_needs_a_key_and_who_refuses_one(world: Api, scope: str):
-    await world.bandit("b", "c", scope=scope)
+async def test_who_needs_a_key_and_who_refuses_one(api: Api, scope: str):
+    await api.bandit("b", "c", scope=scope)
     right, wrong = ({}, KEYED) if scope == "global" else (KEYED, {})
     choose, batch = "/v1/bandits/b/choose", "/v1/bandits/b/choose/batch"
-    assert (await world.choose("b", **right))["arms"]
-    await world.refused("POST", choose, wrong, loc=["body", "key"], canary="ann")
-    await world.refused("POST", choose, {"key": None} if wrong == {} else wrong, loc=["body", "key"])
-    await world.ok("POST", batch, {"requests": [right, right]})
+    assert (await api.choose("b", **right))["arms"]
+    await api.refused("POST", choose, wrong, loc=["body", "key"], canary="ann")
+    await api.refused("POST", choose, {"key": None} if wrong == {} else wrong, loc=["body", "key"])
+    await api.ok("POST", batch, {"requests": [right, right]})
     body = {"requests": [right, wrong]}
-    await world.refused("POST", batch, body, loc=["body", "requests", 1, "key"], canary="ann")
+    await api.refused("POST", batch, body, loc=["body", "requests", 1, "key"], canary="ann")
     code = "key_not_used" if scope == "global" else "key_required"
     observations = [
         {"id": f"o{i}", "arm": "a1", "value": 1, **key} for i, key in enumerate((right, wrong, right))
     ]
-    receipt = await world.observe("b", *observations)
+    receipt = await api.observe("b", *observations)
     assert receipt == {"accepted": 2, "duplicate": 0, "rejected": [{"index": 1, "code": code}]}
     for learner in ("_global", "ann"):
         there = (learner == "_global") == (scope == "global")
         for method, status in (("GET", 200), ("DELETE", 204)):
-            answer = await world.call(method, f"/v1/bandits/b/learners/{learner}")
+            answer = await api.call(method, f"/v1/bandits/b/learners/{learner}")
             assert answer.status_code == (status if there else 404), answer.text
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from endpoints import IMPORT, WRITES, Endpoint, build_world, with_token
+from endpoints import IMPORT, WRITES, Endpoint, create_one_of_each, with_token
 
 from api_client import Api, running
 from app.api import limits
@@ -61,17 +61,17 @@ BROKEN = {
 
 
 @pytest.fixture(scope="module")
-async def world(
+async def api_and_token(
     shared_store_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[tuple[Api, str]]:
     folder: Path = tmp_path_factory.mktemp("bodies")
     async with running(shared_store_url, folder, max_body_mb=1) as api:
-        yield api, await build_world(api)
+        yield api, await create_one_of_each(api)
 
 
 @pytest.mark.parametrize("endpoint", WRITES, ids=str)
-async def test_a_body_that_is_no_object_is_refused(world: tuple[Api, str], endpoint: Endpoint):
-    api, _ = world
+async def test_a_body_that_is_no_object_is_refused(api_and_token: tuple[Api, str], endpoint: Endpoint):
+    api, _ = api_and_token
     before = await api.stored()
     for name, body in BROKEN.items():
         document = await api.refused(endpoint.method, endpoint.path, content=body, canary=CANARY)
@@ -81,8 +81,10 @@ async def test_a_body_that_is_no_object_is_refused(world: tuple[Api, str], endpo
 
 
 @pytest.mark.parametrize("endpoint", WRITES, ids=str)
-async def test_the_content_type_does_not_matter_but_the_bytes_do(world: tuple[Api, str], endpoint: Endpoint):
-    api, token = world
+async def test_the_content_type_does_not_matter_but_the_bytes_do(
+    api_and_token: tuple[Api, str], endpoint: Endpoint
+):
+    api, token = api_and_token
     body = json.dumps(with_token(endpoint.body or {}, token)).encode()
     for content_type in ("application/json", "application/json; charset=latin-1", "text/plain"):
         headers = {"content-type": content_type}
@@ -106,8 +108,8 @@ def test_no_json_body_is_larger_than_4_mib(model: type[StrictModel]):
 
 
 @pytest.mark.parametrize("endpoint", WRITES, ids=str)
-async def test_a_body_beyond_the_limit_is_too_large(world: tuple[Api, str], endpoint: Endpoint):
-    api, _ = world
+async def test_a_body_beyond_the_limit_is_too_large(api_and_token: tuple[Api, str], endpoint: Endpoint):
+    api, _ = api_and_token
     before = await api.stored()
     sent, most = 0, limit_of(endpoint)
 
@@ -145,8 +147,8 @@ TOO_LONG = {
 
 
 @pytest.mark.parametrize("path", TOO_LONG)
-async def test_a_batch_beyond_the_limit_is_too_large(world: tuple[Api, str], path: str):
-    api, _ = world
+async def test_a_batch_beyond_the_limit_is_too_large(api_and_token: tuple[Api, str], path: str):
+    api, _ = api_and_token
     before = await api.stored()
     field, item, most = TOO_LONG[path]
     items = [item] * (most + 1)
@@ -161,8 +163,8 @@ async def test_a_batch_beyond_the_limit_is_too_large(world: tuple[Api, str], pat
     assert answer.status_code < 300
 
 
-async def test_the_service_answers_others_while_bodies_are_slow(world: tuple[Api, str]):
-    api, _ = world
+async def test_the_service_answers_others_while_bodies_are_slow(api_and_token: tuple[Api, str]):
+    api, _ = api_and_token
     release = asyncio.Event()
 
     async def slow() -> AsyncIterator[bytes]:
@@ -204,8 +206,8 @@ def test_the_largest_list_fits_into_a_body(item: object, most: int, limit: int):
     assert most * (len(json.dumps(item)) + 3) + 10_000 < limit
 
 
-async def test_a_compressed_body_is_refused_and_the_header_named(world: tuple[Api, str]):
-    api, _ = world
+async def test_a_compressed_body_is_refused_and_the_header_named(api_and_token: tuple[Api, str]):
+    api, _ = api_and_token
     for encoding in ["gzip", "BR", "identity, deflate"]:
         for endpoint in [*WRITES, IMPORT]:
             headers = {"content-encoding": encoding}
@@ -218,8 +220,8 @@ async def test_a_compressed_body_is_refused_and_the_header_named(world: tuple[Ap
             assert answer.headers["accept-encoding"] == "identity"
 
 
-async def test_a_body_of_no_encoding_may_say_so(world: tuple[Api, str]):
-    api, _ = world
+async def test_a_body_of_no_encoding_may_say_so(api_and_token: tuple[Api, str]):
+    api, _ = api_and_token
     answer = await api.call(
         "PUT", "/v1/catalogues/plain", {"dim": 3}, headers={"content-encoding": "Identity"}
     )

@@ -37,7 +37,7 @@ OTHER: dict[str, tuple[Any, Json]] = {
 
 
 @pytest.fixture
-async def world(api: Api) -> Api:
+async def api(api: Api) -> Api:
     await api.catalogue("c", {f"a{i}": [1.0, float(i)] for i in range(4)})
     await api.catalogue("d", {"a": [1.0, 0.0]})
     return api
@@ -66,58 +66,58 @@ def test_every_field_says_whether_it_can_be_changed():
 
 
 @pytest.mark.parametrize("field", CHANGEABLE)
-async def test_a_field_is_changed_and_goes_back_to_its_default(world: Api, field: str):
+async def test_a_field_is_changed_and_goes_back_to_its_default(api: Api, field: str):
     value, needs = CHANGEABLE[field]
     defaults = {"ridge": "auto"} if field == "ridge" else {"exploration": "auto"}
-    await world.bandit("b", "c", **defaults, **needs)
-    made, first = await world.ok("GET", PATH), await etag(world)
-    changed = await patched(world, {field: value})
+    await api.bandit("b", "c", **defaults, **needs)
+    made, first = await api.ok("GET", PATH), await etag(api)
+    changed = await patched(api, {field: value})
     # No propensities: nothing can be evaluated. No arm has the field of the filter.
     warned = {"warnings": changed["warnings"]} if field in ("log", "filter") else {}
     assert ("warnings" in changed) == bool(warned)
     full = {**made[field], **value} if field == "reward" else value
     assert (changed["used"] != made["used"]) == (field in ("ridge", "exploration", "auto"))
     assert changed == {**made, field: full, "version": 2, "used": changed["used"], **warned}
-    assert await world.ok("GET", PATH) == changed
-    assert await etag(world) != first
-    assert (await world.choose("b"))["bandit_version"] == 2
+    assert await api.ok("GET", PATH) == changed
+    assert await etag(api) != first
+    assert (await api.choose("b"))["bandit_version"] == 2
     back = "sub_ts" if field == "policy" else None
-    assert await patched(world, {field: back}) == {**made, "version": 3}
+    assert await patched(api, {field: back}) == {**made, "version": 3}
 
 
 @pytest.mark.rest
 @pytest.mark.parametrize("field", OTHER)
-async def test_what_learners_depend_on_cannot_be_changed(world: Api, field: str):
+async def test_what_learners_depend_on_cannot_be_changed(api: Api, field: str):
     value, needs = OTHER[field]
-    await world.bandit("b", "c", **needs)
-    made, before = await world.ok("GET", PATH), await world.stored()
-    assert await patched(world, {field: made[field]}) == made, "what it is, it may be"
-    problem = await world.refused(
+    await api.bandit("b", "c", **needs)
+    made, before = await api.ok("GET", PATH), await api.stored()
+    assert await patched(api, {field: made[field]}) == made, "what it is, it may be"
+    problem = await api.refused(
         "PATCH", PATH, {field: value, "ridge": 2}, status=409, code="not_changeable", loc=["body", field]
     )
     assert [error["loc"] for error in problem["errors"]] == [["body", field]]
-    assert await world.stored() == before
-    assert await world.ok("GET", PATH) == made
+    assert await api.stored() == before
+    assert await api.ok("GET", PATH) == made
 
 
 @pytest.mark.rest
 @pytest.mark.parametrize("prior", ["plain", "learned"])
-async def test_a_pooled_prior_comes_and_goes_with_the_bandit(world: Api, prior: str):
+async def test_a_pooled_prior_comes_and_goes_with_the_bandit(api: Api, prior: str):
     for name, made, wanted in (("b", "pooled", prior), ("c", prior, "pooled")):
-        await world.bandit(name, "c", scope="per_key", ridge="auto", prior=made)
-        path, before = f"/v1/bandits/{name}", await world.stored()
-        await world.refused(
+        await api.bandit(name, "c", scope="per_key", ridge="auto", prior=made)
+        path, before = f"/v1/bandits/{name}", await api.stored()
+        await api.refused(
             "PATCH", path, {"prior": wanted}, status=409, code="not_changeable", loc=["body", "prior"]
         )
-        assert await world.stored() == before
+        assert await api.stored() == before
 
 
 @pytest.mark.rest
 @pytest.mark.parametrize("field", ["catalogue", "scope", "prior", "half_life_s", "shift_rewards"])
-async def test_null_is_a_change_too(world: Api, field: str):
+async def test_null_is_a_change_too(api: Api, field: str):
     whole = {"scope": "per_key", "prior": "pooled", "half_life_s": 60, "shift_rewards": True}
-    await world.bandit("b", "c", **whole)
-    await world.refused("PATCH", PATH, {field: None}, status=409, code="not_changeable", loc=["body", field])
+    await api.bandit("b", "c", **whole)
+    await api.refused("PATCH", PATH, {field: None}, status=409, code="not_changeable", loc=["body", field])
 
 
 BAD_PATCHES: list[Any] = [
@@ -136,168 +136,166 @@ BAD_PATCHES: list[Any] = [
 
 
 @pytest.mark.rest
-async def test_a_bad_patch_names_the_field_and_changes_nothing(world: Api):
-    await world.bandit("b", "c")
-    before = await world.stored()
+async def test_a_bad_patch_names_the_field_and_changes_nothing(api: Api):
+    await api.bandit("b", "c")
+    before = await api.stored()
     for patch, loc in BAD_PATCHES:
-        await world.refused("PATCH", PATH, patch, loc=["body", *loc])
-        assert await world.stored() == before
+        await api.refused("PATCH", PATH, patch, loc=["body", *loc])
+        assert await api.stored() == before
 
 
 @pytest.mark.rest
-async def test_a_policy_that_the_learners_do_not_allow_is_refused(world: Api):
-    await world.bandit("b", "c", half_life_s=60)
-    await world.refused("PATCH", PATH, {"policy": "sub_elim"}, loc=["body", "half_life_s"])
-    await world.catalogue("wide", {}, dim=300)
-    await world.ok("PUT", "/v1/bandits/w", {"catalogue": "wide", "policy": "sub_ts", "intercept": False}, 201)
-    await world.refused("PATCH", "/v1/bandits/w", {"policy": "linear_elim"}, loc=["body", "policy"])
-    await world.refused("PATCH", "/v1/bandits/none", {}, status=404, code="not_found")
+async def test_a_policy_that_the_learners_do_not_allow_is_refused(api: Api):
+    await api.bandit("b", "c", half_life_s=60)
+    await api.refused("PATCH", PATH, {"policy": "sub_elim"}, loc=["body", "half_life_s"])
+    await api.catalogue("wide", {}, dim=300)
+    await api.ok("PUT", "/v1/bandits/w", {"catalogue": "wide", "policy": "sub_ts", "intercept": False}, 201)
+    await api.refused("PATCH", "/v1/bandits/w", {"policy": "linear_elim"}, loc=["body", "policy"])
+    await api.refused("PATCH", "/v1/bandits/none", {}, status=404, code="not_found")
 
 
 @pytest.mark.rest
-async def test_an_option_goes_with_its_policy_unless_learners_depend_on_it(world: Api):
-    await world.bandit("b", "c", policy="softmax", temperature=0.5)
-    assert (await patched(world, {"policy": "sub_ts"}))["temperature"] is None
-    await patched(world, {"explore": {"centers": 2}, "solver": "adaptive"})
-    changed = await patched(world, {"policy": "softmax"})
+async def test_an_option_goes_with_its_policy_unless_learners_depend_on_it(api: Api):
+    await api.bandit("b", "c", policy="softmax", temperature=0.5)
+    assert (await patched(api, {"policy": "sub_ts"}))["temperature"] is None
+    await patched(api, {"explore": {"centers": 2}, "solver": "adaptive"})
+    changed = await patched(api, {"policy": "softmax"})
     assert (changed["explore"], changed["solver"], changed["temperature"]) == (None, "shortlist", 1.0)
-    await world.refused("PATCH", PATH, {"policy": "igw", "temperature": 2}, loc=["body", "temperature"])
-    assert (await patched(world, {"policy": "igw", "gamma": 5}))["gamma"] == 5
-    assert (await patched(world, {"policy": "sub_elim"}))["gamma"] is None
+    await api.refused("PATCH", PATH, {"policy": "igw", "temperature": 2}, loc=["body", "temperature"])
+    assert (await patched(api, {"policy": "igw", "gamma": 5}))["gamma"] == 5
+    assert (await patched(api, {"policy": "sub_elim"}))["gamma"] is None
 
 
 @pytest.mark.rest
-async def test_objects_are_merged(world: Api):
-    await world.bandit("b", "c", reward={"min": 0, "max": 5}, filter={"a": 1})
-    changed = await patched(world, {"reward": {"max": None, "wait_s": 9}, "filter": {"b": {"$gte": 2}}})
+async def test_objects_are_merged(api: Api):
+    await api.bandit("b", "c", reward={"min": 0, "max": 5}, filter={"a": 1})
+    changed = await patched(api, {"reward": {"max": None, "wait_s": 9}, "filter": {"b": {"$gte": 2}}})
     assert changed["reward"] == {"min": 0, "max": None, "aggregate": "first", "wait_s": 9, "default": None}
     assert changed["filter"] == {"a": 1, "b": {"$gte": 2}}
-    assert (await patched(world, {"filter": {"a": None}}))["filter"] == {"b": {"$gte": 2}}
-    assert (await patched(world, {"filter": None}))["filter"] is None
+    assert (await patched(api, {"filter": {"a": None}}))["filter"] == {"b": {"$gte": 2}}
+    assert (await patched(api, {"filter": None}))["filter"] is None
 
 
 @pytest.mark.rest
-async def test_a_patch_without_a_difference_makes_no_version(world: Api):
-    await world.bandit("b", "c", ridge=2)
-    before = await world.stored()
+async def test_a_patch_without_a_difference_makes_no_version(api: Api):
+    await api.bandit("b", "c", ridge=2)
+    before = await api.stored()
     for patch in ({}, {"ridge": 2}, {"eta": None, "reward": {}}, {"policy": "sub_ts", "catalogue": "c"}):
-        assert (await patched(world, patch))["version"] == 1
-    assert await world.stored() == before
+        assert (await patched(api, patch))["version"] == 1
+    assert await api.stored() == before
 
 
 @pytest.mark.rest
-async def test_a_change_is_made_only_to_what_if_match_names(world: Api):
-    await world.bandit("b", "c")
-    made = await world.call("PUT", PATH, {"catalogue": "c", "policy": "sub_ts"})
+async def test_a_change_is_made_only_to_what_if_match_names(api: Api):
+    await api.bandit("b", "c")
+    made = await api.call("PUT", PATH, {"catalogue": "c", "policy": "sub_ts"})
     first = made.headers["etag"]
-    assert first == await etag(world)
+    assert first == await etag(api)
     assert first.startswith('"')
-    answer = await world.call("PATCH", PATH, {"ridge": 2}, headers={"if-match": first})
-    assert answer.headers["etag"] == await etag(world) != first
-    before = await world.stored()
-    for stale in (first, f"W/{first}", '"x"', '"", "y"', f'{(await etag(world))[:-1]}-other"'):
+    answer = await api.call("PATCH", PATH, {"ridge": 2}, headers={"if-match": first})
+    assert answer.headers["etag"] == await etag(api) != first
+    before = await api.stored()
+    for stale in (first, f"W/{first}", '"x"', '"", "y"', f'{(await etag(api))[:-1]}-other"'):
         options = {"headers": {"if-match": stale}}
-        await world.refused("PATCH", PATH, {"ridge": 3}, status=412, code="precondition_failed", **options)
+        await api.refused("PATCH", PATH, {"ridge": 3}, status=412, code="precondition_failed", **options)
     for bad in ("x", "", '"', '"a" "b"', "1", f"{first},", '"' + "a" * 9_000 + '"'):
-        await world.refused(
-            "PATCH", PATH, {"ridge": 3}, loc=["header", "if-match"], headers={"if-match": bad}
-        )
-    assert await world.stored() == before
-    assert (await patched(world, {"ridge": 3}, **{"if-match": f'"old", {await etag(world)}'}))["ridge"] == 3
-    assert (await patched(world, {"ridge": 4}, **{"if-match": "*"}))["ridge"] == 4
+        await api.refused("PATCH", PATH, {"ridge": 3}, loc=["header", "if-match"], headers={"if-match": bad})
+    assert await api.stored() == before
+    assert (await patched(api, {"ridge": 3}, **{"if-match": f'"old", {await etag(api)}'}))["ridge"] == 3
+    assert (await patched(api, {"ridge": 4}, **{"if-match": "*"}))["ridge"] == 4
     for ridge, (weak, suffix) in enumerate((("W/", ""), ("", "-gzip"), ("", "--gzip"), ("W/", ";br")), 5):
-        behind_proxy = f'{weak}{(await etag(world))[:-1]}{suffix}"'
-        assert (await patched(world, {"ridge": ridge}, **{"if-match": behind_proxy}))["ridge"] == ridge
-    await world.ok("DELETE", PATH, status=204)
-    await world.bandit("b", "c")
-    await world.refused(
+        behind_proxy = f'{weak}{(await etag(api))[:-1]}{suffix}"'
+        assert (await patched(api, {"ridge": ridge}, **{"if-match": behind_proxy}))["ridge"] == ridge
+    await api.ok("DELETE", PATH, status=204)
+    await api.bandit("b", "c")
+    await api.refused(
         "PATCH", PATH, {"ridge": 2}, status=412, code="precondition_failed", headers={"if-match": first}
     )
 
 
 @pytest.mark.rest
-async def test_changes_at_the_same_time_are_all_made_in_some_order(world: Api):
+async def test_changes_at_the_same_time_are_all_made_in_some_order(api: Api):
     """Each changes another field; with If-Match exactly one is made."""
-    await world.bandit("b", "c")
+    await api.bandit("b", "c")
     fields = [{name: value} for name, (value, needs) in CHANGEABLE.items() if not needs and name != "policy"]
-    answers = await asyncio.gather(*(world.call("PATCH", PATH, patch) for patch in fields))
+    answers = await asyncio.gather(*(api.call("PATCH", PATH, patch) for patch in fields))
     assert {answer.status_code for answer in answers} == {200}
     assert sorted(a.json()["version"] for a in answers) == list(range(2, len(fields) + 2))
-    now = await world.ok("GET", PATH)
+    now = await api.ok("GET", PATH)
     assert all(now[name] == value for patch in fields for name, value in patch.items() if name != "reward")
-    headers = {"headers": {"if-match": await etag(world)}}
+    headers = {"headers": {"if-match": await etag(api)}}
     answers = await asyncio.gather(
-        *(world.call("PATCH", PATH, {"ridge": 10 + i}, **headers) for i in range(20))
+        *(api.call("PATCH", PATH, {"ridge": 10 + i}, **headers) for i in range(20))
     )
     assert sorted(answer.status_code for answer in answers) == [200] + [412] * 19
 
 
 @pytest.mark.rest
-async def test_put_is_of_the_bandit_as_it_is_now(world: Api):
+async def test_put_is_of_the_bandit_as_it_is_now(api: Api):
     made_with = {"catalogue": "c", "policy": "sub_ts"}
-    await world.ok("PUT", PATH, made_with, 201)
-    now = await patched(world, {"ridge": 2, "delta": 0.1})
-    assert await world.ok("PUT", PATH, {**made_with, "delta": 0.1}, 200) == now
-    problem = await world.refused("PUT", PATH, made_with, status=409, code="conflict")
+    await api.ok("PUT", PATH, made_with, 201)
+    now = await patched(api, {"ridge": 2, "delta": 0.1})
+    assert await api.ok("PUT", PATH, {**made_with, "delta": 0.1}, 200) == now
+    problem = await api.refused("PUT", PATH, made_with, status=409, code="conflict")
     assert "PATCH" in problem["detail"]
-    assert await world.ok("GET", PATH) == now
+    assert await api.ok("GET", PATH) == now
 
 
 @pytest.mark.rest
-async def test_the_versions_are_listed_newest_first(world: Api):
-    await world.bandit("b", "c")
-    only = await world.listed(f"{PATH}/versions")
+async def test_the_versions_are_listed_newest_first(api: Api):
+    await api.bandit("b", "c")
+    only = await api.listed(f"{PATH}/versions")
     assert [item["version"] for item in only] == [1]
     for number in range(2, 8):
-        await patched(world, {"ridge": number})
+        await patched(api, {"ridge": number})
     for limit in (1, 2, 3, 7, 100):
-        items = await world.listed(f"{PATH}/versions", limit=limit)
+        items = await api.listed(f"{PATH}/versions", limit=limit)
         assert [(item["version"], item["ridge"]) for item in items] == [(n, n) for n in range(7, 0, -1)]
     times = [item["since_ms"] for item in items]
     assert times == sorted(times, reverse=True)
-    now = {k: v for k, v in (await world.ok("GET", PATH)).items() if k != "used"}
+    now = {k: v for k, v in (await api.ok("GET", PATH)).items() if k != "used"}
     assert {k: v for k, v in items[0].items() if k not in {"since_ms", "by"}} == now
     assert {item["by"] for item in items} == {None}
-    await world.refused("GET", f"{PATH}/versions", params={"cursor": "?"}, loc=["query", "cursor"])
-    await world.refused("GET", f"{PATH}/versions", params={"limit": 0}, loc=["query", "limit"])
-    await world.refused("GET", "/v1/bandits/none/versions", status=404, code="not_found")
+    await api.refused("GET", f"{PATH}/versions", params={"cursor": "?"}, loc=["query", "cursor"])
+    await api.refused("GET", f"{PATH}/versions", params={"limit": 0}, loc=["query", "limit"])
+    await api.refused("GET", "/v1/bandits/none/versions", status=404, code="not_found")
 
 
-async def test_versions_are_bounded_and_none_goes_that_may_be_needed(world: Api):
-    stored = world.app.service.bandits.versions
+async def test_versions_are_bounded_and_none_goes_that_may_be_needed(api: Api):
+    stored = api.app.service.bandits.versions
     stored.most = 3
-    await world.bandit("b", "c", reward={"max": 1})
-    token = (await world.choose("b"))["decision"]
+    await api.bandit("b", "c", reward={"max": 1})
+    token = (await api.choose("b"))["decision"]
     for number in (2, 3):
-        await patched(world, {"ridge": number, "reward": {"max": 0.5}})
-    before = await world.stored()
-    await world.refused("PATCH", PATH, {"ridge": 4}, status=429, code="quota_reached")
-    assert await world.stored() == before
-    assert (await world.reward({"decision": token, "value": 1.0}))["accepted"] == 1
+        await patched(api, {"ridge": number, "reward": {"max": 0.5}})
+    before = await api.stored()
+    await api.refused("PATCH", PATH, {"ridge": 4}, status=429, code="quota_reached")
+    assert await api.stored() == before
+    assert (await api.reward({"decision": token, "value": 1.0}))["accepted"] == 1
     stored.rewarded_ms = -versions.MARGIN_MS - 1_000
-    assert (await patched(world, {"ridge": 4}))["version"] == 4
-    items = await world.listed(f"{PATH}/versions")
+    assert (await patched(api, {"ridge": 4}))["version"] == 4
+    items = await api.listed(f"{PATH}/versions")
     assert [item["version"] for item in items] == [4, 3, 2]
-    assert (await world.reward({"decision": token, "value": 1.0}))["duplicate"] == 1, "it is still in memory"
+    assert (await api.reward({"decision": token, "value": 1.0}))["duplicate"] == 1, "it is still in memory"
 
 
 @pytest.mark.rest
-async def test_what_was_learned_is_kept_and_seen_by_the_new_ridge(world: Api):
-    await world.bandit("b", "c", exploration=0)
-    await world.observe("b", *({"id": f"o{i}", "arm": f"a{i % 4}", "value": i % 3} for i in range(20)))
-    before = await world.learner("b", precision=True)
-    score = (await world.choose("b"))["arms"][0]["score"]
-    await patched(world, {"ridge": 100})
-    after = await world.learner("b", precision=True)
+async def test_what_was_learned_is_kept_and_seen_by_the_new_ridge(api: Api):
+    await api.bandit("b", "c", exploration=0)
+    await api.observe("b", *({"id": f"o{i}", "arm": f"a{i % 4}", "value": i % 3} for i in range(20)))
+    before = await api.learner("b", precision=True)
+    score = (await api.choose("b"))["arms"][0]["score"]
+    await patched(api, {"ridge": 100})
+    after = await api.learner("b", precision=True)
     assert (after["version"], after["observations"]) == (20, 20)
     for row in range(2):
         assert after["precision"][row][row] == pytest.approx(before["precision"][row][row] + 99)
-    await world.bandit("same", "c", exploration=0, ridge=100)
-    await world.observe("same", *({"id": f"o{i}", "arm": f"a{i % 4}", "value": i % 3} for i in range(20)))
-    chosen = await world.choose("b")
-    assert chosen["arms"] == (await world.choose("same"))["arms"], "the posterior in memory was made again"
+    await api.bandit("same", "c", exploration=0, ridge=100)
+    await api.observe("same", *({"id": f"o{i}", "arm": f"a{i % 4}", "value": i % 3} for i in range(20)))
+    chosen = await api.choose("b")
+    assert chosen["arms"] == (await api.choose("same"))["arms"], "the posterior in memory was made again"
     assert chosen["arms"][0]["score"] != score
-    assert after["theta"] == (await world.learner("same"))["theta"]
+    assert after["theta"] == (await api.learner("same"))["theta"]
 
 
 @pytest.mark.rest
@@ -306,72 +304,70 @@ async def test_what_was_learned_is_kept_and_seen_by_the_new_ridge(world: Api):
     [("plain", {"ridge": 50}), ("pooled", {"ridge": 50}), ("pooled", {"prior_strength": 9})],
     ids=str,
 )
-async def test_learners_without_rewards_follow_the_ridge_and_the_strength(
-    world: Api, prior: str, change: Json
-):
+async def test_learners_without_rewards_follow_the_ridge_and_the_strength(api: Api, prior: str, change: Json):
     """The prior that they share in memory is that of the bandit as it is now."""
     fields = {"scope": "per_key", "prior": prior, "exploration": 0.5}
     for name, more in (("b", {}), ("made", change)):
-        await world.bandit(name, "c", **fields, **more)
-        await world.observe(name, {"id": "o", "key": "bob", "arm": "a1", "value": 1.0})
-        await world.choose(name, key="new", seed=1)
-    await patched(world, {**change, "exploration": 0})
-    await world.ok("PATCH", "/v1/bandits/made", {"exploration": 0})
+        await api.bandit(name, "c", **fields, **more)
+        await api.observe(name, {"id": "o", "key": "bob", "arm": "a1", "value": 1.0})
+        await api.choose(name, key="new", seed=1)
+    await patched(api, {**change, "exploration": 0})
+    await api.ok("PATCH", "/v1/bandits/made", {"exploration": 0})
     for key in ("new", "bob"):
-        arms = [(await world.choose(name, key=key))["arms"] for name in ("b", "made")]
+        arms = [(await api.choose(name, key=key))["arms"] for name in ("b", "made")]
         assert arms[0] == arms[1]
 
 
 @pytest.mark.rest
-async def test_elimination_states_are_made_anew(world: Api):
+async def test_elimination_states_are_made_anew(api: Api):
     """With a small radius arms are eliminated at once; what was eliminated by it lives by a large one."""
-    await world.bandit("b", "c", policy="sub_elim", exploration=0.01)
-    await world.observe("b", *({"id": f"o{i}", "arm": f"a{i % 4}", "value": i % 4} for i in range(40)))
-    await world.choose("b")
+    await api.bandit("b", "c", policy="sub_elim", exploration=0.01)
+    await api.observe("b", *({"id": f"o{i}", "arm": f"a{i % 4}", "value": i % 4} for i in range(40)))
+    await api.choose("b")
     sets = f"{PATH}/learners/_global/sets"
-    assert (await world.ok("GET", sets))["eliminated"] > 0
-    await patched(world, {"exploration": 1000})
-    assert (await world.ok("GET", sets))["eliminated"] == 0
-    await patched(world, {"exploration": 0.01, "ridge": 1e9})
-    assert (await world.ok("GET", sets))["eliminated"] == 0, "the widths are those of the new ridge"
-    await patched(world, {"policy": "sub_ts"})
-    assert (await world.choose("b"))["policy"] == "sub_ts"
-    await world.refused("GET", sets, status=404, code="not_found")
-    await patched(world, {"policy": "linear_elim", "ridge": None})
-    assert (await world.ok("GET", sets))["eliminated"] > 0
+    assert (await api.ok("GET", sets))["eliminated"] > 0
+    await patched(api, {"exploration": 1000})
+    assert (await api.ok("GET", sets))["eliminated"] == 0
+    await patched(api, {"exploration": 0.01, "ridge": 1e9})
+    assert (await api.ok("GET", sets))["eliminated"] == 0, "the widths are those of the new ridge"
+    await patched(api, {"policy": "sub_ts"})
+    assert (await api.choose("b"))["policy"] == "sub_ts"
+    await api.refused("GET", sets, status=404, code="not_found")
+    await patched(api, {"policy": "linear_elim", "ridge": None})
+    assert (await api.ok("GET", sets))["eliminated"] > 0
 
 
-async def test_a_decision_is_rewarded_by_the_terms_of_its_version(world: Api):
-    await world.bandit("b", "c", reward={"min": 0, "max": 1})
-    old = (await world.choose("b"))["decision"]
-    deferred = (await world.choose("b", activate=False))["decision"]
-    await patched(world, {"reward": {"min": 5, "max": 6, "aggregate": "sum", "wait_s": 60, "default": 5}})
-    new = (await world.choose("b"))["decision"]
-    receipt = await world.reward(
+async def test_a_decision_is_rewarded_by_the_terms_of_its_version(api: Api):
+    await api.bandit("b", "c", reward={"min": 0, "max": 1})
+    old = (await api.choose("b"))["decision"]
+    deferred = (await api.choose("b", activate=False))["decision"]
+    await patched(api, {"reward": {"min": 5, "max": 6, "aggregate": "sum", "wait_s": 60, "default": 5}})
+    new = (await api.choose("b"))["decision"]
+    receipt = await api.reward(
         {"decision": old, "value": 5.5}, {"decision": new, "value": 0.5}, {"decision": old, "value": 0.5},
         {"decision": old, "value": 0.7, "reward_id": "again"}, {"decision": new, "value": 5.5},
         {"decision": new, "value": 5.5, "reward_id": "again"},
     )  # fmt: skip
     assert receipt["rejected"] == [{"index": i, "code": "out_of_range"} for i in (0, 1)]
     assert (receipt["accepted"], receipt["duplicate"]) == (3, 1)
-    waiting = await world.store.hlen("shortlist:{p:0}:decisions")
-    outcome = await world.ok("POST", "/v1/decisions/activate", {"decisions": [deferred]})
+    waiting = await api.store.hlen("shortlist:{p:0}:decisions")
+    outcome = await api.ok("POST", "/v1/decisions/activate", {"decisions": [deferred]})
     assert outcome["activated"] == 1
-    assert await world.store.hlen("shortlist:{p:0}:decisions") == waiting, "its version did not wait"
+    assert await api.store.hlen("shortlist:{p:0}:decisions") == waiting, "its version did not wait"
 
 
 @pytest.mark.rest
-async def test_an_event_asked_again_waits_as_its_version_did(world: Api):
-    await world.bandit("b", "c")
-    first = await world.choose("b", event_id="e")
-    await patched(world, {"reward": {"wait_s": 3600, "default": 0}})
-    again = await world.choose("b", event_id="e")
+async def test_an_event_asked_again_waits_as_its_version_did(api: Api):
+    await api.bandit("b", "c")
+    first = await api.choose("b", event_id="e")
+    await patched(api, {"reward": {"wait_s": 3600, "default": 0}})
+    again = await api.choose("b", event_id="e")
     assert again == first
     assert first["bandit_version"] == 1
-    keys = [key async for key in world.store.scan_iter(match="shortlist:*:decisions")]
+    keys = [key async for key in api.store.scan_iter(match="shortlist:*:decisions")]
     assert keys == []
-    await world.choose("b", event_id="other")
-    waits = [key async for key in world.store.scan_iter(match="shortlist:*:decisions")]
+    await api.choose("b", event_id="other")
+    waits = [key async for key in api.store.scan_iter(match="shortlist:*:decisions")]
     assert len(waits) == 1
 
 
@@ -423,9 +419,9 @@ def test_the_page_has_the_table():
         assert field not in FIXED or plain == FIXED[field]
 
 
-async def test_a_patch_without_a_difference_changes_nothing_though_arms_have_come(world: Api):
-    await world.catalogue("empty", {}, dim=2)
+async def test_a_patch_without_a_difference_changes_nothing_though_arms_have_come(api: Api):
+    await api.catalogue("empty", {}, dim=2)
     fields = {"context": {"dim": 2}, "ridge": 1.0, "intercept": False}
-    await world.bandit("b", "empty", **fields)
-    await world.ok("PUT", "/v1/catalogues/empty/arms", {"arms": [{"id": "a", "features": [1.0, 0.0]}]})
-    assert (await patched(world, {"ridge": 1.0}))["version"] == 1
+    await api.bandit("b", "empty", **fields)
+    await api.ok("PUT", "/v1/catalogues/empty/arms", {"arms": [{"id": "a", "features": [1.0, 0.0]}]})
+    assert (await patched(api, {"ridge": 1.0}))["version"] == 1

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from test_evaluations import Stuck, decide, evaluate, logged, stocked
+from test_evaluations import Stuck, create_softmax_bandit, decide, evaluate, logged
 
 from api_client import Api, Json
 from app.measuring import evaluation_jobs
@@ -37,7 +37,7 @@ async def ended(api: Api, name: str, job: str) -> Json:
 
 
 async def test_a_job_has_the_answer_of_the_call(shared: Api):
-    await stocked(shared, "job")
+    await create_softmax_bandit(shared, "job")
     await decide(shared, "job", 40, [{"k": 2}])
     policy = {"temperature": 0.3}
     expected = await evaluate(shared, "job", policy)
@@ -56,7 +56,7 @@ async def test_a_job_has_the_answer_of_the_call(shared: Api):
 
 async def test_a_result_is_kept_for_an_hour(shared: Api):
     """By the clock of the store, which is moved by moving what it is compared with."""
-    await stocked(shared, "hour")
+    await create_softmax_bandit(shared, "hour")
     await decide(shared, "hour", 5, [{"k": 2}])
     job = await start(shared, "hour", {}, learners="now")
     await ended(shared, "hour", job)
@@ -72,7 +72,7 @@ async def test_a_result_is_kept_for_an_hour(shared: Api):
 
 async def test_jobs_are_of_their_bandit_and_come_in_pages(shared: Api):
     for name in ("paged", "unpaged"):
-        await stocked(shared, name)
+        await create_softmax_bandit(shared, name)
     logged(shared, MemoryLog())
     made = [await start(shared, "paged", {}) for _ in range(3)]
     for job in made:
@@ -87,7 +87,7 @@ async def test_jobs_are_of_their_bandit_and_come_in_pages(shared: Api):
 
 
 async def test_what_is_wrong_is_said_at_once_or_by_the_job(shared: Api):
-    await stocked(shared, "wrongly", policy="sub_ts", temperature=None)
+    await create_softmax_bandit(shared, "wrongly", policy="sub_ts", temperature=None)
     await decide(shared, "wrongly", 4)
     body = {"policy": {"policy": "sub_elim"}}
     await shared.refused("POST", path("wrongly") + "?wait=none", body, loc=["body", "policy", "policy"])
@@ -98,12 +98,12 @@ async def test_what_is_wrong_is_said_at_once_or_by_the_job(shared: Api):
 
 
 async def test_a_deleted_job_ends(shared: Api):
-    await stocked(shared, "deleted")
+    await create_softmax_bandit(shared, "deleted")
     log = Stuck()
     logged(shared, log)
     job = await start(shared, "deleted", {})
     await log.started.wait()
-    await stocked(shared, "another")
+    await create_softmax_bandit(shared, "another")
     await shared.refused("DELETE", path("another", job), status=404, code="not_found")
     assert (await shared.ok("GET", path("deleted", job)))["state"] == "waiting"
     assert not log.ended.is_set(), "it is cancelled by its own bandit alone"
@@ -115,7 +115,7 @@ async def test_a_deleted_job_ends(shared: Api):
 async def test_a_job_that_another_process_deleted_ends(shared: Api, monkeypatch: pytest.MonkeyPatch):
     """``monkeypatch``: so that a process says more often how its jobs stand."""
     monkeypatch.setattr(shared.app.service.evaluation_jobs, "beat_s", 0.01)
-    await stocked(shared, "elsewhere")
+    await create_softmax_bandit(shared, "elsewhere")
     log = Stuck()
     logged(shared, log)
     job = await start(shared, "elsewhere", {})
@@ -131,7 +131,7 @@ async def test_a_job_that_another_process_deleted_ends(shared: Api, monkeypatch:
 async def test_a_job_whose_process_has_died_is_lost(shared: Api, monkeypatch: pytest.MonkeyPatch):
     """``monkeypatch``: a lease of a millisecond, which ends as that of a dead process does."""
     monkeypatch.setattr(shared.app.service.evaluation_jobs, "lease_ms", 1)
-    await stocked(shared, "lost")
+    await create_softmax_bandit(shared, "lost")
     log = Stuck()
     logged(shared, log)
     job = await start(shared, "lost", {})
@@ -145,7 +145,7 @@ async def test_a_job_whose_process_has_died_is_lost(shared: Api, monkeypatch: py
 
 
 async def test_jobs_are_bounded_and_others_are_still_evaluated(shared: Api):
-    await stocked(shared, "bounded")
+    await create_softmax_bandit(shared, "bounded")
     log = Stuck()
     logged(shared, log)
     jobs = [await start(shared, "bounded", {}) for _ in range(evaluation_jobs.MOST_OWN)]
@@ -161,7 +161,7 @@ async def test_jobs_are_bounded_and_others_are_still_evaluated(shared: Api):
 async def test_results_that_have_no_room_are_said(shared: Api, monkeypatch: pytest.MonkeyPatch):
     jobs = shared.app.service.store.jobs
     monkeypatch.setattr(jobs, "most_result_bytes", 10)
-    await stocked(shared, "large")
+    await create_softmax_bandit(shared, "large")
     logged(shared, MemoryLog())
     answer = await ended(shared, "large", await start(shared, "large", {}))
     assert (answer["state"], answer["error"]) == ("failed", evaluation_jobs.NO_ROOM)
@@ -171,7 +171,7 @@ async def test_results_that_have_no_room_are_said(shared: Api, monkeypatch: pyte
 
 
 async def test_a_service_that_stops_leaves_no_job_behind(shared: Api):
-    await stocked(shared, "stopped")
+    await create_softmax_bandit(shared, "stopped")
     log = Stuck()
     logged(shared, log)
     await start(shared, "stopped", {})

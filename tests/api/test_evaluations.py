@@ -40,7 +40,7 @@ def logged(api: Api, log: MemoryLog) -> MemoryLog:
     return log
 
 
-async def stocked(api: Api, name: str, **rest: Any) -> None:
+async def create_softmax_bandit(api: Api, name: str, **rest: Any) -> None:
     """A bandit of softmax that has learned something, unless ``rest`` says otherwise."""
     await api.ok("PUT", f"/v1/catalogues/{name}", {"dim": DIM}, 201)
     arms = [
@@ -195,7 +195,7 @@ MIXED: list[Json] = [
 )
 async def test_estimates_of_a_softmax_are_those_of_a_plain_loop(shared: Api, asks: list[Json], rest: Json):
     name = f"softmax-{(ASKS.index(asks[0]) if len(asks) == 1 else 'mixed')}-{'-'.join(rest)}"
-    await stocked(shared, name, **rest)
+    await create_softmax_bandit(shared, name, **rest)
     log = await decide(shared, name, 30, asks)
     await taught(shared, name)
     await decide(shared, name, 30, asks, log)
@@ -221,7 +221,7 @@ async def test_estimates_of_epsilon_greedy_are_those_of_a_plain_loop(
     shared: Api, asks: list[Json], epsilon: float
 ):
     name = f"greedy-{len(asks)}-{epsilon}"
-    await stocked(shared, name)
+    await create_softmax_bandit(shared, name)
     await taught(shared, name)
     log = await decide(shared, name, 60, asks)
     answer = await evaluate(shared, name, {"policy": "epsilon_greedy", "epsilon": epsilon})
@@ -238,7 +238,7 @@ async def test_estimates_of_epsilon_greedy_are_those_of_a_plain_loop(
 async def test_estimates_of_linucb_are_those_of_a_plain_loop(shared: Api, asks: list[Json]):
     """It draws the arm of largest estimate plus width; what is predicted of it is the estimate."""
     name = f"linucb-{len(asks)}"
-    await stocked(shared, name)
+    await create_softmax_bandit(shared, name)
     await taught(shared, name)
     log = await decide(shared, name, 60, asks)
     every = await shared.choose(name, k=len(ARMS), dry_run=True)
@@ -256,7 +256,7 @@ async def test_estimates_of_linucb_are_those_of_a_plain_loop(shared: Api, asks: 
 
 
 async def test_in_contexts_and_with_filters(shared: Api):
-    await stocked(shared, "contexts", context={"dim": 2})
+    await create_softmax_bandit(shared, "contexts", context={"dim": 2})
     rng = np.random.default_rng(9)
     await taught(shared, "contexts", 20, context=lambda: rng.normal(size=2).tolist())
     asks: list[Json] = [
@@ -273,7 +273,7 @@ async def test_in_contexts_and_with_filters(shared: Api):
 @pytest.mark.parametrize("prior", ["plain", "pooled"])
 async def test_keys_are_evaluated_by_their_own_learners(shared: Api, prior: str):
     name = f"keys-{prior}"
-    await stocked(shared, name, scope="per_key", prior=prior)
+    await create_softmax_bandit(shared, name, scope="per_key", prior=prior)
     for key in ("ann", "bob"):
         observations = [
             {"id": f"{key}{n}", "key": key, "arm": f"a{n}", "value": float(n % 3) - (key == "bob")}
@@ -292,7 +292,7 @@ async def test_keys_are_evaluated_by_their_own_learners(shared: Api, prior: str)
 async def test_a_sharp_policy_keeps_its_digits(shared: Api, temperature: float):
     """The first arm of a list has nearly all of the probability, and the others what is left."""
     name = f"sharp-{temperature}".replace(".", "-")
-    await stocked(shared, name, temperature=0.05)
+    await create_softmax_bandit(shared, name, temperature=0.05)
     await taught(shared, name)
     log = await decide(shared, name, 200, [{"k": 3}])
     answer = await evaluate(shared, name, {"temperature": temperature})
@@ -315,7 +315,7 @@ SAME: list[tuple[str, Json]] = [
 async def test_a_policy_on_its_own_log_is_what_was_logged(shared: Api, policy: str, rest: Json):
     """Every weight is 1, whatever was asked."""
     name = f"same-{SAME.index((policy, rest))}"
-    await stocked(shared, name, **{"policy": policy, "temperature": None, **rest})
+    await create_softmax_bandit(shared, name, **{"policy": policy, "temperature": None, **rest})
     await taught(shared, name)
     log = await decide(shared, name, 60, MIXED)
     answer = await evaluate(shared, name, {})
@@ -331,7 +331,7 @@ async def test_a_policy_on_its_own_log_is_what_was_logged(shared: Api, policy: s
 
 
 async def test_inverse_gaps_from_a_log_of_softmax(shared: Api):
-    await stocked(shared, "gaps")
+    await create_softmax_bandit(shared, "gaps")
     await taught(shared, "gaps")
     log = await decide(shared, "gaps", 80, [{"k": 2}, {}])
     bandit = await shared.app.service.bandits.get("gaps")
@@ -357,7 +357,7 @@ async def test_inverse_gaps_from_a_log_of_softmax(shared: Api):
 
 
 async def test_thompson_sampling_without_exploration_is_exact(shared: Api):
-    await stocked(shared, "greedy", shift_rewards=True)
+    await create_softmax_bandit(shared, "greedy", shift_rewards=True)
     await taught(shared, "greedy")
     log = await decide(shared, "greedy", 300, [{}, {"exclude": ["a1"]}])
 
@@ -373,7 +373,7 @@ async def test_thompson_sampling_without_exploration_is_exact(shared: Api):
 
 async def test_thompson_sampling_is_as_often_as_it_draws(shared: Api):
     """Propensities of two arms in a row, against those of many draws from the same posterior."""
-    await stocked(shared, "drawn")
+    await create_softmax_bandit(shared, "drawn")
     await taught(shared, "drawn")
     log = await decide(shared, "drawn", 40, [{"k": 2}])
     learner = await shared.learner("drawn", precision=True)
@@ -398,7 +398,7 @@ async def test_thompson_sampling_is_as_often_as_it_draws(shared: Api):
 
 async def test_a_late_reward_takes_the_place_of_its_default_and_sums_are_added(shared: Api):
     rule = {"aggregate": "sum", "wait_s": 100.0, "default": -1.0}
-    await stocked(shared, "late", reward=rule)
+    await create_softmax_bandit(shared, "late", reward=rule)
     log = logged(shared, MemoryLog())
     answers = [await shared.choose("late", k=2, seed=number) for number in range(4)]
     came: list[list[tuple[Any, ...]]] = [
@@ -415,7 +415,7 @@ async def test_a_late_reward_takes_the_place_of_its_default_and_sums_are_added(s
 
 
 async def test_decisions_without_propensities_are_left_out_and_counted(shared: Api):
-    await stocked(shared, "mixed-policies")
+    await create_softmax_bandit(shared, "mixed-policies")
     log = await decide(shared, "mixed-policies", 20)
     alone = await evaluate(shared, "mixed-policies", {"temperature": 0.3})
     await shared.ok("PATCH", "/v1/bandits/mixed-policies", {"policy": "sub_ts", "temperature": None})
@@ -432,7 +432,7 @@ async def test_decisions_without_propensities_are_left_out_and_counted(shared: A
 
 
 async def test_a_holdout_counts_with_its_own_propensities(shared: Api):
-    await stocked(shared, "holdouts", holdout={"share": 0.5})
+    await create_softmax_bandit(shared, "holdouts", holdout={"share": 0.5})
     log = await decide(shared, "holdouts", 60)
     assert {row.group for row in log.rows} == {"policy", "holdout"}
     hold(
@@ -442,7 +442,7 @@ async def test_a_holdout_counts_with_its_own_propensities(shared: Api):
 
 
 async def test_arms_that_are_gone_or_no_longer_let_in_are_never_chosen(shared: Api):
-    await stocked(shared, "gone")
+    await create_softmax_bandit(shared, "gone")
     log = await decide(shared, "gone", 40, [{"k": 2}])
     shown = log.rows[0].arms[0].id
     await shared.ok("DELETE", f"/v1/catalogues/gone/arms/{shown}", status=204)
@@ -465,7 +465,7 @@ async def test_arms_that_are_gone_or_no_longer_let_in_are_never_chosen(shared: A
 
 
 async def test_only_decisions_of_the_time_are_read(shared: Api):
-    await stocked(shared, "times")
+    await create_softmax_bandit(shared, "times")
     await decide(shared, "times", 30)
     whole = await evaluate(shared, "times", {})
     assert whole["logged"]["decisions"] == 30
@@ -485,7 +485,7 @@ async def test_only_decisions_of_the_time_are_read(shared: Api):
 
 
 async def test_nothing_is_changed(shared: Api):
-    await stocked(shared, "untouched", scope="per_key")
+    await create_softmax_bandit(shared, "untouched", scope="per_key")
     await decide(shared, "untouched", 10, [{"key": "ann"}])
     before = await shared.call("GET", "/v1/bandits/untouched")
     await evaluate(shared, "untouched", {"temperature": 9.0, "ridge": 3.0, "reward": {"max": 4.0}})
@@ -527,7 +527,7 @@ BAD: list[tuple[Json, int, str, list[str | int]]] = [
 @pytest.mark.parametrize(("body", "status", "code", "loc"), BAD, ids=str)
 async def test_what_is_wrong_is_named(shared: Api, body: Json, status: int, code: str, loc: list[Any]):
     if "wrong" not in [bandit["id"] for bandit in await shared.listed("/v1/bandits")]:
-        await stocked(shared, "wrong")
+        await create_softmax_bandit(shared, "wrong")
     log = await decide(shared, "wrong", 3)
     path = "/v1/bandits/wrong/evaluations"
     await shared.refused("POST", path, body, status=status, code=code, loc=loc)
@@ -535,7 +535,7 @@ async def test_what_is_wrong_is_named(shared: Api, body: Json, status: int, code
 
 
 async def test_a_log_without_any_propensity_is_refused(shared: Api):
-    await stocked(shared, "blind", policy="sub_ts", temperature=None)
+    await create_softmax_bandit(shared, "blind", policy="sub_ts", temperature=None)
     await decide(shared, "blind", 4)
     body = {"policy": {"policy": "softmax"}}
     found = await shared.refused("POST", "/v1/bandits/blind/evaluations", body, loc=["path", "bandit"])
@@ -544,7 +544,7 @@ async def test_a_log_without_any_propensity_is_refused(shared: Api):
 
 
 async def test_weights_beyond_all_numbers_are_refused(shared: Api):
-    await stocked(shared, "extreme")
+    await create_softmax_bandit(shared, "extreme")
     log = await decide(shared, "extreme", 1)
     (arm,) = log.rows[0].arms
     tiny = type(arm)(arm.id, 1, arm.score, 1e-300, False)
@@ -572,7 +572,7 @@ class Stuck(MemoryLog):
 
 
 async def test_an_evaluation_ends_when_its_client_leaves(shared: Api):
-    await stocked(shared, "left")
+    await create_softmax_bandit(shared, "left")
     log = Stuck()
     logged(shared, log)
     messages = [{"type": "http.request", "body": b'{"policy":{}}', "more_body": False}]
@@ -597,7 +597,7 @@ async def test_an_evaluation_ends_when_its_client_leaves(shared: Api):
 
 
 async def test_few_are_evaluated_at_once(shared: Api):
-    await stocked(shared, "busy")
+    await create_softmax_bandit(shared, "busy")
     logged(shared, Stuck())
     path = "/v1/bandits/busy/evaluations"
     running = {asyncio.create_task(shared.http.post(path, json={"policy": {}})) for _ in range(11)}
@@ -619,7 +619,7 @@ async def test_pieces_are_the_whole(shared: Api, monkeypatch: pytest.MonkeyPatch
     limits = EvaluatorLimits(piece=piece, pool_bytes=0, pools_bytes=0)
     monkeypatch.setattr(shared.app.service.evaluations, "limits", limits)
     name = f"pieces-{piece}"
-    await stocked(shared, name)
+    await create_softmax_bandit(shared, name)
     log = await decide(shared, name, 20, MIXED)
     hold(
         await evaluate(shared, name, {"temperature": 0.2}),
@@ -629,7 +629,7 @@ async def test_pieces_are_the_whole(shared: Api, monkeypatch: pytest.MonkeyPatch
 
 async def test_the_log_of_the_service_is_read(shared: Api):
     """Choices with filters, exclusions, pins and contexts, rewarded over HTTP."""
-    await stocked(shared, "real", context={"dim": 2}, filter={"even": {"$exists": True}})
+    await create_softmax_bandit(shared, "real", context={"dim": 2}, filter={"even": {"$exists": True}})
     rng = np.random.default_rng(2)
     await taught(shared, "real", 15, context=lambda: rng.normal(size=2).tolist())
     asks: list[Json] = [
@@ -659,7 +659,7 @@ async def test_the_log_of_the_service_is_read(shared: Api):
 
 async def test_a_filter_may_be_widened(shared: Api):
     """Of the row the filter that the request asked for counts, and that of the policy."""
-    await stocked(shared, "wider", filter={"even": True})
+    await create_softmax_bandit(shared, "wider", filter={"even": True})
     log = await decide(shared, "wider", 30)
     found = await expected(shared, "wider", log, boltzmann(0.5))
     answer = await evaluate(shared, "wider", {"filter": None})
@@ -684,7 +684,7 @@ async def learned(api: Api, name: str, count: int, changed: dict[str, list[float
 
 async def test_decisions_are_weighed_with_what_was_known_before_them(shared: Api):
     """Against the learner as it was before each of the twenty blocks, with an arm that changed meanwhile."""
-    await stocked(shared, "before")
+    await create_softmax_bandit(shared, "before")
     await taught(shared, "before")
     changed = {arm: [0.1 * number, 0.2, -0.3] for number, arm in enumerate(list(ARMS)[:15])}
     log, thetas_before = await learned(shared, "before", 40, changed)
@@ -725,7 +725,7 @@ async def test_decisions_are_weighed_with_what_was_known_before_them(shared: Api
 
 async def test_what_was_never_done_has_no_value(shared: Api):
     """The log shows one filter's arms, and the policy mostly chooses others."""
-    await stocked(shared, "never")
+    await create_softmax_bandit(shared, "never")
     await decide(shared, "never", 60, [{"filter": {"even": True}}])
     for row in shared.app.service.evaluations.pages.rows:
         assert int(row.arms[0].id[1:]) % 2 == 0
@@ -740,7 +740,7 @@ async def test_what_was_never_done_has_no_value(shared: Api):
 
 
 async def test_a_log_of_at_most_rules_alone_is_refused(shared: Api):
-    await stocked(shared, "limited")
+    await create_softmax_bandit(shared, "limited")
     await decide(shared, "limited", 4, [{"k": 2, "rules": {"at_most": [{"field": "even", "count": 1}]}}])
     path = "/v1/bandits/limited/evaluations"
     for learners in ("before", "now"):
@@ -775,7 +775,7 @@ async def test_decisions_are_left_out_to_which_a_constraint_applied_that_no_row_
     for each in (service.pipeline, service.evaluations):
         monkeypatch.setattr(each, "constraints", table)
     name = constraint.__name__
-    await stocked(shared, name)
+    await create_softmax_bandit(shared, name)
     service.evaluations.pages = service.decision_log
     for number in range(10):
         answer = await shared.choose(name, seed=number, **({"exclude": ["a1"]} if number % 2 else {}))
@@ -791,7 +791,7 @@ async def test_decisions_are_left_out_to_which_a_constraint_applied_that_no_row_
 
 async def test_a_bandit_says_what_cannot_be_evaluated_on_its_log(shared: Api):
     path = "/v1/bandits/said"
-    await stocked(shared, "said", policy="sub_ts", temperature=None)
+    await create_softmax_bandit(shared, "said", policy="sub_ts", temperature=None)
     (text,) = (await shared.ok("GET", path))["warnings"]
     assert "no policy can be evaluated" in text
     found = await shared.ok("PATCH", path, {"holdout": {"share": 0.1}})
@@ -816,7 +816,7 @@ async def test_a_policy_that_the_log_shows_nothing_of_ends_early(
     for scope, learners in (("per_key", "before"), ("global", "now")):
         drawn.clear()
         name = f"unsupported-{scope}"
-        await stocked(shared, name, scope=scope)
+        await create_softmax_bandit(shared, name, scope=scope)
         log = await decide(shared, name, 1, [{"key": "k"} if scope == "per_key" else {}])
         (row,) = log.rows
         shown = msgspec.structs.replace(row.arms[0], id="a0", propensity=0.05)
@@ -846,7 +846,7 @@ async def test_an_evaluation_ends_once_too_much_is_missing_whatever_follows(
 ):
     """Of the ``first`` decisions one of fifty is one that the policy would have made; then all are."""
     name = f"lacking-{first}"
-    await stocked(shared, name)
+    await create_softmax_bandit(shared, name)
     await taught(shared, name)
     log = await decide(shared, name, 1)
     (row,) = log.rows
@@ -873,7 +873,7 @@ async def test_an_evaluation_ends_once_too_much_is_missing_whatever_follows(
 
 async def test_a_policy_that_is_rarely_shown_does_not_end_early(shared: Api):
     """The first of its decisions comes within the first 3 % of the log, or the log is small."""
-    await stocked(shared, "rarely")
+    await create_softmax_bandit(shared, "rarely")
     log = await decide(shared, "rarely", 90, [{"filter": {"even": True}}])
     log.rows = [msgspec.structs.replace(row, filter=None, decision=f"d{n}") for n, row in enumerate(log.rows)]
     answer = await evaluate(shared, "rarely", {"filter": {"even": False}})
@@ -883,7 +883,7 @@ async def test_a_policy_that_is_rarely_shown_does_not_end_early(shared: Api):
 
 async def signals_bandit(api: Api, name: str, signals: int, places: int, decisions: int = 8) -> MemoryLog:
     rules = {f"s{number}": {"weight": 1.0, "min": 0.0, "max": 1.0} for number in range(signals)}
-    await stocked(api, name, signals=rules)
+    await create_softmax_bandit(api, name, signals=rules)
     log = logged(api, MemoryLog())
     for number in range(decisions):
         log.rows.append(row_of(await api.choose(name, k=places, seed=number), time=START_MS + number))
@@ -946,7 +946,7 @@ async def test_rewards_of_long_lists_are_read_in_threads_a_token_once(
     shared: Api, monkeypatch: pytest.MonkeyPatch
 ):
     """Not once for each of its rewards: of many signals at many places that held up everybody."""
-    await stocked(shared, "long-rewards", signals={"s0": {}, "s1": {}})
+    await create_softmax_bandit(shared, "long-rewards", signals={"s0": {}, "s1": {}})
     log = logged(shared, MemoryLog())
     for number in range(6):
         answer = await shared.choose("long-rewards", k=5, seed=number)

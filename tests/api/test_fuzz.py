@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from endpoints import build_world
+from endpoints import create_one_of_each
 from fuzzing import Fuzz, Request
 
 from api_client import Api
@@ -74,7 +74,7 @@ async def test_no_input_is_answered_by_a_failure(tmp_path: Path, seed: int, coun
     for first in range(0, count, TOGETHER):
         with serving(tmp_path / str(first)) as service:
             async with httpx.AsyncClient(base_url=service.url, timeout=60) as http:
-                await build_world(Api(None, http, None))  # type: ignore[arg-type]
+                await create_one_of_each(Api(None, http, None))  # type: ignore[arg-type]
                 document = json.loads((await http.get("/openapi.json")).content)
             fuzz = fuzz or Fuzz(seed, sorted({str(word) for word in words(document)}))
             fuzzed.send(service, fuzz, min(TOGETHER, count - first))

@@ -23,17 +23,17 @@ MEAN = np.array([1.0, -0.5, 0.0, 2.0])
 
 
 @pytest.fixture
-async def world(store_url: str, tmp_path: Path) -> AsyncIterator[Api]:
+async def api(store_url: str, tmp_path: Path) -> AsyncIterator[Api]:
     """An application with a catalogue that has arms, and no bandit."""
     async with running(store_url, tmp_path) as api:
         await api.catalogue("c", {f"a{place}": row.tolist() for place, row in enumerate(FEATURES)})
         yield api
 
 
-async def make(world: Api, name: str = "b", **fields: Any) -> Json:
+async def make(api: Api, name: str = "b", **fields: Any) -> Json:
     """A bandit without an intercept, so that what it knows is computed from the features alone."""
     body = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key", "intercept": False, **fields}
-    return await world.ok("PUT", f"/v1/bandits/{name}", body, 201)
+    return await api.ok("PUT", f"/v1/bandits/{name}", body, 201)
 
 
 def histories(keys: int, rewards: int, *, first: int = 0, seed: int = 0) -> list[Json]:
@@ -68,12 +68,12 @@ def fit_of(observations: list[Json]) -> learned_prior.LearnedPrior:
     return found
 
 
-async def fitted(world: Api, version: int, bandit: str = "b") -> Json:
+async def fitted(api: Api, version: int, bandit: str = "b") -> Json:
     """The prior once it has this version, which the worker makes by itself."""
     path = f"/v1/bandits/{bandit}/prior"
 
     async def is_there() -> Json | None:
-        found: Json = await world.ok("GET", path)
+        found: Json = await api.ok("GET", path)
         return found if found["version"] >= version else None
 
     return await wait_until(is_there, what=f"version {version} of the prior") or {}
@@ -94,11 +94,11 @@ async def fitted(world: Api, version: int, bandit: str = "b") -> Json:
     ids=str,
 )  # fmt: skip
 async def test_a_bandit_without_the_setting_has_the_prior_that_it_can_have(
-    world: Api, fields: Json, expected: str
+    api: Api, fields: Json, expected: str
 ):
-    assert (await make(world, **fields))["prior"] == expected
+    assert (await make(api, **fields))["prior"] == expected
     again = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key", "intercept": False, **fields}
-    assert (await world.ok("PUT", "/v1/bandits/b", again))["prior"] == expected
+    assert (await api.ok("PUT", "/v1/bandits/b", again))["prior"] == expected
 
 
 @pytest.mark.parametrize(
@@ -110,29 +110,29 @@ async def test_a_bandit_without_the_setting_has_the_prior_that_it_can_have(
     ids=str,
 )  # fmt: skip
 async def test_what_a_learned_prior_does_not_go_with_is_refused_with_the_reason(
-    world: Api, fields: Json, reason: str
+    api: Api, fields: Json, reason: str
 ):
     body = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key", "prior": "learned", **fields}
-    before = await world.stored()
-    problem = await world.refused("PUT", "/v1/bandits/b", body, loc=["body", "prior"])
+    before = await api.stored()
+    problem = await api.refused("PUT", "/v1/bandits/b", body, loc=["body", "prior"])
     assert reason in problem["errors"][0]["message"]
-    assert await world.stored() == before
+    assert await api.stored() == before
 
 
 @pytest.mark.parametrize("auto", [1, 2])
-async def test_a_company_among_people_decides_the_noise_of_all_with_auto_1_alone(world: Api, auto: int):
+async def test_a_company_among_people_decides_the_noise_of_all_with_auto_1_alone(api: Api, auto: int):
     """Its rewards are 100 times as large. With ``auto`` 2 it has its own unit, and still its own estimate."""
-    await make(world, auto=auto, arm_effects="auto" if auto == 2 else "off")
-    await world.observe("b", *histories(12, 20))
-    alike = (await world.ok("POST", REFRESH))["noise"]
+    await make(api, auto=auto, arm_effects="auto" if auto == 2 else "off")
+    await api.observe("b", *histories(12, 20))
+    alike = (await api.ok("POST", REFRESH))["noise"]
     company = [
         {**each, "id": f"c-{each['id']}", "key": "company", "value": 100.0 * each["value"]}
         for each in histories(1, 20)
     ]
-    await world.observe("b", *company)
-    noise = (await world.ok("POST", REFRESH))["noise"]
-    run = await world.choose("b", key="company", k=1, dry_run=True)
-    people = await world.choose("b", key="u0", k=1, dry_run=True)
+    await api.observe("b", *company)
+    noise = (await api.ok("POST", REFRESH))["noise"]
+    run = await api.choose("b", key="company", k=1, dry_run=True)
+    people = await api.choose("b", key="u0", k=1, dry_run=True)
     if auto == 1:
         assert noise > 10.0 * alike
     else:
@@ -141,27 +141,27 @@ async def test_a_company_among_people_decides_the_noise_of_all_with_auto_1_alone
 
 
 @pytest.mark.rest
-async def test_a_bandit_of_before_keeps_its_plain_prior_and_can_be_given_a_learned_one(world: Api):
-    await make(world, prior="plain")
+async def test_a_bandit_of_before_keeps_its_plain_prior_and_can_be_given_a_learned_one(api: Api):
+    await make(api, prior="plain")
     without = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key", "intercept": False}
-    assert (await world.ok("PUT", "/v1/bandits/b", without))["prior"] == "plain"
-    await world.refused("GET", PRIOR, status=404, code="not_found")
-    await world.refused("POST", REFRESH, status=404, code="not_found")
-    await world.observe("b", *histories(20, 10))
-    assert (await world.ok("PATCH", "/v1/bandits/b", {"prior": "learned"}))["prior"] == "learned"
-    assert (await world.ok("POST", REFRESH))["keys"] == 20
-    assert (await world.ok("PATCH", "/v1/bandits/b", {"prior": "plain"}))["prior"] == "plain"
-    assert "prior_version" not in await world.choose("b", key="new")
+    assert (await api.ok("PUT", "/v1/bandits/b", without))["prior"] == "plain"
+    await api.refused("GET", PRIOR, status=404, code="not_found")
+    await api.refused("POST", REFRESH, status=404, code="not_found")
+    await api.observe("b", *histories(20, 10))
+    assert (await api.ok("PATCH", "/v1/bandits/b", {"prior": "learned"}))["prior"] == "learned"
+    assert (await api.ok("POST", REFRESH))["keys"] == 20
+    assert (await api.ok("PATCH", "/v1/bandits/b", {"prior": "plain"}))["prior"] == "plain"
+    assert "prior_version" not in await api.choose("b", key="new")
 
 
 @pytest.mark.rest
 @pytest.mark.parametrize("change", [{"ridge": 2}, {"exploration": "theory"}, {"policy": "sub_elim"}], ids=str)
-async def test_a_change_that_a_learned_prior_does_not_go_with_makes_it_plain(world: Api, change: Json):
-    await make(world)
-    assert (await world.ok("PATCH", "/v1/bandits/b", change))["prior"] == "plain"
+async def test_a_change_that_a_learned_prior_does_not_go_with_makes_it_plain(api: Api, change: Json):
+    await make(api)
+    assert (await api.ok("PATCH", "/v1/bandits/b", change))["prior"] == "plain"
     back = {"ridge": "auto", "exploration": "auto", "policy": "sub_ts", "prior": None}
-    assert (await world.ok("PATCH", "/v1/bandits/b", back))["prior"] == "learned"
-    problem = await world.refused(
+    assert (await api.ok("PATCH", "/v1/bandits/b", back))["prior"] == "learned"
+    problem = await api.refused(
         "PATCH", "/v1/bandits/b", {**change, "prior": "learned"}, loc=["body", "prior"]
     )
     assert problem["errors"]
@@ -171,44 +171,44 @@ async def test_a_change_that_a_learned_prior_does_not_go_with_makes_it_plain(wor
 
 
 @pytest.mark.rest
-async def test_below_five_keys_everything_is_as_with_the_plain_prior(world: Api):
+async def test_below_five_keys_everything_is_as_with_the_plain_prior(api: Api):
     history = histories(4, 30)
     for name in ("learned", "plain"):
-        await make(world, name, prior=name)
-        await world.observe(name, *history)
-    nothing = await world.ok("POST", "/v1/bandits/learned/prior/refresh")
+        await make(api, name, prior=name)
+        await api.observe(name, *history)
+    nothing = await api.ok("POST", "/v1/bandits/learned/prior/refresh")
     assert nothing == {
         "version": 0, "keys": 0, "observations": 0.0, "noise": None, "offset": None, "mean": None, "sd": None,
         "since_ms": None,
     }  # fmt: skip
     for key in ("u1", "new"):
-        learned, plain = [await world.learner(name, key, precision=True) for name in ("learned", "plain")]
+        learned, plain = [await api.learner(name, key, precision=True) for name in ("learned", "plain")]
         assert learned.pop("prior_version") == 0
         assert learned == plain
-    used = [(await world.ok("GET", f"/v1/bandits/{name}"))["used"] for name in ("learned", "plain")]
+    used = [(await api.ok("GET", f"/v1/bandits/{name}"))["used"] for name in ("learned", "plain")]
     assert used[0] == used[1]
 
 
 @pytest.mark.rest
-async def test_the_fifth_key_makes_the_first_version_by_itself(world: Api):
-    await make(world)
-    await world.observe("b", *histories(4, 5))
-    assert (await world.ok("POST", REFRESH))["version"] == 0
-    await world.observe("b", *histories(1, 5, first=4, seed=1))
-    found = await fitted(world, 1)
+async def test_the_fifth_key_makes_the_first_version_by_itself(api: Api):
+    await make(api)
+    await api.observe("b", *histories(4, 5))
+    assert (await api.ok("POST", REFRESH))["version"] == 0
+    await api.observe("b", *histories(1, 5, first=4, seed=1))
+    found = await fitted(api, 1)
     assert (found["keys"], found["observations"]) == (5, 25.0)
     assert found["mean"] is None, "of fewer than ten keys nobody is told what they like"
     assert found["sd"] is None
-    assert "covariance" not in await world.ok("GET", f"{PRIOR}?include=covariance")
+    assert "covariance" not in await api.ok("GET", f"{PRIOR}?include=covariance")
 
 
-async def test_the_prior_is_that_of_all_keys_and_is_in_every_learner(world: Api):
-    await make(world)
+async def test_the_prior_is_that_of_all_keys_and_is_in_every_learner(api: Api):
+    await make(api)
     history = histories(60, 10)
-    await world.observe("b", *history)
-    found = await world.ok("POST", REFRESH)
+    await api.observe("b", *history)
+    found = await api.ok("POST", REFRESH)
     expected = fit_of(history)
-    whole = await world.ok("GET", f"{PRIOR}?include=covariance")
+    whole = await api.ok("GET", f"{PRIOR}?include=covariance")
     assert {**found, "covariance": whole["covariance"]} == whole
     assert (found["version"] >= 1, found["keys"], found["observations"]) == (True, 60, 600.0)
     assert found["mean"] == pytest.approx(expected.mean[0], rel=1e-6)
@@ -216,10 +216,10 @@ async def test_the_prior_is_that_of_all_keys_and_is_in_every_learner(world: Api)
     covariance = expected.residuals[0, 0] * expected.covariance
     np.testing.assert_allclose(whole["covariance"], covariance, rtol=1e-6)
     np.testing.assert_allclose(np.square(found["sd"]), covariance.diagonal(), rtol=1e-6)
-    new = await world.learner("b", "new", precision=True)
+    new = await api.learner("b", "new", precision=True)
     np.testing.assert_allclose(new["theta"], found["mean"], rtol=1e-9)
     features, rewards = sums_of(history, "u7")
-    own = await world.learner("b", "u7", precision=True)
+    own = await api.learner("b", "u7", precision=True)
     shape = np.linalg.inv(np.array(whole["covariance"]) / found["noise"] ** 2)
     precision = shape + features.T @ features
     np.testing.assert_allclose(own["precision"], precision, rtol=1e-6)
@@ -235,50 +235,50 @@ async def test_the_prior_is_that_of_all_keys_and_is_in_every_learner(world: Api)
 
 
 @pytest.mark.rest
-async def test_a_version_is_made_after_a_tenth_as_many_rewards_more_and_not_before(world: Api):
-    await make(world)
-    await world.observe("b", *histories(20, 10))
-    first = await world.ok("POST", REFRESH)
+async def test_a_version_is_made_after_a_tenth_as_many_rewards_more_and_not_before(api: Api):
+    await make(api)
+    await api.observe("b", *histories(20, 10))
+    first = await api.ok("POST", REFRESH)
     assert first["observations"] == 200.0
-    await world.observe("b", *histories(1, 19, first=20, seed=1))
+    await api.observe("b", *histories(1, 19, first=20, seed=1))
     for _ in range(3):
-        await world.app.service._prior_fitting.round()
-    assert (await world.ok("GET", PRIOR)) == first, "19 rewards more are not a tenth of 200"
-    await world.observe("b", *histories(1, 1, first=30, seed=2))
-    assert (await fitted(world, first["version"] + 1))["observations"] == 220.0
+        await api.app.service._prior_fitting.round()
+    assert (await api.ok("GET", PRIOR)) == first, "19 rewards more are not a tenth of 200"
+    await api.observe("b", *histories(1, 1, first=30, seed=2))
+    assert (await fitted(api, first["version"] + 1))["observations"] == 220.0
 
 
-async def test_after_a_key_was_forgotten_the_prior_is_fitted_without_it(world: Api):
-    await make(world)
+async def test_after_a_key_was_forgotten_the_prior_is_fitted_without_it(api: Api):
+    await make(api)
     history = histories(20, 10)
-    await world.observe("b", *history)
-    assert (await fitted(world, 1))["keys"] == 20
-    await world.ok("DELETE", "/v1/bandits/b/learners/u3", status=204)
-    found = await fitted(world, 2)
+    await api.observe("b", *history)
+    assert (await fitted(api, 1))["keys"] == 20
+    await api.ok("DELETE", "/v1/bandits/b/learners/u3", status=204)
+    found = await fitted(api, 2)
     assert found["keys"] == 19
     expected = fit_of([each for each in history if each["key"] != "u3"])
     assert found["mean"] == pytest.approx(expected.mean[0], rel=1e-6)
 
 
 @pytest.mark.rest
-async def test_where_too_few_keys_are_left_there_is_no_prior_any_more(world: Api):
-    await make(world)
-    await world.observe("b", *histories(5, 10))
-    assert (await fitted(world, 1))["keys"] == 5
-    await world.ok("DELETE", "/v1/bandits/b/learners/u3", status=204)
-    await world.ok("POST", REFRESH)
-    assert (await world.ok("GET", PRIOR))["version"] == 0
-    assert (await world.choose("b", key="new"))["prior_version"] == 0
-    await world.observe("b", *histories(5, 10, first=9, seed=1))
-    assert (await world.ok("POST", REFRESH))["version"] >= 3, "numbers never go back"
+async def test_where_too_few_keys_are_left_there_is_no_prior_any_more(api: Api):
+    await make(api)
+    await api.observe("b", *histories(5, 10))
+    assert (await fitted(api, 1))["keys"] == 5
+    await api.ok("DELETE", "/v1/bandits/b/learners/u3", status=204)
+    await api.ok("POST", REFRESH)
+    assert (await api.ok("GET", PRIOR))["version"] == 0
+    assert (await api.choose("b", key="new"))["prior_version"] == 0
+    await api.observe("b", *histories(5, 10, first=9, seed=1))
+    assert (await api.ok("POST", REFRESH))["version"] >= 3, "numbers never go back"
 
 
 @pytest.mark.rest
-async def test_two_fits_at_a_time_make_versions_one_after_the_other(world: Api):
-    await make(world)
-    await world.observe("b", *histories(10, 5))
-    await fitted(world, 1)
-    answers = await asyncio.gather(*(world.ok("POST", REFRESH) for _ in range(3)))
+async def test_two_fits_at_a_time_make_versions_one_after_the_other(api: Api):
+    await make(api)
+    await api.observe("b", *histories(10, 5))
+    await fitted(api, 1)
+    answers = await asyncio.gather(*(api.ok("POST", REFRESH) for _ in range(3)))
     assert sorted(each["version"] for each in answers) == [2, 3, 4]
 
 
@@ -287,9 +287,9 @@ async def test_two_fits_at_a_time_make_versions_one_after_the_other(world: Api):
     ("body", "expected"),
     [(b"", 200), (b"{}", 200), (b'{"keys": 3}', 422), (b"[]", 422), (b"3", 422), (b"{", 422)],
 )
-async def test_a_refresh_takes_no_field(world: Api, body: bytes, expected: int):
-    await make(world)
-    answer = await world.http.post(REFRESH, content=body, headers={"content-type": "application/json"})
+async def test_a_refresh_takes_no_field(api: Api, body: bytes, expected: int):
+    await make(api)
+    answer = await api.http.post(REFRESH, content=body, headers={"content-type": "application/json"})
     assert answer.status_code == expected
     if body.startswith(b'{"'):
         (error,) = answer.json()["errors"]
@@ -297,205 +297,205 @@ async def test_a_refresh_takes_no_field(world: Api, body: bytes, expected: int):
 
 
 @pytest.mark.rest
-async def test_a_fit_that_is_killed_changes_nothing(world: Api, monkeypatch: pytest.MonkeyPatch):
-    await make(world)
-    await world.observe("b", *histories(10, 5))
-    before = await fitted(world, 1)
-    stored, began = await world.stored(), asyncio.Event()
+async def test_a_fit_that_is_killed_changes_nothing(api: Api, monkeypatch: pytest.MonkeyPatch):
+    await make(api)
+    await api.observe("b", *histories(10, 5))
+    before = await fitted(api, 1)
+    stored, began = await api.stored(), asyncio.Event()
 
     async def stuck(*_: object) -> None:
         began.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(world.app.service.store.priors, "write", stuck)
-    fitting = asyncio.create_task(world.app.service.prior_fits.fit(await world.app.service.bandits.get("b")))
+    monkeypatch.setattr(api.app.service.store.priors, "write", stuck)
+    fitting = asyncio.create_task(api.app.service.prior_fits.fit(await api.app.service.bandits.get("b")))
     await began.wait()
     fitting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await fitting
-    assert await world.stored() == stored
-    assert await world.ok("GET", PRIOR) == before
+    assert await api.stored() == stored
+    assert await api.ok("GET", PRIOR) == before
 
 
 @pytest.mark.rest
-async def test_a_deleted_bandit_leaves_nothing_of_its_prior(world: Api):
-    await make(world)
-    await world.observe("b", *histories(10, 5))
-    await fitted(world, 1)
-    await world.ok("DELETE", "/v1/bandits/b", status=204)
-    names = [name async for name in world.store.scan_iter()]
+async def test_a_deleted_bandit_leaves_nothing_of_its_prior(api: Api):
+    await make(api)
+    await api.observe("b", *histories(10, 5))
+    await fitted(api, 1)
+    await api.ok("DELETE", "/v1/bandits/b", status=204)
+    names = [name async for name in api.store.scan_iter()]
     assert not [name for name in names if b":prior-versions:" in name or b":prior-times:" in name]
-    assert not await world.store.hgetall(redis_keys.PRIORS)
-    for partition in range(world.app.service.store.partitions):
-        assert not await world.store.hgetall(redis_keys.folded(partition))
+    assert not await api.store.hgetall(redis_keys.PRIORS)
+    for partition in range(api.app.service.store.partitions):
+        assert not await api.store.hgetall(redis_keys.folded(partition))
 
 
 # --- choices -------------------------------------------------------------------------------------------
 
 
-async def test_a_new_key_is_shown_what_the_others_liked(world: Api):
-    await make(world, exploration=0)
-    await world.observe("b", *histories(40, 10))
-    found = await world.ok("POST", REFRESH)
-    choice = await world.choose("b", key="new", k=3)
+async def test_a_new_key_is_shown_what_the_others_liked(api: Api):
+    await make(api, exploration=0)
+    await api.observe("b", *histories(40, 10))
+    found = await api.ok("POST", REFRESH)
+    choice = await api.choose("b", key="new", k=3)
     best = np.argsort(-(FEATURES @ found["mean"]))[:3]
     assert [arm["id"] for arm in choice["arms"]] == [f"a{place}" for place in best]
     assert choice["prior_version"] == found["version"]
 
 
 @pytest.mark.rest
-async def test_the_same_request_on_the_same_version_is_the_same_answer(world: Api):
-    await make(world)
-    await world.observe("b", *histories(40, 10))
-    await world.ok("POST", REFRESH)
+async def test_the_same_request_on_the_same_version_is_the_same_answer(api: Api):
+    await make(api)
+    await api.observe("b", *histories(40, 10))
+    await api.ok("POST", REFRESH)
 
     async def answer() -> Json:
-        return await world.choose("b", key="u1", k=5, seed=3, dry_run=True)
+        return await api.choose("b", key="u1", k=5, seed=3, dry_run=True)
 
     before = await answer()
     assert await answer() == before
-    await world.observe("b", *histories(5, 1, first=90, seed=8))
+    await api.observe("b", *histories(5, 1, first=90, seed=8))
     assert await answer() == before, "rewards of others count from the next version on"
-    await world.ok("POST", REFRESH)
+    await api.ok("POST", REFRESH)
     after = await answer()
     assert after["prior_version"] == before["prior_version"] + 1
     assert after["arms"] != before["arms"]
 
 
 @pytest.mark.rest
-async def test_a_bandit_that_is_changed_chooses_as_it_is_now_by_the_same_version(world: Api):
-    await make(world)
-    await world.observe("b", *histories(10, 10))
-    await world.ok("POST", REFRESH)
-    before = await world.choose("b", key="u1")
-    await world.ok("PATCH", "/v1/bandits/b", {"policy": "softmax"})
-    after = await world.choose("b", key="u1")
+async def test_a_bandit_that_is_changed_chooses_as_it_is_now_by_the_same_version(api: Api):
+    await make(api)
+    await api.observe("b", *histories(10, 10))
+    await api.ok("POST", REFRESH)
+    before = await api.choose("b", key="u1")
+    await api.ok("PATCH", "/v1/bandits/b", {"policy": "softmax"})
+    after = await api.choose("b", key="u1")
     assert (after["policy"], after["bandit_version"]) == ("softmax", before["bandit_version"] + 1)
     assert after["prior_version"] == before["prior_version"]
 
 
-async def test_a_dry_run_says_which_part_of_an_estimate_is_the_priors(world: Api):
-    await make(world)
-    await world.observe("b", *histories(40, 10))
-    found = await world.ok("POST", REFRESH)
-    own = await world.learner("b", "u1")
-    run = await world.choose("b", key="u1", k=ARMS, dry_run=True)
+async def test_a_dry_run_says_which_part_of_an_estimate_is_the_priors(api: Api):
+    await make(api)
+    await api.observe("b", *histories(40, 10))
+    found = await api.ok("POST", REFRESH)
+    own = await api.learner("b", "u1")
+    run = await api.choose("b", key="u1", k=ARMS, dry_run=True)
     for arm in run["arms"]:
         features = FEATURES[int(arm["id"][1:])]
         assert arm["prior"] == pytest.approx(features @ found["mean"])
         assert arm["estimate"] == pytest.approx(features @ own["theta"])
-    new = await world.choose("b", key="new", k=2, dry_run=True)
+    new = await api.choose("b", key="new", k=2, dry_run=True)
     assert all(arm["estimate"] == pytest.approx(arm["prior"]) for arm in new["arms"])
-    await make(world, "plain", prior="plain")
-    assert "prior" not in (await world.choose("plain", key="u1", dry_run=True))["arms"][0]
+    await make(api, "plain", prior="plain")
+    assert "prior" not in (await api.choose("plain", key="u1", dry_run=True))["arms"][0]
 
 
 @pytest.mark.rest
-async def test_an_event_is_answered_with_the_version_that_it_was_chosen_by(world: Api):
-    await make(world)
-    await world.observe("b", *histories(10, 10))
-    await fitted(world, 1)
-    choice = await world.choose("b", key="u1", event_id="e")
-    await world.ok("POST", REFRESH)
-    assert await world.choose("b", key="u1", event_id="e") == choice
-    assert choice["prior_version"] < (await world.choose("b", key="u1"))["prior_version"]
+async def test_an_event_is_answered_with_the_version_that_it_was_chosen_by(api: Api):
+    await make(api)
+    await api.observe("b", *histories(10, 10))
+    await fitted(api, 1)
+    choice = await api.choose("b", key="u1", event_id="e")
+    await api.ok("POST", REFRESH)
+    assert await api.choose("b", key="u1", event_id="e") == choice
+    assert choice["prior_version"] < (await api.choose("b", key="u1"))["prior_version"]
 
 
 @pytest.mark.rest
-async def test_a_choice_is_explained_by_the_version_that_its_row_names(world: Api):
-    await make(world, log={})
-    await world.observe("b", *histories(10, 10))
-    then = await fitted(world, 1)
-    choice = await world.choose("b", key="u1", k=3)
-    await world.observe("b", *histories(30, 10, first=20, seed=4))
-    await world.ok("POST", REFRESH)
-    await world.app.service.rows.flush()
-    found = await world.ok("POST", "/v1/bandits/b/log/explain", {"decision": choice["decision"]})
+async def test_a_choice_is_explained_by_the_version_that_its_row_names(api: Api):
+    await make(api, log={})
+    await api.observe("b", *histories(10, 10))
+    then = await fitted(api, 1)
+    choice = await api.choose("b", key="u1", k=3)
+    await api.observe("b", *histories(30, 10, first=20, seed=4))
+    await api.ok("POST", REFRESH)
+    await api.app.service.rows.flush()
+    found = await api.ok("POST", "/v1/bandits/b/log/explain", {"decision": choice["decision"]})
     assert (found["changed"], found["repeated"]) == ([], True)
     assert found["row"]["prior_version"] == then["version"] == choice["prior_version"]
     for each in found["candidates"]:
         assert each["prior"] == pytest.approx(FEATURES[int(each["id"][1:])] @ then["mean"])
-    now = await world.choose("b", key="u1", dry_run=True)
+    now = await api.choose("b", key="u1", dry_run=True)
     assert now["prior_version"] > then["version"], "what serves is the newest version again"
 
 
 @pytest.mark.rest
-async def test_an_evaluation_weighs_decisions_with_the_version_that_they_were_made_by(world: Api):
+async def test_an_evaluation_weighs_decisions_with_the_version_that_they_were_made_by(api: Api):
     """So the policy that made them does them again just as likely, whatever was learned of others since."""
-    await make(world, policy="softmax", temperature=0.5, log={})
-    await world.observe("b", *histories(20, 10))
-    await world.ok("POST", REFRESH)
+    await make(api, policy="softmax", temperature=0.5, log={})
+    await api.observe("b", *histories(20, 10))
+    await api.ok("POST", REFRESH)
     for place in range(30):
-        await world.choose("b", key=("u1", "new", "newer")[place % 3], k=2)
-    await world.app.service.rows.flush()
-    await world.observe("b", *histories(40, 10, first=50, seed=9))
-    await world.ok("POST", REFRESH)
+        await api.choose("b", key=("u1", "new", "newer")[place % 3], k=2)
+    await api.app.service.rows.flush()
+    await api.observe("b", *histories(40, 10, first=50, seed=9))
+    await api.ok("POST", REFRESH)
     body = {"policy": {}, "estimators": ["ips"]}
-    before = await world.ok("POST", "/v1/bandits/b/evaluations", {**body, "learners": "before"})
+    before = await api.ok("POST", "/v1/bandits/b/evaluations", {**body, "learners": "before"})
     assert before["learners"]["begin"] == "known"
     assert before["support"]["largest_weight"] == pytest.approx(1.0)
-    now = await world.ok("POST", "/v1/bandits/b/evaluations", {**body, "learners": "now"})
+    now = await api.ok("POST", "/v1/bandits/b/evaluations", {**body, "learners": "now"})
     assert now["support"]["largest_weight"] > 1.001, "by the version of now they are others"
     plain = {**body, "policy": {"prior": "plain"}, "learners": "before"}
-    other = await world.ok("POST", "/v1/bandits/b/evaluations", plain)
+    other = await api.ok("POST", "/v1/bandits/b/evaluations", plain)
     assert other["support"]["largest_weight"] > 1.1
 
 
 @pytest.mark.rest
-async def test_a_learned_prior_can_be_evaluated_on_the_log_of_a_plain_one(world: Api):
+async def test_a_learned_prior_can_be_evaluated_on_the_log_of_a_plain_one(api: Api):
     """It is then fitted from what the keys of the log knew before."""
-    await make(world, policy="softmax", temperature=0.5, log={}, prior="plain")
-    await world.observe("b", *histories(20, 10))
+    await make(api, policy="softmax", temperature=0.5, log={}, prior="plain")
+    await api.observe("b", *histories(20, 10))
     for place in range(30):
-        await world.choose("b", key=f"u{place % 20}")
-    await world.app.service.rows.flush()
+        await api.choose("b", key=f"u{place % 20}")
+    await api.app.service.rows.flush()
     body = {"policy": {"prior": "learned"}, "estimators": ["ips"], "learners": "before"}
-    learned = await world.ok("POST", "/v1/bandits/b/evaluations", body)
-    same = await world.ok("POST", "/v1/bandits/b/evaluations", {**body, "policy": {}})
+    learned = await api.ok("POST", "/v1/bandits/b/evaluations", body)
+    same = await api.ok("POST", "/v1/bandits/b/evaluations", {**body, "policy": {}})
     assert same["support"]["largest_weight"] == pytest.approx(1.0)
     assert learned["learners"]["begin"] == same["learners"]["begin"]
     assert learned["support"]["largest_weight"] != pytest.approx(1.0)
 
 
 @pytest.mark.rest
-async def test_with_an_intercept_the_mean_has_an_offset(world: Api):
+async def test_with_an_intercept_the_mean_has_an_offset(api: Api):
     """Every reward is 5 higher: that is what all keys have in common, whatever they like."""
-    await make(world, intercept=True)
-    await world.observe("b", *({**each, "value": 5.0 + each["value"]} for each in histories(40, 10)))
-    found = await world.ok("POST", REFRESH)
+    await make(api, intercept=True)
+    await api.observe("b", *({**each, "value": 5.0 + each["value"]} for each in histories(40, 10)))
+    found = await api.ok("POST", REFRESH)
     assert (len(found["mean"]), len(found["sd"])) == (D, D)
     assert found["offset"] == pytest.approx(5.0, abs=0.5)
     assert np.linalg.norm(np.array(found["mean"]) - MEAN) < 0.5
-    covariance = (await world.ok("GET", f"{PRIOR}?include=covariance"))["covariance"]
+    covariance = (await api.ok("GET", f"{PRIOR}?include=covariance"))["covariance"]
     assert np.shape(covariance) == (D + 1, D + 1), "of all numbers of a learner"
-    new = await world.learner("b", "new")
+    new = await api.learner("b", "new")
     assert new["offset"] == pytest.approx(found["offset"])
-    arm = (await world.choose("b", key="new", dry_run=True))["arms"][0]
+    arm = (await api.choose("b", key="new", dry_run=True))["arms"][0]
     expected = FEATURES[int(arm["id"][1:])] @ found["mean"] + found["offset"]
     assert arm["prior"] == pytest.approx(expected)
     assert arm["estimate"] == pytest.approx(expected)
 
 
 @pytest.mark.rest
-async def test_signals_have_one_prior_whatever_their_weights(world: Api):
-    await make(world, signals={"click": {}, "buy": {"weight": 3.0}})
+async def test_signals_have_one_prior_whatever_their_weights(api: Api):
+    await make(api, signals={"click": {}, "buy": {"weight": 3.0}})
     rng = np.random.default_rng(5)
     history = [
         {**each, "values": {"click": value, "buy": 0.5 * value + 0.1 * float(rng.normal())}}
         for each in histories(30, 10)
         for value in [each.pop("value")]
     ]
-    await world.observe("b", *history)
-    found = await world.ok("POST", REFRESH)
+    await api.observe("b", *history)
+    found = await api.ok("POST", REFRESH)
     assert set(found["signals"]) == {"click", "buy"}
     means = {name: np.array(each["mean"]) for name, each in found["signals"].items()}
     np.testing.assert_allclose(found["mean"], means["click"] + 3.0 * means["buy"], rtol=1e-9)
     assert np.linalg.norm(means["click"] - MEAN) < 0.5
-    run = await world.choose("b", key="new", weights={"click": 0.0, "buy": 1.0}, dry_run=True)
+    run = await api.choose("b", key="new", weights={"click": 0.0, "buy": 1.0}, dry_run=True)
     features = FEATURES[int(run["arms"][0]["id"][1:])]
     assert run["arms"][0]["estimate"] == pytest.approx(features @ means["buy"])
-    await world.ok("PATCH", "/v1/bandits/b", {"signals": {"like": {"weight": 1.0}}})
-    wider = await world.choose("b", key="new", dry_run=True)
+    await api.ok("PATCH", "/v1/bandits/b", {"signals": {"like": {"weight": 1.0}}})
+    wider = await api.choose("b", key="new", dry_run=True)
     assert wider["prior_version"] == found["version"], "what is new is 0 by the version of before"
     assert wider["arms"][0]["estimate"] == pytest.approx(
         FEATURES[int(wider["arms"][0]["id"][1:])] @ np.array(found["mean"])
@@ -503,20 +503,20 @@ async def test_signals_have_one_prior_whatever_their_weights(world: Api):
 
 
 @pytest.mark.rest
-async def test_a_context_has_a_mean_too(world: Api):
-    await make(world, context={"dim": 2})
+async def test_a_context_has_a_mean_too(api: Api):
+    await make(api, context={"dim": 2})
     history = [{**each, "context": [1.0, float(place % 2)]} for place, each in enumerate(histories(30, 10))]
-    await world.observe("b", *history)
-    found = await world.ok("POST", REFRESH)
+    await api.observe("b", *history)
+    found = await api.ok("POST", REFRESH)
     assert (len(found["mean"]), len(found["sd"]), np.shape(found["weights"])) == (D, D, (D, 2))
     context = [1.0, 0.5]
-    run = await world.choose("b", key="new", context=context, dry_run=True)
+    run = await api.choose("b", key="new", context=context, dry_run=True)
     features = FEATURES[int(run["arms"][0]["id"][1:])]
     expected = features @ found["mean"] + features @ np.array(found["weights"]) @ context
     assert run["arms"][0]["prior"] == pytest.approx(expected)
     assert run["arms"][0]["estimate"] == pytest.approx(expected)
     # The context explores too: with a prior a bandit explores no more than without one.
-    used = (await world.learner("b", "new"))["used"]
+    used = (await api.learner("b", "new"))["used"]
     numbers = D + 2 * D
     assert used["exploration"] == min(scales.exploration_by_evidence(numbers), scales.exploration(numbers))
 
@@ -525,39 +525,39 @@ async def test_a_context_has_a_mean_too(world: Api):
 @pytest.mark.parametrize(
     "fields", [{"half_life_s": 3600}, {"position": {"examination": [1.0, 0.5]}}], ids=str
 )
-async def test_half_lives_and_positions_go_with_it(world: Api, fields: Json):
-    await make(world, **fields)
-    await world.observe("b", *histories(30, 10))
-    found = await world.ok("POST", REFRESH)
+async def test_half_lives_and_positions_go_with_it(api: Api, fields: Json):
+    await make(api, **fields)
+    await api.observe("b", *histories(30, 10))
+    found = await api.ok("POST", REFRESH)
     assert np.linalg.norm(np.array(found["mean"]) - MEAN) < 0.5
-    assert (await world.choose("b", key="new"))["prior_version"] == found["version"]
+    assert (await api.choose("b", key="new"))["prior_version"] == found["version"]
 
 
 @pytest.mark.rest
-async def test_states_that_are_imported_are_keys_as_any(world: Api):
-    await make(world)
-    await make(world, "copy")
-    await world.observe("b", *histories(12, 10))
-    for listed in await world.listed("/v1/bandits/b/learners"):
+async def test_states_that_are_imported_are_keys_as_any(api: Api):
+    await make(api)
+    await make(api, "copy")
+    await api.observe("b", *histories(12, 10))
+    for listed in await api.listed("/v1/bandits/b/learners"):
         assert listed["prior_version"] in (0, 1)
         octets = {"accept": "application/octet-stream"}
-        state = await world.call("GET", f"/v1/bandits/b/learners/{listed['key']}", headers=octets)
-        await world.ok(
+        state = await api.call("GET", f"/v1/bandits/b/learners/{listed['key']}", headers=octets)
+        await api.ok(
             "PUT",
             f"/v1/bandits/copy/learners/{listed['key']}",
             status=201,
             content=state.content,
             headers={"content-type": "application/octet-stream"},
         )
-    found = await world.ok("POST", "/v1/bandits/copy/prior/refresh")
-    original = await world.ok("POST", REFRESH)
+    found = await api.ok("POST", "/v1/bandits/copy/prior/refresh")
+    original = await api.ok("POST", REFRESH)
     assert found["mean"] == pytest.approx(original["mean"], rel=1e-6)
 
 
 @pytest.mark.rest
-async def test_rewards_that_are_all_zero_make_no_version(world: Api):
-    await make(world)
-    await world.observe("b", *({**each, "value": 0} for each in histories(10, 5)))
-    assert (await world.ok("POST", REFRESH))["version"] == 0
-    alone = (await world.ok("GET", "/v1/bandits/b"))["used"]["exploration"]
+async def test_rewards_that_are_all_zero_make_no_version(api: Api):
+    await make(api)
+    await api.observe("b", *({**each, "value": 0} for each in histories(10, 5)))
+    assert (await api.ok("POST", REFRESH))["version"] == 0
+    alone = (await api.ok("GET", "/v1/bandits/b"))["used"]["exploration"]
     assert alone == scales.exploration_by_evidence(D)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from endpoints import WRITES, Endpoint, build_world, with_token
+from endpoints import WRITES, Endpoint, create_one_of_each, with_token
 
 from api_client import Api, Json
 from shortlist.checks import MIN_DELTA
@@ -39,15 +39,15 @@ def body_of(endpoint: Endpoint, method: Json, delta: float, token: str) -> Json:
 
 
 @pytest.fixture(scope="module")
-async def world(shared: Api) -> tuple[Api, str]:
-    return shared, await build_world(shared)
+async def api_and_token(shared: Api) -> tuple[Api, str]:
+    return shared, await create_one_of_each(shared)
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=str)
 async def test_the_least_delta_serves_every_method_and_a_smaller_one_is_refused_by_name(
-    world: tuple[Api, str], endpoint: Endpoint
+    api_and_token: tuple[Api, str], endpoint: Endpoint
 ):
-    api, token = world
+    api, token = api_and_token
     for delta in (5e-324, 1e-300, 0.999 * MIN_DELTA):
         body = body_of(endpoint, {}, delta, token)
         await api.refused(endpoint.method, endpoint.path, body, loc=["body", "delta"])

@@ -42,13 +42,13 @@ from test_repeats import (
     test_visitors_of_a_global_bandit,
 )
 from test_rewards import (
+    api_with_bandits,
     test_a_forgotten_learner_is_gone_for_good,
     test_a_reward_twice_in_one_call_or_in_many_at_once,
     test_observations_are_counted_once_by_id,
     test_rewards_that_add_up_count_the_arm_once,
     test_the_arm_is_named_when_there_were_several,
     test_wait_applied_answers_when_it_is_visible,
-    world,
 )
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]

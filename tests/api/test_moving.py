@@ -36,7 +36,7 @@ def by_id(features: np.ndarray, prefix: str = "a") -> dict[str, list[float]]:
 
 
 @pytest.fixture
-async def world(store_url: str, tmp_path: Path) -> AsyncIterator[Api]:
+async def api(store_url: str, tmp_path: Path) -> AsyncIterator[Api]:
     """An application with two catalogues of the same arms, and no bandit."""
     async with running(store_url, tmp_path) as api:
         await api.catalogue("old", by_id(OLD))
@@ -93,11 +93,11 @@ async def assert_replay(store_url: str, at_least: int = 1) -> None:
     assert result.equal >= at_least
 
 
-async def test_learners_know_in_the_new_catalogue_what_they_knew(world: Api, store_url: str):
-    await world.bandit("b", "old", scope="per_key")
-    told = await observe(world)
-    await assert_knows(world, OLD, told)
-    answer = await world.ok("POST", MOVE, {"catalogue": "new"})
+async def test_learners_know_in_the_new_catalogue_what_they_knew(api: Api, store_url: str):
+    await api.bandit("b", "old", scope="per_key")
+    told = await observe(api)
+    await assert_knows(api, OLD, told)
+    answer = await api.ok("POST", MOVE, {"catalogue": "new"})
     assert answer == {
         "from": "old",
         "to": "new",
@@ -110,90 +110,90 @@ async def test_learners_know_in_the_new_catalogue_what_they_knew(world: Api, sto
         "bandit_version": 2,
     }
     assert "almost wholly" in answer["warnings"][0]
-    await assert_knows(world, NEW, told)  # at once, whether or not they are carried
-    await carried(world)
-    await assert_knows(world, NEW, told)
-    bandit = await world.ok("GET", "/v1/bandits/b")
+    await assert_knows(api, NEW, told)  # at once, whether or not they are carried
+    await carried(api)
+    await assert_knows(api, NEW, told)
+    bandit = await api.ok("GET", "/v1/bandits/b")
     assert (bandit["catalogue"], bandit["version"]) == ("new", 2)
-    assert {arm["id"] for arm in (await world.choose("b", key="u0", k=5))["arms"]} <= by_id(NEW).keys()
-    told += await observe(world, 12, start=30)
-    await assert_knows(world, NEW, told)
+    assert {arm["id"] for arm in (await api.choose("b", key="u0", k=5))["arms"]} <= by_id(NEW).keys()
+    told += await observe(api, 12, start=30)
+    await assert_knows(api, NEW, told)
     await assert_replay(store_url, 3)
 
 
 @pytest.mark.rest
-async def test_the_same_body_again_is_the_same_answer_and_changes_nothing(world: Api):
-    await world.bandit("b", "old", scope="per_key")
-    told = await observe(world)
-    first = await world.ok("POST", MOVE, {"catalogue": "new", "carry": "map"})
-    assert await world.ok("POST", MOVE, {"catalogue": "new", "carry": "map"}) == first
-    await carried(world)
-    assert await world.ok("POST", MOVE, {"catalogue": "new", "carry": "map"}) == first
-    await assert_knows(world, NEW, told)
-    assert (await world.ok("GET", "/v1/bandits/b"))["version"] == 2
+async def test_the_same_body_again_is_the_same_answer_and_changes_nothing(api: Api):
+    await api.bandit("b", "old", scope="per_key")
+    told = await observe(api)
+    first = await api.ok("POST", MOVE, {"catalogue": "new", "carry": "map"})
+    assert await api.ok("POST", MOVE, {"catalogue": "new", "carry": "map"}) == first
+    await carried(api)
+    assert await api.ok("POST", MOVE, {"catalogue": "new", "carry": "map"}) == first
+    await assert_knows(api, NEW, told)
+    assert (await api.ok("GET", "/v1/bandits/b"))["version"] == 2
 
 
 @pytest.mark.rest
-async def test_a_dry_run_tells_the_same_and_changes_nothing(world: Api):
-    await world.bandit("b", "old", scope="per_key")
-    told, before = await observe(world), await world.stored()
-    answer = await world.ok("POST", MOVE, {"catalogue": "new", "dry_run": True})
-    assert await world.stored() == before
-    await assert_knows(world, OLD, told)
-    done = await world.ok("POST", MOVE, {"catalogue": "new"})
+async def test_a_dry_run_tells_the_same_and_changes_nothing(api: Api):
+    await api.bandit("b", "old", scope="per_key")
+    told, before = await observe(api), await api.stored()
+    answer = await api.ok("POST", MOVE, {"catalogue": "new", "dry_run": True})
+    assert await api.stored() == before
+    await assert_knows(api, OLD, told)
+    done = await api.ok("POST", MOVE, {"catalogue": "new"})
     assert {**done, "bandit_version": 1} == answer
 
 
 @pytest.mark.rest
-async def test_decisions_of_before_teach_with_the_features_of_now(world: Api, store_url: str):
-    await world.bandit("b", "old", scope="per_key")
-    shown = [await world.choose("b", key="u0") for _ in range(4)]
-    await world.ok("POST", MOVE, {"catalogue": "new"})
+async def test_decisions_of_before_teach_with_the_features_of_now(api: Api, store_url: str):
+    await api.bandit("b", "old", scope="per_key")
+    shown = [await api.choose("b", key="u0") for _ in range(4)]
+    await api.ok("POST", MOVE, {"catalogue": "new"})
     arms = [choice["arms"][0]["id"] for choice in shown]
     moved = {arm: (NEW[int(arm[1:])] + 1.0).tolist() for arm in arms[:2]}
-    await world.put_arms("new", moved)  # as they are when the reward comes
-    receipt = await world.reward(*({"decision": choice["decision"], "value": 1} for choice in shown))
+    await api.put_arms("new", moved)  # as they are when the reward comes
+    receipt = await api.reward(*({"decision": choice["decision"], "value": 1} for choice in shown))
     assert receipt["accepted"] == 4
     rows = np.array([moved.get(arm, NEW[int(arm[1:])].tolist()) for arm in arms])
-    learner = await world.learner("b", "u0", precision=True)
+    learner = await api.learner("b", "u0", precision=True)
     np.testing.assert_allclose(learner["precision"], np.eye(D) + rows.T @ rows, atol=1e-6)
-    again = await world.reward(*({"decision": choice["decision"], "value": 1} for choice in shown))
+    again = await api.reward(*({"decision": choice["decision"], "value": 1} for choice in shown))
     assert (again["accepted"], again["duplicate"]) == (0, 4)
-    await carried(world)
+    await carried(api)
     await assert_replay(store_url)
 
 
 @pytest.mark.rest
-async def test_where_the_new_catalogue_lacks_the_arm_it_teaches_with_the_map(world: Api, store_url: str):
-    await world.bandit("b", "old", scope="per_key")
-    shown = await world.choose("b", key="u0", k=3)
+async def test_where_the_new_catalogue_lacks_the_arm_it_teaches_with_the_map(api: Api, store_url: str):
+    await api.bandit("b", "old", scope="per_key")
+    shown = await api.choose("b", key="u0", k=3)
     arms = [arm["id"] for arm in shown["arms"]]
-    await world.ok("POST", "/v1/catalogues/new/arms/delete", {"ids": arms})
-    answer = await world.ok("POST", MOVE, {"catalogue": "new"})
+    await api.ok("POST", "/v1/catalogues/new/arms/delete", {"ids": arms})
+    answer = await api.ok("POST", MOVE, {"catalogue": "new"})
     assert answer["arms"] == {"common": ARMS - 3, "only_from": 3, "only_to": 0}
     assert any("3 arms" in warning for warning in answer["warnings"])
-    await world.reward(*({"decision": shown["decision"], "arm": arm, "value": 1} for arm in arms))
+    await api.reward(*({"decision": shown["decision"], "arm": arm, "value": 1} for arm in arms))
     rows = NEW[[int(arm[1:]) for arm in arms]]  # the map is exact
-    learner = await world.learner("b", "u0", precision=True)
+    learner = await api.learner("b", "u0", precision=True)
     np.testing.assert_allclose(learner["precision"], np.eye(D) + rows.T @ rows, atol=1e-5)
-    await carried(world)
+    await carried(api)
     await assert_replay(store_url)
 
 
 @pytest.mark.rest
-async def test_the_old_catalogue_can_be_deleted(world: Api):
-    await world.bandit("b", "old", scope="per_key")
-    told = await observe(world)
-    shown = await world.choose("b", key="u0")
-    await world.refused("DELETE", "/v1/catalogues/old", status=409, code="conflict")
-    await world.ok("POST", MOVE, {"catalogue": "new"})
-    await world.refused("DELETE", "/v1/catalogues/new", status=409, code="conflict")
-    await world.ok("DELETE", "/v1/catalogues/old", status=204)
+async def test_the_old_catalogue_can_be_deleted(api: Api):
+    await api.bandit("b", "old", scope="per_key")
+    told = await observe(api)
+    shown = await api.choose("b", key="u0")
+    await api.refused("DELETE", "/v1/catalogues/old", status=409, code="conflict")
+    await api.ok("POST", MOVE, {"catalogue": "new"})
+    await api.refused("DELETE", "/v1/catalogues/new", status=409, code="conflict")
+    await api.ok("DELETE", "/v1/catalogues/old", status=204)
     told.append({"key": "u0", "arm": shown["arms"][0]["id"], "value": 0.5})
-    assert (await world.reward({"decision": shown["decision"], "value": 0.5}))["accepted"] == 1
-    await assert_knows(world, NEW, told)
-    await world.ok("DELETE", "/v1/bandits/b", status=204)
-    await world.ok("DELETE", "/v1/catalogues/new", status=204)
+    assert (await api.reward({"decision": shown["decision"], "value": 0.5}))["accepted"] == 1
+    await assert_knows(api, NEW, told)
+    await api.ok("DELETE", "/v1/bandits/b", status=204)
+    await api.ok("DELETE", "/v1/catalogues/new", status=204)
 
 
 KINDS: list[Json] = [
@@ -218,9 +218,9 @@ MORE_KINDS: list[Json] = [
     [*KINDS, *(pytest.param(each, marks=pytest.mark.slow) for each in MORE_KINDS)],
     ids="-".join,
 )
-async def test_bandits_of_every_kind_move_there_and_back(world: Api, store_url: str, settings: Json):
+async def test_bandits_of_every_kind_move_there_and_back(api: Api, store_url: str, settings: Json):
     """Rewards before, between and after: none is lost or counted twice, and the replay finds the states."""
-    await world.bandit("b", "old", scope="per_key", **settings)
+    await api.bandit("b", "old", scope="per_key", **settings)
     asked: Json = {"context": [0.5, -1.0]} if "context" in settings else {}
     signals = [{"signal": "like"}, {"signal": "hide"}] if "signals" in settings else [{}]
     last = settings.get("reward", {}).get("aggregate") == "last"
@@ -230,7 +230,7 @@ async def test_bandits_of_every_kind_move_there_and_back(world: Api, store_url: 
     async def play(count: int) -> None:
         nonlocal number
         for _ in range(count):
-            choice = await world.choose("b", key=f"u{number % 3}", k=2, **asked)
+            choice = await api.choose("b", key=f"u{number % 3}", k=2, **asked)
             rewards = [
                 {"decision": choice["decision"], "arm": arm["id"], "value": np.cos(number + place), **signal}
                 | ({"at": 1_000 + number} if last else {})
@@ -238,16 +238,16 @@ async def test_bandits_of_every_kind_move_there_and_back(world: Api, store_url: 
                 for signal in signals
             ]
             late.extend(rewards[1:])
-            assert (await world.reward(rewards[0]))["accepted"] == 1
+            assert (await api.reward(rewards[0]))["accepted"] == 1
             number += 1
 
     await play(6)
     if "reward" in settings and "wait_s" in settings["reward"]:
-        await world.count_defaults()
-    before = [await world.learner("b", f"u{key}") for key in range(3)]
-    answer = await world.ok("POST", MOVE, {"catalogue": "new"})
+        await api.count_defaults()
+    before = [await api.learner("b", f"u{key}") for key in range(3)]
+    answer = await api.ok("POST", MOVE, {"catalogue": "new"})
     assert answer["agreement"] is None or answer["agreement"] > 0.95
-    now = [await world.learner("b", f"u{key}") for key in range(3)]
+    now = [await api.learner("b", f"u{key}") for key in range(3)]
     assert [each["version"] for each in now] == [each["version"] for each in before]
     assert [each["observations"] for each in now] == [each["observations"] for each in before]
     for one, other in zip(before, now, strict=True):
@@ -256,72 +256,72 @@ async def test_bandits_of_every_kind_move_there_and_back(world: Api, store_url: 
             NEW @ other["theta"] + other.get("offset", 0.0),
         )
         assert np.corrcoef(*estimates)[0, 1] > 0.95
-    assert (await world.reward(*late[: len(late) // 2]))["rejected"] == []
+    assert (await api.reward(*late[: len(late) // 2]))["rejected"] == []
     await play(4)
-    await carried(world)
-    await world.ok("POST", MOVE, {"catalogue": "old", "carry": "map"})
+    await carried(api)
+    await api.ok("POST", MOVE, {"catalogue": "old", "carry": "map"})
     await play(3)
-    assert (await world.reward(*late))["rejected"] == []
-    assert (await world.reward(*late))["accepted"] == 0
-    await carried(world)
-    await world.stored()
+    assert (await api.reward(*late))["rejected"] == []
+    assert (await api.reward(*late))["accepted"] == 0
+    await carried(api)
+    await api.stored()
     await assert_replay(store_url, 3)
 
 
 @pytest.mark.rest
-async def test_none_begins_from_nothing(world: Api, store_url: str):
-    await world.bandit("b", "old", scope="per_key")
-    await observe(world)
-    shown = await world.choose("b", key="u0")
-    answer = await world.ok("POST", MOVE, {"catalogue": "new", "carry": "none"})
+async def test_none_begins_from_nothing(api: Api, store_url: str):
+    await api.bandit("b", "old", scope="per_key")
+    await observe(api)
+    shown = await api.choose("b", key="u0")
+    answer = await api.ok("POST", MOVE, {"catalogue": "new", "carry": "none"})
     assert (answer["carry"], answer["map"], answer["agreement"]) == ("none", None, None)
     assert "begin from nothing" in answer["warnings"][0]
-    assert (await world.learner("b", "u1"))["observations"] == 0
-    await carried(world)
-    assert (await world.ok("GET", "/v1/bandits/b/learners"))["items"] == []
-    await world.reward({"decision": shown["decision"], "value": 1.0})
-    await assert_knows(world, NEW, [{"key": "u0", "arm": shown["arms"][0]["id"], "value": 1.0}])
+    assert (await api.learner("b", "u1"))["observations"] == 0
+    await carried(api)
+    assert (await api.ok("GET", "/v1/bandits/b/learners"))["items"] == []
+    await api.reward({"decision": shown["decision"], "value": 1.0})
+    await assert_knows(api, NEW, [{"key": "u0", "arm": shown["arms"][0]["id"], "value": 1.0}])
     await assert_replay(store_url)
 
 
 @pytest.mark.rest
-async def test_features_that_have_nothing_in_common_are_refused_unless_asked_for(world: Api):
-    await world.catalogue("other", by_id(UNRELATED))
-    await world.bandit("b", "old", scope="per_key")
-    told = await observe(world)
-    dry = await world.ok("POST", MOVE, {"catalogue": "other", "dry_run": True})
+async def test_features_that_have_nothing_in_common_are_refused_unless_asked_for(api: Api):
+    await api.catalogue("other", by_id(UNRELATED))
+    await api.bandit("b", "old", scope="per_key")
+    told = await observe(api)
+    dry = await api.ok("POST", MOVE, {"catalogue": "other", "dry_run": True})
     assert dry["map"]["r2"] < 0.1
     assert "would be refused" in dry["warnings"][0]
-    await world.refused("POST", MOVE, {"catalogue": "other"}, status=409, code="too_different")
-    await assert_knows(world, OLD, told)
-    answer = await world.ok("POST", MOVE, {"catalogue": "other", "carry": "map"})
+    await api.refused("POST", MOVE, {"catalogue": "other"}, status=409, code="too_different")
+    await assert_knows(api, OLD, told)
+    answer = await api.ok("POST", MOVE, {"catalogue": "other", "carry": "map"})
     assert any("hardly" in warning for warning in answer["warnings"])
 
 
 @pytest.mark.rest
-async def test_what_cannot_be_is_refused_and_changes_nothing(world: Api):
-    await world.catalogue("strangers", by_id(NEW, "z"))
-    await world.bandit("b", "old", scope="per_key")
-    told = await observe(world)
-    await world.refused("POST", MOVE, {"catalogue": "nowhere"}, status=404, code="not_found")
-    await world.refused("POST", MOVE, {"catalogue": "strangers"}, loc=["body", "catalogue"])
-    await world.refused("POST", MOVE, {"catalogue": "old"}, loc=["body", "catalogue"])
-    await world.refused("POST", MOVE, {"catalogue": "new", "carry": "log"}, loc=["body", "carry"])
-    await world.refused("POST", MOVE, {"catalogue": "new", "carry": "all"}, loc=["body", "carry"])
-    await world.refused("POST", MOVE, {"catalogue": "new", "dryrun": True}, loc=["body", "dryrun"])
-    await world.refused("POST", "/v1/bandits/x/move", {"catalogue": "new"}, status=404, code="not_found")
+async def test_what_cannot_be_is_refused_and_changes_nothing(api: Api):
+    await api.catalogue("strangers", by_id(NEW, "z"))
+    await api.bandit("b", "old", scope="per_key")
+    told = await observe(api)
+    await api.refused("POST", MOVE, {"catalogue": "nowhere"}, status=404, code="not_found")
+    await api.refused("POST", MOVE, {"catalogue": "strangers"}, loc=["body", "catalogue"])
+    await api.refused("POST", MOVE, {"catalogue": "old"}, loc=["body", "catalogue"])
+    await api.refused("POST", MOVE, {"catalogue": "new", "carry": "log"}, loc=["body", "carry"])
+    await api.refused("POST", MOVE, {"catalogue": "new", "carry": "all"}, loc=["body", "carry"])
+    await api.refused("POST", MOVE, {"catalogue": "new", "dryrun": True}, loc=["body", "dryrun"])
+    await api.refused("POST", "/v1/bandits/x/move", {"catalogue": "new"}, status=404, code="not_found")
     for body in ({"catalogue": "strangers"}, {"catalogue": "old"}, {"catalogue": "new", "carry": "log"}):
-        answer = await world.ok("POST", MOVE, {**body, "dry_run": True})
+        answer = await api.ok("POST", MOVE, {**body, "dry_run": True})
         assert "would be refused" in answer["warnings"][0]
-    await assert_knows(world, OLD, told)
-    assert (await world.ok("GET", "/v1/bandits/b"))["version"] == 1
+    await assert_knows(api, OLD, told)
+    assert (await api.ok("GET", "/v1/bandits/b"))["version"] == 1
 
 
 @pytest.mark.rest
-async def test_learners_that_would_be_too_large_are_refused(world: Api):
-    await world.catalogue("wide", {f"a{place}": [1.0] * 250 for place in range(ARMS)})
-    await world.bandit("b", "old", scope="per_key", context={"dim": 2})
-    document = await world.refused(
+async def test_learners_that_would_be_too_large_are_refused(api: Api):
+    await api.catalogue("wide", {f"a{place}": [1.0] * 250 for place in range(ARMS)})
+    await api.bandit("b", "old", scope="per_key", context={"dim": 2})
+    document = await api.refused(
         "POST", MOVE, {"catalogue": "wide", "carry": "map"}, loc=["body", "catalogue"]
     )
     assert "the largest interactions that fits is 3" in document["detail"]
@@ -353,10 +353,10 @@ async def test_another_move_while_learners_are_carried_is_a_conflict(store_url: 
 
 
 async def test_of_two_moves_that_are_planned_at_once_the_later_one_is_refused(
-    world: Api, store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    api: Api, store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    await world.catalogue("third", by_id(UNRELATED))
-    await world.bandit("b", "old")
+    await api.catalogue("third", by_id(UNRELATED))
+    await api.bandit("b", "old")
     change = RegistryStore.change_bandit
     async with running(store_url, tmp_path / "two", empty=False, worker=False) as other:
 
@@ -367,15 +367,15 @@ async def test_of_two_moves_that_are_planned_at_once_the_later_one_is_refused(
 
         monkeypatch.setattr(RegistryStore, "change_bandit", after_the_other)
         body = {"catalogue": "third", "carry": "none"}
-        await world.refused("POST", MOVE, body, status=409, code="conflict")
+        await api.refused("POST", MOVE, body, status=409, code="conflict")
         assert (await other.ok("GET", "/v1/bandits/b"))["catalogue"] == "new"
 
 
 async def test_what_others_changed_while_it_was_carried_is_carried_in_the_next_round(
-    world: Api, monkeypatch: pytest.MonkeyPatch
+    api: Api, monkeypatch: pytest.MonkeyPatch
 ):
-    await world.bandit("b", "old", scope="per_key")
-    told = await observe(world)
+    await api.bandit("b", "old", scope="per_key")
+    told = await observe(api)
     carry, met, written = MoveStore.carry, set[int](), list[int]()
 
     async def at_the_second_time(
@@ -388,10 +388,10 @@ async def test_what_others_changed_while_it_was_carried_is_carried_in_the_next_r
         return written[-1]
 
     monkeypatch.setattr(MoveStore, "carry", at_the_second_time)
-    await world.ok("POST", MOVE, {"catalogue": "new"})
-    await carried(world)
+    await api.ok("POST", MOVE, {"catalogue": "new"})
+    await carried(api)
     assert sum(written) == 3
-    await assert_knows(world, NEW, told)
+    await assert_knows(api, NEW, told)
 
 
 async def test_a_process_that_has_not_heard_of_the_move_goes_on(
@@ -418,23 +418,23 @@ async def test_a_process_that_has_not_heard_of_the_move_goes_on(
 
 
 @pytest.mark.rest
-async def test_quotas_and_frequency_caps_go_on(world: Api):
-    await world.bandit("b", "old", scope="per_key", repeats={"most": 1, "within_s": 600})
+async def test_quotas_and_frequency_caps_go_on(api: Api):
+    await api.bandit("b", "old", scope="per_key", repeats={"most": 1, "within_s": 600})
     for place in range(2):
-        await world.ok("PUT", f"/v1/bandits/b/quotas/q{place}", {"arm": f"a{place}", "most": 1}, 201)
-    had = {(await world.choose("b", key="u0"))["arms"][0]["id"] for _ in range(10)}
-    await world.ok("POST", "/v1/catalogues/new/arms/delete", {"ids": ["a1"]})
-    answer = await world.ok("POST", MOVE, {"catalogue": "new"})
+        await api.ok("PUT", f"/v1/bandits/b/quotas/q{place}", {"arm": f"a{place}", "most": 1}, 201)
+    had = {(await api.choose("b", key="u0"))["arms"][0]["id"] for _ in range(10)}
+    await api.ok("POST", "/v1/catalogues/new/arms/delete", {"ids": ["a1"]})
+    answer = await api.ok("POST", MOVE, {"catalogue": "new"})
     assert any("a1" in warning for warning in answer["warnings"])
-    later = [(await world.choose("b", key="u0"))["arms"][0]["id"] for _ in range(ARMS - 1 - len(had))]
+    later = [(await api.choose("b", key="u0"))["arms"][0]["id"] for _ in range(ARMS - 1 - len(had))]
     assert not had & set(later)
     assert len(set(later)) == len(later)
     # back to a catalogue that was there before the other: quotas follow its rows again
-    await carried(world)
-    await world.ok("POST", MOVE, {"catalogue": "old"})
-    shown = [arm["id"] for arm in (await world.choose("b", key="u1", k=ARMS))["arms"]]
+    await carried(api)
+    await api.ok("POST", MOVE, {"catalogue": "old"})
+    shown = [arm["id"] for arm in (await api.choose("b", key="u1", k=ARMS))["arms"]]
     assert len(shown) == len({*shown}) >= ARMS - 2
-    await world.ok("PUT", "/v1/bandits/b/quotas/q2", {"arm": "a2", "most": 1}, 201)
+    await api.ok("PUT", "/v1/bandits/b/quotas/q2", {"arm": "a2", "most": 1}, 201)
 
 
 @pytest.fixture
@@ -556,34 +556,34 @@ async def test_what_began_before_the_switch_ends_after_it(
 
 
 @pytest.mark.rest
-async def test_a_quota_on_a_field_that_no_arm_has_is_refused(world: Api):
-    await world.ok(
+async def test_a_quota_on_a_field_that_no_arm_has_is_refused(api: Api):
+    await api.ok(
         "PUT",
         "/v1/catalogues/old/arms",
         {"arms": [{"id": "a0", "features": OLD[0].tolist(), "metadata": {"brand": "x"}}]},
     )
-    await world.bandit("b", "old", scope="per_key")
-    await world.ok("PUT", "/v1/bandits/b/quotas/q", {"filter": {"brand": "x"}, "most": 1}, 201)
-    document = await world.refused("POST", MOVE, {"catalogue": "new"}, loc=["body", "catalogue"])
+    await api.bandit("b", "old", scope="per_key")
+    await api.ok("PUT", "/v1/bandits/b/quotas/q", {"filter": {"brand": "x"}, "most": 1}, 201)
+    document = await api.refused("POST", MOVE, {"catalogue": "new"}, loc=["body", "catalogue"])
     assert "brand" in document["detail"]
 
 
 @pytest.mark.rest
-async def test_the_log_weighs_arms_by_how_often_they_were_shown(world: Api):
-    await world.bandit("b", "old", scope="per_key", log={})
+async def test_the_log_weighs_arms_by_how_often_they_were_shown(api: Api):
+    await api.bandit("b", "old", scope="per_key", log={})
     for number in range(10):
-        await world.choose("b", key=f"u{number}")
+        await api.choose("b", key=f"u{number}")
 
     async def is_written() -> bool:
-        return len((await world.ok("GET", "/v1/bandits/b/log"))["items"]) == 10
+        return len((await api.ok("GET", "/v1/bandits/b/log"))["items"]) == 10
 
     await wait_until(is_written, what="the rows of ten choices")
-    answer = await world.ok("POST", MOVE, {"catalogue": "new"})
+    answer = await api.ok("POST", MOVE, {"catalogue": "new"})
     assert answer["map"]["shown"] == "log"
-    rows = (await world.ok("GET", "/v1/bandits/b/log"))["items"]
+    rows = (await api.ok("GET", "/v1/bandits/b/log"))["items"]
     assert len(rows) == 10
-    await world.ok("POST", "/v1/bandits/b/log/explain", {"decision": rows[0]["decision"]})
-    report = await world.ok("GET", "/v1/bandits/b/report")
+    await api.ok("POST", "/v1/bandits/b/log/explain", {"decision": rows[0]["decision"]})
+    report = await api.ok("GET", "/v1/bandits/b/report")
     (move,) = report["moves"]
     assert (move["from"], move["to"], report["groups"][0]["decisions"]) == (
         "old",
@@ -591,28 +591,28 @@ async def test_the_log_weighs_arms_by_how_often_they_were_shown(world: Api):
         report["as_of_decisions"],
     )
     assert any("moved from old to new" in words for words in report["warnings"])
-    later = await world.ok("GET", f"/v1/bandits/b/report?from={move['time'] + 1}")
+    later = await api.ok("GET", f"/v1/bandits/b/report?from={move['time'] + 1}")
     assert "moves" not in later
 
 
 @pytest.mark.rest
-async def test_elimination_begins_again_and_says_so(world: Api):
-    await world.bandit("b", "old", policy="linear_elim")
+async def test_elimination_begins_again_and_says_so(api: Api):
+    await api.bandit("b", "old", policy="linear_elim")
     told = [{"id": f"o{n}", "arm": f"a{n}", "value": 0.5} for n in range(20)]
-    await world.observe("b", *told)
-    await world.choose("b")
-    answer = await world.ok("POST", MOVE, {"catalogue": "new"})
+    await api.observe("b", *told)
+    await api.choose("b")
+    answer = await api.ok("POST", MOVE, {"catalogue": "new"})
     assert any("elimination begins again" in warning for warning in answer["warnings"])
-    assert (await world.choose("b", k=2))["arms"]
-    assert (await world.ok("GET", "/v1/bandits/b/learners/_global/sets"))["eliminated"] >= 0
+    assert (await api.choose("b", k=2))["arms"]
+    assert (await api.ok("GET", "/v1/bandits/b/learners/_global/sets"))["eliminated"] >= 0
 
 
 @pytest.mark.rest
-async def test_settings_can_be_changed_after_a_move(world: Api):
-    await world.bandit("b", "old", scope="per_key", context={"dim": 2}, interactions=2)
-    await world.ok("POST", MOVE, {"catalogue": "new"})
-    await world.ok("PATCH", "/v1/bandits/b", {"exploration": 0.5})
-    choice = await world.choose("b", key="u0", context=[1.0, 0.0])
+async def test_settings_can_be_changed_after_a_move(api: Api):
+    await api.bandit("b", "old", scope="per_key", context={"dim": 2}, interactions=2)
+    await api.ok("POST", MOVE, {"catalogue": "new"})
+    await api.ok("PATCH", "/v1/bandits/b", {"exploration": 0.5})
+    choice = await api.choose("b", key="u0", context=[1.0, 0.0])
     assert choice["bandit_version"] == 3
-    assert (await world.reward({"decision": choice["decision"], "value": 1.0}))["accepted"] == 1
-    await world.refused("PATCH", "/v1/bandits/b", {"catalogue": "old"}, status=409, code="not_changeable")
+    assert (await api.reward({"decision": choice["decision"], "value": 1.0}))["accepted"] == 1
+    await api.refused("PATCH", "/v1/bandits/b", {"catalogue": "old"}, status=409, code="not_changeable")

@@ -55,7 +55,7 @@ def by_id(features: np.ndarray) -> dict[str, list[float]]:
 
 
 @pytest.fixture
-async def world(store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Api]:
+async def api(store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Api]:
     """Draws depend on the name of a bandit, and pooled priors on when they were read: here two of them choose
     alike.
     """
@@ -195,48 +195,48 @@ def ids_of(settings: Json) -> str:
 
 
 @pytest.mark.parametrize("settings", of_all_kinds(SETTINGS), ids=ids_of)
-async def test_learners_are_made_anew_from_the_log(world: Api, store_url: str, settings: Json):
+async def test_learners_are_made_anew_from_the_log(api: Api, store_url: str, settings: Json):
     """Rewards before and after the move, of decisions before it: all as if it had always been there."""
-    players = Players(world, settings)
+    players = Players(api, settings)
     await players.make("b", "old")
     await players.make("c", "new")
     await players.play(15)
     if "wait_s" in settings.get("reward", {}):
         await players.due()
     await players.reward_late(0.3)
-    dry = await world.ok("POST", "/v1/bandits/b/move", {"catalogue": "new", "carry": "log", "dry_run": True})
-    answer = await world.ok("POST", "/v1/bandits/b/move", {"catalogue": "new", "carry": "log"})
+    dry = await api.ok("POST", "/v1/bandits/b/move", {"catalogue": "new", "carry": "log", "dry_run": True})
+    answer = await api.ok("POST", "/v1/bandits/b/move", {"catalogue": "new", "carry": "log"})
     assert (answer["carry"], answer["warnings"]) == ("log", dry["warnings"])
     assert "nothing of it is lost" in answer["warnings"][0]
     await players.assert_alike("b", "c")
-    await carried(world)
+    await carried(api)
     await players.assert_alike("b", "c")
     await players.reward_late()
     await players.play(4)
     await players.assert_alike("b", "c")
-    await world.stored()
+    await api.stored()
     await assert_replay(store_url)
 
 
 @pytest.mark.rest
-async def test_rewards_that_were_revised_count_for_the_version_of_a_learner_made_from_the_log(world: Api):
+async def test_rewards_that_were_revised_count_for_the_version_of_a_learner_made_from_the_log(api: Api):
     """Versions say which state is newer, so the ones of after the move may not be those of before."""
-    await world.bandit("b", "old", log={}, reward={"aggregate": "last"})
+    await api.bandit("b", "old", log={}, reward={"aggregate": "last"})
     for seed in range(3):
-        decision = (await world.choose("b", seed=seed))["decision"]
+        decision = (await api.choose("b", seed=seed))["decision"]
         for second in range(1 + seed):
-            await world.reward({"decision": decision, "value": 0.5, "at": 1_700_000_000_000 + second})
-    before = await world.learner("b")
+            await api.reward({"decision": decision, "value": 0.5, "at": 1_700_000_000_000 + second})
+    before = await api.learner("b")
     assert (before["version"], before["observations"]) == (6, 3)
-    answer = await world.ok("POST", "/v1/bandits/b/move", {"catalogue": "new", "carry": "log"})
+    answer = await api.ok("POST", "/v1/bandits/b/move", {"catalogue": "new", "carry": "log"})
     assert answer["carry"] == "log"
-    await carried(world)
-    after = await world.learner("b")
+    await carried(api)
+    after = await api.learner("b")
     assert (after["version"], after["observations"]) == (6, 3)
 
 
-async def test_rewards_between_two_pages_of_decisions_count_once(world: Api, monkeypatch: pytest.MonkeyPatch):
-    players = Players(world, {"scope": "global"})
+async def test_rewards_between_two_pages_of_decisions_count_once(api: Api, monkeypatch: pytest.MonkeyPatch):
+    players = Players(api, {"scope": "global"})
     for name, catalogue in (("b", "old"), ("c", "new")):
         await players.make(name, catalogue)
     await players.play(9)
@@ -246,28 +246,28 @@ async def test_rewards_between_two_pages_of_decisions_count_once(world: Api, mon
         nonlocal was_rewarded
         if more["after"] and not was_rewarded:
             was_rewarded = True
-            await world.reward(*last)
+            await api.reward(*last)
         return await read(self, *given, **{**more, "count": 2})
 
     monkeypatch.setattr(DecisionRows, "read", by_two)
-    await world.ok("POST", "/v1/bandits/b/move", {"catalogue": "new", "carry": "log"})
+    await api.ok("POST", "/v1/bandits/b/move", {"catalogue": "new", "carry": "log"})
     assert was_rewarded
     await players.assert_alike("b", "c")
-    await carried(world)
+    await carried(api)
     await players.assert_alike("b", "c")
 
 
 @pytest.mark.rest
-async def test_auto_takes_the_log_where_it_can_and_says_why_not(world: Api):
-    players = Players(world, {})
+async def test_auto_takes_the_log_where_it_can_and_says_why_not(api: Api):
+    players = Players(api, {})
     await players.make("b", "old")
     await players.play(8)
-    dry = await world.ok("POST", "/v1/bandits/b/move", {"catalogue": "new", "dry_run": True})
+    dry = await api.ok("POST", "/v1/bandits/b/move", {"catalogue": "new", "dry_run": True})
     assert dry["carry"] == "log"
-    await world.observe("b", {"id": "o", "key": "u1", "arm": "a1", "value": 1.0})
+    await api.observe("b", {"id": "o", "key": "u1", "arm": "a1", "value": 1.0})
     turned = by_id(OLD @ np.linalg.qr(RNG.normal(size=(D, D)))[0])
-    await world.catalogue("turned", turned)
-    answer = await world.ok("POST", "/v1/bandits/b/move", {"catalogue": "turned"})
+    await api.catalogue("turned", turned)
+    answer = await api.ok("POST", "/v1/bandits/b/move", {"catalogue": "turned"})
     assert answer["carry"] == "map"
     assert any("observations" in words for words in answer["warnings"])
 
@@ -283,103 +283,103 @@ async def test_auto_takes_the_log_where_it_can_and_says_why_not(world: Api):
     ],
     ids=["no-log", "share", "pooled", "elimination"],
 )
-async def test_what_is_missing_is_said(world: Api, settings: Json, reason: str):
-    await world.bandit("b", "old", **{"scope": "per_key", "log": {}, **settings})
-    before = await world.stored()
-    document = await world.refused(
+async def test_what_is_missing_is_said(api: Api, settings: Json, reason: str):
+    await api.bandit("b", "old", **{"scope": "per_key", "log": {}, **settings})
+    before = await api.stored()
+    document = await api.refused(
         "POST", "/v1/bandits/b/move", {"catalogue": "new", "carry": "log"}, loc=["body", "carry"]
     )
     assert reason in document["detail"]
-    assert await world.stored() == before
+    assert await api.stored() == before
 
 
 @pytest.mark.rest
 @pytest.mark.parametrize("missing", ["observation", "decision", "row", "arm", "state"])
-async def test_what_the_log_lacks_is_found(world: Api, missing: str):
-    players = Players(world, {} if missing != "decision" else {"log": None})
+async def test_what_the_log_lacks_is_found(api: Api, missing: str):
+    players = Players(api, {} if missing != "decision" else {"log": None})
     if missing == "decision":
         del players.settings["log"]
     await players.make("b", "old")
     await players.play(8)
     reason = "others are observations"
     if missing == "observation":
-        await world.observe("b", {"id": "o", "key": "u1", "arm": "a1", "value": 1.0})
+        await api.observe("b", {"id": "o", "key": "u1", "arm": "a1", "value": 1.0})
     elif missing == "decision":
-        await world.ok("PATCH", "/v1/bandits/b", {"log": {}})
+        await api.ok("PATCH", "/v1/bandits/b", {"log": {}})
         await players.play(2)
     elif missing == "state":
-        items = (await world.ok("GET", "/v1/bandits/b/learners?include=state"))["items"]
-        await world.ok("PUT", "/v1/bandits/b/learners/u9", {"state": items[0]["state"]}, 201)
+        items = (await api.ok("GET", "/v1/bandits/b/learners?include=state"))["items"]
+        await api.ok("PUT", "/v1/bandits/b/learners/u9", {"state": items[0]["state"]}, 201)
     elif missing == "row":
-        for key in await world.stored():
+        for key in await api.stored():
             if b":rows:" in key and key.endswith(b"/u1"):
-                await world.store.delete(key)
+                await api.store.delete(key)
     else:
-        await world.ok("POST", "/v1/catalogues/new/arms/delete", {"ids": ["a7"]})
+        await api.ok("POST", "/v1/catalogues/new/arms/delete", {"ids": ["a7"]})
         reason = "lacks the arm a7"
-    document = await world.refused(
+    document = await api.refused(
         "POST", "/v1/bandits/b/move", {"catalogue": "new", "carry": "log"}, loc=["body", "carry"]
     )
     assert reason in document["detail"]
-    assert (await world.ok("GET", "/v1/bandits/b"))["catalogue"] == "old"
+    assert (await api.ok("GET", "/v1/bandits/b"))["catalogue"] == "old"
 
 
 @pytest.mark.parametrize("settings", of_all_kinds([*SETTINGS, {"prior": "pooled"}]), ids=ids_of)
-async def test_going_back_restores_and_learns_what_came_since(world: Api, store_url: str, settings: Json):
+async def test_going_back_restores_and_learns_what_came_since(api: Api, store_url: str, settings: Json):
     """``c`` never moved."""
-    players = Players(world, settings)
+    players = Players(api, settings)
     await players.make("b", "old")
     await players.make("c", "old")
     await players.play(9)
     if "wait_s" in settings.get("reward", {}):
         await players.due()
-    await world.ok("POST", "/v1/bandits/b/move", {"catalogue": "new", "carry": "map"})
+    await api.ok("POST", "/v1/bandits/b/move", {"catalogue": "new", "carry": "map"})
     await players.reward_late(0.4)
     await players.play(6)
-    await carried(world)
-    answer = await world.ok("POST", "/v1/bandits/b/move", {"catalogue": "old"})
+    await carried(api)
+    answer = await api.ok("POST", "/v1/bandits/b/move", {"catalogue": "old"})
     assert "before the move of" in answer["warnings"][0]
     await players.assert_alike("b", "c")
-    await carried(world)
+    await carried(api)
     await players.reward_late()
     await players.play(3)
     await players.assert_alike("b", "c")
-    await world.stored()
+    await api.stored()
     await assert_replay(store_url)
 
 
 @pytest.mark.rest
-async def test_learners_are_corrected_after_each_of_two_moves(world: Api):
-    players = Players(world, {})
+async def test_learners_are_corrected_after_each_of_two_moves(api: Api):
+    players = Players(api, {})
     for name, catalogue in (("b", "old"), ("stays", "old"), ("joins", "new")):
         await players.make(name, catalogue)
     await players.play(6)
     for catalogue, other in (("new", "joins"), ("old", "stays")):
-        await world.ok("POST", "/v1/bandits/b/move", {"catalogue": catalogue, "carry": "log"})
-        await carried(world)
+        await api.ok("POST", "/v1/bandits/b/move", {"catalogue": catalogue, "carry": "log"})
+        await carried(api)
         await players.assert_alike("b", other)
 
 
-async def test_who_goes_back_keeps_what_an_arm_taught_that_was_not_there_before(world: Api):
+async def test_who_goes_back_keeps_what_an_arm_taught_that_was_not_there_before(api: Api):
     """Its features are mapped as those of states are, with what the map leaves open."""
     extra = RNG.normal(size=WIDE)
     near = np.hstack((OLD, RNG.normal(size=(ARMS, WIDE - D)))) + 0.5 * RNG.normal(size=(ARMS, WIDE))
-    await world.catalogue("near", {**by_id(near), "extra": extra.tolist()})
-    players = Players(world, {})
+    await api.catalogue("near", {**by_id(near), "extra": extra.tolist()})
+    players = Players(api, {})
     await players.make("b", "old")
     await players.play(8)
     before = (await players.states("b"))["u1"]
-    await world.ok("POST", "/v1/bandits/b/move", {"catalogue": "near", "carry": "map"})
-    await carried(world)
-    await world.observe("b", {"id": "o", "key": "u1", "arm": "extra", "value": 0.5})
-    answer = await world.ok("POST", "/v1/bandits/b/move", {"catalogue": "old"})
+    await api.ok("POST", "/v1/bandits/b/move", {"catalogue": "near", "carry": "map"})
+    await carried(api)
+    await api.observe("b", {"id": "o", "key": "u1", "arm": "extra", "value": 0.5})
+    answer = await api.ok("POST", "/v1/bandits/b/move", {"catalogue": "old"})
     assert "before the move of" in answer["warnings"][0]
-    await carried(world)
+    await carried(api)
     after = (await players.states("b"))["u1"]
     assert after.version == before.version + 1
-    first = await world.ok("GET", "/v1/bandits/b/log/terms")
+    first = await api.ok("GET", "/v1/bandits/b/log/terms")
     assert [each["space"] for each in first["moves"]] == [1], "one a page"
-    last = await world.ok("GET", "/v1/bandits/b/log/terms", params={"cursor": first["next"]})
+    last = await api.ok("GET", "/v1/bandits/b/log/terms", params={"cursor": first["next"]})
     assert {**last, "moves": 0, "next": 0} == {**first, "moves": 0, "next": 0}
     (move,) = last["moves"]
     assert (move["space"], last["next"]) == (2, None)
@@ -452,30 +452,30 @@ async def patient_usage(store_url: str) -> Mapping[str, int]:
 
 
 @pytest.mark.rest
-async def test_what_is_kept_of_a_forgotten_learner_goes_with_it(world: Api):
-    players = Players(world, {})
+async def test_what_is_kept_of_a_forgotten_learner_goes_with_it(api: Api):
+    players = Players(api, {})
     await players.make("b", "old")
     await players.play(8)
-    await world.ok("POST", "/v1/bandits/b/move", {"catalogue": "new", "carry": "map"})
-    await carried(world)
+    await api.ok("POST", "/v1/bandits/b/move", {"catalogue": "new", "carry": "map"})
+    await carried(api)
 
     async def kept() -> set[bytes]:
-        stored = [key for key in await world.stored() if b":kept:" in key]
-        return {name for key in stored for name in await world.store.hkeys(key)}
+        stored = [key for key in await api.stored() if b":kept:" in key]
+        return {name for key in stored for name in await api.store.hkeys(key)}
 
     assert b"u1" in await kept()
-    await world.ok("DELETE", "/v1/bandits/b/learners/u1", status=204)
+    await api.ok("DELETE", "/v1/bandits/b/learners/u1", status=204)
     assert b"u1" not in await kept()
-    await world.ok("DELETE", "/v1/bandits/b", status=204)
+    await api.ok("DELETE", "/v1/bandits/b", status=204)
     assert await kept() == set()
 
 
 @pytest.mark.rest
 async def test_whoever_repeats_the_call_finishes_what_was_begun(
-    world: Api, store_url: str, monkeypatch: pytest.MonkeyPatch
+    api: Api, store_url: str, monkeypatch: pytest.MonkeyPatch
 ):
     """The process was killed between the move and the corrections."""
-    players = Players(world, {})
+    players = Players(api, {})
     await players.make("b", "old")
     await players.make("c", "new")
     await players.play(8)
@@ -485,11 +485,11 @@ async def test_whoever_repeats_the_call_finishes_what_was_begun(
 
     with monkeypatch.context() as patched:
         patched.setattr("app.moving.recomputed_sums.RecomputedSums.correct", killed)
-        first = await world.ok("POST", "/v1/bandits/b/move", {"catalogue": "new", "carry": "log"})
+        first = await api.ok("POST", "/v1/bandits/b/move", {"catalogue": "new", "carry": "log"})
     await players.play(3)
-    assert "move" in await world.ok("GET", "/v1/bandits/b")
-    await world.refused("POST", "/v1/bandits/b/move", {"catalogue": "old"}, status=409, code="conflict")
-    assert await world.ok("POST", "/v1/bandits/b/move", {"catalogue": "new", "carry": "log"}) == first
+    assert "move" in await api.ok("GET", "/v1/bandits/b")
+    await api.refused("POST", "/v1/bandits/b/move", {"catalogue": "old"}, status=409, code="conflict")
+    assert await api.ok("POST", "/v1/bandits/b/move", {"catalogue": "new", "carry": "log"}) == first
     await players.assert_alike("b", "c")
-    await carried(world)
+    await carried(api)
     await assert_replay(store_url)

@@ -33,9 +33,9 @@ from test_repeats import (
     test_what_was_rewarded_does_not_come_again,
 )
 from test_rewards import (
+    api_with_bandits,
     test_a_reward_is_counted_once,
     test_what_is_learned_from_is_the_arm_as_it_was_chosen,
-    world,
 )
 
 from milvus_engines import OtherKindApi, running_on_milvus

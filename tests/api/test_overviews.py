@@ -48,14 +48,14 @@ def values_of(arm: Json, name: str) -> list[Any] | None:
     return [each for each in members if type(each) in TYPES]
 
 
-async def stocked(api: Api, name: str, arms: list[Json]) -> None:
+async def create_catalogue(api: Api, name: str, arms: list[Json]) -> None:
     await api.ok("PUT", f"/v1/catalogues/{name}", {"dim": 2}, 201)
     await api.ok("PUT", f"/v1/catalogues/{name}/arms", {"arms": arms})
 
 
 async def test_fields_are_counted_as_the_arms_have_them(api: Api):
     arms = documents(1, 400)
-    await stocked(api, "c", documents(2, 400))  # replaced by what follows, and some are deleted
+    await create_catalogue(api, "c", documents(2, 400))  # replaced by what follows, and some are deleted
     await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": arms})
     await api.ok("POST", "/v1/catalogues/c/arms/delete", {"ids": [f"a{n}" for n in range(100)]})
     arms = arms[100:]
@@ -97,7 +97,7 @@ async def test_numbers_of_a_hashed_field_are_named_by_their_words(api: Api):
 
 async def test_only_frequent_values_are_listed_and_fields_without_arms_are_not(api: Api):
     arms: list[Json] = [{"id": f"a{n}", "features": [0, n], "metadata": {"n": n % 50}} for n in range(120)]
-    await stocked(api, "c", [*arms, {"id": "gone", "features": [0, 0], "metadata": {"gone": 1}}])
+    await create_catalogue(api, "c", [*arms, {"id": "gone", "features": [0, 0], "metadata": {"gone": 1}}])
     await api.call("DELETE", "/v1/catalogues/c/arms/gone")
     (item,) = await api.listed("/v1/catalogues/c/fields")
     assert (item["field"], item["arms"], item["distinct"]) == ("n", 120, 50)
@@ -119,7 +119,7 @@ async def test_values_that_are_not_listed_are_counted_and_not_looked_up(
     arms: list[Json] = [
         {"id": f"a{n}", "features": [0, n], "metadata": {"name": f"n{n}" if n % 2 else n}} for n in range(600)
     ]
-    await stocked(api, "c", arms)
+    await create_catalogue(api, "c", arms)
     monkeypatch.setattr(Names, "value", counted)
     (item,) = await api.listed("/v1/catalogues/c/fields")
     assert (item["distinct"], item["counts"]) == (600, [1] * 20)
@@ -129,7 +129,7 @@ async def test_values_that_are_not_listed_are_counted_and_not_looked_up(
 @pytest.mark.parametrize("order", ["asc", "desc"])
 async def test_arms_are_sorted_by_a_field(api: Api, order: str):
     arms = documents(3, 150)
-    await stocked(api, "c", arms)
+    await create_catalogue(api, "c", arms)
     for name in ("p", "tags", "naïve name", "nobody has it"):
 
         def key(arm: Json, name: str = name) -> tuple[bool, int, Any]:
@@ -165,9 +165,9 @@ async def test_arms_are_sorted_by_a_field(api: Api, order: str):
 
 async def test_too_many_arms_are_not_sorted(api: Api):
     api.app.service.catalogues.limits = CatalogueLimits(sorted_arms=3)
-    await stocked(api, "c", documents(4, 3))
+    await create_catalogue(api, "c", documents(4, 3))
     assert len((await api.ok("GET", "/v1/catalogues/c/arms?sort=p"))["items"]) == 3
-    await stocked(api, "d", documents(4, 4))
+    await create_catalogue(api, "d", documents(4, 4))
     told = await api.refused("GET", "/v1/catalogues/d/arms?sort=p", loc=["query", "sort"])
     assert told["detail"] == "sort: at most 3 arms are sorted, and this catalogue has 4"
 
@@ -206,7 +206,7 @@ async def test_what_a_key_has_had_counts_until_it_does_not(api: Api):
         {"id": f"a{n}", "features": [n, 1.0], "metadata": {"maker": "ann" if n % 2 else "bob"}}
         for n in range(4)
     ]
-    await stocked(api, "c", arms)
+    await create_catalogue(api, "c", arms)
     repeats = {"most": 2, "within_s": 3_600.0}
     await api.bandit("keyed", "c", scope="per_key", repeats=repeats)
     await api.bandit("visited", "c", repeats={**repeats, "by": "maker"})

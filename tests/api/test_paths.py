@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from endpoints import ALL, DELETES, IMPORT, READS, WRITES, Endpoint, build_world, with_token
+from endpoints import ALL, DELETES, IMPORT, READS, WRITES, Endpoint, create_one_of_each, with_token
 from starlette.routing import Route
 
 from api_client import Api, Json, assert_problem, running
@@ -23,12 +23,12 @@ BAD_NAMES = (
 
 
 @pytest.fixture(scope="module")
-async def world(
+async def api_and_token(
     shared_store_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[tuple[Api, str]]:
     folder: Path = tmp_path_factory.mktemp("paths")
     async with running(shared_store_url, folder) as api:
-        yield api, await build_world(api)
+        yield api, await create_one_of_each(api)
 
 
 # One endpoint for each kind of name meets all of these, the others those that are unlike each other.
@@ -51,9 +51,9 @@ FIRST = {place: endpoint for endpoint, place in reversed(NAMED)}
 
 @pytest.mark.parametrize(("endpoint", "place"), NAMED, ids=[f"{e}-{place}" for e, place in NAMED])
 async def test_a_name_in_a_path_is_an_identifier_of_what_is_there(
-    world: tuple[Api, str], endpoint: Endpoint, place: str
+    api_and_token: tuple[Api, str], endpoint: Endpoint, place: str
 ):
-    api, token = world
+    api, token = api_and_token
     before = await api.stored()
     body = with_token(endpoint.body, token) if endpoint.body else None
     for name in BAD_NAMES if endpoint == FIRST[place] else FEW_NAMES:
@@ -72,8 +72,8 @@ async def test_a_name_in_a_path_is_an_identifier_of_what_is_there(
     assert await api.stored() == before
 
 
-async def test_an_identifier_of_the_largest_size_and_every_character(world: tuple[Api, str]):
-    api, _ = world
+async def test_an_identifier_of_the_largest_size_and_every_character(api_and_token: tuple[Api, str]):
+    api, _ = api_and_token
     for name in ("a" * 128, "0", "A", "9.-_:", "a:b.c-d_e", "x" + ".-_:" * 31 + "xyz"):
         await api.catalogue(name, {name: [1.0, 2.0]})
         await api.bandit(name, name, scope="per_key")
@@ -93,8 +93,8 @@ NOWHERE: list[str] = ["/v1", "/v1/", "/v2/catalogues", "/v1/c4nary", "/v1/catalo
      "/v1/bandits/b/learners/", "/%00", "/%ff", "/v1/catalogues/%2E%2E%2F%2E%2E%2Fetc%2Fpasswd"]  # fmt: skip
 
 
-async def test_a_path_that_leads_nowhere(world: tuple[Api, str]):
-    api, _ = world
+async def test_a_path_that_leads_nowhere(api_and_token: tuple[Api, str]):
+    api, _ = api_and_token
     for path in NOWHERE:
         for method in ("GET", "POST", "PUT", "DELETE", "PATCH"):
             answer = await api.call(method, path, follow_redirects=False)
@@ -103,8 +103,8 @@ async def test_a_path_that_leads_nowhere(world: tuple[Api, str]):
             assert_problem(answer, answer.status_code, code, canary=CANARY)
 
 
-async def test_a_method_that_is_not_there(world: tuple[Api, str]):
-    api, _ = world
+async def test_a_method_that_is_not_there(api_and_token: tuple[Api, str]):
+    api, _ = api_and_token
     before = await api.stored()
     for template, path in {endpoint.template: endpoint.path for endpoint in ALL}.items():
         there = {other.method for other in ALL if other.template == template}
@@ -122,8 +122,8 @@ async def test_a_method_that_is_not_there(world: tuple[Api, str]):
 
 
 @pytest.mark.parametrize("endpoint", [WRITES[0], IMPORT, READS[1], DELETES[0]], ids=str)
-async def test_the_request_id_is_echoed_or_made(world: tuple[Api, str], endpoint: Endpoint):
-    api, token = world
+async def test_the_request_id_is_echoed_or_made(api_and_token: tuple[Api, str], endpoint: Endpoint):
+    api, token = api_and_token
     body = with_token(endpoint.body, token) if endpoint.body else None
     path = f"{endpoint.path}-none" if endpoint in DELETES else endpoint.path
     own = await api.call(
@@ -135,16 +135,16 @@ async def test_the_request_id_is_echoed_or_made(world: tuple[Api, str], endpoint
     assert all(len(word) >= 16 for word in made)
 
 
-async def test_a_request_id_that_could_harm_a_log_is_replaced(world: tuple[Api, str]):
-    api, _ = world
+async def test_a_request_id_that_could_harm_a_log_is_replaced(api_and_token: tuple[Api, str]):
+    api, _ = api_and_token
     for word in ["", "x" * 129, "a b", "\u00e9", "a\tb", "a\x7f"]:
         answer = await api.call("GET", "/healthz", headers={"X-Request-ID": word.encode("latin-1")})
         assert answer.headers["x-request-id"] != word
         assert answer.headers["x-request-id"].isalnum()
 
 
-async def test_an_error_carries_its_request_id_too(world: tuple[Api, str]):
-    api, _ = world
+async def test_an_error_carries_its_request_id_too(api_and_token: tuple[Api, str]):
+    api, _ = api_and_token
     for path in ("/nowhere", "/v1/catalogues/none"):
         answer = await api.call("GET", path, headers={"X-Request-ID": "mine"})
         assert answer.headers["x-request-id"] == "mine"
@@ -158,9 +158,9 @@ BAD_CURSORS = (
 
 
 @pytest.mark.parametrize("path", LISTS)
-async def test_a_cursor_that_was_not_made_here(world: tuple[Api, str], path: str):
+async def test_a_cursor_that_was_not_made_here(api_and_token: tuple[Api, str], path: str):
     """It is refused by name or, when it happens to look like one, gives a page: never a failure."""
-    api, _ = world
+    api, _ = api_and_token
     refused = 0
     for cursor in BAD_CURSORS:
         answer = await api.call("GET", path, params={"cursor": cursor})
@@ -193,16 +193,16 @@ BAD_LIMITS: list[str] = [
 ]
 
 
-async def test_a_limit_is_a_whole_number(world: tuple[Api, str]):
-    api, _ = world
+async def test_a_limit_is_a_whole_number(api_and_token: tuple[Api, str]):
+    api, _ = api_and_token
     for limit in BAD_LIMITS:
         for path in LISTS:
             await api.refused("GET", path, params={"limit": limit}, loc=["query", "limit"])
 
 
 @pytest.mark.parametrize("path", LISTS)
-async def test_the_limits_of_a_page(world: tuple[Api, str], path: str):
-    api, _ = world
+async def test_the_limits_of_a_page(api_and_token: tuple[Api, str], path: str):
+    api, _ = api_and_token
     one = await api.ok("GET", path, params={"limit": 1})
     assert len(one["items"]) == 1
     assert one["next"]
@@ -219,8 +219,8 @@ ENUMERATED = {
 BY_NAME = {str(endpoint): endpoint for endpoint in ALL}
 
 
-async def test_a_choice_of_words_has_no_other(world: tuple[Api, str]):
-    api, token = world
+async def test_a_choice_of_words_has_no_other(api_and_token: tuple[Api, str]):
+    api, token = api_and_token
     before = await api.stored()
     for value in ["", "c4nary", "Applied", "Precision", "true", "applied ", "precision,applied", "null"]:
         for name, endpoint in [(n, e) for n, all_ in ENUMERATED.items() for e in all_]:
@@ -232,9 +232,9 @@ async def test_a_choice_of_words_has_no_other(world: tuple[Api, str]):
             assert await api.stored() == before
 
 
-async def test_an_unknown_query_parameter_is_refused(world: tuple[Api, str]):
+async def test_an_unknown_query_parameter_is_refused(api_and_token: tuple[Api, str]):
     """Above all one that is misspelt: ?wiat=applied must not be taken for a promise."""
-    api, token = world
+    api, token = api_and_token
     before = await api.stored()
     for endpoint in ALL:
         if endpoint.template.startswith("/v1"):
@@ -244,20 +244,20 @@ async def test_an_unknown_query_parameter_is_refused(world: tuple[Api, str]):
     assert await api.stored() == before
 
 
-async def test_what_an_endpoint_takes_from_elsewhere_is_no_query_parameter(world: tuple[Api, str]):
+async def test_what_an_endpoint_takes_from_elsewhere_is_no_query_parameter(api_and_token: tuple[Api, str]):
     """Its body, its services and the names in its path."""
-    api, _ = world
+    api, _ = api_and_token
     for name in ["body", "bandits", "choosing", "bandit"]:
         await api.refused("POST", "/v1/bandits/b/choose", {}, params={name: "x"}, loc=["query", name])
 
 
-async def test_a_query_parameter_is_given_once(world: tuple[Api, str]):
-    api, _ = world
+async def test_a_query_parameter_is_given_once(api_and_token: tuple[Api, str]):
+    api, _ = api_and_token
     await api.refused("GET", "/v1/catalogues?limit=1&limit=2", loc=["query", "limit"])
 
 
-async def test_health_does_not_ask_for_anything(world: tuple[Api, str]):
-    api, _ = world
+async def test_health_does_not_ask_for_anything(api_and_token: tuple[Api, str]):
+    api, _ = api_and_token
     assert await api.ok("GET", "/healthz?from=probe") == {"status": "ok"}
     assert (await api.ok("GET", "/readyz?verbose"))["status"] == "ready"
 

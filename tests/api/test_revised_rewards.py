@@ -38,7 +38,7 @@ def pauses() -> Pauses:
 
 
 @pytest.fixture
-async def world(api: Api) -> Api:
+async def api(api: Api) -> Api:
     await api.catalogue("c", ARMS)
     return api
 
@@ -58,48 +58,48 @@ async def known(api: Api, of: Json, *rows: tuple[str, float]) -> None:
 
 
 @in_each_form
-async def test_the_latest_counts_in_any_order_and_however_often(world: Api, bandit: Json, of: Json):
+async def test_the_latest_counts_in_any_order_and_however_often(api: Api, bandit: Json, of: Json):
     """Of those at the same time the largest."""
     said = [(5.0, NOW), (9.0, NOW + 5), (7.0, NOW + 5), (8.0, NOW + 5), (-2.0, NOW + 3), (0.1, NOW - 9)]
     rng = random.Random(4)
-    await world.bandit("b", "c", **bandit)
+    await api.bandit("b", "c", **bandit)
     rows = []
     for _ in range(12):
-        choice = await world.choose("b")
+        choice = await api.choose("b")
         sent = [*said, *rng.sample(said, 3)]
         rng.shuffle(sent)
         standing: tuple[int, float] | None = None
         for value, at in sent:
-            receipt = await world.reward({"decision": choice["decision"], "value": value, "at": at, **of})
+            receipt = await api.reward({"decision": choice["decision"], "value": value, "at": at, **of})
             is_later = standing is None or (at, value) > standing
             assert (receipt["accepted"], receipt["duplicate"]) == (is_later, not is_later)
             standing = (at, value) if standing is None else max(standing, (at, value))
         rows.append((choice["arms"][0]["id"], 9.0))
-    await known(world, of, *rows)
-    assert (await world.learner("b"))["observations"] == 12
+    await known(api, of, *rows)
+    assert (await api.learner("b"))["observations"] == 12
 
 
 @in_each_form
-async def test_it_says_when_it_was_so(world: Api, bandit: Json, of: Json):
-    await world.bandit("b", "c", **bandit)
-    await world.bandit("plain", "c")
-    reward = {"decision": (await world.choose("b"))["decision"], "value": 1.0, **of}
+async def test_it_says_when_it_was_so(api: Api, bandit: Json, of: Json):
+    await api.bandit("b", "c", **bandit)
+    await api.bandit("plain", "c")
+    reward = {"decision": (await api.choose("b"))["decision"], "value": 1.0, **of}
     loc = ("body", "rewards", 0, "at")
-    await world.refused("POST", "/v1/rewards", {"rewards": [reward]}, loc=loc)
+    await api.refused("POST", "/v1/rewards", {"rewards": [reward]}, loc=loc)
     for bad in (-1, 1.5, "1", True, 10**15):
-        await world.refused("POST", "/v1/rewards", {"rewards": [{**reward, "at": bad}]}, loc=loc)
+        await api.refused("POST", "/v1/rewards", {"rewards": [{**reward, "at": bad}]}, loc=loc)
     now_ms = time.time_ns() // 1_000_000
-    receipt = await world.reward({**reward, "at": now_ms + 3_600_000}, {**reward, "at": now_ms + 30_000})
+    receipt = await api.reward({**reward, "at": now_ms + 3_600_000}, {**reward, "at": now_ms + 30_000})
     assert receipt == {"accepted": 1, "duplicate": 0, "rejected": [{"index": 0, "code": "in_future"}]}
     # Elsewhere a time is of no use, and does no harm: clients send it always.
-    other = {"decision": (await world.choose("plain"))["decision"], "value": 1.0}
-    receipt = await world.reward({**other, "at": now_ms + 3_600_000}, {**other, "at": now_ms + 3_700_000})
+    other = {"decision": (await api.choose("plain"))["decision"], "value": 1.0}
+    receipt = await api.reward({**other, "at": now_ms + 3_600_000}, {**other, "at": now_ms + 3_700_000})
     assert (receipt["accepted"], receipt["duplicate"]) == (1, 1)
 
 
 @pytest.mark.rest
 @in_each_form
-async def test_it_takes_the_place_of_a_default_and_of_each_other(world: Api, bandit: Json, of: Json):
+async def test_it_takes_the_place_of_a_default_and_of_each_other(api: Api, bandit: Json, of: Json):
     signals = {
         name: {**rule, "default": 0.5} if name == "watched" else rule
         for name, rule in bandit.get("signals", {}).items()
@@ -109,19 +109,19 @@ async def test_it_takes_the_place_of_a_default_and_of_each_other(world: Api, ban
         **({"signals": signals} if signals else {}),
         "reward": {**bandit.get("reward", {}), **own, "wait_s": 99},
     }
-    await world.bandit("b", "c", **body)
-    choices = [await world.choose("b", k=2) for _ in range(2)]
+    await api.bandit("b", "c", **body)
+    choices = [await api.choose("b", k=2) for _ in range(2)]
     shown = [(choice["decision"], arm["id"]) for choice in choices for arm in choice["arms"]]
 
     async def reward(place: int, value: float, at: int) -> None:
         token, arm = shown[place]
-        await world.reward({"decision": token, "arm": arm, "value": value, "at": NOW + at, **of})
+        await api.reward({"decision": token, "arm": arm, "value": value, "at": NOW + at, **of})
 
     await reward(0, 3.0, 2)
-    await world.due_now()
+    await api.due_now()
 
     async def counted() -> bool:
-        return bool((await world.learner("b"))["observations"] == 4)
+        return bool((await api.learner("b"))["observations"] == 4)
 
     await wait_until(counted, what="the defaults are counted")
     await reward(0, 4.0, 3)
@@ -129,60 +129,60 @@ async def test_it_takes_the_place_of_a_default_and_of_each_other(world: Api, ban
     await reward(1, 1.0, 6)
     await reward(1, 9.0, 1)
     values = [4.0, 1.0, 0.5, 0.5]
-    await known(world, of, *((arm, value) for (_, arm), value in zip(shown, values, strict=True)))
+    await known(api, of, *((arm, value) for (_, arm), value in zip(shown, values, strict=True)))
 
 
 @pytest.mark.rest
 @in_each_form
 async def test_a_correction_weighs_what_its_decision_weighs_by_now(
-    world: Api, monkeypatch: pytest.MonkeyPatch, bandit: Json, of: Json
+    api: Api, monkeypatch: pytest.MonkeyPatch, bandit: Json, of: Json
 ):
-    await world.bandit("b", "c", half_life_s=100.0, **bandit)
+    await api.bandit("b", "c", half_life_s=100.0, **bandit)
     rng, shown = random.Random(6), []
     begun = time.time_ns()
     for i in range(8):
         monkeypatch.setattr(time, "time_ns", lambda i=i: begun + i * 40 * 10**9)
-        choice = await world.choose("b")
+        choice = await api.choose("b")
         shown.append([choice["decision"], choice["arms"][0]["id"], 0.0])
         for each in rng.sample(shown, min(3, len(shown))):
             each[2] = rng.uniform(-1, 1)
             at = time.time_ns() // 1_000_000
-            await world.reward({"decision": each[0], "value": each[2], "at": at, **of})
+            await api.reward({"decision": each[0], "value": each[2], "at": at, **of})
         if not shown[-1][2]:
-            await world.reward({"decision": shown[-1][0], "value": 0.0, "at": NOW, **of})
+            await api.reward({"decision": shown[-1][0], "value": 0.0, "at": NOW, **of})
     rows = [(arm, value) for _, arm, value in shown]
     weights = [0.5 ** (0.4 * (7 - i)) for i in range(8)]
-    np.testing.assert_allclose(await estimate(world, of), solved(rows, weights), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(await estimate(api, of), solved(rows, weights), rtol=1e-9, atol=1e-9)
 
 
 @in_each_form
 async def test_learners_are_what_their_log_says_and_so_is_the_pooled_prior(
-    world: Api, store_url: str, bandit: Json, of: Json
+    api: Api, store_url: str, bandit: Json, of: Json
 ):
-    await world.bandit("b", "c", scope="per_key", prior="pooled", **bandit)
+    await api.bandit("b", "c", scope="per_key", prior="pooled", **bandit)
     rng, last = random.Random(3), dict[tuple[str, str], tuple[int, float]]()
     keys = dict[str, str]()
     for i in range(40):
         key = f"k{i % 3}"
         if i < 12:
-            choice = await world.choose("b", key=key)
+            choice = await api.choose("b", key=key)
             keys[choice["decision"]] = key
             last[choice["decision"], choice["arms"][0]["id"]] = (0, 0.0)
         token, arm = rng.choice(list(last))
         at, value = NOW + rng.randrange(50), rng.uniform(-1, 1)
         last[token, arm] = max(last[token, arm], (at, value))
-        await world.reward({"decision": token, "value": value, "at": at, **of})
+        await api.reward({"decision": token, "value": value, "at": at, **of})
     for key in ("k0", "k1", "k2"):
         own = [(arm, value) for (token, arm), (at, value) in last.items() if keys[token] == key and at]
-        learner = await world.learner("b", key, precision=True)
+        learner = await api.learner("b", key, precision=True)
         X = np.array([ARMS[arm] for arm, _ in own])
         assert learner["observations"] == len(own)
         assert X.shape[1] == 3
-    await world.ok("PATCH", "/v1/bandits/b", {"prior_strength": 1e-6})
+    await api.ok("PATCH", "/v1/bandits/b", {"prior_strength": 1e-6})
     for key in ("k0", "k1", "k2"):  # the pool, which all but tells nothing now
         own = [(arm, value) for (token, arm), (at, value) in last.items() if keys[token] == key and at]
-        np.testing.assert_allclose(await estimate(world, of, key), solved(own), rtol=1e-4, atol=1e-4)
-    await world.stored()
+        np.testing.assert_allclose(await estimate(api, of, key), solved(own), rtol=1e-4, atol=1e-4)
+    await api.stored()
     store = patient_store(store_url)
     await store.open()
     result = await compare(store)
@@ -193,14 +193,14 @@ async def test_learners_are_what_their_log_says_and_so_is_the_pooled_prior(
 
 @pytest.mark.rest
 @in_each_form
-async def test_the_log_shows_the_last_value_and_how_many_it_replaced(world: Api, bandit: Json, of: Json):
-    await world.bandit("b", "c", log={"keep_s": 3600}, policy="softmax", **bandit)
-    choice = await world.choose("b", k=2)
+async def test_the_log_shows_the_last_value_and_how_many_it_replaced(api: Api, bandit: Json, of: Json):
+    await api.bandit("b", "c", log={"keep_s": 3600}, policy="softmax", **bandit)
+    choice = await api.choose("b", k=2)
     token, arms = choice["decision"], [arm["id"] for arm in choice["arms"]]
 
     async def reward(place: int, value: float, at: int, **more: Any) -> None:
         item = {"decision": token, "arm": arms[place], "value": value, "at": NOW + at, **of, **more}
-        await world.reward(item)
+        await api.reward(item)
 
     if of:  # first in the row: what comes of the other signal leaves it there
         await reward(0, 1.0, 0, signal="liked")
@@ -208,10 +208,10 @@ async def test_the_log_shows_the_last_value_and_how_many_it_replaced(world: Api,
     for i in range(60):  # as somebody watches on
         await reward(0, float(i), i)
         if i in {1, 59}:
-            sizes.append(await _bytes_of_seen(world))
+            sizes.append(await _bytes_of_seen(api))
     await reward(1, 5.0, 0)
     await reward(0, 7.0, 3)  # late: it changes nothing
-    (row,) = (await world.ok("GET", "/v1/bandits/b/log"))["items"]
+    (row,) = (await api.ok("GET", "/v1/bandits/b/log"))["items"]
     found = [
         (each["arm"], each["value"], each.get("revised", 0), each.get("signal")) for each in row["rewards"]
     ]
@@ -219,12 +219,12 @@ async def test_the_log_shows_the_last_value_and_how_many_it_replaced(world: Api,
     expected = [(arms[0], 59.0, 59, signal), (arms[1], 5.0, 0, signal)]
     assert found == ([(arms[0], 1.0, 0, "liked")] if of else []) + expected
     assert sizes[1] - sizes[0] < 16, "what is remembered of a decision does not grow"
-    report = await world.ok("GET", "/v1/bandits/b/report")
+    report = await api.ok("GET", "/v1/bandits/b/report")
     whole = report["signals"] if of else [report]
     part = next(each for each in whole if not of or each["signal"] == "watched")
     assert part["groups"][0]["mean_reward"] == 64.0
     body = {"policy": {}, "estimators": ["ips"], "learners": "now"}
-    answer = await world.ok("POST", "/v1/bandits/b/evaluations", body)
+    answer = await api.ok("POST", "/v1/bandits/b/evaluations", body)
     logged = answer["signals"]["watched"]["logged"] if of else answer["logged"]
     assert logged["value"] == 64.0
 
@@ -238,37 +238,37 @@ async def _bytes_of_seen(api: Api) -> int:
 
 @pytest.mark.rest
 @in_each_form
-async def test_an_evaluation_knows_what_was_known_then(world: Api, bandit: Json, of: Json):
+async def test_an_evaluation_knows_what_was_known_then(api: Api, bandit: Json, of: Json):
     """Learners as they were before: those of today less what came since, revised or not."""
-    await world.bandit("b", "c", log={"keep_s": 3600}, policy="softmax", **bandit)
+    await api.bandit("b", "c", log={"keep_s": 3600}, policy="softmax", **bandit)
     rng = random.Random(8)
     early = [{"id": f"o{i}", "arm": f"a{i % 6}"} for i in range(300)]
     said = [{"values": {"watched": rng.random()}} if of else {"value": rng.random()} for _ in early]
-    await world.observe("b", *({**one, **value} for one, value in zip(early, said, strict=True)))
+    await api.observe("b", *({**one, **value} for one, value in zip(early, said, strict=True)))
     for i in range(60):
-        choice = await world.choose("b")
+        choice = await api.choose("b")
         reward = {"decision": choice["decision"], **of}
         values = [rng.random() for _ in range(1 + i % 3)]
-        await world.reward(*({**reward, "value": value, "at": NOW + n} for n, value in enumerate(values)))
+        await api.reward(*({**reward, "value": value, "at": NOW + n} for n, value in enumerate(values)))
 
     async def evaluated() -> Json | None:
-        answer = await world.ok("POST", "/v1/bandits/b/evaluations", {"policy": {"temperature": 0.5}})
+        answer = await api.ok("POST", "/v1/bandits/b/evaluations", {"policy": {"temperature": 0.5}})
         return answer if answer["logged"]["decisions"] == 60 else None
 
     found = await wait_until(evaluated, what="all decisions are logged")
     assert found["learners"]["begin"] == "known"
 
 
-async def test_a_quota_of_rewards_counts_a_decision_once(world: Api):
-    await world.bandit("b", "c", reward=LAST)
+async def test_a_quota_of_rewards_counts_a_decision_once(api: Api):
+    await api.bandit("b", "c", reward=LAST)
     path = "/v1/bandits/b/quotas/q"
-    await world.ok("PUT", path, {"arm": "a1", "most": 100, "per_s": 3600, "counts": "rewarded"}, 201)
-    choice = await world.choose("b", exclude=sorted(ARMS.keys() - {"a1"}))
+    await api.ok("PUT", path, {"arm": "a1", "most": 100, "per_s": 3600, "counts": "rewarded"}, 201)
+    choice = await api.choose("b", exclude=sorted(ARMS.keys() - {"a1"}))
     for i, value in enumerate((0.0, 2.0, 3.0, 4.0)):
-        await world.reward({"decision": choice["decision"], "value": value, "at": NOW + i})
+        await api.reward({"decision": choice["decision"], "value": value, "at": NOW + i})
 
     async def used() -> bool:
-        return bool((await world.ok("GET", path))["used"] == 1)
+        return bool((await api.ok("GET", path))["used"] == 1)
 
     await wait_until(used, what="the reward is counted")
 
@@ -276,12 +276,12 @@ async def test_a_quota_of_rewards_counts_a_decision_once(world: Api):
 @pytest.mark.rest
 @pytest.mark.parametrize("form", ["ndjson", "parquet"])
 @in_each_form
-async def test_exports_have_it_and_read_back(world: Api, tmp_path: Any, bandit: Json, of: Json, form: str):
-    await world.bandit("b", "c", log={"keep_s": 3600}, **bandit)
-    choice = await world.choose("b")
+async def test_exports_have_it_and_read_back(api: Api, tmp_path: Any, bandit: Json, of: Json, form: str):
+    await api.bandit("b", "c", log={"keep_s": 3600}, **bandit)
+    choice = await api.choose("b")
     for i in range(3):
-        await world.reward({"decision": choice["decision"], "value": float(i), "at": NOW + i, **of})
-    answer = await world.call("GET", "/v1/bandits/b/log/export", params={"format": form})
+        await api.reward({"decision": choice["decision"], "value": float(i), "at": NOW + i, **of})
+    answer = await api.call("GET", "/v1/bandits/b/log/export", params={"format": form})
     path = tmp_path / f"log.{form}"
     path.write_bytes(answer.content)
     ((row,),) = rows_of(path, "log")
@@ -289,29 +289,29 @@ async def test_exports_have_it_and_read_back(world: Api, tmp_path: Any, bandit: 
 
 
 @pytest.mark.rest
-async def test_the_terms_of_a_decision_stay(world: Api):
+async def test_the_terms_of_a_decision_stay(api: Api):
     """A decision that was made while the first reward counted, and one made while the last does."""
-    await world.bandit("b", "c")
-    first = await world.choose("b")
-    await world.ok("PATCH", "/v1/bandits/b", {"reward": {"aggregate": "last"}})
-    last = await world.choose("b")
+    await api.bandit("b", "c")
+    first = await api.choose("b")
+    await api.ok("PATCH", "/v1/bandits/b", {"reward": {"aggregate": "last"}})
+    last = await api.choose("b")
     for value, at in ((1.0, 1), (5.0, 2)):
         for choice in (first, last):
-            await world.reward({"decision": choice["decision"], "value": value, "at": NOW + at})
+            await api.reward({"decision": choice["decision"], "value": value, "at": NOW + at})
     rows = [(first["arms"][0]["id"], 1.0), (last["arms"][0]["id"], 5.0)]
-    await known(world, {}, *rows)
+    await known(api, {}, *rows)
 
 
 @pytest.mark.rest
-async def test_rewards_that_are_shifted_are_revised(world: Api):
+async def test_rewards_that_are_shifted_are_revised(api: Api):
     """As the transformation says: of x' = (x, 1) / sqrt 2 and (r + 1) / 2."""
     thetas = []
     for values in ([0.25], [-1.0, 0.75, 0.25]):
-        await world.bandit("b", "c", shift_rewards=True, policy="linear_ts", reward=LAST)
-        choice = await world.choose("b", exclude=sorted(ARMS.keys() - {"a2"}))
+        await api.bandit("b", "c", shift_rewards=True, policy="linear_ts", reward=LAST)
+        choice = await api.choose("b", exclude=sorted(ARMS.keys() - {"a2"}))
         for at, value in enumerate(values):
-            await world.reward({"decision": choice["decision"], "value": value, "at": NOW + at})
-        learner = await world.learner("b")
+            await api.reward({"decision": choice["decision"], "value": value, "at": NOW + at})
+        learner = await api.learner("b")
         thetas.append([*learner["theta"], learner["offset"]])
-        await world.ok("DELETE", "/v1/bandits/b", status=204)
+        await api.ok("DELETE", "/v1/bandits/b", status=204)
     np.testing.assert_allclose(thetas[0], thetas[1], rtol=1e-12)

@@ -30,7 +30,7 @@ def pauses() -> Pauses:
 
 
 @pytest.fixture
-async def world(api: Api) -> Api:
+async def api(api: Api) -> Api:
     await api.catalogue("c", ARMS)
     return api
 
@@ -49,28 +49,28 @@ async def learned(api: Api, bandit: str, observations: int, key: str = "_global"
     return found
 
 
-async def test_a_decision_without_a_reward_counts_as_the_default(world: Api):
-    await world.bandit("b", "c", reward=WAIT)
-    arms = [(await world.choose("b"))["arms"][0]["id"] for _ in range(3)]
-    learner = await learned(world, "b", 3)
+async def test_a_decision_without_a_reward_counts_as_the_default(api: Api):
+    await api.bandit("b", "c", reward=WAIT)
+    arms = [(await api.choose("b"))["arms"][0]["id"] for _ in range(3)]
+    learner = await learned(api, "b", 3)
     np.testing.assert_allclose(learner["theta"], theta(*((arm, -1.0) for arm in arms)), rtol=1e-8)
-    stored = await world.stored()
+    stored = await api.stored()
     assert not [key for key in stored if b":due" in key or b":decisions" in key]
 
 
-async def test_a_late_reward_takes_the_place_of_the_default_exactly(world: Api):
+async def test_a_late_reward_takes_the_place_of_the_default_exactly(api: Api):
     """An early one forestalls it, a second one is a duplicate; each arm of a slate is for itself."""
-    await world.bandit("b", "c", reward={"wait_s": 3_600, "default": -1.0})
-    choice = await world.choose("b", k=3)
+    await api.bandit("b", "c", reward={"wait_s": 3_600, "default": -1.0})
+    choice = await api.choose("b", k=3)
     token, arms = choice["decision"], [item["id"] for item in choice["arms"]]
-    await world.reward({"decision": token, "arm": arms[0], "value": 0.3})
-    await world.due_now()
-    learner = await learned(world, "b", 3)
+    await api.reward({"decision": token, "arm": arms[0], "value": 0.3})
+    await api.due_now()
+    learner = await learned(api, "b", 3)
     before = theta((arms[0], 0.3), (arms[1], -1.0), (arms[2], -1.0))
     np.testing.assert_allclose(learner["theta"], before, rtol=1e-8)
     late = {"decision": token, "arm": arms[1], "value": 0.7}
-    assert (await world.reward(late, late))["duplicate"] == 1
-    learner = await world.learner("b", precision=True)
+    assert (await api.reward(late, late))["duplicate"] == 1
+    learner = await api.learner("b", precision=True)
     after = theta((arms[0], 0.3), (arms[1], 0.7), (arms[2], -1.0))
     np.testing.assert_allclose(learner["theta"], after, rtol=1e-8)
     assert learner["observations"] == 3
@@ -79,56 +79,56 @@ async def test_a_late_reward_takes_the_place_of_the_default_exactly(world: Api):
 
 
 @pytest.mark.rest
-async def test_rewards_that_add_up_replace_the_default_once(world: Api):
-    await world.bandit("b", "c", reward={"aggregate": "sum", **WAIT})
-    choice = await world.choose("b")
+async def test_rewards_that_add_up_replace_the_default_once(api: Api):
+    await api.bandit("b", "c", reward={"aggregate": "sum", **WAIT})
+    choice = await api.choose("b")
     arm = choice["arms"][0]["id"]
-    await learned(world, "b", 1)
+    await learned(api, "b", 1)
     rewards = [{"decision": choice["decision"], "value": v, "reward_id": f"r{v}"} for v in (0.5, 2.0)]
-    await world.reward(*rewards)
-    learner = await world.learner("b")
+    await api.reward(*rewards)
+    learner = await api.learner("b")
     np.testing.assert_allclose(learner["theta"], theta((arm, 2.5)), rtol=1e-8)
     assert learner["observations"] == 1
 
 
 @pytest.mark.rest
-async def test_a_thousand_late_rewards_leave_the_estimate_of_timely_ones(world: Api):
-    await world.bandit("late", "c", reward={"wait_s": 3_600, "default": 1e6})
-    await world.bandit("plain", "c")
+async def test_a_thousand_late_rewards_leave_the_estimate_of_timely_ones(api: Api):
+    await api.bandit("late", "c", reward={"wait_s": 3_600, "default": 1e6})
+    await api.bandit("plain", "c")
     rows, rewards = [], []
     for number in range(300):
-        choice = await world.choose("late", seed=number)
+        choice = await api.choose("late", seed=number)
         rewards.append({"decision": choice["decision"], "value": number * 1e-3})
         rows.append((choice["arms"][0]["id"], number * 1e-3))
-    await world.due_now()
-    await learned(world, "late", 300)
+    await api.due_now()
+    await learned(api, "late", 300)
     order = np.random.default_rng(3).permutation(300)
-    await world.reward(*(rewards[i] for i in order))
-    learner = await world.learner("late")
+    await api.reward(*(rewards[i] for i in order))
+    learner = await api.learner("late")
     assert learner["observations"] == 300
     np.testing.assert_allclose(learner["theta"], theta(*rows), rtol=1e-8)
 
 
 @pytest.mark.rest
-async def test_a_batch_of_choices_is_waited_for_like_single_ones(world: Api):
-    await world.bandit("b", "c", reward=WAIT)
+async def test_a_batch_of_choices_is_waited_for_like_single_ones(api: Api):
+    await api.bandit("b", "c", reward=WAIT)
     requests = [{"k": 1 + number % 2, "activate": number % 5 > 0} for number in range(250)]
-    answer = await world.ok("POST", "/v1/bandits/b/choose/batch", {"requests": requests})
+    answer = await api.ok("POST", "/v1/bandits/b/choose/batch", {"requests": requests})
     shown = [
         result for result, request in zip(answer["results"], requests, strict=True) if request["activate"]
     ]
-    await learned(world, "b", sum(len(result["arms"]) for result in shown))
-    await nothing_due(world)
+    await learned(api, "b", sum(len(result["arms"]) for result in shown))
+    await nothing_due(api)
 
 
 @pytest.mark.rest
-async def test_the_same_event_owes_one_default(world: Api):
-    await world.bandit("b", "c", reward=WAIT)
-    choice = await world.choose("b", event_id="e")
-    await learned(world, "b", 1)
-    assert await world.choose("b", event_id="e") == choice
-    await nothing_due(world)
-    assert (await world.learner("b"))["observations"] == 1
+async def test_the_same_event_owes_one_default(api: Api):
+    await api.bandit("b", "c", reward=WAIT)
+    choice = await api.choose("b", event_id="e")
+    await learned(api, "b", 1)
+    assert await api.choose("b", event_id="e") == choice
+    await nothing_due(api)
+    assert (await api.learner("b"))["observations"] == 1
 
 
 async def nothing_due(api: Api) -> None:
@@ -141,82 +141,82 @@ async def nothing_due(api: Api) -> None:
 
 
 @pytest.mark.rest
-async def test_of_two_workers_one_counts_the_default(world: Api):
-    await world.bandit("b", "c", reward={"wait_s": 3_600})
+async def test_of_two_workers_one_counts_the_default(api: Api):
+    await api.bandit("b", "c", reward={"wait_s": 3_600})
     for number in range(20):
-        await world.choose("b", seed=number)
-    await world.due_now()
-    service, now_ms = world.app.service, time.time_ns() // 1_000_000
+        await api.choose("b", seed=number)
+    await api.due_now()
+    service, now_ms = api.app.service, time.time_ns() // 1_000_000
     sweepers = [
         housekeeping.Housekeeping(service.store, service.forgetting, Metrics(), wake=lambda n: None)
         for _ in range(4)
     ]
     await asyncio.gather(*(sweeper.sweep(p, now_ms) for sweeper in sweepers for p in range(16)))
-    assert (await learned(world, "b", 20))["version"] == 20
+    assert (await learned(api, "b", 20))["version"] == 20
 
 
-async def test_a_decision_that_was_not_shown_teaches_nothing(world: Api):
-    await world.bandit("b", "c", reward=WAIT)
-    hidden = await world.choose("b", activate=False)
-    shown = await world.choose("b", activate=False)
+async def test_a_decision_that_was_not_shown_teaches_nothing(api: Api):
+    await api.bandit("b", "c", reward=WAIT)
+    hidden = await api.choose("b", activate=False)
+    shown = await api.choose("b", activate=False)
     tokens = [hidden["decision"], shown["decision"]]
-    refused = await world.ok(
+    refused = await api.ok(
         "POST", "/v1/rewards", {"rewards": [{"decision": token, "value": 1} for token in tokens]}, 202
     )
     assert [item["code"] for item in refused["rejected"]] == ["not_activated"] * 2
-    answer = await world.ok("POST", "/v1/decisions/activate", {"decisions": [tokens[1], "forged"]})
+    answer = await api.ok("POST", "/v1/decisions/activate", {"decisions": [tokens[1], "forged"]})
     assert answer == {
         "activated": 1,
         "duplicate": 0,
         "rejected": [{"index": 1, "code": "invalid_token"}],
     }
-    await learned(world, "b", 1)  # its default: it is waited for since it was shown
-    again = await world.ok("POST", "/v1/decisions/activate", {"decisions": [tokens[1]]})
+    await learned(api, "b", 1)  # its default: it is waited for since it was shown
+    again = await api.ok("POST", "/v1/decisions/activate", {"decisions": [tokens[1]]})
     assert (again["activated"], again["duplicate"]) == (0, 1)
-    await world.reward({"decision": tokens[1], "value": 0.25})
-    await nothing_due(world)
-    learner = await world.learner("b")
+    await api.reward({"decision": tokens[1], "value": 0.25})
+    await nothing_due(api)
+    learner = await api.learner("b")
     assert learner["observations"] == 1
     np.testing.assert_allclose(learner["theta"], theta((shown["arms"][0]["id"], 0.25)), rtol=1e-8)
 
 
 @pytest.mark.rest
-async def test_a_plain_bandit_can_be_activated_later_too(world: Api):
+async def test_a_plain_bandit_can_be_activated_later_too(api: Api):
     """Activating what was active all along is a duplicate; nothing is logged, as it does not wait."""
-    await world.bandit("b", "c")
-    choice, other = await world.choose("b", activate=False), await world.choose("b")
+    await api.bandit("b", "c")
+    choice, other = await api.choose("b", activate=False), await api.choose("b")
     body = {"decisions": [choice["decision"], other["decision"], choice["decision"]]}
-    answer = await world.ok("POST", "/v1/decisions/activate", body)
+    answer = await api.ok("POST", "/v1/decisions/activate", body)
     assert (answer["activated"], answer["duplicate"]) == (1, 2)
-    assert (await world.reward({"decision": choice["decision"], "value": 1.0}))["accepted"] == 1
-    assert not [key for key in await world.stored() if b":decisions" in key]
+    assert (await api.reward({"decision": choice["decision"], "value": 1.0}))["accepted"] == 1
+    assert not [key for key in await api.stored() if b":decisions" in key]
 
 
 @pytest.mark.rest
-async def test_bounds_hold_for_defaults_and_rewards(world: Api):
-    await world.bandit("b", "c", reward={"min": 0, "max": 1, "wait_s": 60, "default": 0.5})
-    token = (await world.choose("b"))["decision"]
-    answer = await world.ok("POST", "/v1/rewards", {"rewards": [{"decision": token, "value": 1.5}]}, 202)
+async def test_bounds_hold_for_defaults_and_rewards(api: Api):
+    await api.bandit("b", "c", reward={"min": 0, "max": 1, "wait_s": 60, "default": 0.5})
+    token = (await api.choose("b"))["decision"]
+    answer = await api.ok("POST", "/v1/rewards", {"rewards": [{"decision": token, "value": 1.5}]}, 202)
     assert answer["rejected"] == [{"index": 0, "code": "out_of_range"}]
-    await world.due_now()
-    await learned(world, "b", 1)
+    await api.due_now()
+    await learned(api, "b", 1)
 
 
-async def test_old_rewards_weigh_less_whatever_their_order(world: Api, monkeypatch: pytest.MonkeyPatch):
+async def test_old_rewards_weigh_less_whatever_their_order(api: Api, monkeypatch: pytest.MonkeyPatch):
     """Theta = (ridge I + sum w x x^T)^-1 sum w r x w = 2^(-(T - t) / half-life)."""
-    await world.bandit("b", "c", half_life_s=60, reward={"wait_s": 3_600, "default": 5.0})
+    await api.bandit("b", "c", half_life_s=60, reward={"wait_s": 3_600, "default": 5.0})
     now = {"ns": 1_800_000_000 * 10**9}
     monkeypatch.setattr("app.serving.pipeline.time.time_ns", lambda: now["ns"])
     decided = []
     for minute in range(5):
-        choice = await world.choose("b", seed=minute)
+        choice = await api.choose("b", seed=minute)
         decided.append((choice["decision"], choice["arms"][0]["id"], float(minute)))
         now["ns"] += 60 * 10**9
-    await world.due_now()
-    await learned(world, "b", 5)
+    await api.due_now()
+    await learned(api, "b", 5)
     for token, _, value in (decided[i] for i in (3, 0, 4, 2, 1)):
-        await world.reward({"decision": token, "value": value})
-    learner = await world.learner("b")
+        await api.reward({"decision": token, "value": value})
+    learner = await api.learner("b")
     weights = [2.0 ** (minute - 4) for minute in range(5)]
     expected = theta(*((arm, value) for _, arm, value in decided), weights=weights)
     np.testing.assert_allclose(learner["theta"], expected, rtol=1e-8)
@@ -224,11 +224,11 @@ async def test_old_rewards_weigh_less_whatever_their_order(world: Api, monkeypat
 
 
 @pytest.mark.rest
-async def test_history_weighs_as_it_is_old_beside_what_was_decided_here(world: Api):
+async def test_history_weighs_as_it_is_old_beside_what_was_decided_here(api: Api):
     """Theta with w = 2^(-(T - t) / half-life), t the ``at`` of an observation, in any order."""
-    await world.bandit("b", "c", half_life_s=3_600)
-    choice = await world.choose("b", seed=1)
-    await world.reward({"decision": choice["decision"], "value": 2.0})
+    await api.bandit("b", "c", half_life_s=3_600)
+    choice = await api.choose("b", seed=1)
+    await api.reward({"decision": choice["decision"], "value": 2.0})
     now_ms = time.time_ns() // 1_000_000
     ages_h, values = [48.0, 1.0, 3.0, 0.5], [1.0, -1.0, 4.0, 3.0]
     arms = [f"a{n}" for n in range(4)]
@@ -236,16 +236,16 @@ async def test_history_weighs_as_it_is_old_beside_what_was_decided_here(world: A
         {"id": f"o{n}", "arm": arms[n], "value": values[n], "at": now_ms - round(3_600_000 * age)}
         for n, age in enumerate(ages_h)
     ]
-    await world.observe("b", *items[:2])
-    await world.observe("b", *items[2:], {"id": "now", "arm": "a2", "value": 1.0})
-    assert (await world.observe("b", *items))["duplicate"] == 4
-    learner = await world.learner("b")
+    await api.observe("b", *items[:2])
+    await api.observe("b", *items[2:], {"id": "now", "arm": "a2", "value": 1.0})
+    assert (await api.observe("b", *items))["duplicate"] == 4
+    learner = await api.learner("b")
     weights = [1.0, *(2.0**-age for age in ages_h), 1.0]
     pairs = [(choice["arms"][0]["id"], 2.0), *zip(arms, values, strict=True), ("a2", 1.0)]
     np.testing.assert_allclose(learner["theta"], theta(*pairs, weights=weights), rtol=1e-3)
     log = "/v1/bandits/b/log"
-    partitions = range((await world.ok("GET", f"{log}/terms"))["partitions"])
-    pages = [await world.ok("GET", f"{log}/rewards?partition={each}") for each in partitions]
+    partitions = range((await api.ok("GET", f"{log}/terms"))["partitions"])
+    pages = [await api.ok("GET", f"{log}/rewards?partition={each}") for each in partitions]
     entries = [entry for page in pages for entry in page["items"]]
     told = {each["id"]: each["decided"] for each in entries if each["kind"] == "observation"}
     assert [told[item["id"]] for item in items] == [item["at"] for item in items]
@@ -264,17 +264,17 @@ async def test_history_weighs_as_it_is_old_beside_what_was_decided_here(world: A
     ],
 )
 async def test_a_time_of_history_that_cannot_be_is_refused_with_all_of_its_call(
-    world: Api, at: Any, words: str
+    api: Api, at: Any, words: str
 ):
-    await world.bandit("b", "c", half_life_s=60)
+    await api.bandit("b", "c", half_life_s=60)
     good = {"id": "good", "arm": "a1", "value": 1.0}
     body = {"observations": [good, {**good, "id": "x", "at": at}]}
-    answer = await world.call("POST", "/v1/bandits/b/observations", body)
+    answer = await api.call("POST", "/v1/bandits/b/observations", body)
     assert answer.status_code == 422
     (error,) = answer.json()["errors"]
     assert error["loc"] == ["body", "observations", 1, "at"]
     assert words in error["message"]
-    assert (await world.learner("b"))["observations"] == 0
+    assert (await api.learner("b"))["observations"] == 0
 
 
 async def traces(api: Api, name: bytes) -> list[tuple[bytes, Any]]:
@@ -292,117 +292,117 @@ async def traces(api: Api, name: bytes) -> list[tuple[bytes, Any]]:
     return found
 
 
-async def test_a_deleted_learner_leaves_no_trace_but_the_refusal(world: Api):
+async def test_a_deleted_learner_leaves_no_trace_but_the_refusal(api: Api):
     """No log entry, logged decision, event or state; what is left expires, and says which ids were seen."""
-    await world.bandit("b", "c", scope="per_key", prior="pooled", reward={"wait_s": 3_600}, idle_ttl_s=3_600)
-    await world.observe("b", *({"id": f"o{i}", "key": "zoe", "arm": "a1", "value": 1.0} for i in range(30)))
-    await world.observe("b", {"id": "x", "key": "max", "arm": "a2", "value": 2.0})
-    choice = await world.choose("b", key="zoe", event_id="e")
-    await world.reward({"decision": choice["decision"], "value": 3.0})
-    await world.choose("b", key="zoe")
-    await world.ok("DELETE", "/v1/bandits/b/learners/zoe", status=204)
-    left = await traces(world, b"zoe")
+    await api.bandit("b", "c", scope="per_key", prior="pooled", reward={"wait_s": 3_600}, idle_ttl_s=3_600)
+    await api.observe("b", *({"id": f"o{i}", "key": "zoe", "arm": "a1", "value": 1.0} for i in range(30)))
+    await api.observe("b", {"id": "x", "key": "max", "arm": "a2", "value": 2.0})
+    choice = await api.choose("b", key="zoe", event_id="e")
+    await api.reward({"decision": choice["decision"], "value": 3.0})
+    await api.choose("b", key="zoe")
+    await api.ok("DELETE", "/v1/bandits/b/learners/zoe", status=204)
+    left = await traces(api, b"zoe")
     kinds = {key.split(b"}:")[1].split(b":")[0] for key, _ in left}
     assert kinds == {b"seen", b"seen-until", b"forgotten", b"forgotten-until", b"log", b"changes"}
     for key, content in left:
         if key.endswith(b":log"):  # the entry that forgets, and by which the next one is numbered
             assert [fields[b"l"] for _, fields in content if fields[b"l"] == b"zoe"] == [b"zoe"]
         elif b"}:seen:" in key:
-            assert await world.store.pttl(key) > 0
-    assert (await world.learner("b", "zoe"))["observations"] == 0
-    answer = await world.ok(
+            assert await api.store.pttl(key) > 0
+    assert (await api.learner("b", "zoe"))["observations"] == 0
+    answer = await api.ok(
         "POST", "/v1/rewards", {"rewards": [{"decision": choice["decision"], "value": 1}]}, 202
     )
     assert answer["rejected"][0]["code"] == "forgotten"
-    assert (await world.choose("b", key="zoe", event_id="e"))["decision"] != choice["decision"]
+    assert (await api.choose("b", key="zoe", event_id="e"))["decision"] != choice["decision"]
 
 
-async def test_the_pool_forgets_with_the_learner(world: Api):
+async def test_the_pool_forgets_with_the_learner(api: Api):
     """A new key starts from what the others taught; nothing of a deleted one is left in it."""
-    await world.bandit("b", "c", scope="per_key", prior="pooled", prior_strength=1e6)
-    await world.observe("b", *({"id": f"m{i}", "key": "max", "arm": "a2", "value": 2.0} for i in range(9)))
+    await api.bandit("b", "c", scope="per_key", prior="pooled", prior_strength=1e6)
+    await api.observe("b", *({"id": f"m{i}", "key": "max", "arm": "a2", "value": 2.0} for i in range(9)))
     only_max = theta(*[("a2", 2.0)] * 9)
-    np.testing.assert_allclose((await world.learner("b", "new"))["theta"], only_max, rtol=1e-8)
-    await world.observe("b", *({"id": f"z{i}", "key": "zoe", "arm": "a1", "value": -5.0} for i in range(9)))
+    np.testing.assert_allclose((await api.learner("b", "new"))["theta"], only_max, rtol=1e-8)
+    await api.observe("b", *({"id": f"z{i}", "key": "zoe", "arm": "a1", "value": -5.0} for i in range(9)))
 
     async def pool(expected: list[float]) -> bool:
-        found = await world.learner("b", "new")
+        found = await api.learner("b", "new")
         return bool(np.allclose(found["theta"], expected, rtol=1e-8))
 
     both = theta(*[("a2", 2.0)] * 9, *[("a1", -5.0)] * 9)
     await wait_until(lambda: pool(both), what="the pool has both")
-    await world.ok("DELETE", "/v1/bandits/b/learners/zoe", status=204)
+    await api.ok("DELETE", "/v1/bandits/b/learners/zoe", status=204)
     await wait_until(lambda: pool(only_max), what="the pool is without zoe")
-    assert (await world.learner("b", "new"))["version"] == 0
+    assert (await api.learner("b", "new"))["version"] == 0
 
 
 @pytest.mark.rest
-async def test_a_key_of_a_pooled_bandit_learns_for_itself(world: Api):
-    await world.bandit("b", "c", scope="per_key", prior="pooled", prior_strength=4)
-    await world.observe("b", *({"id": f"m{i}", "key": "max", "arm": "a2", "value": 2.0} for i in range(8)))
-    await world.observe("b", *({"id": f"n{i}", "key": "new", "arm": "a1", "value": 1.0} for i in range(3)))
+async def test_a_key_of_a_pooled_bandit_learns_for_itself(api: Api):
+    await api.bandit("b", "c", scope="per_key", prior="pooled", prior_strength=4)
+    await api.observe("b", *({"id": f"m{i}", "key": "max", "arm": "a2", "value": 2.0} for i in range(8)))
+    await api.observe("b", *({"id": f"n{i}", "key": "new", "arm": "a1", "value": 1.0} for i in range(3)))
     rows = [("a2", 2.0)] * 8 + [("a1", 1.0)] * 3
-    learner = await world.learner("b", "new")
+    learner = await api.learner("b", "new")
     expected = theta(*rows, weights=[0.5] * 8 + [1.0] * 3)
     np.testing.assert_allclose(learner["theta"], expected, rtol=1e-8)
     assert learner["observations"] == 3
-    choice = await world.choose("b", key="other")
+    choice = await api.choose("b", key="other")
     assert choice["learner_version"] == 0
 
 
-async def test_an_idle_learner_is_forgotten_like_a_deleted_one(world: Api):
-    await world.bandit("b", "c", scope="per_key", idle_ttl_s=1, reward={"wait_s": 3_600})
-    await world.bandit("keeps", "c", scope="per_key")
+async def test_an_idle_learner_is_forgotten_like_a_deleted_one(api: Api):
+    await api.bandit("b", "c", scope="per_key", idle_ttl_s=1, reward={"wait_s": 3_600})
+    await api.bandit("keeps", "c", scope="per_key")
     for bandit in ("b", "keeps"):
-        await world.observe(bandit, {"id": "o", "key": "ann", "arm": "a1", "value": 1.0})
-    token = (await world.choose("b", key="bob"))["decision"]
-    await learned(world, "b", 0, "ann")
-    assert (await world.learner("keeps", "ann"))["observations"] == 1
-    assert (await world.reward({"decision": token, "value": 1.0}))["accepted"] == 1  # bob is waited for
-    await world.observe("b", {"id": "p", "key": "ann", "arm": "a1", "value": 1.0})
-    await learned(world, "b", 1, "ann")
+        await api.observe(bandit, {"id": "o", "key": "ann", "arm": "a1", "value": 1.0})
+    token = (await api.choose("b", key="bob"))["decision"]
+    await learned(api, "b", 0, "ann")
+    assert (await api.learner("keeps", "ann"))["observations"] == 1
+    assert (await api.reward({"decision": token, "value": 1.0}))["accepted"] == 1  # bob is waited for
+    await api.observe("b", {"id": "p", "key": "ann", "arm": "a1", "value": 1.0})
+    await learned(api, "b", 1, "ann")
 
 
 @pytest.mark.rest
-async def test_a_deleted_bandit_owes_no_default(world: Api):
-    await world.bandit("b", "c", reward={"wait_s": 3_600})
-    await world.choose("b")
-    await world.ok("DELETE", "/v1/bandits/b", status=204)
-    await nothing_due(world)
-    assert not [key for key in await world.stored() if b":states" in key or b":decisions" in key]
+async def test_a_deleted_bandit_owes_no_default(api: Api):
+    await api.bandit("b", "c", reward={"wait_s": 3_600})
+    await api.choose("b")
+    await api.ok("DELETE", "/v1/bandits/b", status=204)
+    await nothing_due(api)
+    assert not [key for key in await api.stored() if b":states" in key or b":decisions" in key]
 
 
 @pytest.mark.rest
-async def test_what_is_logged_is_what_the_token_says(world: Api):
+async def test_what_is_logged_is_what_the_token_says(api: Api):
     """Only for bandits that wait; the features are those of the choice, also when the arm changes."""
-    await world.bandit("b", "c", reward={"wait_s": 3_600, "default": 0.5})
-    choice = await world.choose("b", k=2)
-    await world.put_arms("c", {arm: [9.0, 9.0, 9.0] for arm in ARMS})
+    await api.bandit("b", "c", reward={"wait_s": 3_600, "default": 0.5})
+    choice = await api.choose("b", k=2)
+    await api.put_arms("c", {arm: [9.0, 9.0, 9.0] for arm in ARMS})
     records = [
         unpack(record, LoggedDecision)
         for partition in range(16)
-        for record in (await world.store.hgetall(redis_keys.decisions(partition))).values()
+        for record in (await api.store.hgetall(redis_keys.decisions(partition))).values()
     ]
     assert [record.arms for record in records] == [[item["id"] for item in choice["arms"]]]
-    await world.due_now()
-    learner = await learned(world, "b", 2)
+    await api.due_now()
+    learner = await learned(api, "b", 2)
     np.testing.assert_allclose(
         learner["theta"], theta(*((item["id"], 0.5) for item in choice["arms"])), rtol=1e-8
     )
 
 
 @pytest.mark.rest
-async def test_a_default_is_of_its_arm_where_the_one_before_has_no_features_any_more(world: Api):
+async def test_a_default_is_of_its_arm_where_the_one_before_has_no_features_any_more(api: Api):
     """The store has dropped those of the first arm: it was deleted long before the list was shown."""
-    await world.bandit("b", "c", log={}, reward={"wait_s": 3_600, "default": -1.0})
-    choice = await world.choose("b", k=2, activate=False)
+    await api.bandit("b", "c", log={}, reward={"wait_s": 3_600, "default": -1.0})
+    choice = await api.choose("b", k=2, activate=False)
     first, second = (arm["id"] for arm in choice["arms"])
-    await world.ok("DELETE", f"/v1/catalogues/c/arms/{first}", status=204)
-    await world.store.delete(*[key for key in await world.stored() if b":retired:" in key])
-    await world.ok("POST", "/v1/decisions/activate", {"decisions": [choice["decision"]]})
-    await world.due_now()
-    await learned(world, "b", 1)
-    [row] = (await world.ok("GET", "/v1/bandits/b/log"))["items"]
+    await api.ok("DELETE", f"/v1/catalogues/c/arms/{first}", status=204)
+    await api.store.delete(*[key for key in await api.stored() if b":retired:" in key])
+    await api.ok("POST", "/v1/decisions/activate", {"decisions": [choice["decision"]]})
+    await api.due_now()
+    await learned(api, "b", 1)
+    [row] = (await api.ok("GET", "/v1/bandits/b/log"))["items"]
     assert [(each["arm"], each["value"], each["default"]) for each in row["rewards"]] == [
         (second, -1.0, True)
     ]

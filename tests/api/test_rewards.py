@@ -16,7 +16,7 @@ ARMS = {f"a{i}": [1.0, float(i)] for i in range(5)}
 
 
 @pytest.fixture
-async def world(api: Api) -> Api:
+async def api_with_bandits(api: Api) -> Api:
     await api.catalogue("c", ARMS)
     await api.bandit("first", "c")
     await api.bandit("sum", "c", reward={"aggregate": "sum"})
@@ -35,48 +35,54 @@ def closed_form(rows: list[tuple[Any, float]], dim: int, ridge: float = 1.0) -> 
     return list(np.linalg.solve(ridge * np.eye(dim) + X.T @ X, X.T @ r))
 
 
-async def test_a_reward_is_counted_once(world: Api):
-    token = (await world.choose("first"))["decision"]
+async def test_a_reward_is_counted_once(api_with_bandits: Api):
+    token = (await api_with_bandits.choose("first"))["decision"]
     reward = {"decision": token, "value": 1.0}
-    assert await world.reward(reward) == receipt(1)
+    assert await api_with_bandits.reward(reward) == receipt(1)
     for again in (reward, {**reward, "value": -3.0}, {**reward, "reward_id": "x"}):
-        assert await world.reward(again) == receipt(0, 1)
-    learner = await world.learner("first")
+        assert await api_with_bandits.reward(again) == receipt(0, 1)
+    learner = await api_with_bandits.learner("first")
     assert (learner["observations"], learner["version"]) == (1, 1)
 
 
-async def test_a_reward_twice_in_one_call_or_in_many_at_once(world: Api):
-    token = (await world.choose("first"))["decision"]
+async def test_a_reward_twice_in_one_call_or_in_many_at_once(api_with_bandits: Api):
+    token = (await api_with_bandits.choose("first"))["decision"]
     reward = {"decision": token, "value": 1.0}
-    assert await world.reward(reward, reward, reward) == receipt(1, 2)
-    token = (await world.choose("first"))["decision"]
-    answers = await asyncio.gather(*(world.reward({"decision": token, "value": 1.0}) for _ in range(50)))
+    assert await api_with_bandits.reward(reward, reward, reward) == receipt(1, 2)
+    token = (await api_with_bandits.choose("first"))["decision"]
+    answers = await asyncio.gather(
+        *(api_with_bandits.reward({"decision": token, "value": 1.0}) for _ in range(50))
+    )
     assert sum(answer["accepted"] for answer in answers) == 1
     assert sum(answer["duplicate"] for answer in answers) == 49
-    assert (await world.learner("first"))["observations"] == 2
+    assert (await api_with_bandits.learner("first"))["observations"] == 2
 
 
 @pytest.mark.rest
-async def test_the_arm_is_named_when_there_were_several(world: Api):
-    choice = await world.choose("first", k=3, exclude=["a4"])
+async def test_the_arm_is_named_when_there_were_several(api_with_bandits: Api):
+    choice = await api_with_bandits.choose("first", k=3, exclude=["a4"])
     token = choice["decision"]
-    assert await world.reward({"decision": token, "value": 1}) == receipt(0, 0, (0, "arm_required"))
-    assert await world.reward({"decision": token, "value": 1, "arm": "a4"}) == receipt(
+    assert await api_with_bandits.reward({"decision": token, "value": 1}) == receipt(
+        0, 0, (0, "arm_required")
+    )
+    assert await api_with_bandits.reward({"decision": token, "value": 1, "arm": "a4"}) == receipt(
         0, 0, (0, "unknown_arm")
     )
     arms = [item["id"] for item in choice["arms"]]
-    assert await world.reward(*({"decision": token, "value": 1, "arm": arm} for arm in arms)) == receipt(3)
-    assert await world.reward({"decision": token, "value": 1, "arm": arms[1]}) == receipt(0, 1)
-    single = await world.choose("first")
+    assert await api_with_bandits.reward(
+        *({"decision": token, "value": 1, "arm": arm} for arm in arms)
+    ) == receipt(3)
+    assert await api_with_bandits.reward({"decision": token, "value": 1, "arm": arms[1]}) == receipt(0, 1)
+    single = await api_with_bandits.choose("first")
     named = {"decision": single["decision"], "value": 1, "arm": single["arms"][0]["id"]}
-    assert await world.reward(named) == receipt(1)
-    assert await world.reward({"decision": single["decision"], "value": 1}) == receipt(0, 1)
+    assert await api_with_bandits.reward(named) == receipt(1)
+    assert await api_with_bandits.reward({"decision": single["decision"], "value": 1}) == receipt(0, 1)
 
 
 @pytest.mark.rest
-async def test_rewards_that_add_up_count_the_arm_once(world: Api):
+async def test_rewards_that_add_up_count_the_arm_once(api_with_bandits: Api):
     """The features enter V once for a decision and an arm, every reward enters the sum."""
-    choice = await world.choose("sum", k=2)
+    choice = await api_with_bandits.choose("sum", k=2)
     token, (one, two) = choice["decision"], [item["id"] for item in choice["arms"]]
     rewards = [
         {"decision": token, "arm": one, "value": 1.0, "reward_id": "click"},
@@ -86,8 +92,8 @@ async def test_rewards_that_add_up_count_the_arm_once(world: Api):
         {"decision": token, "arm": one, "value": 9.0},
         {"decision": token, "arm": two, "value": 2.0, "reward_id": "click"},
     ]
-    assert await world.reward(*rewards) == receipt(4, 2)
-    learner = await world.learner("sum", precision=True)
+    assert await api_with_bandits.reward(*rewards) == receipt(4, 2)
+    learner = await api_with_bandits.learner("sum", precision=True)
     assert (learner["observations"], learner["version"]) == (2, 4)
     rows = [(ARMS[one], 1.75), (ARMS[two], 2.0)]
     np.testing.assert_allclose(learner["theta"], closed_form(rows, 2), rtol=1e-8, atol=1e-12)
@@ -96,107 +102,116 @@ async def test_rewards_that_add_up_count_the_arm_once(world: Api):
 
 
 @pytest.mark.rest
-async def test_values_have_a_range(world: Api):
+async def test_values_have_a_range(api_with_bandits: Api):
     for name, rule in (("both", {"min": -1, "max": 1}), ("least", {"min": 0}), ("most", {"max": 0.5})):
-        await world.bandit(name, "c", reward=rule)
+        await api_with_bandits.bandit(name, "c", reward=rule)
     cases = {"both": [(-1, 1), (1, 1), (1.0000001, 0), (-1.5, 0)], "least": [(0, 1), (-1e-300, 0), (1e9, 1)],
              "most": [(0.5, 1), (0.6, 0), (-1e9, 1)]}  # fmt: skip
     for name, values in cases.items():
         for number, (value, good) in enumerate(values):
-            token = (await world.choose(name))["decision"]
+            token = (await api_with_bandits.choose(name))["decision"]
             expected = receipt(1) if good else receipt(0, 0, (0, "out_of_range"))
-            assert await world.reward({"decision": token, "value": value}) == expected, (name, value)
+            assert await api_with_bandits.reward({"decision": token, "value": value}) == expected, (
+                name,
+                value,
+            )
             observation = {"id": f"o{number}", "arm": "a1", "value": value}
-            assert await world.observe(name, observation) == expected
+            assert await api_with_bandits.observe(name, observation) == expected
             if not good:
                 fixed = {"decision": token, "value": 0}
-                assert await world.reward(fixed) == receipt(1), "a refused reward takes nothing away"
-    assert (await world.learner("both"))["observations"] == 6
+                assert await api_with_bandits.reward(fixed) == receipt(1), (
+                    "a refused reward takes nothing away"
+                )
+    assert (await api_with_bandits.learner("both"))["observations"] == 6
 
 
 @pytest.mark.parametrize(
     "change", ["replaced", "deleted", "re-added", "metadata", "deleted and re-added alike"]
 )
-async def test_what_is_learned_from_is_the_arm_as_it_was_chosen(world: Api, change: str):
-    await world.put_arms("c", {"x": [2.0, -3.0]})
+async def test_what_is_learned_from_is_the_arm_as_it_was_chosen(api_with_bandits: Api, change: str):
+    await api_with_bandits.put_arms("c", {"x": [2.0, -3.0]})
     out = [f"a{i}" for i in range(5)]
-    token = (await world.choose("first", exclude=out))["decision"]
+    token = (await api_with_bandits.choose("first", exclude=out))["decision"]
     path = "/v1/catalogues/c/arms"
     if change in {"deleted", "re-added", "deleted and re-added alike"}:
-        await world.ok("DELETE", f"{path}/x", status=204)
+        await api_with_bandits.ok("DELETE", f"{path}/x", status=204)
     if change in {"replaced", "re-added"}:
-        await world.put_arms("c", {"x": [7.0, 7.0]})
-        await world.put_arms("c", {"x": [8.0, 8.0]})
+        await api_with_bandits.put_arms("c", {"x": [7.0, 7.0]})
+        await api_with_bandits.put_arms("c", {"x": [8.0, 8.0]})
     if change == "metadata":
-        await world.ok("PUT", path, {"arms": [{"id": "x", "features": [2, -3], "tags": ["new"]}]})
+        await api_with_bandits.ok("PUT", path, {"arms": [{"id": "x", "features": [2, -3], "tags": ["new"]}]})
     if change == "deleted and re-added alike":
-        await world.put_arms("c", {"x": [2.0, -3.0]})
-    assert await world.reward({"decision": token, "value": 1.5}) == receipt(1)
-    learner = await world.learner("first")
+        await api_with_bandits.put_arms("c", {"x": [2.0, -3.0]})
+    assert await api_with_bandits.reward({"decision": token, "value": 1.5}) == receipt(1)
+    learner = await api_with_bandits.learner("first")
     np.testing.assert_allclose(learner["theta"], closed_form([([2.0, -3.0], 1.5)], 2), rtol=1e-8)
 
 
-async def test_wait_applied_answers_when_it_is_visible(world: Api):
+async def test_wait_applied_answers_when_it_is_visible(api_with_bandits: Api):
     for number in range(30):
         key = f"u{number % 3}"
-        token = (await world.choose("keys", key=key))["decision"]
+        token = (await api_with_bandits.choose("keys", key=key))["decision"]
         path = "/v1/rewards?wait=applied"
-        await world.ok("POST", path, {"rewards": [{"decision": token, "value": 1}]}, 200)
+        await api_with_bandits.ok("POST", path, {"rewards": [{"decision": token, "value": 1}]}, 200)
         expected = number // 3 + 1
-        assert (await world.learner("keys", key))["version"] == expected
-        assert (await world.choose("keys", key=key))["learner_version"] == expected
+        assert (await api_with_bandits.learner("keys", key))["version"] == expected
+        assert (await api_with_bandits.choose("keys", key=key))["learner_version"] == expected
 
 
 @pytest.mark.rest
-async def test_without_waiting_it_is_durable_and_applied_soon(world: Api):
-    token = (await world.choose("first"))["decision"]
-    assert await world.reward({"decision": token, "value": 1}, wait=False) == receipt(1)
-    assert await world.reward({"decision": token, "value": 1}) == receipt(0, 1)
-    assert (await world.learner("first"))["observations"] == 1, "waiting for a duplicate waits for the first"
+async def test_without_waiting_it_is_durable_and_applied_soon(api_with_bandits: Api):
+    token = (await api_with_bandits.choose("first"))["decision"]
+    assert await api_with_bandits.reward({"decision": token, "value": 1}, wait=False) == receipt(1)
+    assert await api_with_bandits.reward({"decision": token, "value": 1}) == receipt(0, 1)
+    assert (await api_with_bandits.learner("first"))["observations"] == 1, (
+        "waiting for a duplicate waits for the first"
+    )
 
 
 @pytest.mark.rest
-async def test_observations_are_counted_once_by_id(world: Api):
+async def test_observations_are_counted_once_by_id(api_with_bandits: Api):
     one = {"id": "o1", "key": "ann", "arm": "a1", "value": 1.0}
-    assert await world.observe("keys", one, {**one, "id": "o2"}, {**one, "value": 5.0}) == receipt(2, 1)
-    assert await world.observe("keys", one, {**one, "arm": "a2"}) == receipt(0, 2)
-    assert await world.observe("keys", {**one, "id": "o3", "arm": "none"}) == receipt(
+    assert await api_with_bandits.observe("keys", one, {**one, "id": "o2"}, {**one, "value": 5.0}) == receipt(
+        2, 1
+    )
+    assert await api_with_bandits.observe("keys", one, {**one, "arm": "a2"}) == receipt(0, 2)
+    assert await api_with_bandits.observe("keys", {**one, "id": "o3", "arm": "none"}) == receipt(
         0, 0, (0, "unknown_arm")
     )
-    assert await world.observe("keys", {**one, "id": "o3"}) == receipt(1)
-    learner = await world.learner("keys", "ann")
+    assert await api_with_bandits.observe("keys", {**one, "id": "o3"}) == receipt(1)
+    learner = await api_with_bandits.learner("keys", "ann")
     assert learner["observations"] == 3
     np.testing.assert_allclose(learner["theta"], closed_form([(ARMS["a1"], 1.0)] * 3, 2), rtol=1e-8)
 
 
 @pytest.mark.parametrize("bandit", ["first", "keys"])
-async def test_a_forgotten_learner_is_gone_for_good(world: Api, bandit: str):
+async def test_a_forgotten_learner_is_gone_for_good(api_with_bandits: Api, bandit: str):
     key: Json = {"key": "ann"} if bandit == "keys" else {}
     path = f"/v1/bandits/{bandit}/learners/{key.get('key', '_global')}"
-    tokens = [(await world.choose(bandit, **key))["decision"] for _ in range(3)]
-    await world.reward({"decision": tokens[0], "value": 1.0})
-    await world.observe(bandit, {"id": "o", "arm": "a1", "value": 1.0, **key})
-    await world.ok("DELETE", path, status=204)
-    learner = await world.ok("GET", path)
+    tokens = [(await api_with_bandits.choose(bandit, **key))["decision"] for _ in range(3)]
+    await api_with_bandits.reward({"decision": tokens[0], "value": 1.0})
+    await api_with_bandits.observe(bandit, {"id": "o", "arm": "a1", "value": 1.0, **key})
+    await api_with_bandits.ok("DELETE", path, status=204)
+    learner = await api_with_bandits.ok("GET", path)
     assert (learner["version"], learner["observations"], learner["theta"]) == (0, 0, [0.0, 0.0])
-    assert (await world.choose(bandit, **key))["learner_version"] == 0
+    assert (await api_with_bandits.choose(bandit, **key))["learner_version"] == 0
     rewards = [{"decision": token, "value": 1.0} for token in tokens]
     refused = [(i, "forgotten") for i in range(3)]
-    assert await world.reward(*rewards) == receipt(0, 0, *refused)
-    await world.ok("DELETE", path, status=204)
-    assert (await world.ok("GET", path))["version"] == 0
-    token = (await world.choose(bandit, **key))["decision"]
-    assert await world.reward({"decision": token, "value": 2.0}) == receipt(1)
-    assert (await world.ok("GET", path))["observations"] == 1
+    assert await api_with_bandits.reward(*rewards) == receipt(0, 0, *refused)
+    await api_with_bandits.ok("DELETE", path, status=204)
+    assert (await api_with_bandits.ok("GET", path))["version"] == 0
+    token = (await api_with_bandits.choose(bandit, **key))["decision"]
+    assert await api_with_bandits.reward({"decision": token, "value": 2.0}) == receipt(1)
+    assert (await api_with_bandits.ok("GET", path))["observations"] == 1
 
 
 @pytest.mark.rest
-async def test_forgetting_one_key_leaves_the_others(world: Api):
-    tokens = {key: (await world.choose("keys", key=key))["decision"] for key in ("ann", "bob")}
-    await world.ok("DELETE", "/v1/bandits/keys/learners/ann", status=204)
+async def test_forgetting_one_key_leaves_the_others(api_with_bandits: Api):
+    tokens = {key: (await api_with_bandits.choose("keys", key=key))["decision"] for key in ("ann", "bob")}
+    await api_with_bandits.ok("DELETE", "/v1/bandits/keys/learners/ann", status=204)
     rewards = [{"decision": token, "value": 1.0} for token in tokens.values()]
-    assert await world.reward(*rewards) == receipt(1, 0, (0, "forgotten"))
-    assert (await world.learner("keys", "bob"))["observations"] == 1
+    assert await api_with_bandits.reward(*rewards) == receipt(1, 0, (0, "forgotten"))
+    assert (await api_with_bandits.learner("keys", "bob"))["observations"] == 1
 
 
 VALUES = st.floats(-1e9, 1e9, allow_nan=False)

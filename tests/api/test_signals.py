@@ -31,7 +31,7 @@ def pauses() -> Pauses:
 
 
 @pytest.fixture
-async def world(api: Api) -> Api:
+async def api(api: Api) -> Api:
     await api.catalogue("c", ARMS)
     return api
 
@@ -41,9 +41,9 @@ def solved(rows: list[str], rewards: list[float]) -> list[float]:
 
 
 @pytest.mark.rest
-async def test_signals_come_in_any_order_each_once(world: Api):
-    await world.bandit("b", "c", signals=WITH_DEFAULTS)
-    choices = [await world.choose("b", seed=i) for i in range(6)]
+async def test_signals_come_in_any_order_each_once(api: Api):
+    await api.bandit("b", "c", signals=WITH_DEFAULTS)
+    choices = [await api.choose("b", seed=i) for i in range(6)]
     arms = [choice["arms"][0]["id"] for choice in choices]
     got = [dict(DEFAULTS) for _ in choices]
     rng = np.random.default_rng(1)
@@ -51,11 +51,11 @@ async def test_signals_come_in_any_order_each_once(world: Api):
     for i, name in (sent[place] for place in rng.permutation(len(sent))):
         got[i][name] = float(rng.standard_normal())
         reward = {"decision": choices[i]["decision"], "signal": name, "value": got[i][name]}
-        assert (await world.reward(reward))["accepted"] == 1
-        again = await world.reward({**reward, "value": 7.0})
+        assert (await api.reward(reward))["accepted"] == 1
+        again = await api.reward({**reward, "value": 7.0})
         assert (again["accepted"], again["duplicate"]) == (0, 1)
     judged = sorted({i for i, _ in sent})
-    learner = await world.learner("b")
+    learner = await api.learner("b")
     assert learner["observations"] == len(judged)
     for name in DIAL:
         theta = solved([arms[i] for i in judged], [got[i][name] for i in judged])
@@ -79,10 +79,10 @@ async def test_signals_come_in_any_order_each_once(world: Api):
         {"policy": "igw", "gamma": "auto", "ridge": "auto", "exploration": "auto", "auto": 1},
     ],
 )
-async def test_a_setting_of_the_dial_is_a_bandit_that_learned_that_mix(world: Api, settings: Json):
+async def test_a_setting_of_the_dial_is_a_bandit_that_learned_that_mix(api: Api, settings: Json):
     """The mix is learned from the same decisions, each rewarded once with the sum of what came for it."""
-    await world.bandit("dial", "c", signals={name: {} for name in DIAL}, **settings)
-    await world.bandit("mix", "c", **settings)
+    await api.bandit("dial", "c", signals={name: {} for name in DIAL}, **settings)
+    await api.bandit("mix", "c", **settings)
     per_key, rng = settings.get("scope") == "per_key", np.random.default_rng(2)
 
     def asked(i: int) -> Json:
@@ -94,7 +94,7 @@ async def test_a_setting_of_the_dial_is_a_bandit_that_learned_that_mix(world: Ap
     for turn in range(6):
         rewards, observations = list[Json](), list[Json]()
         for i in range(10 * turn, 10 * turn + 10):
-            choice = await world.choose("dial", **asked(i))
+            choice = await api.choose("dial", **asked(i))
             values = {name: float(rng.standard_normal()) for name in DIAL if rng.random() < 0.6}
             for name, value in values.items():
                 rewards += 2 * [{"decision": choice["decision"], "signal": name, "value": value}]
@@ -102,12 +102,12 @@ async def test_a_setting_of_the_dial_is_a_bandit_that_learned_that_mix(world: Ap
                 total = sum(DIAL[name] * value for name, value in values.items())
                 arm = choice["arms"][0]["id"]
                 observations.append({"id": f"o{i}", "arm": arm, "value": total, **asked(i)})
-        await world.reward(*rewards)
-        await world.observe("mix", *observations)
+        await api.reward(*rewards)
+        await api.observe("mix", *observations)
     for i in range(10):
         seed = 100 + i
-        one = await world.choose("dial", seed=seed, weights=DIAL, k=5, dry_run=True, **asked(i))
-        other = await world.choose("mix", seed=seed, k=5, dry_run=True, **asked(i))
+        one = await api.choose("dial", seed=seed, weights=DIAL, k=5, dry_run=True, **asked(i))
+        other = await api.choose("mix", seed=seed, k=5, dry_run=True, **asked(i))
         assert one["weights"] == DIAL
         if per_key:
             continue  # what a choice knows of a pool may be a moment old
@@ -116,37 +116,37 @@ async def test_a_setting_of_the_dial_is_a_bandit_that_learned_that_mix(world: Ap
             if arm["id"] in estimates:
                 assert arm["estimate"] == pytest.approx(estimates[arm["id"]], rel=1e-7, abs=1e-9)
     key = "k0" if per_key else "_global"
-    await world.ok("PATCH", "/v1/bandits/dial", {"signals": {n: {"weight": w} for n, w in DIAL.items()}})
-    one, other = await world.learner("dial", key), await world.learner("mix", key)
+    await api.ok("PATCH", "/v1/bandits/dial", {"signals": {n: {"weight": w} for n, w in DIAL.items()}})
+    one, other = await api.learner("dial", key), await api.learner("mix", key)
     np.testing.assert_allclose(one["theta"], other["theta"], rtol=1e-9, atol=1e-9)
     assert one["used"]["noise"] == pytest.approx(other["used"]["noise"], rel=1e-9)
 
 
-async def test_the_same_seed_gives_the_choice_of_the_mix(world: Api):
+async def test_the_same_seed_gives_the_choice_of_the_mix(api: Api):
     """A bandit of this name that learned the mix from the start, and one that learned the signals."""
     settings = {"exploration": "auto", "ridge": "auto", "auto": 1}
     values = np.random.default_rng(3).standard_normal((40, 3))
     arms = list(ARMS)
 
     async def chosen(**body: Any) -> list[Json]:
-        return [(await world.choose("b", seed=i, k=3, **body))["arms"] for i in range(40)]
+        return [(await api.choose("b", seed=i, k=3, **body))["arms"] for i in range(40)]
 
-    await world.bandit("b", "c", signals={name: {} for name in DIAL}, **settings)
+    await api.bandit("b", "c", signals={name: {} for name in DIAL}, **settings)
     for i, row in enumerate(values.tolist()):
         named = dict(zip(DIAL, row, strict=True))
-        await world.observe("b", {"id": f"o{i}", "arm": arms[i % 30], "values": named})
+        await api.observe("b", {"id": f"o{i}", "arm": arms[i % 30], "values": named})
     dial = await chosen(weights=DIAL)
     assert dial != await chosen()
-    assert (await world.choose("b", weights={"purchase": 30.0}))["weights"] == {
+    assert (await api.choose("b", weights={"purchase": 30.0}))["weights"] == {
         "click": 1.0,
         "purchase": 30.0,
         "hide": 1.0,
     }
-    await world.ok("DELETE", "/v1/bandits/b", status=204)
-    await world.bandit("b", "c", **settings)
+    await api.ok("DELETE", "/v1/bandits/b", status=204)
+    await api.bandit("b", "c", **settings)
     for i, row in enumerate(values.tolist()):
         mix = sum(weight * value for weight, value in zip(DIAL.values(), row, strict=True))
-        await world.observe("b", {"id": f"o{i}", "arm": arms[i % 30], "value": mix})
+        await api.observe("b", {"id": f"o{i}", "arm": arms[i % 30], "value": mix})
     mixed = await chosen()
     assert [[arm["id"] for arm in one] for one in dial] == [[arm["id"] for arm in one] for one in mixed]
     np.testing.assert_allclose(
@@ -155,37 +155,37 @@ async def test_the_same_seed_gives_the_choice_of_the_mix(world: Api):
 
 
 @pytest.mark.rest
-async def test_one_signal_of_weight_1_is_a_bandit_without_to_the_bit(world: Api):
+async def test_one_signal_of_weight_1_is_a_bandit_without_to_the_bit(api: Api):
     found = []
     for signals in (None, {"reward": {}}):
         rule = {} if signals is None else {"signals": signals}
-        await world.bandit("b", "c", exploration="auto", ridge="auto", **rule)
+        await api.bandit("b", "c", exploration="auto", ridge="auto", **rule)
         of = {} if signals is None else {"signal": "reward"}
         for i in range(20):
-            choice = await world.choose("b", seed=i)
-            await world.reward({"decision": choice["decision"], "value": i % 3, **of})
-        choices = [(await world.choose("b", seed=i, k=4))["arms"] for i in range(20)]
-        states = await world.ok("GET", "/v1/bandits/b/learners", params={"include": "state"})
+            choice = await api.choose("b", seed=i)
+            await api.reward({"decision": choice["decision"], "value": i % 3, **of})
+        choices = [(await api.choose("b", seed=i, k=4))["arms"] for i in range(20)]
+        states = await api.ok("GET", "/v1/bandits/b/learners", params={"include": "state"})
         found.append((choices, states["items"][0]["state"]))
-        await world.ok("DELETE", "/v1/bandits/b", status=204)
+        await api.ok("DELETE", "/v1/bandits/b", status=204)
     assert found[0] == found[1]
 
 
 @pytest.mark.rest
-async def test_a_decision_that_waits_counts_once_whatever_comes_first(world: Api):
-    await world.bandit("b", "c", signals=WITH_DEFAULTS, reward={"wait_s": 600})
-    choices = [await world.choose("b") for _ in range(3)]
-    await world.reward({"decision": choices[0]["decision"], "signal": "click", "value": 1})
-    await world.due_now()
+async def test_a_decision_that_waits_counts_once_whatever_comes_first(api: Api):
+    await api.bandit("b", "c", signals=WITH_DEFAULTS, reward={"wait_s": 600})
+    choices = [await api.choose("b") for _ in range(3)]
+    await api.reward({"decision": choices[0]["decision"], "signal": "click", "value": 1})
+    await api.due_now()
 
     async def counted() -> Json | None:
-        learner = await world.learner("b")
+        learner = await api.learner("b")
         return learner if learner["observations"] == 3 else None
 
     await wait_until(counted, what="the defaults are counted")
     for name in ("purchase", "hide"):
-        await world.reward({"decision": choices[1]["decision"], "signal": name, "value": 2})
-    learner = await world.learner("b")
+        await api.reward({"decision": choices[1]["decision"], "signal": name, "value": 2})
+    learner = await api.learner("b")
     arms = [choice["arms"][0]["id"] for choice in choices]
     assert learner["observations"] == 3
     expected = {"click": [1.0, 0.0, 0.0], "purchase": [0.25, 2.0, 0.25], "hide": [0.0, 2.0, 0.0]}
@@ -194,48 +194,48 @@ async def test_a_decision_that_waits_counts_once_whatever_comes_first(world: Api
 
 
 @pytest.mark.rest
-async def test_values_that_are_summed_count_each_reward_id_once(world: Api):
-    await world.bandit("b", "c", signals={"click": {"aggregate": "sum", "default": 0.5}, "buy": {}})
-    choice = await world.choose("b")
+async def test_values_that_are_summed_count_each_reward_id_once(api: Api):
+    await api.bandit("b", "c", signals={"click": {"aggregate": "sum", "default": 0.5}, "buy": {}})
+    choice = await api.choose("b")
     of = {"decision": choice["decision"], "signal": "click"}
-    await world.reward({**of, "signal": "buy", "value": 3})
+    await api.reward({**of, "signal": "buy", "value": 3})
     for _ in range(2):
-        await world.reward({**of, "value": 1, "reward_id": "x"}, {**of, "value": 2, "reward_id": "y"})
-    learner, arm = await world.learner("b"), choice["arms"][0]["id"]
+        await api.reward({**of, "value": 1, "reward_id": "x"}, {**of, "value": 2, "reward_id": "y"})
+    learner, arm = await api.learner("b"), choice["arms"][0]["id"]
     np.testing.assert_allclose(learner["signals"]["click"]["theta"], solved([arm], [3.0]), rtol=1e-9)
     np.testing.assert_allclose(learner["signals"]["buy"]["theta"], solved([arm], [3.0]), rtol=1e-9)
 
 
 @pytest.mark.rest
-async def test_the_log_says_which_weights_served_and_which_signal_came(world: Api):
-    await world.bandit("b", "c", signals=SIGNALS, log={"keep_s": 3600})
-    choice = await world.choose("b", weights={"hide": 0.0}, event_id="e")
+async def test_the_log_says_which_weights_served_and_which_signal_came(api: Api):
+    await api.bandit("b", "c", signals=SIGNALS, log={"keep_s": 3600})
+    choice = await api.choose("b", weights={"hide": 0.0}, event_id="e")
     weights = {**DIAL, "hide": 0.0}
     assert choice["weights"] == weights
-    assert await world.choose("b", weights={"hide": 0.0}, event_id="e") == choice
-    await world.refused(
+    assert await api.choose("b", weights={"hide": 0.0}, event_id="e") == choice
+    await api.refused(
         "POST",
         "/v1/bandits/b/choose",
         {"weights": {"hide": 1.0}, "event_id": "e"},
         status=409,
         code="event_used",
     )
-    await world.reward({"decision": choice["decision"], "signal": "hide", "value": 1})
-    (row,) = (await world.ok("GET", "/v1/bandits/b/log"))["items"]
+    await api.reward({"decision": choice["decision"], "signal": "hide", "value": 1})
+    (row,) = (await api.ok("GET", "/v1/bandits/b/log"))["items"]
     assert row["weights"] == weights
     assert [(each["signal"], each["value"]) for each in row["rewards"]] == [("hide", 1.0)]
 
 
 @pytest.mark.rest
-async def test_explaining_makes_the_choice_again_by_the_weights_of_then(world: Api):
-    await world.bandit("b", "c", signals=SIGNALS, log={"keep_s": 3600})
-    await world.observe("b", *({"id": arm, "arm": arm, "values": {"click": 1}} for arm in list(ARMS)[:9]))
+async def test_explaining_makes_the_choice_again_by_the_weights_of_then(api: Api):
+    await api.bandit("b", "c", signals=SIGNALS, log={"keep_s": 3600})
+    await api.observe("b", *({"id": arm, "arm": arm, "values": {"click": 1}} for arm in list(ARMS)[:9]))
     for weights in ({"click": -3.0}, {"click": 5.0, "hide": 0.0}):
-        choice = await world.choose("b", weights=weights, k=4)
+        choice = await api.choose("b", weights=weights, k=4)
         body = {"decision": choice["decision"]}
 
         async def explained(body: Json = body) -> Json | None:
-            answer = await world.call("POST", "/v1/bandits/b/log/explain", body)
+            answer = await api.call("POST", "/v1/bandits/b/log/explain", body)
             return answer.json() if answer.status_code == 200 else None
 
         answer = await wait_until(explained, what="the decision is logged")
@@ -244,11 +244,11 @@ async def test_explaining_makes_the_choice_again_by_the_weights_of_then(world: A
 
 @pytest.mark.rest
 @pytest.mark.parametrize("form", ["ndjson", "parquet"])
-async def test_an_export_has_the_signals_and_reads_back(world: Api, form: str, tmp_path: Path):
-    await world.bandit("b", "c", signals=SIGNALS, log={"keep_s": 3600})
-    choice = await world.choose("b", weights={"hide": 0.0})
-    await world.reward({"decision": choice["decision"], "signal": "hide", "value": 1})
-    answer = await world.call("GET", "/v1/bandits/b/log/export", params={"format": form})
+async def test_an_export_has_the_signals_and_reads_back(api: Api, form: str, tmp_path: Path):
+    await api.bandit("b", "c", signals=SIGNALS, log={"keep_s": 3600})
+    choice = await api.choose("b", weights={"hide": 0.0})
+    await api.reward({"decision": choice["decision"], "signal": "hide", "value": 1})
+    answer = await api.call("GET", "/v1/bandits/b/log/export", params={"format": form})
     path = tmp_path / f"log.{form}"
     path.write_bytes(answer.content)
     ((row,),) = rows_of(path, "log")
@@ -257,29 +257,29 @@ async def test_an_export_has_the_signals_and_reads_back(world: Api, form: str, t
 
 
 @pytest.mark.rest
-async def test_weights_and_new_signals_are_changed_and_none_is_removed(world: Api):
-    await world.bandit("b", "c", signals=SIGNALS)
-    before = await world.choose("b")
+async def test_weights_and_new_signals_are_changed_and_none_is_removed(api: Api):
+    await api.bandit("b", "c", signals=SIGNALS)
+    before = await api.choose("b")
     path = "/v1/bandits/b"
-    await world.ok("PATCH", path, {"signals": {"click": {"weight": 3.0}, "share": {"weight": 2.0}}})
-    assert (await world.choose("b"))["weights"] == {**DIAL, "click": 3.0, "share": 2.0}
-    await world.refused(
+    await api.ok("PATCH", path, {"signals": {"click": {"weight": 3.0}, "share": {"weight": 2.0}}})
+    assert (await api.choose("b"))["weights"] == {**DIAL, "click": 3.0, "share": 2.0}
+    await api.refused(
         "PATCH", path, {"signals": {"late": {"default": 1.0}}}, loc=("body", "signals", "late", "default")
     )
-    await world.refused("PATCH", path, {"signals": {"click": None}}, status=409, code="conflict")
-    await world.refused("PATCH", path, {"signals": None}, status=409, code="conflict")
-    receipt = await world.reward({"decision": before["decision"], "signal": "share", "value": 1})
+    await api.refused("PATCH", path, {"signals": {"click": None}}, status=409, code="conflict")
+    await api.refused("PATCH", path, {"signals": None}, status=409, code="conflict")
+    receipt = await api.reward({"decision": before["decision"], "signal": "share", "value": 1})
     assert [each["code"] for each in receipt["rejected"]] == ["unknown_signal"]
-    after = await world.choose("b")
-    await world.reward({"decision": after["decision"], "signal": "share", "value": 1})
+    after = await api.choose("b")
+    await api.reward({"decision": after["decision"], "signal": "share", "value": 1})
     theta = solved([after["arms"][0]["id"]], [1.0])
-    np.testing.assert_allclose((await world.learner("b"))["signals"]["share"]["theta"], theta, rtol=1e-9)
-    await world.bandit("plain", "c")
-    await world.refused("PATCH", "/v1/bandits/plain", {"signals": {"click": {}}}, status=409, code="conflict")
+    np.testing.assert_allclose((await api.learner("b"))["signals"]["share"]["theta"], theta, rtol=1e-9)
+    await api.bandit("plain", "c")
+    await api.refused("PATCH", "/v1/bandits/plain", {"signals": {"click": {}}}, status=409, code="conflict")
 
 
 @pytest.mark.rest
-async def test_the_report_is_of_each_signal_and_of_their_sum(world: Api):
+async def test_the_report_is_of_each_signal_and_of_their_sum(api: Api):
     signals = {
         "click": {"weight": 2, "min": 0, "max": 1},
         "buy": {"weight": -1, "default": 0.5, "min": 0, "max": 1},
@@ -290,20 +290,20 @@ async def test_the_report_is_of_each_signal_and_of_their_sum(world: Api):
         {"signal": "buy", "most": 0.5},
     ]
     log = {"keep_s": 3600}
-    await world.bandit("b", "c", signals=signals, guardrails=rails, log=log, policy="softmax")
+    await api.bandit("b", "c", signals=signals, guardrails=rails, log=log, policy="softmax")
     got = {"click": 0.0, "buy": 0.0}
     for i in range(300):
-        choice = await world.choose("b")
+        choice = await api.choose("b")
         named = {"click": float(i % 3 == 0), **({"buy": 1.0} if i % 2 else {})}
         of = {"decision": choice["decision"]}
-        await world.reward(
+        await api.reward(
             *({**of, "signal": name, "value": value} for name, value in named.items()), wait=False
         )
         got["click"] += named["click"]
         got["buy"] += named.get("buy", 0.5)
 
     async def written() -> Json | None:
-        report: Json = await world.ok("GET", "/v1/bandits/b/report")
+        report: Json = await api.ok("GET", "/v1/bandits/b/report")
         return report if report["groups"][0]["decisions"] == 300 else None
 
     report = await wait_until(written, what="all decisions are logged")
@@ -314,22 +314,22 @@ async def test_the_report_is_of_each_signal_and_of_their_sum(world: Api):
     assert whole["mean_reward"] == pytest.approx(2 * means["click"] - means["buy"])
     assert whole["interval"][0] < whole["mean_reward"] < whole["interval"][1]
     assert [each["state"] for each in report["guardrails"]] == ["kept", "broken", "broken"]
-    text = (await world.call("GET", "/metrics")).text
+    text = (await api.call("GET", "/metrics")).text
     assert 'shortlist_guardrails{state="broken"} 2.0' in text
 
 
 @pytest.mark.rest
-async def test_an_evaluation_is_of_the_weighted_sum_with_what_was_known_then(world: Api):
+async def test_an_evaluation_is_of_the_weighted_sum_with_what_was_known_then(api: Api):
     signals = {"click": {"min": 0, "max": 1}, "buy": {"weight": 3, "default": 0.5, "min": 0, "max": 1}}
-    await world.bandit("b", "c", signals=signals, log={"keep_s": 3600}, policy="softmax", temperature=2)
+    await api.bandit("b", "c", signals=signals, log={"keep_s": 3600}, policy="softmax", temperature=2)
     for i in range(200):
-        of = {"decision": (await world.choose("b"))["decision"]}
-        await world.reward({**of, "signal": "click", "value": i % 2})
+        of = {"decision": (await api.choose("b"))["decision"]}
+        await api.reward({**of, "signal": "click", "value": i % 2})
         if i % 5 == 0:
-            await world.reward({**of, "signal": "buy", "value": 1})
+            await api.reward({**of, "signal": "buy", "value": 1})
 
     async def evaluated(**body: Any) -> Json | None:
-        answer: Json = await world.ok("POST", "/v1/bandits/b/evaluations", {"policy": {}, **body})
+        answer: Json = await api.ok("POST", "/v1/bandits/b/evaluations", {"policy": {}, **body})
         return answer if answer["logged"]["decisions"] + answer["logged"]["left_out"] == 200 else None
 
     now = await wait_until(lambda: evaluated(learners="now"), what="all decisions are logged")
@@ -343,19 +343,19 @@ async def test_an_evaluation_is_of_the_weighted_sum_with_what_was_known_then(wor
     assert now["signals"]["buy"]["logged"]["value"] == pytest.approx(0.6)
     curve = [{"click": 1.0, "buy": 0.0}, {"click": 1.0, "buy": 3.0}, {"buy": 2.0}]
     path = "/v1/bandits/b/evaluations"
-    found = await world.ok("POST", path, {"policy": {"weights": curve}, "learners": "now"})
+    found = await api.ok("POST", path, {"policy": {"weights": curve}, "learners": "now"})
     assert [each["weights"]["buy"] for each in found["results"]] == [0.0, 3.0, 2.0]
     assert found["results"][1]["estimates"] == now["estimates"]
     assert found["results"][1]["signals"] == now["signals"]
-    alone = await world.ok("POST", path, {"policy": {"weights": curve[2]}})
-    together = await world.ok("POST", path, {"policy": {"weights": curve}})
+    alone = await api.ok("POST", path, {"policy": {"weights": curve[2]}})
+    together = await api.ok("POST", path, {"policy": {"weights": curve}})
     assert together["results"][2]["estimates"] == alone["estimates"]
     for each in found["results"]:  # ips adds: the value of the sum is the sum of the values
         ips = {name: part["estimates"][0]["value"] for name, part in each["signals"].items()}
         total = sum(each["weights"][name] * value for name, value in ips.items())
         assert each["estimates"][0]["value"] == pytest.approx(total)
     for weights in ({"like": 1}, [], [{"click": 1}] * 51, [{}], 3):
-        await world.refused("POST", path, {"policy": {"weights": weights}})
+        await api.refused("POST", path, {"policy": {"weights": weights}})
 
 
 IMPOSSIBLE: list[Any] = [
@@ -374,30 +374,30 @@ IMPOSSIBLE: list[Any] = [
 
 
 @pytest.mark.rest
-async def test_signals_that_cannot_be_are_refused(world: Api):
+async def test_signals_that_cannot_be_are_refused(api: Api):
     for settings, loc in IMPOSSIBLE:
         body = {"catalogue": "c", "policy": "sub_ts", **settings}
-        await world.refused("PUT", "/v1/bandits/b", body, loc=loc and ("body", *loc))
+        await api.refused("PUT", "/v1/bandits/b", body, loc=loc and ("body", *loc))
 
 
 @pytest.mark.rest
-async def test_what_names_no_signal_is_refused_by_its_field(world: Api):
-    await world.bandit("b", "c", signals=SIGNALS)
-    await world.bandit("plain", "c")
-    of = {"decision": (await world.choose("b"))["decision"], "value": 1}
-    plain = {"decision": (await world.choose("plain"))["decision"], "value": 1}
+async def test_what_names_no_signal_is_refused_by_its_field(api: Api):
+    await api.bandit("b", "c", signals=SIGNALS)
+    await api.bandit("plain", "c")
+    of = {"decision": (await api.choose("b"))["decision"], "value": 1}
+    plain = {"decision": (await api.choose("plain"))["decision"], "value": 1}
     good = {**of, "signal": "click"}
     for bad in (of, {**of, "signal": "like"}, {**plain, "signal": "click"}):
-        await world.refused(
+        await api.refused(
             "POST", "/v1/rewards", {"rewards": [good, bad]}, loc=("body", "rewards", 1, "signal")
         )
-    assert (await world.learner("b"))["version"] == 0
+    assert (await api.learner("b"))["version"] == 0
     choose = "/v1/bandits/b/choose"
-    await world.refused("POST", choose, {"weights": {"like": 1}}, loc=("body", "weights", "like"))
-    await world.refused("POST", choose, {"weights": {"click": 1e99}}, loc=("body", "weights", "click"))
+    await api.refused("POST", choose, {"weights": {"like": 1}}, loc=("body", "weights", "like"))
+    await api.refused("POST", choose, {"weights": {"click": 1e99}}, loc=("body", "weights", "click"))
     batch = {"requests": [{}, {"weights": {"like": 1}}]}
-    await world.refused("POST", f"{choose}/batch", batch, loc=("body", "requests", 1, "weights", "like"))
-    await world.refused(
+    await api.refused("POST", f"{choose}/batch", batch, loc=("body", "requests", 1, "weights", "like"))
+    await api.refused(
         "POST",
         "/v1/bandits/plain/choose",
         {"weights": {"click": 1}},
@@ -414,24 +414,24 @@ async def test_what_names_no_signal_is_refused_by_its_field(world: Api):
         ("plain", {"value": 1, "values": {"click": 1}}, "values"),
     ):
         body = {"observations": [{"id": "o", "arm": "a0", **item}]}
-        answer = await world.refused("POST", f"/v1/bandits/{name}/observations", body)
+        answer = await api.refused("POST", f"/v1/bandits/{name}/observations", body)
         assert answer["errors"][0]["loc"][:4] == ["body", "observations", 0, field]
 
 
 @pytest.mark.rest
-async def test_a_value_beyond_its_bounds_is_rejected(world: Api):
-    await world.bandit("b", "c", signals={"click": {"min": 0, "max": 1}})
-    of = {"decision": (await world.choose("b"))["decision"], "signal": "click"}
-    receipt = await world.reward({**of, "value": 2})
+async def test_a_value_beyond_its_bounds_is_rejected(api: Api):
+    await api.bandit("b", "c", signals={"click": {"min": 0, "max": 1}})
+    of = {"decision": (await api.choose("b"))["decision"], "signal": "click"}
+    receipt = await api.reward({**of, "value": 2})
     assert [each["code"] for each in receipt["rejected"]] == ["out_of_range"]
 
 
 @pytest.mark.rest
-async def test_one_signal_is_eliminated_by(world: Api):
-    await world.bandit("b", "c", signals={"click": {"min": 0, "max": 1}}, policy="sub_elim")
-    choice = await world.choose("b")
-    await world.reward({"decision": choice["decision"], "signal": "click", "value": 1})
-    await world.refused(
+async def test_one_signal_is_eliminated_by(api: Api):
+    await api.bandit("b", "c", signals={"click": {"min": 0, "max": 1}}, policy="sub_elim")
+    choice = await api.choose("b")
+    await api.reward({"decision": choice["decision"], "signal": "click", "value": 1})
+    await api.refused(
         "POST",
         "/v1/bandits/b/choose",
         {"weights": {"click": 2}},
@@ -443,17 +443,15 @@ async def test_one_signal_is_eliminated_by(world: Api):
 
 
 @pytest.mark.rest
-async def test_the_replay_finds_the_stored_states(world: Api, store_url: str):
-    await world.bandit("b", "c", signals=WITH_DEFAULTS, scope="per_key", prior="pooled", half_life_s=60)
+async def test_the_replay_finds_the_stored_states(api: Api, store_url: str):
+    await api.bandit("b", "c", signals=WITH_DEFAULTS, scope="per_key", prior="pooled", half_life_s=60)
     for i in range(30):
-        choice = await world.choose("b", key=f"k{i % 4}", k=2)
+        choice = await api.choose("b", key=f"k{i % 4}", k=2)
         for place, name in enumerate(DIAL):
             if (i + place) % 3:
                 arm = choice["arms"][place % 2]["id"]
-                await world.reward(
-                    {"decision": choice["decision"], "arm": arm, "signal": name, "value": i / 7}
-                )
-    await world.stored()  # all is folded
+                await api.reward({"decision": choice["decision"], "arm": arm, "signal": name, "value": i / 7})
+    await api.stored()  # all is folded
     store = patient_store(store_url)
     await store.open()
     result = await compare(store)
@@ -463,27 +461,27 @@ async def test_the_replay_finds_the_stored_states(world: Api, store_url: str):
 
 
 @pytest.mark.rest
-async def test_propensities_and_estimates_are_of_the_weights_of_the_request(world: Api):
+async def test_propensities_and_estimates_are_of_the_weights_of_the_request(api: Api):
     """Among the arms that a filter matches; the holdout is served by chance whatever the weights are."""
-    await world.ok(
+    await api.ok(
         "PUT",
         "/v1/catalogues/c/arms",
         {"arms": [{"id": arm, "features": x, "tags": ["new"]} for arm, x in list(ARMS.items())[:12]]},
     )
     holdout = {"share": 0.4, "serve": "random"}
-    await world.bandit("b", "c", policy="softmax", temperature=0.7, signals=SIGNALS, holdout=holdout)
+    await api.bandit("b", "c", policy="softmax", temperature=0.7, signals=SIGNALS, holdout=holdout)
     rng = np.random.default_rng(6)
     seen = [
         {"id": arm, "arm": arm, "values": dict(zip(DIAL, rng.standard_normal(3).tolist(), strict=True))}
         for arm in ARMS
     ]
-    await world.observe("b", *seen)
-    learner = (await world.learner("b"))["signals"]
+    await api.observe("b", *seen)
+    learner = (await api.learner("b"))["signals"]
     new = list(ARMS)[:12]
     groups = set[str]()
     for number in range(40):
         weights = dict(zip(DIAL, rng.standard_normal(3).tolist(), strict=True))
-        choice = await world.choose("b", weights=weights, filter={"tags": "new"}, seed=number)
+        choice = await api.choose("b", weights=weights, filter={"tags": "new"}, seed=number)
         (arm,) = choice["arms"]
         assert arm["id"] in new
         assert choice["eligible"] == 12
@@ -497,18 +495,18 @@ async def test_propensities_and_estimates_are_of_the_weights_of_the_request(worl
 
 
 @pytest.mark.rest
-async def test_inverse_gaps_are_of_the_weights_of_the_request(world: Api):
-    await world.bandit("b", "c", policy="igw", gamma=1e6, signals=SIGNALS)
+async def test_inverse_gaps_are_of_the_weights_of_the_request(api: Api):
+    await api.bandit("b", "c", policy="igw", gamma=1e6, signals=SIGNALS)
     rng = np.random.default_rng(7)
     for arm in ARMS:
         values = dict(zip(DIAL, rng.standard_normal(3).tolist(), strict=True))
-        await world.observe("b", {"id": arm, "arm": arm, "values": values})
-    learner = (await world.learner("b"))["signals"]
+        await api.observe("b", {"id": arm, "arm": arm, "values": values})
+    learner = (await api.learner("b"))["signals"]
     for number in range(5):
         weights = dict(zip(DIAL, rng.standard_normal(3).tolist(), strict=True))
         theta = sum(weight * np.array(learner[name]["theta"]) for name, weight in weights.items())
         best = max(ARMS, key=lambda arm: float(np.array(ARMS[arm]) @ theta))
-        (arm,) = (await world.choose("b", weights=weights, seed=number))["arms"]
+        (arm,) = (await api.choose("b", weights=weights, seed=number))["arms"]
         assert arm["id"] == best
         assert arm["propensity"] > 0.9
 
@@ -533,27 +531,27 @@ NO_NUMBERS: list[Any] = [
 
 
 @pytest.mark.rest
-async def test_what_is_no_number_is_refused(world: Api):
-    await world.bandit("b", "c", signals=SIGNALS)
-    before = await world.stored()
+async def test_what_is_no_number_is_refused(api: Api):
+    await api.bandit("b", "c", signals=SIGNALS)
+    before = await api.stored()
     headers = {"content-type": "application/json"}
     for method, path, body in NO_NUMBERS:
-        await world.refused(method, path, content=body, headers=headers)
-        assert await world.stored() == before
+        await api.refused(method, path, content=body, headers=headers)
+        assert await api.stored() == before
 
 
 @pytest.mark.rest
-async def test_a_guardrail_is_of_a_signal_that_there_is(world: Api):
+async def test_a_guardrail_is_of_a_signal_that_there_is(api: Api):
     rails = [{"signal": "click", "most": 1}, {"signal": "like", "most": 1}]
     body = {"catalogue": "c", "policy": "sub_ts", "signals": SIGNALS, "guardrails": rails}
-    await world.refused("PUT", "/v1/bandits/b", body, loc=("body", "guardrails", 1, "signal"))
+    await api.refused("PUT", "/v1/bandits/b", body, loc=("body", "guardrails", 1, "signal"))
     for rule in ({"signal": "click"}, {"signal": "click", "most": 1, "least": 0}):
         body["guardrails"] = [rule]
-        await world.refused("PUT", "/v1/bandits/b", body, loc=("body", "guardrails", 0))
+        await api.refused("PUT", "/v1/bandits/b", body, loc=("body", "guardrails", 0))
 
 
 @pytest.mark.rest
-async def test_a_seventeenth_signal_is_refused_also_by_a_patch(world: Api):
-    await world.bandit("b", "c", signals={f"s{i}": {} for i in range(16)})
-    await world.refused("PATCH", "/v1/bandits/b", {"signals": {"one-more": {}}}, loc=("body", "signals"))
-    assert len((await world.choose("b"))["weights"]) == 16
+async def test_a_seventeenth_signal_is_refused_also_by_a_patch(api: Api):
+    await api.bandit("b", "c", signals={f"s{i}": {} for i in range(16)})
+    await api.refused("PATCH", "/v1/bandits/b", {"signals": {"one-more": {}}}, loc=("body", "signals"))
+    assert len((await api.choose("b"))["weights"]) == 16

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from endpoints import ALL, IMPORT, Endpoint, build_world, with_token
+from endpoints import ALL, IMPORT, Endpoint, create_one_of_each, with_token
 
 from api_client import Api, Json
 from app.catalogues.catalogues import Catalogues
@@ -57,7 +57,7 @@ async def test_no_operation_takes_a_long_step(service: Stepped):
     """Each as it is used, and with every list and number of it at the limit of the contract."""
     async with httpx.AsyncClient(base_url=service.service.url, timeout=60) as http:
         api = Api(None, http, None)  # type: ignore[arg-type]  # nothing here needs the application itself
-        token = await build_world(api)
+        token = await create_one_of_each(api)
         await api.put_arms("c", {f"a{number}": [number, 1, 0] for number in range(5, ARMS)})
         document = (await http.get("/openapi.json")).json()
     assert {(e.method, e.template) for e in ALL} >= set(operations(document))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from endpoints import WRITES, Endpoint, Kind, at, build_world, fields, replaced, with_token
+from endpoints import WRITES, Endpoint, Kind, at, create_one_of_each, fields, replaced, with_token
 
 from api_client import Api, running
 
@@ -68,16 +68,16 @@ FIRST = {kind: (str(endpoint), path) for endpoint, path, kind in reversed([*fiel
 
 
 @dataclass
-class World:
+class Target:
     api: Api
     token: str
 
 
 @pytest.fixture(scope="module")
-async def world(shared_store_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+async def target(shared_store_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Target]:
     folder: Path = tmp_path_factory.mktemp("strictness")
     async with running(shared_store_url, folder) as api:
-        yield World(api, await build_world(api))
+        yield Target(api, await create_one_of_each(api))
 
 
 def encoded(body: Any) -> bytes:
@@ -96,10 +96,10 @@ def encoded(body: Any) -> bytes:
 
 
 async def refuse(
-    world: World, endpoint: Endpoint, body: bytes, place: list[str | int], *, inside: bool = False
+    target: Target, endpoint: Endpoint, body: bytes, place: list[str | int], *, inside: bool = False
 ) -> None:
     """The field is named, or the text as a whole when it is not JSON; ``inside``: or what is in the field."""
-    document = await world.api.refused(
+    document = await target.api.refused(
         endpoint.method, endpoint.path, content=body, code="invalid", canary=CANARY
     )
     assert document["errors"]
@@ -110,21 +110,21 @@ async def refuse(
 
 
 @pytest.mark.parametrize("endpoint", WRITES, ids=str)
-async def test_a_field_takes_what_it_is_documented_to_take(world: World, endpoint: Endpoint):
-    before = await world.api.stored()
-    body = with_token(endpoint.body or {}, world.token)
+async def test_a_field_takes_what_it_is_documented_to_take(target: Target, endpoint: Endpoint):
+    before = await target.api.stored()
+    body = with_token(endpoint.body or {}, target.token)
     for path, kind in endpoint.kinds.items():
         values = (WRONG if FIRST[kind] == (str(endpoint), path) else TELLING)[kind]
         for value in values if path in endpoint.nullable else (*values, None):
             changed = encoded(replaced(body, path, value))
-            await refuse(world, endpoint, changed, ["body", *at(path)], inside=kind in {"list", "dict"})
-    assert await world.api.stored() == before
+            await refuse(target, endpoint, changed, ["body", *at(path)], inside=kind in {"list", "dict"})
+    assert await target.api.stored() == before
 
 
 @pytest.mark.parametrize("endpoint", WRITES, ids=str)
-async def test_an_unknown_field_is_refused_at_every_level(world: World, endpoint: Endpoint):
-    before = await world.api.stored()
-    body = with_token(endpoint.body or {}, world.token)
+async def test_an_unknown_field_is_refused_at_every_level(target: Target, endpoint: Endpoint):
+    before = await target.api.stored()
+    body = with_token(endpoint.body or {}, target.token)
     parents = {""} | {path for path, kind in endpoint.kinds.items() if path in {"index", "reward"}}
     parents |= {path.rsplit(".", 1)[0] for path in endpoint.kinds if path.count(".") == 2}
     for parent in parents:
@@ -133,52 +133,52 @@ async def test_an_unknown_field_is_refused_at_every_level(world: World, endpoint
             changed = encoded(replaced(body, path.rstrip(".") or name, CANARY) if name else {**body, "": 1})
             shown = name if name in {"extra", "Dim", "__proto__"} else "?"
             place: list[str | int] = ["body", *(at(parent) if parent and name else []), shown]
-            await refuse(world, endpoint, changed, place)
-    assert await world.api.stored() == before
+            await refuse(target, endpoint, changed, place)
+    assert await target.api.stored() == before
 
 
 @pytest.mark.parametrize("endpoint", [each for each in WRITES if each.method != "PATCH"], ids=str)
-async def test_a_required_field_is_required(world: World, endpoint: Endpoint):
-    before = await world.api.stored()
+async def test_a_required_field_is_required(target: Target, endpoint: Endpoint):
+    before = await target.api.stored()
     required = {"dim", "arms", "ids", "catalogue", "policy", "requests", "rewards", "observations"}
     for name in required & set(endpoint.body or {}):
         body = {key: value for key, value in (endpoint.body or {}).items() if key != name}
-        await refuse(world, endpoint, encoded(body), ["body", name])
+        await refuse(target, endpoint, encoded(body), ["body", name])
     for path in set(endpoint.kinds) & {
         "arms.0.id", "arms.0.features", "rewards.0.decision", "rewards.0.value",
         "observations.0.id", "observations.0.arm", "observations.0.value",
     }:  # fmt: skip
-        body = with_token(endpoint.body or {}, world.token)
+        body = with_token(endpoint.body or {}, target.token)
         *parents, last = at(path)
         inner: Any = body
         for part in parents:
             inner = inner[part]
         del inner[last]
-        await refuse(world, endpoint, encoded(body), ["body", *at(path)])
-    assert await world.api.stored() == before
+        await refuse(target, endpoint, encoded(body), ["body", *at(path)])
+    assert await target.api.stored() == before
 
 
 @pytest.mark.parametrize("endpoint", [each for each in WRITES if "list" in each.kinds.values()], ids=str)
-async def test_a_batch_is_not_empty(world: World, endpoint: Endpoint):
+async def test_a_batch_is_not_empty(target: Target, endpoint: Endpoint):
     for path, kind in endpoint.kinds.items():
         if kind == "list" and "." not in path and path not in {"exclude", "include"}:
-            body = with_token(endpoint.body or {}, world.token)
-            await refuse(world, endpoint, encoded(replaced(body, path, [])), ["body", path])
+            body = with_token(endpoint.body or {}, target.token)
+            await refuse(target, endpoint, encoded(replaced(body, path, [])), ["body", path])
 
 
 @pytest.mark.parametrize("endpoint", [*WRITES], ids=str)
-async def test_the_table_is_right_and_whole_numbers_are_numbers(world: World, endpoint: Endpoint):
+async def test_the_table_is_right_and_whole_numbers_are_numbers(target: Target, endpoint: Endpoint):
     """The request of the table is accepted as it is: so what the tests above change is what is refused."""
-    body = with_token(endpoint.body or {}, world.token)
-    answer = await world.api.call(endpoint.method, endpoint.path, body)
+    body = with_token(endpoint.body or {}, target.token)
+    answer = await target.api.call(endpoint.method, endpoint.path, body)
     assert answer.status_code in {200, 201, 202}, answer.text
     if "rewards" in body:
         assert answer.json()["rejected"] == []
 
 
 @pytest.mark.rest
-async def test_a_feature_is_a_finite_number(world: World):
-    before = await world.api.stored()
+async def test_a_feature_is_a_finite_number(target: Target):
+    before = await target.api.stored()
     endpoint = Endpoint("PUT", "", "/v1/catalogues/c/arms")
 
     def body(position: int, value: Any) -> bytes:
@@ -190,16 +190,16 @@ async def test_a_feature_is_a_finite_number(world: World):
     for position in (0, 2):
         for value in (*BEYOND, "x", True, None, [1], {}):
             place = ["body", "arms", 1, "features", position]
-            await refuse(world, endpoint, body(position, value), place)
-    assert await world.api.stored() == before
-    await world.api.ok("PUT", "/v1/catalogues/c/arms", content=body(0, Raw("-0")))
+            await refuse(target, endpoint, body(position, value), place)
+    assert await target.api.stored() == before
+    await target.api.ok("PUT", "/v1/catalogues/c/arms", content=body(0, Raw("-0")))
 
 
-async def test_a_vector_of_the_wrong_length_is_a_dimension_mismatch(world: World):
-    before = await world.api.stored()
+async def test_a_vector_of_the_wrong_length_is_a_dimension_mismatch(target: Target):
+    before = await target.api.stored()
     for length in (0, 1, 2, 4, 3_000):
         arms = [{"id": "fine", "features": [1, 2, 3]}, {"id": CANARY, "features": [0.5] * length}]
-        document = await world.api.refused(
+        document = await target.api.refused(
             "PUT",
             "/v1/catalogues/c/arms",
             {"arms": arms},
@@ -208,7 +208,7 @@ async def test_a_vector_of_the_wrong_length_is_a_dimension_mismatch(world: World
             canary=CANARY,
         )
         assert "3" in document["detail"]
-    assert await world.api.stored() == before
+    assert await target.api.stored() == before
 
 
 METADATA = (
@@ -221,17 +221,17 @@ METADATA = (
 
 
 @pytest.mark.rest
-async def test_metadata_is_small_and_plain(world: World):
-    before = await world.api.stored()
+async def test_metadata_is_small_and_plain(target: Target):
+    before = await target.api.stored()
     endpoint = Endpoint("PUT", "", "/v1/catalogues/c/arms")
     for text in METADATA:
         arm = f'{{"arms": [{{"id": "new", "features": [1, 2, 3], "metadata": {{"x": {text}}}}}]}}'
-        await refuse(world, endpoint, arm.encode(), ["body", "arms", 0, "metadata"])
-    assert await world.api.stored() == before
+        await refuse(target, endpoint, arm.encode(), ["body", "arms", 0, "metadata"])
+    assert await target.api.stored() == before
 
 
 @pytest.mark.rest
-async def test_plain_metadata_comes_back_as_it_was(world: World):
+async def test_plain_metadata_comes_back_as_it_was(target: Target):
     metadata = {
         "": "", "é\u0000\U0001f600": "\u2028\u0000\"\\", "int": [2**63 - 1, -(2**63), 2**64 - 1, 0],
         "float": [0.1, 1e308, 5e-324, -0.0], "deep": None, "bool": [True, False], "empty": [{}, []],
@@ -243,7 +243,7 @@ async def test_plain_metadata_comes_back_as_it_was(world: World):
     metadata["many"] = [{str(n): n} for n in range(256 - len(metadata) - 1)]
     tags = ["", "\u0000", "é" * 128, "a", "a"]
     arm = {"id": "plain", "features": [1e6, -1e6, 5e-324], "tags": tags, "metadata": metadata}
-    await world.api.ok("PUT", "/v1/catalogues/c/arms", {"arms": [arm]})
-    got = await world.api.ok("GET", "/v1/catalogues/c/arms/plain")
+    await target.api.ok("PUT", "/v1/catalogues/c/arms", {"arms": [arm]})
+    got = await target.api.ok("GET", "/v1/catalogues/c/arms/plain")
     assert got == arm
     assert json.dumps(got["metadata"], sort_keys=True) == json.dumps(metadata, sort_keys=True)

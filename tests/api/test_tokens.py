@@ -19,7 +19,7 @@ ALPHABET = string.ascii_letters + string.digits + "-_"
 
 
 @pytest.fixture(scope="module")
-async def world(shared_store_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
+async def api(shared_store_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
     folder: Path = tmp_path_factory.mktemp("tokens")
     async with running(shared_store_url, folder) as api:
         await api.catalogue("c", {f"a{i}": [1.0, float(i)] for i in range(5)})
@@ -41,9 +41,9 @@ async def codes(api: Api, tokens: list[str]) -> set[str]:
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5])
-async def test_no_other_text_is_the_token(world: Api, k: int):
+async def test_no_other_text_is_the_token(api: Api, k: int):
     """Every character changed, into every other one for the last few; every length; other alphabets."""
-    token = (await world.choose("b", k=k))["decision"]
+    token = (await api.choose("b", k=k))["decision"]
     flips = [token[:i] + ("A" if c != "A" else "B") + token[i + 1 :] for i, c in enumerate(token)]
     ends = [
         token[:-i] + c + token[len(token) - i + 1 :] for i in range(1, 5) for c in ALPHABET if c != token[-i]
@@ -57,23 +57,23 @@ async def test_no_other_text_is_the_token(world: Api, k: int):
     other = [base64.b64encode(raw).decode(), base64.b32encode(raw).decode(), raw.hex(), raw.decode("latin-1")]
     split = [f"{token[:9]}{junk}{token[9:]}" for junk in ("\n", " ", "=", ".", "+", "/", "\u0000")]
     forged = [t for t in (*flips, *ends, *cuts, *longer, *around, *other, *split) if t != token]
-    assert await codes(world, forged) == {"invalid_token"}
-    arm = (await world.ok("GET", "/v1/catalogues/c/arms"))["items"][0]["id"] if k == 5 else None
-    answer = await world.reward({"decision": token, "value": 1, "arm": arm})
+    assert await codes(api, forged) == {"invalid_token"}
+    arm = (await api.ok("GET", "/v1/catalogues/c/arms"))["items"][0]["id"] if k == 5 else None
+    answer = await api.reward({"decision": token, "value": 1, "arm": arm})
     assert answer["rejected"] == ([] if k in {1, 5} else [{"index": 0, "code": "arm_required"}])
 
 
 @pytest.mark.rest
-async def test_pieces_of_two_tokens_make_no_third(world: Api):
-    one, two = [(await world.choose("b", k=2))["decision"] for _ in range(2)]
+async def test_pieces_of_two_tokens_make_no_third(api: Api):
+    one, two = [(await api.choose("b", k=2))["decision"] for _ in range(2)]
     assert len(one) == len(two)
     mixed = [one[:i] + two[i:] for i in range(1, len(one)) if one[:i] + two[i:] not in {one, two}]
-    assert await codes(world, mixed) == {"invalid_token"}
+    assert await codes(api, mixed) == {"invalid_token"}
 
 
 @pytest.mark.rest
-async def test_a_token_signed_with_another_secret(world: Api, store_url: str, tmp_path: Path):
-    token = (await world.choose("b"))["decision"]
+async def test_a_token_signed_with_another_secret(api: Api, store_url: str, tmp_path: Path):
+    token = (await api.choose("b"))["decision"]
     raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))[:-16]
     decision, number = msgspec.msgpack.decode(raw[4:], type=Decision), int.from_bytes(raw[:4], "big")
     forgeries = []
@@ -82,11 +82,11 @@ async def test_a_token_signed_with_another_secret(world: Api, store_url: str, tm
             signer = TokenSigner()
             signer.use({claimed: secret}, current=claimed)
             forgeries.append(signer.sign(decision))
-    assert await codes(world, forgeries) == {"invalid_token"}
+    assert await codes(api, forgeries) == {"invalid_token"}
 
 
 @pytest.mark.rest
-async def test_tokens_of_garbage(world: Api):
+async def test_tokens_of_garbage(api: Api):
     garbage = [
         "x",
         "A" * 22,
@@ -99,14 +99,14 @@ async def test_tokens_of_garbage(world: Api):
         "gA",
         "kA" * 40,
     ]
-    assert await codes(world, garbage) == {"invalid_token"}
+    assert await codes(api, garbage) == {"invalid_token"}
     body = {"rewards": [{"decision": "A" * 400_001, "value": 1}]}
-    await world.refused("POST", "/v1/rewards", body, loc=["body", "rewards", 0, "decision"])
+    await api.refused("POST", "/v1/rewards", body, loc=["body", "rewards", 0, "decision"])
 
 
 @pytest.mark.rest
-async def test_bad_tokens_do_not_hinder_good_ones(world: Api):
-    tokens = [(await world.choose("other", key="ann"))["decision"] for _ in range(5)]
+async def test_bad_tokens_do_not_hinder_good_ones(api: Api):
+    tokens = [(await api.choose("other", key="ann"))["decision"] for _ in range(5)]
     rewards: list[Json] = [{"decision": token, "value": 1} for token in tokens]
     mixed = [
         rewards[0],
@@ -116,12 +116,12 @@ async def test_bad_tokens_do_not_hinder_good_ones(world: Api):
         rewards[2],
         {**rewards[3], "arm": "no"},
     ]
-    answer = await world.reward(*mixed, rewards[4])
+    answer = await api.reward(*mixed, rewards[4])
     assert answer == {
         "accepted": 4, "duplicate": 1,
         "rejected": [{"index": 1, "code": "invalid_token"}, {"index": 5, "code": "unknown_arm"}],
     }  # fmt: skip
-    assert (await world.learner("other", "ann"))["observations"] == 4
+    assert (await api.learner("other", "ann"))["observations"] == 4
 
 
 async def test_a_token_expires(store_url: str, tmp_path: Path):

@@ -16,8 +16,8 @@ from app.learning.tokens import Decision, TokenSigner, raw_of
 from app.platform.errors import Invalid
 from app.records.encoding import ContextRule, EncodedField
 from app.records.records import RewardPayload, bytes_to_vector, unpack
+from headless_service import HeadlessService, bandit_record
 from shortlist.linear import bilinear
-from world import World, bandit_record
 
 pytestmark = pytest.mark.anyio
 
@@ -70,8 +70,8 @@ def test_an_entry_without_a_context_is_of_plain_features():
     )
 
 
-async def test_an_entry_with_a_context_has_the_lifted_features(world: World):
-    bandit = await world.bandit(context=ContextRule(dim=2))
+async def test_an_entry_with_a_context_has_the_lifted_features(service: HeadlessService):
+    bandit = await service.bandit(context=ContextRule(dim=2))
     context = np.array([0.5, 3.0], dtype=np.float32)
     joint = bandit.joint_features(np.array([1.0, 2.0]), context)
     assert joint.tolist() == [1.0, 2.0, 0.5, 3.0, 1.0, 6.0]
@@ -81,13 +81,13 @@ async def test_an_entry_with_a_context_has_the_lifted_features(world: World):
     assert bandit.learner_dim == 6
 
 
-async def test_directions_are_those_of_all_arms_and_stay(world: World):
-    await world.catalogue("d", dim=5, arms=1)
-    catalogue = await world.service.catalogues.get("d")
+async def test_directions_are_those_of_all_arms_and_stay(service: HeadlessService):
+    await service.catalogue("d", dim=5, arms=1)
+    catalogue = await service.parts.catalogues.get("d")
     rows = np.random.default_rng(3).normal(size=(400, 5)) * [9.0, 1.0, 4.0, 0.1, 2.0]
     arms = [Arm(f"r{n}", row) for n, row in enumerate(rows.tolist())]
-    await world.service.catalogues.upsert(catalogue, arms)
-    bandit = await world.bandit("b", "d", context=ContextRule(dim=2), interactions=2)
+    await service.parts.catalogues.upsert(catalogue, arms)
+    bandit = await service.bandit("b", "d", context=ContextRule(dim=2), interactions=2)
     assert bandit.context is not None
     found = bandit.context.directions
     assert found is not None
@@ -95,17 +95,17 @@ async def test_directions_are_those_of_all_arms_and_stay(world: World):
     assert np.abs(found[0, 0]) > 0.9
     assert np.abs(found[1, 2]) > 0.9
     assert directions_of(catalogue.index.snapshot(), 2).tobytes() == found.tobytes()
-    await world.service.catalogues.upsert(catalogue, [Arm("far", [0.0, 0.0, 0.0, 1e4, 0.0])])
-    same = await world.bandit("b", "d", context=ContextRule(dim=2), interactions=2)
+    await service.parts.catalogues.upsert(catalogue, [Arm("far", [0.0, 0.0, 0.0, 1e4, 0.0])])
+    same = await service.bandit("b", "d", context=ContextRule(dim=2), interactions=2)
     assert same.context is not None
     assert same.context.directions is found
     assert directions_of(catalogue.index.snapshot(), 2).tobytes() != found.tobytes()
 
 
-async def snapshot_of(world: World, rows: NDArray[np.float64]) -> Snapshot:
-    await world.catalogue("d", dim=rows.shape[1], arms=0)
-    catalogue = await world.service.catalogues.get("d")
-    await world.service.catalogues.upsert(
+async def snapshot_of(service: HeadlessService, rows: NDArray[np.float64]) -> Snapshot:
+    await service.catalogue("d", dim=rows.shape[1], arms=0)
+    catalogue = await service.parts.catalogues.get("d")
+    await service.parts.catalogues.upsert(
         catalogue, [Arm(f"r{n}", row) for n, row in enumerate(rows.tolist())]
     )
     return catalogue.index.snapshot()
@@ -113,23 +113,21 @@ async def snapshot_of(world: World, rows: NDArray[np.float64]) -> Snapshot:
 
 @pytest.mark.rest
 @pytest.mark.parametrize("numbers", [1, 40, 1 << 18])
-async def test_what_all_arms_have_in_common_is_their_first_direction(world: World, numbers: int):
+async def test_what_all_arms_have_in_common_is_their_first_direction(service: HeadlessService, numbers: int):
     """Directions are about zero, however many arms are read at a time. About the mean it would be lost."""
     offset = np.array([3.0, -4.0, 12.0, 0.0])
     rows = offset + np.random.default_rng(5).normal(size=(60, 4)) * [0.1, 0.2, 0.1, 1.0]
-    found = directions_of(await snapshot_of(world, rows), 2, block_numbers=numbers)
+    found = directions_of(await snapshot_of(service, rows), 2, block_numbers=numbers)
     right = np.linalg.svd(rows.astype(np.float32).astype(np.float64))[2][:2]
     np.testing.assert_allclose(np.abs(np.sum(found * right, axis=1)), 1.0, atol=1e-9)
     assert found[0] @ offset > 0.999 * np.linalg.norm(offset)
 
 
 @pytest.mark.rest
-async def test_directions_of_very_many_arms_are_those_of_an_even_sample(
-    world: World,
-):
+async def test_directions_of_very_many_arms_are_those_of_an_even_sample(service: HeadlessService):
     """Of as many as cost no more than ``most_products``."""
     rows = np.random.default_rng(6).normal(size=(1_200, 3))
-    arms = await snapshot_of(world, rows)
+    arms = await snapshot_of(service, rows)
     kept = arms.features_of(arms.eligible()).astype(np.float64)
     for most, step in ((1_200 * 9, 1), (1_200 * 9 - 1, 2), (9 * 400, 3)):
         some = kept[::step]
@@ -139,11 +137,11 @@ async def test_directions_of_very_many_arms_are_those_of_an_even_sample(
         np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
-async def test_a_bandit_is_found_again_also_when_its_catalogue_is_empty_now(world: World):
-    bandit = await world.bandit("b", "c", context=ContextRule(dim=2), interactions=1)
-    catalogue = await world.service.catalogues.get("c")
-    await world.service.catalogues.remove(catalogue, [f"a{n}" for n in range(4)])
-    assert await world.bandit("b", "c", context=ContextRule(dim=2), interactions=1) is bandit
+async def test_a_bandit_is_found_again_also_when_its_catalogue_is_empty_now(service: HeadlessService):
+    bandit = await service.bandit("b", "c", context=ContextRule(dim=2), interactions=1)
+    catalogue = await service.parts.catalogues.get("c")
+    await service.parts.catalogues.remove(catalogue, [f"a{n}" for n in range(4)])
+    assert await service.bandit("b", "c", context=ContextRule(dim=2), interactions=1) is bandit
     with pytest.raises(Invalid) as raised:
-        await world.bandit("new", "c", context=ContextRule(dim=2), interactions=1)
+        await service.bandit("new", "c", context=ContextRule(dim=2), interactions=1)
     assert raised.value.errors[0][0] == ("interactions",)

@@ -8,7 +8,7 @@ from app.catalogues.arms import Arm
 from app.filters.attributes import Document
 from app.indexes.live import LiveIndex
 from app.records.records import ArmDocument, CatalogueRecord, pack
-from world import INDEX, World
+from headless_service import INDEX, HeadlessService
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
@@ -16,9 +16,9 @@ DIM, ARMS = 4_096, 60
 
 
 async def test_arms_of_many_numbers_are_indexed_a_few_at_a_time(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    service: HeadlessService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    catalogue, _ = await world.service.catalogues.create("large", CatalogueRecord(DIM, INDEX))
+    catalogue, _ = await service.parts.catalogues.create("large", CatalogueRecord(DIM, INDEX))
     rows = np.random.default_rng(1).normal(size=(ARMS, DIM)).tolist()
     sizes = list[int]()
     upsert = LiveIndex.upsert
@@ -28,17 +28,17 @@ async def test_arms_of_many_numbers_are_indexed_a_few_at_a_time(
         upsert(self, ids, features, revisions)
 
     monkeypatch.setattr(LiveIndex, "upsert", counted)
-    await world.service.catalogues.upsert(catalogue, [Arm(f"a{i}", row) for i, row in enumerate(rows)])
+    await service.parts.catalogues.upsert(catalogue, [Arm(f"a{i}", row) for i, row in enumerate(rows)])
     assert max(sizes) <= resident_arms.INDEXED_NUMBERS
     assert sum(sizes) == ARMS * DIM
 
 
 @pytest.mark.rest
 async def test_arms_of_many_fields_are_indexed_a_few_at_a_time(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    service: HeadlessService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also by another process, which reads them from the store."""
-    catalogue, _ = await world.service.catalogues.create("described", CatalogueRecord(1, INDEX))
+    catalogue, _ = await service.parts.catalogues.create("described", CatalogueRecord(1, INDEX))
     metadata = {f"f{number}": number for number in range(1_000)}
     size, described = len(pack(ArmDocument([], metadata))), list[int]()
     describe = LiveIndex.describe
@@ -49,8 +49,8 @@ async def test_arms_of_many_fields_are_indexed_a_few_at_a_time(
 
     monkeypatch.setattr(LiveIndex, "describe", counted)
     arms = [Arm(f"a{number}", [1.0], (), metadata) for number in range(ARMS)]
-    await world.service.catalogues.upsert(catalogue, arms)
+    await service.parts.catalogues.upsert(catalogue, arms)
     catalogue.version = 0
-    await world.service.catalogues.sync(catalogue)
+    await service.parts.catalogues.sync(catalogue)
     assert sum(described) == 2 * ARMS
     assert max(described) == resident_arms.INDEXED_BYTES // size > 1

@@ -85,7 +85,7 @@ def test_features_that_do_not_vary_say_nothing():
 
 
 @pytest.fixture
-async def world(store_url: str, tmp_path: Path) -> AsyncIterator[Api]:
+async def api(store_url: str, tmp_path: Path) -> AsyncIterator[Api]:
     async with running(store_url, tmp_path) as api:
         await api.catalogue("c", {f"a{place}": row.tolist() for place, row in enumerate(OLD)})
         await api.bandit("b", "c")
@@ -93,27 +93,27 @@ async def world(store_url: str, tmp_path: Path) -> AsyncIterator[Api]:
 
 
 @pytest.mark.anyio
-async def test_the_catalogue_and_the_status_say_what_to_do(world: Api):
+async def test_the_catalogue_and_the_status_say_what_to_do(api: Api):
     """Only where a bandit had learned; and once no bandit uses the catalogue, the status is silent."""
     turned = {f"a{place}": row.tolist() for place, row in enumerate(TURNED)}
-    await world.put_arms("c", turned)
-    assert (await world.ok("GET", "/v1/catalogues/c")).get("findings") is None
-    await world.observe("b", {"id": "1", "arm": "a1", "value": 1.0})
-    await world.put_arms("c", {f"a{place}": row.tolist() for place, row in enumerate(OLD)})
-    (found,) = (await world.ok("GET", "/v1/catalogues/c"))["findings"]
+    await api.put_arms("c", turned)
+    assert (await api.ok("GET", "/v1/catalogues/c")).get("findings") is None
+    await api.observe("b", {"id": "1", "arm": "a1", "value": 1.0})
+    await api.put_arms("c", {f"a{place}": row.tolist() for place, row in enumerate(OLD)})
+    (found,) = (await api.ok("GET", "/v1/catalogues/c"))["findings"]
     assert (found["name"], found["good"]) == ("features_replaced", False)
     assert "shortlist move" in found["text"]
-    assert found in (await world.ok("GET", "/v1/status"))["findings"]
-    await world.catalogue("d", {f"a{place}": row.tolist() for place, row in enumerate(OLD)})
-    await world.ok("POST", "/v1/bandits/b/move", {"catalogue": "d", "carry": "none"})
-    assert found not in (await world.ok("GET", "/v1/status"))["findings"]
+    assert found in (await api.ok("GET", "/v1/status"))["findings"]
+    await api.catalogue("d", {f"a{place}": row.tolist() for place, row in enumerate(OLD)})
+    await api.ok("POST", "/v1/bandits/b/move", {"catalogue": "d", "carry": "none"})
+    assert found not in (await api.ok("GET", "/v1/status"))["findings"]
 
 
 @pytest.mark.rest
 @pytest.mark.anyio
-async def test_what_could_not_be_stored_is_not_counted(world: Api, monkeypatch: pytest.MonkeyPatch):
+async def test_what_could_not_be_stored_is_not_counted(api: Api, monkeypatch: pytest.MonkeyPatch):
     """A write that the store does not take has replaced nothing."""
-    await world.observe("b", {"id": "1", "arm": "a1", "value": 1.0})
+    await api.observe("b", {"id": "1", "arm": "a1", "value": 1.0})
 
     async def fails(*_: object, **__: object) -> None:
         raise Unavailable("the store does not answer")
@@ -121,6 +121,6 @@ async def test_what_could_not_be_stored_is_not_counted(world: Api, monkeypatch: 
     arms = [{"id": f"a{place}", "features": row.tolist()} for place, row in enumerate(TURNED)]
     with monkeypatch.context() as patched:
         patched.setattr(ArmStore, "upsert", fails)
-        answer = await world.http.put("/v1/catalogues/c/arms", json={"arms": arms})
+        answer = await api.http.put("/v1/catalogues/c/arms", json={"arms": arms})
     assert answer.status_code == 503
-    assert (await world.ok("GET", "/v1/catalogues/c")).get("findings") is None
+    assert (await api.ok("GET", "/v1/catalogues/c")).get("findings") is None

@@ -15,11 +15,11 @@ from app.catalogues.resident_arms import ResidentArms
 from app.indexes import shared_files, shared_format
 from app.indexes.limits import IndexLimits
 from app.platform.settings import Settings
+from headless_service import PATIENT
 from server.application import create_app
 from server.composition import SHARED
 from store_clients import connect, flush
 from waiting import wait_until
-from world import PATIENT
 
 pytestmark = pytest.mark.anyio
 

@@ -14,9 +14,9 @@ from app.decision_log.rows import Row
 from app.learning.reward_entries import Reward
 from app.platform.metrics import Metrics
 from app.serving.choice import Choice
+from headless_service import HeadlessService
 from workers.housekeeping import Housekeeping
 from workers.log_retention import LogRetention
-from world import World
 
 pytestmark = pytest.mark.anyio
 
@@ -70,19 +70,19 @@ class Model:
 class Play:
     """The service and the model, which go through the same steps."""
 
-    world: World
+    service: HeadlessService
     bandit: Bandit
     waits: bool
     model: Model = field(default_factory=Model)
 
     def partition(self, key: str) -> int:
-        return self.bandit.learner_for(key).partition(self.world.store.partitions)
+        return self.bandit.learner_for(key).partition(self.service.store.partitions)
 
     async def choose(self, key: str, k: int, event: str | None, *, deferred: bool) -> None:
         made = self.model.events.get((key, event)) if event else None
         if made is not None:  # the same request comes again
             k, deferred = len(made.choice.arms), made.deferred
-        choice = await self.world.choose(self.bandit, key, k=k, event_id=event, activate=not deferred)
+        choice = await self.service.choose(self.bandit, key, k=k, event_id=event, activate=not deferred)
         if made is None:
             found = await self.time_of(choice)
             made = Made(choice, key, self.partition(key), found, deferred, is_active=not deferred)
@@ -97,7 +97,7 @@ class Play:
             self.model.on_the_way.append(made)
 
     async def time_of(self, choice: Choice) -> int:
-        return self.world.service.signer.verify(choice.decision, now_ms=0).issued_ms
+        return self.service.parts.signer.verify(choice.decision, now_ms=0).issued_ms
 
     async def reward(self, n: int, place: int, *, twice: bool) -> None:
         if not self.model.made:
@@ -105,7 +105,7 @@ class Play:
         made = self.model.made[n % len(self.model.made)]
         arm = made.choice.arms[place % len(made.choice.arms)].id
         value = float(n)
-        receipt = await self.world.service.rewards.reward(
+        receipt = await self.service.parts.rewards.reward(
             [Reward(made.choice.decision, value, arm)] * (1 + twice)
         )
         if made.forgotten or not made.is_active:
@@ -122,7 +122,7 @@ class Play:
         if not self.model.made:
             return
         made = self.model.made[n % len(self.model.made)]
-        await self.world.service.decisions.activate([made.choice.decision])
+        await self.service.parts.decisions.activate([made.choice.decision])
         if made.deferred and not made.is_active and not made.forgotten:
             made.is_active, made.waits = True, self.waits
             self.model.keep(made)
@@ -130,7 +130,7 @@ class Play:
     async def time_passes(self) -> None:
         """Every decision that waits gets its defaults."""
         housekeeping = Housekeeping(
-            self.world.store, self.world.service.forgetting, Metrics(), wake=lambda partition: None
+            self.service.store, self.service.parts.forgetting, Metrics(), wake=lambda partition: None
         )  # type: ignore[arg-type]
         for key in KEYS:
             await housekeeping.sweep(self.partition(key), time.time_ns() // 1_000_000 + 7_200_000)
@@ -143,7 +143,7 @@ class Play:
                     rows += [(arm, DEFAULT, True) for arm in missing]
 
     async def forget(self, key: str) -> None:
-        await self.world.service.forgetting.forget(self.bandit.learner_for(key))
+        await self.service.parts.forgetting.forget(self.bandit.learner_for(key))
         for made in self.model.made:
             if made.key == key:
                 made.forgotten, made.waits = True, False
@@ -155,7 +155,7 @@ class Play:
         if not self.model.made:
             return
         last = self.model.made[n % len(self.model.made)].time
-        retention = LogRetention(self.world.store, Metrics(), most_bytes=2**40)  # type: ignore[arg-type]
+        retention = LogRetention(self.service.store, Metrics(), most_bytes=2**40)  # type: ignore[arg-type]
         await retention.sweep(last + 1 + RULE.keep_ms)
         for made in self.model.made:
             if made.time <= last and self.model.rows.pop(made.choice.decision, None) is not None:
@@ -165,13 +165,13 @@ class Play:
 
     async def crash(self) -> None:
         """What is in memory is lost."""
-        self.world.service.rows._rows.clear()
+        self.service.parts.rows._rows.clear()
         self.model.on_the_way.clear()
 
     async def compare(self) -> None:
-        await self.world.service.rows.flush()
+        await self.service.parts.rows.flush()
         self.model.write_all()
-        log = self.world.service.decision_log
+        log = self.service.parts.decision_log
         found: list[Row] = []
         async for page in log.pages(self.bandit, from_ms=None, to_ms=None):
             found += page
@@ -205,19 +205,19 @@ FLAGS = {"choose": "deferred", "reward": "twice"}
 
 
 @pytest.mark.parametrize("waits", [True, pytest.param(False, marks=pytest.mark.slow)])
-async def test_the_log_holds_what_the_model_holds(world: World, *, waits: bool):
-    await world.quiet()  # rows are written, and time passes, when the test says so
+async def test_the_log_holds_what_the_model_holds(service: HeadlessService, *, waits: bool):
+    await service.quiet()  # rows are written, and time passes, when the test says so
     for seed in range(12):
         draw = random.Random(seed)
         reward = WAITS if waits else RewardRule()
-        bandit = await world.bandit(f"b{seed}", log=RULE, reward=reward)
-        play = Play(world, bandit, waits)
+        bandit = await service.bandit(f"b{seed}", log=RULE, reward=reward)
+        play = Play(service, bandit, waits)
         names, weights = list(STEPS), [often for often, _ in STEPS.values()]
         for name in draw.choices(names, weights, k=60):
             flags = {FLAGS[name]: draw.random() < 0.3} if name in FLAGS else {}
             await getattr(play, name)(*STEPS[name][1](draw), **flags)
         await play.compare()
         assert len(play.model.made) > 10, f"seed {seed}"
-        await world.service.bandits.delete(bandit.name)
-        await world.store.side_data.erase_bandit(bandit.uid)
-        assert (await world.store.usage.read())["log"] == 0
+        await service.parts.bandits.delete(bandit.name)
+        await service.store.side_data.erase_bandit(bandit.uid)
+        assert (await service.store.usage.read())["log"] == 0

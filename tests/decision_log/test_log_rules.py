@@ -13,24 +13,24 @@ from app.platform.ids import is_logged
 from app.platform.metrics import Metrics
 from app.records.logged import LEFT_OUT, MOST_ASKED, LoggedRequest, asked_bytes, asked_of
 from app.serving.request import ChooseRequest
+from headless_service import HeadlessService
 from workers.log_retention import LogRetention
-from world import World
 
 pytestmark = pytest.mark.anyio
 
 HOUR_S = 3_600.0
 
 
-async def log_by(world: World, rule: LogRule | None) -> Bandit:
+async def log_by(service: HeadlessService, rule: LogRule | None) -> Bandit:
     def changed(uid: str, version: BanditVersion) -> BanditRecord:
         return msgspec.structs.replace(version.record, log=rule)
 
-    return await world.service.bandits.change("b", changed)
+    return await service.parts.bandits.change("b", changed)
 
 
-async def found(world: World, bandit: Bandit, token: str) -> LoggedChoice | None:
-    await world.service.rows.flush()
-    return await world.service.decision_log.find(bandit, token)
+async def found(service: HeadlessService, bandit: Bandit, token: str) -> LoggedChoice | None:
+    await service.parts.rows.flush()
+    return await service.parts.decision_log.find(bandit, token)
 
 
 @pytest.mark.parametrize(
@@ -39,19 +39,19 @@ async def found(world: World, bandit: Bandit, token: str) -> LoggedChoice | None
     ids=["shorter", "longer", "off", "off for long"],
 )
 async def test_rows_stay_as_long_as_the_bandit_says_now(
-    world: World, rule: LogRule | None, hours: int, stays: bool
+    service: HeadlessService, rule: LogRule | None, hours: int, stays: bool
 ):
     """Without a log: as long as it said last."""
-    bandit = await world.bandit(log=LogRule(7 * HOUR_S))
-    retention = LogRetention(world.store, Metrics(), most_bytes=2**40)  # type: ignore[arg-type]
-    token = (await world.choose(bandit)).decision
-    logged = await found(world, bandit, token)
+    bandit = await service.bandit(log=LogRule(7 * HOUR_S))
+    retention = LogRetention(service.store, Metrics(), most_bytes=2**40)  # type: ignore[arg-type]
+    token = (await service.choose(bandit)).decision
+    logged = await found(service, bandit, token)
     assert logged is not None
-    await log_by(world, LogRule(5 * HOUR_S))
+    await log_by(service, LogRule(5 * HOUR_S))
     await retention.sweep(logged.row.time)
-    await log_by(world, rule)
+    await log_by(service, rule)
     await retention.sweep(logged.row.time + round(1_000 * hours * HOUR_S))
-    assert (await found(world, bandit, token) is not None) == stays
+    assert (await found(service, bandit, token) is not None) == stays
 
 
 def test_a_share_is_a_sample_and_a_smaller_one_is_part_of_it():
@@ -66,25 +66,25 @@ def test_a_share_is_a_sample_and_a_smaller_one_is_part_of_it():
 
 
 @pytest.mark.parametrize("policy", ["linear_ts", "softmax", "igw"])
-async def test_the_seed_of_a_choice_gives_it_again(world: World, policy: str):
+async def test_the_seed_of_a_choice_gives_it_again(service: HeadlessService, policy: str):
     """The one that was drawn gives the same arms and propensities, for the same learner and catalogue."""
-    await world.catalogue("d", dim=3, arms=40)
+    await service.catalogue("d", dim=3, arms=40)
     options = {"softmax": {"temperature": 1.0}, "igw": {"gamma": 5.0}}.get(policy, {"exploration": 2.0})
-    bandit = await world.bandit(catalogue="d", policy=policy, log=LogRule(), **options)
+    bandit = await service.bandit(catalogue="d", policy=policy, log=LogRule(), **options)
     shown = set()
     for _ in range(12):
-        choice = await world.choose(bandit, k=3)
-        logged = await found(world, bandit, choice.decision)
+        choice = await service.choose(bandit, k=3)
+        logged = await found(service, bandit, choice.decision)
         assert logged is not None
         assert not logged.seeded
-        again = await world.choose(bandit, k=3, seed=logged.seed)
+        again = await service.choose(bandit, k=3, seed=logged.seed)
         assert again.arms == choice.arms
         shown.add(tuple(arm.id for arm in choice.arms))
     assert len(shown) > 1, "the choices differ, so the seed matters"
 
 
-async def test_what_a_request_asked_for_is_kept_unless_it_is_large(world: World):
-    bandit = await world.bandit(log=LogRule(), filter={"no": {"$exists": False}})
+async def test_what_a_request_asked_for_is_kept_unless_it_is_large(service: HeadlessService):
+    bandit = await service.bandit(log=LogRule(), filter={"no": {"$exists": False}})
     wanted = {"price": {"$exists": False}}
     many = [f"arm-{n * 7919 % 100_003}" for n in range(3_000)]
     for exclude in (["a1", "a2"], many):
@@ -96,8 +96,8 @@ async def test_what_a_request_asked_for_is_kept_unless_it_is_large(world: World)
             seed=7,
             arm_filter=parse(dict(wanted)),
         )
-        choice = await world.service.choosing.choose(bandit, request)
-        logged = await found(world, bandit, choice.decision)
+        choice = await service.parts.choosing.choose(bandit, request)
+        logged = await found(service, bandit, choice.decision)
         assert logged is not None
         assert (logged.seed, logged.seeded, logged.row.eligible) == (7, True, 4)
         if exclude is many:
@@ -123,38 +123,36 @@ def test_what_was_asked_is_packed_within_its_bound(count: int):
 
 
 @pytest.mark.rest
-async def test_a_token_of_a_decision_that_is_not_logged_is_as_long_as_before(world: World):
-    bandit = await world.bandit()
-    choice = await world.choose(bandit)
+async def test_a_token_of_a_decision_that_is_not_logged_is_as_long_as_before(service: HeadlessService):
+    bandit = await service.bandit()
+    choice = await service.choose(bandit)
     assert decision_of(raw_of(choice.decision)).logged is None
-    assert await found(world, bandit, choice.decision) is None
+    assert await found(service, bandit, choice.decision) is None
     for token in ("", "no", "\u00fc", choice.decision[:-9], choice.decision + "A"):
-        assert await found(world, bandit, token) is None
+        assert await found(service, bandit, token) is None
 
 
 @pytest.mark.rest
-async def test_a_token_that_was_changed_has_no_row(world: World):
+async def test_a_token_that_was_changed_has_no_row(service: HeadlessService):
     """Its signature alone: what it names is the same decision."""
-    bandit = await world.bandit(log=LogRule())
-    token = (await world.choose(bandit)).decision
+    bandit = await service.bandit(log=LogRule())
+    token = (await service.choose(bandit)).decision
     raw = raw_of(token)
-    assert await found(world, bandit, token) is not None
-    assert await found(world, bandit, text_of(raw[:-1] + bytes([raw[-1] ^ 1]))) is None
+    assert await found(service, bandit, token) is not None
+    assert await found(service, bandit, text_of(raw[:-1] + bytes([raw[-1] ^ 1]))) is None
 
 
 @pytest.mark.rest
-async def test_few_late_rows_of_a_partition_stand_behind_many_of_another(
-    world: World,
-):
+async def test_few_late_rows_of_a_partition_stand_behind_many_of_another(service: HeadlessService):
     """They are read at once, and wait for rows of the other one that are not read yet."""
-    world.service.decision_log.together = 3
-    bandit = await world.bandit(log=LogRule())
+    service.parts.decision_log.together = 3
+    bandit = await service.bandit(log=LogRule())
     partitions = {
-        bandit.learner_for(key).partition(world.store.partitions): key for key in map(str, range(9))
+        bandit.learner_for(key).partition(service.store.partitions): key for key in map(str, range(9))
     }
     first, second, *_ = partitions.values()
-    tokens = [(await world.choose(bandit, key)).decision for key in [first] * 8 + [second] * 2]
-    await world.service.rows.flush()
-    pages = world.service.decision_log.pages(bandit, from_ms=None, to_ms=None)
+    tokens = [(await service.choose(bandit, key)).decision for key in [first] * 8 + [second] * 2]
+    await service.parts.rows.flush()
+    pages = service.parts.decision_log.pages(bandit, from_ms=None, to_ms=None)
     rows = [row.decision async for page in pages for row in page]
     assert sorted(rows) == sorted(tokens)

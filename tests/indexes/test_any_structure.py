@@ -31,11 +31,11 @@ from app.indexes.publishing import Adoption, Publishing
 from app.indexes.quality import Degradation
 from app.indexes.shared_arms import SharedArms
 from app.indexes.table import TableSnapshot, positions_of
+from headless_service import PATIENT
 from shortlist.mips.exact import ranked
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 from tests.indexes.brute_force import best_ids, filled, limit, measure, only_structures
 from waiting import wait_until
-from world import PATIENT
 
 pytestmark = pytest.mark.rest
 

@@ -17,10 +17,10 @@ from app.storage import redis_keys
 from app.storage.store import Store
 from app.storage.types import RewardWrite
 from app.storage.types.decisions import LearnerId
+from headless_service import HeadlessService
 from store_clients import connect, traces
 from waiting import wait_until
 from workers.housekeeping import Housekeeping
-from world import World
 
 pytestmark = pytest.mark.anyio
 
@@ -37,86 +37,86 @@ def later_ms() -> int:
     return time.time_ns() // 1_000_000 + DAY_MS
 
 
-def housekeeping(world: World) -> Housekeeping:
-    return Housekeeping(world.store, world.service.forgetting, Metrics(), wake=world.service.worker.wake)  # type: ignore[arg-type,union-attr]
+def housekeeping(service: HeadlessService) -> Housekeeping:
+    return Housekeeping(service.store, service.parts.forgetting, Metrics(), wake=service.parts.worker.wake)  # type: ignore[arg-type,union-attr]
 
 
-async def expire(world: World, learner: LearnerId) -> None:
+async def expire(service: HeadlessService, learner: LearnerId) -> None:
     """All that a worker does after the idle time of the learner: it expires, is folded, and is erased."""
-    partition = learner.partition(world.store.partitions)
-    await housekeeping(world).sweep(partition, later_ms())
+    partition = learner.partition(service.store.partitions)
+    await housekeeping(service).sweep(partition, later_ms())
 
     async def folded() -> bool:
-        return await world.store.rewards.backlog(partition) == 0
+        return await service.store.rewards.backlog(partition) == 0
 
     await wait_until(folded, what="the learner is folded away")
-    await housekeeping(world).sweep(partition, later_ms())
-    assert not (await world.store.waiting.due(partition, 0, 10)).erase
+    await housekeeping(service).sweep(partition, later_ms())
+    assert not (await service.store.waiting.due(partition, 0, 10)).erase
 
 
-async def shown(world: World, bandit: Bandit, count: int, key: str = "ann") -> list[str]:
+async def shown(service: HeadlessService, bandit: Bandit, count: int, key: str = "ann") -> list[str]:
     """The arms of the next ``count`` choices."""
-    return [(await world.choose(bandit, key)).arms[0].id for _ in range(count)]
+    return [(await service.choose(bandit, key)).arms[0].id for _ in range(count)]
 
 
-async def live(world: World, bandit: Bandit, key: str) -> None:
+async def live(service: HeadlessService, bandit: Bandit, key: str) -> None:
     """Leave every trace that a key can leave: see the table of ``learning.forgetting``."""
-    choice = await world.choose(bandit, key, event_id="e")
-    await world.choose(bandit, key)
-    await world.service.decisions.activate([(await world.choose(bandit, key, activate=False)).decision])
-    await world.reward(choice.decision)
-    await world.observe(bandit, "o1", "o2", key=key)
+    choice = await service.choose(bandit, key, event_id="e")
+    await service.choose(bandit, key)
+    await service.parts.decisions.activate([(await service.choose(bandit, key, activate=False)).decision])
+    await service.reward(choice.decision)
+    await service.observe(bandit, "o1", "o2", key=key)
 
 
-async def kept(world: World, url: str, text: str) -> set[str]:
+async def kept(service: HeadlessService, url: str, text: str) -> set[str]:
     """Kinds of keys of the store that name the text or have it among their members."""
     async with connect(url) as client:
         found = await traces(client, text)
     return {trace.split(": ")[0].split(":")[2] for trace in found if trace.startswith("{p:")}
 
 
-async def test_a_key_that_returns_after_its_idle_time_is_shown_its_centres_again(world: World):
+async def test_a_key_that_returns_after_its_idle_time_is_shown_its_centres_again(service: HeadlessService):
     """It had taken turns, and had fewer rewards than centres; both start again."""
-    await world.quiet()
-    bandit = await world.bandit(policy="sub_ts", explore=ExploreRule(3), idle_ttl_s=IDLE_S)
-    first = await shown(world, bandit, 2)
+    await service.quiet()
+    bandit = await service.bandit(policy="sub_ts", explore=ExploreRule(3), idle_ttl_s=IDLE_S)
+    first = await shown(service, bandit, 2)
     assert len(set(first)) == 2
-    await world.observe(bandit, "o1")
-    await expire(world, bandit.learner_for("ann"))
-    choice = await world.choose(bandit)
+    await service.observe(bandit, "o1")
+    await expire(service, bandit.learner_for("ann"))
+    choice = await service.choose(bandit)
     assert choice.learner_version == 0
-    assert [choice.arms[0].id, *await shown(world, bandit, 1)] == first
-    assert await shown(world, bandit, 2, "bob") == first
+    assert [choice.arms[0].id, *await shown(service, bandit, 1)] == first
+    assert await shown(service, bandit, 2, "bob") == first
 
 
 @pytest.mark.rest
-async def test_a_key_that_was_shown_all_centres_and_was_idle_is_warmed_up_again(world: World):
-    await world.quiet()
-    bandit = await world.bandit(policy="sub_ts", explore=ExploreRule(2), idle_ttl_s=IDLE_S)
-    centres = await shown(world, bandit, 2)
-    await world.observe(bandit, "o1", "o2", "o3")
-    await expire(world, bandit.learner_for("ann"))
-    assert await shown(world, bandit, 2) == centres
+async def test_a_key_that_was_shown_all_centres_and_was_idle_is_warmed_up_again(service: HeadlessService):
+    await service.quiet()
+    bandit = await service.bandit(policy="sub_ts", explore=ExploreRule(2), idle_ttl_s=IDLE_S)
+    centres = await shown(service, bandit, 2)
+    await service.observe(bandit, "o1", "o2", "o3")
+    await expire(service, bandit.learner_for("ann"))
+    assert await shown(service, bandit, 2) == centres
 
 
 @pytest.mark.rest
-async def test_a_key_that_is_deleted_is_shown_its_centres_again(world: World):
-    bandit = await world.bandit(policy="sub_ts", explore=ExploreRule(3))
-    first = await shown(world, bandit, 2)
-    await world.observe(bandit, "o1")
-    await world.service.forgetting.forget(bandit.learner_for("ann"))
-    assert await shown(world, bandit, 2) == first
+async def test_a_key_that_is_deleted_is_shown_its_centres_again(service: HeadlessService):
+    bandit = await service.bandit(policy="sub_ts", explore=ExploreRule(3))
+    first = await shown(service, bandit, 2)
+    await service.observe(bandit, "o1")
+    await service.parts.forgetting.forget(bandit.learner_for("ann"))
+    assert await shown(service, bandit, 2) == first
 
 
 @pytest.mark.rest
 async def test_a_key_that_comes_back_keeps_what_came_since_whoever_erases_late(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    service: HeadlessService, monkeypatch: pytest.MonkeyPatch
 ):
     """Another process read the list of the forgotten before this one had erased everything."""
-    await world.quiet()
-    bandit = await world.bandit(reward=WAITS)
-    learner, forgetting = bandit.learner_for("ann"), world.service.forgetting
-    partition, entries = learner.partition(world.store.partitions), list[str]()
+    await service.quiet()
+    bandit = await service.bandit(reward=WAITS)
+    learner, forgetting = bandit.learner_for("ann"), service.parts.forgetting
+    partition, entries = learner.partition(service.store.partitions), list[str]()
     erase = forgetting.erase
 
     async def noted(learner: LearnerId, entry_id: str) -> bool:
@@ -124,38 +124,40 @@ async def test_a_key_that_comes_back_keeps_what_came_since_whoever_erases_late(
         return await erase(learner, entry_id)
 
     monkeypatch.setattr(forgetting, "erase", noted)
-    old = await world.choose(bandit, event_id="e")
+    old = await service.choose(bandit, event_id="e")
     await forgetting.forget(learner)
-    new = await world.choose(bandit, event_id="e")
+    new = await service.choose(bandit, event_id="e")
     assert new.decision != old.decision
     assert await erase(learner, entries[0])
-    assert await world.choose(bandit, event_id="e") == new
-    (waiting,) = (await world.store.waiting.due(partition, later_ms(), 10)).decisions
+    assert await service.choose(bandit, event_id="e") == new
+    (waiting,) = (await service.store.waiting.due(partition, later_ms(), 10)).decisions
     assert unpack(waiting[1], LoggedDecision).known_entry == int(entries[0].partition("-")[2])
     await forgetting.forget(learner)
-    assert not (await world.store.waiting.due(partition, later_ms(), 10)).decisions
-    assert (await world.choose(bandit, event_id="e")).decision != new.decision
+    assert not (await service.store.waiting.due(partition, later_ms(), 10)).decisions
+    assert (await service.choose(bandit, event_id="e")).decision != new.decision
 
 
 @pytest.mark.rest
-async def test_a_learner_that_is_not_idle_keeps_everything(world: World):
-    await world.quiet()
-    bandit = await world.bandit(policy="sub_ts", explore=ExploreRule(3), idle_ttl_s=IDLE_S)
-    first = await shown(world, bandit, 1)
-    await world.observe(bandit, "o1")
+async def test_a_learner_that_is_not_idle_keeps_everything(service: HeadlessService):
+    await service.quiet()
+    bandit = await service.bandit(policy="sub_ts", explore=ExploreRule(3), idle_ttl_s=IDLE_S)
+    first = await shown(service, bandit, 1)
+    await service.observe(bandit, "o1")
     learner = bandit.learner_for("ann")
     now_ms = time.time_ns() // 1_000_000
-    assert await world.service.forgetting.expire(learner, now_ms) is False
-    await housekeeping(world).sweep(learner.partition(world.store.partitions), now_ms)
-    choice = await world.choose(bandit)
+    assert await service.parts.forgetting.expire(learner, now_ms) is False
+    await housekeeping(service).sweep(learner.partition(service.store.partitions), now_ms)
+    choice = await service.choose(bandit)
     assert (choice.learner_version, choice.arms[0].id != first[0]) == (1, True)
 
 
 @pytest.mark.rest
 @pytest.mark.parametrize("way", ["deleted", "idle"])
-async def test_nothing_is_kept_of_a_learner_but_what_expires(world: World, store_url: str, way: str):
-    await world.quiet()
-    bandit = await world.bandit(
+async def test_nothing_is_kept_of_a_learner_but_what_expires(
+    service: HeadlessService, store_url: str, way: str
+):
+    await service.quiet()
+    bandit = await service.bandit(
         policy="sub_ts",
         explore=ExploreRule(3),
         idle_ttl_s=IDLE_S,
@@ -164,41 +166,43 @@ async def test_nothing_is_kept_of_a_learner_but_what_expires(world: World, store
         log=LogRule(),
     )
     learner = bandit.learner_for("a-key-that-lived")
-    await live(world, bandit, learner.name)
-    before = await kept(world, store_url, learner.name)
+    await live(service, bandit, learner.name)
+    before = await kept(service, store_url, learner.name)
     lives = {"states", "log", "turns", "decisions", "due", "event", "events", "idle", "rows", "row-times"}
     assert before >= lives | STAYS - REFUSES
     if way == "deleted":
-        await world.service.forgetting.forget(learner)
+        await service.parts.forgetting.forget(learner)
     else:
-        await expire(world, learner)
+        await expire(service, learner)
     # The newest entry of a log stays, for entries are numbered by it; the next one lets it go.
-    assert await kept(world, store_url, learner.name) - {"log"} == STAYS
-    partition = learner.partition(world.store.partitions)
-    [entry] = await world.store.rewards.read(partition, "0-0", 10)
+    assert await kept(service, store_url, learner.name) - {"log"} == STAYS
+    partition = learner.partition(service.store.partitions)
+    [entry] = await service.store.rewards.read(partition, "0-0", 10)
     assert entry.payload == module.FORGET
-    pooled = await world.service.learners.pooled_priors.get(bandit)
+    pooled = await service.parts.learners.pooled_priors.get(bandit)
     assert pooled is None or not pooled.sums.observations
 
 
 @pytest.mark.rest
-async def test_dead_letters_go_with_their_learner(world: World):
-    bandit = await world.bandit()
+async def test_dead_letters_go_with_their_learner(service: HeadlessService):
+    bandit = await service.bandit()
     learner = bandit.learner_for("a-key-that-died")
-    partition = learner.partition(world.store.partitions)
-    await world.observe(bandit, "o1", key=learner.name)
+    partition = learner.partition(service.store.partitions)
+    await service.observe(bandit, "o1", key=learner.name)
     write = RewardWrite(learner, "broken", None, 2**42, 60_000, b"broken")
-    await world.store.rewards.append(partition, [write])
-    await world.observe(bandit, "o2", key=learner.name)
-    assert [letter.entry.learner for letter in await world.store.rewards.dead_letters(partition)] == [learner]
-    await world.service.forgetting.forget(learner)
-    assert await world.store.rewards.dead_letters(partition) == []
+    await service.store.rewards.append(partition, [write])
+    await service.observe(bandit, "o2", key=learner.name)
+    assert [letter.entry.learner for letter in await service.store.rewards.dead_letters(partition)] == [
+        learner
+    ]
+    await service.parts.forgetting.forget(learner)
+    assert await service.store.rewards.dead_letters(partition) == []
 
 
-async def test_of_a_deleted_bandit_the_store_keeps_no_key(world: World, store_url: str):
+async def test_of_a_deleted_bandit_the_store_keeps_no_key(service: HeadlessService, store_url: str):
     """After it no name of a key has its uid; among members only the last changes and deletions do."""
-    await world.quiet()
-    gone = await world.bandit(
+    await service.quiet()
+    gone = await service.bandit(
         "gone",
         policy="sub_ts",
         explore=ExploreRule(3),
@@ -207,59 +211,63 @@ async def test_of_a_deleted_bandit_the_store_keeps_no_key(world: World, store_ur
         prior="pooled",
         log=LogRule(),
     )
-    stays = await world.bandit(
+    stays = await service.bandit(
         "stays", policy="sub_ts", explore=ExploreRule(3), idle_ttl_s=IDLE_S, reward=WAITS, log=LogRule()
     )
     for key in ("ann", "bob", "cid", "dan"):
-        await live(world, gone, key)
-        await live(world, stays, key)
-    await world.service.forgetting.forget(gone.learner_for("bob"))
-    before = await kept(world, store_url, stays.uid)
-    await world.service.bandits.delete("gone")
-    await housekeeping(world).finish_deletions()
+        await live(service, gone, key)
+        await live(service, stays, key)
+    await service.parts.forgetting.forget(gone.learner_for("bob"))
+    before = await kept(service, store_url, stays.uid)
+    await service.parts.bandits.delete("gone")
+    await housekeeping(service).finish_deletions()
     async with connect(store_url) as client:
         left = await traces(client, gone.uid)
     assert [trace for trace in left if ": " not in trace] == []
     assert {trace.split(": ")[0].split(":")[2] for trace in left} <= {"changes", "deleted", "log"}
-    partitions = range(world.store.partitions)
-    logs = [await world.store.rewards.read(partition, "0-0", 1_000) for partition in partitions]
+    partitions = range(service.store.partitions)
+    logs = [await service.store.rewards.read(partition, "0-0", 1_000) for partition in partitions]
     assert all(entry.learner.bandit_uid == stays.uid for log in logs for entry in log[:-1])
-    assert await kept(world, store_url, stays.uid) == before
-    assert (await world.choose(stays, "ann")).learner_version == 3
-    assert await world.store.registry.deletions() == {}
+    assert await kept(service, store_url, stays.uid) == before
+    assert (await service.choose(stays, "ann")).learner_version == 3
+    assert await service.store.registry.deletions() == {}
 
 
 @pytest.mark.rest
-async def test_erasing_a_bandit_is_repeated_until_it_is_done(world: World, store_url: str):
-    await world.quiet()
-    bandit = await world.bandit("gone", policy="sub_ts", explore=ExploreRule(3))
-    await live(world, bandit, "ann")
-    world.store.lose.append("registry.delete_bandit")
+async def test_erasing_a_bandit_is_repeated_until_it_is_done(service: HeadlessService, store_url: str):
+    await service.quiet()
+    bandit = await service.bandit("gone", policy="sub_ts", explore=ExploreRule(3))
+    await live(service, bandit, "ann")
+    service.store.lose.append("registry.delete_bandit")
     with pytest.raises(Exception, match="does not answer"):
-        await world.service.bandits.delete("gone")
-    world.store.lose.append("side_data.erase_bandit")
+        await service.parts.bandits.delete("gone")
+    service.store.lose.append("side_data.erase_bandit")
     with pytest.raises(Exception, match="does not answer"):
-        await housekeeping(world).finish_deletions()
-    await housekeeping(world).finish_deletions()
+        await housekeeping(service).finish_deletions()
+    await housekeeping(service).finish_deletions()
     async with connect(store_url) as client:
         assert [trace for trace in await traces(client, bandit.uid) if ": " not in trace] == []
 
 
 @pytest.mark.rest
-async def test_what_a_process_made_from_a_learner_goes_when_another_process_forgets_it(world: World):
+async def test_what_a_process_made_from_a_learner_goes_when_another_process_forgets_it(
+    service: HeadlessService,
+):
     """Whoever first reads the change: here a call that waits for a reward of somebody else."""
-    await world.catalogue("d", dim=2, arms=30)
-    bandit = await world.bandit("e", "d", policy="sub_elim", exploration=0.5)
-    await world.quiet()
+    await service.catalogue("d", dim=2, arms=30)
+    bandit = await service.bandit("e", "d", policy="sub_elim", exploration=0.5)
+    await service.quiet()
     learner = bandit.learner_for("ann")
-    await world.observe(bandit, "o1", "o2", "o3")
-    await world.choose(bandit)
-    states = world.service.elimination.states
+    await service.observe(bandit, "o1", "o2", "o3")
+    await service.choose(bandit)
+    states = service.parts.elimination.states
     assert states.peek(learner) is not None
-    partition = learner.partition(world.store.partitions)
-    watermark, newest = await world.store.learners.watermark(partition), "9" * 13 + "-99"
-    await world.store.learners.apply(partition, expected=watermark, watermark=newest, states={learner: None})
-    await world.service._remote.sync(partition)
+    partition = learner.partition(service.store.partitions)
+    watermark, newest = await service.store.learners.watermark(partition), "9" * 13 + "-99"
+    await service.store.learners.apply(
+        partition, expected=watermark, watermark=newest, states={learner: None}
+    )
+    await service.parts._remote.sync(partition)
     assert states.peek(learner) is None
 
 
@@ -277,11 +285,11 @@ def test_the_list_of_what_is_kept_is_that_of_the_keys_of_the_store():
     assert listed == named
 
 
-async def change_idle(world: World, idle_ttl_s: float | None) -> Bandit:
+async def change_idle(service: HeadlessService, idle_ttl_s: float | None) -> Bandit:
     def changed(uid: str, version: BanditVersion) -> BanditRecord:
         return msgspec.structs.replace(version.record, idle_ttl_s=idle_ttl_s)
 
-    return await world.service.bandits.change("b", changed)
+    return await service.parts.bandits.change("b", changed)
 
 
 @pytest.mark.rest
@@ -291,41 +299,41 @@ async def change_idle(world: World, idle_ttl_s: float | None) -> Bandit:
     ids=["forever", "longer", "shorter"],
 )
 async def test_an_idle_learner_lives_as_the_bandit_says_by_then(
-    world: World, after_s: float | None, lives_for_s: float | None
+    service: HeadlessService, after_s: float | None, lives_for_s: float | None
 ):
     """A change counts as a sign of life; a time that was set before is not made shorter."""
-    await world.quiet()
-    bandit = await world.bandit(idle_ttl_s=IDLE_S)
+    await service.quiet()
+    bandit = await service.bandit(idle_ttl_s=IDLE_S)
     learner = bandit.learner_for("ann")
-    partition = learner.partition(world.store.partitions)
-    await world.observe(bandit, "o")
+    partition = learner.partition(service.store.partitions)
+    await service.observe(bandit, "o")
     now_ms = time.time_ns() // 1_000_000
-    await change_idle(world, after_s)
+    await change_idle(service, after_s)
     for at_s in (IDLE_S + 1, 5 * IDLE_S, 10 * IDLE_S + 60, 20 * IDLE_S):
         for _ in range(3):
-            await housekeeping(world).sweep(partition, now_ms + round(1_000 * at_s))
+            await housekeeping(service).sweep(partition, now_ms + round(1_000 * at_s))
 
         async def folded() -> bool:
-            return await world.store.rewards.backlog(partition) == 0
+            return await service.store.rewards.backlog(partition) == 0
 
         await wait_until(folded, what="what was forgotten is folded")
-        lives = (await world.service.learners.report(bandit, learner)).version == 1
+        lives = (await service.parts.learners.report(bandit, learner)).version == 1
         assert lives == (lives_for_s is None or at_s < lives_for_s), at_s
 
 
 @pytest.mark.rest
-async def test_an_idle_time_that_begins_later_holds_from_the_next_sign_of_life(world: World):
-    await world.quiet()
-    bandit = await world.bandit()
+async def test_an_idle_time_that_begins_later_holds_from_the_next_sign_of_life(service: HeadlessService):
+    await service.quiet()
+    bandit = await service.bandit()
     learner = bandit.learner_for("ann")
-    await world.observe(bandit, "o")
-    bandit = await change_idle(world, IDLE_S)
-    partition = learner.partition(world.store.partitions)
-    assert (await world.store.waiting.due(partition, later_ms(), 10)).idle == []
-    await world.observe(bandit, "o2")
-    assert (await world.store.waiting.due(partition, later_ms(), 10)).idle == [learner]
-    await expire(world, learner)
-    assert (await world.service.learners.report(bandit, learner)).version == 0
+    await service.observe(bandit, "o")
+    bandit = await change_idle(service, IDLE_S)
+    partition = learner.partition(service.store.partitions)
+    assert (await service.store.waiting.due(partition, later_ms(), 10)).idle == []
+    await service.observe(bandit, "o2")
+    assert (await service.store.waiting.due(partition, later_ms(), 10)).idle == [learner]
+    await expire(service, learner)
+    assert (await service.parts.learners.report(bandit, learner)).version == 0
 
 
 @pytest.mark.rest

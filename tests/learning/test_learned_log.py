@@ -6,26 +6,29 @@ from app.learning.learned_log import LearnedLog
 from app.platform.pages import encode_cursor
 from app.records.records import RewardPayload, RewardTerms, pack, vector_to_bytes
 from app.storage.types import LearnerId, RewardWrite
+from headless_service import HeadlessService
 from workers.log_trimming import LogTrimmer
-from world import World
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 
-async def test_what_was_trimmed_before_it_was_read_is_counted(world: World):
-    await world.catalogue()
-    bandit = await world.bandit()
-    await world.observe(bandit, *"abc")
-    log, partition = LearnedLog(world.store), LearnerId(bandit.uid, "ann").partition(world.store.partitions)
+async def test_what_was_trimmed_before_it_was_read_is_counted(service: HeadlessService):
+    await service.catalogue()
+    bandit = await service.bandit()
+    await service.observe(bandit, *"abc")
+    log, partition = (
+        LearnedLog(service.store),
+        LearnerId(bandit.uid, "ann").partition(service.store.partitions),
+    )
     page = await log.page(bandit, partition, None, 2, with_arms=False)
     assert (len(page.items), page.more, page.missing, page.arms) == (2, True, 0, {})
-    trimmer = LogTrimmer(world.store, reward_log_s=-60)
-    trimmer.begin(range(world.store.partitions))
+    trimmer = LogTrimmer(service.store, reward_log_s=-60)
+    trimmer.begin(range(service.store.partitions))
     while trimmer.is_busy:
         await trimmer.step()
     lost = await log.page(bandit, partition, page.position, 2, with_arms=False)
     assert (lost.items, lost.missing) == ([], 1)
-    await world.observe(bandit, *"de")
+    await service.observe(bandit, *"de")
     assert (await log.page(bandit, partition, page.position, 9, with_arms=False)).missing == 1
     later = await log.page(bandit, partition, None, 9, with_arms=True)
     assert [item.id for item in later.items] == ["d", "e"]
@@ -34,11 +37,13 @@ async def test_what_was_trimmed_before_it_was_read_is_counted(world: World):
     assert (arm.id, arm.features) == ("a1", [1.0, 1.0])
 
 
-async def test_an_entry_of_no_arm_brings_its_features_and_one_that_is_damaged_nothing(world: World):
-    await world.catalogue()
-    bandit = await world.bandit()
+async def test_an_entry_of_no_arm_brings_its_features_and_one_that_is_damaged_nothing(
+    service: HeadlessService,
+):
+    await service.catalogue()
+    bandit = await service.bandit()
     learner = LearnerId(bandit.uid, "ann")
-    partition = learner.partition(world.store.partitions)
+    partition = learner.partition(service.store.partitions)
     good = pack(RewardPayload(vector_to_bytes([3.0, 4.0]), 0.5, RewardTerms(decided_ms=7)))  # type: ignore[arg-type]
     writes = [
         RewardWrite(learner, "good", None, 1, 60_000, good),
@@ -46,8 +51,8 @@ async def test_an_entry_of_no_arm_brings_its_features_and_one_that_is_damaged_no
         RewardWrite(learner, "of nothing", None, 1, 60_000, good, source=b"\xc1"),
         RewardWrite(LearnerId("0" * 16, "ann"), "of another", None, 1, 60_000, good),
     ]
-    await world.store.rewards.append(partition, writes)
-    page = await LearnedLog(world.store).page(bandit, partition, None, 9, with_arms=True)
+    await service.store.rewards.append(partition, writes)
+    page = await LearnedLog(service.store).page(bandit, partition, None, 9, with_arms=True)
     item, other = page.items
     assert (other.kind, other.features) == ("other", [3.0, 4.0]), "the fold counts it too"
     assert (item.kind, item.features, item.value, item.decided) == ("other", [3.0, 4.0], 0.5, 7)
@@ -55,8 +60,8 @@ async def test_an_entry_of_no_arm_brings_its_features_and_one_that_is_damaged_no
 
 
 @pytest.mark.parametrize("position", ["1-1", "/1-1", "x/1", "x/a-b", "x/1-1"])
-async def test_a_cursor_of_something_else_is_refused(world: World, position: str):
-    await world.catalogue()
-    bandit = await world.bandit()
+async def test_a_cursor_of_something_else_is_refused(service: HeadlessService, position: str):
+    await service.catalogue()
+    bandit = await service.bandit()
     with pytest.raises(Exception, match="cursor"):
-        await LearnedLog(world.store).page(bandit, 0, encode_cursor(position), 9, with_arms=False)
+        await LearnedLog(service.store).page(bandit, 0, encode_cursor(position), 9, with_arms=False)

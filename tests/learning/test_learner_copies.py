@@ -11,29 +11,29 @@ from app.learning.replay import compare
 from app.platform.errors import Conflict, Invalid
 from app.records.records import LearnerState, bytes_to_state, state_to_bytes
 from app.storage.types.decisions import LearnerId
+from headless_service import HeadlessService
 from shortlist.linear import ridge
 from waiting import wait_until
-from world import World
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 KEYS = [f"key-{number}" for number in range(12)]
 
 
-async def taught(world: World, **settings: object) -> Bandit:
+async def taught(service: HeadlessService, **settings: object) -> Bandit:
     """A bandit whose keys have one reward each, two, three, ..."""
-    await world.catalogue("w", dim=3)
-    bandit = await world.bandit(catalogue="w", **settings)
+    await service.catalogue("w", dim=3)
+    bandit = await service.bandit(catalogue="w", **settings)
     for number, key in enumerate(KEYS):
         for time in range(number % 4 + 1):
-            await world.observe(bandit, f"o{time}", key=key, arm=f"a{(number + time) % 4}")
+            await service.observe(bandit, f"o{time}", key=key, arm=f"a{(number + time) % 4}")
     return bandit
 
 
-async def copied(world: World, bandit: Bandit, limit: int = 100) -> dict[str, bytes]:
+async def copied(service: HeadlessService, bandit: Bandit, limit: int = 100) -> dict[str, bytes]:
     cursor, found = None, dict[str, bytes]()
     while True:
-        page, cursor = await world.service.learner_copies.page(bandit, cursor, limit)
+        page, cursor = await service.parts.learner_copies.page(bandit, cursor, limit)
         assert len(page) <= limit
         assert not found.keys() & {key for key, _ in page}
         found |= {key: state_to_bytes(state) for key, state in page}
@@ -42,30 +42,30 @@ async def copied(world: World, bandit: Bandit, limit: int = 100) -> dict[str, by
 
 
 @pytest.mark.parametrize("limit", [1, 2, 100])
-async def test_every_learner_is_on_one_page(world: World, limit: int):
-    bandit = await taught(world)
-    assert sorted(await copied(world, bandit, limit)) == sorted(KEYS)
+async def test_every_learner_is_on_one_page(service: HeadlessService, limit: int):
+    bandit = await taught(service)
+    assert sorted(await copied(service, bandit, limit)) == sorted(KEYS)
 
 
-async def test_pages_of_large_learners_are_short(world: World):
-    bandit = await taught(world)
-    world.service.learner_copies.page_bytes = 1
-    page, cursor = await world.service.learner_copies.page(bandit, None, 100)
+async def test_pages_of_large_learners_are_short(service: HeadlessService):
+    bandit = await taught(service)
+    service.parts.learner_copies.page_bytes = 1
+    page, cursor = await service.parts.learner_copies.page(bandit, None, 100)
     assert len(page) == 1
     assert cursor is not None
-    assert sorted(await copied(world, bandit)) == sorted(KEYS)
+    assert sorted(await copied(service, bandit)) == sorted(KEYS)
 
 
-async def test_learners_that_are_a_tail_are_found(world: World):
+async def test_learners_that_are_a_tail_are_found(service: HeadlessService):
     """A learner of many numbers is written whole now and then; until then it is the entries of its tail."""
-    await world.catalogue("w", dim=64)
-    bandit = await world.bandit(catalogue="w")
+    await service.catalogue("w", dim=64)
+    bandit = await service.bandit(catalogue="w")
     for number in range(5):
-        await world.observe(bandit, f"o{number}", key="ann", arm="a1")
-    partition = LearnerId(bandit.uid, "ann").partition(world.store.partitions)
-    (stored,) = await world.store.learners.stored(partition, [LearnerId(bandit.uid, "ann")])
+        await service.observe(bandit, f"o{number}", key="ann", arm="a1")
+    partition = LearnerId(bandit.uid, "ann").partition(service.store.partitions)
+    (stored,) = await service.store.learners.stored(partition, [LearnerId(bandit.uid, "ann")])
     assert stored.tail
-    assert list(await copied(world, bandit)) == ["ann"]
+    assert list(await copied(service, bandit)) == ["ann"]
 
 
 @pytest.mark.parametrize(
@@ -73,104 +73,104 @@ async def test_learners_that_are_a_tail_are_found(world: World):
     [{}, {"half_life_s": 60.0}, {"prior": "pooled"}, {"shift_rewards": True}, {"idle_ttl_s": 900.0}],
     ids=str,
 )
-async def test_learners_are_given_bit_for_bit(world: World, settings: dict[str, object]):
-    bandit = await taught(world, **settings)
-    states = await copied(world, bandit)
-    other = await world.bandit("other", "w", **settings)
+async def test_learners_are_given_bit_for_bit(service: HeadlessService, settings: dict[str, object]):
+    bandit = await taught(service, **settings)
+    states = await copied(service, bandit)
+    other = await service.bandit("other", "w", **settings)
     for key, state in states.items():
         learner = LearnerId(other.uid, key)
-        assert await world.service.learner_copies.give(other, learner, state) is True
-        assert await world.service.learner_copies.give(other, learner, state) is False, "safe to repeat"
-    assert await copied(world, other) == states
+        assert await service.parts.learner_copies.give(other, learner, state) is True
+        assert await service.parts.learner_copies.give(other, learner, state) is False, "safe to repeat"
+    assert await copied(service, other) == states
     for key in KEYS:
-        of, to = [await world.service.learners.report(b, LearnerId(b.uid, key)) for b in (bandit, other)]
+        of, to = [await service.parts.learners.report(b, LearnerId(b.uid, key)) for b in (bandit, other)]
         np.testing.assert_allclose(of.theta, to.theta, rtol=1e-9, atol=1e-12)
         assert (of.version, of.observations) == (to.version, to.observations)
-    found = await compare(world.store)
+    found = await compare(service.store)
     assert found.different == []
 
 
-async def test_a_discounted_state_of_the_first_version_is_given_once_and_replayed(world: World):
+async def test_a_discounted_state_of_the_first_version_is_given_once_and_replayed(service: HeadlessService):
     """It has no weight: 16 bytes of its own header, not 24. And no squares."""
     settings: dict[str, object] = {"half_life_s": 3e8, "prior": "pooled"}  # nothing fades while this runs
-    bandit = await taught(world, **settings)
-    states = await copied(world, bandit)
-    other = await world.bandit("other", "w", **settings)
+    bandit = await taught(service, **settings)
+    states = await copied(service, bandit)
+    other = await service.bandit("other", "w", **settings)
     for key, state in states.items():
         older = b"\x02" + state[1:40] + state[48:-16]
         learner = LearnerId(other.uid, key)
-        assert await world.service.learner_copies.give(other, learner, older) is True
-        assert await world.service.learner_copies.give(other, learner, older) is False
-        await world.observe(other, "later", key=key)
-    for key, state in (await copied(world, other)).items():
+        assert await service.parts.learner_copies.give(other, learner, older) is True
+        assert await service.parts.learner_copies.give(other, learner, older) is False
+        await service.observe(other, "later", key=key)
+    for key, state in (await copied(service, other)).items():
         sums = bytes_to_state(state).sums
         assert sums.weight == pytest.approx(sums.observations, rel=1e-3), key
         assert not sums.has_squares
-    assert (await compare(world.store)).different == []
+    assert (await compare(service.store)).different == []
 
 
-async def test_what_comes_after_is_learned_and_replayed(world: World):
-    bandit = await taught(world, prior="pooled")
-    states = await copied(world, bandit)
-    other = await world.bandit("other", "w", prior="pooled")
+async def test_what_comes_after_is_learned_and_replayed(service: HeadlessService):
+    bandit = await taught(service, prior="pooled")
+    states = await copied(service, bandit)
+    other = await service.bandit("other", "w", prior="pooled")
     for key, state in states.items():
-        await world.service.learner_copies.give(other, LearnerId(other.uid, key), state)
+        await service.parts.learner_copies.give(other, LearnerId(other.uid, key), state)
     for owner in (bandit, other):
         for key in KEYS:
-            await world.observe(owner, "later", key=key, arm="a2")
-    assert await copied(world, other) == await copied(world, bandit)
-    assert (await compare(world.store)).different == []
+            await service.observe(owner, "later", key=key, arm="a2")
+    assert await copied(service, other) == await copied(service, bandit)
+    assert (await compare(service.store)).different == []
 
 
-async def test_a_learner_with_rewards_takes_no_state(world: World):
-    bandit = await taught(world)
-    states = await copied(world, bandit)
+async def test_a_learner_with_rewards_takes_no_state(service: HeadlessService):
+    bandit = await taught(service)
+    states = await copied(service, bandit)
     with pytest.raises(Conflict, match="rewards of its own"):
-        await world.service.learner_copies.give(bandit, LearnerId(bandit.uid, KEYS[1]), states[KEYS[2]])
-    assert await copied(world, bandit) == states
+        await service.parts.learner_copies.give(bandit, LearnerId(bandit.uid, KEYS[1]), states[KEYS[2]])
+    assert await copied(service, bandit) == states
 
 
-async def test_a_state_that_comes_after_a_reward_changes_nothing(world: World):
+async def test_a_state_that_comes_after_a_reward_changes_nothing(service: HeadlessService):
     """Two callers at once: one entry is before the other in the log, and the second is no state any more."""
-    bandit = await taught(world)
-    states = await copied(world, bandit)
-    other = await world.bandit("other", "w")
-    copies, learner = world.service.learner_copies, LearnerId(other.uid, "ann")
+    bandit = await taught(service)
+    states = await copied(service, bandit)
+    other = await service.bandit("other", "w")
+    copies, learner = service.parts.learner_copies, LearnerId(other.uid, "ann")
     data = states[KEYS[2]]
     await copies.append_entries(other, learner, data, bytes_to_state(data))
     await copies.append_entries(other, learner, states[KEYS[3]], bytes_to_state(states[KEYS[3]]))
-    assert await copied(world, other) == {"ann": data}
-    await world.observe(other, "o", key="bob")
-    before = await copied(world, other)
+    assert await copied(service, other) == {"ann": data}
+    await service.observe(other, "o", key="bob")
+    before = await copied(service, other)
     await copies.append_entries(other, LearnerId(other.uid, "bob"), data, bytes_to_state(data))
-    assert await copied(world, other) == before
-    assert (await compare(world.store)).different == []
+    assert await copied(service, other) == before
+    assert (await compare(service.store)).different == []
 
 
-async def test_many_at_once(world: World):
-    bandit = await taught(world)
-    states = await copied(world, bandit)
-    other = await world.bandit("other", "w")
-    give = world.service.learner_copies.give
+async def test_many_at_once(service: HeadlessService):
+    bandit = await taught(service)
+    states = await copied(service, bandit)
+    other = await service.bandit("other", "w")
+    give = service.parts.learner_copies.give
     done = await asyncio.gather(
         *(give(other, LearnerId(other.uid, key), state) for key, state in states.items() for _ in range(3))
     )
     assert sum(done) == len(states)
-    assert await copied(world, other) == states
+    assert await copied(service, other) == states
 
 
-async def test_a_forgotten_learner_takes_a_state_again(world: World):
-    bandit = await taught(world)
-    data = (await copied(world, bandit))[KEYS[2]]
+async def test_a_forgotten_learner_takes_a_state_again(service: HeadlessService):
+    bandit = await taught(service)
+    data = (await copied(service, bandit))[KEYS[2]]
     learner = LearnerId(bandit.uid, KEYS[2])
-    await world.service.forgetting.forget(learner)
+    await service.parts.forgetting.forget(learner)
 
     async def gone() -> bool:
-        return KEYS[2] not in await copied(world, bandit)
+        return KEYS[2] not in await copied(service, bandit)
 
     await wait_until(gone, what="the entry that forgets is folded")
-    assert await world.service.learner_copies.give(bandit, learner, data) is True
-    assert (await copied(world, bandit))[KEYS[2]] == data
+    assert await service.parts.learner_copies.give(bandit, learner, data) is True
+    assert (await copied(service, bandit))[KEYS[2]] == data
 
 
 def state(dim: int = 3, *, version: int = 1, number: float | None = None, half_life_s: float = 0.0) -> bytes:
@@ -195,12 +195,12 @@ BAD = {
 
 
 @pytest.mark.parametrize("weight", [-0.5, 2.5, float("nan"), float("inf")])
-async def test_observations_weigh_at_most_as_many_as_they_are(world: World, weight: float):
-    bandit = await world.bandit(half_life_s=60.0)
+async def test_observations_weigh_at_most_as_many_as_they_are(service: HeadlessService, weight: float):
+    bandit = await service.bandit(half_life_s=60.0)
     learner = LearnerId(bandit.uid, "ann")
     for of_two, accepted in ((weight, False), (0.0, True)):
         sums = replace(ridge.empty(2), observations=2, weight=of_two)
-        giving = world.service.learner_copies.give(
+        giving = service.parts.learner_copies.give(
             bandit, learner, state_to_bytes(LearnerState(2, sums, 0, 60.0))
         )
         if accepted:
@@ -212,10 +212,10 @@ async def test_observations_weigh_at_most_as_many_as_they_are(world: World, weig
 
 
 @pytest.mark.parametrize("name", BAD)
-async def test_what_is_no_state_is_refused(world: World, name: str):
-    await world.catalogue("w", dim=3)
-    bandit = await world.bandit(catalogue="w")
+async def test_what_is_no_state_is_refused(service: HeadlessService, name: str):
+    await service.catalogue("w", dim=3)
+    bandit = await service.bandit(catalogue="w")
     with pytest.raises(Invalid) as refused:
-        await world.service.learner_copies.give(bandit, LearnerId(bandit.uid, "ann"), BAD[name])
+        await service.parts.learner_copies.give(bandit, LearnerId(bandit.uid, "ann"), BAD[name])
     assert refused.value.errors[0][0] == ("state",)
-    assert await copied(world, bandit) == {}
+    assert await copied(service, bandit) == {}

@@ -15,9 +15,9 @@ from app.learning.checkpoints import memory_bytes
 from app.learning.learners import Learners
 from app.records.records import LearnerState, bytes_to_state, state_to_bytes
 from app.storage.types import LearnerId
+from headless_service import HeadlessService
 from shortlist.linear import ridge, ridge_sums
 from waiting import wait_until
-from world import World
 
 pytestmark = pytest.mark.anyio
 
@@ -34,31 +34,31 @@ def state(version: int, dim: int = 2) -> LearnerState:
     return LearnerState(version, sums)
 
 
-async def test_memory_is_bounded_and_evicted_learners_come_back_right(world: World):
+async def test_memory_is_bounded_and_evicted_learners_come_back_right(service: HeadlessService):
     """Room for about ten of sixty learners: every one answers with all it has learned, again and again."""
-    bandit = await world.bandit()
-    learners = world.service.learners
+    bandit = await service.bandit()
+    learners = service.parts.learners
     learners.cache.capacity = 10 * memory_bytes("u59", 2)
     keys = [f"u{i}" for i in range(60)]
     for round_ in range(3):
         for number, key in enumerate(keys):
-            await world.observe(bandit, f"o{round_}", key=key, arm=f"a{number % 4}")
-            choice = await world.choose(bandit, key)
+            await service.observe(bandit, f"o{round_}", key=key, arm=f"a{number % 4}")
+            choice = await service.choose(bandit, key)
             assert choice.learner_version == round_ + 1
             assert learners.bytes == used(learners) <= learners.cache.capacity
     assert 5 <= len(learners) <= 12
     for key in keys:
-        assert (await world.choose(bandit, key)).learner_version == 3
+        assert (await service.choose(bandit, key)).learner_version == 3
 
 
 @pytest.mark.rest
-async def test_the_bytes_are_those_of_the_arrays(world: World):
+async def test_the_bytes_are_those_of_the_arrays(service: HeadlessService):
     """What is counted is at least what numpy holds, and not much more, before and after the first choice."""
     dim = 40
-    await world.catalogue("d", dim=dim)
-    bandit = await world.bandit("wide", "d")
-    await world.observe(bandit, "o")
-    learner = await world.service.learners.get(bandit.learner_for("ann"))
+    await service.catalogue("d", dim=dim)
+    bandit = await service.bandit("wide", "d")
+    await service.observe(bandit, "o")
+    learner = await service.parts.learners.get(bandit.learner_for("ann"))
     for _ in range(2):
         counted = memory_bytes("ann", learner.dim)
         arrays = [
@@ -70,96 +70,96 @@ async def test_the_bytes_are_those_of_the_arrays(world: World):
         ]
         held = sum(array.nbytes for array in arrays)
         assert held <= counted <= 1.2 * held + 1_200
-        await world.choose(bandit)
+        await service.choose(bandit)
 
 
 @pytest.mark.rest
-async def test_keys_that_were_never_rewarded_share_one_prior(world: World):
+async def test_keys_that_were_never_rewarded_share_one_prior(service: HeadlessService):
     """They take little memory each, and the shared posterior of a large dimension is counted too."""
-    await world.catalogue("d", dim=300)
-    bandit = await world.bandit("wide", "d")
-    learners = world.service.learners
+    await service.catalogue("d", dim=300)
+    bandit = await service.bandit("wide", "d")
+    learners = service.parts.learners
     before = learners.bytes
     for i in range(200):
-        await world.choose(bandit, f"new{i}")
+        await service.choose(bandit, f"new{i}")
     prior = 8 * (300 * 300 + 300)
     assert prior < learners.bytes - before < 2 * prior
     learners.cache.capacity = prior // 2
     for i in range(200):
-        assert (await world.choose(bandit, f"other{i}")).learner_version == 0
+        assert (await service.choose(bandit, f"other{i}")).learner_version == 0
         assert learners.bytes == used(learners)
     assert len(learners) == 1, "what is larger than the whole cache is kept alone"
 
 
 @pytest.mark.rest
-async def test_many_bandits_of_a_large_dimension_do_not_keep_their_priors(world: World):
+async def test_many_bandits_of_a_large_dimension_do_not_keep_their_priors(service: HeadlessService):
     """A prior for every ridge: within the bound on memory, whatever the number of bandits."""
-    await world.catalogue("d", dim=200)
-    learners = world.service.learners
+    await service.catalogue("d", dim=200)
+    learners = service.parts.learners
     learners.cache.capacity = 4 * 8 * (200 * 200 + 200)
     for i in range(12):
-        bandit = await world.bandit(f"wide{i}", "d", ridge=1.0 + i)
-        await world.choose(bandit)
+        bandit = await service.bandit(f"wide{i}", "d", ridge=1.0 + i)
+        await service.choose(bandit)
         assert learners.bytes == used(learners) <= learners.cache.capacity
 
 
 @pytest.mark.rest
-async def test_concurrent_callers_share_one_read(world: World):
-    bandit = await world.bandit()
-    before = world.store.calls["learners.stored"]
-    choices = await asyncio.gather(*(world.choose(bandit, "new") for _ in range(100)))
-    assert world.store.calls["learners.stored"] == before + 1
+async def test_concurrent_callers_share_one_read(service: HeadlessService):
+    bandit = await service.bandit()
+    before = service.store.calls["learners.stored"]
+    choices = await asyncio.gather(*(service.choose(bandit, "new") for _ in range(100)))
+    assert service.store.calls["learners.stored"] == before + 1
     assert {choice.learner_version for choice in choices} == {0}
 
 
-async def test_a_read_during_which_the_worker_writes_does_not_win(world: World):
+async def test_a_read_during_which_the_worker_writes_does_not_win(service: HeadlessService):
     """The reply with the old state is held back while the worker writes a new one."""
-    bandit = await world.bandit()
-    await world.observe(bandit, "o1")
-    learners = world.service.learners
+    bandit = await service.bandit()
+    await service.observe(bandit, "o1")
+    learners = service.parts.learners
     for evicted_meanwhile in (False, True):
         learners.cache.clear()
         version = (await learners.report(bandit, bandit.learner_for("ann"))).version
         identity = bandit.learner_for("ann")
-        world.store.hold["learners.stored"] = gate = asyncio.Event()
+        service.store.hold["learners.stored"] = gate = asyncio.Event()
         reading = asyncio.create_task(learners.get(bandit.learner_for("ann")))
 
         async def held() -> bool:
-            return world.store.held["learners.stored"] == 1
+            return service.store.held["learners.stored"] == 1
 
         await wait_until(held, what="the read is under way")
-        world.store.hold.clear()
-        await world.observe(bandit, f"o{version + 1}")
+        service.store.hold.clear()
+        await service.observe(bandit, f"o{version + 1}")
         if evicted_meanwhile:
             learners.cache.drop(identity)
         gate.set()
         assert (await reading).version == version + 1
-        assert (await world.choose(bandit)).learner_version == version + 1
+        assert (await service.choose(bandit)).learner_version == version + 1
         assert learners._loading == {}
 
 
 @pytest.mark.rest
-async def test_a_read_that_fails_is_tried_by_the_next_caller(world: World):
-    bandit = await world.bandit()
-    world.store.refuse.add("learners.stored")
-    results = await asyncio.gather(*(world.choose(bandit, "new") for _ in range(5)), return_exceptions=True)
+async def test_a_read_that_fails_is_tried_by_the_next_caller(service: HeadlessService):
+    bandit = await service.bandit()
+    service.store.refuse.add("learners.stored")
+    results = await asyncio.gather(*(service.choose(bandit, "new") for _ in range(5)), return_exceptions=True)
     assert [type(result).__name__ for result in results] == ["Unavailable"] * 5
-    world.store.refuse.clear()
-    assert (await world.choose(bandit, "new")).learner_version == 0
+    service.store.refuse.clear()
+    assert (await service.choose(bandit, "new")).learner_version == 0
 
 
 @pytest.mark.rest
-async def test_a_caller_that_is_cancelled_does_not_cancel_the_others(world: World):
-    bandit = await world.bandit()
-    world.store.hold["learners.stored"] = gate = asyncio.Event()
-    tasks = [asyncio.create_task(world.choose(bandit, "new")) for _ in range(3)]
+async def test_a_caller_that_is_cancelled_does_not_cancel_the_others(service: HeadlessService):
+    bandit = await service.bandit()
+    service.store.hold["learners.stored"] = gate = asyncio.Event()
+    tasks = [asyncio.create_task(service.choose(bandit, "new")) for _ in range(3)]
 
     async def held() -> bool:
-        return world.store.held["learners.stored"] == 1
+        return service.store.held["learners.stored"] == 1
 
     await wait_until(held, what="the read is under way")
     tasks[0].cancel()
-    world.store.hold.clear()
+    service.store.hold.clear()
     gate.set()
     first, *others = await asyncio.gather(*tasks, return_exceptions=True)
     assert isinstance(first, asyncio.CancelledError)
@@ -167,7 +167,9 @@ async def test_a_caller_that_is_cancelled_does_not_cancel_the_others(world: Worl
 
 
 @pytest.mark.rest
-async def test_a_large_posterior_is_made_beside_the_loop(world: World, monkeypatch: pytest.MonkeyPatch):
+async def test_a_large_posterior_is_made_beside_the_loop(
+    service: HeadlessService, monkeypatch: pytest.MonkeyPatch
+):
     """Factors of a thousand dimensions take long: they are made in a thread, once for many who ask."""
     threads: list[Any] = []
     inner = ridge.posterior
@@ -177,11 +179,11 @@ async def test_a_large_posterior_is_made_beside_the_loop(world: World, monkeypat
         return inner(*arguments, **options)
 
     monkeypatch.setattr(ridge, "posterior", recorded)
-    await world.catalogue("d", dim=module.LARGE_DIM + 1)
-    bandit = await world.bandit("wide", "d")
-    await world.choose(bandit)
-    await world.observe(bandit, "o")
-    choices = await asyncio.gather(*(world.choose(bandit) for _ in range(5)))
+    await service.catalogue("d", dim=module.LARGE_DIM + 1)
+    bandit = await service.bandit("wide", "d")
+    await service.choose(bandit)
+    await service.observe(bandit, "o")
+    choices = await asyncio.gather(*(service.choose(bandit) for _ in range(5)))
     assert {choice.learner_version for choice in choices} == {1}
     main = __import__("threading").main_thread()
     assert threads
@@ -222,12 +224,14 @@ def taken() -> int:
         (64, True),
     ],
 )
-async def test_the_posterior_cache_takes_no_more_than_it_may(world: World, dim: int, rewarded: bool):
+async def test_the_posterior_cache_takes_no_more_than_it_may(
+    service: HeadlessService, dim: int, rewarded: bool
+):
     """As states and as posteriors, with tails that grow and pooled priors beside."""
     capacity, data = 3 << 18, state_to_bytes(state(3, dim))
-    await world.catalogue("wide", dim=dim)
-    bandit = await world.bandit("wide", "wide", prior="pooled")
-    learners = Learners(world.store, capacity_bytes=capacity)  # type: ignore[arg-type]
+    await service.catalogue("wide", dim=dim)
+    bandit = await service.bandit("wide", "wide", prior="pooled")
+    learners = Learners(service.store, capacity_bytes=capacity)  # type: ignore[arg-type]
     await learners.posterior(bandit, await learners.get(LearnerId(bandit.uid, "first")))
     tracemalloc.start()
     try:

@@ -24,10 +24,10 @@ from app.records.records import (
     vector_to_bytes,
 )
 from app.storage.types import LearnerId, LogEntry, StoredLearner
+from headless_service import HeadlessService
 from shortlist.linear import ridge, ridge_sums
 from shortlist.linear.pooled_prior import with_pooled_prior
 from waiting import wait_until
-from world import World
 
 NO_MOVES = Moves(None)  # type: ignore[arg-type]  # no state is of another space, so nothing is read
 
@@ -49,8 +49,8 @@ class OneState:
         return [StoredLearner(self._data)]
 
 
-async def test_pooled_priors_keep_within_their_memory_and_the_newest_stay(world: World):
-    bandit = await world.bandit()
+async def test_pooled_priors_keep_within_their_memory_and_the_newest_stay(service: HeadlessService):
+    bandit = await service.bandit()
     state = LearnerState(1, ridge_sums.empty(50))
     size = Pooled(state, 0.0).bytes
     assert size >= state.sums.total.nbytes + state.sums.error.nbytes
@@ -76,40 +76,40 @@ async def test_pooled_priors_keep_within_their_memory_and_the_newest_stay(world:
     assert [uid for _, uid in store.read[40:]] == ["uid-6"] * 4 + ["uid-7"] * 4
 
 
-async def test_one_that_cannot_be_read_is_read_again(world: World):
+async def test_one_that_cannot_be_read_is_read_again(service: HeadlessService):
     """An older one goes on serving while the store is away."""
-    world.service.learners.pooled_priors.max_age_s = 0.0
-    bandit = await world.bandit(prior="pooled", prior_strength=100.0)
-    await world.observe(bandit, "o1", key="bob")
-    first = await world.service.learners.report(bandit, bandit.learner_for("ann"))
+    service.parts.learners.pooled_priors.max_age_s = 0.0
+    bandit = await service.bandit(prior="pooled", prior_strength=100.0)
+    await service.observe(bandit, "o1", key="bob")
+    first = await service.parts.learners.report(bandit, bandit.learner_for("ann"))
     assert first.theta.any()
-    bob = bandit.learner_for("bob").partition(world.store.partitions)
-    await world.choose(bandit, "ann")
-    world.store.refuse.add("learners.stored")
-    await world.choose(bandit, "ann")
+    bob = bandit.learner_for("bob").partition(service.store.partitions)
+    await service.choose(bandit, "ann")
+    service.store.refuse.add("learners.stored")
+    await service.choose(bandit, "ann")
     await asyncio.sleep(0)
-    world.store.refuse.clear()
-    await world.observe(bandit, "o2", "o3", key="bob")
-    assert await world.store.learners.watermark(bob) != "0-0"
+    service.store.refuse.clear()
+    await service.observe(bandit, "o2", "o3", key="bob")
+    assert await service.store.learners.watermark(bob) != "0-0"
 
     async def newer() -> bool:
-        found = await world.service.learners.report(bandit, bandit.learner_for("ann"))
+        found = await service.parts.learners.report(bandit, bandit.learner_for("ann"))
         return not np.array_equal(found.theta, first.theta)
 
     await wait_until(newer, what="the pooled prior is read again")
 
 
 @pytest.mark.rest
-async def test_one_that_nobody_asked_for_a_while_is_read_before_it_serves(world: World):
+async def test_one_that_nobody_asked_for_a_while_is_read_before_it_serves(service: HeadlessService):
     """However long nobody asked: who comes next does not start from learners that were forgotten since."""
-    bandit = await world.bandit(prior="pooled", prior_strength=100.0)
-    await world.observe(bandit, "o1", key="bob")
-    assert (await world.choose(bandit, "ann")).arms[0].score > 0
-    held = world.service.learners.pooled_priors._held.peek(bandit.uid)
+    bandit = await service.bandit(prior="pooled", prior_strength=100.0)
+    await service.observe(bandit, "o1", key="bob")
+    assert (await service.choose(bandit, "ann")).arms[0].score > 0
+    held = service.parts.learners.pooled_priors._held.peek(bandit.uid)
     assert held is not None
-    await world.service.forgetting.forget(bandit.learner_for("bob"))
+    await service.parts.forgetting.forget(bandit.learner_for("bob"))
     held.read_at -= module.MAX_AGE_S
-    assert (await world.choose(bandit, "cid")).arms[0].score == 0
+    assert (await service.choose(bandit, "cid")).arms[0].score == 0
 
 
 class Parts:
@@ -139,14 +139,16 @@ def taught(rows: NDArray[np.float64], values: NDArray[np.float64], times: list[i
 
 
 @pytest.mark.parametrize("mine", range(3))
-async def test_others_count_as_they_do_when_the_newest_of_all_was_decided(world: World, mine: int):
+async def test_others_count_as_they_do_when_the_newest_of_all_was_decided(
+    service: HeadlessService, mine: int
+):
     """Keys in different partitions, whose newest decisions are of different times, summed by hand."""
     rng = np.random.default_rng(mine)
     times = [[0, 1_000, 2_000], [500, 10_000], [4_000, 5_000, 3_000, 4_500]]
     rows = [rng.standard_normal((len(own), 2)) for own in times]
     values = [rng.standard_normal(len(own)) for own in times]
     states = [taught(*one) for one in zip(rows, values, times, strict=True)]
-    bandit = await world.bandit(prior="pooled", prior_strength=0.4, half_life_s=3.0)
+    bandit = await service.bandit(prior="pooled", prior_strength=0.4, half_life_s=3.0)
     store: Any = Parts(states)
     reader = LearnerReader(store, capacity_bytes=10**6)
     priors = PooledPriors(reader, len(times), NO_MOVES, capacity_bytes=10**6)
@@ -183,11 +185,11 @@ def test_the_pull_of_others_is_the_same_however_long_they_go_on(half_lives: floa
 
 
 @pytest.mark.rest
-async def test_a_report_has_the_pooled_prior_as_it_is(world: World):
-    bandit = await world.bandit(prior="pooled", prior_strength=100.0)
+async def test_a_report_has_the_pooled_prior_as_it_is(service: HeadlessService):
+    bandit = await service.bandit(prior="pooled", prior_strength=100.0)
     for number in range(3):
-        await world.observe(bandit, f"o{number}", key="bob")
+        await service.observe(bandit, f"o{number}", key="bob")
         x = np.array([1.0, 1.0])
         gram = np.eye(2) + (number + 1) * np.outer(x, x)
-        found = await world.service.learners.report(bandit, bandit.learner_for("ann"))
+        found = await service.parts.learners.report(bandit, bandit.learner_for("ann"))
         np.testing.assert_allclose(found.theta, np.linalg.solve(gram, (number + 1) * x), rtol=1e-12)

@@ -29,9 +29,9 @@ from app.platform.errors import NotFound, Unavailable
 from app.storage.learner_states import LearnerStates
 from app.storage.store import Store
 from app.storage.types import FoldedCounts, PriorWrite
+from headless_service import HeadlessService
 from shortlist.linear import learned_prior, ridge_sums
 from workers import prior_fitting
-from world import World
 
 pytestmark = pytest.mark.anyio
 
@@ -46,59 +46,61 @@ def nobody_else_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prior_fitting.PriorFitting, "round", nothing)
 
 
-async def learned(world: World, **changes: Any) -> Bandit:
-    return await world.bandit(prior="learned", ridge="auto", exploration="auto", **changes)
+async def learned(service: HeadlessService, **changes: Any) -> Bandit:
+    return await service.bandit(prior="learned", ridge="auto", exploration="auto", **changes)
 
 
-async def teach(world: World, bandit: Bandit, rewards: dict[str, int], *, value: float = 1.0) -> None:
+async def teach(
+    service: HeadlessService, bandit: Bandit, rewards: dict[str, int], *, value: float = 1.0
+) -> None:
     """So many rewards of each key, each for another arm."""
     items = [
         Observation(f"{key}-{place}-{value}", f"a{place % 4}", value * (1 + place % 3), key)
         for key, count in rewards.items()
         for place in range(count)
     ]
-    await world.service.rewards.wait(await world.service.rewards.observe(bandit, items))
+    await service.parts.rewards.wait(await service.parts.rewards.observe(bandit, items))
 
 
-async def fit(world: World, bandit: Bandit) -> learned_prior.LearnedPrior:
-    version = (await world.service.prior_fits.fit(bandit)).version
+async def fit(service: HeadlessService, bandit: Bandit) -> learned_prior.LearnedPrior:
+    version = (await service.parts.prior_fits.fit(bandit)).version
     assert version is not None
     assert version.learned is not None
     return version.learned
 
 
 @pytest.mark.rest
-async def test_half_of_the_places_are_for_keys_with_enough_rewards(world: World):
+async def test_half_of_the_places_are_for_keys_with_enough_rewards(service: HeadlessService):
     """Of 100 with one reward and 40 with five, 40 are drawn: 20 of any, the others of those with five."""
-    bandit = await learned(world)
-    await teach(world, bandit, {f"one-{n}": 1 for n in range(100)} | {f"five-{n}": 5 for n in range(40)})
-    world.service.prior_fits.limits = FitLimits(keys=40)
-    found = await fit(world, bandit)
+    bandit = await learned(service)
+    await teach(service, bandit, {f"one-{n}": 1 for n in range(100)} | {f"five-{n}": 5 for n in range(40)})
+    service.parts.prior_fits.limits = FitLimits(keys=40)
+    found = await fit(service, bandit)
     assert found.keys == 40
     assert 20 * 5 + 20 <= found.observations < 40 * 5
-    world.service.prior_fits.limits = FitLimits(keys=120)
-    found = await fit(world, bandit)
+    service.parts.prior_fits.limits = FitLimits(keys=120)
+    found = await fit(service, bandit)
     assert found.keys == 120, "what is left of the places goes to the others"
     assert found.observations == 40 * 5 + 80
 
 
 @pytest.mark.rest
-async def test_where_there_is_room_for_all_of_them_all_are_taken(world: World):
-    bandit = await learned(world)
-    await teach(world, bandit, {f"k{n}": 1 + n % 7 for n in range(30)})
-    found = await fit(world, bandit)
+async def test_where_there_is_room_for_all_of_them_all_are_taken(service: HeadlessService):
+    bandit = await learned(service)
+    await teach(service, bandit, {f"k{n}": 1 + n % 7 for n in range(30)})
+    found = await fit(service, bandit)
     assert (found.keys, found.observations) == (30, sum(1 + n % 7 for n in range(30)))
 
 
 @pytest.mark.rest
-async def test_the_draw_is_the_same_each_time_and_nobody_can_tell_it_from_the_names(world: World):
+async def test_the_draw_is_the_same_each_time_and_nobody_can_tell_it_from_the_names(service: HeadlessService):
     limits = FitLimits(keys=10)
-    world.service.prior_fits.limits = limits
-    bandit = await learned(world)
-    await teach(world, bandit, {f"k{n}": 1 + n % 11 for n in range(60)})
-    first, again = await fit(world, bandit), await fit(world, bandit)
+    service.parts.prior_fits.limits = limits
+    bandit = await learned(service)
+    await teach(service, bandit, {f"k{n}": 1 + n % 11 for n in range(60)})
+    first, again = await fit(service, bandit), await fit(service, bandit)
     np.testing.assert_array_equal(first.mean, again.mean)
-    other = prior_fits.PriorFits(world.store, world.service.priors, world.service.metrics, limits=limits)
+    other = prior_fits.PriorFits(service.store, service.parts.priors, service.parts.metrics, limits=limits)
     other._secret = b"another secret of 32 bytes, or so"[:32]
     version = (await other.fit(bandit)).version
     assert version is not None
@@ -107,12 +109,12 @@ async def test_the_draw_is_the_same_each_time_and_nobody_can_tell_it_from_the_na
 
 
 @pytest.mark.rest
-async def test_no_call_of_the_store_asks_for_much(world: World, monkeypatch: pytest.MonkeyPatch):
+async def test_no_call_of_the_store_asks_for_much(service: HeadlessService, monkeypatch: pytest.MonkeyPatch):
     """Others wait for a call: so many learners at once, and not more than may be read."""
     # learners of 40 + 8 x 2 x 5 bytes each, and 16
-    world.service.prior_fits.limits = FitLimits(together_bytes=1_000, read=24)
-    bandit, asked = await learned(world), list[int]()
-    await teach(world, bandit, {f"k{n}": 2 for n in range(60)})
+    service.parts.prior_fits.limits = FitLimits(together_bytes=1_000, read=24)
+    bandit, asked = await learned(service), list[int]()
+    await teach(service, bandit, {f"k{n}": 2 for n in range(60)})
     stored = LearnerStates.stored
 
     async def counted(self: Any, partition: int, learners: Any, known: Any = None) -> Any:
@@ -120,19 +122,19 @@ async def test_no_call_of_the_store_asks_for_much(world: World, monkeypatch: pyt
         return await stored(self, partition, learners, known)
 
     monkeypatch.setattr(LearnerStates, "stored", counted)
-    assert (await fit(world, bandit)).keys == 24
+    assert (await fit(service, bandit)).keys == 24
     assert max(asked) <= 7
     assert sum(asked) == 24
 
 
 @pytest.mark.rest
 async def test_a_few_partitions_are_asked_at_once_and_never_all(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    service: HeadlessService, monkeypatch: pytest.MonkeyPatch
 ):
     """One after the other a fit of five keys would take as many round trips as there are partitions."""
-    world.service.prior_fits.limits = FitLimits(partitions_together=3)
-    bandit, running, most = await learned(world), 0, 0
-    await teach(world, bandit, {f"k{n}": 2 for n in range(20)})
+    service.parts.prior_fits.limits = FitLimits(partitions_together=3)
+    bandit, running, most = await learned(service), 0, 0
+    await teach(service, bandit, {f"k{n}": 2 for n in range(20)})
     names = LearnerStates.names
 
     async def counted(self: Any, partition: int, uid: str) -> Any:
@@ -144,31 +146,31 @@ async def test_a_few_partitions_are_asked_at_once_and_never_all(
         return found
 
     monkeypatch.setattr(LearnerStates, "names", counted)
-    assert (await fit(world, bandit)).keys == 20
+    assert (await fit(service, bandit)).keys == 20
     assert most == 3
 
 
 @pytest.mark.rest
-async def test_large_sums_are_fitted_from_fewer_keys(world: World):
-    world.service.prior_fits.limits = FitLimits(sums_bytes=12 * 8 * 2 * 2)
-    bandit = await learned(world)
-    await teach(world, bandit, {f"k{n}": 2 for n in range(30)})
-    assert (await fit(world, bandit)).keys == 12
+async def test_large_sums_are_fitted_from_fewer_keys(service: HeadlessService):
+    service.parts.prior_fits.limits = FitLimits(sums_bytes=12 * 8 * 2 * 2)
+    bandit = await learned(service)
+    await teach(service, bandit, {f"k{n}": 2 for n in range(30)})
+    assert (await fit(service, bandit)).keys == 12
 
 
 @pytest.mark.rest
-async def test_of_two_who_fit_at_once_the_later_takes_what_stands(world: World):
+async def test_of_two_who_fit_at_once_the_later_takes_what_stands(service: HeadlessService):
     """As on two processes. Neither overwrites what the other has made."""
-    bandit = await learned(world)
-    await teach(world, bandit, {f"k{n}": 3 for n in range(8)})
-    other = prior_fits.PriorFits(world.store, world.service.priors, world.service.metrics)
+    bandit = await learned(service)
+    await teach(service, bandit, {f"k{n}": 3 for n in range(8)})
+    other = prior_fits.PriorFits(service.store, service.parts.priors, service.parts.metrics)
     found = []
 
     async def somebody_is_faster() -> None:
         found.append(await other.fit(bandit))
 
-    world.store.before["priors.write"] = somebody_is_faster
-    late, (first,) = await world.service.prior_fits.fit(bandit), found
+    service.store.before["priors.write"] = somebody_is_faster
+    late, (first,) = await service.parts.prior_fits.fit(bandit), found
     assert first.is_new
     assert not late.is_new
     assert late.version is not None
@@ -177,42 +179,44 @@ async def test_of_two_who_fit_at_once_the_later_takes_what_stands(world: World):
 
 
 @pytest.mark.rest
-async def test_whether_a_fit_is_due_is_asked_after_the_one_before_it(world: World):
+async def test_whether_a_fit_is_due_is_asked_after_the_one_before_it(service: HeadlessService):
     """As where a caller asks for a version while the worker waits with one of its own."""
-    bandit = await learned(world)
-    await teach(world, bandit, {f"k{n}": 3 for n in range(8)})
+    bandit = await learned(service)
+    await teach(service, bandit, {f"k{n}": 3 for n in range(8)})
     asked = []
 
     def is_due(counts: FoldedCounts, newest: PriorVersion | None) -> bool:
         asked.append((counts.entries, newest and newest.number))
         return False
 
-    fits = world.service.prior_fits
+    fits = service.parts.prior_fits
     made, late = await asyncio.gather(fits.fit(bandit), fits.fit(bandit, is_due=is_due))
     assert asked == [(made.version.record.rewards, 1)]
     assert (made.is_new, late.is_new, late.version) == (True, False, made.version)
-    assert await world.service.store.priors.kept(bandit.uid) == [1]
+    assert await service.parts.store.priors.kept(bandit.uid) == [1]
 
 
-async def test_what_is_learned_while_sums_are_read_is_not_said_to_be_in_the_version(world: World):
-    bandit = await learned(world)
-    await teach(world, bandit, {f"k{n}": 3 for n in range(8)})
-    world.store.before["learners.names"] = lambda: teach(world, bandit, {"late": 5})
-    version = (await world.service.prior_fits.fit(bandit)).version
+async def test_what_is_learned_while_sums_are_read_is_not_said_to_be_in_the_version(service: HeadlessService):
+    bandit = await learned(service)
+    await teach(service, bandit, {f"k{n}": 3 for n in range(8)})
+    service.store.before["learners.names"] = lambda: teach(service, bandit, {"late": 5})
+    version = (await service.parts.prior_fits.fit(bandit)).version
     assert version is not None
     assert version.record.rewards == 8 * 3
-    (counts,) = await world.service.store.priors.folded([bandit.uid])
+    (counts,) = await service.parts.store.priors.folded([bandit.uid])
     assert counts.entries == 8 * 3 + 5
 
 
-async def test_a_version_is_never_older_than_the_one_before_it(world: World, monkeypatch: pytest.MonkeyPatch):
+async def test_a_version_is_never_older_than_the_one_before_it(
+    service: HeadlessService, monkeypatch: pytest.MonkeyPatch
+):
     """Though the clock of this process is behind that of the one which made it."""
-    bandit = await learned(world)
-    await teach(world, bandit, {f"k{n}": 3 for n in range(8)})
-    first = (await world.service.prior_fits.fit(bandit)).version
+    bandit = await learned(service)
+    await teach(service, bandit, {f"k{n}": 3 for n in range(8)})
+    first = (await service.parts.prior_fits.fit(bandit)).version
     clock = SimpleNamespace(time_ns=lambda: time.time_ns() - 3_600 * 10**9, thread_time=time.thread_time)
     monkeypatch.setattr(prior_fits, "time", clock)
-    second = (await world.service.prior_fits.fit(bandit)).version
+    second = (await service.parts.prior_fits.fit(bandit)).version
     assert first is not None
     assert second is not None
     assert (second.number, second.record.since_ms) == (2, first.record.since_ms)
@@ -220,56 +224,56 @@ async def test_a_version_is_never_older_than_the_one_before_it(world: World, mon
 
 @pytest.mark.rest
 async def test_versions_are_kept_as_long_as_rows_that_name_them(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    service: HeadlessService, monkeypatch: pytest.MonkeyPatch
 ):
-    bandit = await learned(world, log=LogRule(keep_s=10 * 86_400.0))
-    await teach(world, bandit, {f"k{n}": 3 for n in range(8)})
+    bandit = await learned(service, log=LogRule(keep_s=10 * 86_400.0))
+    await teach(service, bandit, {f"k{n}": 3 for n in range(8)})
     began = time.time_ns()
     for days, kept in ((0, [1]), (5, [1, 2]), (10, [1, 2, 3]), (20, [2, 3, 4])):
         now = began + days * 86_400 * 10**9
         clock = SimpleNamespace(time_ns=lambda now=now: now, thread_time=time.thread_time)
         monkeypatch.setattr(prior_fits, "time", clock)
-        await world.service.prior_fits.fit(bandit)
-        assert await world.service.store.priors.kept(bandit.uid) == kept
+        await service.parts.prior_fits.fit(bandit)
+        assert await service.parts.store.priors.kept(bandit.uid) == kept
 
 
 @pytest.mark.rest
-async def test_a_bandit_that_is_deleted_meanwhile_gets_no_version(world: World):
-    bandit = await learned(world)
-    await teach(world, bandit, {f"k{n}": 3 for n in range(8)})
-    world.store.before["priors.write"] = lambda: world.service.bandits.delete("b")
+async def test_a_bandit_that_is_deleted_meanwhile_gets_no_version(service: HeadlessService):
+    bandit = await learned(service)
+    await teach(service, bandit, {f"k{n}": 3 for n in range(8)})
+    service.store.before["priors.write"] = lambda: service.parts.bandits.delete("b")
     with pytest.raises(NotFound):
-        await world.service.prior_fits.fit(bandit)
-    again = await learned(world)
-    assert not await world.service.store.priors.kept(bandit.uid)
-    assert await world.service.priors.newest(again) is None
+        await service.parts.prior_fits.fit(bandit)
+    again = await learned(service)
+    assert not await service.parts.store.priors.kept(bandit.uid)
+    assert await service.parts.priors.newest(again) is None
 
 
-async def test_while_the_store_is_away_the_version_of_before_serves(world: World):
-    bandit = await learned(world)
-    await teach(world, bandit, {f"k{n}": 3 for n in range(8)})
-    await fit(world, bandit)
-    assert (await world.choose(bandit, key="new")).prior_version == 1
-    version = await world.service.priors.newest(bandit)
+async def test_while_the_store_is_away_the_version_of_before_serves(service: HeadlessService):
+    bandit = await learned(service)
+    await teach(service, bandit, {f"k{n}": 3 for n in range(8)})
+    await fit(service, bandit)
+    assert (await service.choose(bandit, key="new")).prior_version == 1
+    version = await service.parts.priors.newest(bandit)
     assert version is not None
     following = PriorVersion(msgspec.structs.replace(version.record, number=2), version.learned)
     write = PriorWrite(1, 2, version_to_bytes(following), 0)
-    assert await world.service.store.priors.write("b", bandit.uid, write) == 2
-    await world.service.priors.sync()
-    world.store.refuse.add("priors.read")
-    assert (await world.choose(bandit, key="new")).prior_version == 1
-    world.store.refuse.clear()
-    assert (await world.choose(bandit, key="new")).prior_version == 2
-    world.service.priors._versions.clear()
-    world.service.priors._served.clear()
-    world.store.refuse.add("priors.read")
+    assert await service.parts.store.priors.write("b", bandit.uid, write) == 2
+    await service.parts.priors.sync()
+    service.store.refuse.add("priors.read")
+    assert (await service.choose(bandit, key="new")).prior_version == 1
+    service.store.refuse.clear()
+    assert (await service.choose(bandit, key="new")).prior_version == 2
+    service.parts.priors._versions.clear()
+    service.parts.priors._served.clear()
+    service.store.refuse.add("priors.read")
     with pytest.raises(Unavailable):  # nothing is known here, and nothing is made up
-        await world.choose(bandit, key="new")
+        await service.choose(bandit, key="new")
 
 
 @pytest.mark.rest
-async def test_versions_that_no_row_names_go_and_the_newest_stays(world: World, store: Store):
-    bandit, priors = await learned(world), store.priors
+async def test_versions_that_no_row_names_go_and_the_newest_stays(service: HeadlessService, store: Store):
+    bandit, priors = await learned(service), store.priors
     for number in range(6):
         named_after = 40 if number == 5 else 0
         assert await priors.write("b", bandit.uid, PriorWrite(number, 10 * number, b"x" * 9, named_after))
@@ -285,10 +289,10 @@ async def test_versions_that_no_row_names_go_and_the_newest_stays(world: World, 
 
 
 @pytest.mark.rest
-async def test_a_version_is_the_same_bits_after_it_was_stored_and_exported(world: World):
-    bandit = await learned(world)
-    await teach(world, bandit, {f"k{n}": 3 + n for n in range(12)})
-    version = (await world.service.prior_fits.fit(bandit)).version
+async def test_a_version_is_the_same_bits_after_it_was_stored_and_exported(service: HeadlessService):
+    bandit = await learned(service)
+    await teach(service, bandit, {f"k{n}": 3 + n for n in range(12)})
+    version = (await service.parts.prior_fits.fit(bandit)).version
     assert version is not None
     for again in (
         bytes_to_prior(version_to_bytes(version)),

@@ -9,8 +9,8 @@ from app.bandits.settings import LogRule, RewardRule
 from app.decision_log.rows import Row
 from app.platform.metrics import Metrics
 from app.storage.types.decisions import LearnerId
+from headless_service import HeadlessService
 from workers.log_retention import LogRetention
-from world import World
 
 pytestmark = pytest.mark.anyio
 
@@ -18,29 +18,31 @@ KEYS = [f"key-{number}" for number in range(12)]
 AGES_MS = 10**13  # one bucket holds all
 
 
-async def logged(world: World) -> Bandit:
+async def logged(service: HeadlessService) -> Bandit:
     """A bandit with 96 decisions of twelve keys, each third one rewarded."""
     rule = RewardRule(0.0, 1.0, wait_s=600.0)  # so that rows are written with their decisions
-    bandit = await world.bandit(policy="softmax", temperature=1.0, log=LogRule(), reward=rule)
+    bandit = await service.bandit(policy="softmax", temperature=1.0, log=LogRule(), reward=rule)
     for number in range(96):
-        choice = await world.choose(bandit, KEYS[number % len(KEYS)])
+        choice = await service.choose(bandit, KEYS[number % len(KEYS)])
         if number % 3 == 0:
-            await world.reward(choice.decision)
+            await service.reward(choice.decision)
     return bandit
 
 
-async def rows_of(world: World, bandit: Bandit) -> list[Row]:
+async def rows_of(service: HeadlessService, bandit: Bandit) -> list[Row]:
     return [
         row
-        async for page in world.service.decision_log.pages(bandit, from_ms=None, to_ms=None)
+        async for page in service.parts.decision_log.pages(bandit, from_ms=None, to_ms=None)
         for row in page
     ]
 
 
-async def counted(world: World, bandit: Bandit, from_ms: int | None = None) -> tuple[int, int, int | None]:
+async def counted(
+    service: HeadlessService, bandit: Bandit, from_ms: int | None = None
+) -> tuple[int, int, int | None]:
     """Decisions, those that were rewarded, and from when on; an evaluation says the same as the report."""
-    found = await world.service.reports.report(bandit, from_ms=from_ms, to_ms=None, bucket_ms=AGES_MS)
-    (estimated,) = await world.service.evaluations.evaluate(
+    found = await service.parts.reports.report(bandit, from_ms=from_ms, to_ms=None, bucket_ms=AGES_MS)
+    (estimated,) = await service.parts.evaluations.evaluate(
         [bandit], ["snips"], from_ms=from_ms, to_ms=None, when="now"
     )
     group = found.buckets[0].groups[0]
@@ -55,29 +57,29 @@ def expected(rows: list[Row], from_ms: int) -> tuple[int, int]:
     return len(there), sum(bool(row.rewards) for row in there)
 
 
-async def test_they_begin_where_every_partition_is_complete(world: World):
-    bandit = await logged(world)
-    rows, store = await rows_of(world, bandit), world.store
-    assert await counted(world, bandit) == (96, 32, None)
+async def test_they_begin_where_every_partition_is_complete(service: HeadlessService):
+    bandit = await logged(service)
+    rows, store = await rows_of(service, bandit), service.store
+    assert await counted(service, bandit) == (96, 32, None)
     first = LearnerId(bandit.uid, KEYS[0]).partition(store.partitions)
     middle = rows[48].time
     await store.rows.trim(first, bandit.uid, before_ms=middle, count=1_000)
-    left = await rows_of(world, bandit)
+    left = await rows_of(service, bandit)
     assert len(left) > expected(rows, middle)[0], "other partitions have older rows, which say nothing now"
-    assert await counted(world, bandit) == (*expected(rows, middle), middle)
-    assert await counted(world, bandit, rows[10].time) == (*expected(rows, middle), middle)
+    assert await counted(service, bandit) == (*expected(rows, middle), middle)
+    assert await counted(service, bandit, rows[10].time) == (*expected(rows, middle), middle)
     later = max(middle, rows[60].time)
-    assert await counted(world, bandit, later) == (*expected(rows, later), None), "it begins as asked for"
+    assert await counted(service, bandit, later) == (*expected(rows, later), None), "it begins as asked for"
 
 
 @pytest.mark.rest
-async def test_they_begin_where_rows_had_to_go(world: World):
-    bandit = await logged(world)
-    rows = await rows_of(world, bandit)
-    held = (await world.store.usage.read())["log"]
-    await LogRetention(world.store, Metrics(), most_bytes=held // 2).sweep(time.time_ns() // 1_000_000)
-    left = await rows_of(world, bandit)
-    decisions, rewarded, complete_from = await counted(world, bandit)
+async def test_they_begin_where_rows_had_to_go(service: HeadlessService):
+    bandit = await logged(service)
+    rows = await rows_of(service, bandit)
+    held = (await service.store.usage.read())["log"]
+    await LogRetention(service.store, Metrics(), most_bytes=held // 2).sweep(time.time_ns() // 1_000_000)
+    left = await rows_of(service, bandit)
+    decisions, rewarded, complete_from = await counted(service, bandit)
     assert complete_from is not None
     assert 0 < decisions == len(left) < 60
     assert (decisions, rewarded) == expected(rows, complete_from), "the newest are left, rewarded or not"

@@ -20,8 +20,8 @@ from app.measuring.export import Exports, FormatName, portions
 from app.measuring.parquet import ParquetEncoder
 from app.platform.errors import Unavailable
 from app.records.left_out import NOTHING_BARRED, Barred
+from headless_service import HeadlessService
 from logged_rows import LogInMemory, reward_of, row
-from world import World
 
 FILTER = {"$or": [{"price": {"$lte": 20}}, {"genre": "drama"}], "old": {"$ne": True}}
 
@@ -106,8 +106,8 @@ def test_a_page_of_long_lists_is_cut():
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("kind", export.FORMATS)
-async def test_an_export_is_the_rows_of_the_time_asked_for(world: World, kind: FormatName):
-    bandit, rows = await world.bandit(), varied(60)
+async def test_an_export_is_the_rows_of_the_time_asked_for(service: HeadlessService, kind: FormatName):
+    bandit, rows = await service.bandit(), varied(60)
     first = rows[0].time
     exports = Exports(LogInMemory(rows, page=7))
     pieces = [piece async for piece in exports.stream(bandit, kind, from_ms=first + 10, to_ms=first + 40)]
@@ -118,10 +118,10 @@ async def test_an_export_is_the_rows_of_the_time_asked_for(world: World, kind: F
 
 
 @pytest.mark.anyio
-async def test_pages_are_read_as_they_are_taken(world: World):
+async def test_pages_are_read_as_they_are_taken(service: HeadlessService):
     log = LogInMemory(varied(100), page=10)
     async with aclosing(
-        Exports(log).stream(await world.bandit(), "ndjson", from_ms=None, to_ms=None)
+        Exports(log).stream(await service.bandit(), "ndjson", from_ms=None, to_ms=None)
     ) as pieces:
         for expected in (1, 2, 3):
             await anext(pieces)
@@ -130,8 +130,8 @@ async def test_pages_are_read_as_they_are_taken(world: World):
 
 @pytest.mark.rest
 @pytest.mark.anyio
-async def test_few_exports_at_once_and_their_places_are_given_back(world: World):
-    bandit = await world.bandit()
+async def test_few_exports_at_once_and_their_places_are_given_back(service: HeadlessService):
+    bandit = await service.bandit()
     exports = Exports(LogInMemory(varied(10)))
 
     def one() -> Any:
@@ -150,8 +150,8 @@ async def test_few_exports_at_once_and_their_places_are_given_back(world: World)
 
 @pytest.mark.rest
 @pytest.mark.anyio
-async def test_others_go_on_while_rows_are_encoded(world: World, monkeypatch: pytest.MonkeyPatch):
-    bandit, loop_is_free, entered = await world.bandit(), asyncio.Event(), asyncio.Event()
+async def test_others_go_on_while_rows_are_encoded(service: HeadlessService, monkeypatch: pytest.MonkeyPatch):
+    bandit, loop_is_free, entered = await service.bandit(), asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
     class Waiting:

@@ -68,7 +68,7 @@ def bandit(**settings_: Any) -> Bandit:
 
 
 @dataclass
-class World:
+class LogWithEntries:
     """A log and its entries, with the time at which each came."""
 
     bandit: Bandit
@@ -100,9 +100,9 @@ class World:
         return self.bandit.posterior(sums)
 
 
-def world(case: str, count: int, seed: int, **more: Any) -> World:
+def simulate(case: str, count: int, seed: int, **more: Any) -> LogWithEntries:
     """Decisions of one or two arms at 1,000, 1,010, ..., whose rewards come soon, late, or never."""
-    made, rng = World(bandit(**{**CASES[case], **more})), np.random.default_rng(seed)
+    made, rng = LogWithEntries(bandit(**{**CASES[case], **more})), np.random.default_rng(seed)
     record, versions = made.bandit.record, dict[str | None, int]()
     for number in range(count):
         key = None if record.scope == "global" else f"k{rng.integers(3)}"
@@ -144,7 +144,7 @@ class Standing:
         return self.states.get(learner)
 
 
-async def check(made: World, past: PastLearners, before: World | None = None) -> None:
+async def check(made: LogWithEntries, past: PastLearners, before: LogWithEntries | None = None) -> None:
     """Every posterior of every block. ``before``: what came before the log."""
     keys = sorted({each.key for each in made.rows}, key=str)
     first = [*past.blocks.first.tolist(), len(made.rows)]
@@ -162,7 +162,7 @@ async def check(made: World, past: PastLearners, before: World | None = None) ->
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("count", [0, 1, 7, 60])
 async def test_from_nothing_learners_know_what_had_come_before_each_block(case: str, count: int):
-    made = world(case, count, seed=count)
+    made = simulate(case, count, seed=count)
     past = PastLearners(made.bandit, HeldSource())
     await past.survey(pages(made.rows), from_ms=None, to_ms=None)
     assert (past.beginning, past.why, len(past.blocks)) == ("log", None, min(count, blocks.BLOCKS))
@@ -174,7 +174,7 @@ async def test_from_nothing_learners_know_what_had_come_before_each_block(case: 
 KNOWING = [case for case in CASES if case not in ("fading", "pooled")]
 
 
-def taught(made: World, count: int = 5, at: int = 500) -> None:
+def taught(made: LogWithEntries, count: int = 5, at: int = 500) -> None:
     """What came before the log, of every key."""
     rng = np.random.default_rng(count + at)
     for key in {each.key for each in made.rows}:
@@ -183,7 +183,7 @@ def taught(made: World, count: int = 5, at: int = 500) -> None:
             made.came(key, context, number, float(rng.normal()), at, first=True)
 
 
-def versioned(made: World) -> None:
+def versioned(made: LogWithEntries) -> None:
     """Each row says how many entries its learner had when it was decided."""
     for place, each in enumerate(made.rows):
         state = made.known_by(each.time).get(made.learner(each.key))
@@ -193,7 +193,7 @@ def versioned(made: World) -> None:
 
 @pytest.mark.parametrize("case", KNOWING)
 async def test_what_was_known_is_what_is_known_less_what_came(case: str):
-    made = world(case, 60, seed=9)
+    made = simulate(case, 60, seed=9)
     taught(made)
     versioned(made)
     past = PastLearners(made.bandit, HeldSource(), Standing(made.known_by(np.inf)))
@@ -205,7 +205,7 @@ async def test_what_was_known_is_what_is_known_less_what_came(case: str):
 
 @pytest.mark.rest
 async def test_rewards_of_decisions_after_the_time_are_taken_back_too():
-    made = world("keys", 60, seed=9)
+    made = simulate("keys", 60, seed=9)
     taught(made)
     versioned(made)
     past = PastLearners(made.bandit, HeldSource(), Standing(made.known_by(np.inf)))
@@ -220,7 +220,7 @@ async def test_rewards_of_decisions_after_the_time_are_taken_back_too():
 @pytest.mark.parametrize("case", KNOWING)
 async def test_late_rewards_of_earlier_decisions_are_known_when_they_came(case: str):
     """The time asked for begins at the thirtieth decision, whose learners had many rewards still to come."""
-    made = world(case, 90, seed=4)
+    made = simulate(case, 90, seed=4)
     taught(made)
     versioned(made)
     today = Standing(made.known_by(np.inf))
@@ -229,7 +229,7 @@ async def test_late_rewards_of_earlier_decisions_are_known_when_they_came(case: 
         await past.survey(pages(made.rows[start * 5 :]), from_ms=from_ms, to_ms=None)
         assert past.beginning == ("known" if not start else "log")
         if not start:
-            later = World(made.bandit, made.rows[30:], made.entries)
+            later = LogWithEntries(made.bandit, made.rows[30:], made.entries)
             await check(later, past)
     assert past.why is not None
 
@@ -237,7 +237,7 @@ async def test_late_rewards_of_earlier_decisions_are_known_when_they_came(case: 
 @pytest.mark.rest
 async def test_rewards_that_had_just_come_need_not_have_been_known():
     """Every decision was made with what was known 40 ms before."""
-    made = world("plain", 90, seed=4)
+    made = simulate("plain", 90, seed=4)
     taught(made)
     for place, each in enumerate(made.rows):
         version = made.known_by(each.time - 40)[made.learner(None)].version
@@ -254,12 +254,12 @@ async def test_rewards_that_had_just_come_need_not_have_been_known():
 async def test_what_cannot_be_taken_back_is_fitted_from_the_log_alone(case: str):
     """Observations or a state since, rows that are gone, a learner that began again, nothing but rounding."""
     more = {"ridge": 1e-13} if case == "tiny" else {}
-    made = world(case if case in CASES else "keys", 60, seed=9, **more)
+    made = simulate(case if case in CASES else "keys", 60, seed=9, **more)
     taught(made)
     versioned(made)
     rows, today = made.rows, dict(made.known_by(np.inf))
     if case == "given":
-        later = World(made.bandit, made.rows, list(made.entries))
+        later = LogWithEntries(made.bandit, made.rows, list(made.entries))
         taught(later, count=11, at=1_500)
         today = dict(later.known_by(np.inf))
     elif case == "lost":
@@ -279,7 +279,7 @@ async def test_what_cannot_be_taken_back_is_fitted_from_the_log_alone(case: str)
 
 @pytest.mark.rest
 async def test_learners_that_would_take_too_much_memory_are_refused():
-    made = world("keys", 60, seed=9)
+    made = simulate("keys", 60, seed=9)
     past = PastLearners(made.bandit, HeldSource(), most_bytes=300)
     await past.survey(pages(made.rows), from_ms=None, to_ms=None)
     with pytest.raises(TooLarge, match="less time"):

@@ -19,6 +19,7 @@ from app.measuring.outcomes import SeenRewards, Terms, terms_of, value_of
 from app.measuring.report import Report, ReportFold, Reports, Unit
 from app.platform.errors import Invalid, Unavailable
 from app.platform.metrics import Metrics
+from headless_service import HeadlessService, bandit_record
 from logged_rows import LogInMemory, reward_of, row
 from shortlist.evaluation import asymptotic_confidence_sequence as asymptotic
 from shortlist.evaluation import clustered_t_sequence as sequence
@@ -26,7 +27,6 @@ from shortlist.evaluation import confidence_sequence as bounded
 from shortlist.evaluation.asymptotic_confidence_sequence import Unbounded
 from shortlist.evaluation.clustered_t_sequence import Looks, Summary
 from waiting import wait_until
-from world import World, bandit_record
 
 COINS = Terms(0.0, 0.0, 1.0)
 FREE = Terms(0.0)
@@ -359,21 +359,21 @@ def test_keys_without_a_group_are_the_policys_or_counted_apart():
 
 @pytest.mark.rest
 @pytest.mark.anyio
-async def test_the_scope_of_a_bandit_says_what_the_unit_is(world: World):
+async def test_the_scope_of_a_bandit_says_what_the_unit_is(service: HeadlessService):
     rows = visits(np.random.default_rng(11), 200, 1_000)
     for scope, unit in (("global", "decision"), ("per_key", "key")):
-        bandit = await world.bandit(scope, scope=scope)
-        found = await Reports(world.service.bandits, LogInMemory(rows), Metrics()).report(
+        bandit = await service.bandit(scope, scope=scope)
+        found = await Reports(service.parts.bandits, LogInMemory(rows), Metrics()).report(
             bandit, from_ms=None, to_ms=None, bucket_ms=None
         )
         assert found.unit == unit
 
 
 @pytest.mark.anyio
-async def test_the_sum_and_its_signals_share_the_chance_to_fail(world: World):
+async def test_the_sum_and_its_signals_share_the_chance_to_fail(service: HeadlessService):
     """Of two signals each of three intervals fails with a third of 5 %."""
     signals = {"click": SignalRule(1.0, min=0.0, max=1.0), "hide": SignalRule(-2.0, min=0.0, max=1.0)}
-    bandit = await world.bandit(scope="global", signals=signals)
+    bandit = await service.bandit(scope="global", signals=signals)
     rng = np.random.default_rng(5)
     rows = [
         row(
@@ -383,7 +383,7 @@ async def test_the_sum_and_its_signals_share_the_chance_to_fail(world: World):
         )
         for _ in range(400)
     ]
-    found = await Reports(world.service.bandits, LogInMemory(rows), Metrics()).report(
+    found = await Reports(service.parts.bandits, LogInMemory(rows), Metrics()).report(
         bandit, from_ms=None, to_ms=None, bucket_ms=None
     )
     weighed = [(found, None), *((each, {each.signal: 1.0}) for each in found.signals)]
@@ -432,20 +432,20 @@ def test_bounds_of_a_signal_with_a_negative_weight_are_turned():
 
 
 @pytest.mark.anyio
-async def test_each_version_of_a_bandit_has_its_terms(world: World):
-    bandit = await world.bandit(scope="global", reward=RewardRule(0.0, 1.0))
+async def test_each_version_of_a_bandit_has_its_terms(service: HeadlessService):
+    bandit = await service.bandit(scope="global", reward=RewardRule(0.0, 1.0))
     first = [row(1.0, time=1), row(time=2)]
     later = [row(2.0, time=3, bandit_version=2), row(time=4, bandit_version=9)]
 
     wider = msgspec.structs.replace(bandit.record, reward=RewardRule(0.0, 2.0, wait_s=5.0, default=1.0))
-    bandit = await world.service.bandits.change("b", lambda uid, version: wider)
-    found = await Reports(world.service.bandits, LogInMemory([*first, *later], page=1), Metrics()).report(
+    bandit = await service.parts.bandits.change("b", lambda uid, version: wider)
+    found = await Reports(service.parts.bandits, LogInMemory([*first, *later], page=1), Metrics()).report(
         bandit, from_ms=None, to_ms=None, bucket_ms=None
     )
     assert found.groups[0].mean_reward == (1.0 + 0.0 + 2.0 + 1.0) / 4
     assert found.interval_kind == "bounded"
     assert found.groups[0].interval == (0.0, 2.0)
-    some = await Reports(world.service.bandits, LogInMemory([*first, *later]), Metrics()).report(
+    some = await Reports(service.parts.bandits, LogInMemory([*first, *later]), Metrics()).report(
         bandit, from_ms=2, to_ms=4, bucket_ms=None
     )
     assert some.groups[0].decisions == 2
@@ -453,8 +453,8 @@ async def test_each_version_of_a_bandit_has_its_terms(world: World):
 
 @pytest.mark.rest
 @pytest.mark.anyio
-async def test_few_reports_are_made_at_once_and_too_many_are_refused(world: World):
-    bandit, goes_on, under_way = await world.bandit(), asyncio.Event(), 0
+async def test_few_reports_are_made_at_once_and_too_many_are_refused(service: HeadlessService):
+    bandit, goes_on, under_way = await service.bandit(), asyncio.Event(), 0
 
     class Held(LogInMemory):
         async def pages(
@@ -465,7 +465,7 @@ async def test_few_reports_are_made_at_once_and_too_many_are_refused(world: Worl
             await goes_on.wait()
             yield [row(1.0)]
 
-    service = Reports(world.service.bandits, Held([]), Metrics())
+    service = Reports(service.parts.bandits, Held([]), Metrics())
 
     def one() -> asyncio.Task[Report]:
         return asyncio.create_task(service.report(bandit, from_ms=None, to_ms=None, bucket_ms=None))

@@ -14,9 +14,9 @@ from app.indexes.live import LiveIndex
 from app.policies.elimination_state import caught_up, pick, rebuilt, refreshed, sets_of
 from app.policies.registry import POLICIES
 from app.policies.selection import ReadSnapshot
+from headless_service import bandit_record
 from shortlist.linear import elimination, ridge, ridge_sums
 from shortlist.linear.ridge import Posterior
-from world import bandit_record
 
 DIM = 3
 RULES = elimination.rules(radius=0.4, eta=1e-3, few=4)
@@ -33,7 +33,7 @@ def at(posterior: Posterior, view, version: int = 60) -> ReadSnapshot:
     return ReadSnapshot(posterior, view, version, 0)
 
 
-class World:
+class GrowingCatalogue:
     """A catalogue whose revisions ascend."""
 
     def __init__(self, seed: int, arms: int) -> None:
@@ -62,16 +62,16 @@ changes = st.lists(
 @given(seed=st.integers(0, 2**32), arms=st.integers(0, 25), script=changes)
 def test_after_each_change_it_is_the_state_made_anew(seed, arms, script):
     """New arms, replaced features, deletions, the arm that set r: at one posterior no difference."""
-    world, known = World(seed, arms), learned(seed)
-    placed = rebuilt(at(known, world.index.snapshot()), RULES)
+    catalogue, known = GrowingCatalogue(seed, arms), learned(seed)
+    placed = rebuilt(at(known, catalogue.index.snapshot()), RULES)
     for what, numbers in script:
         if what == "put":
-            world.put([f"a{i}" for i in dict.fromkeys(numbers)])
+            catalogue.put([f"a{i}" for i in dict.fromkeys(numbers)])
         elif what == "remove":
-            world.index.remove([f"a{i}" for i in numbers])
+            catalogue.index.remove([f"a{i}" for i in numbers])
         elif placed.state.present:
-            world.index.remove([world.index.snapshot().id_of(placed.state.setter)])
-        view = world.index.snapshot()
+            catalogue.index.remove([catalogue.index.snapshot().id_of(placed.state.setter)])
+        view = catalogue.index.snapshot()
         placed = refreshed(placed, at(known, view), RULES)
         anew = rebuilt(at(known, view), RULES)
         assert living_ids(placed, view) == living_ids(anew, view)
@@ -85,17 +85,17 @@ def test_after_each_change_it_is_the_state_made_anew(seed, arms, script):
 
 
 def test_new_arms_wait_when_they_are_too_many_and_deleted_ones_never_do():
-    world, known = World(1, 20), learned(1)
-    placed = rebuilt(at(known, world.index.snapshot()), RULES)
-    world.put([f"new{i}" for i in range(50)])
-    world.index.remove(["a3", "new7"])
-    view = world.index.snapshot()
+    catalogue, known = GrowingCatalogue(1, 20), learned(1)
+    placed = rebuilt(at(known, catalogue.index.snapshot()), RULES)
+    catalogue.put([f"new{i}" for i in range(50)])
+    catalogue.index.remove(["a3", "new7"])
+    view = catalogue.index.snapshot()
     waiting = caught_up(placed, at(known, view), most_work=49 * DIM**2)
     assert waiting.rows == 20
     assert pick(waiting, at(known, view), k=1, rng=np.random.default_rng(0)).due
     assert "a3" not in living_ids(waiting, view)
-    world.index.remove(["new8"])
-    view = world.index.snapshot()
+    catalogue.index.remove(["new8"])
+    view = catalogue.index.snapshot()
     seen = refreshed(waiting, at(known, view), RULES)
     anew = rebuilt(at(known, view), RULES)
     assert living_ids(seen, view) == living_ids(anew, view)
@@ -104,22 +104,22 @@ def test_new_arms_wait_when_they_are_too_many_and_deleted_ones_never_do():
 
 @pytest.mark.rest
 def test_a_compaction_makes_another_table():
-    world, known = World(2, 3_000), learned(2)
-    before = rebuilt(at(known, world.index.snapshot()), RULES)
-    world.index.remove([f"a{i}" for i in range(2_000)])
-    job = world.index.begin_maintenance()
+    catalogue, known = GrowingCatalogue(2, 3_000), learned(2)
+    before = rebuilt(at(known, catalogue.index.snapshot()), RULES)
+    catalogue.index.remove([f"a{i}" for i in range(2_000)])
+    job = catalogue.index.begin_maintenance()
     assert job is not None
     job.run()
-    world.index.finish_maintenance(job)
-    view = world.index.snapshot()
+    catalogue.index.finish_maintenance(job)
+    view = catalogue.index.snapshot()
     assert view.table.number != before.table_number
     assert rebuilt(at(known, view), RULES).state.present == 1_000
 
 
 def test_a_state_of_a_posterior_that_knew_more_is_found_out():
     """Widths above what a stage allows: the learner was forgotten meanwhile, and has begun again."""
-    world = World(3, 200)
-    view = world.index.snapshot()
+    catalogue = GrowingCatalogue(3, 200)
+    view = catalogue.index.snapshot()
     known = rebuilt(at(learned(3), view), RULES)
     fresh = at(ridge.prior(DIM, ridge=1.0), view, version=99)
     assert pick(known, fresh, k=1, rng=np.random.default_rng(0)).broken

@@ -16,8 +16,8 @@ from app.quotas.members import QuotaMembers
 from app.quotas.rules import BanditQuota, QuotaRule
 from app.serving.request import ChooseRequest
 from app.storage.types import Share, ShareAsked
+from headless_service import HeadlessService
 from store_by_clock import OneQuota, OwnClock, StoreByClock
-from world import World
 
 pytestmark = pytest.mark.anyio
 
@@ -148,12 +148,12 @@ async def test_a_change_of_a_quota_costs_the_same_however_many_there_are():
     assert many < 1.5 * few
 
 
-async def test_a_dry_run_holds_nothing_that_others_could_show(world: World):
-    await world.quiet()
-    bandit = await world.bandit()
-    await world.service.quotas.put(bandit, "q", QuotaRule(1_000, arm="a3"))
-    before = world.store.calls["quotas.share"]
-    await world.service.dry_runs.run(bandit, ChooseRequest(key="ann", k=4))
-    assert world.store.calls["quotas.share"] == before
-    await world.choose(bandit, k=4)
-    assert world.store.calls["quotas.share"] == before + 1
+async def test_a_dry_run_holds_nothing_that_others_could_show(service: HeadlessService):
+    await service.quiet()
+    bandit = await service.bandit()
+    await service.parts.quotas.put(bandit, "q", QuotaRule(1_000, arm="a3"))
+    before = service.store.calls["quotas.share"]
+    await service.parts.dry_runs.run(bandit, ChooseRequest(key="ann", k=4))
+    assert service.store.calls["quotas.share"] == before
+    await service.choose(bandit, k=4)
+    assert service.store.calls["quotas.share"] == before + 1

@@ -23,12 +23,12 @@ from app.quotas.share import IDLE, QuotaShare
 from app.quotas.snapshot import QuotaBlockNames
 from app.storage.store import Store
 from clock_shim import Clocks
+from headless_service import HeadlessService
 from lossy_store import LossyStore
 from redis_process import Redis
 from store_by_clock import OneQuota
 from store_server import ON_CLUSTER, patient_store
 from waiting import wait_until
-from world import World
 
 pytestmark = pytest.mark.anyio
 
@@ -292,10 +292,10 @@ async def test_what_others_spend_is_heard_without_what_was_spent_in_the_window_b
     assert one.live.state.others == 1
 
 
-async def test_what_was_of_a_deleted_quota_is_not_of_the_one_that_has_its_number(world: World):
+async def test_what_was_of_a_deleted_quota_is_not_of_the_one_that_has_its_number(service: HeadlessService):
     """Else what is given back, or heard too late, would let more arms of the next one through."""
-    await world.catalogue()
-    bandit, quotas = await world.bandit(), world.service.quotas
+    await service.catalogue()
+    bandit, quotas = await service.bandit(), service.parts.quotas
     await quotas.put(bandit, "before", quota_of_arm("a1"))
     shares, snapshot = quotas.ledgers[bandit.uid], bandit.catalogue.index.snapshot()
     row, before = snapshot.table.row_of("a1"), shares.by_id["before"]
@@ -311,15 +311,15 @@ async def test_what_was_of_a_deleted_quota_is_not_of_the_one_that_has_its_number
     assert shares.by_id["after"].spent == 1
 
 
-async def test_a_quota_is_put_though_another_process_put_one_meanwhile(world: World):
+async def test_a_quota_is_put_though_another_process_put_one_meanwhile(service: HeadlessService):
     """The store refuses what was checked before that, and it is checked again: none is lost."""
-    await world.catalogue()
-    bandit, quotas = await world.bandit(), world.service.quotas
+    await service.catalogue()
+    bandit, quotas = await service.bandit(), service.parts.quotas
 
     async def meanwhile() -> None:
-        await Quotas(world.store, Metrics()).put(bandit, "theirs", quota_of_arm("a2"))  # type: ignore[arg-type]
+        await Quotas(service.store, Metrics()).put(bandit, "theirs", quota_of_arm("a2"))  # type: ignore[arg-type]
 
-    world.store.before["quotas.put"] = meanwhile
+    service.store.before["quotas.put"] = meanwhile
     await quotas.put(bandit, "ours", quota_of_arm("a1"))
     assert {quota_id for quota_id, _ in quotas.rules(bandit)} == {"ours", "theirs"}
 

@@ -71,7 +71,7 @@ async def without_identity(store: Store, partition: int) -> None:
     await store.redis.command("DEL", keys.once(None, "identity"))
 
 
-async def another(store: Store, partition: int) -> None:
+async def other_identity(store: Store, partition: int) -> None:
     await store.redis.command("SET", keys.once(None, "identity"), "0" * 32)
 
 
@@ -103,7 +103,7 @@ async def missing_catalogue(store: Store, partition: int) -> None:
 LOSSES: dict[Callable[[Store, int], Awaitable[None]], str] = {
     emptied: "it has no identity",
     without_identity: "it has no identity",
-    another: "it is another one: its identity is 00000000000000000000000000000000, not ",
+    other_identity: "it is another one: its identity is 00000000000000000000000000000000, not ",
     older_registry: "registry is at 0, and was at 1",
     older_catalogue: f"catalogue films ({UID}) is at 0, and was at 1",
     missing_catalogue: f"catalogue films ({UID}) is at 0, and was at 1",

@@ -27,18 +27,20 @@ from app.replication import sync as module
 from app.serving.request import ChooseRequest
 from app.storage import redis_keys
 from app.storage.store import Store
+from headless_service import PATIENT, HeadlessService
 from lossy_store import LossyStore
 from server.composition import Service
 from waiting import wait_until
-from world import PATIENT, World
 
 pytestmark = pytest.mark.anyio
 
+Two = tuple[HeadlessService, HeadlessService]
+
 
 @contextlib.asynccontextmanager
-async def another(
+async def headless_service(
     store: Store, folder: Path, *, name: str | None = None, **options: Any
-) -> AsyncIterator[World]:
+) -> AsyncIterator[HeadlessService]:
     """A service that polls only when it is told to, or must."""
     lossy: Any = LossyStore(store)
     configured = Settings(redis_url="unix:///not-used", data_dir=folder, **options)
@@ -46,7 +48,7 @@ async def another(
     service.sync.every_s = 3_600
     await service.start()
     try:
-        yield World(service, lossy)
+        yield HeadlessService(service, lossy)
     finally:
         lossy.refuse.clear()
         lossy.hold.clear()
@@ -54,25 +56,28 @@ async def another(
 
 
 @contextlib.asynccontextmanager
-async def two_services(store: Store, folder: Path, **of_second: Any) -> AsyncIterator[tuple[World, World]]:
+async def two_services(store: Store, folder: Path, **of_second: Any) -> AsyncIterator[Two]:
     """Two services that know the catalogue of the first; ``of_second``: settings of the second."""
-    async with another(store, folder / "one") as one, another(store, folder / "two", **of_second) as two:
+    async with (
+        headless_service(store, folder / "one") as one,
+        headless_service(store, folder / "two", **of_second) as two,
+    ):
         await one.catalogue()
-        await two.service.sync.poll()
+        await two.parts.sync.poll()
         yield one, two
 
 
 @pytest.fixture
-async def two_processes(store: Store, tmp_path: Path) -> AsyncIterator[tuple[World, World]]:
-    async with two_services(store, tmp_path) as worlds:
-        yield worlds
+async def two_processes(store: Store, tmp_path: Path) -> AsyncIterator[Two]:
+    async with two_services(store, tmp_path) as services:
+        yield services
 
 
 @pytest.fixture
-async def teacher_and_pupil(store: Store, tmp_path: Path) -> AsyncIterator[tuple[World, World]]:
+async def teacher_and_pupil(store: Store, tmp_path: Path) -> AsyncIterator[Two]:
     """As ``two_processes``, but the second applies no rewards: whatever it knows, the first has learned."""
-    async with two_services(store, tmp_path, worker=False) as worlds:
-        yield worlds
+    async with two_services(store, tmp_path, worker=False) as services:
+        yield services
 
 
 def held(catalogue: Catalogue) -> dict[str, tuple[int, list[float]]]:
@@ -89,24 +94,24 @@ async def stored(store: Any, uid: str) -> dict[str, tuple[int, list[float]]]:
     }
 
 
-async def test_catalogues_arms_and_bandits_come_and_go(two_processes: tuple[World, World]):
+async def test_catalogues_arms_and_bandits_come_and_go(two_processes: Two):
     one, two = two_processes
-    here, there = [await world.service.catalogues.get("c") for world in two_processes]
+    here, there = [await service.parts.catalogues.get("c") for service in two_processes]
     assert here.uid == there.uid
     assert held(here) == held(there)
     await one.bandit()
-    await one.service.catalogues.remove(here, ["a0", "a3"])
-    await one.service.catalogues.upsert(here, [Arm("a1", [7.0, 7.0]), Arm("new", [1.0, 1.0])])
+    await one.parts.catalogues.remove(here, ["a0", "a3"])
+    await one.parts.catalogues.upsert(here, [Arm("a1", [7.0, 7.0]), Arm("new", [1.0, 1.0])])
     assert "new" not in held(there)
-    await two.service.sync.poll()
+    await two.parts.sync.poll()
     assert (held(there), there.version) == (held(here), here.version)
-    assert two.service.bandits._served["b"].uid == one.service.bandits._served["b"].uid
-    await one.service.bandits.delete("b")
-    await one.service.catalogues.delete("c")
+    assert two.parts.bandits._served["b"].uid == one.parts.bandits._served["b"].uid
+    await one.parts.bandits.delete("b")
+    await one.parts.catalogues.delete("c")
     await one.catalogue("c", dim=3)
-    await two.service.sync.poll()
-    assert "b" not in two.service.bandits._served
-    assert two.service.catalogues.served("c").dim == 3
+    await two.parts.sync.poll()
+    assert "b" not in two.parts.bandits._served
+    assert two.parts.catalogues.served("c").dim == 3
 
 
 OPERATIONS = st.lists(
@@ -122,12 +127,12 @@ OPERATIONS = st.lists(
 @settings(max_examples=40)
 @given(operations=OPERATIONS, kept=st.integers(2, 8))
 async def test_whoever_writes_both_end_with_what_is_stored(
-    store: Store, two_processes: tuple[World, World], operations: Any, kept: int
+    store: Store, two_processes: Two, operations: Any, kept: int
 ):
     """Also when more has changed than the log of changes keeps, and when a catalogue is made again."""
     store.arms.changes_kept = kept
     for number, (who, what, ids) in enumerate(operations):
-        catalogues = two_processes[who].service.catalogues
+        catalogues = two_processes[who].parts.catalogues
         with contextlib.suppress(NotFound, Conflict):
             if what == "upsert":
                 arms = [Arm(arm, [1.0, float(number)]) for arm in ids]
@@ -138,44 +143,44 @@ async def test_whoever_writes_both_end_with_what_is_stored(
                 await catalogues.delete("c")
                 await two_processes[who].catalogue()
             else:
-                await two_processes[who].service.sync.poll()
-    for world in two_processes:
-        await world.service.sync.poll()
-        catalogue = await world.service.catalogues.get("c")
-        assert held(catalogue) == await stored(world.store, catalogue.uid)
-        assert catalogue.version == await world.store.arms.version(catalogue.uid)
+                await two_processes[who].parts.sync.poll()
+    for service in two_processes:
+        await service.parts.sync.poll()
+        catalogue = await service.parts.catalogues.get("c")
+        assert held(catalogue) == await stored(service.store, catalogue.uid)
+        assert catalogue.version == await service.store.arms.version(catalogue.uid)
 
 
-async def test_who_writes_after_another_has_what_both_wrote(two_processes: tuple[World, World]):
+async def test_who_writes_after_another_has_what_both_wrote(two_processes: Two):
     one, two = two_processes
-    here, there = [await world.service.catalogues.get("c") for world in two_processes]
-    await one.service.catalogues.upsert(here, [Arm("of one", [2.0, 1.0])])
-    await two.service.catalogues.upsert(there, [Arm("of two", [1.0, 2.0])])
+    here, there = [await service.parts.catalogues.get("c") for service in two_processes]
+    await one.parts.catalogues.upsert(here, [Arm("of one", [2.0, 1.0])])
+    await two.parts.catalogues.upsert(there, [Arm("of two", [1.0, 2.0])])
     assert held(there) == await stored(two.store, there.uid)
-    await one.service.catalogues.remove(here, ["of two"])
+    await one.parts.catalogues.remove(here, ["of two"])
     assert held(here) == await stored(one.store, here.uid)
 
 
-async def test_changes_that_could_not_be_read_are_read_later(two_processes: tuple[World, World]):
+async def test_changes_that_could_not_be_read_are_read_later(two_processes: Two):
     one, two = two_processes
-    here, there = [await world.service.catalogues.get("c") for world in two_processes]
-    await one.service.catalogues.upsert(here, [Arm("new", [2.0, 1.0])])
+    here, there = [await service.parts.catalogues.get("c") for service in two_processes]
+    await one.parts.catalogues.upsert(here, [Arm("new", [2.0, 1.0])])
     two.store.refuse.add("arms.read")
     with pytest.raises(Unavailable):
-        await two.service.catalogues.sync(there)
+        await two.parts.catalogues.sync(there)
     two.store.refuse.clear()
-    await two.service.catalogues.sync(there)
+    await two.parts.catalogues.sync(there)
     assert held(there) == held(here)
 
 
 async def test_what_is_written_while_all_arms_are_read_is_there_afterwards(
-    two_processes: tuple[World, World], store: Store, tmp_path: Path
+    two_processes: Two, store: Store, tmp_path: Path
 ):
     one, _ = two_processes
-    here = await one.service.catalogues.get("c")
+    here = await one.parts.catalogues.get("c")
 
     async def written() -> None:
-        await one.service.catalogues.upsert(here, [Arm("new", [2.0, 1.0])])
+        await one.parts.catalogues.upsert(here, [Arm("new", [2.0, 1.0])])
 
     lossy: Any = LossyStore(store)
     # what is asked for next, when all arms were read
@@ -190,60 +195,56 @@ async def test_what_is_written_while_all_arms_are_read_is_there_afterwards(
 
 
 async def test_who_is_ahead_of_a_store_that_has_lost_writes_goes_back_with_it(
-    two_processes: tuple[World, World], store: Store
+    two_processes: Two, store: Store
 ):
     """As after the fail-over of a primary: the version is older, and so are the arms."""
     one, two = two_processes
-    here, there = [await world.service.catalogues.get("c") for world in two_processes]
+    here, there = [await service.parts.catalogues.get("c") for service in two_processes]
     dump = await store.redis.command("DUMP", redis_keys.features(here.uid))
     counters = await store.redis.command("DUMP", redis_keys.counters(here.uid))
-    await one.service.catalogues.upsert(here, [Arm("a1", [9.0, 9.0]), Arm("lost", [1.0, 1.0])])
-    await one.service.catalogues.remove(here, ["a0"])
-    await two.service.sync.poll()
+    await one.parts.catalogues.upsert(here, [Arm("a1", [9.0, 9.0]), Arm("lost", [1.0, 1.0])])
+    await one.parts.catalogues.remove(here, ["a0"])
+    await two.parts.sync.poll()
     assert "lost" in held(there)
     for key, value in ((redis_keys.features(here.uid), dump), (redis_keys.counters(here.uid), counters)):
         await store.redis.command("RESTORE", key, 0, value, "REPLACE")
-    for world, catalogue in zip(two_processes, (here, there), strict=True):
-        await world.service.sync.poll()
+    for service, catalogue in zip(two_processes, (here, there), strict=True):
+        await service.parts.sync.poll()
         assert held(catalogue) == await stored(store, here.uid)
         assert set(held(catalogue)) == {"a0", "a1", "a2", "a3"}
 
 
 @pytest.mark.rest
-async def test_a_learner_taught_by_another_process_is_chosen_from(
-    teacher_and_pupil: tuple[World, World],
-):
+async def test_a_learner_taught_by_another_process_is_chosen_from(teacher_and_pupil: Two):
     one, two = teacher_and_pupil
     bandit = await one.bandit()
-    await two.service.sync.poll()
-    there = await two.service.bandits.get("b")
+    await two.parts.sync.poll()
+    there = await two.parts.bandits.get("b")
     for _ in range(3):
         await two.choose(there)
     await one.observe(bandit, "o1")
-    await two.service.sync.poll()
+    await two.parts.sync.poll()
     before = two.store.calls["learners.stored"]
     assert [(await two.choose(there)).learner_version for _ in range(3)] == [1, 1, 1]
     assert two.store.calls["learners.stored"] == before + 1, "it was read once, and nothing else was"
     await two.choose(there, "bob")
     before = two.store.calls["learners.stored"]
     await one.observe(bandit, "o2")
-    await two.service.sync.poll()
+    await two.parts.sync.poll()
     await two.choose(there, "bob")
     assert two.store.calls["learners.stored"] == before, "who was not taught is not read again"
-    await one.service.forgetting.forget(bandit.learner_for("ann"))
-    await two.service.sync.poll()
+    await one.parts.forgetting.forget(bandit.learner_for("ann"))
+    await two.parts.sync.poll()
     assert (await two.choose(there)).learner_version == 0
 
 
 @pytest.mark.rest
-async def test_who_waits_is_told_by_whoever_applies_it_and_chooses_from_it(
-    two_processes: tuple[World, World],
-):
+async def test_who_waits_is_told_by_whoever_applies_it_and_chooses_from_it(two_processes: Two):
     """Half of the partitions belong to the other process; no poll in between is needed."""
     _, two = two_processes
     bandit = await two_processes[0].bandit()
-    await two.service.sync.poll()
-    there = await two.service.bandits.get("b")
+    await two.parts.sync.poll()
+    there = await two.parts.bandits.get("b")
     assert there.uid == bandit.uid
     for number in range(8):
         key = f"u{number}"
@@ -253,114 +254,108 @@ async def test_who_waits_is_told_by_whoever_applies_it_and_chooses_from_it(
 
 
 @pytest.mark.rest
-async def test_a_decision_of_another_process_is_rewarded_at_once(two_processes: tuple[World, World]):
+async def test_a_decision_of_another_process_is_rewarded_at_once(two_processes: Two):
     """By a process that knows neither the bandit, nor the catalogue, nor the arm."""
     one, two = two_processes
     await one.catalogue("fresh")
     bandit = await one.bandit("new", "fresh")
-    catalogue = await one.service.catalogues.get("fresh")
+    catalogue = await one.parts.catalogues.get("fresh")
     first = (await one.choose(bandit)).decision
-    receipt = await two.service.rewards.reward([Reward(first, 1.0)])
+    receipt = await two.parts.rewards.reward([Reward(first, 1.0)])
     assert (receipt.accepted, receipt.rejected) == (1, [])
-    await one.service.catalogues.upsert(catalogue, [Arm(f"a{i}", [5.0, float(i)]) for i in range(4)])
+    await one.parts.catalogues.upsert(catalogue, [Arm(f"a{i}", [5.0, float(i)]) for i in range(4)])
     second = (await one.choose(bandit)).decision
-    receipt = await two.service.rewards.reward([Reward(second, 1.0)])
+    receipt = await two.parts.rewards.reward([Reward(second, 1.0)])
     assert (receipt.accepted, receipt.rejected) == (1, [])
-    await one.service.catalogues.upsert(catalogue, [Arm("newest", [9.0, 9.0])])
-    receipt = await two.service.rewards.observe(
-        await two.service.bandits.get("new"), [Observation("o", "newest", 1.0, "ann")]
+    await one.parts.catalogues.upsert(catalogue, [Arm("newest", [9.0, 9.0])])
+    receipt = await two.parts.rewards.observe(
+        await two.parts.bandits.get("new"), [Observation("o", "newest", 1.0, "ann")]
     )
     assert receipt.accepted == 1
 
 
 @pytest.mark.rest
-async def test_a_deferred_decision_is_activated_by_a_process_that_knows_nothing_of_it(
-    two_processes: tuple[World, World],
-):
+async def test_a_deferred_decision_is_activated_by_a_process_that_knows_nothing_of_it(two_processes: Two):
     one, two = two_processes
     await one.catalogue("fresh")
     bandit = await one.bandit("new", "fresh", reward=RewardRule(wait_s=3_600.0, default=2.0))
     token = (await one.choose(bandit, activate=False)).decision
     assert (await two.reward(token)).rejected == [(0, "not_activated")]
     await one.bandit("newer", "fresh")
-    other = (await one.choose(await one.service.bandits.get("newer"), activate=False)).decision
-    outcome = await two.service.decisions.activate([token, other, token])
+    other = (await one.choose(await one.parts.bandits.get("newer"), activate=False)).decision
+    outcome = await two.parts.decisions.activate([token, other, token])
     assert (outcome.activated, outcome.duplicate, outcome.rejected) == (2, 1, [])
     assert (await one.reward(token)).accepted == 1
 
 
 @pytest.mark.rest
-async def test_a_pool_taught_by_another_process_is_the_prior_here(
-    two_processes: tuple[World, World],
-):
+async def test_a_pool_taught_by_another_process_is_the_prior_here(two_processes: Two):
     one, two = two_processes
-    two.service.learners.pooled_priors.max_age_s = 0.0
+    two.parts.learners.pooled_priors.max_age_s = 0.0
     bandit = await one.bandit(prior="pooled", prior_strength=100.0)
-    await two.service.sync.poll()
-    there = await two.service.bandits.get("b")
-    assert not (await two.service.learners.report(there, there.learner_for("new"))).theta.any()
+    await two.parts.sync.poll()
+    there = await two.parts.bandits.get("b")
+    assert not (await two.parts.learners.report(there, there.learner_for("new"))).theta.any()
     await one.observe(bandit, "o", key="ann")
 
     async def known() -> bool:
-        return bool((await two.service.learners.report(there, there.learner_for("new"))).theta.any())
+        return bool((await two.parts.learners.report(there, there.learner_for("new"))).theta.any())
 
     await wait_until(known, what="the pool is read again")
-    await one.service.forgetting.forget(bandit.learner_for("ann"))
+    await one.parts.forgetting.forget(bandit.learner_for("ann"))
     await wait_until(lambda: forgotten(two, there), what="the pool has forgotten")
 
 
 @pytest.mark.rest
-async def test_a_prior_fitted_by_another_process_is_that_of_here_after_a_poll(
-    teacher_and_pupil: tuple[World, World],
-):
+async def test_a_prior_fitted_by_another_process_is_that_of_here_after_a_poll(teacher_and_pupil: Two):
     one, two = teacher_and_pupil
     bandit = await one.bandit(prior="learned", ridge="auto", exploration="auto")
-    await two.service.sync.poll()
-    there = await two.service.bandits.get("b")
+    await two.parts.sync.poll()
+    there = await two.parts.bandits.get("b")
     items = [Observation(f"{n}-{arm}", f"a{arm}", 1.0 + arm, f"k{n}") for n in range(8) for arm in range(4)]
-    await one.service.rewards.wait(await one.service.rewards.observe(bandit, items))
+    await one.parts.rewards.wait(await one.parts.rewards.observe(bandit, items))
     assert (await two.choose(there, key="new")).prior_version == 0
-    made = (await one.service.prior_fits.fit(bandit)).version
+    made = (await one.parts.prior_fits.fit(bandit)).version
     assert made is not None
-    await two.service.sync.poll()
+    await two.parts.sync.poll()
     choices = [
-        await world.service.dry_runs.run(each, ChooseRequest(key=key, k=4, seed=7))
+        await service.parts.dry_runs.run(each, ChooseRequest(key=key, k=4, seed=7))
         for key in ("new", "k3")
-        for world, each in ((one, bandit), (two, there))
+        for service, each in ((one, bandit), (two, there))
     ]
     assert {choice.prior_version for choice in choices} == {made.number}
     assert choices[0] == choices[1], "to the bit"
     assert choices[2] == choices[3]
-    again = (await two.service.prior_fits.fit(there)).version  # a process without a worker may be asked too
+    again = (await two.parts.prior_fits.fit(there)).version  # a process without a worker may be asked too
     assert again is not None
     assert again.number == made.number + 1
-    await one.service.sync.poll()
+    await one.parts.sync.poll()
     assert (await one.choose(bandit, key="new")).prior_version == again.number
 
 
-async def forgotten(world: World, bandit: Bandit) -> bool:
-    return not (await world.service.learners.report(bandit, bandit.learner_for("new"))).theta.any()
+async def forgotten(service: HeadlessService, bandit: Bandit) -> bool:
+    return not (await service.parts.learners.report(bandit, bandit.learner_for("new"))).theta.any()
 
 
 @pytest.mark.rest
 async def test_a_quiet_process_pauses_for_half_of_the_time_in_which_it_serves_a_new_version(
-    teacher_and_pupil: tuple[World, World],
+    teacher_and_pupil: Two,
 ):
     """Half a second is promised. Pauses are counted, not time: a machine may be busy."""
     one, two = teacher_and_pupil
     bandit = await one.bandit(prior="learned", ridge="auto", exploration="auto")
     items = [Observation(f"{n}-{arm}", f"a{arm}", 1.0 + arm, f"k{n}") for n in range(8) for arm in range(4)]
-    await one.service.rewards.wait(await one.service.rewards.observe(bandit, items))
-    sync = two.service.sync
+    await one.parts.rewards.wait(await one.parts.rewards.observe(bandit, items))
+    sync = two.parts.sync
     sync.every_s = Settings().follow_s
     await sync.poll()
-    there = await two.service.bandits.get("b")
+    there = await two.parts.bandits.get("b")
     pauses = list[float]()
     for _ in range(8):  # nobody asks, and nothing changes
         pauses.append(sync.next_pause_s())
         await sync.poll()
     assert pauses[-1] == pauses[-2] == max(pauses) > sync.every_s, "it polls less often when it is quiet"
-    made = (await one.service.prior_fits.fit(bandit)).version
+    made = (await one.parts.prior_fits.fit(bandit)).version
     assert made is not None
     pause_s = sync.next_pause_s()
     await sync.poll()
@@ -370,46 +365,44 @@ async def test_a_quiet_process_pauses_for_half_of_the_time_in_which_it_serves_a_
 
 @pytest.mark.rest
 async def test_after_a_pause_a_choice_is_up_to_date_or_says_how_old_it_is(
-    two_processes: tuple[World, World], monkeypatch: pytest.MonkeyPatch
+    two_processes: Two, monkeypatch: pytest.MonkeyPatch
 ):
     one, two = two_processes
     bandit = await one.bandit()
-    await two.service.sync.poll()
-    there = await two.service.bandits.get("b")
+    await two.parts.sync.poll()
+    there = await two.parts.bandits.get("b")
     assert (await two.choose(there)).stale_s is None
-    await one.service.catalogues.upsert(await one.service.catalogues.get("c"), [Arm("new", [9.0, 9.0])])
+    await one.parts.catalogues.upsert(await one.parts.catalogues.get("c"), [Arm("new", [9.0, 9.0])])
     await one.observe(bandit, "o1", arm="new")
-    two.service.sync.confirmed_at -= 100.0
+    two.parts.sync.confirmed_at -= 100.0
     choice = await two.choose(there)
     assert (choice.stale_s, choice.arms[0].id, choice.learner_version) == (None, "new", 1)
-    two.service.sync.confirmed_at -= 100.0
+    two.parts.sync.confirmed_at -= 100.0
     two.store.refuse.add("registry.version")
     choice = await two.choose(there)
     assert choice.stale_s is not None
     assert choice.stale_s >= 100.0
     two.store.refuse.clear()
     two.store.hold["registry.version"] = gate = asyncio.Event()
-    two.service.sync.is_failing = False
+    two.parts.sync.is_failing = False
     monkeypatch.setattr(module, "PATIENCE_S", 0.01)
     assert (await two.choose(there)).stale_s is not None, "a store that hangs is not waited for"
     gate.set()
     two.store.hold.clear()
-    await two.service.sync.poll()
+    await two.parts.sync.poll()
     assert (await two.choose(there)).stale_s is None
 
 
 @pytest.mark.rest
-async def test_a_store_that_is_away_leaves_what_is_known_to_choose_from(
-    teacher_and_pupil: tuple[World, World],
-):
+async def test_a_store_that_is_away_leaves_what_is_known_to_choose_from(teacher_and_pupil: Two):
     """An outdated learner cannot be read again: it serves all the same."""
     one, two = teacher_and_pupil
     bandit = await one.bandit()
-    await two.service.sync.poll()
-    there = await two.service.bandits.get("b")
+    await two.parts.sync.poll()
+    there = await two.parts.bandits.get("b")
     await two.choose(there)
     await one.observe(bandit, "o1")
-    await two.service.sync.poll()
+    await two.parts.sync.poll()
     two.store.refuse.add("learners.stored")
     assert (await two.choose(there)).learner_version == 0
     with pytest.raises(Unavailable):
@@ -419,14 +412,14 @@ async def test_a_store_that_is_away_leaves_what_is_known_to_choose_from(
 
 
 @pytest.mark.rest
-async def test_what_does_not_exist_is_looked_for_once_a_call(two_processes: tuple[World, World]):
+async def test_what_does_not_exist_is_looked_for_once_a_call(two_processes: Two):
     """Rewards of a deleted bandit, for a day after each deletion, cost a poll for each reward."""
     one, two = two_processes
     gone, hidden = await one.bandit("gone"), await one.bandit("hidden")
     deleted, shown = [
         [(await one.choose(bandit, activate=False)).decision for _ in range(30)] for bandit in (gone, hidden)
     ]
-    await one.service.bandits.delete("gone")
+    await one.parts.bandits.delete("gone")
 
     async def polls(work: Awaitable[Any]) -> int:
         before = two.store.calls["registry.version"]
@@ -435,59 +428,57 @@ async def test_what_does_not_exist_is_looked_for_once_a_call(two_processes: tupl
         return two.store.calls["registry.version"] - before
 
     async def reward(tokens: list[str], access: Access) -> None:
-        rejected = (await two.service.rewards.reward([Reward(t, 1.0) for t in tokens], access)).rejected
+        rejected = (await two.parts.rewards.reward([Reward(t, 1.0) for t in tokens], access)).rejected
         assert {code for _, code in rejected} == {"unknown_bandit"}
 
     async def look_for_others() -> None:
         for number in range(5):
             with pytest.raises(NotFound):
-                await two.service.bandits.get(f"none-{number}")
+                await two.parts.bandits.get(f"none-{number}")
             with pytest.raises(NotFound):
-                await two.service.catalogues.get(f"none-{number}")
-        catalogue = await two.service.catalogues.get("c")
-        assert await two.service.sync.missing(catalogue, ["none"]) == {"none"}
+                await two.parts.catalogues.get(f"none-{number}")
+        catalogue = await two.parts.catalogues.get("c")
+        assert await two.parts.sync.missing(catalogue, ["none"]) == {"none"}
 
     some = Access(bandits=["another"])
     assert await polls(reward(deleted, ANY_DECISION)) == 1
     assert await polls(reward(deleted, ANY_DECISION)) == 0
-    assert await polls(two.service.decisions.activate(deleted)) == 0
+    assert await polls(two.parts.decisions.activate(deleted)) == 0
     assert await polls(reward(shown, some)) == 1, "who may not see it waits as if it did not exist"
     assert await polls(reward(shown, some)) == 0
     assert await polls(look_for_others()) == 1
-    assert (await two.service.decisions.activate(shown)).activated == 30
+    assert (await two.parts.decisions.activate(shown)).activated == 30
 
 
 @pytest.mark.rest
-async def test_what_was_made_during_a_call_is_found_where_the_store_says_so(
-    two_processes: tuple[World, World],
-):
+async def test_what_was_made_during_a_call_is_found_where_the_store_says_so(two_processes: Two):
     """A move in between is seen by a poll of its own, though the call has polled already."""
     one, two = two_processes
     await one.bandit()
     with one_call():
-        await two.service.bandits.get("b")
+        await two.parts.bandits.get("b")
         await one.bandit("later")
         with pytest.raises(NotFound):
-            await two.service.bandits.get("later")
-        assert (await two.service.bandits.known_now("later")).name == "later"
+            await two.parts.bandits.get("later")
+        assert (await two.parts.bandits.known_now("later")).name == "later"
 
 
 @pytest.mark.rest
-async def test_polls_are_shared_and_each_began_after_it_was_asked_for(two_processes: tuple[World, World]):
+async def test_polls_are_shared_and_each_began_after_it_was_asked_for(two_processes: Two):
     _, two = two_processes
     before = two.store.calls["registry.version"]
-    await asyncio.gather(*(two.service.sync.poll() for _ in range(50)))
+    await asyncio.gather(*(two.parts.sync.poll() for _ in range(50)))
     assert 1 <= two.store.calls["registry.version"] - before <= 2
 
 
 @pytest.mark.rest
 async def test_the_partitions_are_shared_and_taken_over(store: Store, tmp_path: Path):
-    async with another(store, tmp_path / "one", lease_s=0.2) as one:
-        leases = one.service.worker.leases  # type: ignore[union-attr]
+    async with headless_service(store, tmp_path / "one", lease_s=0.2) as one:
+        leases = one.parts.worker.leases  # type: ignore[union-attr]
         everything = set(range(store.partitions))
         assert set(leases.owned) == everything
-        async with another(store, tmp_path / "two", lease_s=0.2) as two:
-            others = two.service.worker.leases  # type: ignore[union-attr]
+        async with headless_service(store, tmp_path / "two", lease_s=0.2) as two:
+            others = two.parts.worker.leases  # type: ignore[union-attr]
 
             async def shared() -> bool:
                 return len(leases.owned) == len(others.owned) == store.partitions // 2
@@ -507,132 +498,124 @@ async def test_a_service_alone_with_its_store_has_all_partitions_whoever_had_one
 ):
     for number in range(2, 9):
         await store.leases.join(f"serve-{number}", 3_600_000)
-    async with another(store, tmp_path / "alone", name="serve-1") as world:
-        await world.catalogue()
-        bandit = await world.bandit()
+    async with headless_service(store, tmp_path / "alone", name="serve-1") as service:
+        await service.catalogue()
+        bandit = await service.bandit()
         for number in range(2 * store.partitions):
-            token = (await world.choose(bandit, f"key-{number}")).decision
-            assert (await world.reward(token)).applied
-        assert not world.store.calls["leases.join"]
+            token = (await service.choose(bandit, f"key-{number}")).decision
+            assert (await service.reward(token)).applied
+        assert not service.store.calls["leases.join"]
 
 
 @pytest.mark.rest
-async def test_an_empty_catalogue_filled_elsewhere(two_processes: tuple[World, World]):
+async def test_an_empty_catalogue_filled_elsewhere(two_processes: Two):
     one, two = two_processes
     await one.catalogue("empty", arms=0)
     bandit = await one.bandit("e", "empty")
-    await two.service.sync.poll()
-    there = await two.service.bandits.get("e")
+    await two.parts.sync.poll()
+    there = await two.parts.bandits.get("e")
     assert there.uid == bandit.uid
     with pytest.raises(NoArms):
         await two.choose(there)
-    await one.service.catalogues.upsert(await one.service.catalogues.get("empty"), [Arm("x", [1.0, 1.0])])
+    await one.parts.catalogues.upsert(await one.parts.catalogues.get("empty"), [Arm("x", [1.0, 1.0])])
     assert (await two.choose(there)).arms[0].id == "x", "who finds no arm polls"
 
 
 @pytest.mark.rest
-async def test_what_another_process_has_just_made_is_found(two_processes: tuple[World, World]):
+async def test_what_another_process_has_just_made_is_found(two_processes: Two):
     """Catalogues, bandits and arms: who is asked for what is not here polls, and nobody else does."""
     one, two = two_processes
     await one.catalogue("fresh", arms=0)
     bandit = await one.bandit("new", "fresh")
-    there = await two.service.catalogues.get("fresh")
-    assert (await two.service.bandits.get("new")).uid == bandit.uid
-    await one.service.catalogues.upsert(bandit.catalogue, [Arm("x", [1.0, 1.0])])
-    assert (await two.service.catalogues.get("fresh")) is there
+    there = await two.parts.catalogues.get("fresh")
+    assert (await two.parts.bandits.get("new")).uid == bandit.uid
+    await one.parts.catalogues.upsert(bandit.catalogue, [Arm("x", [1.0, 1.0])])
+    assert (await two.parts.catalogues.get("fresh")) is there
     assert len(there.index) == 0, "what is here is given as it is"
-    assert len((await two.service.catalogues.get_stocked("fresh")).index) == 1
-    await one.service.catalogues.upsert(bandit.catalogue, [Arm("y", [1.0, 2.0])])
-    catalogues = two.service.catalogues
+    assert len((await two.parts.catalogues.get_stocked("fresh")).index) == 1
+    await one.parts.catalogues.upsert(bandit.catalogue, [Arm("y", [1.0, 2.0])])
+    catalogues = two.parts.catalogues
     arm = await catalogues.use("fresh", lambda found: catalogues.arm(found, "y"))
     assert list(arm.features) == [1.0, 2.0]
     polls = two.store.calls["registry.version"]
     with pytest.raises(NotFound):
         await catalogues.use("fresh", lambda found: catalogues.arm(found, "z"))
     with pytest.raises(NotFound):
-        await two.service.bandits.get("no such bandit")
-    assert await two.service.bandits.find("no such uid", 1) is None
+        await two.parts.bandits.get("no such bandit")
+    assert await two.parts.bandits.find("no such uid", 1) is None
     assert two.store.calls["registry.version"] == polls + 3, "one poll each"
 
 
 @pytest.mark.rest
-async def test_while_the_store_does_not_answer_nobody_knows_whether_a_name_exists(
-    two_processes: tuple[World, World],
-):
+async def test_while_the_store_does_not_answer_nobody_knows_whether_a_name_exists(two_processes: Two):
     one, two = two_processes
     bandit = await one.bandit()
     two.store.refuse.add("registry.version")
     for name in (bandit.name, "no such name"):
         with pytest.raises(Unavailable):
-            await two.service.bandits.get(name)
+            await two.parts.bandits.get(name)
         with pytest.raises(Unavailable):
-            await two.service.catalogues.get(name)
+            await two.parts.catalogues.get(name)
     two.store.refuse.clear()
-    await two.service.sync.poll()
-    assert await two.service.bandits.get("b")
+    await two.parts.sync.poll()
+    assert await two.parts.bandits.get("b")
 
 
 @pytest.mark.rest
-async def test_a_catalogue_that_another_process_has_made_anew_is_written_to(
-    two_processes: tuple[World, World],
-):
+async def test_a_catalogue_that_another_process_has_made_anew_is_written_to(two_processes: Two):
     """By who names it. Who holds the old one, as an import does in the middle, is told that it is gone."""
     one, two = two_processes
-    old = await two.service.catalogues.get("c")
-    await one.service.catalogues.delete("c")
+    old = await two.parts.catalogues.get("c")
+    await one.parts.catalogues.delete("c")
     await one.catalogue("c", arms=1)
-    arms, catalogues = [Arm("new", [1.0, 1.0])], two.service.catalogues
+    arms, catalogues = [Arm("new", [1.0, 1.0])], two.parts.catalogues
     with pytest.raises(NotFound):
         await catalogues.upsert(old, arms)
     assert (await catalogues.use("c", lambda found: catalogues.upsert(found, arms))).added == 1
-    await one.service.catalogues.delete("c")
+    await one.parts.catalogues.delete("c")
     await one.catalogue("c", arms=2)
     assert (await catalogues.use("c", lambda found: catalogues.remove(found, ["a1"]))).deleted == ["a1"]
 
 
 @pytest.mark.rest
-async def test_a_bandit_gets_the_catalogue_that_was_made_anew_while_it_was_made(
-    two_processes: tuple[World, World],
-):
+async def test_a_bandit_gets_the_catalogue_that_was_made_anew_while_it_was_made(two_processes: Two):
     """It was made over the name of a catalogue, by a process that knew only the old one of that name."""
     one, two = two_processes
-    await one.service.catalogues.delete("c")
+    await one.parts.catalogues.delete("c")
     await one.catalogue("c", arms=1)
     bandit = await two.bandit()
-    await two.service.sync.poll()
-    there = await two.service.bandits.get("b")
+    await two.parts.sync.poll()
+    there = await two.parts.bandits.get("b")
     assert there.uid == bandit.uid
-    assert there.catalogue is two.service.catalogues.served("c")
+    assert there.catalogue is two.parts.catalogues.served("c")
     assert (await two.choose(there)).arms[0].id == "a0"
 
 
-async def change(world: World, **fields: Any) -> Bandit:
+async def change(service: HeadlessService, **fields: Any) -> Bandit:
     """Change fields of the bandit ``b``."""
 
     def changed(uid: str, version: BanditVersion) -> BanditRecord:
         return msgspec.structs.replace(version.record, **fields)
 
-    return await world.service.bandits.change("b", changed)
+    return await service.parts.bandits.change("b", changed)
 
 
-async def test_a_change_is_known_after_a_poll_and_decisions_keep_their_terms(
-    two_processes: tuple[World, World],
-):
+async def test_a_change_is_known_after_a_poll_and_decisions_keep_their_terms(two_processes: Two):
     """Also to a process that has not heard of the change, and to one that has not seen the version before."""
     one, two = two_processes
     await one.bandit(reward=RewardRule(max=1.0))
-    there = await two.service.bandits.get("b")
+    there = await two.parts.bandits.get("b")
     old = (await two.choose(there)).decision
     here = await change(one, reward=RewardRule(max=0.5), ridge=7.0)
     new = (await one.choose(here)).decision
-    assert two.service.bandits._served["b"] is there
+    assert two.parts.bandits._served["b"] is there
     receipt = await two.reward(new)
     assert receipt.rejected == [(0, "out_of_range")], "who meets a newer version asks for it"
-    now = await two.service.bandits.get("b")
+    now = await two.parts.bandits.get("b")
     assert (now.version.number, now.record) == (2, here.record)
     assert (await two.choose(now)).bandit_version == 2
     assert (await one.reward(old)).accepted == 1
-    two.service.bandits._earlier.clear()
+    two.parts.bandits._earlier.clear()
     assert (await two.reward(old)).duplicate == 1, "its version is read from the store"
     calls = two.store.calls["registry.bandit_versions"]
     assert (await two.reward(old)).duplicate == 1
@@ -649,44 +632,42 @@ CHANGES = st.lists(
 
 @settings(max_examples=30)
 @given(steps=CHANGES)
-async def test_whoever_changes_a_bandit_every_change_is_made_once(
-    two_processes: tuple[World, World], steps: Any
-):
+async def test_whoever_changes_a_bandit_every_change_is_made_once(two_processes: Two, steps: Any):
     """Each process changes what the store has, though it knows something older; replies may be lost."""
     with contextlib.suppress(NotFound):
-        await two_processes[0].service.bandits.delete("b")
+        await two_processes[0].parts.bandits.delete("b")
     expected = (await two_processes[0].bandit(shortlist=30)).record
-    for world in two_processes:
-        await world.service.sync.poll()
+    for service in two_processes:
+        await service.parts.sync.poll()
     versions = [expected]
     for who, what, number in steps:
-        world = two_processes[who]
+        service = two_processes[who]
         if what == "poll":
-            await world.service.sync.poll()
+            await service.parts.sync.poll()
             continue
         field = "shortlist" if what == "lose" else what
         value = number / 10 if field == "delta" else number
         expected = msgspec.structs.replace(expected, **{field: value})
         if what == "lose" and expected != versions[-1]:
-            world.store.lose.append("registry.change_bandit")
+            service.store.lose.append("registry.change_bandit")
             with pytest.raises(Unavailable):
-                await change(world, **{field: value})
-        assert (await change(world, **{field: value})).record == expected
+                await change(service, **{field: value})
+        assert (await change(service, **{field: value})).record == expected
         versions += [expected] * (expected != versions[-1])
-    for world in two_processes:
-        await world.service.sync.poll()
-        bandit = await world.service.bandits.get("b")
+    for service in two_processes:
+        await service.parts.sync.poll()
+        bandit = await service.parts.bandits.get("b")
         assert (bandit.record, bandit.version.number) == (expected, len(versions))
-        kept, _ = await world.service.bandits.history(bandit, None, 100)
+        kept, _ = await service.parts.bandits.history(bandit, None, 100)
         assert [version.record for version in kept] == versions[::-1]
 
 
 @pytest.mark.rest
-async def test_a_change_of_a_bandit_that_was_deleted_elsewhere_finds_none(two_processes: tuple[World, World]):
+async def test_a_change_of_a_bandit_that_was_deleted_elsewhere_finds_none(two_processes: Two):
     one, two = two_processes
     await one.bandit()
-    await two.service.sync.poll()
-    await one.service.bandits.delete("b")
+    await two.parts.sync.poll()
+    await one.parts.bandits.delete("b")
     with pytest.raises(NotFound):
         await change(two, ridge=2.0)
     await one.bandit(ridge=5.0)
@@ -695,9 +676,7 @@ async def test_a_change_of_a_bandit_that_was_deleted_elsewhere_finds_none(two_pr
 
 
 @pytest.mark.rest
-async def test_a_learner_that_cannot_be_read_again_serves_by_the_earlier_terms(
-    two_processes: tuple[World, World],
-):
+async def test_a_learner_that_cannot_be_read_again_serves_by_the_earlier_terms(two_processes: Two):
     """A change of the ridge makes posteriors again; while the store does not answer the old ones serve."""
     one, _ = two_processes
     bandit = await one.bandit(exploration=0.0)

@@ -15,8 +15,8 @@ from app.platform.metrics import Metrics
 from app.platform.settings import Settings
 from app.queries.mips import Mips
 from app.storage.store import Store
+from headless_service import PATIENT
 from server.composition import Service
-from world import PATIENT
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 

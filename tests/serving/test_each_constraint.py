@@ -30,7 +30,7 @@ from app.serving.constraints.quotas import QuotaConstraint
 from app.serving.constraints.requested import AtMostRules, Exclusions, Filters, Pins
 from contracts.constraint import ConstraintCase, ConstraintContract, Lists
 from contracts.shop import maker, number
-from world import World
+from headless_service import HeadlessService
 
 
 def arms_of(lists: Lists) -> list[str]:
@@ -75,9 +75,9 @@ class TestConstraints(ConstraintContract):
 
 
 @pytest.mark.anyio
-async def test_every_constraint_has_a_case(world: World):
+async def test_every_constraint_has_a_case(service: HeadlessService):
     # Where a plug-in is missing there are no lists: tests/processes/test_plugins.py.
-    constraints = {type(row.constraint) for row in world.service.pipeline.constraints} - {Missing}
+    constraints = {type(row.constraint) for row in service.parts.pipeline.constraints} - {Missing}
     assert constraints == set(CASES)
 
 

@@ -9,8 +9,8 @@ import pytest
 from app.catalogues.arms import Arm
 from app.platform.errors import NotFound, Unavailable
 from app.records.records import CatalogueRecord
+from headless_service import HeadlessService, bandit_record
 from waiting import wait_until
-from world import World, bandit_record
 
 pytestmark = pytest.mark.anyio
 
@@ -19,94 +19,94 @@ def ids(choice: object) -> list[str]:
     return [arm.id for arm in choice.arms]  # type: ignore[attr-defined]
 
 
-async def lost(world: World, call: str, write: Callable[[], Awaitable[object]]) -> object:
+async def lost(service: HeadlessService, call: str, write: Callable[[], Awaitable[object]]) -> object:
     """Make a write whose reply is lost, then make it again."""
-    world.store.lose.append(call)
+    service.store.lose.append(call)
     with pytest.raises(Unavailable):
         await write()
-    assert world.store.lose == []
+    assert service.store.lose == []
     return await write()
 
 
 @pytest.mark.rest
-async def test_an_upsert_made_again_is_visible(world: World):
-    bandit = await world.bandit()
-    catalogue = await world.service.catalogues.get("c")
-    await world.observe(bandit, "o")
+async def test_an_upsert_made_again_is_visible(service: HeadlessService):
+    bandit = await service.bandit()
+    catalogue = await service.parts.catalogues.get("c")
+    await service.observe(bandit, "o")
     arm = Arm("new", [9.0, 9.0])
-    await lost(world, "arms.upsert", lambda: world.service.catalogues.upsert(catalogue, [arm]))
-    assert (await world.service.catalogues.arm(catalogue, "new")).features == [9.0, 9.0]
-    assert ids(await world.choose(bandit)) == ["new"]
+    await lost(service, "arms.upsert", lambda: service.parts.catalogues.upsert(catalogue, [arm]))
+    assert (await service.parts.catalogues.arm(catalogue, "new")).features == [9.0, 9.0]
+    assert ids(await service.choose(bandit)) == ["new"]
 
 
 @pytest.mark.rest
-async def test_a_deletion_made_again_is_visible(world: World):
+async def test_a_deletion_made_again_is_visible(service: HeadlessService):
     """The store says "missing" the second time: the arm must not be chosen any more all the same."""
-    bandit = await world.bandit()
-    catalogue = await world.service.catalogues.get("c")
-    done = await lost(world, "arms.delete", lambda: world.service.catalogues.remove(catalogue, ["a3", "x"]))
+    bandit = await service.bandit()
+    catalogue = await service.parts.catalogues.get("c")
+    done = await lost(service, "arms.delete", lambda: service.parts.catalogues.remove(catalogue, ["a3", "x"]))
     assert list(done.missing) == ["a3", "x"]  # type: ignore[attr-defined]
-    assert set(ids(await world.choose(bandit, k=9))) == {"a0", "a1", "a2"}
+    assert set(ids(await service.choose(bandit, k=9))) == {"a0", "a1", "a2"}
     with pytest.raises(NotFound):
-        await world.service.catalogues.arm(catalogue, "a3")
+        await service.parts.catalogues.arm(catalogue, "a3")
 
 
 @pytest.mark.rest
-async def test_what_was_made_is_found_when_it_is_made_again(world: World):
-    record = CatalogueRecord(3, dict((await world.service.catalogues.get("c")).record.index))
+async def test_what_was_made_is_found_when_it_is_made_again(service: HeadlessService):
+    record = CatalogueRecord(3, dict((await service.parts.catalogues.get("c")).record.index))
     made = await lost(
-        world, "registry.create_catalogue", lambda: world.service.catalogues.create("d", record)
+        service, "registry.create_catalogue", lambda: service.parts.catalogues.create("d", record)
     )
-    assert made == (await world.service.catalogues.get("d"), False)
+    assert made == (await service.parts.catalogues.get("d"), False)
     made = await lost(
-        world, "registry.create_bandit", lambda: world.service.bandits.create("e", bandit_record("d"))
+        service, "registry.create_bandit", lambda: service.parts.bandits.create("e", bandit_record("d"))
     )
-    assert made == (await world.service.bandits.get("e"), False)
+    assert made == (await service.parts.bandits.get("e"), False)
 
 
 @pytest.mark.rest
-async def test_what_was_deleted_stays_deleted(world: World):
+async def test_what_was_deleted_stays_deleted(service: HeadlessService):
     """Asked again, it may be known to be gone by then: who follows the store is told by it."""
-    await world.bandit()
+    await service.bandit()
     with contextlib.suppress(NotFound):
-        await lost(world, "registry.delete_bandit", lambda: world.service.bandits.delete("b"))
+        await lost(service, "registry.delete_bandit", lambda: service.parts.bandits.delete("b"))
     with pytest.raises(NotFound):
-        await world.service.bandits.get("b")
+        await service.parts.bandits.get("b")
     with contextlib.suppress(NotFound):
-        await lost(world, "registry.delete_catalogue", lambda: world.service.catalogues.delete("c"))
+        await lost(service, "registry.delete_catalogue", lambda: service.parts.catalogues.delete("c"))
     with pytest.raises(NotFound):
-        await world.service.catalogues.get("c")
+        await service.parts.catalogues.get("c")
 
 
-async def test_a_reward_sent_again_is_counted_once(world: World):
-    bandit = await world.bandit()
-    token = (await world.choose(bandit)).decision
-    receipt = await lost(world, "rewards.append", lambda: world.reward(token))
+async def test_a_reward_sent_again_is_counted_once(service: HeadlessService):
+    bandit = await service.bandit()
+    token = (await service.choose(bandit)).decision
+    receipt = await lost(service, "rewards.append", lambda: service.reward(token))
     assert (receipt.accepted, receipt.duplicate, receipt.applied) == (0, 1, True)  # type: ignore[attr-defined]
-    assert (await world.service.learners.report(bandit, bandit.learner_for("ann"))).observations == 1
+    assert (await service.parts.learners.report(bandit, bandit.learner_for("ann"))).observations == 1
 
 
-async def test_a_reward_whose_reply_was_lost_is_applied_though_nobody_asks_again(world: World):
-    bandit = await world.bandit()
-    token = (await world.choose(bandit)).decision
-    world.store.lose.append("rewards.append")
+async def test_a_reward_whose_reply_was_lost_is_applied_though_nobody_asks_again(service: HeadlessService):
+    bandit = await service.bandit()
+    token = (await service.choose(bandit)).decision
+    service.store.lose.append("rewards.append")
     with pytest.raises(Unavailable):
-        await world.reward(token)
+        await service.reward(token)
 
     async def chosen_from() -> bool:
-        return (await world.choose(bandit)).learner_version == 1
+        return (await service.choose(bandit)).learner_version == 1
 
     await wait_until(chosen_from, what="the worker has looked by itself")
 
 
-async def test_an_event_asked_again_is_the_same_decision(world: World):
-    bandit = await world.bandit()
+async def test_an_event_asked_again_is_the_same_decision(service: HeadlessService):
+    bandit = await service.bandit()
     first: list[object] = []
 
     async def ask() -> object:
-        return await world.choose(bandit, event_id="e")
+        return await service.choose(bandit, event_id="e")
 
-    world.store.lose.append("choices.put_event")
+    service.store.lose.append("choices.put_event")
     with pytest.raises(Unavailable):
         await ask()
     first = [await ask() for _ in range(3)]
@@ -114,83 +114,85 @@ async def test_an_event_asked_again_is_the_same_decision(world: World):
 
 
 @pytest.mark.rest
-async def test_forgetting_again_forgets(world: World):
-    bandit = await world.bandit()
-    token = (await world.choose(bandit)).decision
-    await world.observe(bandit, "o")
+async def test_forgetting_again_forgets(service: HeadlessService):
+    bandit = await service.bandit()
+    token = (await service.choose(bandit)).decision
+    await service.observe(bandit, "o")
     await lost(
-        world, "side_data.append_forget", lambda: world.service.forgetting.forget(bandit.learner_for("ann"))
+        service, "side_data.append_forget", lambda: service.parts.forgetting.forget(bandit.learner_for("ann"))
     )
-    assert (await world.choose(bandit)).learner_version == 0
-    assert (await world.reward(token)).rejected == [(0, "forgotten")]
+    assert (await service.choose(bandit)).learner_version == 0
+    assert (await service.reward(token)).rejected == [(0, "forgotten")]
 
 
-async def test_states_written_by_a_call_whose_reply_was_lost_are_chosen_from(world: World):
+async def test_states_written_by_a_call_whose_reply_was_lost_are_chosen_from(service: HeadlessService):
     """The worker did write them, though it does not know: a cached learner must not stay behind."""
-    bandit = await world.bandit()
-    await world.observe(bandit, "o1")
-    assert (await world.choose(bandit)).learner_version == 1
-    world.store.lose.append("learners.apply")
-    receipt = await world.observe(bandit, "o2")
+    bandit = await service.bandit()
+    await service.observe(bandit, "o1")
+    assert (await service.choose(bandit)).learner_version == 1
+    service.store.lose.append("learners.apply")
+    receipt = await service.observe(bandit, "o2")
     assert receipt.applied
-    assert world.store.lose == []
-    assert (await world.choose(bandit)).learner_version == 2
-    assert (await world.service.learners.report(bandit, bandit.learner_for("ann"))).observations == 2
+    assert service.store.lose == []
+    assert (await service.choose(bandit)).learner_version == 2
+    assert (await service.parts.learners.report(bandit, bandit.learner_for("ann"))).observations == 2
 
 
-async def test_a_store_that_is_away_for_a_while_delays_and_loses_nothing(world: World):
-    bandit = await world.bandit()
-    await world.observe(bandit, "o1")
-    await world.choose(bandit)
-    world.store.refuse |= {"learners.watermark", "rewards.read", "learners.stored", "learners.apply"}
-    waiting = asyncio.create_task(world.observe(bandit, "o2"))
+async def test_a_store_that_is_away_for_a_while_delays_and_loses_nothing(service: HeadlessService):
+    bandit = await service.bandit()
+    await service.observe(bandit, "o1")
+    await service.choose(bandit)
+    service.store.refuse |= {"learners.watermark", "rewards.read", "learners.stored", "learners.apply"}
+    waiting = asyncio.create_task(service.observe(bandit, "o2"))
 
     async def tried() -> bool:
-        return world.store.calls["learners.watermark"] > 20
+        return service.store.calls["learners.watermark"] > 20
 
     await wait_until(tried, what="the worker tries again")
-    assert (await world.choose(bandit)).learner_version == 1, "choices go on from memory"
+    assert (await service.choose(bandit)).learner_version == 1, "choices go on from memory"
     assert not waiting.done()
-    world.store.refuse.clear()
+    service.store.refuse.clear()
     assert (await waiting).applied
-    assert (await world.choose(bandit)).learner_version == 2
+    assert (await service.choose(bandit)).learner_version == 2
 
 
-async def test_making_during_a_deletion_makes_a_new_one(world: World):
+async def test_making_during_a_deletion_makes_a_new_one(service: HeadlessService):
     """The deletion has reached the store but has not been answered: who makes it again gets a new one."""
-    old = await world.bandit()
-    world.store.hold["registry.delete_bandit"] = asyncio.Event()
-    deleting = asyncio.create_task(world.service.bandits.delete("b"))
+    old = await service.bandit()
+    service.store.hold["registry.delete_bandit"] = asyncio.Event()
+    deleting = asyncio.create_task(service.parts.bandits.delete("b"))
 
     async def held() -> bool:
-        return world.store.held["registry.delete_bandit"] == 1
+        return service.store.held["registry.delete_bandit"] == 1
 
     await wait_until(held, what="the deletion is under way")
-    making = asyncio.create_task(world.bandit())
+    making = asyncio.create_task(service.bandit())
     await asyncio.sleep(0)
-    world.store.hold.pop("registry.delete_bandit").set()
+    service.store.hold.pop("registry.delete_bandit").set()
     await deleting
     new = await making
     assert new.uid != old.uid
-    assert await world.service.bandits.get("b") is new
-    assert world.service.bandits.by_uid(old.uid) is None
+    assert await service.parts.bandits.get("b") is new
+    assert service.parts.bandits.by_uid(old.uid) is None
 
 
 @pytest.mark.rest
-async def test_a_bandit_is_not_served_again_by_who_finds_it_just_before_its_deletion(world: World):
+async def test_a_bandit_is_not_served_again_by_who_finds_it_just_before_its_deletion(
+    service: HeadlessService,
+):
     """A second PUT reads the record, then the deletion happens, then the PUT goes on: no bandit is left."""
-    await world.bandit()
-    world.store.hold["registry.create_bandit"] = asyncio.Event()
-    making = asyncio.create_task(world.bandit())
+    await service.bandit()
+    service.store.hold["registry.create_bandit"] = asyncio.Event()
+    making = asyncio.create_task(service.bandit())
 
     async def held() -> bool:
-        return world.store.held["registry.create_bandit"] == 1
+        return service.store.held["registry.create_bandit"] == 1
 
     await wait_until(held, what="the record was found")
-    deleting = asyncio.create_task(world.service.bandits.delete("b"))
+    deleting = asyncio.create_task(service.parts.bandits.delete("b"))
     for _ in range(200):
         await asyncio.sleep(0)
-    world.store.hold.pop("registry.create_bandit").set()
+    service.store.hold.pop("registry.create_bandit").set()
     await asyncio.gather(making, deleting)
-    served = {"b"} if world.service.bandits.page(None, 10)[0] else set()
-    assert served == set((await world.store.registry.read()).bandits)
+    served = {"b"} if service.parts.bandits.page(None, 10)[0] else set()
+    assert served == set((await service.store.registry.read()).bandits)

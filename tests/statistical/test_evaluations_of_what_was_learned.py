@@ -59,7 +59,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class World:
+class Population:
     """``phi`` (situations, arms, D), ``means`` and ``propensities`` (keys, situations, arms)."""
 
     case: Case
@@ -72,12 +72,12 @@ class World:
         return self.case.per * self.phi.shape[2] * self.case.keys
 
 
-def world(case: Case) -> World:
+def population(case: Case) -> Population:
     rng = np.random.default_rng(case.arms)
     shape = (case.keys, case.situations, case.arms)
     if case.alike is not None:
         uniform = np.full(shape, 1.0 / case.arms)
-        return World(case, np.eye(case.arms)[None], np.full(shape, case.alike), uniform)
+        return Population(case, np.eye(case.arms)[None], np.full(shape, case.alike), uniform)
     features = rng.normal(size=(case.arms, case.dim)) / np.sqrt(case.dim)
     phi = np.repeat(features[None], case.situations, axis=0)
     if case.contexts:
@@ -87,7 +87,7 @@ def world(case: Case) -> World:
     theta = 0.2 * rng.normal(size=(case.keys, phi.shape[2]))
     means = np.clip(0.3 + np.einsum("sad,kd->ksa", phi, theta) + 0.05 * rng.normal(size=shape), 0.02, 0.95)
     drawn = np.exp(case.spread * rng.normal(size=shape))
-    return World(case, phi, means, drawn / drawn.sum(axis=2, keepdims=True))
+    return Population(case, phi, means, drawn / drawn.sum(axis=2, keepdims=True))
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Simulated:
         return found
 
 
-def simulated(made: World, logs: int, seed: int, variant: str = "") -> Simulated:
+def simulated(made: Population, logs: int, seed: int, variant: str = "") -> Simulated:
     """``variant``: ``now``, learners that have learned the whole log; ``early``, each its own block."""
     case, n, rng = made.case, made.decisions, np.random.default_rng(seed)
     shape, cells = (logs, n), made.means.size
@@ -216,34 +216,34 @@ ALIKE = (Case(10, arms=20, temperature=0.02, alike=0.1), Case(50, arms=20, tempe
 
 @pytest.mark.parametrize("case", QUICK, ids=str)
 def test_values_are_right_on_average_and_intervals_hold(case: Case):
-    found = measured(simulated(world(case), LOGS, seed=1))
+    found = measured(simulated(population(case), LOGS, seed=1))
     assert is_right(found), found
 
 
 @pytest.mark.parametrize("case", ALIKE, ids=str)
 def test_where_nothing_can_be_learned_nothing_is_called_better(case: Case):
-    found = measured(simulated(world(case), LOGS, seed=2))
+    found = measured(simulated(population(case), LOGS, seed=2))
     assert is_right(found), found
     assert max(each.better for each in found.values()) <= 0.05
-    believed = measured(simulated(world(case), LOGS, seed=2, variant="now"))
+    believed = measured(simulated(population(case), LOGS, seed=2, variant="now"))
     assert min(each.off for each in believed.values()) > 0.3
 
 
 @pytest.mark.parametrize("variant", ["now", "early"])
 def test_learners_that_have_seen_what_weighs_them_fail(variant: str):
-    assert not is_right(measured(simulated(world(Case(10, contexts=3)), LOGS, seed=1, variant=variant)))
+    assert not is_right(measured(simulated(population(Case(10, contexts=3)), LOGS, seed=1, variant=variant)))
 
 
 def test_intervals_of_seven_tenths_fail(monkeypatch: pytest.MonkeyPatch):
     whole = estimates.reach
     monkeypatch.setattr(estimates, "reach", lambda *given, **named: 0.7 * whole(*given, **named))
-    found = measured(simulated(world(Case(200)), LOGS, seed=1))
+    found = measured(simulated(population(Case(200)), LOGS, seed=1))
     assert min(each.covered for each in found.values()) < LEAST_COVERED
 
 
-def hardly_shown() -> World:
+def hardly_shown() -> Population:
     """A policy that draws all arms alike, on logs that show the best in three decisions of a thousand."""
-    made = world(Case(13, contexts=3, temperature=1e9))
+    made = population(Case(13, contexts=3, temperature=1e9))
     p, means = np.full_like(made.propensities, 0.997 / 9), np.full_like(made.means, 0.3)
     p[:, :, 0], means[:, :, 0] = 0.003, 0.9
     return replace(made, propensities=p, means=means)
@@ -261,7 +261,7 @@ def test_intervals_hold_where_the_log_hardly_shows_what_pays(monkeypatch: pytest
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [*FULL, RARE], ids=str)
 def test_values_and_intervals_of_every_kind(case: Case):
-    made = world(case)
+    made = population(case)
     parts = [measured_part(made, seed) for seed in range(max(1, 1_500 * made.decisions // 1_500_000))]
     found = {name: joined([part[name] for part in parts]) for name in ESTIMATOR_NAMES}
     print(case, found)
@@ -269,7 +269,7 @@ def test_values_and_intervals_of_every_kind(case: Case):
     assert case is RARE or max(each.error for each in found.values()) <= 0.01
 
 
-def measured_part(made: World, seed: int) -> dict[str, Found]:
+def measured_part(made: Population, seed: int) -> dict[str, Found]:
     return measured(simulated(made, min(3_000, max(100, 1_500_000 // made.decisions)), seed))
 
 
@@ -283,7 +283,7 @@ def joined(parts: Sequence[Found]) -> Found:
 async def test_the_service_finds_the_same():
     """One of the simulated logs, as rows."""
     case = Case(20, keys=3)
-    made = world(case)
+    made = population(case)
     logs = simulated(made, 2, seed=5)
     index = LiveIndex(case.dim, IndexOptions(kind="exact"))
     index.upsert([f"a{arm}" for arm in range(case.arms)], made.phi[0], range(case.arms))
@@ -312,7 +312,7 @@ async def test_the_service_finds_the_same():
     assert evaluator.unweighed == made.decisions // 20
 
 
-def decision(made: World, logs: Simulated, number: int) -> Row:
+def decision(made: Population, logs: Simulated, number: int) -> Row:
     key, arm = logs.keys[1, number], logs.arms[1, number]
     shown = LoggedArm(f"a{arm}", 1, 0.0, float(made.propensities[key, 0, arm]), pinned=False)
     reward = reward_of(float(logs.rewards[1, number]), shown.id, time=number)

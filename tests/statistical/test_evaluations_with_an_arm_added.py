@@ -41,21 +41,21 @@ SETTINGS: dict[str, dict[str, Any]] = {"softmax": {"temperature": 20.0}, "igw": 
 
 
 @dataclass(frozen=True)
-class World:
+class Population:
     """``features`` and ``means`` of all arms; the last is the one that was added."""
 
     features: np.ndarray
     means: np.ndarray
 
 
-def world(arms: int, far: float) -> World:
+def population(arms: int, far: float) -> Population:
     """``far``: where the added arm lies, along the direction in which rewards grow."""
     rng = np.random.default_rng(arms)
     features = rng.normal(size=(arms + 1, DIM)) * [0.3, 1.0, 1.0]
     features[:, 0] += 1.0
     means = np.clip(0.2 + 0.15 * features[:, 1], 0.02, 0.95)
     features[-1], means[-1] = [1.0, far, 0.0], 0.3
-    return World(features, means)
+    return Population(features, means)
 
 
 def bandit_over(features: np.ndarray, policy: str) -> Bandit:
@@ -68,7 +68,7 @@ def bandit_over(features: np.ndarray, policy: str) -> Bandit:
     return bandit_of("b", version_to_bytes("0" * 16, BanditVersion(record)), catalogue, POLICIES)
 
 
-async def evaluated(made: World, policy: str, decisions: int, seed: int) -> tuple[Evaluation, float]:
+async def evaluated(made: Population, policy: str, decisions: int, seed: int) -> tuple[Evaluation, float]:
     """What is told, and what the policy is worth."""
     rng, arms = np.random.default_rng(seed), len(made.means) - 1
     taught = rng.integers(arms, size=20 * DIM)
@@ -110,7 +110,7 @@ class Told:
     warned: float
 
 
-async def told(made: World, policy: str, decisions: int, logs: int) -> dict[str, Told]:
+async def told(made: Population, policy: str, decisions: int, logs: int) -> dict[str, Told]:
     found: dict[str, list[tuple[bool, float, float]]] = {name: [] for name in ESTIMATOR_NAMES}
     warned = 0
     for seed in range(logs):
@@ -142,7 +142,7 @@ SLOW_CASES = [pytest.param(*case, 200, marks=pytest.mark.slow) for case in CASES
 async def test_intervals_hold_and_the_arm_is_named(
     policy: str, arms: int, decisions: int, far: float, logs: int
 ):
-    found = await told(world(arms, far), policy, decisions, logs if decisions < 3_000 else logs // 4)
+    found = await told(population(arms, far), policy, decisions, logs if decisions < 3_000 else logs // 4)
     for each in found.values():
         assert each.covered >= LEAST_COVERED, found
         assert each.least >= 0.0, found
@@ -152,7 +152,7 @@ async def test_intervals_hold_and_the_arm_is_named(
 
 async def test_predictions_of_shown_arms_alone_fail(monkeypatch: pytest.MonkeyPatch):
     """Neither held to what rewards can be, nor counted in the range of predictions, nor known as missing."""
-    made = world(24, -20.0)
+    made = population(24, -20.0)
     monkeypatch.setattr("app.measuring.evaluator.bounds_of", lambda *_: None)
     monkeypatch.setattr(UnshownArms, "found", lambda _: (0, 0.0))
     of = ranges.of

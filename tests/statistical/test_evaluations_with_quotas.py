@@ -60,7 +60,7 @@ SETTINGS = {
 
 
 @dataclass
-class Made:
+class Population:
     """``means`` (arms,) of rewards; the learner's estimates are near them."""
 
     catalogue: Catalogue
@@ -69,7 +69,7 @@ class Made:
     estimates: np.ndarray
 
 
-def made() -> Made:
+def made() -> Population:
     rng = np.random.default_rng(38)
     features = rng.normal(size=(ARMS, DIM)) / np.sqrt(DIM)
     means = np.clip(0.4 + 0.35 * features @ rng.normal(size=DIM), 0.05, 0.95)
@@ -85,14 +85,14 @@ def made() -> Made:
     sums = ridge_sums.add(ridge_sums.empty(DIM), many, values, np.ones(len(many), dtype=bool))
     posterior = ridge.posterior(sums, ridge=1.0)
     catalogue = Catalogue("c", "0" * 16, CatalogueRecord(DIM, {"kind": "exact"}), index)
-    return Made(catalogue, posterior, means, features @ posterior.theta)
+    return Population(catalogue, posterior, means, features @ posterior.theta)
 
 
-def bandit(world: Made, policy: str, **changes: Any) -> Bandit:
+def bandit(population: Population, policy: str, **changes: Any) -> Bandit:
     fixed = {"ridge": 1.0, "exploration": 1.0, "delta": 0.05, "horizon": 100, "shortlist": 30, "eta": None}
     reward = RewardRule(min=0.0, max=1.0)
     record = BanditRecord("c", policy, "per_key", reward=reward, repeats=REPEATS, **{**fixed, **changes})
-    return bandit_of("b", version_to_bytes("0" * 16, BanditVersion(record)), world.catalogue, POLICIES)
+    return bandit_of("b", version_to_bytes("0" * 16, BanditVersion(record)), population.catalogue, POLICIES)
 
 
 def probabilities(policy: str, estimates: np.ndarray, *, temperature: float = 1.0, gamma: float = 0.0):
@@ -130,16 +130,16 @@ async def shares_of(clock: OwnClock, words: Words, seed: int) -> QuotaLedger:
     return shares
 
 
-async def log_of(world: Made, policy: str, seed: int) -> tuple[list[Row], float]:
+async def log_of(population: Population, policy: str, seed: int) -> tuple[list[Row], float]:
     """A log, and what the evaluated policy is worth on average over its decisions."""
     rng, clock = np.random.default_rng(seed), OwnClock()
     words, had = Words(), {key: Counter[str]() for key in range(KEYS)}
     shares = await shares_of(clock, words, seed)
     logging, evaluated = SETTINGS[policy]
-    own, whole = bandit(world, policy, **logging), world.catalogue.index.snapshot()
+    own, whole = bandit(population, policy, **logging), population.catalogue.index.snapshot()
 
     async def current(*_: object) -> tuple[Any, Any]:
-        return SimpleNamespace(version=1), world.posterior
+        return SimpleNamespace(version=1), population.posterior
 
     dependencies = SimpleNamespace(
         learners=SimpleNamespace(current=current), covers=Covers(),
@@ -170,21 +170,23 @@ async def log_of(world: Made, policy: str, seed: int) -> tuple[list[Row], float]
             for numbers in shares.members.quotas_of(whole, range(ARMS))
         ]
         took_part = [arm for arm in range(ARMS) if not is_out[arm] and not had[key][f"a{arm}"]]
-        p = probabilities(policy, world.estimates[took_part], **evaluated)
-        worth += float(p @ world.means[took_part]) / DECISIONS
+        p = probabilities(policy, population.estimates[took_part], **evaluated)
+        worth += float(p @ population.means[took_part]) / DECISIONS
         had[key][f"a{chosen}"] += 1
-        value = float(rng.random() < world.means[chosen])
+        value = float(rng.random() < population.means[chosen])
         arm = LoggedArm(f"a{chosen}", 1, 0.0, selection.propensities[0], pinned=False)
         rewards = [reward_of(value, arm.id, time=number)]
         rows.append(row(arms=[arm], key=f"k{key}", time=number, rewards=rewards, barred=barred))
     return rows, worth
 
 
-async def estimates(world: Made, policy: str, rows: list[Row]) -> dict[str, Any]:
+async def estimates(population: Population, policy: str, rows: list[Row]) -> dict[str, Any]:
     async def known(*_: object) -> Any:
-        return world.posterior
+        return population.posterior
 
-    evaluator = Evaluator(bandit(world, policy, **SETTINGS[policy][1]), HeldSource(), known, ESTIMATOR_NAMES)
+    evaluator = Evaluator(
+        bandit(population, policy, **SETTINGS[policy][1]), HeldSource(), known, ESTIMATOR_NAMES
+    )
     await evaluator.add(rows)
     assert not evaluator.left_out
     return {name: evaluator.state.estimates(name).whole for name in ESTIMATOR_NAMES}
@@ -209,16 +211,16 @@ class Found:
 
 @pytest.mark.parametrize("policy", SETTINGS)
 async def test_intervals_hold_with_quotas_a_pace_and_repeats(policy: str):
-    world, narrowed = made(), list[float]()
+    population, narrowed = made(), list[float]()
     found, ignoring = ({name: Found() for name in ESTIMATOR_NAMES} for _ in range(2))
     for seed in range(LOGS):
-        rows, worth = await log_of(world, policy, seed)
+        rows, worth = await log_of(population, policy, seed)
         narrowed.append(float(np.mean([bool(each.barred and each.barred.filters) for each in rows])))
-        for name, estimate in (await estimates(world, policy, rows)).items():
+        for name, estimate in (await estimates(population, policy, rows)).items():
             found[name].add(estimate, worth)
         if seed < IGNORING:
             ignored = [msgspec.structs.replace(each, barred=NOTHING_BARRED) for each in rows]
-            for name, estimate in (await estimates(world, policy, ignored)).items():
+            for name, estimate in (await estimates(population, policy, ignored)).items():
                 ignoring[name].add(estimate, worth)
     print(policy, np.mean(narrowed), *((name, each.held, np.mean(each.off)) for name, each in found.items()))
     assert 0.3 < np.mean(narrowed) < 0.95

@@ -33,7 +33,7 @@ MEAN = np.random.default_rng(13).normal(size=D)
 
 
 @pytest.fixture(scope="module")
-async def world(store_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
+async def api(store_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
     async with running(store_url, tmp_path_factory.mktemp("intervals")) as api:
         await api.catalogue("c", {f"a{place}": row.tolist() for place, row in enumerate(FEATURES)})
         # Without arm effects: there are none here, and when they are fitted is up to the background.
@@ -61,13 +61,13 @@ def rewarded(rng: np.random.Generator, key: str, theta: np.ndarray, count: int) 
 
 
 @pytest.mark.parametrize("rewards", REWARDS)
-async def test_intervals_of_new_keys_hold_as_often_as_they_say(world: Api, rewards: int):
+async def test_intervals_of_new_keys_hold_as_often_as_they_say(api: Api, rewards: int):
     rng, held, half = np.random.default_rng(rewards), list[float](), list[float]()
     thetas = {f"new-{rewards}-{number}": MEAN + factor() @ rng.normal(size=D) for number in range(NEW)}
     for name, theta in thetas.items():
-        await world.observe("b", *rewarded(rng, name, theta, rewards))
+        await api.observe("b", *rewarded(rng, name, theta, rewards))
     for name, theta in thetas.items():
-        run = await world.choose("b", key=name, k=ARMS, dry_run=True)
+        run = await api.choose("b", key=name, k=ARMS, dry_run=True)
         rows = [int(arm["id"][1:]) for arm in run["arms"]]
         errors = np.abs([arm["estimate"] for arm in run["arms"]] - FEATURES[rows] @ theta)
         widths = np.array([arm["width"] for arm in run["arms"]])

@@ -16,11 +16,11 @@ from app.indexes.limits import LIMITS, IndexLimits
 from app.platform.pauses import Pauses
 from app.platform.settings import Settings
 from app.storage import redis_keys
+from headless_service import PATIENT
 from server.application import Application, create_app
 from server.composition import SHARED
 from store_clients import Client, connect, flush
 from waiting import wait_until
-from world import PATIENT
 
 PROBLEM = "application/problem+json"
 PROBLEM_FIELDS = {"type", "title", "status", "detail", "code", "errors"}

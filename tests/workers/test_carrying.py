@@ -55,7 +55,7 @@ def by_id(features: np.ndarray) -> dict[str, list[float]]:
 
 
 @pytest.fixture
-async def world(store_url: str, tmp_path: Path) -> AsyncIterator[Api]:
+async def api(store_url: str, tmp_path: Path) -> AsyncIterator[Api]:
     async with running(store_url, tmp_path) as api:
         await api.catalogue("old", by_id(OLD))
         await api.catalogue("new", by_id(NEW))
@@ -120,10 +120,10 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
 
 @pytest.mark.rest
 async def test_little_is_synced_in_one_step_and_each_step_is_followed_by_a_rest(
-    world: Api, monkeypatch: pytest.MonkeyPatch
+    api: Api, monkeypatch: pytest.MonkeyPatch
 ):
     with watched(monkeypatch) as steps:
-        await move(world, "new")
+        await move(api, "new")
     carried = steps.sizes("carry")
     assert sum(carried) == KEYS * STATE
     assert max(carried) <= MOST_SYNCED
@@ -133,19 +133,19 @@ async def test_little_is_synced_in_one_step_and_each_step_is_followed_by_a_rest(
 
 
 async def test_going_back_corrects_little_by_little_and_carries_nothing_besides(
-    world: Api, store_url: str, monkeypatch: pytest.MonkeyPatch
+    api: Api, store_url: str, monkeypatch: pytest.MonkeyPatch
 ):
-    before = await world.learner("b", "u7", precision=True)
-    await move(world, "new")
+    before = await api.learner("b", "u7", precision=True)
+    await move(api, "new")
     with watched(monkeypatch) as steps:
-        await move(world, "old")
+        await move(api, "old")
     assert sum(steps.sizes("apply")) == KEYS * STATE
     assert max(steps.sizes("apply")) <= MOST_SYNCED
     assert steps.sizes("carry") == [], "the corrections have carried all of them"
     # what is appended is folded before more is: a log that grows faster is folded in large steps
     names = [name for name, _ in steps.order if name in {"append", "apply"}]
     assert all("apply" in pair for pair in pairwise(names))
-    after = await world.learner("b", "u7", precision=True)
+    after = await api.learner("b", "u7", precision=True)
     np.testing.assert_allclose(after["theta"], before["theta"], atol=1e-9)
     np.testing.assert_allclose(after["precision"], before["precision"], atol=1e-9)
     store = patient_store(store_url)
@@ -156,7 +156,7 @@ async def test_going_back_corrects_little_by_little_and_carries_nothing_besides(
 
 @pytest.mark.rest
 async def test_a_plan_carries_only_those_keys_of_which_it_fits_a_prior(
-    world: Api, monkeypatch: pytest.MonkeyPatch
+    api: Api, monkeypatch: pytest.MonkeyPatch
 ):
     seen, carry = list[int](), Spaces.carried_each
 
@@ -165,17 +165,17 @@ async def test_a_plan_carries_only_those_keys_of_which_it_fits_a_prior(
         return carry(spaces, uid, states, to)
 
     monkeypatch.setattr(Spaces, "carried_each", carried)
-    world.app.service.prior_fits.limits = FitLimits(keys=12)
+    api.app.service.prior_fits.limits = FitLimits(keys=12)
     automatic = {"prior": "learned", "ridge": "auto", "exploration": "auto"}
-    await world.bandit("c", "old", scope="per_key", **automatic)
-    await observe(world, "c")
-    answer = await world.ok("POST", "/v1/bandits/c/move", {"catalogue": "new", "dry_run": True})
+    await api.bandit("c", "old", scope="per_key", **automatic)
+    await observe(api, "c")
+    answer = await api.ok("POST", "/v1/bandits/c/move", {"catalogue": "new", "dry_run": True})
     assert answer["learners"] == KEYS
     assert sum(seen) == 12
 
 
 async def test_a_partition_is_carried_only_once_the_entry_of_the_move_is_folded(
-    world: Api, monkeypatch: pytest.MonkeyPatch
+    api: Api, monkeypatch: pytest.MonkeyPatch
 ):
     """Until then rewards of the earlier space still come: the fold waits here for a round of the carrying."""
     apply, carry_out, all_carried = LearnerStates.apply, carrying.Carrying._carry_out, MoveStore.all_carried
@@ -197,7 +197,7 @@ async def test_a_partition_is_carried_only_once_the_entry_of_the_move_is_folded(
     monkeypatch.setattr(LearnerStates, "apply", applied)
     monkeypatch.setattr(carrying.Carrying, "_carry_out", carried_out)
     monkeypatch.setattr(MoveStore, "all_carried", noted)
-    await move(world, "new")
+    await move(api, "new")
     assert was_folded
     assert all(was_folded)
 

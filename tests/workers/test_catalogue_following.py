@@ -20,10 +20,10 @@ from app.records.behaviour import BehaviourRecord
 from app.records.records import CatalogueRecord
 from app.storage import redis_keys
 from app.storage.store import Store
+from headless_service import INDEX
 from lossy_store import LossyStore
 from store_clients import connect
 from workers.catalogue_following import CatalogueFollowing
-from world import INDEX
 
 pytestmark = pytest.mark.anyio
 

@@ -27,6 +27,7 @@ from app.records.records import (
 )
 from app.storage.store import Store
 from app.storage.types import LearnerChanges, LearnerId, LogEntry, RewardWrite
+from headless_service import PATIENT
 from lossy_store import LossyStore
 from shortlist.linear import ridge_sums
 from shortlist.linear.sum_algebra import plus, scaled, weight
@@ -38,7 +39,6 @@ from workers.learned_bandits import LearnedBandits
 from workers.leases import OnlyWorker, SharedWorker
 from workers.log_trimming import LogTrimmer
 from workers.reward_ingestion import CYCLES, Cycles, RewardWorker, Step
-from world import PATIENT
 
 pytestmark = pytest.mark.anyio
 

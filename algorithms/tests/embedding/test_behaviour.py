@@ -10,7 +10,7 @@ from shortlist.embedding.behaviour import embed, keys_by_arms
 from shortlist.errors import InvalidShape, NonFinite
 
 
-def world(keys=400, arms=60, seed=0):
+def likes_by_taste(keys=400, arms=60, seed=0):
     """Keys like arms near them in three hidden numbers; a seventh of the arms nobody has seen."""
     rng = np.random.default_rng(seed)
     tastes, places = rng.standard_normal((keys, 3)), rng.standard_normal((arms, 3))
@@ -40,7 +40,7 @@ def test_events_that_make_no_sense_are_named():
 
 
 def test_vectors_are_those_of_the_dense_decomposition():
-    liked, _ = world()
+    liked, _ = likes_by_taste()
     found = embed(sparse_of(liked), 5, np.random.default_rng(4))
     _, values, right = np.linalg.svd(liked.astype(float), full_matrices=False)
     dense = right[:5].T * values[:5]
@@ -53,14 +53,14 @@ def test_vectors_are_those_of_the_dense_decomposition():
 
 @pytest.mark.rest
 def test_keys_without_a_like_change_nothing():
-    liked, _ = world()
+    liked, _ = likes_by_taste()
     more = np.vstack((np.zeros((50, 60), dtype=bool), liked))
     one, other = (embed(sparse_of(each), 4, np.random.default_rng(0)) for each in (liked, more))
     assert one.vectors.tolist() == other.vectors.tolist()
 
 
 def test_fields_place_an_arm_that_nobody_has_liked():
-    liked, places = world(2_000)
+    liked, places = likes_by_taste(2_000)
     found = embed(sparse_of(liked), 4, np.random.default_rng(0))
     mapped = table_map.fit(places, found.vectors, found.likes, np.random.default_rng(0))
     features = mapped.mix(places, found.vectors, found.likes)

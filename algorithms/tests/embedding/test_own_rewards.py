@@ -11,7 +11,7 @@ from shortlist.errors import InvalidParameter, NonFinite
 KEYS, ARMS, SHOWN = 60, 80, 6_000
 
 
-def world(hidden, seed):
+def rewards_by_taste(hidden, seed):
     """Rewards of a table of two numbers, of ``hidden`` times two others that no column has, and of noise."""
     rng = np.random.default_rng(seed)
     table, unsaid = rng.standard_normal((ARMS, 2)), rng.standard_normal((ARMS, 2))
@@ -28,7 +28,7 @@ def split(rewards):
 
 
 def test_what_no_column_says_is_found_and_taken():
-    rewards, table = world(1.0, seed=1)
+    rewards, table = rewards_by_taste(1.0, seed=1)
     found = judge(rewards, table, 2, np.random.default_rng(0))
     assert found.judged == SHOWN // 10
     assert found.is_taken
@@ -42,7 +42,7 @@ def test_noise_is_not_taken_and_coordinates_that_have_seen_the_judging_rewards_w
     """
     taken, leaking = 0, 0
     for seed in range(12):
-        rewards, table = world(0.0, seed=10 + seed)
+        rewards, table = rewards_by_taste(0.0, seed=10 + seed)
         rng = np.random.default_rng(seed)
         taken += judge(rewards, table, 8, rng).is_taken
         first, last = split(rewards)
@@ -56,7 +56,7 @@ def test_noise_is_not_taken_and_coordinates_that_have_seen_the_judging_rewards_w
 @pytest.mark.rest
 def test_the_judging_rewards_are_seen_by_nothing_that_is_judged():
     """With other values in the last tenth, features and learners are the same: so is each estimate."""
-    rewards, table = world(0.5, seed=3)
+    rewards, table = rewards_by_taste(0.5, seed=3)
     first, last = split(rewards)
     found = judge(rewards, table, 3, np.random.default_rng(7))
     rng = np.random.default_rng(7)
@@ -73,7 +73,7 @@ def test_the_judging_rewards_are_seen_by_nothing_that_is_judged():
 @pytest.mark.rest
 def test_the_standard_error_counts_a_key_as_one_draw():
     """The gains of a key that comes ten times as often as the others do not average out."""
-    rewards, table = world(0.5, seed=4)
+    rewards, table = rewards_by_taste(0.5, seed=4)
     keys = np.where(np.arange(SHOWN) % 10 < 9, 0, rewards.keys)
     found = judge(Rewards(keys, rewards.arms, rewards.values, KEYS), table, 2, np.random.default_rng(0))
     first, last = split(Rewards(keys, rewards.arms, rewards.values, KEYS))
@@ -88,7 +88,7 @@ def test_the_standard_error_counts_a_key_as_one_draw():
 @pytest.mark.rest
 def test_learners_are_those_of_the_learned_prior():
     """A key without a reward is expected to be the mean of all."""
-    rewards, table = world(0.0, seed=5)
+    rewards, table = rewards_by_taste(0.0, seed=5)
     some = rewards.part(np.flatnonzero(rewards.keys > 4))
     asked = Rewards(np.array([0, 9]), np.array([3, 3]), np.zeros(2), KEYS)
     new, known = estimates(some, asked, table, np.random.default_rng(0))
@@ -100,7 +100,7 @@ def test_learners_are_those_of_the_learned_prior():
 
 @pytest.mark.rest
 def test_what_cannot_be_judged_is_named():
-    rewards, table = world(0.0, seed=6)
+    rewards, table = rewards_by_taste(0.0, seed=6)
     rng = np.random.default_rng(0)
     with pytest.raises(InvalidParameter, match="at least 10"):
         judge(rewards.part(slice(0, 1)), table, 2, rng)

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.rest
 KEYS, ARMS, SHOWN = 40, 50, 4_000
 
 
-def world(interactions, seed=1):
+def rewards_by_taste(interactions, seed=1):
     """Rewards by a table of two numbers, of which the first counts as the context says."""
     rng = np.random.default_rng(seed)
     table, tastes = rng.standard_normal((ARMS, 2)), rng.standard_normal((KEYS, 2))
@@ -27,7 +27,7 @@ def world(interactions, seed=1):
 
 @pytest.mark.parametrize("interactions", [None, 1])
 def test_learners_see_arms_in_the_context_of_the_decision(interactions):
-    rewards, table = world(interactions)
+    rewards, table = rewards_by_taste(interactions)
     first, last = rewards.part(slice(0, 3_600)), rewards.part(slice(3_600, None))
     found = estimates(first, last, table, np.random.default_rng(0))
     directions = None if interactions is None else bilinear.directions(table.T @ table, interactions)
@@ -54,7 +54,7 @@ def test_learners_see_arms_in_the_context_of_the_decision(interactions):
 
 
 def test_without_its_context_a_reward_looks_like_noise():
-    rewards, table = world(None)
+    rewards, table = rewards_by_taste(None)
     plain = Rewards(rewards.keys, rewards.arms, rewards.values, KEYS)
     rng = np.random.default_rng(0)
     assert judge(plain, table, 2, rng).before > 20 * judge(rewards, table, 2, rng).before

@@ -14,7 +14,7 @@ from shortlist.linear.elimination import add, advance, delete, rules, start
 DIM = 3
 
 
-class World:
+class EliminationRun:
     """A growing catalogue, a growing posterior, and the state under test with its mirror."""
 
     def __init__(self, seed, radius, arms):
@@ -150,61 +150,61 @@ steps = st.lists(
     script=steps,
 )
 def test_the_invariants_hold_after_every_step(seed, radius, arms, script):
-    world = World(seed, radius, arms)
+    run = EliminationRun(seed, radius, arms)
     for what, count in script:
         if what == "grow":
-            world.grow(count)
+            run.grow(count)
         elif what == "learn":
-            world.learn(count)
+            run.learn(count)
         elif what == "move_up":
-            world.move_up()
-        elif what == "setter" and world.present:
-            world.shrink([world.state.setter])
+            run.move_up()
+        elif what == "setter" and run.present:
+            run.shrink([run.state.setter])
         elif what == "shrink":
-            rows = world.rng.permutation(sorted(world.present))[:count].tolist()
-            world.shrink(rows)
-    if world.present:
-        assert world.living()
+            rows = run.rng.permutation(sorted(run.present))[:count].tolist()
+            run.shrink(rows)
+    if run.present:
+        assert run.living()
 
 
 @settings(max_examples=100)
 @given(seed=st.integers(0, 2**32), radius=st.sampled_from([0.1, 1.0, 4.0]), script=steps)
 def test_adds_and_deletes_at_one_posterior_end_where_a_rebuild_does(seed, radius, script):
     """Readmission follows every deletion of the arm that set r, so not even the old r's arms are missing."""
-    world = World(seed, radius, 40)
-    world.learn(30)
-    world.restart()
+    run = EliminationRun(seed, radius, 40)
+    run.learn(30)
+    run.restart()
     for what, count in script:
         if what == "grow":
-            world.grow(count)
-        elif what == "setter" and world.present:
-            world.shrink([world.state.setter])
+            run.grow(count)
+        elif what == "setter" and run.present:
+            run.shrink([run.state.setter])
         elif what == "shrink":
-            world.shrink(world.rng.permutation(sorted(world.present))[:count].tolist())
-    grown, entries = world.state, world.entries()
-    world.restart()
-    rebuilt = world.entries()
+            run.shrink(run.rng.permutation(sorted(run.present))[:count].tolist())
+    grown, entries = run.state, run.entries()
+    run.restart()
+    rebuilt = run.entries()
     assert {row: stage for row, (stage, _) in rebuilt.items()} == {row: e[0] for row, e in entries.items()}
     assert all(rebuilt[row][1] == pytest.approx(bound, abs=1e-12) for row, (_, bound) in entries.items())
-    assert world.state.sizes() == grown.sizes()
-    assert world.state.threshold == pytest.approx(grown.threshold, abs=1e-12)
+    assert run.state.sizes() == grown.sizes()
+    assert run.state.threshold == pytest.approx(grown.threshold, abs=1e-12)
 
 
 @pytest.mark.rest
 def test_without_readmission_only_arms_that_the_old_threshold_eliminated_are_missing():
-    world = World(seed=5, radius=0.3, arms=60)
-    world.learn(200)
-    world.restart()
-    lost = delete(world.state, np.array([world.state.setter]))
+    run = EliminationRun(seed=5, radius=0.3, arms=60)
+    run.learn(200)
+    run.restart()
+    lost = delete(run.state, np.array([run.state.setter]))
     assert lost.stale
-    world.present.discard(world.state.setter)
+    run.present.discard(run.state.setter)
     before = set(lost.living.rows().tolist())
     old_threshold = lost.threshold
-    world.restart()
-    missing = world.living() - before
+    run.restart()
+    missing = run.living() - before
     assert missing
     for row in missing:
-        _, bound = world.entries()[row]
+        _, bound = run.entries()[row]
         assert bound < old_threshold
 
 

@@ -167,19 +167,19 @@ def test_few_living_arms_are_compared_as_linear_elimination_compares_them(seed, 
     rng, arms = np.random.default_rng(seed), data.draw(st.integers(4, 25))
     exclude = np.array(sorted(data.draw(st.sets(st.integers(0, arms - 1)))), dtype=np.int64)
     features = rng.standard_normal((arms, DIM))
-    world = (lambda rows: features[rows], every_arm)
+    catalogue = (lambda rows: features[rows], every_arm)
     played = features[np.append(np.arange(3), rng.integers(0, arms, 30))]
     values = played[:, 0] + rng.standard_normal(33)
     state = start(
-        posterior_of(played[:3], values[:3]), np.arange(arms), world[0], rules(radius=radius, eta=eta)
+        posterior_of(played[:3], values[:3]), np.arange(arms), catalogue[0], rules(radius=radius, eta=eta)
     )
     posterior, living = posterior_of(played, values), state.living.rows()
-    found = choose(state, posterior, *world, k=k, rng=rng, exclude=exclude)
+    found = choose(state, posterior, *catalogue, k=k, rng=rng, exclude=exclude)
     expected, hopeful = brute_order(features, posterior, living, radius, set(exclude.tolist()))
     assert found.arms.rows.tolist() == expected[:k]
     assert found.arms.exact
     assert found.due == (2 * hopeful <= len(living))
-    after, _ = play(state, posterior, *world, k=k, rng=rng)
+    after, _ = play(state, posterior, *catalogue, k=k, rng=rng)
     assert after.threshold >= state.threshold
     if found.due and not after.stale:
         survivors = brute_survivors(features, posterior, living, radius, state.threshold)
@@ -210,16 +210,16 @@ def many_of_one_width(eta):
 @pytest.mark.parametrize(("eta", "capped"), [(0.9, True), (1e-6, False)])
 def test_a_pass_follows_when_most_of_the_lowest_stage_is_ruled_out(eta, capped):
     features, state, posterior = many_of_one_width(eta)
-    world, options = (lambda rows: features[rows], Watched()), {"k": 1, "rng": np.random.default_rng(0)}
+    catalogue, options = (lambda rows: features[rows], Watched()), {"k": 1, "rng": np.random.default_rng(0)}
     assert state.capped == capped
     survivors = brute_survivors(features, posterior, np.arange(2_000), RADIUS, -np.inf)
     assert 0 < len(survivors) < 500
     if not capped:
-        assert not choose(state, posterior, *world, check_rate=0.0, **options).due, "no null"
-    assert choose(state, posterior, *world, check_rate=1.0, **options).due
-    after, _ = play(state, posterior, *world, check_rate=1.0, **options)
+        assert not choose(state, posterior, *catalogue, check_rate=0.0, **options).due, "no null"
+    assert choose(state, posterior, *catalogue, check_rate=1.0, **options).due
+    after, _ = play(state, posterior, *catalogue, check_rate=1.0, **options)
     assert after.living.rows().tolist() == survivors
-    same, _ = play(after, posterior, *world, check_rate=1.0, **options)
+    same, _ = play(after, posterior, *catalogue, check_rate=1.0, **options)
     assert same is after
 
 
@@ -227,15 +227,15 @@ def test_a_pass_follows_when_most_of_the_lowest_stage_is_ruled_out(eta, capped):
 def test_in_the_last_stage_a_sample_is_compared():
     """Of 2,000 arms 128 are drawn. The widest that the sample does not rule out is above average in both."""
     features, state, posterior = many_of_one_width(0.9)
-    world, rng = (lambda rows: features[rows], Watched()), np.random.default_rng(1)
+    catalogue, rng = (lambda rows: features[rows], Watched()), np.random.default_rng(1)
     spans, estimates = RADIUS * ridge.widths(posterior, features), features @ posterior.theta
-    found = [choose(state, posterior, *world, k=1, rng=rng).arms for _ in range(200)]
+    found = [choose(state, posterior, *catalogue, k=1, rng=rng).arms for _ in range(200)]
     rows = [int(arms.rows[0]) for arms in found]
     assert not any(arms.exact for arms in found)
     assert len(set(rows)) > 20
     upper = estimates[rows] + spans[rows]
     assert (upper >= np.quantile(estimates - spans, 0.9)).all()
-    more = choose(state, posterior, *world, k=150, rng=rng, exclude=np.arange(100)).arms.rows.tolist()
+    more = choose(state, posterior, *catalogue, k=150, rng=rng, exclude=np.arange(100)).arms.rows.tolist()
     assert len(set(more)) == 150
     assert min(more) >= 100
 

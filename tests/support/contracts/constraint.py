@@ -13,7 +13,7 @@ from app.bandits.bandit import Bandit
 from app.quotas.rules import QuotaRule
 from app.serving.request import ChooseRequest
 from contracts.shop import ids, open_shop
-from world import World
+from headless_service import HeadlessService
 
 Lists = Sequence[Sequence[str]]
 
@@ -39,24 +39,24 @@ class ConstraintContract:
     """Give it a fixture ``case``: a `ConstraintCase`."""
 
     @pytest.fixture
-    async def bandit(self, world: World, case: ConstraintCase) -> Bandit:
+    async def bandit(self, service: HeadlessService, case: ConstraintCase) -> Bandit:
         """A bandit of one policy that draws, with the constraint."""
-        await open_shop(world)
-        bandit = await self.made(world, "narrowed", **case.settings)
+        await open_shop(service)
+        bandit = await self.made(service, "narrowed", **case.settings)
         if case.quota is not None:
-            await world.service.quotas.put(bandit, "quota", case.quota)
+            await service.parts.quotas.put(bandit, "quota", case.quota)
         return bandit
 
-    async def made(self, world: World, name: str, **settings: Any) -> Bandit:
-        return await world.bandit(name, "shop", policy="softmax", temperature=0.5, **settings)
+    async def made(self, service: HeadlessService, name: str, **settings: Any) -> Bandit:
+        return await service.bandit(name, "shop", policy="softmax", temperature=0.5, **settings)
 
     def request(self, case: ConstraintCase, **fields: Any) -> ChooseRequest:
         return ChooseRequest(key="ann", k=2, **case.request, **fields)
 
     async def test_every_kind_of_choice_keeps_to_it(
-        self, world: World, bandit: Bandit, case: ConstraintCase
+        self, service: HeadlessService, bandit: Bandit, case: ConstraintCase
     ) -> None:
-        choosing, lists = world.service.choosing, list[list[str]]()
+        choosing, lists = service.parts.choosing, list[list[str]]()
         lists.append(ids(await choosing.choose(bandit, self.request(case, seed=1))))
         event = await choosing.choose(bandit, self.request(case, event_id="event", seed=2))
         again = await choosing.choose(bandit, self.request(case, event_id="event", seed=2))
@@ -69,33 +69,33 @@ class ConstraintContract:
         assert case.keep(lists)
 
     async def test_without_it_some_lists_would_not(
-        self, world: World, bandit: Bandit, case: ConstraintCase
+        self, service: HeadlessService, bandit: Bandit, case: ConstraintCase
     ) -> None:
-        free = await self.made(world, "free")
+        free = await self.made(service, "free")
         requests = [ChooseRequest(key="ann", k=2, seed=seed) for seed in range(20)]
-        choices = await world.service.choosing.choose_batch(free, requests)
+        choices = await service.parts.choosing.choose_batch(free, requests)
         assert not case.keep([ids(choice) for choice in choices])
 
     async def test_a_dry_run_is_the_choice_and_counts_nothing(
-        self, world: World, bandit: Bandit, case: ConstraintCase
+        self, service: HeadlessService, bandit: Bandit, case: ConstraintCase
     ) -> None:
         for _ in range(5):
-            dry = await world.service.dry_runs.run(bandit, self.request(case, seed=7))
-        choice = await world.service.choosing.choose(bandit, self.request(case, seed=7))
+            dry = await service.parts.dry_runs.run(bandit, self.request(case, seed=7))
+        choice = await service.parts.choosing.choose(bandit, self.request(case, seed=7))
         assert [arm.id for arm in dry.arms] == ids(choice)
 
     async def test_callers_at_once_keep_to_it(
-        self, world: World, bandit: Bandit, case: ConstraintCase
+        self, service: HeadlessService, bandit: Bandit, case: ConstraintCase
     ) -> None:
-        calls = [world.service.choosing.choose(bandit, self.request(case, seed=seed)) for seed in range(5)]
+        calls = [service.parts.choosing.choose(bandit, self.request(case, seed=seed)) for seed in range(5)]
         assert case.keep([ids(choice) for choice in await asyncio.gather(*calls)])
 
     async def test_what_counts_is_over_after_enough_choices(
-        self, world: World, bandit: Bandit, case: ConstraintCase
+        self, service: HeadlessService, bandit: Bandit, case: ConstraintCase
     ) -> None:
         """The rest of a choice that counts depends on those before it; of another it does not."""
-        first = await world.service.choosing.choose(bandit, self.request(case, seed=7))
+        first = await service.parts.choosing.choose(bandit, self.request(case, seed=7))
         requests = [self.request(case, seed=seed) for seed in range(case.batch)]
-        await world.service.choosing.choose_batch(bandit, requests)
-        later = await world.service.choosing.choose(bandit, self.request(case, seed=7))
+        await service.parts.choosing.choose_batch(bandit, requests)
+        later = await service.parts.choosing.choose(bandit, self.request(case, seed=7))
         assert (ids(first) == ids(later)) is not case.counts

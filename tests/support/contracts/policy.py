@@ -22,7 +22,7 @@ from app.policies.rules import Pin, Rules
 from app.serving.choice import Choice
 from app.serving.request import ChooseRequest
 from contracts.shop import ARMS, MEANS, ids, maker, number, open_shop, teach
-from world import World
+from headless_service import HeadlessService
 
 ALARM = 1e-7
 DRAWS = 2_000
@@ -42,24 +42,24 @@ class PolicyContract:
         return {}
 
     @pytest.fixture
-    async def bandit(self, world: World, policy: Policy) -> Bandit:
+    async def bandit(self, service: HeadlessService, policy: Policy) -> Bandit:
         """A bandit of the policy that has learned a little."""
-        await open_shop(world)
-        bandit = await self.made(world, policy, exploration=1.0)
-        await teach(world, bandit, np.random.default_rng(4).choice(ARMS, 20))
+        await open_shop(service)
+        bandit = await self.made(service, policy, exploration=1.0)
+        await teach(service, bandit, np.random.default_rng(4).choice(ARMS, 20))
         return bandit
 
-    async def made(self, world: World, policy: Policy, **settings: Any) -> Bandit:
+    async def made(self, service: HeadlessService, policy: Policy, **settings: Any) -> Bandit:
         options = {"policy": policy.name, "scope": "global", **self.settings, **settings}
-        return await world.bandit(f"b-{policy.name}", "shop", **options)
+        return await service.bandit(f"b-{policy.name}", "shop", **options)
 
-    async def chosen(self, world: World, bandit: Bandit, **request: Any) -> Choice:
-        return await world.service.choosing.choose(bandit, ChooseRequest(**request))
+    async def chosen(self, service: HeadlessService, bandit: Bandit, **request: Any) -> Choice:
+        return await service.parts.choosing.choose(bandit, ChooseRequest(**request))
 
-    async def test_constraints_hold(self, world: World, bandit: Bandit) -> None:
+    async def test_constraints_hold(self, service: HeadlessService, bandit: Bandit) -> None:
         for seed in range(12):
             choice = await self.chosen(
-                world,
+                service,
                 bandit,
                 k=4,
                 seed=seed,
@@ -74,32 +74,36 @@ class PolicyContract:
             assert len(set(arms)) == len(arms)
             assert max(Counter(map(maker, arms)).values()) <= 2
 
-    async def test_a_list_has_every_eligible_arm_once_and_no_more(self, world: World, bandit: Bandit) -> None:
+    async def test_a_list_has_every_eligible_arm_once_and_no_more(
+        self, service: HeadlessService, bandit: Bandit
+    ) -> None:
         for seed in range(12):
-            assert sorted(ids(await self.chosen(world, bandit, k=100, seed=seed))) == sorted(ARMS)
-        few = await self.chosen(world, bandit, k=5, arm_filter=parse({"maker": "m1", "even": True}))
+            assert sorted(ids(await self.chosen(service, bandit, k=100, seed=seed))) == sorted(ARMS)
+        few = await self.chosen(service, bandit, k=5, arm_filter=parse({"maker": "m1", "even": True}))
         assert set(ids(few)) == {"a4", "a10"}
         with pytest.raises(NoArms):
-            await self.chosen(world, bandit, exclude=ARMS)
+            await self.chosen(service, bandit, exclude=ARMS)
 
-    async def test_a_seed_repeats_and_a_dry_run_is_the_choice(self, world: World, bandit: Bandit) -> None:
-        dry = await world.service.dry_runs.run(bandit, ChooseRequest(k=3, seed=5))
-        first = await self.chosen(world, bandit, k=3, seed=5)
-        again = await self.chosen(world, bandit, k=3, seed=5)
+    async def test_a_seed_repeats_and_a_dry_run_is_the_choice(
+        self, service: HeadlessService, bandit: Bandit
+    ) -> None:
+        dry = await service.parts.dry_runs.run(bandit, ChooseRequest(k=3, seed=5))
+        first = await self.chosen(service, bandit, k=3, seed=5)
+        again = await self.chosen(service, bandit, k=3, seed=5)
         assert [arm.id for arm in dry.arms] == ids(first) == ids(again)
 
     async def test_arms_come_as_often_as_their_propensities_say(
-        self, world: World, policy: Policy, bandit: Bandit
+        self, service: HeadlessService, policy: Policy, bandit: Bandit
     ) -> None:
         """Of each list, the product of its propensities; lists that were never drawn have the rest."""
-        choice = await self.chosen(world, bandit, k=2)
+        choice = await self.chosen(service, bandit, k=2)
         assert [arm.propensity is not None for arm in choice.arms] == [policy.has_propensities] * 2
         if not policy.has_propensities:
             return
         counts, claimed = Counter[tuple[str, ...]](), dict[tuple[str, ...], float]()
         limited = {"k": 2, "exclude": ["a3"], "rules": Rules(at_most=[AtMost("maker", 1)])}
         for seed in range(DRAWS):
-            choice = await self.chosen(world, bandit, seed=seed, **limited)
+            choice = await self.chosen(service, bandit, seed=seed, **limited)
             product = float(np.prod([arm.propensity or 0.0 for arm in choice.arms]))
             assert claimed.setdefault(tuple(ids(choice)), product) == pytest.approx(product)
             counts[tuple(ids(choice))] += 1
@@ -115,17 +119,17 @@ class PolicyContract:
         assert stats.chisquare(observed, DRAWS * wrong / wrong.sum()).pvalue < ALARM
 
     async def test_it_earns_more_than_chance(
-        self, world: World, policy: Policy, settling: dict[str, Any]
+        self, service: HeadlessService, policy: Policy, settling: dict[str, Any]
     ) -> None:
         """Of arms at random the mean of 60 rounds has a standard error of .076: above .4 once in 1e7."""
-        await open_shop(world)
-        bandit = await self.made(world, policy, exploration=1.0, horizon=120, **settling)
+        await open_shop(service)
+        bandit = await self.made(service, policy, exploration=1.0, horizon=120, **settling)
         rng, earned = np.random.default_rng(6), list[float]()
         for _ in range(120):
-            choice = await self.chosen(world, bandit, seed=int(rng.integers(2**32)))
+            choice = await self.chosen(service, bandit, seed=int(rng.integers(2**32)))
             mean = MEANS[ids(choice)[0]]
             earned.append(mean)
             reward = Reward(choice.decision, mean + 0.3 * float(rng.normal()))
-            await world.service.rewards.wait(await world.service.rewards.reward([reward]))
+            await service.parts.rewards.wait(await service.parts.rewards.reward([reward]))
         best, chance = max(MEANS.values()), float(np.mean(list(MEANS.values())))
         assert (np.mean(earned[-60:]) - chance) / (best - chance) > 0.4

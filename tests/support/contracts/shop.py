@@ -12,7 +12,7 @@ from app.catalogues.arms import Arm
 from app.learning.reward_entries import Observation
 from app.records.records import CatalogueRecord
 from app.serving.choice import Choice
-from world import INDEX, World
+from headless_service import INDEX, HeadlessService
 
 THETA = np.array([0.8, -0.5, 0.6])
 FEATURES = np.random.default_rng(8).normal(size=(12, 3))
@@ -32,21 +32,23 @@ def ids(choice: Choice) -> list[str]:
     return [arm.id for arm in choice.arms]
 
 
-async def open_shop(world: World, name: str = "shop") -> None:
+async def open_shop(service: HeadlessService, name: str = "shop") -> None:
     """Make the catalogue of the arms."""
-    catalogue, _ = await world.service.catalogues.create(name, CatalogueRecord(3, INDEX))
+    catalogue, _ = await service.parts.catalogues.create(name, CatalogueRecord(3, INDEX))
     arms = [
         Arm(arm, row.tolist(), metadata={"even": number(arm) % 2 == 0, "maker": maker(arm)})
         for arm, row in zip(ARMS, FEATURES, strict=True)
     ]
-    await world.service.catalogues.upsert(catalogue, arms)
+    await service.parts.catalogues.upsert(catalogue, arms)
 
 
-async def teach(world: World, bandit: Bandit, arms: Iterable[Any], key: str | None = None) -> None:
+async def teach(
+    service: HeadlessService, bandit: Bandit, arms: Iterable[Any], key: str | None = None
+) -> None:
     """One observation of each of these arms, with noise of 1, applied."""
     rng = np.random.default_rng(3)
     items = [
         Observation(f"o{place}", str(arm), MEANS[str(arm)] + float(rng.normal()), key)
         for place, arm in enumerate(arms)
     ]
-    await world.service.rewards.wait(await world.service.rewards.observe(bandit, items))
+    await service.parts.rewards.wait(await service.parts.rewards.observe(bandit, items))

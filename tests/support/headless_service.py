@@ -1,4 +1,4 @@
-"""The services without their HTTP face, over a store that can be interfered with."""
+"""A service without its HTTP face, over a store that can be interfered with."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -30,36 +30,36 @@ def bandit_record(catalogue: str = "c", **changes: Any) -> BanditRecord:
 
 
 @dataclass
-class World:
-    """A started service; ``store`` is what stands between it and its data."""
+class HeadlessService:
+    """A started service: what it is composed of, and the store that stands between it and its data."""
 
-    service: Service
+    parts: Service
     store: LossyStore
 
     async def quiet(self) -> None:
         """End what the service does by itself, housekeeping too: the test says when it is done."""
-        await end(self.service.background)
+        await end(self.parts.background)
 
     async def catalogue(self, name: str = "c", dim: int = 2, arms: int = 4) -> None:
-        catalogue, _ = await self.service.catalogues.create(name, CatalogueRecord(dim, INDEX))
+        catalogue, _ = await self.parts.catalogues.create(name, CatalogueRecord(dim, INDEX))
         rows = [Arm(f"a{i}", [1.0, *[float(i)] * (dim - 1)]) for i in range(arms)]
-        await self.service.catalogues.upsert(catalogue, rows)
+        await self.parts.catalogues.upsert(catalogue, rows)
 
     async def bandit(self, name: str = "b", catalogue: str = "c", **changes: Any) -> Bandit:
-        bandit, _ = await self.service.bandits.create(name, bandit_record(catalogue, **changes))
+        bandit, _ = await self.parts.bandits.create(name, bandit_record(catalogue, **changes))
         return bandit
 
     async def choose(self, bandit: Bandit, key: str = "ann", **request: Any) -> Choice:
-        return await self.service.choosing.choose(bandit, ChooseRequest(key=key, **request))
+        return await self.parts.choosing.choose(bandit, ChooseRequest(key=key, **request))
 
     async def observe(self, bandit: Bandit, *ids: str, key: str = "ann", arm: str = "a1") -> Receipt:
         """One observation of value 1 for each id, applied."""
         items = [Observation(name, arm, 1.0, key) for name in ids]
-        receipt = await self.service.rewards.observe(bandit, items)
-        await self.service.rewards.wait(receipt)
+        receipt = await self.parts.rewards.observe(bandit, items)
+        await self.parts.rewards.wait(receipt)
         return receipt
 
     async def reward(self, token: str) -> Receipt:
-        receipt = await self.service.rewards.reward([Reward(token, 1.0)])
-        await self.service.rewards.wait(receipt)
+        receipt = await self.parts.rewards.reward([Reward(token, 1.0)])
+        await self.parts.rewards.wait(receipt)
         return receipt
