@@ -37,14 +37,18 @@ help:
 	@echo "make release               build all packages of the last commit, and try them in clean environments"
 	@echo "make lock                  renew constraints.txt from pyproject.toml"
 
-$(VENV)/.installed: pyproject.toml constraints.txt algorithms/pyproject.toml clients/python/pyproject.toml
+# Packages of plugins/: those of everybody, and those that the extras install, which tests need.
+PLUGINS      :=
+TEST_PLUGINS := -e plugins/streams
+
+$(VENV)/.installed: pyproject.toml constraints.txt algorithms/pyproject.toml clients/python/pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Shortlist needs Python 3.11 or newer; this is " + sys.version)'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e algorithms -e '.[lake]' -e clients/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e algorithms -e '.[lake]' -e clients/python $(PLUGINS)
 	@touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]' $(TEST_PLUGINS)
 	@touch $@
 
 $(VENV)/.installed-docs: $(VENV)/.installed
@@ -192,7 +196,7 @@ audit:
 IMAGE := $(filter-out --no-cache-dir,$(shell sed -n 's|.*/bin/pip install ||p' Dockerfile))
 
 # What pip leaves of its builds would be taken into the next one, and for code of the project.
-BUILT := build/lib build/bdist.* algorithms/build clients/python/build
+BUILT := build/lib build/bdist.* algorithms/build clients/python/build plugins/*/build
 
 sbom:
 	rm -rf $(VENV)/image $(VENV)/sbom $(BUILT)
@@ -208,4 +212,4 @@ release: $(VENV)/.installed-test sbom
 	$(BIN)/python deploy/release.py build/release --sbom build/sbom.json
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build *.egg-info */build */*.egg-info clients/python/build clients/python/*.egg-info clients/typescript/dist
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build *.egg-info */build */*.egg-info */*/build */*/*.egg-info clients/typescript/dist

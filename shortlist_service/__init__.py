@@ -5,6 +5,8 @@
     ``indexes``       an index: how the best arms are found
     ``routes``        calls of the API
     ``commands``      commands of ``shortlist``
+    ``bodies``        items of the API's calls, to check them elsewhere
+    ``logs``          the log of a command that runs until it is stopped
     ``errors``        what any of them raises
 
 A package names what it adds by entry points in its ``pyproject.toml``:

@@ -10,6 +10,8 @@ from dataclasses import fields
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from app.platform.hooks import Hooks
 
 ROOT = Path(__file__).parent.parent
@@ -475,10 +477,17 @@ def test_the_service_starts_without_any_extra() -> None:
     assert found.returncode == 0, found.stderr[-500:]
 
 
-def test_the_example_of_a_plugin_imports_the_public_door_alone():
-    sources = sorted((ROOT / "examples/plugin").glob("**/*.py"))
-    assert len(sources) > 4
-    found = {
-        module.split(".")[0] for path in sources for module in imports(ast.walk(ast.parse(path.read_text())))
-    }
-    assert found & {*OURS, "shortlist_service"} == {"shortlist", "shortlist_service"}
+PLUGINS = (ROOT / "examples/plugin", *sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml")))
+
+
+@pytest.mark.parametrize("folder", PLUGINS, ids=relative)
+def test_a_plugin_imports_the_public_door_alone(folder: Path) -> None:
+    """Besides itself, and what is no part of the project."""
+    sources = sorted(folder.glob("shortlist_*/**/*.py"))
+    assert len(sources) > 1
+    found = {module.split(".")[0] for path in sources for module in imports(imports_in(path))}
+    ours = {name for name in found if name in OURS or name.startswith("shortlist_")}
+    assert "relative" not in found
+    assert "shortlist_service" in ours
+    door = {"shortlist", "shortlist_client", "shortlist_service"}
+    assert ours - door <= {path.parent.name for path in sources}

@@ -45,7 +45,7 @@ NOT_RUN = {
     (
         "docs/streams.md",
         "$ shortlist ingest --from kafka://one:9092,two:9092/rewards?group=shop --metrics 127.0.0.1:9108",
-    ): "needs a broker; see tests/processes/test_ingest.py",
+    ): "needs a broker; see plugins/streams/tests/test_ingest.py",
     (
         "docs/streams.md",
         (

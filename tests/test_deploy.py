@@ -23,8 +23,8 @@ from app.milvus.engine import check_version
 from app.platform.settings import Settings
 from openapi_document import openapi_document
 from server import cli
-from server.ingesting import source_of
 from service_process import ShortlistProcess, serving
+from shortlist_streams.ingesting import source_of
 from waiting import wait_until_sync
 
 pytestmark = pytest.mark.rest
@@ -54,18 +54,27 @@ def test_the_image_is_built_in_one_stage_and_run_in_another_by_nobody_special():
 
 def test_the_image_has_every_distribution_of_the_project_that_the_service_needs():
     """None is taken from a registry, where the name may be a stranger's."""
-    own = {
-        tomllib.loads(path.read_text())["project"]["name"]: path.parent.relative_to(ROOT).as_posix()
-        for path in (ROOT / "algorithms/pyproject.toml", ROOT / "clients/python/pyproject.toml")
-    }
-    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    names = {re.split(r"[\[=<>]", requirement)[0] for requirement in needed}
-    assert own.keys() <= names
+    own = {name: project for name, project in PROJECTS.items() if name != "shortlist-service"}
+    assert own.keys() <= {Requirement(each).name for each in requirements_of_the_image()}
     (install,) = re.findall(r"pip install .*", STAGES[0])
-    assert all(f" ./{own[name]} " in install for name in own)
+    assert all(f" ./{folder} " in install for folder in own.values())
 
 
-OWN = {"shortlist", "shortlist-client", "shortlist-service"}
+PROJECTS = {
+    tomllib.loads(path.read_text())["project"]["name"]: path.parent.relative_to(ROOT).as_posix()
+    for folder in ("", "algorithms/", "clients/python/", "plugins/*/")
+    for path in ROOT.glob(f"{folder}pyproject.toml")
+}
+
+
+def requirements_of_the_image() -> list[str]:
+    """What the service asks for, and its extras that the image has."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = re.findall(r"'\.\[([\w,]+)\]'", STAGES[0])[0].split(",")
+    optional = (each for extra in extras for each in project["optional-dependencies"][extra])
+    return [*project["dependencies"], *optional]
+
+
 SBOM = ROOT / "build/sbom.json"
 
 
@@ -88,7 +97,7 @@ def packages_of_the_image() -> set[str]:
             wanted = Requirement(text)
             if wanted.marker is None or wanted.marker.evaluate({"extra": extra}):
                 left += [(canonicalize_name(wanted.name), each) for each in ["", *wanted.extras]]
-    return {name for name, _ in found} - OWN
+    return {name for name, _ in found} - PROJECTS.keys()
 
 
 def test_the_version_of_everything_in_the_image_is_locked():
@@ -101,8 +110,10 @@ def test_the_version_of_everything_in_the_image_is_locked():
 def test_the_bill_of_materials_lists_what_is_locked_and_nothing_else():
     """After a change of what is locked it is made again: `make sbom`."""
     listed = {canonicalize_name(each["name"]): each for each in json.loads(SBOM.read_text())["components"]}
-    assert listed.keys() >= OWN
-    others = {name: listed[name]["version"] for name in listed.keys() - OWN - {"pip", "setuptools"}}
+    assert listed.keys() >= PROJECTS.keys()
+    others = {
+        name: listed[name]["version"] for name in listed.keys() - PROJECTS.keys() - {"pip", "setuptools"}
+    }
     assert others == {name: locked()[name] for name in packages_of_the_image()}
 
 
@@ -338,8 +349,13 @@ def test_redis_of_the_manifest_is_that_of_the_compose_file():
 def test_packages_pins_tags_of_images_and_the_changelog_have_one_version():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     version = project["version"]
-    pins = {pin for pin in project["dependencies"] if pin.startswith("shortlist")}
-    assert pins == {f"shortlist=={version}", f"shortlist-client[files]=={version}"}
+    pins = {Requirement(pin) for pin in requirements_of_the_image() if pin.startswith("shortlist")}
+    assert {canonicalize_name(pin.name) for pin in pins} == PROJECTS.keys() - {"shortlist-service"}
+    for plugin in ROOT.glob("plugins/*/pyproject.toml"):
+        own = tomllib.loads(plugin.read_text())["project"]
+        assert own["version"] == version
+        pins |= {Requirement(pin) for pin in own["dependencies"] if pin.startswith("shortlist")}
+    assert {str(pin.specifier) for pin in pins} == {f"=={version}"}
     released = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert released[:2] == ["Unreleased", version]
     chart = yaml.safe_load((ROOT / "deploy/helm/shortlist/Chart.yaml").read_text())

@@ -18,7 +18,12 @@ from code_blocks import blocks_of
 pytestmark = pytest.mark.slow  # `make release` builds and tries the wheels too
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = {"shortlist": "algorithms", "shortlist_client": "clients/python", "shortlist_service": "."}
+FOLDERS = {
+    "shortlist": "algorithms",
+    "shortlist_client": "clients/python",
+    "shortlist_service": ".",
+    "shortlist_streams": "plugins/streams",
+}
 LEFT_OUT = (".*", "build", "*.egg-info", "__pycache__", "docs", "node_modules", "tests")
 STRANGER = """[project]
 name = "stranger"
@@ -89,6 +94,7 @@ def test_each_wheel_holds_its_own_packages_alone(wheels: dict[str, Path]):
         "shortlist": {"shortlist"},
         "shortlist_client": {"shortlist_client"},
         "shortlist_service": {"app", "server", "shortlist_service", "workers"},
+        "shortlist_streams": {"shortlist_streams"},
     }
 
 

@@ -21,6 +21,7 @@ PAGES = sorted(
         *ROOT.glob("docs/**/*.md"),
         *ROOT.glob("load_tests/*.md"),
         *ROOT.glob("clients/*/*.md"),
+        *ROOT.glob("plugins/*/*.md"),
     }
 )
 
@@ -109,7 +110,7 @@ def test_links_to_headings_lead_to_one() -> None:
 
 def named_tests(text: str) -> list[str]:
     """Paths of tests in a text, each with the test that it names, if any."""
-    return re.findall(r"`((?:algorithms/)?tests/[\w/]+(?:\.py)?(?:::\w+)?)`", text)
+    return re.findall(r"`((?:algorithms/|plugins/\w+/)?tests/[\w/]+(?:\.py)?(?:::\w+)?)`", text)
 
 
 def promises() -> list[str]:
@@ -179,8 +180,8 @@ def test_the_code_of_a_term_is_where_the_glossary_says() -> None:
 
 
 FOLDERS = (
-    "algorithms", "app", "clients", "deploy", "docs", "examples", "load_tests", "mutation_tests", "server",
-    "studies", "tests", "workers",
+    "algorithms", "app", "clients", "deploy", "docs", "examples", "load_tests", "mutation_tests", "plugins",
+    "server", "studies", "tests", "workers",
 )  # fmt: skip
 
 

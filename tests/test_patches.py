@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from changed import FOLDERS
+
 pytestmark = pytest.mark.rest
 
 ROOT = Path(__file__).parents[1]
@@ -33,7 +35,7 @@ PATCHED = {
 
 
 def sources_of_tests() -> Iterator[tuple[Path, str]]:
-    for folder in ("tests", "algorithms/tests"):
+    for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*.py")):
             yield path, path.read_text()
 

@@ -13,14 +13,22 @@ import changed
 from selection import LOOP, left_out, loop_lines, targets
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("tests", "algorithms/tests")
 MAX_LINES = 35_000
-CODE = ("app", "algorithms/shortlist", "workers", "server", "studies", "examples", "mutation_tests")
+CODE = (
+    "app",
+    "algorithms/shortlist",
+    "workers",
+    "server",
+    "studies",
+    "examples",
+    "mutation_tests",
+    *(path.relative_to(ROOT).as_posix() for path in ROOT.glob("plugins/*/shortlist_*")),
+)
 
 
 def loop_files() -> dict[Path, str]:
     """The files with a test of `make test`, and of the others those that they import."""
-    sources = {path: path.read_text() for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")}
+    sources = {path: path.read_text() for folder in changed.FOLDERS for path in (ROOT / folder).rglob("*.py")}
     by_module = {path.stem: path for path in sources}
     found = dict[Path, str]()
     left = [path for path in sources if path.match("test_*.py") and not left_out(sources[path], LOOP)]
@@ -87,6 +95,7 @@ def test_a_folder_is_run_once_and_a_test_for_itself():
         ("app/storage/scripts/fold.lua", "tests/storage"),
         ("algorithms/shortlist/mips/screening/heads.py", "algorithms/tests/mips"),
         ("clients/typescript/src/client.ts", "tests/clients"),
+        ("plugins/streams/shortlist_streams/ingesting.py", "plugins/streams/tests"),
         ("Makefile", "tests/test_docs.py"),
     ],
 )
@@ -112,5 +121,5 @@ def test_a_file_that_git_does_not_know_and_one_that_is_deleted_are_changes(tmp_p
 
 def test_no_two_files_of_tests_have_one_name():
     """Without packages pytest imports a file by its name alone: with two of them it collects neither."""
-    names = Counter(path.name for folder in FOLDERS for path in (ROOT / folder).rglob("test_*.py"))
+    names = Counter(path.name for folder in changed.FOLDERS for path in (ROOT / folder).rglob("test_*.py"))
     assert [name for name, count in names.items() if count > 1] == []

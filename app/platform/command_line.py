@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+from app.platform.errors import ShortlistError
+from app.platform.settings import Settings
+
+if TYPE_CHECKING:
+    from shortlist_client import Client
 
 REFUSED = 2
+TIMEOUT_S = 120.0
 
 
 class Command(ABC):
@@ -44,6 +53,60 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(REFUSED, f"{self.prog.replace(' ', ': ', 1)}: {message}\n")
+
+
+def add_settings(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Options for these settings of the service; ``settings_of`` reads them."""
+    for name in names:
+        flag = "--" + name.replace("_", "-")
+        default = Settings.model_fields[name].default
+        shown = f" Default: {default}." if default is not None else ""
+        parser.add_argument(flag, default=None, help=description(name) + shown)
+
+
+def description(name: str) -> str:
+    """What a setting is."""
+    return Settings.model_fields[name].description or ""
+
+
+def settings_of(parsed: argparse.Namespace) -> Settings:
+    """The settings, those that were given as options before those of the environment."""
+    given = {name: getattr(parsed, name, None) for name in Settings.model_fields}
+    return Settings(**{name: value for name, value in given.items() if value is not None})
+
+
+def add_service(parser: argparse.ArgumentParser, scope: str = "admin") -> None:
+    """``--url`` and ``--key`` of a running service; ``connect`` reads them. ``scope``: what the key needs."""
+    url = os.environ.get("SHORTLIST_URL", "http://127.0.0.1:8080")
+    parser.add_argument("--url", default=url, help="of the service. Default: SHORTLIST_URL, or this machine.")
+    add_key(parser, scope)
+
+
+def add_key(parser: argparse.ArgumentParser, scope: str) -> None:
+    """``--key`` alone."""
+    key = os.environ.get("SHORTLIST_KEY") or None
+    parser.add_argument("--key", default=key, help=f"an API key of scope {scope}. Default: SHORTLIST_KEY.")
+
+
+@contextmanager
+def connect(parsed: argparse.Namespace) -> Iterator[Client]:
+    """A client of the service at ``--url``. Its errors become a ShortlistError of one line."""
+    from shortlist_client import Client, Retry  # noqa: PLC0415 - other commands need not load it
+
+    retry = Retry(total_s=TIMEOUT_S)
+    with client_errors(), Client(parsed.url, parsed.key, timeout_s=TIMEOUT_S, retry=retry) as client:
+        yield client
+
+
+@contextmanager
+def client_errors() -> Iterator[None]:
+    """Errors of the client, and of its files, become those of the command."""
+    from shortlist_client import ShortlistError as ClientError  # noqa: PLC0415 - as above
+
+    try:
+        yield
+    except ClientError as error:
+        raise ShortlistError(" ".join(str(error).split())) from None
 
 
 def seconds(text: str) -> int:

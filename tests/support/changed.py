@@ -1,8 +1,8 @@
 """Which tests belong to what was changed: ``make test-changed`` runs them.
 
 A file of ``app/NAME/`` belongs to ``tests/NAME``, one of ``algorithms/shortlist/NAME`` to
-``algorithms/tests/NAME``, a test to itself, a helper of tests to the files that import it; ``MORE`` and
-``ELSEWHERE`` say what does not follow from a name.
+``algorithms/tests/NAME``, one of ``plugins/NAME/`` to ``plugins/NAME/tests``, a test to itself, a helper of
+tests to the files that import it; ``MORE`` and ``ELSEWHERE`` say what does not follow from a name.
 
 A test file that was changed itself runs with its tests that are marked `rest`; of a folder only those
 run that `make test` has.
@@ -19,7 +19,8 @@ from pathlib import Path
 from selection import LOOP
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("tests", "algorithms/tests")
+PLUGINS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("plugins/*/tests"))
+FOLDERS = ("tests", "algorithms/tests", *PLUGINS)
 DOCUMENTS = ("tests/test_docs.py", "tests/test_papers.py", "tests/test_figures.py")
 # Tests in other folders that hold a folder of code.
 MORE = {
@@ -100,6 +101,8 @@ def _namesake(folder: str) -> str:
         return DOCUMENTS[0]
     if folder.startswith("algorithms/shortlist"):
         return _with_tests(f"algorithms/tests{folder.removeprefix('algorithms/shortlist')}")
+    if folder.startswith("plugins/"):
+        return "/".join([*folder.split("/")[:2], "tests"])
     return _with_tests(f"tests/{folder.removeprefix('app/')}")
 
 

@@ -48,7 +48,14 @@ class Command(NamedTuple):
 
 def pages() -> list[str]:
     """Every page that a reader finds."""
-    patterns = ("*.md", "algorithms/*.md", "docs/**/*.md", "clients/**/*.md", "load_tests/*.md")
+    patterns = (
+        "*.md",
+        "algorithms/*.md",
+        "docs/**/*.md",
+        "clients/**/*.md",
+        "load_tests/*.md",
+        "plugins/*/*.md",
+    )
     found = {path for pattern in patterns for path in ROOT.glob(pattern) if "node_modules" not in path.parts}
     return sorted(path.relative_to(ROOT).as_posix() for path in found)
 

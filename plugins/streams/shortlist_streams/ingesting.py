@@ -1,4 +1,4 @@
-"""`shortlist ingest`: rewards and observations from a Kafka topic. Needs the extra ``kafka``.
+"""`shortlist ingest`: rewards and observations from a Kafka topic.
 
 Messages are sent as they come, some thousands together, by the service's own calls. The group's offset is
 moved when the service has answered, for then they are durable, and those that it refused are in the topic of
@@ -19,16 +19,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import confluent_kafka
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
 from pydantic import ValidationError
 
-from app.api.fields import Identifier
-from app.api.observations import ObservationItem
-from app.api.rewards import RewardItem
-from app.learning.reward_entries import FIRST_MS
-from app.platform.errors import ShortlistError
 from shortlist_client import Client, errors
 from shortlist_client.answers import Receipt
+from shortlist_service.bodies import FIRST_MS, Identifier, ObservationItem, RewardItem
+from shortlist_service.errors import ShortlistError
 
 log = logging.getLogger("shortlist.ingest")
 
@@ -106,12 +104,8 @@ def _properties(path: Path) -> dict[str, str]:
 def ingest(source: Source, client: Client, *, metrics: str | None = None) -> None:
     """Ingest until SIGTERM or SIGINT. ``metrics``: HOST:PORT of /metrics.
 
-    Raises ShortlistError: the extra is missing, or a setting is wrong; errors of the client: the key is.
+    Raises ShortlistError: a setting is wrong; errors of the client: the key is refused.
     """
-    try:
-        import confluent_kafka  # noqa: PLC0415 - an extra
-    except ImportError:
-        raise ShortlistError("needs the extra kafka: pip install -e '.[kafka]' in a checkout") from None
     registry = CollectorRegistry()
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs every request
     if metrics is not None:

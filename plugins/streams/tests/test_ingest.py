@@ -12,11 +12,11 @@ import httpx
 import pytest
 
 from app.api.api_keys import new_key
-from app.platform.errors import ShortlistError
 from broker_double import BrokerDouble
-from server.ingesting import source_of
 from service_process import Service, ShortlistProcess, run, serving
 from shortlist_client import Client
+from shortlist_service.errors import ShortlistError
+from shortlist_streams.ingesting import source_of
 from waiting import wait_until_sync
 
 pytestmark = pytest.mark.rest

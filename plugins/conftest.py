@@ -1,0 +1,10 @@
+"""Tests of plug-ins have the fixtures of all others: those of ``tests/conftest.py``."""
+
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+_SPEC = spec_from_file_location("tests_conftest", Path(__file__).parents[1] / "tests/conftest.py")
+assert _SPEC is not None
+assert _SPEC.loader is not None
+_SPEC.loader.exec_module(_OTHERS := module_from_spec(_SPEC))
+globals().update({name: value for name, value in vars(_OTHERS).items() if not name.startswith("_")})

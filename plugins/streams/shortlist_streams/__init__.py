@@ -1,0 +1,1 @@
+"""Rewards and observations from streams, for Shortlist."""
