@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self, get_type_hints
 
 import msgspec
 import numpy as np
-from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import BeforeValidator, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
 from app.filters.fields import MAX_FIELD_CHARS
 from app.platform.documents import Document
@@ -70,6 +70,13 @@ def must_be(text: str) -> WrapValidator:
             raise ValueError(f"must be {text}") from None
 
     return WrapValidator(check)
+
+
+def no_boolean(value: Any) -> Any:
+    """As it is. Raises ValueError: true or false, which equal 1 and 0 but do not mean them."""
+    if isinstance(value, bool):
+        raise ValueError("must be a number, not true or false")  # noqa: TRY004 - pydantic reports this one
+    return value
 
 
 def absent_is(text: str) -> Any:
@@ -303,7 +310,7 @@ class BanditSettings(Document, frozen=True):
         Literal["auto", "off"],
         absent_is('"auto" where prior is "learned", the policy takes it and arms are in memory, else "off"'),
     ] = "off"
-    auto: Annotated[Literal[1, 2], absent_is("2")] = 1
+    auto: Annotated[Literal[1, 2], BeforeValidator(no_boolean), absent_is("2")] = 1
     options: dict[str, Any] | None = None
     constraints: dict[Identifier, dict[str, Any]] | None = None
 

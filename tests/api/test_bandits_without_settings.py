@@ -187,7 +187,8 @@ async def test_an_older_bandit_keeps_its_rule_until_it_is_moved_over(api: Api):
     assert (await api.ok("PATCH", "/v1/bandits/b", {"auto": 1}))["auto"] == 1
     assert await api.learner("b") == older
     assert (await api.ok("PATCH", "/v1/bandits/b", {"auto": None}))["auto"] == 2
-    await api.refused("PATCH", "/v1/bandits/b", {"auto": 3}, loc=["body", "auto"])
+    for wrong in (0, 3, "2", 1.5, True):
+        await api.refused("PATCH", "/v1/bandits/b", {"auto": wrong}, loc=["body", "auto"])
 
 
 async def test_a_stored_bandit_without_the_rule_has_the_older_one():
