@@ -36,7 +36,12 @@ TESTS = {
         "tests/api/test_whole_service.py",
     ),
     "indexes": ("tests/indexes",),
-    "measuring": ("tests/measuring", "tests/api/test_reports.py", "tests/api/test_evaluations.py"),
+    "measuring": (
+        "tests/measuring",
+        "tests/api/test_reports.py",
+        "tests/api/test_report_requests.py",
+        "tests/api/test_evaluations.py",
+    ),
     "repeats": (
         "tests/frequency_caps",
         "tests/policies",
@@ -109,6 +114,7 @@ TESTS = {
         "tests/learning/test_fold_across_moves.py",
         "tests/api/test_moving_exactly.py",
         "tests/api/test_moving.py",
+        "tests/api/test_move_requests.py",
         "tests/workers/test_carrying.py",
     ),
     "prior": (
@@ -130,6 +136,7 @@ TESTS = {
         "tests/api/test_visitor_passes.py",
         "tests/api/test_restricted_keys.py",
         "tests/api/test_guard.py",
+        "tests/api/test_guarded_calls.py",
         "tests/replication/test_sync.py",
     ),
     "importer": (
@@ -145,7 +152,9 @@ TESTS = {
         "tests/queries/test_mips_plans.py",
         "tests/serving/test_lost_replies.py",
         "tests/api/test_catalogues.py",
+        "tests/api/test_catalogue_changes.py",
         "tests/api/test_features.py",
+        "tests/api/test_feature_changes.py",
         "tests/api/test_pages.py",
         "tests/api/test_long_answers.py",
         "tests/api/test_overviews.py",

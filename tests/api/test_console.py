@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from test_guard import guarded  # noqa: F401 - a fixture
+from test_guarded_calls import guarded  # noqa: F401 - a fixture
 from test_pages import BROWSER
 
 from api_client import Api, running

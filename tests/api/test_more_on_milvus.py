@@ -3,15 +3,14 @@
 # ruff: noqa: F401 - pytest collects what is imported, with its fixtures
 
 import pytest
-from test_catalogues import (
-    test_a_catalogue_in_use_is_not_deleted,
+from test_catalogue_changes import (
     test_a_catalogue_made_again_is_empty_and_may_differ,
-    test_a_page_of_long_arms_has_fewer,
     test_a_sample_draws_every_arm_alike_and_the_same_for_the_same_seed,
     test_an_id_twice_in_a_batch_is_refused_where_it_repeats,
     test_an_upsert_is_all_or_nothing,
     test_writes_to_one_catalogue_at_once,
 )
+from test_catalogues import test_a_catalogue_in_use_is_not_deleted, test_a_page_of_long_arms_has_fewer
 from test_choosing import (
     test_a_batch_is_its_requests_in_order,
     test_a_choice_from_nothing_is_refused,
@@ -19,7 +18,7 @@ from test_choosing import (
     test_the_arms_of_a_batch_are_bounded_together,
     test_without_a_seed_choices_differ,
 )
-from test_choosing_in_context import (
+from test_context_requests import (
     test_a_batch_has_a_context_for_each,
     test_filters_rules_exclusions_and_many_arms,
     test_late_rewards_teach_in_the_context_of_their_decision,

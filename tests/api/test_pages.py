@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from importlib.metadata import version
 
 import pytest
-from test_guard import guarded  # noqa: F401 - a fixture
+from test_guarded_calls import guarded  # noqa: F401 - a fixture
 
 from api_client import Api, running
 

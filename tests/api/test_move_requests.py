@@ -1,0 +1,366 @@
+"""Moves: what is refused and said, and two processes that move."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_moving import (
+    ARMS,
+    MOVE,
+    NEW,
+    OLD,
+    UNRELATED,
+    D,
+    assert_knows,
+    assert_replay,
+    by_id,
+    carried,
+    observe,
+)
+
+from api_client import Api, Json, running
+from app.quotas.ledger import QuotaLedger
+from app.quotas.quotas import Quotas
+from waiting import wait_until
+
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
+
+
+async def test_the_same_body_again_is_the_same_answer_and_changes_nothing(api: Api):
+    await api.bandit("b", "old", scope="per_key")
+    told = await observe(api)
+    first = await api.ok("POST", MOVE, {"catalogue": "new", "carry": "map"})
+    assert await api.ok("POST", MOVE, {"catalogue": "new", "carry": "map"}) == first
+    await carried(api)
+    assert await api.ok("POST", MOVE, {"catalogue": "new", "carry": "map"}) == first
+    await assert_knows(api, NEW, told)
+    assert (await api.ok("GET", "/v1/bandits/b"))["version"] == 2
+
+
+async def test_a_dry_run_tells_the_same_and_changes_nothing(api: Api):
+    await api.bandit("b", "old", scope="per_key")
+    told, before = await observe(api), await api.stored()
+    answer = await api.ok("POST", MOVE, {"catalogue": "new", "dry_run": True})
+    assert await api.stored() == before
+    await assert_knows(api, OLD, told)
+    done = await api.ok("POST", MOVE, {"catalogue": "new"})
+    assert {**done, "bandit_version": 1} == answer
+
+
+async def test_decisions_of_before_teach_with_the_features_of_now(api: Api, store_url: str):
+    await api.bandit("b", "old", scope="per_key")
+    shown = [await api.choose("b", key="u0") for _ in range(4)]
+    await api.ok("POST", MOVE, {"catalogue": "new"})
+    arms = [choice["arms"][0]["id"] for choice in shown]
+    moved = {arm: (NEW[int(arm[1:])] + 1.0).tolist() for arm in arms[:2]}
+    await api.put_arms("new", moved)  # as they are when the reward comes
+    receipt = await api.reward(*({"decision": choice["decision"], "value": 1} for choice in shown))
+    assert receipt["accepted"] == 4
+    rows = np.array([moved.get(arm, NEW[int(arm[1:])].tolist()) for arm in arms])
+    learner = await api.learner("b", "u0", precision=True)
+    np.testing.assert_allclose(learner["precision"], np.eye(D) + rows.T @ rows, atol=1e-6)
+    again = await api.reward(*({"decision": choice["decision"], "value": 1} for choice in shown))
+    assert (again["accepted"], again["duplicate"]) == (0, 4)
+    await carried(api)
+    await assert_replay(store_url)
+
+
+async def test_where_the_new_catalogue_lacks_the_arm_it_teaches_with_the_map(api: Api, store_url: str):
+    await api.bandit("b", "old", scope="per_key")
+    shown = await api.choose("b", key="u0", k=3)
+    arms = [arm["id"] for arm in shown["arms"]]
+    await api.ok("POST", "/v1/catalogues/new/arms/delete", {"ids": arms})
+    answer = await api.ok("POST", MOVE, {"catalogue": "new"})
+    assert answer["arms"] == {"common": ARMS - 3, "only_from": 3, "only_to": 0}
+    assert any("3 arms" in warning for warning in answer["warnings"])
+    await api.reward(*({"decision": shown["decision"], "arm": arm, "value": 1} for arm in arms))
+    rows = NEW[[int(arm[1:]) for arm in arms]]  # the map is exact
+    learner = await api.learner("b", "u0", precision=True)
+    np.testing.assert_allclose(learner["precision"], np.eye(D) + rows.T @ rows, atol=1e-5)
+    await carried(api)
+    await assert_replay(store_url)
+
+
+async def test_the_old_catalogue_can_be_deleted(api: Api):
+    await api.bandit("b", "old", scope="per_key")
+    told = await observe(api)
+    shown = await api.choose("b", key="u0")
+    await api.refused("DELETE", "/v1/catalogues/old", status=409, code="conflict")
+    await api.ok("POST", MOVE, {"catalogue": "new"})
+    await api.refused("DELETE", "/v1/catalogues/new", status=409, code="conflict")
+    await api.ok("DELETE", "/v1/catalogues/old", status=204)
+    told.append({"key": "u0", "arm": shown["arms"][0]["id"], "value": 0.5})
+    assert (await api.reward({"decision": shown["decision"], "value": 0.5}))["accepted"] == 1
+    await assert_knows(api, NEW, told)
+    await api.ok("DELETE", "/v1/bandits/b", status=204)
+    await api.ok("DELETE", "/v1/catalogues/new", status=204)
+
+
+async def test_none_begins_from_nothing(api: Api, store_url: str):
+    await api.bandit("b", "old", scope="per_key")
+    await observe(api)
+    shown = await api.choose("b", key="u0")
+    answer = await api.ok("POST", MOVE, {"catalogue": "new", "carry": "none"})
+    assert (answer["carry"], answer["map"], answer["agreement"]) == ("none", None, None)
+    assert "begin from nothing" in answer["warnings"][0]
+    assert (await api.learner("b", "u1"))["observations"] == 0
+    await carried(api)
+    assert (await api.ok("GET", "/v1/bandits/b/learners"))["items"] == []
+    await api.reward({"decision": shown["decision"], "value": 1.0})
+    await assert_knows(api, NEW, [{"key": "u0", "arm": shown["arms"][0]["id"], "value": 1.0}])
+    await assert_replay(store_url)
+
+
+async def test_features_that_have_nothing_in_common_are_refused_unless_asked_for(api: Api):
+    await api.catalogue("other", by_id(UNRELATED))
+    await api.bandit("b", "old", scope="per_key")
+    told = await observe(api)
+    dry = await api.ok("POST", MOVE, {"catalogue": "other", "dry_run": True})
+    assert dry["map"]["r2"] < 0.1
+    assert "would be refused" in dry["warnings"][0]
+    await api.refused("POST", MOVE, {"catalogue": "other"}, status=409, code="too_different")
+    await assert_knows(api, OLD, told)
+    answer = await api.ok("POST", MOVE, {"catalogue": "other", "carry": "map"})
+    assert any("hardly" in warning for warning in answer["warnings"])
+
+
+async def test_what_cannot_be_is_refused_and_changes_nothing(api: Api):
+    await api.catalogue("strangers", by_id(NEW, "z"))
+    await api.bandit("b", "old", scope="per_key")
+    told = await observe(api)
+    await api.refused("POST", MOVE, {"catalogue": "nowhere"}, status=404, code="not_found")
+    await api.refused("POST", MOVE, {"catalogue": "strangers"}, loc=["body", "catalogue"])
+    await api.refused("POST", MOVE, {"catalogue": "old"}, loc=["body", "catalogue"])
+    await api.refused("POST", MOVE, {"catalogue": "new", "carry": "log"}, loc=["body", "carry"])
+    await api.refused("POST", MOVE, {"catalogue": "new", "carry": "all"}, loc=["body", "carry"])
+    await api.refused("POST", MOVE, {"catalogue": "new", "dryrun": True}, loc=["body", "dryrun"])
+    await api.refused("POST", "/v1/bandits/x/move", {"catalogue": "new"}, status=404, code="not_found")
+    for body in ({"catalogue": "strangers"}, {"catalogue": "old"}, {"catalogue": "new", "carry": "log"}):
+        answer = await api.ok("POST", MOVE, {**body, "dry_run": True})
+        assert "would be refused" in answer["warnings"][0]
+    await assert_knows(api, OLD, told)
+    assert (await api.ok("GET", "/v1/bandits/b"))["version"] == 1
+
+
+async def test_learners_that_would_be_too_large_are_refused(api: Api):
+    await api.catalogue("wide", {f"a{place}": [1.0] * 250 for place in range(ARMS)})
+    await api.bandit("b", "old", scope="per_key", context={"dim": 2})
+    document = await api.refused(
+        "POST", MOVE, {"catalogue": "wide", "carry": "map"}, loc=["body", "catalogue"]
+    )
+    assert "the largest interactions that fits is 3" in document["detail"]
+
+
+async def test_another_move_while_learners_are_carried_is_a_conflict(store_url: str, tmp_path: Path):
+    """Without a worker nothing is carried; readers carry what they read."""
+    async with running(store_url, tmp_path) as api:
+        await api.catalogue("old", by_id(OLD))
+        await api.catalogue("new", by_id(NEW))
+        await api.bandit("b", "old", scope="per_key")
+        told = await observe(api)
+    async with running(store_url, tmp_path, empty=False, worker=False) as api:
+        first = await api.ok("POST", MOVE, {"catalogue": "new"})
+        bandit = await api.ok("GET", "/v1/bandits/b")
+        assert bandit["move"] == {"from": "old", "to": "new", "carry": "map", "learners": 3, "carried": 0.0}
+        await api.refused("POST", MOVE, {"catalogue": "old"}, status=409, code="conflict")
+        dry = await api.ok("POST", MOVE, {"catalogue": "old", "dry_run": True})
+        assert "would be refused" in dry["warnings"][0]
+        assert await api.ok("POST", MOVE, {"catalogue": "new"}) == first
+        await assert_knows(api, NEW, told)
+        exported = await api.ok("GET", "/v1/bandits/b/learners?include=state")
+    async with running(store_url, tmp_path, empty=False) as api:
+        await carried(api)
+        await assert_knows(api, NEW, told)
+        assert await api.ok("GET", "/v1/bandits/b/learners?include=state") == exported
+    await assert_replay(store_url, 3)
+
+
+async def test_quotas_and_frequency_caps_go_on(api: Api):
+    await api.bandit("b", "old", scope="per_key", repeats={"most": 1, "within_s": 600})
+    for place in range(2):
+        await api.ok("PUT", f"/v1/bandits/b/quotas/q{place}", {"arm": f"a{place}", "most": 1}, 201)
+    had = {(await api.choose("b", key="u0"))["arms"][0]["id"] for _ in range(10)}
+    await api.ok("POST", "/v1/catalogues/new/arms/delete", {"ids": ["a1"]})
+    answer = await api.ok("POST", MOVE, {"catalogue": "new"})
+    assert any("a1" in warning for warning in answer["warnings"])
+    later = [(await api.choose("b", key="u0"))["arms"][0]["id"] for _ in range(ARMS - 1 - len(had))]
+    assert not had & set(later)
+    assert len(set(later)) == len(later)
+    # back to a catalogue that was there before the other: quotas follow its rows again
+    await carried(api)
+    await api.ok("POST", MOVE, {"catalogue": "old"})
+    shown = [arm["id"] for arm in (await api.choose("b", key="u1", k=ARMS))["arms"]]
+    assert len(shown) == len({*shown}) >= ARMS - 2
+    await api.ok("PUT", "/v1/bandits/b/quotas/q2", {"arm": "a2", "most": 1}, 201)
+
+
+@pytest.fixture
+async def two_processes(store_url: str, tmp_path: Path) -> AsyncIterator[tuple[Api, Api]]:
+    """Two processes, and a bandit with a quota on 20 arms, whose rows are others in the new catalogue."""
+    arms = {
+        name: [
+            {
+                "id": f"a{place}",
+                "features": row.tolist(),
+                **({"metadata": {"brand": "x"}} if place < 20 else {}),
+            }
+            for place, row in enumerate(features)
+        ]
+        for name, features in (("old", OLD), ("new", NEW))
+    }
+    async with running(store_url, tmp_path / "one") as api:
+        for name, own in arms.items():
+            await api.ok("PUT", f"/v1/catalogues/{name}", {"dim": D}, 201)
+            await api.ok("PUT", f"/v1/catalogues/{name}/arms", {"arms": own if name == "old" else own[::-1]})
+        await api.bandit("b", "old", scope="per_key")
+        await api.ok("PUT", "/v1/bandits/b/quotas/q", {"filter": {"brand": "x"}, "most": 30}, 201)
+        async with running(store_url, tmp_path / "two", empty=False, worker=False) as other:
+            yield api, other
+
+
+async def test_no_more_is_shown_than_a_quota_allows_while_a_bandit_moves(
+    two_processes: tuple[Api, Api], monkeypatch: pytest.MonkeyPatch
+):
+    """Two processes choose from just before the switch until they have heard of it, there and back."""
+    shown, switching, prepare = Counter[str](), asyncio.Event(), Quotas.prepare
+
+    async def about_to_switch(*args: Any) -> None:
+        switching.set()
+        await prepare(*args)
+
+    monkeypatch.setattr(Quotas, "prepare", about_to_switch)
+
+    async def visit(each: Api, key: str) -> None:
+        await switching.wait()
+        versions = Counter[int]()
+        # five choices of the new version: the other process may still choose by the old one
+        while len(versions) < 2 or versions[max(versions)] < 5:
+            answer = await each.choose("b", key=key, k=2)
+            shown.update(arm["id"] for arm in answer["arms"])
+            versions[answer["bandit_version"]] += 1
+
+    for catalogue in ("new", "old"):
+        switching.clear()
+        visits = [asyncio.create_task(visit(each, f"u{place}")) for place, each in enumerate(two_processes)]
+        await two_processes[0].ok("POST", MOVE, {"catalogue": catalogue, "carry": "map"})
+        await asyncio.gather(*visits)
+        await carried(two_processes[0])
+    for each in two_processes:
+        shown.update(arm["id"] for arm in (await each.choose("b", key="u2", k=30))["arms"])
+    of_quota = sum(count for arm, count in shown.items() if int(arm[1:]) < 20)
+
+    async def is_told() -> Json | None:  # each process tells every second what it has shown
+        found: Json = await two_processes[0].ok("GET", "/v1/bandits/b/quotas/q")
+        return found if found["used"] >= of_quota else None
+
+    found = await wait_until(is_told, what="all that was shown is counted")
+    assert 0 < of_quota <= found["used"] <= 30
+    assert found["used"] + found["reserved"] + found["left"] == 30
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "call"),
+    [
+        (QuotaLedger, "take", "choice"),
+        (Quotas, "count_rewards", "reward"),
+    ],
+    ids=["choice", "reward"],
+)
+async def test_what_began_before_the_switch_ends_after_it(
+    two_processes: tuple[Api, Api], monkeypatch: pytest.MonkeyPatch, owner: type, name: str, call: str
+):
+    """Meanwhile another choice has followed the quotas to the arms of the new catalogue."""
+    api, _ = two_processes
+    await api.ok("PUT", "/v1/bandits/b/quotas/r", {"arm": "a3", "most": 9, "counts": "rewarded"}, 201)
+    await api.ok("PUT", "/v1/bandits/b/quotas/s", {"arm": "a45", "most": 1}, 201)
+    decision = (await api.choose("b", key="u0", k=ARMS))["decision"]
+    calls: dict[str, tuple[str, str, Json, int]] = {
+        "choice": ("POST", "/v1/bandits/b/choose", {"key": "u1", "k": 5}, 200),
+        "reward": (
+            "POST",
+            "/v1/rewards",
+            {"rewards": [{"decision": decision, "arm": "a3", "value": 1.0}]},
+            202,
+        ),
+    }
+    begun, go_on, step = asyncio.Event(), asyncio.Event(), getattr(owner, name)
+
+    async def waits(*args: Any, **options: Any) -> Any:
+        if not begun.is_set():
+            begun.set()
+            await go_on.wait()
+        return await step(*args, **options)
+
+    monkeypatch.setattr(owner, name, waits)
+    method, path, body, status = calls[call]
+    old = asyncio.create_task(api.ok(method, path, body, status))
+    await begun.wait()
+    await api.ok("POST", MOVE, {"catalogue": "new", "carry": "map"})
+    assert (await api.choose("b", key="u2"))["bandit_version"] == 2
+    go_on.set()
+    await old
+    shown = (await api.choose("b", key="u3", k=ARMS))["arms"]
+    assert len({arm["id"] for arm in shown}) == len(shown) >= 40 - 1
+
+
+async def test_a_quota_on_a_field_that_no_arm_has_is_refused(api: Api):
+    await api.ok(
+        "PUT",
+        "/v1/catalogues/old/arms",
+        {"arms": [{"id": "a0", "features": OLD[0].tolist(), "metadata": {"brand": "x"}}]},
+    )
+    await api.bandit("b", "old", scope="per_key")
+    await api.ok("PUT", "/v1/bandits/b/quotas/q", {"filter": {"brand": "x"}, "most": 1}, 201)
+    document = await api.refused("POST", MOVE, {"catalogue": "new"}, loc=["body", "catalogue"])
+    assert "brand" in document["detail"]
+
+
+async def test_the_log_weighs_arms_by_how_often_they_were_shown(api: Api):
+    await api.bandit("b", "old", scope="per_key", log={})
+    for number in range(10):
+        await api.choose("b", key=f"u{number}")
+
+    async def is_written() -> bool:
+        return len((await api.ok("GET", "/v1/bandits/b/log"))["items"]) == 10
+
+    await wait_until(is_written, what="the rows of ten choices")
+    answer = await api.ok("POST", MOVE, {"catalogue": "new"})
+    assert answer["map"]["shown"] == "log"
+    rows = (await api.ok("GET", "/v1/bandits/b/log"))["items"]
+    assert len(rows) == 10
+    await api.ok("POST", "/v1/bandits/b/log/explain", {"decision": rows[0]["decision"]})
+    report = await api.ok("GET", "/v1/bandits/b/report")
+    (move,) = report["moves"]
+    assert (move["from"], move["to"], report["groups"][0]["decisions"]) == (
+        "old",
+        "new",
+        report["as_of_decisions"],
+    )
+    assert any("moved from old to new" in words for words in report["warnings"])
+    later = await api.ok("GET", f"/v1/bandits/b/report?from={move['time'] + 1}")
+    assert "moves" not in later
+
+
+async def test_elimination_begins_again_and_says_so(api: Api):
+    await api.bandit("b", "old", policy="linear_elim")
+    told = [{"id": f"o{n}", "arm": f"a{n}", "value": 0.5} for n in range(20)]
+    await api.observe("b", *told)
+    await api.choose("b")
+    answer = await api.ok("POST", MOVE, {"catalogue": "new"})
+    assert any("elimination begins again" in warning for warning in answer["warnings"])
+    assert (await api.choose("b", k=2))["arms"]
+    assert (await api.ok("GET", "/v1/bandits/b/learners/_global/sets"))["eliminated"] >= 0
+
+
+async def test_settings_can_be_changed_after_a_move(api: Api):
+    await api.bandit("b", "old", scope="per_key", context={"dim": 2}, interactions=2)
+    await api.ok("POST", MOVE, {"catalogue": "new"})
+    await api.ok("PATCH", "/v1/bandits/b", {"exploration": 0.5})
+    choice = await api.choose("b", key="u0", context=[1.0, 0.0])
+    assert choice["bandit_version"] == 3
+    assert (await api.reward({"decision": choice["decision"], "value": 1.0}))["accepted"] == 1
+    await api.refused("PATCH", "/v1/bandits/b", {"catalogue": "old"}, status=409, code="not_changeable")
