@@ -15,10 +15,19 @@
 
 The entry point names the candidate, and is called like its kind. The planner tries it for catalogues with
 ``"index": {"kind": "auto"}`` that are too large to be scanned, and for those that ask for it. The docstring
-of ``Index`` says who calls which method, from which thread.
+of ``Index`` says who calls which method, from which thread. An index that extends ``ProposingIndex`` is used
+by filters too; one that extends ``RemeasuredIndex`` is measured again after arms died.
 """
 
-from app.indexes.index import Build, Index, PublicationReader, PublicationWriter, Saving
+from app.indexes.index import (
+    Build,
+    Index,
+    ProposingIndex,
+    PublicationReader,
+    PublicationWriter,
+    RemeasuredIndex,
+    Saving,
+)
 from app.indexes.planner import Candidate, IndexOptions, Plan, Task, measured
 from app.indexes.probes import ExactLists, Probes, Quality
 from app.indexes.quality import Degradation
@@ -35,9 +44,11 @@ __all__ = [
     "IndexOptions",
     "Plan",
     "Probes",
+    "ProposingIndex",
     "PublicationReader",
     "PublicationWriter",
     "Quality",
+    "RemeasuredIndex",
     "Rows",
     "Saving",
     "TableSnapshot",

@@ -28,6 +28,7 @@ OWN_FILES = {
     "app/indexes/graph_file.py": {"hnsw"},
     "app/filtering/strategies.py": {"norm_pruned"},  # the rows that a filter lets in, in blocks
 }
+CAPABILITIES = "app/indexes/index.py"  # what a structure extends: these may be asked for
 EXAMPLES = {"app/api/documentation.py", "server/cli.py"}  # they name a policy for the reader
 
 
@@ -60,7 +61,11 @@ def questions(path: str, source: str) -> list[str]:
             if any(map(is_kind, asked)) and any(map(names_a_kind, asked)):
                 found.append(ast.unparse(node))
         names = [name.id for each in asked for name in ast.walk(each) if isinstance(name, ast.Name)]
-        found += [name for name in names if name not in own and registered().get(name, path) != path]
+        found += [
+            name
+            for name in names
+            if name not in own and registered().get(name, path) not in (path, CAPABILITIES)
+        ]
         is_text = isinstance(node, ast.Constant) and node not in docs and isinstance(node.value, str)
         if is_text and path not in EXAMPLES and not path.startswith("app/policies/"):
             found += policies.findall(node.value)

@@ -38,7 +38,7 @@ from app.filtering.strategies import (
 )
 from app.indexes.eligible_rows import EligibleRows
 from app.indexes.filtered_search import gather, mask, search_exactly
-from app.indexes.index import Index
+from app.indexes.index import TunableIndex
 from app.indexes.probes import Probes, compare, queries_like, solve, time_alternately, typical_us
 from app.indexes.quality import LADDER, falls_short, reaches
 from app.indexes.snapshot import Snapshot
@@ -197,8 +197,7 @@ def renew(
 
 def graph_number(snapshot: Snapshot) -> int | None:
     """The number of what proposes the arms of a catalogue; it stays the same when rows are renumbered."""
-    structure = snapshot.structure
-    return structure.number if structure is not None and structure.proposes else None
+    return None if snapshot.proposing is None else snapshot.proposing.number
 
 
 def _fastest_exact(
@@ -244,8 +243,8 @@ class _Trials:
 
     def catalogue_graph(self) -> Iterator[tuple[str, SearchStrategy]]:
         """The graph of the catalogue, asked for more and more arms, and a name for each."""
-        graph = self.snapshot.structure
-        if graph is None or not graph.proposes:
+        graph = self.snapshot.proposing
+        if graph is None:
             return
         most = self.options.limits.most_asked
         ask = int(self.options.asked * self.snapshot.table.live / self.eligible.count)
@@ -254,7 +253,7 @@ class _Trials:
             yield f"the graph is asked for {ask} arms", strategy
             ask *= 2
 
-    def own_graph(self, graph: Index) -> Iterator[tuple[str, SearchStrategy]]:
+    def own_graph(self, graph: TunableIndex) -> Iterator[tuple[str, SearchStrategy]]:
         """A graph over the arms that match, searched with larger and larger ef, and a name for each."""
         for ef in LADDER[::2]:  # all are measured, up to the first that serves
             graph.tuned(ef, shortlist=GRAPH_SHORTLIST, most=graph.arms)

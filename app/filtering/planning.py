@@ -15,7 +15,7 @@ from app.filtering.known_filter import GRAPH_AFTER, KnownFilter, Work
 from app.filtering.plan import FilterPlan, PlanOptions, plan_filter, renew
 from app.filtering.strategies import SearchStrategy
 from app.indexes.eligible_rows import eligible_rows
-from app.indexes.index import Index
+from app.indexes.index import TunableIndex
 from app.indexes.maintenance import Cancellation, Cancelled
 from app.indexes.planner import IndexOptions, build_over, bytes_over
 from app.indexes.snapshot import Snapshot
@@ -95,7 +95,7 @@ class FilterPlanning:
 
         return run
 
-    def _graph(self, options: IndexOptions, snapshot: Snapshot, rows: Rows) -> Index | None:
+    def _graph(self, options: IndexOptions, snapshot: Snapshot, rows: Rows) -> TunableIndex | None:
         """None, before the long work of building it, for a graph that there is no memory for."""
         if bytes_over(len(rows), snapshot.table.dim, options) > self._graph_bytes:
             return None

@@ -28,14 +28,14 @@ from app.filtering.limits import LIMITS
 from app.filtering.row_copy import EMPTY, RowCopy
 from app.indexes.eligible_rows import Change, EligibleRows, renumbered
 from app.indexes.filtered_search import GATHER_ROWS, contenders, masked_contenders
-from app.indexes.index import Index, IndexKind
+from app.indexes.index import IndexKind, ProposingIndex, TunableIndex
 from app.indexes.norm_pruned import NormBlocks
 from app.indexes.snapshot import Snapshot, merged
 from app.indexes.table import TableSnapshot, not_in
 from shortlist.mips.exact import ranked
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
-MakeGraph = Callable[[Snapshot, Rows], Index | None]
+MakeGraph = Callable[[Snapshot, Rows], TunableIndex | None]
 """Builds a graph over some rows of a snapshot; None where there is no memory for it."""
 
 
@@ -151,8 +151,7 @@ class CatalogueGraph:
         self._eligible = eligible
         self._most_asked = most_asked
         self._ask = ask
-        graph = snapshot.structure
-        self._graph = graph if graph is not None and graph.proposes else None
+        self._graph = snapshot.proposing
         self.kind: IndexKind = "exact" if self._graph is None else self._graph.kind
         self._covered = self._graph.covered if self._graph is not None else 0
         self._fresh = int(np.count_nonzero(eligible.mask[self._covered :]))
@@ -194,7 +193,7 @@ class CatalogueGraph:
 class OwnGraph:
     """A graph over the rows alone, asked for ``ask`` arms. ``make`` built it, and may build another."""
 
-    graph: Index
+    graph: TunableIndex
     eligible: EligibleRows
     ask: int
     make: MakeGraph
@@ -273,7 +272,7 @@ def _followed(
     return copy.followed(table, change), change, position
 
 
-def _proposed(graph: Index, query: Vector, count: int, eligible: EligibleRows, more: Rows) -> Rows:
+def _proposed(graph: ProposingIndex, query: Vector, count: int, eligible: EligibleRows, more: Rows) -> Rows:
     """Eligible rows among about the best ``count`` of a graph, and ``more``; none if it reached fewer."""
     rows = graph.search_among(query, count, eligible.mask)
     if rows is None:

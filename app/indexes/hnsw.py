@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 
 from app.indexes.exact import ExactOverlay
 from app.indexes.hnsw_build import copied, huge_pages, insert, padded
-from app.indexes.index import Index, IndexKind
+from app.indexes.index import GrowingIndex, Index, IndexKind, RemeasuredIndex, TunableIndex
 from app.indexes.probes import LIST, LONGEST_LIST, ExactLists, Groups, Probes, Quality
 from app.indexes.quality import Degradation
 from app.indexes.table import TableSnapshot, longest_first, not_in, positions_of
@@ -74,7 +74,7 @@ class GraphTuning:
     list: int
 
 
-class HnswGraph(Index):
+class HnswGraph(TunableIndex, RemeasuredIndex, GrowingIndex):
     """A graph over some rows of a table. Call ``tuned`` before searching it.
 
     ``rows`` (n,): the row of every label. ``covered``: rows of the snapshot it was built over; later rows are
@@ -84,8 +84,6 @@ class HnswGraph(Index):
     """
 
     kind: ClassVar[IndexKind] = "hnsw"
-    proposes = True
-    is_remeasured = True
 
     def __init__(self, index: Any, rows: Rows, *, covered: int, m: int, ef_construction: int) -> None:
         super().__init__(covered, Degradation(len(rows)))

@@ -2,13 +2,15 @@
 
 A structure finds the rows of a table with the largest inner product. It has the rows that were alive when it
 was built, below ``covered``; ``Snapshot`` searches later rows beside it. To write one: make a subclass of
-``Index`` in a file of this folder, and add a row to ``planner.CANDIDATES``. What has a default below is a
-capability: without it the structure serves all the same, and less is done for it. The row says how it is
-written for the other processes of a service (``Saving``); without that they scan their arms where it serves.
+``Index`` in a file of this folder, and add a row to ``planner.CANDIDATES``. What else it can do it says by
+extending other classes of this file as well: ``ProposingIndex``, ``RemeasuredIndex``, ``GrowingIndex``,
+``TunableIndex``. The row says how it is written for the other processes of a service (``Saving``); without
+that they scan their arms where it serves.
 
 Who calls it:
 
-- Searches call ``search`` and ``search_among``, from any thread, over snapshots of any moment.
+- Searches call ``search``, and ``search_among`` of those that propose, from any thread, over snapshots of
+  any moment.
 - The event loop calls ``tombstone`` (arms died), ``moved`` (a compaction renumbered the rows), ``refresh``
   and what says how the structure is doing; searches in other threads may go on meanwhile.
 - The planner builds it, measures it on probes, and tells it by ``answered`` how good it was. It serves if it
@@ -57,7 +59,7 @@ class Build:
     check: Callable[[], None]
     load_from: Path | None = None
     save_to: Path | None = None
-    growing: Index | None = None
+    growing: GrowingIndex | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,20 +118,11 @@ class Index(ABC):
     ``number``     every structure that is built has its own; it stays the same when rows are renumbered
     ``degradation``  how good its answers were measured to be, and what deaths did to it since
 
-    What it can do:
-
-    ``is_exact``       every answer has the best arms. Then it is measured only for its speed
-    ``proposes``       its searches propose arms that are scored again, so that asking for more finds more.
-                       It has ``search_among``, so that filters may use it
-    ``is_remeasured``  it is measured again by other probes after arms died (``is_gone``, ``scan_lists``)
-    ``is_interim``     it was made in a hurry while the catalogue was growing, and is to be replaced
+    ``is_exact``   every answer has the best arms. Then it is measured only for its speed
     """
 
     kind: ClassVar[IndexKind]
     is_exact: ClassVar[bool] = False
-    proposes: ClassVar[bool] = False
-    is_remeasured: ClassVar[bool] = False
-    is_interim: bool = False
 
     covered: int
     degradation: Degradation
@@ -148,13 +141,6 @@ class Index(ABC):
         Scores are exact. Fewer only if there are no more; None where a scan is to answer. Shapes: query (d,),
         exclude (e,) -> (m,).
         """
-
-    def search_among(self, query: Vector, count: int, let_in: NDArray[np.bool_]) -> Rows | None:  # noqa: ARG002
-        """Of about the best ``count`` rows those that are let in; None where it reached fewer than ``count``.
-
-        Only of those that propose. Shapes: let_in (rows of the table,) -> (m,).
-        """
-        return None
 
     # What it has.
 
@@ -195,27 +181,53 @@ class Index(ABC):
     def refresh(self, table: TableSnapshot) -> None:  # noqa: B027 - of those that have something to do
         """A snapshot is about to be taken. Cost: some microseconds."""
 
-    @property
-    def can_grow(self) -> bool:
-        """Whether arms that came can be added to a copy of it, by whoever builds its kind."""
-        return False
 
-    # Being built over some rows alone, and measured again.
+class ProposingIndex(Index):
+    """Its searches propose arms that are scored again, so that asking for more finds more. Filters use it."""
 
-    def tuned(self, ef: int, *, shortlist: int, most: int) -> None:
-        """Look at ``ef`` arms in a search, score ``shortlist`` again, never propose more than ``most``.
+    @abstractmethod
+    def search_among(self, query: Vector, count: int, let_in: NDArray[np.bool_]) -> Rows | None:
+        """Of about the best ``count`` rows those that are let in; None where it reached fewer than ``count``.
 
-        Of what ``planner.build_over`` makes.
+        Shapes: let_in (rows of the table,) -> (m,).
         """
-        raise NotImplementedError(f"{self.kind} is not tuned")
 
+
+class RemeasuredIndex(Index):
+    """It is measured again by other probes after arms died."""
+
+    @abstractmethod
     def is_gone(self, rows: Rows) -> NDArray[np.bool_]:
         """Which of some rows below ``covered`` (n,) are arms of it that died."""
-        raise NotImplementedError(f"{self.kind} is not measured again")
 
+    @abstractmethod
     def scan_lists(self) -> None:
         """Too little of lists of ten was found: let them be scanned."""
-        raise NotImplementedError(f"{self.kind} is not measured again")
+
+
+class GrowingIndex(Index):
+    """Arms that come can be added to a copy of it, by whoever builds its kind (``Build.growing``).
+
+    ``is_interim``: it was made in a hurry while the catalogue was growing, and is to be replaced.
+    """
+
+    is_interim: bool = False
+
+    @property
+    @abstractmethod
+    def can_grow(self) -> bool:
+        """Whether they still can."""
+
+
+class TunableIndex(ProposingIndex):
+    """What ``planner.build_over`` makes over some rows alone. ``tuned`` is called before a search."""
+
+    @abstractmethod
+    def tuned(self, ef: int, *, shortlist: int, most: int) -> None:
+        """Look at ``ef`` arms in a search, score ``shortlist`` again, never propose more than ``most``."""
+
+    @abstractmethod
+    def moved(self, position: Rows, covered: int) -> TunableIndex: ...
 
 
 class SegmentIndex(Index):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from app.indexes.table import TableSnapshot
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexLimits:
@@ -41,6 +43,10 @@ class IndexLimits:
     much_lost: float = 0.1
     same_rest: float = 60.0
     described_rows: int = 1 << 16
+
+    def compaction_is_due(self, table: TableSnapshot, share: float | None = None) -> bool:
+        """Whether so many rows are dead: ``share`` of them, by default ``dead_share``."""
+        return len(table.dead) > max(self.least_dead, (share or self.dead_share) * table.rows)
 
 
 LIMITS = IndexLimits()

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from app.filters.attributes import Compaction
-from app.indexes.index import Build, Index
+from app.indexes.index import Build, GrowingIndex, Index, RemeasuredIndex
 from app.indexes.limits import LIMITS, IndexLimits
 from app.indexes.planner import IndexOptions, Plan, find, plan
 from app.indexes.probes import ExactLists, Probes, Quality, quality_of, queries_like, solve, worst_of
@@ -62,6 +62,7 @@ class Maintenance(Cancellation):
     Call ``run`` in any thread, then ``LiveIndex.finish_maintenance`` in the thread of the event loop.
     ``cancel`` makes ``run`` return early, within seconds. After ``run``: ``compacted``, a table, and the
     ``positions`` of the rows in it; ``plan`` and ``structure`` otherwise; ``seconds`` it took.
+    ``positions_now``: where the rows of ``table`` are, None: where they were when the work began.
 
     ``seed`` fixes probes and graph. ``recent``: queries served lately, each (d,). ``threads``: of a build.
     ``attributes``: if given, their compaction is all that is done. ``growing``: the graph of a catalogue that
@@ -78,13 +79,19 @@ class Maintenance(Cancellation):
     recent: Sequence[Vector]
     threads: int
     attributes: Compaction | None = None
-    growing: Index | None = None
+    growing: GrowingIndex | None = None
     limits: IndexLimits = LIMITS
     compacted: ArmTable | None = None
     positions: Rows = field(default_factory=lambda: NO_ROWS)
     plan: Plan | None = None
     structure: Index | None = None
+    positions_now: Rows | None = None
     seconds: float = 0.0
+
+    def follow(self, positions: Rows) -> None:
+        """All rows have other numbers now: row r is ``positions[r]``, -1 if it is gone."""
+        before = np.arange(self.table.rows) if self.positions_now is None else self.positions_now
+        self.positions_now = np.append(positions, -1)[before]
 
     def run(self) -> None:
         started = time.monotonic()
@@ -134,7 +141,7 @@ class Measurement(Cancellation):
     """
 
     table: TableSnapshot
-    graph: Index
+    graph: RemeasuredIndex
     recent: Sequence[Vector]
     seed: int
     answers: tuple[Quality, Probes, ExactLists] | None = None
@@ -175,7 +182,9 @@ class Measuring:
         self._ended_at = self._took_s = 0.0
         self._last: Vector | None = None  # of the queries that were known at the last measurement
 
-    def is_due(self, graph: Index, recent: deque[Vector], limits: IndexLimits, *, is_at_rest: bool) -> bool:
+    def is_due(
+        self, graph: RemeasuredIndex, recent: deque[Vector], limits: IndexLimits, *, is_at_rest: bool
+    ) -> bool:
         """Whether so many died that it should be, or ``is_at_rest``: some did, and now no others do.
 
         Also where all of the ``recent`` queries came since.
@@ -195,7 +204,9 @@ class Measuring:
             and all(each is not self._last for each in list(recent))
         )
 
-    def begin(self, table: TableSnapshot, graph: Index, recent: deque[Vector], seed: int) -> Measurement:
+    def begin(
+        self, table: TableSnapshot, graph: RemeasuredIndex, recent: deque[Vector], seed: int
+    ) -> Measurement:
         self._job = Measurement(table=table, graph=graph, recent=tuple(recent), seed=seed)
         return self._job
 
@@ -210,6 +221,6 @@ class Measuring:
             return
         quality, probes, lists = job.answers
         if quality.recall_at_10 < target - _LIST_SLACK:
-            graph.scan_lists()
+            job.graph.scan_lists()
             quality = replace(quality, recall_at_10=1.0)
         job.graph.answered(quality, probes, lists)

@@ -30,7 +30,7 @@ from app.indexes import graph_file
 from app.indexes import quality as ef_choice
 from app.indexes.exact import scan
 from app.indexes.hnsw import FEW_DEAD, HnswGraph, arm_bytes
-from app.indexes.index import OWN_KINDS, Build, Index, IndexKind, PublicationReader, Saving
+from app.indexes.index import OWN_KINDS, Build, Index, IndexKind, PublicationReader, Saving, TunableIndex
 from app.indexes.limits import LIMITS, IndexLimits
 from app.indexes.norm_pruned import NormBlocks
 from app.indexes.probes import (
@@ -53,6 +53,7 @@ from shortlist import checks
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
 SMALL = "small enough to be scanned"
+GROWTH = 1.5  # a catalogue that has grown or shrunk by this factor is planned again
 
 # The more probes, the less is left to chance, and the smaller an ef is sure to reach the recall. Each takes a
 # scan, at every start again: together they scan _MOST_SCANNED numbers, or are the least number of probes.
@@ -94,6 +95,10 @@ class Plan:
     build_s: float = 0.0
     recent_probes: int = 0
     reason: str = SMALL
+
+    def is_outgrown(self, arms: int) -> bool:
+        """Whether the catalogue has so many more or fewer arms that another plan is due."""
+        return not self.size / GROWTH <= arms <= self.size * GROWTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,10 +428,10 @@ CHOICES = ("auto", "exact", *(candidate.kind for candidate in CANDIDATES))
 
 def build_over(
     table: TableSnapshot, rows: Rows, options: IndexOptions, *, seed: int, check: Callable[[], None]
-) -> Index:
+) -> TunableIndex:
     """The structure that filters and the adaptive solver build over some live rows (n,), in this order.
 
-    It has ``tuned``, to be called before a search. On one core; ``check`` is called now and then, and may
+    On one core; ``check`` is called now and then, and may
     raise to stop.
     """
     return HnswGraph.build(

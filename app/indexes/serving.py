@@ -13,9 +13,9 @@ import numpy as np
 
 from app.filters.attribute_snapshot import AttributeSnapshot
 from app.indexes.exact import measured_scan_cost
-from app.indexes.index import Index, IndexKind
+from app.indexes.index import GrowingIndex, Index, IndexKind
 from app.indexes.limits import LIMITS, IndexLimits
-from app.indexes.planner import SMALL, IndexOptions, Plan, is_small
+from app.indexes.planner import GROWTH, SMALL, IndexOptions, Plan, is_small
 from app.indexes.quality import falls_short
 from app.indexes.segments import Segment, SegmentBuild, joined
 from app.indexes.snapshot import Snapshot
@@ -23,12 +23,17 @@ from app.indexes.table import TableSnapshot
 from shortlist.types import Vector
 
 # When to plan again.
-_GROWTH = 1.5  # the catalogue has grown or shrunk by this factor since the last plan,
-_ADDED = 1.1  # or grown by this one, and the arms that came can be added to the graph
+_ADDED = 1.1  # the catalogue has grown by this factor, and the arms that came can be added to the graph
 _NEWER_SHARE = 0.2  # what is searched beside the structure takes this share of its time, at rest
 _DEAD_IN_INDEX = 0.1  # this share of the index is dead
 _DEAD_IN_SEARCH = 0.25  # this share of the arms that a search comes across is dead
 _RESERVE_USED = 0.4  # this share of the reserve of long arms is dead
+
+
+Stage = Literal["empty", "small", "unplanned", "planned", "growing"]
+"""How far a catalogue has come. ``small``: too small for a structure. ``unplanned``: nothing was measured
+yet. ``growing``: it was planned, and has become so much larger or smaller that another plan is due.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +147,32 @@ class Serving:
         )
 
     @property
+    def stage(self) -> Stage:
+        if not self.table.live:
+            return "empty"
+        if self.is_too_small:
+            return "small"
+        if self.plan is None:
+            return "unplanned"
+        return "growing" if self.has_grown or self.growing is not None else "planned"
+
+    def plan_is_due(self, changes: int, *, is_resting: bool, is_at_rest: bool) -> bool:
+        """Whether another plan is due, after so many ``changes`` since the last one.
+
+        ``is_resting``: that was just made. ``is_at_rest``: nothing is being written.
+        """
+        stage, plan = self.stage, self.plan
+        if stage == "empty":
+            return False
+        if stage == "small":
+            return self.is_wasteful
+        if is_resting and not self.is_urgent:
+            return False
+        if plan is None or stage == "growing" or changes > self.limits.changed_share * plan.size:
+            return True
+        return self.is_stale(at_rest=is_at_rest)
+
+    @property
     def is_too_small(self) -> bool:
         """Whether all arms are scanned, however they were searched before."""
         return not self.options.is_forced and is_small(self.table, self.limits)
@@ -163,19 +194,18 @@ class Serving:
     @property
     def has_grown(self) -> bool:
         """Whether the catalogue has grown or shrunk so much since the plan that another is due."""
-        plan = self.plan
-        return plan is not None and not plan.size / _GROWTH <= self.table.live <= plan.size * _GROWTH
+        return self.plan is not None and self.plan.is_outgrown(self.table.live)
 
     @property
     def is_interim(self) -> bool:
         """Whether the structure was made while the catalogue was growing."""
-        return self.structure is not None and self.structure.is_interim
+        return isinstance(self.structure, GrowingIndex) and self.structure.is_interim
 
     @property
-    def growing(self) -> Index | None:
+    def growing(self) -> GrowingIndex | None:
         """The structure, if so many arms came since the plan that they are to be added to it, and can be."""
         structure, plan = self.structure, self.plan
-        if plan is None or structure is None or self.table.live <= _ADDED * plan.size:
+        if plan is None or self.table.live <= _ADDED * plan.size or not isinstance(structure, GrowingIndex):
             return None
         return structure if structure.can_grow and not self.is_stale(at_rest=False) else None
 
@@ -207,7 +237,7 @@ class Serving:
             return False
         if self.structure is None or self.plan is None:
             # Where a scan was found to be the best, it is until there are many more arms.
-            is_planned = self.plan is not None and self.table.live <= self.plan.size * _GROWTH
+            is_planned = self.plan is not None and self.table.live <= self.plan.size * GROWTH
             is_spoilt = any(each.is_spoilt for each in self.segments)
             return is_spoilt or (not is_planned and self.fresh * self.table.dim >= self.limits.small_numbers)
         if self._is_half_covered or any(each.is_spoilt for each in self.segments):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.filter import Filter
 from app.indexes.exact import contenders, scan
-from app.indexes.index import Index, IndexKind
+from app.indexes.index import Index, IndexKind, ProposingIndex
 from app.indexes.segments import Segment
 from app.indexes.table import TableSnapshot
 from shortlist import checks
@@ -71,7 +71,12 @@ class Snapshot:
     @property
     def proposes(self) -> bool:
         """Whether searches propose arms that are scored again, so that asking for more finds better ones."""
-        return self.structure is not None and self.structure.proposes
+        return self.proposing is not None
+
+    @property
+    def proposing(self) -> ProposingIndex | None:
+        """The structure that does, None: there is none."""
+        return self.structure if isinstance(self.structure, ProposingIndex) else None
 
     @property
     def is_scanned(self) -> bool:

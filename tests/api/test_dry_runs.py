@@ -248,7 +248,7 @@ async def test_it_eliminates_nothing(api: Api):
     index = api.app.service.catalogues.served("c").index
 
     async def shares() -> bool:
-        return not IS_GROUP or index.adopted is not None
+        return not IS_GROUP or index.sharing.adopted is not None
 
     await wait_until(shares, what="the arms are shared: that begins elimination again")
     names = ["b", "chosen", "untouched"]

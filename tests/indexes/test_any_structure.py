@@ -22,7 +22,7 @@ from app.filtering.plan import PlanOptions, plan_filter
 from app.filters.filter import parse
 from app.indexes import planner
 from app.indexes.eligible_rows import eligible_rows
-from app.indexes.index import Index, PublicationReader, PublicationWriter, Saving
+from app.indexes.index import Index, ProposingIndex, PublicationReader, PublicationWriter, Saving
 from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.planner import Candidate, Plan, Task, measured
@@ -43,11 +43,10 @@ DIM, ARMS = 8, 3_000
 SHORTLIST = 40
 
 
-class FlatIndex(Index):
+class FlatIndex(ProposingIndex):
     """Codes (n, d) of 8 bits, and what each row of them is to be multiplied with (n,)."""
 
     kind: ClassVar[Any] = "flat8"
-    proposes = True
 
     def __init__(self, table: TableSnapshot, rows: Rows, *, spoilt: bool = False) -> None:
         super().__init__(table.rows, Degradation(len(rows)))
@@ -130,7 +129,9 @@ def gaussian(count: int, seed: int = 0) -> np.ndarray:
 
 
 def done(index: LiveIndex, kind: str = "maintenance") -> Any:
-    index.rest_until = index.shares_from = 0.0
+    index.rest_until = 0.0
+    if index.sharing is not None:
+        index.sharing.rest_until = 0.0
     job = getattr(index, f"begin_{kind}")()
     if job is not None:
         job.run()
@@ -194,7 +195,9 @@ def test_segments_compaction_and_another_plan() -> None:
     more = of(gaussian(1_000, seed=5), ARMS)
     upsert(index, more)
     arms |= more
-    index.plan = index.plan and planner.replace(index.plan, scan_us=100.0)  # fresh arms take long to scan
+    index.content.plan = index.content.plan and planner.replace(
+        index.content.plan, scan_us=100.0
+    )  # fresh arms take long to scan
     assert done(index, "segment").segment is not None
     status = index.status()
     assert (status.kind, status.segments, status.fresh) == ("flat8", 1, 0)

@@ -118,7 +118,7 @@ def test_what_was_told_before_the_deaths_would_be_too_much(poor):
     index, features = poor
     before = index.status().recall_at_1
     remove(index, longest(features)[:400])
-    state = index.structure.degradation
+    state = index.content.structure.degradation
     state.lost, state._losses, index._snapshot = 0.0, [], None
     assert index.status().recall_at_1 == before
     assert recall(index, drawn()) < before - 0.05
@@ -312,7 +312,7 @@ def test_no_inverted_file_is_made_of_what_was_planned_to_be_scanned(monkeypatch)
 def test_an_inverted_file_is_read_whole_and_made_anew_after_deaths(served_by_lists):
     index = served_by_lists
     limit(index, small_numbers=1)
-    file = index.segments[0].structure
+    file = index.content.segments[0].structure
     assert isinstance(file, InvertedFile)
     file.probed, file.probed_for_lists = 1, (1, 1)
     assert recall(index, drawn()) < 0.8
@@ -372,7 +372,7 @@ def test_a_list_that_is_not_searched_further_finds_less(monkeypatch):
     index = fast_graph(monkeypatch)
     maintain(index)
     told = index.status().recall_at_10
-    index.structure.tuned_for_lists(0)
+    index.content.structure.tuned_for_lists(0)
     assert recall(index, drawn(count=200, dim=24), 10) < told - 0.04
 
 

@@ -152,7 +152,7 @@ def test_sizes_beyond_float32_are_scanned_in_float64():
 @pytest.mark.parametrize("first", [2, 1_024])
 def test_blocks_survive_the_death_of_all_their_rows(first):
     index = filled(np.ones((3, 2)))
-    table, blocks = index._table, NormBlocks(index.snapshot().table, first=first)
+    table, blocks = index.content.table, NormBlocks(index.snapshot().table, first=first)
     table.tombstone(np.arange(3))
     for _ in range(2):
         table, blocks = compacted(table, blocks)

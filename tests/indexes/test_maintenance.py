@@ -38,13 +38,13 @@ def add(index, first, count, seed=1):
 
 def measured(index, **figures):
     """The same plan as if other times had been measured."""
-    index.plan = dataclasses.replace(index.plan, **figures)
+    index.content.plan = dataclasses.replace(index.content.plan, **figures)
     index._snapshot = None
 
 
 def most_are_dead(index):
     """As if nine tenths of the arms that a search comes across were dead."""
-    index.structure.degradation.load = 0.9 * index.plan.ef_search
+    index.content.structure.degradation.load = 0.9 * index.content.plan.ef_search
     index._snapshot = None
 
 

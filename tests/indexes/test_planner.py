@@ -391,9 +391,9 @@ def test_arms_that_were_left_out_stand_in_for_the_longest_when_those_die(compact
     index.remove([str(longest[1_300])])
     measure_anew(index)
     assert index.status().kind == "hnsw"
-    assert index.structure.degradation.missing > 700
+    assert index.content.structure.degradation.missing > 700
     assert winners_found(index, features) > 0.95
-    index.structure.degradation.missing = 0  # without them, winners are missed
+    index.content.structure.degradation.missing = 0  # without them, winners are missed
     assert winners_found(index, features) < 0.95
 
 

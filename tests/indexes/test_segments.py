@@ -167,7 +167,7 @@ def test_what_came_since_is_found_in_its_segment():
     status = index.status()
     assert (status.kind, status.segments, status.fresh) == ("hnsw", 1, 0)
     assert recall(index, features) >= 0.9
-    assert status.recall_at_1 <= index.plan.recall_at_1
+    assert status.recall_at_1 <= index.content.plan.recall_at_1
 
 
 def test_arms_that_die_while_a_segment_is_made_are_counted():
@@ -217,7 +217,7 @@ def test_a_segment_made_while_a_graph_is_built_serves_beside_it_until_most_of_it
     found = index.snapshot().search(np.ones(DIM), 50)
     assert len(set(found.rows.tolist())) == 50
     segment(index)  # what the graph has is dropped
-    assert [each.first for each in index.segments] == [len(features)]
+    assert [each.first for each in index.content.segments] == [len(features)]
     assert index.status().fresh == 0
 
 
@@ -292,16 +292,16 @@ def test_after_many_deaths_a_segment_is_made_anew_with_shorter_arms():
     maintain(index)
     add(index, features, 6_000)
     segment(index)
-    cut = index.segments[0].cut
+    cut = index.content.segments[0].cut
     assert cut > 0.0
     longest = np.argsort(-np.linalg.norm(features[:6_000], axis=1))[:200]
     index.remove([str(row) for row in longest])
-    assert index.structure.degradation.missing
+    assert index.content.structure.degradation.missing
     assert index.snapshot().kind == "exact", "most winners died, and nobody knows what the graph finds"
     measure_anew(index)
     assert (index.snapshot().segments, index.status().fresh) == ((), 2_000)
     segment(index)
-    assert 0.0 < index.segments[0].cut < cut
+    assert 0.0 < index.content.segments[0].cut < cut
     assert index.status().fresh == 0
     features[longest] = 0.0
     assert recall(index, features) >= 0.9
@@ -316,7 +316,7 @@ def test_exact_indexes_have_exact_segments():
     assert (index.status().kind, index.status().exact) == ("norm_pruned", True)
     add(index, features, 36_000)
     segment(index)
-    assert isinstance(index.segments[0].structure, NormBlocks)
+    assert isinstance(index.content.segments[0].structure, NormBlocks)
     found = index.snapshot().search(np.ones(16), 5)
     assert found.exact
     assert found.rows.tolist() == np.argsort(-(features @ np.ones(16)), kind="stable")[:5].tolist()
@@ -341,7 +341,7 @@ def test_segments_serve_beside_a_structure_if_they_have_later_rows_and_are_exact
 def test_arms_beyond_the_range_of_float32_are_scanned_beside_a_segment():
     index, features = grown()
     segment(index)
-    file = index.segments[0].structure
+    file = index.content.segments[0].structure
     file.probed = len(file.centroids)
     longer = np.concatenate((features, np.full((1, DIM), 2.0**70)))
     add(index, longer, len(features))
@@ -357,5 +357,5 @@ def test_a_segment_without_living_arms_costs_nothing():
     index, _ = grown()
     index.remove([str(row) for row in range(3_000, 4_000)])
     segment(index)
-    assert [each.scan_rows for each in index.segments] == [0.0]
+    assert [each.scan_rows for each in index.content.segments] == [0.0]
     assert index.snapshot().search(np.ones(DIM), 3).rows.max() < 3_000

@@ -120,7 +120,7 @@ class Process:
 
     def begin(self, kind: str) -> None:
         if self.jobs.get(kind) is None:
-            self.index.rest_until = self.index.shares_from = 0.0
+            self.index.rest_until = self.index.sharing.rest_until = 0.0
             begin = self.index.begin_segment if kind == "segment" else getattr(self.index, f"begin_{kind}")
             job = self.jobs[kind] = begin()
             if job is not None:
@@ -387,7 +387,7 @@ def group(folder: Path, limits: IndexLimits = LIMITS) -> tuple[LiveIndex, LiveIn
 
 
 def done(index: LiveIndex, kind: str) -> Maintenance | Adoption | None:
-    index.rest_until = index.shares_from = 0.0
+    index.rest_until = index.sharing.rest_until = 0.0
     job = getattr(index, f"begin_{kind}")()
     if job is not None:
         try:
@@ -448,7 +448,7 @@ def test_who_adopts_a_graph_knows_what_its_recall_was_measured_on(tmp_path: Path
     for index in (maker, other):
         index.remove([view.id_of(int(row)) for row in longest])
         index.snapshot()
-    lost = [index.structure.degradation.lost for index in (maker, other)]
+    lost = [index.content.structure.degradation.lost for index in (maker, other)]
     assert lost[0] == lost[1] > 0.1
     assert other.status().recall_at_1 == maker.status().recall_at_1
 
@@ -527,7 +527,7 @@ def test_columns_are_shared_and_changes_stay_with_who_made_them(tmp_path: Path) 
     assert let_in(other, tags="even") == evens | {"1"}, "what the maker does not know yet"
     assert let_in(other, big=2**60 + 4) == {"4"}
     assert let_in(other, big={"$gt": 2**60 + 296}) == {"298"}
-    taken = other._attributes.memory_bytes
+    taken = other.content.attributes.memory_bytes
     blocks = other.snapshot().attributes.blocks
     assert blocks[0].columns[next(iter(blocks[0].columns))].codes.base is not None
     assert taken > 0
@@ -646,10 +646,10 @@ def test_files_of_another_version_are_made_again(
     monkeypatch.undo()
     share(other)
     assert "format 99, not " in caplog.text
-    assert other.adopted is None
+    assert other.sharing.adopted is None
     assert isinstance(share(maker), Publishing)
     share(other)
-    assert other.adopted == 2
+    assert other.sharing.adopted == 2
 
 
 class Killed(BaseException):
@@ -667,7 +667,7 @@ def test_a_maker_that_is_killed_at_any_step_leaves_what_serves(
     written_all, steps = shared_format.write_all, 0
     for step in range(1_000):
         _, other = group(tmp_path)
-        other._shared.is_maker = lambda: True
+        other.sharing.shared.is_maker = lambda: True
         assert type(share(other)) is Adoption
         assert other.snapshot().kind == "hnsw"
         other.upsert(["new"], np.ones((1, DIM)), [1_000 + step])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from app.indexes.index import OWN_KINDS, Index
+from app.indexes.index import OWN_KINDS, Index, ProposingIndex
 from app.indexes.live import LiveIndex
 from app.indexes.table import TableSnapshot
 
@@ -80,11 +80,11 @@ class IndexContract:
     def test_one_that_proposes_finds_what_a_filter_lets_in(self, build: Build) -> None:
         table = filled(np.arange(ARMS)).snapshot().table
         index, let_in = build(table), np.arange(ARMS) % 2 == 0
+        if not isinstance(index, ProposingIndex):
+            return
         for query in ASKED:
             rows = index.search_among(query, 200, let_in)
-            if not index.proposes:
-                assert rows is None
-            elif rows is not None:
+            if rows is not None:
                 assert let_in[rows].all()
                 best = np.flatnonzero(let_in)[np.argmax(table.features[let_in] @ query)]
                 assert best in rows

@@ -1,0 +1,158 @@
+"""What one process has of a catalogue: its arms, their attributes, and the structures that search them.
+
+All parts speak of rows of one table. So a change that renumbers or kills rows is done here, for all at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.filters.attributes import AttributeTable, Document
+from app.indexes.arm_rows import DescribedRows
+from app.indexes.index import Index
+from app.indexes.maintenance import Maintenance
+from app.indexes.planner import Plan
+from app.indexes.publishing import Adoption, Publishing
+from app.indexes.segments import Segment, end_of, fitting
+from app.indexes.table import ArmTable, TableSnapshot
+from shortlist.types import Rows
+
+
+class IndexContent:
+    """See the module. For the thread of the event loop.
+
+    ``structure`` None: all arms are scanned, or in ``segments``. ``plan`` None: nothing was measured yet.
+    ``described``: the rows that got attributes, for the processes that share them. ``changes``: so many arms
+    were written since the plan.
+    """
+
+    def __init__(self, dim: int, described: DescribedRows) -> None:
+        self.table = ArmTable(dim)
+        self.attributes = AttributeTable()
+        self.described = described
+        self.plan: Plan | None = None
+        self.structure: Index | None = None
+        self.segments: tuple[Segment, ...] = ()
+        self.changes = 0
+
+    @property
+    def structures(self) -> list[Index]:
+        """All that is searched, but for fresh arms."""
+        main = [] if self.structure is None else [self.structure]
+        return [*main, *(segment.structure for segment in self.segments)]
+
+    @property
+    def memory_bytes(self) -> int:
+        arms = self.table.memory_bytes + self.attributes.memory_bytes
+        return arms + sum(structure.memory_bytes for structure in self.structures)
+
+    def upsert(
+        self, ids: Sequence[str], features: NDArray[np.float64], revisions: Sequence[int]
+    ) -> int | None:
+        """How many arms were replaced; None: none is new or of a later revision. See ``LiveIndex.upsert``."""
+        rows = self.table.rows_of(ids)
+        changed = self.table.changed(ids, rows, revisions)
+        if not changed:
+            return None
+        replaced = [row for row in (rows[position] for position in changed) if row is not None]
+        if replaced:
+            self.tombstone(np.array(replaced, dtype=np.int64))
+        self.table.append(
+            [ids[position] for position in changed], features[changed], np.array(revisions)[changed]
+        )
+        self.changes += len(changed)
+        return len(replaced)
+
+    def describe(self, rows: Sequence[int | None], documents: Sequence[Document]) -> bool:
+        """Give rows these attributes in place of what they had; whether one has any. None: ignored."""
+        described = [
+            (row, document)
+            for row, document in zip(rows, documents, strict=True)
+            if row is not None and (any(document) or self.attributes.has(row))
+        ]
+        if described:
+            self.attributes.append(
+                np.array([row for row, _ in described], dtype=np.int64),
+                [document for _, document in described],
+            )
+        return bool(described)
+
+    def tombstone(self, rows: Rows) -> None:
+        """The arms of these rows died."""
+        self.table.tombstone(rows)
+        for structure in self.structures:
+            structure.tombstone(rows)
+
+    def add_segment(self, segment: Segment, since: TableSnapshot) -> None:
+        """Serve a segment that was made of an earlier moment, unless its rows have other numbers now."""
+        table = self.table.snapshot()
+        if since.number != table.number:
+            return
+        segment.structure.tombstone(table.dead[len(since.dead) :])
+        earlier = tuple(part for part in self.segments if part.covered <= segment.first)
+        self.segments = fitting((*earlier, segment), self.structure)
+
+    def take_plan(self, job: Maintenance, plan: Plan) -> None:
+        """Serve as work on an earlier moment found to be the best; keep the segments that follow it."""
+        self.plan, self.changes = plan, 0
+        structure, since, positions = job.structure, job.table, job.positions_now
+        if structure is None and not plan.is_outgrown(len(self.table)):
+            self.segments = ()  # a scan is better
+        if structure is not None and positions is not None:
+            # Arms that died before a compaction have no row after it: the structure knows their old rows.
+            structure.tombstone(np.flatnonzero(since.is_alive(np.arange(since.rows)) & (positions < 0)))
+            structure = structure.moved(positions, end_of(positions[: structure.covered]))
+        if structure is not None:
+            # after a compaction the list of dead rows starts again
+            structure.tombstone(self.table.snapshot().dead[len(since.dead) if positions is None else 0 :])
+        self.structure = structure
+        self.segments = fitting(self.segments, structure)
+
+    def take_compaction(self, compacted: ArmTable, since: TableSnapshot, positions: Rows) -> None:
+        """Take a table that was made of an earlier moment; ``positions``: of the rows of ``since`` in it."""
+        if since.number != self.table.snapshot().number:
+            return  # its rows have other numbers now
+        positions, _ = self._take_table(compacted, since, positions)
+        self.attributes.moved(positions)
+        self.described = self.described.after(-1, positions)
+
+    def take_publication(self, job: Adoption, compacted: ArmTable) -> tuple[Rows, bool]:
+        """Take the arms and attributes of a publication, and what came since the work on it began.
+
+        Of one that another process made also its structures, in place of those here. Returns where all rows
+        are now, and whether those that are left keep their order.
+        """
+        is_adopted = not isinstance(job, Publishing)
+        if is_adopted:
+            self.structure, self.segments = None, ()
+        described, since = self.described, self.described.since(job.described)
+        positions, is_in_order = self._take_table(compacted, job.table, job.positions)
+        attributes = job.attributes or AttributeTable()
+        attributes.take_rows(self.attributes.snapshot(), since[positions[since] >= 0], positions)
+        attributes.follow(self.attributes, positions)
+        self.attributes = attributes
+        self.described = described.after(job.version, positions)
+        if is_adopted:
+            self.plan, self.structure, self.segments = job.plan, job.structure, job.segments
+            self.changes = 0
+            for structure in self.structures:
+                structure.tombstone(self.table.snapshot().dead)
+        return positions, is_in_order
+
+    def _take_table(self, table: ArmTable, since: TableSnapshot, positions: Rows) -> tuple[Rows, bool]:
+        """The attributes are for the caller. Returns as ``take_publication``."""
+        until = self.table.snapshot()
+        positions = table.catch_up(since, until, positions)
+        table.replaces(until, positions)
+        remaining = positions[positions >= 0]
+        is_in_order = bool((remaining[1:] > remaining[:-1]).all())
+        if not is_in_order:  # rows that a structure has are between others now
+            self.structure, self.segments = None, ()
+        if self.structure is not None:
+            self.structure = self.structure.moved(positions, end_of(positions[: self.structure.covered]))
+        self.segments = tuple(segment.moved(positions) for segment in self.segments)
+        self.table = table
+        return positions, is_in_order
