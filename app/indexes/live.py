@@ -22,8 +22,8 @@ Dead rows are taken out by a compaction, which renumbers the rows (begin_mainten
 one makes publications, and the others take arms and structures from these (begin_sharing).
 
 All changes come from one thread, the event loop; searches run over immutable snapshots in any thread. Work
-is done in another thread over a frozen snapshot, while the catalogue goes on changing: ``finish_...`` applies
-what happened since, and serves the result. Work that was cancelled or failed changes nothing.
+is done in another thread over a frozen snapshot, while the catalogue goes on changing: the call that finishes
+it applies what happened since, and serves the result. Work that was cancelled or failed changes nothing.
 """
 
 from __future__ import annotations

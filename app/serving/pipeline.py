@@ -537,7 +537,7 @@ def _log_part(
     group: str | None,
     keep_ms: int,
 ) -> LogPart:
-    """What a token stores so that a choice can be made again (``remake``).
+    """What a token stores so that a choice can be made again (``remade``).
 
     ``arms``: of the answer. ``seed``: of the request, or drawn. ``keep_ms``: how long the row is kept.
     """

@@ -11,9 +11,8 @@ A choice calls its constraints in this order:
 3. The policy ranks what is left.
 4. ``charge``, of those that count, in the opposite order: what is about to be shown is counted. If one
    refuses, the others are refunded, and the choice begins again at 2.
-5. ``defer``, of a deferred decision: what was charged is given back should it expire.
-6. ``record``, if the decision is logged: which arms were not eligible.
-7. ``refund``, if nobody sees the choice after all: the caller has gone, a batch fails, or another choice was
+5. ``record``, if the decision is logged: which arms were not eligible.
+6. ``refund``, if nobody sees the choice after all: the caller has gone, a batch fails, or another choice was
    made for the same event.
 
 A dry run stops after 3. A choice that is made again, to explain it, takes what constraints that count left

@@ -140,9 +140,9 @@ def entry_order(entry_id: str) -> tuple[int, int]:
 class PriorWrite:
     """A version that is to be stored. The record is opaque.
 
-    ``expected``     number of the version that it follows; 0: it is the first
-    ``since_ms``     when it was made: not before the one that it follows
-    ``named_after``  versions that were replaced before then, in ms, are in no row of the decision log
+    ``expected``        number of the version that it follows; 0: it is the first
+    ``since_ms``        when it was made: not before the one that it follows
+    ``named_after_ms``  versions that were replaced before then are in no row of the decision log
     """
 
     expected: int
