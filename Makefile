@@ -38,7 +38,7 @@ help:
 	@echo "make lock                  renew constraints.txt from pyproject.toml"
 
 # Packages of plugins/: those of everybody, and those that the extras install, which tests need.
-PLUGINS      :=
+PLUGINS      := -e plugins/lake
 TEST_PLUGINS := -e plugins/streams
 
 $(VENV)/.installed: pyproject.toml constraints.txt algorithms/pyproject.toml clients/python/pyproject.toml $(wildcard plugins/*/pyproject.toml)

@@ -24,7 +24,7 @@ from mutation_tests.areas import copied
 TABLE = Path(__file__).with_name("semantic.toml")
 LONGEST_S = 900.0
 NO_TESTS = 5  # pytest's exit status where it ran none
-WHOLE = ("algorithms/tests", "tests")
+WHOLE = ("algorithms/tests", "plugins", "tests")
 TARGETS = {"test": "not slow and not rest", "all": "not slow"}
 # The tests of each area, the quick and sharp ones first.
 TESTS = {
@@ -62,7 +62,7 @@ TESTS = {
         "tests/api/test_reward_semantics.py",
         "tests/api/test_signals.py",
         "tests/workers/test_checkpoints.py",
-        "tests/lake",
+        "plugins/lake/tests",
     ),
     "filters": (
         "tests/filtering",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -35,7 +34,8 @@ if TYPE_CHECKING:
     from shortlist_client.files import HistoryOptions
 
 MOST_PROCESSES = 64
-OF_PACKAGES = {"ingest": "shortlist-streams (extra kafka)"}  # which only some users install
+INGEST = "ingest"  # of a package that only some users install
+PARTITION = "export."  # begins the name of a command that ``export log --partition`` runs
 
 STUDIES = {
     "bench": "measure: ratios in one run",
@@ -164,21 +164,31 @@ def command_parser() -> argparse.ArgumentParser:
 
 
 def _plugin_commands(commands: argparse._SubParsersAction[Parser]) -> None:
+    partitions, export = dict[str, Command](), commands.choices["export"]
     extensions = plugins.load("commands", Command, commands.choices)  # type: ignore[type-abstract]
     for name, command in extensions.items():
-        command.add_arguments(added := commands.add_parser(name, help=command.summary))
-        added.set_defaults(run=command.run)
-    for name, package in OF_PACKAGES.items():
-        if name not in commands.choices:
-            # Without options: all that follows is read, and what is missing is said.
-            absent = commands.add_parser(name, add_help=False, prefix_chars="\0")
-            absent.add_argument("words", nargs="*")
-            absent.set_defaults(run=partial(_refuse_without, name, package))
+        if name.startswith(PARTITION):
+            command.add_arguments(export)
+            partitions[name.removeprefix(PARTITION)] = command
+        else:
+            command.add_arguments(added := commands.add_parser(name, help=command.summary))
+            added.set_defaults(run=command.run)
+    export.add_argument(
+        "--partition",
+        choices=sorted({"day", *partitions}),
+        help="of a log: --out is a folder, or an address such as s3://bucket/lake, that is brought up to now",
+    )
+    export.set_defaults(partitions=partitions)
+    if INGEST not in commands.choices:
+        # Without options: all that follows is read, and what is missing is said.
+        absent = commands.add_parser(INGEST, add_help=False, prefix_chars="\0")
+        absent.add_argument("words", nargs="*")
+        absent.set_defaults(run=lambda _: _refuse_without("shortlist-streams (extra kafka)", INGEST))
 
 
-def _refuse_without(name: str, package: str, _parsed: argparse.Namespace) -> NoReturn:
+def _refuse_without(package: str, command: str) -> NoReturn:
     raise ShortlistError(
-        f"{name} needs the package {package}, installed, and not left out by {plugins.VARIABLE}"
+        f"{command} needs the package {package}, installed, and not left out by {plugins.VARIABLE}"
     )
 
 
@@ -246,11 +256,6 @@ def _file_commands(commands: argparse._SubParsersAction[Parser]) -> None:
     export.add_argument("what", choices=sorted(EXPORTS))
     export.add_argument("name", metavar="NAME", help="the catalogue, or the bandit")
     export.add_argument("--out", required=True, metavar="FILE", help="a new file, see import; or a lake")
-    export.add_argument(
-        "--partition",
-        choices=("day",),
-        help="of a log: --out is a folder, or an address such as s3://bucket/lake, that is brought up to now",
-    )
     add_service(export)
     export.set_defaults(run=_export)
 
@@ -462,16 +467,19 @@ def _history(parsed: argparse.Namespace, *needed: str) -> HistoryOptions:
     )
 
 
-def _export(parsed: argparse.Namespace) -> None:
+def _export(parsed: argparse.Namespace) -> int | None:
     from shortlist_client import files  # noqa: PLC0415 - as above
 
-    if parsed.partition is not None and parsed.what != "log":
-        raise ShortlistError(f"--partition: a log can be partitioned, and no {parsed.what}")
+    if parsed.partition is not None:
+        if parsed.what != "log":
+            raise ShortlistError(f"--partition: a log can be partitioned, and no {parsed.what}")
+        if parsed.partition not in parsed.partitions:
+            _refuse_without("shortlist-lake (extra lake)", "export --partition day")
+        command: Command = parsed.partitions[parsed.partition]
+        return command.run(parsed)
     with connect(parsed) as client:
-        if parsed.partition is None:
-            print(getattr(files, EXPORTS[parsed.what])(client, parsed.name, Path(parsed.out)))
-        else:
-            print(_module("exporting_lake").export_lake(client, parsed.name, parsed.out))
+        print(getattr(files, EXPORTS[parsed.what])(client, parsed.name, Path(parsed.out)))
+    return None
 
 
 def _rebuild(parsed: argparse.Namespace) -> None:

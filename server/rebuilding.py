@@ -14,7 +14,6 @@ from app.lake.rebuild import rebuilt
 from app.lake.rebuilt_arms import rebuilt_arms, write_table
 from app.records.arm_sums import ArmSums
 from app.records.records import LearnerState, state_to_bytes
-from server.exporting_lake import tell_missing
 from shortlist_client.answers import LearnerCopy
 from shortlist_client.files.exporting import made
 from shortlist_client.files.learner_files import writer_of
@@ -34,7 +33,7 @@ def rebuild(log: str, out: Path, arms: Path | None = None) -> str:
         sums = rebuilt_arms(lake)
         write_arms(sums, arms)
         done += f", {len(sums):,} arms in {arms}"
-    tell_missing(lake)
+    lake.tell_missing()
     return done
 
 

@@ -6,6 +6,8 @@
     ``routes``        calls of the API
     ``commands``      commands of ``shortlist``
     ``bodies``        items of the API's calls, to check them elsewhere
+    ``tokens``        what the token of a decision says
+    ``lake``          logs as Parquet files
     ``logs``          the log of a command that runs until it is stopped
     ``errors``        what any of them raises
 

@@ -22,6 +22,7 @@ FOLDERS = {
     "shortlist": "algorithms",
     "shortlist_client": "clients/python",
     "shortlist_service": ".",
+    "shortlist_lake": "plugins/lake",
     "shortlist_streams": "plugins/streams",
 }
 LEFT_OUT = (".*", "build", "*.egg-info", "__pycache__", "docs", "node_modules", "tests")
@@ -94,6 +95,7 @@ def test_each_wheel_holds_its_own_packages_alone(wheels: dict[str, Path]):
         "shortlist": {"shortlist"},
         "shortlist_client": {"shortlist_client"},
         "shortlist_service": {"app", "server", "shortlist_service", "workers"},
+        "shortlist_lake": {"shortlist_lake"},
         "shortlist_streams": {"shortlist_streams"},
     }
 

@@ -25,6 +25,9 @@ TIMEOUT_S = 120.0
 class Command(ABC):
     """A command that a plug-in adds to ``shortlist``, under the name of its entry point.
 
+    One that is named ``export.NAME`` is run by ``shortlist export log … --partition NAME``. It has the
+    options of ``export``, and adds its own to them.
+
     ``summary``: a few words, for ``shortlist --help``.
     """
 

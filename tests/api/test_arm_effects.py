@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json, running
-from app.lake import tables
 from app.lake.files import Lake
 from app.lake.rebuilt_arms import rebuilt_arms
 from app.learning.replay import compare
@@ -21,6 +20,8 @@ from app.storage import redis_keys
 from effect_oracle import arm_sums, judged, key_moments
 from shortlist.linear import arm_effects
 from shortlist.linear.arm_effects import EffectSums
+from shortlist_lake import tables
+from shortlist_lake.writing import LakeWriter
 from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -148,7 +149,7 @@ async def check_rebuilt(api: Api, sums: dict[str, np.ndarray]) -> None:
     """A lake of the exported reward log has the same sums."""
     terms = await api.ok("GET", "/v1/bandits/b/log/terms")
     with tempfile.TemporaryDirectory() as folder:
-        lake = Lake.open_to_write(folder, "b", terms)
+        lake = LakeWriter.open(folder, "b", terms)
         for partition in range(api.app.service.store.partitions):
             path = "/v1/bandits/b/log/rewards"
             items = await listed(api, path, partition=partition, limit=1_000)

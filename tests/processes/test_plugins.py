@@ -188,9 +188,16 @@ def test_commands_find_the_plugin_as_the_service_does(site: Path):
     assert any("shortlist-example 1.0.0 provides" in line for line in lines)
     assert shortlist(site, "inside", SHORTLIST_PLUGINS="")[0] == 2
     assert shortlist(site, "inside", SHORTLIST_PLUGINS="shortlist_example")[0] == 0
-    status, (line,) = shortlist(site, "ingest", "--from", "kafka://h/t", SHORTLIST_PLUGINS="")
-    assert status == 2
-    assert line.startswith("shortlist: ingest needs the package shortlist-streams (extra kafka)")
+    absent = {
+        ("ingest", "--from", "kafka://h/t"): "ingest needs the package shortlist-streams (extra kafka)",
+        ("export", "log", "b", "--out", "x", "--partition", "day"): (
+            "export --partition day needs the package shortlist-lake (extra lake)"
+        ),
+    }
+    for words, reason in absent.items():
+        status, (line,) = shortlist(site, *words, SHORTLIST_PLUGINS="")
+        assert status == 2
+        assert line.startswith(f"shortlist: {reason}")
     status, lines = shortlist(site, "doctor", SHORTLIST_PLUGINS="other")
     assert (status, len(lines)) == (2, 1)
     assert "other" in lines[0]

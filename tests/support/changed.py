@@ -49,6 +49,7 @@ ELSEWHERE = {
     "clients/typescript": ("tests/clients",),
     "deploy": ("tests/test_deploy.py", "tests/test_chart.py"),
     "docs": DOCUMENTS,
+    "app/lake": ("plugins/lake/tests",),
     "examples/plugin": ("tests/processes/test_plugins.py",),
     "shortlist_service": ("tests/processes/test_plugins.py",),
     "load_tests": DOCUMENTS,

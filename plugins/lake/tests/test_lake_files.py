@@ -8,24 +8,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from app.lake import tables
 from app.lake.files import MANIFEST, TABLES, Lake
 from app.lake.rebuild import rebuilt
 from app.platform.errors import ShortlistError
 from lake_rows import ARM, TERMS, row
+from shortlist_lake import tables
+from shortlist_lake.writing import LakeWriter
 
 DAY_MS = tables.DAY_MS
 
 
-def opened(folder: Path) -> Lake:
-    lake = Lake.open_to_write(str(folder), "b", TERMS)
+def opened(folder: Path) -> LakeWriter:
+    lake = LakeWriter.open(str(folder), "b", TERMS)
     lake.close()
     return lake
 
 
 def lake_of_days(folder: Path, days: int = 4) -> None:
     """A lake of a commit each day."""
-    lake = Lake.open_to_write(str(folder), "b", TERMS)
+    lake = LakeWriter.open(str(folder), "b", TERMS)
     for day in range(days):
         rewards = tables.rewards([row(2 * day, time=day * DAY_MS), row(2 * day + 1, time=day * DAY_MS)])
         parts = {("rewards", name): table for name, table in rewards.items()}
@@ -112,7 +113,7 @@ def test_rows_that_their_owner_deletes_are_no_damage(tmp_path: Path):
     for path in sorted(tmp_path.glob("rewards/day=*/*.parquet")):
         pq.write_table(pq.read_table(path, partitioning=None).slice(1), path)
     assert counts(tmp_path) == 4
-    lake = Lake.open_to_write(str(tmp_path), "b", TERMS)
+    lake = LakeWriter.open(str(tmp_path), "b", TERMS)
     lake.commit({}, {"day": 5})
     lake.close()
     sizes = {name: (tmp_path / name).stat().st_size for name in lake.manifest["files"]}

@@ -7,17 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.lake import tables
 from app.lake.files import Lake
 from app.lake.rebuild import mapped, plan_of, rebuilt
 from app.platform.errors import ShortlistError
 from app.records.records import LearnerState, state_to_bytes
 from lake_rows import ARM, TERMS, row
 from shortlist.linear import ridge_sums
+from shortlist_lake import tables
+from shortlist_lake.writing import LakeWriter
 
 
 def lake_of(folder: Path, *rows: tuple[int, Any], **terms: Any) -> Lake:
-    lake = Lake.open_to_write(str(folder / "lake"), "b", {**TERMS, **terms})
+    lake = LakeWriter.open(str(folder / "lake"), "b", {**TERMS, **terms})
     for number, some in enumerate((rows[: len(rows) // 2], rows[len(rows) // 2 :])):
         days = {("rewards", day): table for day, table in tables.rewards(some).items()}
         if number == 0:
@@ -98,7 +99,7 @@ def test_what_campaigns_teach_has_its_own_features(tmp_path: Path):
 
 @pytest.mark.rest
 def test_nothing_makes_nothing(tmp_path: Path):
-    lake = Lake.open_to_write(str(tmp_path / "lake"), "b", TERMS)
+    lake = LakeWriter.open(str(tmp_path / "lake"), "b", TERMS)
     lake.close()
     assert dict(rebuilt(lake)) == {}
     empty = tables.rewards([row(1)])["1970-01-01"].slice(0, 0)
@@ -115,8 +116,8 @@ def test_vectors_of_another_length_are_damage(tmp_path: Path):
 @pytest.mark.rest
 def test_two_that_write_at_once_do_not_mix(tmp_path: Path):
     """In a store without locks the manifest tells."""
-    one = Lake.open_to_write("memory://two", "b", TERMS)
-    other = Lake.open_to_write("memory://two", "b", TERMS)
+    one = LakeWriter.open("memory://two", "b", TERMS)
+    other = LakeWriter.open("memory://two", "b", TERMS)
     one.commit({("arms", "1970-01-01"): tables.arms([ARM], 1)["1970-01-01"]}, {})
     with pytest.raises(ShortlistError, match=r"somebody else writes|exists already"):
         other.commit({("arms", "1970-01-01"): tables.arms([ARM], 1)["1970-01-01"]}, {})

@@ -1,7 +1,4 @@
-"""The tables of a lake: what their columns are, and the rows of the service's answers as such columns.
-
-Times are of UTC, to the millisecond. A row is in the day of its ``time``.
-"""
+"""Rows of the service's answers as the tables of a lake, by day."""
 
 from __future__ import annotations
 
@@ -14,97 +11,11 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from app.learning.tokens import Decision, decision_of, raw_of
+from shortlist_service.lake import ARMS, DECISIONS, PRIORS, REWARDS
+from shortlist_service.tokens import Decision, decision_of, raw_of
 
 DAY_MS = 86_400_000
-TIME = pa.timestamp("ms", tz="UTC")
-
-_ARM = pa.struct(
-    [
-        ("id", pa.string()),
-        ("revision", pa.int64()),
-        ("place", pa.int64()),
-        ("score", pa.float64()),
-        ("propensity", pa.float64()),
-        ("pinned", pa.bool_()),
-        ("expected", pa.list_(pa.float64())),
-        ("effect", pa.list_(pa.float64())),
-    ]
-)
-DECISIONS = pa.schema(
-    [
-        ("time", TIME),
-        ("decision_id", pa.string()),
-        ("key", pa.string()),
-        ("bandit_version", pa.int64()),
-        ("learner_version", pa.int64()),
-        ("catalogue_version", pa.int64()),
-        ("policy", pa.string()),
-        ("group", pa.string()),
-        ("context", pa.list_(pa.float32())),
-        ("filter", pa.string()),
-        ("eligible", pa.int64()),
-        ("arms", pa.list_(_ARM)),
-        ("decision", pa.string()),
-        ("weights", pa.string()),
-        ("prior_version", pa.int64()),
-        ("effects_version", pa.int64()),
-    ]
-)
-PRIORS = pa.schema(
-    [
-        ("time", TIME),
-        ("version", pa.int64()),
-        ("keys", pa.int64()),
-        ("observations", pa.float64()),
-        ("mean", pa.list_(pa.list_(pa.float64()))),
-        ("precision", pa.list_(pa.float64())),
-        ("residuals", pa.list_(pa.list_(pa.float64()))),
-        ("variation", pa.float64()),
-        ("sizes", pa.list_(pa.list_(pa.float64()))),
-    ]
-)
-REWARDS = pa.schema(
-    [
-        ("time", TIME),
-        ("partition", pa.int32()),
-        ("number", pa.int64()),
-        ("kind", pa.string()),
-        ("key", pa.string()),
-        ("decision_id", pa.string()),
-        ("observation_id", pa.string()),
-        ("arm", pa.string()),
-        ("revision", pa.int64()),
-        ("value", pa.float64()),
-        ("decided", TIME),
-        ("first", pa.bool_()),
-        ("before", pa.float64()),
-        ("replaces", pa.float64()),
-        ("context", pa.list_(pa.float32())),
-        ("logged", pa.bool_()),
-        ("replayed", pa.int64()),
-        ("features", pa.list_(pa.float64())),
-        ("state", pa.binary()),
-        ("examined", pa.float64()),
-        ("signal", pa.string()),
-        ("signal_number", pa.int32()),
-        ("had", pa.list_(pa.float64())),
-        ("space", pa.int32()),
-        ("expected", pa.list_(pa.float64())),
-        ("effect", pa.list_(pa.float64())),
-    ]
-)
-ARMS = pa.schema(
-    [
-        ("time", TIME),
-        ("arm", pa.string()),
-        ("revision", pa.int64()),
-        ("features", pa.list_(pa.float64())),
-    ]
-)
-
-
-SCHEMAS: Mapping[str, Any] = {"decisions": DECISIONS, "rewards": REWARDS, "arms": ARMS, "priors": PRIORS}
+T = TypeVar("T")
 
 
 def day_of(time_ms: int) -> str:
@@ -186,9 +97,6 @@ def _table(schema: Any, rows: Sequence[Any], own: Mapping[str, list[Any]]) -> An
 
     arrays = [pa.array(values(field.name), field.type) for field in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
-
-
-T = TypeVar("T")
 
 
 def _by_day(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import json
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -19,11 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.lake import tables
-from app.lake.files import Lake
 from shortlist_client import Client
 from shortlist_client.answers import ArmRevision, LearnedReward, LoggedDecision, PriorVersion
 from shortlist_client.files.progress import meter
+from shortlist_lake import tables
+from shortlist_lake.writing import LakeWriter
 
 PAGE = 1_000
 BATCH_SIZE = 50_000  # rows of one commit, about
@@ -34,7 +33,7 @@ AGAIN_MS = 600_000  # what is looked at again, for rows that came later
 class Export:
     """One run. ``advance`` is told how many rows are in the lake with each commit."""
 
-    def __init__(self, client: Client, name: str, lake: Lake, advance: Callable[[int], object]) -> None:
+    def __init__(self, client: Client, name: str, lake: LakeWriter, advance: Callable[[int], object]) -> None:
         self._client, self._name, self._lake, self._advance = client, name, lake, advance
         self._at: dict[str, Any] = {
             "partitions": {},
@@ -193,7 +192,7 @@ def export_lake(client: Client, name: str, out: str) -> str:
     Raises ShortlistError: the folder is not of this bandit, or damaged. Killed at any time, or after an
     error, the next run goes on where this one was.
     """
-    lake = Lake.open_to_write(out, name, terms_of(client, name))
+    lake = LakeWriter.open(out, name, terms_of(client, name))
     try:
         with meter("log", None, "rows") as advance:
             Export(client, name, lake, advance).run()
@@ -201,7 +200,7 @@ def export_lake(client: Client, name: str, out: str) -> str:
             (table, count) for table, count in lake.manifest["rows"].items() if count or table != "priors"
         ]
         told = ", ".join(f"{count:,} {table}" for table, count in rows)
-        tell_missing(lake)
+        lake.tell_missing()
         return f"{told} in {out}"
     finally:
         lake.close()
@@ -218,13 +217,6 @@ def terms_of(client: Client, name: str) -> Mapping[str, Any]:
     # As it is read from a manifest again, which is compared with it: JSON has lists in place of tuples.
     whole: Mapping[str, Any] = json.loads(json.dumps({**terms, "moves": [asdict(each) for each in moves]}))
     return whole
-
-
-def tell_missing(lake: Lake) -> None:
-    """Say on standard error how much of the reward log the lake cannot have."""
-    if missing := lake.manifest["at"].get("missing"):
-        whose = "trimmed, of learners that were forgotten, or of bandits that were deleted"
-        print(f"shortlist: {missing:,} entries of the reward log were gone unread: {whose}", file=sys.stderr)
 
 
 def _now_ms() -> int:

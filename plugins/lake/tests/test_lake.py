@@ -17,15 +17,18 @@ from fsspec.implementations.local import LocalFileSystem
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.lake import files, rebuild
-from app.lake.files import LOCK, MANIFEST, STAGING, Lake
+from app.lake import rebuild
+from app.lake.files import MANIFEST, STAGING, Lake
 from app.lake.rebuilt_arms import rebuilt_arms
+from app.lake.storage import Storage
 from app.platform.errors import ShortlistError
 from app.records.records import LearnerState, bytes_to_state
-from server import cli, exporting_lake
-from server.exporting_lake import export_lake
+from server import cli
 from service_process import Service, run, serving
 from shortlist_client import Client
+from shortlist_lake import exporting
+from shortlist_lake.exporting import export_lake
+from shortlist_lake.writing import LOCK, LakeWriter
 from waiting import wait_until_sync
 
 pytestmark = pytest.mark.rest
@@ -212,7 +215,7 @@ def learned(client: Client, name: str) -> set[tuple[int, int]]:
 def test_what_is_made_anew_is_what_the_service_learned(
     client: Client, tmp_path: Path, name: str, monkeypatch
 ):
-    monkeypatch.setattr(exporting_lake, "LATE_MS", -1_000)  # all that is there
+    monkeypatch.setattr(exporting, "LATE_MS", -1_000)  # all that is there
     export_lake(client, name, str(tmp_path / "lake"))
     lake = Lake(str(tmp_path / "lake"))
     assert_each_once(lake, client, name)
@@ -222,7 +225,7 @@ def test_what_is_made_anew_is_what_the_service_learned(
 @pytest.mark.slow
 def test_learners_are_rebuilt_across_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Rewards of before and late ones, what did not come along, and what was corrected by going back."""
-    monkeypatch.setattr(exporting_lake, "LATE_MS", -1_000)
+    monkeypatch.setattr(exporting, "LATE_MS", -1_000)
     rng, features = random.Random(2), np.random.default_rng(3).normal(size=(12, DIM + 1))
     with serving(tmp_path / "service") as service, Client(service.url) as client:
         build(client)
@@ -256,7 +259,7 @@ def test_learners_are_rebuilt_across_moves(tmp_path: Path, monkeypatch: pytest.M
 def test_a_lake_from_before_the_first_arm_learns_the_constant_of_the_intercept(
     client: Client, tmp_path: Path, monkeypatch
 ):
-    monkeypatch.setattr(exporting_lake, "LATE_MS", -1_000)
+    monkeypatch.setattr(exporting, "LATE_MS", -1_000)
     client.put_catalogue("new", dim=2)
     client.put_bandit("new", catalogue="new", policy="sub_ts", log={})
     folder = str(tmp_path / "lake")
@@ -330,16 +333,16 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
 
         return step
 
-    monkeypatch.setattr(files, "_put", counted(files._put))
+    monkeypatch.setattr(Storage, "write", counted(Storage.write))
     for name in ("mv", "rm"):
         monkeypatch.setattr(LocalFileSystem, name, counted(getattr(LocalFileSystem, name)))
 
 
 @pytest.mark.parametrize("step", [1, 2, 6])
 def test_killed_wherever_it_is_each_row_is_there_once(client: Client, tmp_path: Path, step: int, monkeypatch):
-    monkeypatch.setattr(exporting_lake, "LATE_MS", -1_000)
-    monkeypatch.setattr(exporting_lake, "BATCH_SIZE", 30)
-    monkeypatch.setattr(exporting_lake, "PAGE", 20)
+    monkeypatch.setattr(exporting, "LATE_MS", -1_000)
+    monkeypatch.setattr(exporting, "BATCH_SIZE", 30)
+    monkeypatch.setattr(exporting, "PAGE", 20)
     lake, kills, done = str(tmp_path / "lake"), 0, False
     while not done:
         with monkeypatch.context() as patch:
@@ -367,7 +370,7 @@ def test_late_rewards_are_rows_of_their_own_and_late_decisions_come_once(
     wait_until_sync(lambda: [row for row in client.log("late") if row.rewards], what="it is logged")
     lake = str(tmp_path / "lake")
     with monkeypatch.context() as patch:  # as if the next seconds were read
-        patch.setattr(exporting_lake, "LATE_MS", -5_000)
+        patch.setattr(exporting, "LATE_MS", -5_000)
         export_lake(client, "late", lake)
     before = {path: path.read_bytes() for path in tmp_path.glob("lake/*/day=*/*")}
     client.reward(early.decision, 2.0, reward_id="r1")
@@ -382,7 +385,7 @@ def test_late_rewards_are_rows_of_their_own_and_late_decisions_come_once(
         late.decision: 1,
     }
     assert before.items() <= {path: path.read_bytes() for path in tmp_path.glob("lake/*/day=*/*")}.items()
-    monkeypatch.setattr(exporting_lake, "LATE_MS", -20_000)
+    monkeypatch.setattr(exporting, "LATE_MS", -20_000)
     export_lake(client, "late", lake)
     assert Counter(row["decision"] for row in rows(Lake(lake), "decisions")) == Counter(
         [early.decision, late.decision, never.decision]
@@ -446,7 +449,7 @@ def test_a_folder_that_is_not_ours_is_left_alone(client: Client, tmp_path: Path)
     foreign.write_bytes(b"PAR1")
     assert "part-0.parquet is not of this lake" in refused(client, lake)
     foreign.unlink()
-    other = Lake.open_to_write(str(lake), "plain", Lake(str(lake)).manifest["terms"])
+    other = LakeWriter.open(str(lake), "plain", Lake(str(lake)).manifest["terms"])
     assert "another export writes to it" in refused(client, lake)
     other.close()
 

@@ -1,0 +1,1 @@
+"""Logs of Shortlist as Parquet files in a folder or an object store."""
