@@ -362,7 +362,6 @@ async def test_the_same_request_on_the_same_version_is_the_same_answer(api: Api)
     assert after["arms"] != before["arms"]
 
 
-@pytest.mark.rest
 async def test_a_bandit_that_is_changed_chooses_as_it_is_now_by_the_same_version(api: Api):
     await make(api)
     await api.observe("b", *histories(10, 10))

@@ -52,7 +52,6 @@ def test_after_a_compaction_rows_are_those_of_the_new_table():
     assert rows == [(1_150, 1_200), (50, 100)]
 
 
-@pytest.mark.rest
 def test_the_order_is_drawn_again_after_many_answers():
     kept, catalogue = BlockedCopies(1 << 30, redraw=3), Catalogue("1").put("a", "b")
     found = [kept.arms(kept.prepare(catalogue)) for _ in range(7)]

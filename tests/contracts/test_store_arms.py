@@ -111,7 +111,6 @@ async def test_documents_are_read_as_far_as_their_bytes_go(store: Store):
         assert list(found) == [write.document for write in writes[:count]], most
 
 
-@pytest.mark.rest
 async def test_of_several_arms_with_one_id_the_last_stands(store: Store):
     twice = [ArmWrite("a", vector(1)), ArmWrite("a", vector(2))]
     done = await store.arms.upsert(UID, twice, keep_ms=KEEP_MS)

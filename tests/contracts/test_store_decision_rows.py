@@ -198,7 +198,6 @@ async def test_nothing_is_kept_of_a_deleted_bandit(store: Store):
     assert (await store.usage.read())["log"] == 0
 
 
-@pytest.mark.rest
 async def test_what_was_dropped_does_not_come_back(store: Store):
     rows = [row(n) for n in range(6)]
     await store.rows.write(0, rows)

@@ -80,7 +80,6 @@ async def test_after_a_jump_what_is_decided_anew_is_accepted_at_once(store: Stor
     ]
 
 
-@pytest.mark.rest
 async def test_a_decision_that_knows_more_than_the_store_counts_once_too(store: Store):
     """The store was put back from a copy: its log is shorter than it was when it was decided."""
     soon = now() + HOUR_MS
@@ -162,7 +161,6 @@ async def test_what_is_known_of_the_forgotten_only_grows(store: Store):
     assert await append(store, reward("a", late, known=last)) == ["accepted"]
 
 
-@pytest.mark.rest
 async def test_keys_are_kept_for_a_default_that_is_owed(store: Store):
     """Else the default would be counted beside the reward."""
     expires_ms = now() - HOUR_MS  # the worker was away

@@ -311,7 +311,6 @@ async def test_the_registry_is_two_dictionaries(store: Store, steps):
             assert (registry.catalogues, registry.bandits) == (catalogues, bandits), (step, again)
 
 
-@pytest.mark.rest
 async def test_the_registry_has_a_version(store: Store):
     versions = [await store.registry.version()]
     for change in (

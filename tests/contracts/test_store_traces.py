@@ -165,7 +165,6 @@ async def test_what_was_decided_since_a_learner_was_forgotten_is_kept(store: Sto
     assert not (await store.waiting.due(0, FUTURE_MS, 10)).decisions
 
 
-@pytest.mark.rest
 async def test_a_choice_that_took_the_place_of_one_that_is_erased_is_kept(store: Store):
     """It came while another process, which had read the old one, was about to erase it."""
     await store.choices.put_event(ANN, "e", b"old:0", ttl_ms=TTL_MS)

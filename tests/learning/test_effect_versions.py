@@ -113,3 +113,16 @@ def test_nothing_is_stored_where_nothing_moved():
         assert _stored(last, last, moved) is None
     change = EffectRecord(2, 1, 1, 0, last.record.variances, last.record.noises, base=last.number)
     assert version_of(applied(last, change)).record.arms == last.record.arms
+
+
+def test_sums_of_another_space_or_of_earlier_features_are_left_out():
+    """Whichever comes first."""
+    shown = {
+        place: ArmSums(1, 1, space, revision, 0, float(n), float(n), (1.0,), (1.0,))
+        for place, (space, revision, n) in enumerate([(0, 9, 1), (1, 2, 2), (1, 1, 4), (1, 2, 8), (2, 9, 16)])
+    }
+    for order in (list(shown), list(shown)[::-1]):
+        totals = {}
+        for place in order:
+            add_sums(totals, [("a", shown[place])], 1, None)
+        assert (totals["a"].n, totals["a"].decisions, totals["a"].revision) == (10.0, 2, 2)

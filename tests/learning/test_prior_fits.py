@@ -69,7 +69,6 @@ async def fit(service: HeadlessService, bandit: Bandit) -> learned_prior.Learned
     return version.learned
 
 
-@pytest.mark.rest
 async def test_half_of_the_places_are_for_keys_with_enough_rewards(service: HeadlessService):
     """Of 100 with one reward and 40 with five, 40 are drawn: 20 of any, the others of those with five."""
     bandit = await learned(service)
@@ -222,7 +221,6 @@ async def test_a_version_is_never_older_than_the_one_before_it(
     assert (second.number, second.record.since_ms) == (2, first.record.since_ms)
 
 
-@pytest.mark.rest
 async def test_versions_are_kept_as_long_as_rows_that_name_them(
     service: HeadlessService, monkeypatch: pytest.MonkeyPatch
 ):

@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 
 from app.learning.tokens import Decision, TokenSigner
-from app.serving.choice import Choice, ChosenArm, answers, choice_of, record_of, recorded_decision
+from app.serving.choice import (
+    Choice,
+    ChosenArm,
+    answers,
+    choice_of,
+    part_of,
+    record_of,
+    recorded_decision,
+)
 
 SCORES = (-0.0, 5e-324, 1.7976931348623157e308, -1 / 3, 1e-17)
 
@@ -91,3 +99,9 @@ def test_a_record_says_what_was_known_of_the_log(signer, k, known):
 def test_of_a_damaged_record_nothing_is_said(signer, end):
     assert recorded_decision(record_of(choice(signer, 40))[:end]) is None
     assert recorded_decision(bytes(end % 256)) is None
+
+
+def test_of_metadata_only_the_fields_that_are_named_are_shown():
+    metadata = {"a": 1, "b": {"c": 2, "d": {"e": 3}}, "f": [{"g": 4, "h": 5}, 6], "bx": 7}
+    assert part_of(metadata, {"a", "b.d", "f.g"}) == {"a": 1, "b": {"d": {"e": 3}}, "f": [{"g": 4}]}
+    assert part_of(metadata, {"b.d.e", "missing"}) == {"b": {"d": {"e": 3}}}

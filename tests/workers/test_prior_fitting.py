@@ -188,7 +188,6 @@ async def test_one_reward_is_enough_after_an_hour_and_none_is_not(clock: Clock):
     assert town.fitted == [UID] * 2, "nobody has said that anything changed since"
 
 
-@pytest.mark.rest
 async def test_what_gave_no_version_is_tried_again_when_there_is_more(clock: Clock):
     town = Town({UID: FoldedCounts(100)}, gives=False)
     fitting = worker(town, clock)
@@ -250,7 +249,6 @@ async def test_time_that_others_kept_the_machine_busy_is_no_work(
     assert sorted(town.fitted) == uids
 
 
-@pytest.mark.rest
 async def test_requests_that_are_served_meanwhile_are_no_work(clock: Clock, monkeypatch: pytest.MonkeyPatch):
     """The event loop is busy for an hour during each fit, which itself takes a millisecond."""
     uids = [f"{number:016}" for number in range(9)]
@@ -381,7 +379,6 @@ async def test_rewards_after_which_nothing_is_due_are_looked_at_now_and_then(
     assert town.fitted == [UID] * 2
 
 
-@pytest.mark.rest
 async def test_what_came_while_others_held_the_partition_is_looked_at_when_it_is_back(clock: Clock):
     town, owned = Town({UID: FoldedCounts(100)}), {0: True}
     fitting = worker(town, clock, owned=owned)

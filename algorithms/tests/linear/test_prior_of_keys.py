@@ -333,6 +333,11 @@ def test_intervals_of_a_prior_that_is_too_sure_do_not_hold():
     assert min(covered(broken).values()) < 0.9
 
 
+def test_where_noise_hides_what_keys_differ_by_less_is_explored():
+    explored = [exploration(0.225, keys=50, variation=variation) for variation in (0.0, 0.5, 1.0)]
+    assert explored == sorted(set(explored))
+
+
 @pytest.mark.rest
 def test_exploration_goes_from_that_of_a_key_alone_to_that_of_a_known_prior():
     assert exploration(0.225, keys=1, variation=0.1) == 0.225
