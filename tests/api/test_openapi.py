@@ -80,7 +80,7 @@ def document(service: Service) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def schema(service: Service) -> Any:
-    loaded = schemathesis.openapi.from_url(f"{service.url}/openapi.json")
+    loaded = schemathesis.openapi.from_url(f"{service.url}/openapi.json", timeout=120.0)  # a busy machine
 
     @loaded.hook
     def map_path_parameters(context: Any, path_parameters: Any) -> Any:
