@@ -91,6 +91,7 @@ _OF_PLUGINS: dict[str, Mapping[str, str]] = {}  # by the begin of a path: a scop
 _OF_PASSES = re.compile(r"/v1/(bandits/[^/]+/choose(/batch)?|rewards|decisions/activate)")
 # Its body says whether it is a choice or a dry run, which needs "read" instead.
 _CHOICE = re.compile(r"/v1/bandits/[^/]+/choose")
+_RESTRICTIONS = frozenset({"bandits", "catalogues", "rate", "visitors"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,9 +287,6 @@ def _parsed(entry: str) -> tuple[bytes, ApiKey]:
     if (visitors := restrictions.get("visitors")) is not None:
         key = replace(key, visitors_s=_visitors_s(name, visitors))
     return bytes.fromhex(digest), key
-
-
-_RESTRICTIONS = frozenset({"bandits", "catalogues", "rate", "visitors"})
 
 
 def _names(key: str, what: str, restrictions: Mapping[str, str]) -> frozenset[str]:

@@ -43,6 +43,7 @@ from app.policies.registry import POLICIES, PolicyName
 from app.serving.constraints.of_plugins import check_constraints, missing_settings
 
 router = json_router(prefix="/v1/bandits", tags=["bandits"])
+FIELDS = fields_of(BanditSettings) | {"policy": (PolicyName, ...)}
 
 
 class _View(BaseModel):
@@ -63,7 +64,6 @@ class _View(BaseModel):
     move: MoveStatusView | None = None
 
 
-FIELDS = fields_of(BanditSettings) | {"policy": (PolicyName, ...)}
 if TYPE_CHECKING:
     BanditBody = StrictModel
     BanditPatch = StrictModel

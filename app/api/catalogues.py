@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 else:
     IndexChoice = Literal[INDEX_CHOICES]
 
+DisplayField = Annotated[str, Field(min_length=1, max_length=MAX_FIELD_CHARS)]
+
 
 class IndexBody(StrictModel):
     """``target_recall``: the fastest structure that finds this share of the best arms serves. ``kind``: also
@@ -56,9 +58,6 @@ class IndexBody(StrictModel):
     ef_search: Annotated[int, Field(ge=1, le=10_000)] | None = None
     shortlist: Annotated[int, Field(ge=1, le=MAX_K)] = 30
     target_recall: Annotated[float, Field(ge=0.8, le=0.999)] = 0.95
-
-
-DisplayField = Annotated[str, Field(min_length=1, max_length=MAX_FIELD_CHARS)]
 
 
 class DisplayBody(StrictModel):

@@ -48,6 +48,11 @@ BEARER = {
     "scheme": "bearer",
     "description": "An API key, as `shortlist key` prints it. Not needed where none are configured.",
 }
+# What is sent to them is read only to refuse fields that nobody knows.
+WITHOUT_BODY = {
+    ("POST", "/v1/bandits/{bandit}/prior/refresh"),
+    ("POST", "/v1/catalogues/{catalogue}/features/fit"),
+}
 
 
 def document(app: FastAPI) -> dict[str, Any]:
@@ -60,13 +65,6 @@ def document(app: FastAPI) -> dict[str, Any]:
         for method, operation in operations.items():
             _complete(method.upper(), path, operation)
     return result
-
-
-# What is sent to them is read only to refuse fields that nobody knows.
-WITHOUT_BODY = {
-    ("POST", "/v1/bandits/{bandit}/prior/refresh"),
-    ("POST", "/v1/catalogues/{catalogue}/features/fit"),
-}
 
 
 def _complete(method: str, path: str, operation: dict[str, Any]) -> None:

@@ -34,6 +34,19 @@ Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Token = Annotated[str, Field(min_length=1, max_length=MAX_TOKEN_CHARS)]
 
 T = TypeVar("T")
+OrZero = Annotated[float, BeforeValidator(lambda value: value or 0.0)]
+Cursor = Annotated[str | None, Query()]
+From = Annotated[datetime | None, Query(alias="from")]
+To = Annotated[datetime | None, Query(alias="to")]
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
+_SCHEMA = {
+    "anyOf": [
+        {"type": "array", "items": {"type": "number"}},
+        {"type": "object", "additionalProperties": {"type": ["number", "string", "array", "null"]}},
+        {"type": "null"},
+    ]
+}
 
 
 def digits(text: object) -> object:
@@ -49,9 +62,7 @@ class AttributesView(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
 
-OrZero = Annotated[float, BeforeValidator(lambda value: value or 0.0)]
 Limit = Annotated[int, BeforeValidator(digits), Field(ge=1, le=MAX_PAGE), Query()]
-Cursor = Annotated[str | None, Query()]
 
 
 class CampaignName(BaseModel):
@@ -86,10 +97,6 @@ async def page_reply(items: Iterable[tuple[str, object]], following: str | None)
     return Response(body, media_type=JSON)
 
 
-From = Annotated[datetime | None, Query(alias="from")]
-To = Annotated[datetime | None, Query(alias="to")]
-
-
 class QueryBody(StrictModel):
     """``query``, or an ``embedding`` where the catalogue has one: of as many numbers as are given of arms."""
 
@@ -105,10 +112,6 @@ class QueryBody(StrictModel):
         if self.embedding is None:
             raise Invalid("query is required, or embedding where the catalogue has one", path=("query",))
         return encoding.query(self.embedding)
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MS = timedelta(milliseconds=1)
 
 
 def span(start: datetime | None, end: datetime | None) -> tuple[int | None, int | None]:
@@ -134,13 +137,6 @@ def _is_context(value: Any) -> Any:
     raise ValueError("must be a list of numbers, or an object of named fields")
 
 
-_SCHEMA = {
-    "anyOf": [
-        {"type": "array", "items": {"type": "number"}},
-        {"type": "object", "additionalProperties": {"type": ["number", "string", "array", "null"]}},
-        {"type": "null"},
-    ]
-}
 # What is in it is checked by the bandit: its errors name the field.
 ContextBody = Annotated[
     Any,

@@ -41,6 +41,13 @@ EXPOSED = "x-request-id, retry-after"  # headers of answers that pages of other 
 MOST_LOGGED = 100  # origins that were refused, each once
 
 Headers = list[tuple[bytes, bytes]]
+# As where there is none: of what a key does not see it must not be told whether it is there.
+_NONE_OF = {
+    "bandits": "there is no bandit with this name",
+    "catalogues": "there is no catalogue with this name",
+}
+# What a restricted key may call besides: what these answer is of its own bandits, or of no bandit.
+_FOR_ALL = frozenset({"rewards", "decisions", "policies"})
 
 
 class Guard:
@@ -234,15 +241,6 @@ def sees_all_bandits(request: Request, catalogue: str, bandits: Bandits) -> bool
         return True
     users = map(bandits.by_uid, bandits.of_catalogue(catalogue))
     return all(bandit is None or bandit.name in key.bandits for bandit in users)
-
-
-# As where there is none: of what a key does not see it must not be told whether it is there.
-_NONE_OF = {
-    "bandits": "there is no bandit with this name",
-    "catalogues": "there is no catalogue with this name",
-}
-# What a restricted key may call besides: what these answer is of its own bandits, or of no bandit.
-_FOR_ALL = frozenset({"rewards", "decisions", "policies"})
 
 
 def _check_exists(key: ApiKey, path: str, service: Any) -> None:

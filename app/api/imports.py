@@ -52,6 +52,13 @@ from app.records.features import FeatureEncoding
 
 HEAD_BYTES = 4
 _AN_ID = re.compile(IDENTIFIER)
+_metadata_adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(
+    Annotated[dict[str, Any], AfterValidator(storable)]
+)
+BATCH_ARMS = 1_000
+BATCH_NUMBERS = 1_000_000
+YIELD_LINES = 256
+router = json_router(prefix="/v1/catalogues", tags=["catalogues"])
 
 
 class Block(msgspec.Struct, forbid_unknown_fields=True):
@@ -65,9 +72,6 @@ class Block(msgspec.Struct, forbid_unknown_fields=True):
     metadata: list[str] | None = None
 
 
-_metadata_adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(
-    Annotated[dict[str, Any], AfterValidator(storable)]
-)
 _decoder = msgspec.msgpack.Decoder(Block)
 
 
@@ -175,11 +179,6 @@ def _metadata(text: str, row: int) -> dict[str, Any]:
         raise invalid(error, where) from None
 
 
-BATCH_ARMS = 1_000
-BATCH_NUMBERS = 1_000_000
-YIELD_LINES = 256
-
-
 class Progress(StreamingResponse):
     """An answer that is sent while the body is still being read.
 
@@ -188,9 +187,6 @@ class Progress(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         await self.stream_response(send)
-
-
-router = json_router(prefix="/v1/catalogues", tags=["catalogues"])
 
 
 @router.post(

@@ -36,6 +36,11 @@ from app.policies.elimination_state import Sets
 from app.records.records import LearnerState, bytes_to_state, state_to_bytes
 from app.serving.pipeline import Pipeline
 
+router = json_router(prefix="/v1/bandits", tags=["bandits"])
+# A longer state is read and given as an octet-stream alone.
+MAX_JSON_STATE_BYTES = 3 << 20
+LearnerKey = Annotated[str, StringConstraints(pattern=f"^(_global|{IDENTIFIER})$")]
+
 
 class UsedView(Answer, frozen=True):
     """``noise`` is the sigma that multiplies widths: 1 where it is not learned. Of elimination
@@ -49,14 +54,6 @@ class UsedView(Answer, frozen=True):
 
 def used(bandit: Bandit, ridge: float, noise: float) -> UsedView:
     return UsedView(ridge, noise, bandit.exploration)
-
-
-router = json_router(prefix="/v1/bandits", tags=["bandits"])
-
-# A longer state is read and given as an octet-stream alone.
-MAX_JSON_STATE_BYTES = 3 << 20
-
-LearnerKey = Annotated[str, StringConstraints(pattern=f"^(_global|{IDENTIFIER})$")]
 
 
 class EncodingView(BaseModel):

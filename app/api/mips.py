@@ -38,6 +38,9 @@ from app.queries.mips import Mips, MipsMethod, MipsRequest, MipsResult
 router = json_router(tags=["mips"])
 
 Numbers = NDArray[np.floating[Any]]
+Term = Annotated[float, Field(ge=-limits.MAX_TERM, le=limits.MAX_TERM)]
+Count = Annotated[int, Field(ge=1, le=limits.MAX_K)]
+Epsilon = Annotated[float, Field(gt=0, le=limits.MAX_TERM)]
 
 
 def _ordered(value: list[float]) -> list[float]:
@@ -46,9 +49,6 @@ def _ordered(value: list[float]) -> list[float]:
     return value
 
 
-Term = Annotated[float, Field(ge=-limits.MAX_TERM, le=limits.MAX_TERM)]
-Count = Annotated[int, Field(ge=1, le=limits.MAX_K)]
-Epsilon = Annotated[float, Field(gt=0, le=limits.MAX_TERM)]
 ValueRange = Annotated[list[Term], AfterValidator(_ordered)]
 
 

@@ -23,6 +23,7 @@ OCTETS = "application/octet-stream"
 
 Float32s = NDArray[np.float32]
 M = TypeVar("M", bound=StrictModel)
+_NUMBER = r"-?[0-9]{1,20}(\.[0-9]{1,20})?([eE][-+]?[0-9]{1,3})?"
 
 
 def _text(pattern: str, message: str) -> BeforeValidator:
@@ -36,7 +37,6 @@ def _text(pattern: str, message: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-_NUMBER = r"-?[0-9]{1,20}(\.[0-9]{1,20})?([eE][-+]?[0-9]{1,3})?"
 WHOLE = _text(r"[0-9]{1,19}", "must be a whole number")
 REAL = _text(_NUMBER, "must be a number")
 REALS = _text(f"{_NUMBER}(,{_NUMBER})*", "must be numbers between commas")

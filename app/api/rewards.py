@@ -15,6 +15,8 @@ from app.learning.reward_entries import Reward
 from app.learning.rewards import Receipt, Rewards
 from app.platform.documents import Answer
 
+router = json_router(prefix="/v1", tags=["rewards"])
+
 
 class RejectedView(Answer, frozen=True):
     """The item at ``index`` of a batch was not taken; ``code`` says why."""
@@ -38,9 +40,6 @@ async def receipt_reply(rewards: Rewards, receipt: Receipt, wait: Literal["appli
     rejected = [RejectedView(index, code) for index, code in receipt.rejected]
     answer = ReceiptView(receipt.accepted, receipt.duplicate, rejected)
     return reply(answer, 200 if receipt.applied else 202)
-
-
-router = json_router(prefix="/v1", tags=["rewards"])
 
 
 class RewardItem(StrictModel):

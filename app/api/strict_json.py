@@ -43,16 +43,6 @@ from app.platform.errors import FieldPath, Invalid, ShortlistError, TooLarge, Un
 from shortlist.errors import InvalidArgument
 
 T = TypeVar("T")
-
-
-def _of_the_application() -> None:
-    """Never called."""
-
-
-PROVIDED = Depends(_of_the_application)
-Provided = Annotated[T, PROVIDED]
-
-
 JSON = "application/json"
 # Up to this many bytes a body is parsed in one step, which takes a few milliseconds at most.
 LARGE_BODY_BYTES = 2**16
@@ -63,10 +53,17 @@ _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _CLAUSE_END = re.compile(r"[.;](?: |$)")
 _items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
-
 M = TypeVar("M", bound="StrictModel")
-
 SEVERAL_CALLS = "send it in several calls"
+Reader = Callable[[Request], Any]
+
+
+def _of_the_application() -> None:
+    """Never called."""
+
+
+PROVIDED = Depends(_of_the_application)
+Provided = Annotated[T, PROVIDED]
 
 
 class StrictModel(BaseModel):
@@ -205,9 +202,6 @@ def json_router(*, tags: list[str | Enum], prefix: str = "") -> APIRouter:
     """A router whose routes are ``JsonRoute``."""
     kind: Any = JsonRoute  # FastAPI's type is narrower than its use of it
     return APIRouter(prefix=prefix, tags=tags, route_class=kind)
-
-
-Reader = Callable[[Request], Any]
 
 
 @dataclass(frozen=True, slots=True)

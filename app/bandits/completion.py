@@ -26,6 +26,12 @@ from app.records.records import differing
 from shortlist.linear.scales import Scales
 from shortlist.types import Rows
 
+MAX_LEARNER_BYTES = 16 << 20
+MAX_KEY_LEARNER_BYTES = 4 << 20
+MOST_MEASURED = 1 << 20  # numbers of features
+# Settings that are other ones in new bandits.
+NEW_WHERE_ABSENT = (*BEFORE_AUTO, "intercept", "arm_effects", "auto")
+
 
 class PolicyTerms(Protocol):
     """``max_signals``: how many signals it takes; None: any, and any weights of a request.
@@ -63,13 +69,6 @@ class PolicyTerms(Protocol):
     def scales(self, record: BanditRecord, numbers: float) -> Scales:
         """How posteriors of its learners are made. ``numbers``: as for ``exploration``."""
         ...
-
-
-MAX_LEARNER_BYTES = 16 << 20
-MAX_KEY_LEARNER_BYTES = 4 << 20
-MOST_MEASURED = 1 << 20  # numbers of features
-# Settings that are other ones in new bandits.
-NEW_WHERE_ABSENT = (*BEFORE_AUTO, "intercept", "arm_effects", "auto")
 
 
 def completed(

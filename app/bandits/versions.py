@@ -25,6 +25,7 @@ from app.storage.types import UID_LENGTH, BanditChange, MoveWrite
 
 MAX_VERSIONS = 1_000
 MARGIN_MS = 60_000  # the clocks of processes may differ by so much
+Following = tuple[bytes, BanditChange] | None  # what is stored instead; None: it stays
 
 
 class BanditVersion(msgspec.Struct, frozen=True, array_like=True):
@@ -86,9 +87,6 @@ def _stored_fields(data: bytes) -> list[Any]:
     """Those of a ``BanditVersion``. Until 0.1.0 the record stood alone: that is version 1."""
     stored: Any = msgspec.msgpack.decode(data[UID_LENGTH:])
     return [stored] if isinstance(stored, dict) else stored
-
-
-Following = tuple[bytes, BanditChange] | None  # what is stored instead; None: it stays
 
 
 class BanditVersions:

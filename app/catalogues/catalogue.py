@@ -25,6 +25,9 @@ from app.records.records import CatalogueRecord, attributes_of, embedding_of
 from app.storage.arms import ArmStore
 
 MOST_UNLISTED = 5
+DOCUMENT_COPIES = 8  # about what a page takes for each byte of a document: by itself, as objects, as JSON
+MAX_DOCUMENT_BYTES = 50_000  # about, of one
+NUMBER_BYTES = 60  # and for each number: as an object in a list, and as text
 
 
 class UnlistedValues(Answer, frozen=True):
@@ -145,11 +148,6 @@ def difference_of(existing: CatalogueRecord, asked: CatalogueRecord) -> str:
 def _given(record: CatalogueRecord) -> bytes:
     """The basis that it was made with."""
     return b"" if record.reduction is None else record.reduction.basis
-
-
-DOCUMENT_COPIES = 8  # about what a page takes for each byte of a document: by itself, as objects, as JSON
-MAX_DOCUMENT_BYTES = 50_000  # about, of one
-NUMBER_BYTES = 60  # and for each number: as an object in a list, and as text
 
 
 async def with_documents(

@@ -19,6 +19,10 @@ from app.indexes.snapshot import Snapshot
 from app.indexes.table import not_in
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
+SPARE, MORE = 2, 4  # arms asked for besides those wanted, and how many times as many after too few
+FEW_GONE = 10  # no more are asked for if not even one of so many lists would lack an arm
+ALONE_GONE = 3  # likewise of single arms: to ask for a second takes half as long again
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FilteredSnapshot(Snapshot):
@@ -92,11 +96,6 @@ class FilteredSnapshot(Snapshot):
 
     def _inside(self, rows: Rows) -> Rows:
         return rows[self.among.mask[rows]] if len(rows) else rows
-
-
-SPARE, MORE = 2, 4  # arms asked for besides those wanted, and how many times as many after too few
-FEW_GONE = 10  # no more are asked for if not even one of so many lists would lack an arm
-ALONE_GONE = 3  # likewise of single arms: to ask for a second takes half as long again
 
 
 @dataclass(frozen=True, slots=True, eq=False)

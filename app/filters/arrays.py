@@ -20,6 +20,7 @@ T = TypeVar("T", np.int32, np.int64)
 
 _LEAST_CAPACITY = 64
 _GROWTH = 1.5
+_HASH_BYTES = 8
 
 
 class Earlier:
@@ -44,9 +45,6 @@ def grown(array: NDArray[T], least: int, *, used: int) -> NDArray[T]:
     larger = np.full(max(least, int(used * _GROWTH), _LEAST_CAPACITY), -1, dtype=array.dtype)
     larger[:used] = array[:used]
     return larger
-
-
-_HASH_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)

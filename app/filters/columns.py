@@ -40,6 +40,23 @@ _COMPARISONS: dict[Callable[[Any, Any], Any], np.ufunc] = {
     operator.gt: np.greater,
     operator.ge: np.greater_equal,
 }
+Rename = Callable[[Paths, NDArray[np.float64]], tuple[Paths, NDArray[np.float64]]]
+"""Other paths (m,) and numbers (m,) for what these stand for."""
+MAX_ENTRIES = 65_536
+_MAX_VALUES = 2**20
+# A column of its own costs about this many bytes whatever it holds.
+_COLUMN_BYTES = 600
+_BLOCK_BYTES = 1_000
+_COLUMN_LEAST = 64
+# From here on numbers are worth a search for repetitions when columns are merged.
+_LARGE = 32_768
+_FEW = 256
+# A test of the different numbers alone is worth this share of more memory.
+_REPEATED = 4
+# To search for one of so many places takes as long as to count them all.
+_SEARCHED = 16
+_INTEGERS = [np.dtype(name) for name in ("uint8", "int8", "uint16", "int16", "uint32", "int32")]
+_SIDES: Any = ("left", "right")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,25 +99,6 @@ class OrderTest:
 def are_integers(numbers: Numbers) -> bool:
     """Whether they are stored as integers."""
     return numbers.dtype.kind in "iu"
-
-
-Rename = Callable[[Paths, NDArray[np.float64]], tuple[Paths, NDArray[np.float64]]]
-"""Other paths (m,) and numbers (m,) for what these stand for."""
-
-MAX_ENTRIES = 65_536
-_MAX_VALUES = 2**20
-# A column of its own costs about this many bytes whatever it holds.
-_COLUMN_BYTES = 600
-_BLOCK_BYTES = 1_000
-_COLUMN_LEAST = 64
-# From here on numbers are worth a search for repetitions when columns are merged.
-_LARGE = 32_768
-_FEW = 256
-# A test of the different numbers alone is worth this share of more memory.
-_REPEATED = 4
-# To search for one of so many places takes as long as to count them all.
-_SEARCHED = 16
-_INTEGERS = [np.dtype(name) for name in ("uint8", "int8", "uint16", "int16", "uint32", "int32")]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -211,9 +209,6 @@ def spread(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> tuple[NDArray[
     counts = ends - starts
     which = np.repeat(np.arange(len(counts)), counts)
     return which, np.arange(len(which)) + (starts - counts.cumsum() + counts)[which]
-
-
-_SIDES: Any = ("left", "right")
 
 
 def _shifted(first: int, size: int, column: Column) -> Slots:

@@ -32,6 +32,7 @@ SORTED_CHARS = 256  # of a text, by which arms are sorted
 TYPES = {ValueKind.STRING: "string", ValueKind.NUMBER: "number", ValueKind.BOOLEAN: "boolean"}
 WORDS = {ValueKind.STRING: "text", ValueKind.NUMBER: "a number", ValueKind.BOOLEAN: "true or false"}
 NOTHING = "none"
+_KIND_ORDER = {ValueKind.NUMBER: 0, ValueKind.STRING: 1, ValueKind.BOOLEAN: 2}
 
 
 class FieldSummary(Answer, frozen=True, omit_defaults=True):
@@ -214,9 +215,6 @@ def in_order(
             places.append(place)
     found = (heapq.nlargest if descending else heapq.nsmallest)(limit, places)
     return [(place[4], encode_cursor(json.dumps([order, name, *place[:4]]))) for place in found]
-
-
-_KIND_ORDER = {ValueKind.NUMBER: 0, ValueKind.STRING: 1, ValueKind.BOOLEAN: 2}
 
 
 def _key(kind: ValueKind, value: Value) -> tuple[int, Value]:

@@ -28,6 +28,10 @@ from app.indexes.table import TableSnapshot, Working, aligned_empty, longest_fir
 from shortlist.mips.exact import candidates, ranked
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
+_DIM = 32
+_FEW_ROWS, _MANY_ROWS = 64, 32_768
+_REPEATS = 9
+
 
 def scan(table: TableSnapshot, query: Vector, k: int, exclude: Rows = NO_ROWS, *, first: int = 0) -> TopK:
     """Return the ``k`` live rows >= ``first`` of largest score, none of them in ``exclude``.
@@ -120,11 +124,6 @@ class ExactOverlay:
         if least > -np.inf and approximate.item(approximate.argmax()) + error < least:
             return NO_ROWS
         return self.rows[candidates(approximate, error, k)]
-
-
-_DIM = 32
-_FEW_ROWS, _MANY_ROWS = 64, 32_768
-_REPEATS = 9
 
 
 @dataclass(frozen=True, slots=True)

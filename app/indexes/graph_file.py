@@ -46,6 +46,7 @@ _DIGEST_BYTES = 32
 _CHUNK_BYTES = 1 << 20
 _CHUNK_ROWS = 8_192
 _LEAST_SHARE_ALIVE = 0.8
+_NAME = "graph"  # in the folder of a publication
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +158,6 @@ def make(table: TableSnapshot, rows: Rows, build: Build, *, m: int, ef_construct
         with suppress(OSError):
             write(build.save_to, graph, table)
     return graph
-
-
-_NAME = "graph"  # in the folder of a publication
 
 
 class SavedGraph(msgspec.Struct, frozen=True):

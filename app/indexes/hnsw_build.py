@@ -27,6 +27,12 @@ _SIMD_FLOATS = 16
 _CHUNK = 5_000
 _INSERTING = threading.Lock()
 _LOOK_EVERY_S = 0.05
+_PAGE = 2 << 20
+_LEAST = 32 << 20  # malloc gives smaller blocks no mapping of their own
+_HUGEPAGE, _COLLAPSE = 14, 25  # advice of madvise(2): in time (MADV_HUGEPAGE), and now (since Linux 6.1)
+_MAPS = Path("/proc/self/maps")
+Mapping = tuple[int, int]
+"""First address of some memory, and the one after its last."""
 
 
 @contextmanager
@@ -79,15 +85,6 @@ def copied(index: Any, labels: NDArray[np.int64], room: int) -> dict[str, Any]:
 def padded(dim: int) -> int:
     """Numbers of an arm in a graph: hnswlib multiplies so many at once without a rest."""
     return -(-dim // _SIMD_FLOATS) * _SIMD_FLOATS
-
-
-_PAGE = 2 << 20
-_LEAST = 32 << 20  # malloc gives smaller blocks no mapping of their own
-_HUGEPAGE, _COLLAPSE = 14, 25  # advice of madvise(2): in time (MADV_HUGEPAGE), and now (since Linux 6.1)
-_MAPS = Path("/proc/self/maps")
-
-Mapping = tuple[int, int]
-"""First address of some memory, and the one after its last."""
 
 
 @contextmanager

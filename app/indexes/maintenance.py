@@ -29,6 +29,8 @@ from app.indexes.table import ArmTable, TableSnapshot
 from shortlist.types import NO_ROWS, Rows, Vector
 
 _PROBE_SALT = 0x70726F62
+_MEASURING_PROBES, _MEASURING_LISTS = 400, 100
+_LIST_SLACK = 0.05  # where lists of up to ten find less than the target by so much, they are scanned
 
 
 def probe_generator(seed: int) -> np.random.Generator:
@@ -123,10 +125,6 @@ class Maintenance(Cancellation):
         )
         self.check()
         self.plan, self.structure = chosen, structure
-
-
-_MEASURING_PROBES, _MEASURING_LISTS = 400, 100
-_LIST_SLACK = 0.05  # where lists of up to ten find less than the target by so much, they are scanned
 
 
 @dataclass(kw_only=True, slots=True, eq=False)

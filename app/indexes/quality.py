@@ -48,6 +48,13 @@ LEAST_TARGET, LARGEST_TARGET = 0.80, 0.999
 LEAST_RATIO = 0.998
 FLOOR = (0.80, 0.99)
 LEAST_SPEEDUP = 1.25
+Labels = NDArray[np.int64]
+# A search may come across this many arms, dead ones included, in multiples of ef. Beyond that ef is lowered.
+_MOST_PASSED = 1.5
+_MOST_LOST = 0.4  # where more is lost, nobody knows what a search finds
+# A recall is measured again when this is lost, or this share of the arms died, and more than a few.
+_LOST, _DEAD, _LEAST_DEAD = 0.01, 0.001, 16
+_UNKNOWN = Quality(recall_at_1=1.0, ratio_mean=1.0, ratio_min=1.0, recall_error=0.0)
 
 
 def choose_ef(trials: Mapping[int, Trial], target: float, *, forced: bool = False) -> int | None:
@@ -93,18 +100,6 @@ def falls_short(quality: Quality, target: float) -> bool:
 def is_above_floor(quality: Quality) -> bool:
     """Whether a graph that the owner asked for may serve below the target."""
     return quality.recall_at_1 >= FLOOR[0] and quality.ratio_mean >= FLOOR[1]
-
-
-Labels = NDArray[np.int64]
-
-# A search may come across this many arms, dead ones included, in multiples of ef. Beyond that ef is lowered.
-_MOST_PASSED = 1.5
-_MOST_LOST = 0.4  # where more is lost, nobody knows what a search finds
-# A recall is measured again when this is lost, or this share of the arms died, and more than a few.
-_LOST, _DEAD, _LEAST_DEAD = 0.01, 0.001, 16
-
-
-_UNKNOWN = Quality(recall_at_1=1.0, ratio_mean=1.0, ratio_min=1.0, recall_error=0.0)
 
 
 class Degradation:

@@ -38,6 +38,7 @@ from shortlist.types import Rows, Vector
 
 _RATIO = 4
 _LOST = 0.05  # of the probes of a segment: it is made again
+_SEGMENT_PROBES, _SEGMENT_LISTS = 256, 40
 
 
 class SavedSegment(msgspec.Struct, frozen=True):
@@ -134,9 +135,6 @@ def fitting(segments: Sequence[Segment], structure: Index | None) -> tuple[Segme
         # An exact structure beside an approximate segment would be told as exact.
         if segment.covered > covered and (segment.structure.is_exact or not is_exact)
     )
-
-
-_SEGMENT_PROBES, _SEGMENT_LISTS = 256, 40
 
 
 @dataclass(kw_only=True, slots=True, eq=False)

@@ -28,6 +28,8 @@ from app.platform.directory_lock import try_lock
 
 _CURRENT, _NEXT, _FAILURE = "current", "next", "failure"
 _FAILURE_BYTES = 512
+_LOADED = "loaded"
+_LOOK_S = 0.02
 
 
 class SharedArms:
@@ -106,10 +108,6 @@ class SharedArms:
 
     def _numbered(self) -> list[Path]:
         return [path for path in self._folder.glob("[0-9]*") if path.name.isdecimal()]
-
-
-_LOADED = "loaded"
-_LOOK_S = 0.02
 
 
 class SharingGroup:

@@ -42,6 +42,7 @@ _CHUNK = 8_192
 _LINE, _LEAST_ROOM = 16, 64
 _ROOM = 2.0  # times the rows: it takes neither memory nor disk before it is used
 _FLOAT32 = np.dtype(np.float32)
+_COLUMN_NAME, _COLUMN_FORMAT = "columns", 2
 
 
 class ArmHeader(msgspec.Struct, frozen=True):
@@ -150,9 +151,6 @@ def _digest(header: ArmHeader, columns: ArmColumns, ids: MappedStrings) -> str:
         *(columns.features[:rows], columns.norms[:rows], columns.revisions[:rows]),
         *(working.T if is_dimension_major(header.dim) else [working]),
     )
-
-
-_COLUMN_NAME, _COLUMN_FORMAT = "columns", 2
 
 
 class Attributes(msgspec.Struct, frozen=True):

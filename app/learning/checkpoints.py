@@ -22,6 +22,14 @@ from app.records.records import LearnerState, bytes_to_state, state_bytes
 from app.storage.learner_states import LearnerStates
 from app.storage.types import LearnerId, LogEntry, StoredLearner
 
+ENTRY_BYTES = 150  # that an entry takes in a tail besides its payload
+FOLD_TERMS = 420_000_000  # numbers that the entries of a tail add to a state: about 1.5 s
+SMALL_BYTES = 12_000  # a smaller state, d up to 37, is written in less time than a tail is read and folded
+LARGE_CHECKPOINT = 1 << 19  # bytes that take half a millisecond to decode
+KEY_BYTES = 400  # that an entry of a cache takes in memory besides the name of its learner
+MOST_TOGETHER = 64  # learners that are read in one step
+OBJECT_BYTES = 700  # that a state or a posterior takes in memory besides its numbers
+
 
 class Workers(Protocol):
     """The workers of all partitions, in this process or in others."""
@@ -32,15 +40,6 @@ class Workers(Protocol):
     async def wait_applied(self, partition: int, entry_id: str) -> bool:
         """True once the entry is folded and stored; False when it is not for long."""
         ...
-
-
-ENTRY_BYTES = 150  # that an entry takes in a tail besides its payload
-FOLD_TERMS = 420_000_000  # numbers that the entries of a tail add to a state: about 1.5 s
-SMALL_BYTES = 12_000  # a smaller state, d up to 37, is written in less time than a tail is read and folded
-LARGE_CHECKPOINT = 1 << 19  # bytes that take half a millisecond to decode
-KEY_BYTES = 400  # that an entry of a cache takes in memory besides the name of its learner
-MOST_TOGETHER = 64  # learners that are read in one step
-OBJECT_BYTES = 700  # that a state or a posterior takes in memory besides its numbers
 
 
 def tail_bytes(tail: Sequence[LogEntry]) -> int:

@@ -35,6 +35,10 @@ from app.records.records import LoggedDecision, RewardPayload, RewardSource, pac
 from app.storage.store import Store
 from app.storage.types import DecisionId, DefaultWrite, LoggedReward, RowWrite
 
+log = logging.getLogger("shortlist.decisions")
+DEDUPE_MARGIN_MS = 60_000
+BATCH_SIZE = 100
+
 
 def row_of(bandit: Bandit, decision: Decision, token: str | bytes) -> RowWrite | None:
     """The row of a decision; None if it is not logged. ``token``: as it was answered, or its bytes."""
@@ -80,12 +84,6 @@ def source_of(bandit: Bandit, decision: Decision, kind: str, arm: str, revision:
         # As ``pack`` would write it, in fewer steps: every reward passes here.
         return encode((kind, decision.id, arm, revision, decision.issued_ms, logged, context))
     return pack(RewardSource(kind, decision.id, arm, revision, decision.issued_ms, logged, context, examined))
-
-
-log = logging.getLogger("shortlist.decisions")
-
-DEDUPE_MARGIN_MS = 60_000
-BATCH_SIZE = 100
 
 
 @dataclass(slots=True)

@@ -54,6 +54,8 @@ _SECRET = "prior-sample"  # noqa: S105 - the name of the register that holds it
 FITTING = LongWork(threads=1, waiting=64, name="priors")
 
 T = TypeVar("T")
+IsDue = Callable[[FoldedCounts, PriorVersion | None], bool]
+"""Whether a fit is due, of what was learned by now and the newest version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +75,6 @@ class FitLimits:
 
 
 LIMITS = FitLimits()
-IsDue = Callable[[FoldedCounts, PriorVersion | None], bool]
-"""Whether a fit is due, of what was learned by now and the newest version."""
 
 
 class Fittable(HasUid, Protocol):

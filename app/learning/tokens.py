@@ -38,6 +38,10 @@ TAG_LENGTH = 16
 NUMBER_LENGTH = 4
 ALWAYS_WRITTEN = 9  # fields of a decision
 RejectCode = Literal["invalid_token", "expired"]
+# As ``base64`` does it for URLs, in fewer steps.
+_FROM_URLS, _TO_URLS = bytes.maketrans(b"-_", b"+/"), bytes.maketrans(b"+/", b"-_")
+REFRESH_EVERY_S = 60.0
+SECRET_BYTES = 32
 
 
 class Decision(msgspec.Struct, frozen=True, array_like=True):
@@ -108,8 +112,6 @@ class Access(msgspec.Struct, frozen=True):
 
 ANY_DECISION = Access()
 _decode = msgspec.msgpack.Decoder(Decision).decode
-# As ``base64`` does it for URLs, in fewer steps.
-_FROM_URLS, _TO_URLS = bytes.maketrans(b"-_", b"+/"), bytes.maketrans(b"+/", b"-_")
 
 
 class BadToken(ShortlistError):
@@ -211,10 +213,6 @@ def _number(number: int) -> bytes:
 
 def _tag(secret: bytes, signed: bytes) -> bytes:
     return hmac.digest(secret, signed, "sha256")[:TAG_LENGTH]
-
-
-REFRESH_EVERY_S = 60.0
-SECRET_BYTES = 32
 
 
 class TokenSecrets:

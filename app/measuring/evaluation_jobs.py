@@ -44,6 +44,8 @@ NO_ROOM = "the results of evaluations take as much as they may: delete some, or 
 UNKNOWN = "there is no evaluation with this id: results are kept for an hour"
 
 State = Literal["waiting", "running", "done", "failed", "lost"]
+Work = Callable[[Progress], Awaitable[bytes]]
+_encode = msgspec.json.Encoder().encode
 
 
 class JobProgress(Answer, frozen=True):
@@ -75,9 +77,7 @@ class EvaluationJob(JobHead, frozen=True):
     result: Annotated[msgspec.Raw | None, ShownAs(Evaluation | None)] = None
 
 
-Work = Callable[[Progress], Awaitable[bytes]]
 _decode = msgspec.json.Decoder(JobHead).decode
-_encode = msgspec.json.Encoder().encode
 
 
 def new_head(prefix: str = "") -> JobHead:

@@ -26,6 +26,10 @@ AT_ONCE = 4
 PORTION_ARMS = 4_000
 
 _encode = msgspec.json.Encoder().encode
+MEDIA_TYPES: Mapping[FormatName, str] = {
+    "ndjson": "application/x-ndjson",
+    "parquet": "application/vnd.apache.parquet",
+}
 
 
 class RowEncoder(Protocol):
@@ -64,10 +68,6 @@ def _parquet(bandit: Bandit) -> RowEncoder:
     return ParquetEncoder(schema)
 
 
-MEDIA_TYPES: Mapping[FormatName, str] = {
-    "ndjson": "application/x-ndjson",
-    "parquet": "application/vnd.apache.parquet",
-}
 _ENCODERS: Mapping[FormatName, Callable[[Bandit], RowEncoder]] = {
     "ndjson": lambda bandit: NdjsonEncoder(),  # noqa: ARG005
     "parquet": _parquet,

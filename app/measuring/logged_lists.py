@@ -48,6 +48,11 @@ from shortlist.types import NO_ROWS, Matrix, Rows, Vector
 
 NO_CONTEXT = b""
 _encode = msgspec.json.Encoder(order="sorted").encode
+BATCH_SIZE = 1_000_000  # features of arms in lists
+CHANCE = 0.01
+MOST_ARMS = 20_000_000  # of all policies together: 9 bytes each
+FIRST_NUMBERS = 60_000_000  # features that may be read for the first lists,
+MORE_NUMBERS = 2_000_000  # and for those of each further piece of a log
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,9 +243,6 @@ def _pinned_places(arms: Sequence[LoggedArm]) -> tuple[tuple[int, ...], bool]:
     return tuple(pinned), bool(arms)
 
 
-BATCH_SIZE = 1_000_000  # features of arms in lists
-
-
 def rows_of(arms: LearnerSnapshot, ids: Sequence[str]) -> Rows:
     """Rows of arms in the whole catalogue; -1 for those that it has not. Shape: -> (n,)."""
     distinct = dict.fromkeys(ids)
@@ -288,12 +290,6 @@ def scores_of(arms: LearnerSnapshot, rows: Rows, queries: Matrix, which: Rows) -
         shaped = features.reshape(*rows[part].shape, -1)
         np.einsum("nkd,nd->nk", shaped, queries[which[part]], out=result[part])
     return np.where(rows >= 0, result, 0.0)
-
-
-CHANCE = 0.01
-MOST_ARMS = 20_000_000  # of all policies together: 9 bytes each
-FIRST_NUMBERS = 60_000_000  # features that may be read for the first lists,
-MORE_NUMBERS = 2_000_000  # and for those of each further piece of a log
 
 
 class UnshownArms:

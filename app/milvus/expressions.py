@@ -37,6 +37,9 @@ STRING_BYTES = 16  # the ends of 256 fields fit into the 65,536 bytes of a JSON 
 
 _SIGN = 1 << 63
 _ALL_BITS = (1 << 64) - 1
+ORDERED = (ValueKind.NUMBER, ValueKind.STRING)
+_KNOWN = 256
+_OPERATORS = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +121,10 @@ def _digest(what: str, field: str) -> str:
     return blake2b(text, digest_size=TERM_CHARS // 2).hexdigest()
 
 
-ORDERED = (ValueKind.NUMBER, ValueKind.STRING)
 MORE = _digest("more", "")  # no field has an empty name
 NEVER = _digest("never", "")
 
 
-_KNOWN = 256
-_OPERATORS = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
 _ALWAYS = f'not array_contains(terms, "{NEVER}")'
 _NEVER = f'array_contains(terms, "{NEVER}")'
 

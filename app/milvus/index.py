@@ -46,6 +46,10 @@ DEFAULT_EF = 64
 RECENT = 256
 COLLECTION = "collection"  # among the failures
 NOT_SET = "the arms of this catalogue are in Milvus, and SHORTLIST_MILVUS_URI is not set"
+PROBES = 64
+PAGE = 1_000
+EFS = (64, 128, 256, 512)
+SEED = 0x6D696C76
 
 
 class MilvusQuality(msgspec.Struct, frozen=True, array_like=True):
@@ -235,12 +239,6 @@ class MilvusIndex:
             overlay=len(self._places),
             measured_arms=quality.arms,
         )
-
-
-PROBES = 64
-PAGE = 1_000
-EFS = (64, 128, 256, 512)
-SEED = 0x6D696C76
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from app.platform.errors import Unavailable
 
 FREE_BYTES = 1 << 16  # of each answer: small ones are never refused
 MAX_SENDING_S = 120.0
+_ANSWER: ContextVar[HttpAnswer | None] = ContextVar("answer", default=None)
 
 
 class Answers:
@@ -77,9 +78,6 @@ class HttpAnswer:
             self._answers.take(-self._counted, self._counted)
         if self._timer is not None:
             self._timer.cancel()
-
-
-_ANSWER: ContextVar[HttpAnswer | None] = ContextVar("answer", default=None)
 
 
 def hold(amount: int) -> None:

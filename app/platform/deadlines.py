@@ -20,6 +20,10 @@ from contextvars import Context, ContextVar, copy_context
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+_CALLER: ContextVar[Caller | None] = ContextVar("caller", default=None)
+_BEGAN: ContextVar[float | None] = ContextVar("began", default=None)
+SLICE_S = 0.002
+_QUEUES: list[_Queue] = []  # that of the running loop, once there is one
 
 
 class Caller:
@@ -33,9 +37,6 @@ class CallerLeft(Exception):
     """Nobody waits for it any more."""
 
 
-_CALLER: ContextVar[Caller | None] = ContextVar("caller", default=None)
-
-
 def set_caller(caller: Caller | None) -> None:
     """Set who waits for this task from now on; None: it is finished even if everybody leaves."""
     _CALLER.set(caller)
@@ -44,9 +45,6 @@ def set_caller(caller: Caller | None) -> None:
 def caller() -> Caller | None:
     """Who waits for what this task does."""
     return _CALLER.get()
-
-
-_BEGAN: ContextVar[float | None] = ContextVar("began", default=None)
 
 
 @contextmanager
@@ -85,9 +83,6 @@ def task_for_all(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     return task
 
 
-SLICE_S = 0.002
-
-
 class _Slice:
     """``ends``: until when steps may follow each other. A new slice begins when others were served."""
 
@@ -120,9 +115,6 @@ class _Queue:
                 break
         if self._waiting:
             self.loop.call_soon(self._next)
-
-
-_QUEUES: list[_Queue] = []  # that of the running loop, once there is one
 
 
 async def yield_to_others() -> None:

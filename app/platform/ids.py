@@ -12,6 +12,8 @@ from app.platform.errors import FieldPath, Invalid
 
 IDENTIFIER = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
 Identifier = Annotated[str, StringConstraints(pattern=f"^{IDENTIFIER}$")]
+HASH_BYTES = 6  # a number that is exact in float64
+_DOMAIN = b"decision log"  # so that this is no sample of any holdout
 
 
 def refuse_repeats(ids: Iterable[str], message: str, at: FieldPath, field: FieldPath = ()) -> None:
@@ -26,9 +28,6 @@ def refuse_repeats(ids: Iterable[str], message: str, at: FieldPath, field: Field
         seen.add(one)
 
 
-HASH_BYTES = 6  # a number that is exact in float64
-
-
 def is_in_share(key: bytes, unit: str, share: float) -> bool:
     """Whether the unit is in the share. It stays in it while the share is the same or grows.
 
@@ -37,9 +36,6 @@ def is_in_share(key: bytes, unit: str, share: float) -> bool:
     digest = hmac.digest(key, unit.encode(), "sha256")
     number = int.from_bytes(digest[:HASH_BYTES], "big")
     return number < share * float(2 ** (8 * HASH_BYTES))
-
-
-_DOMAIN = b"decision log"  # so that this is no sample of any holdout
 
 
 def is_logged(decision_id: str, share: float) -> bool:

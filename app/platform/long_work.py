@@ -22,6 +22,8 @@ from app.platform.deadlines import Caller, caller, check
 from app.platform.errors import Unavailable
 
 T = TypeVar("T")
+_THREADS = max(2, min(8, usable_cpus()))  # more would keep the interpreter from the event loop
+_WAITING = 256
 
 
 class LongWork:
@@ -57,9 +59,6 @@ def _begin(work: Callable[[], T], waits: Caller | None) -> T:
     check(waits)
     return work()
 
-
-_THREADS = max(2, min(8, usable_cpus()))  # more would keep the interpreter from the event loop
-_WAITING = 256
 
 # For what a request computes itself, up to some tenths of a second.
 REQUESTS = LongWork(threads=_THREADS, waiting=_WAITING, name="requests")

@@ -24,6 +24,10 @@ from app.platform.long_work import REQUESTS, SEARCHES, LongWork
 from app.policies.selection import SelectionRequest
 
 DRAWN = 2**63  # beyond all that a request may ask for
+T = TypeVar("T")
+INLINE_US = 2_000.0
+_LIMITED_US = 0.05  # for an arm, and for each value of a limited field
+_PLACE_US = 15.0  # for each arm that is drawn, or taken within limits
 
 
 class _Digest(ISeedSequence):
@@ -48,13 +52,6 @@ def generator(seed: int, bandit: str, key: str | None) -> np.random.Generator:
         return np.random.Generator(np.random.PCG64(state))
     digest = hashlib.blake2b(f"{seed}/{bandit}/{key}".encode(), digest_size=16).digest()
     return np.random.default_rng(int.from_bytes(digest, "little"))
-
-
-T = TypeVar("T")
-
-INLINE_US = 2_000.0
-_LIMITED_US = 0.05  # for an arm, and for each value of a limited field
-_PLACE_US = 15.0  # for each arm that is drawn, or taken within limits
 
 
 async def computed(

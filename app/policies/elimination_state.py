@@ -45,6 +45,12 @@ from shortlist.types import NO_ROWS, Rows, TopK
 
 FIND = Watched()
 UNBOUNDED = float("inf")
+PASSES = 2
+EXACT_CHOICES = 2
+WAITING = 64
+INLINE_WORK = 3_000_000  # multiply-adds: a few milliseconds
+PRIOR = ""  # no learner has this name
+STATE_BYTES = 1_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -229,14 +235,6 @@ def exact_sets(snapshot: ReadSnapshot, rules: EliminationRules) -> Sets:
     counts = zip(*(column.tolist() for column in np.unique(stages, return_counts=True)), strict=True)
     gone = int(np.count_nonzero(~survey.lives))
     return Sets([Stage(*each) for each in counts], gone, survey.threshold if len(features) else None)
-
-
-PASSES = 2
-EXACT_CHOICES = 2
-WAITING = 64
-INLINE_WORK = 3_000_000  # multiply-adds: a few milliseconds
-PRIOR = ""  # no learner has this name
-STATE_BYTES = 1_000
 
 
 def rules_of(bandit: Bandit) -> EliminationRules:

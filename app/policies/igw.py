@@ -42,6 +42,7 @@ from shortlist.linear.ridge import Posterior
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
 BATCH_SIZE = 4_000_000  # numbers: candidates of decisions that are weighed at once
+Prepared = tuple[Rows, Vector]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -213,9 +214,6 @@ def candidates(
     if effects is not None:
         estimates += effects.worth(arms.table, others)
     return DrawPool(rows, np.concatenate((hits.scores, estimates)), hits.exact, count >= arms.size)
-
-
-Prepared = tuple[Rows, Vector]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -36,6 +36,7 @@ from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 _NUMBER_US = 0.01  # for each number of the features, with what is drawn for every arm
 BATCH_SIZE = 256  # situations
 BLOCK = 256  # arms: their scores in TOGETHER situations fit into the cache of a core
+Prepared = tuple[float, float, float, float, float]
 
 
 class SoftmaxPolicy(Policy):
@@ -114,9 +115,6 @@ def draw(
         )
     hits = TopK(rows[drawn.places], scores[drawn.places], exact=True)
     return Drawn(hits, drawn.propensities)
-
-
-Prepared = tuple[float, float, float, float, float]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

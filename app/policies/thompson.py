@@ -39,6 +39,7 @@ SCANNED = 2_000_000  # numbers of the features that are compared with many draws
 SCORES = 500_000  # of draws that are compared at once
 NO_NOISE = np.zeros((0, DIRECTIONS))
 ONE_BY_ONE = 20  # places of a list: up to here their arms are found faster one after the other
+Prepared = tuple[Rows, Matrix]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +166,6 @@ def _adaptive(dependencies: PolicyDependencies, bandit: Bandit, arms: LearnerSna
     solvers = [bandit.seen(solver) for solver in dependencies.independent.of(bandit.catalogue, arms.plain)]
     rungs = ladder(solvers, arms.features_of, largest_norm=arms.largest_norm, eta=bandit.eta)
     return LadderWithScan(rungs, arms)
-
-
-Prepared = tuple[Rows, Matrix]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -65,6 +65,8 @@ FINER_THAN_NET = "epsilon is finer than any net of queries in float64"
 LADDER = "of the arms returned; arms of a mean product below epsilon / 8 may be left out"
 GRAPHS = "independent graphs were asked about the nearest point of a net; for graphs nothing is proved"
 LEAST_ETA = 1e-9
+THREADS = 2
+WAITING = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,10 +305,6 @@ METHODS: Mapping[MipsMethod, MipsSearch] = {
     "hnsw": MipsSearch(_graph, _graph_of_vectors, _graph_among, proposed=True),
     "adaptive": MipsSearch(_adaptive, _adaptive_vectors),
 }
-
-
-THREADS = 2
-WAITING = 32
 
 
 @dataclass(frozen=True, slots=True)

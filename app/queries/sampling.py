@@ -53,6 +53,11 @@ TOO_MANY_STATES = f"lil_ucb searches among at most {MOST_LIL_STATES} states"
 TOO_STEEP = "the query over the temperature is too large to race"
 
 SamplingMethod = Literal["racing_normal", "racing_ebs", "lil_ucb", "exact"]
+THREADS = 1
+WAITING = 32
+T = TypeVar("T", int, str)
+LogFactor = float | str | None
+"""A number, or one of the two ways to write minus infinity: null and "-Infinity"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,14 +247,6 @@ METHODS: Mapping[SamplingMethod, SamplingDraw] = {
     "lil_ucb": SamplingDraw(_lil_ucb, _lil_ucb_of_arms, _lil_promise),
     "exact": SamplingDraw(_sum_all, _score_all, None),
 }
-
-
-THREADS = 1
-WAITING = 32
-
-T = TypeVar("T", int, str)
-LogFactor = float | str | None
-"""A number, or one of the two ways to write minus infinity: null and "-Infinity"."""
 
 
 @dataclass(frozen=True, slots=True)

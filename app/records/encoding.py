@@ -50,6 +50,12 @@ _HERE: FieldPath = ("context",)
 _WORDS = re.compile(rb"[^\t\n\v\f\r ]+")
 
 Numbers32 = NDArray[np.float32]
+PARAMETERS = ("values", "period", "mean", "scale", "size", "log")
+# A key of metadata, as its owner has it: with blanks too.
+FieldName = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f]+$")]
+_Size = Annotated[int, Field(ge=1, le=MAX_CONTEXT_DIM)]
+_Scale = Annotated[float, Field(ge=1e-9, le=MAX_FIELD_NUMBER)]
+_Value = Annotated[str, Field(min_length=1, max_length=MAX_CATEGORY_CHARS)]
 
 
 class WrongValue(Exception):
@@ -192,7 +198,6 @@ KINDS: Mapping[str, FieldKind] = {
     ),
     "hash": FieldKind(lambda own, max_chars: Hash(own.size or 1, max_chars), ["size"]),
 }
-PARAMETERS = ("values", "period", "mean", "scale", "size", "log")
 
 
 def _positions(own: EncodedField) -> Mapping[str, int]:
@@ -203,11 +208,6 @@ if TYPE_CHECKING:
     KindName = str
 else:
     KindName = Literal[tuple(KINDS)]
-# A key of metadata, as its owner has it: with blanks too.
-FieldName = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f]+$")]
-_Size = Annotated[int, Field(ge=1, le=MAX_CONTEXT_DIM)]
-_Scale = Annotated[float, Field(ge=1e-9, le=MAX_FIELD_NUMBER)]
-_Value = Annotated[str, Field(min_length=1, max_length=MAX_CATEGORY_CHARS)]
 
 
 class EncodedField(Document, frozen=True, omit_defaults=True):

@@ -52,6 +52,9 @@ _REDUCE: FieldPath = (*_HERE, "embedding", "reduce")
 
 _BasisNumber = Annotated[float, Field(ge=-MAX_FEATURE, le=MAX_FEATURE)]
 _BasisRow = Annotated[list[_BasisNumber], Field(min_length=1, max_length=MAX_FEATURES)]
+REDUCE_CURE = (
+    'reduce the embedding, with "features": {"embedding": {"dim": …, "reduce": 64}} of the catalogue'
+)
 
 
 class ReduceRule(Document, frozen=True, omit_defaults=True):
@@ -285,11 +288,6 @@ def warnings_of(encoding: FeatureEncoding) -> Iterable[str]:
             f"a learner of {dim:,} numbers takes {megabytes:.1f} MB, and a choice up to {times:.0f} times as "
             f"long as with 64: {cure}"
         )
-
-
-REDUCE_CURE = (
-    'reduce the embedding, with "features": {"embedding": {"dim": …, "reduce": 64}} of the catalogue'
-)
 
 
 def _same(row: NDArray[np.float64], features: Sequence[float] | NDArray[np.floating]) -> bool:

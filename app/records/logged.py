@@ -29,6 +29,7 @@ LEFT_OUT = b""
 _REWARD = struct.Struct("<HdqB")
 _LAST, _TIMES = 1 << 6, 48  # of the kind: only the last counts; bits of the time, behind which it is counted
 REWARD_BYTES = _REWARD.size
+_encode = msgspec.msgpack.Encoder().encode
 
 
 class LoggedRequest(msgspec.Struct, frozen=True, array_like=True):
@@ -93,7 +94,6 @@ class RewardOfRow(NamedTuple):
 
 
 _NO_OPTIONS = LoggedRequest()
-_encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(LoggedRequest).decode
 
 

@@ -42,6 +42,7 @@ POOLED = "_pool"  # name of the learner that sums all learners of a bandit in on
 MOVED = "_moved"  # in the entry of a move: it stands for all learners of the bandit in the partition
 
 T = TypeVar("T")
+_NO_FEATURES = b"\xc4\x00"  # how a payload goes on after its first byte, if it has none
 
 
 class CatalogueRecord(msgspec.Struct, frozen=True):
@@ -215,9 +216,6 @@ def unpack(data: bytes, kind: type[T]) -> T:
 def state_payload(state: bytes = b"", terms: RewardTerms | None = None) -> bytes:
     """The payload of an entry that gives a learner a state, or forgets it."""
     return msgspec.msgpack.encode((b"", 0.0, terms, state))
-
-
-_NO_FEATURES = b"\xc4\x00"  # how a payload goes on after its first byte, if it has none
 
 
 def about_dim(payload: bytes) -> int:

@@ -45,6 +45,10 @@ FINDINGS = (
     "loss",
 )
 """The names of findings that are not well."""
+LOOK_S = 1.0
+IDLE_S = 4.0
+PROBE_S = 2.0
+ENGINE_START_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +139,6 @@ def one_key_gives_most(bandit: str, taught: OneKeyTeaches) -> Finding:
     )
 
 
-LOOK_S = 1.0
-IDLE_S = 4.0
-
-
 async def watch(store: Store) -> None:
     """Look every ``LOOK_S``, while nothing changes less and less often, up to ``IDLE_S``, until cancelled.
 
@@ -152,10 +152,6 @@ async def watch(store: Store) -> None:
         return before != known
 
     await repeat(look, every_s=LOOK_S, idle_s=IDLE_S)
-
-
-PROBE_S = 2.0
-ENGINE_START_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,11 @@ from app.storage.store import Store
 from app.storage.types import LearnerChanges, entry_order
 
 POLL_S = 0.005
+log = logging.getLogger("shortlist.sync")
+BOUND_S = 1.0
+PATIENCE_S = 0.2
+NEWS_S = 5.0  # without an answer by then nobody knows whether what is asked for exists
+IDLE_S = 0.25  # half of what is promised: a poll, and a busy machine, take time too
 
 
 class RemoteWorkers:
@@ -72,14 +77,6 @@ class RemoteWorkers:
         except (TimeoutError, Unavailable):
             return False
         return True
-
-
-log = logging.getLogger("shortlist.sync")
-
-BOUND_S = 1.0
-PATIENCE_S = 0.2
-NEWS_S = 5.0  # without an answer by then nobody knows whether what is asked for exists
-IDLE_S = 0.25  # half of what is promised: a poll, and a busy machine, take time too
 
 
 class Sync:

@@ -38,6 +38,12 @@ _UPPER, _LOWER = 2, 6  # bytes of a number
 
 
 ARM_BYTES = 400  # about what an arm of an answer takes, with its part of the token, the row and the JSON
+METADATA = "metadata"
+MAX_INCLUDED_BYTES = 8 << 20
+READ_TOGETHER = 500  # arms
+FIRST_BYTES = FREE_BYTES  # that are read at first, and then twice as many each time
+COPIES = 2  # of what is read: by itself, and in the answer
+_encode = msgspec.json.Encoder().encode
 
 
 class ChosenArm(Answer, frozen=True, omit_defaults=True, gc=False):
@@ -179,14 +185,7 @@ def recorded_decision(data: bytes) -> Decision | None:
         return None
 
 
-METADATA = "metadata"
-MAX_INCLUDED_BYTES = 8 << 20
-READ_TOGETHER = 500  # arms
-FIRST_BYTES = FREE_BYTES  # that are read at first, and then twice as many each time
-COPIES = 2  # of what is read: by itself, and in the answer
-
 A = TypeVar("A", bound=ChosenArm)
-_encode = msgspec.json.Encoder().encode
 
 
 async def described(

@@ -12,6 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+_LOG = logging.getLogger("shortlist.store")
+KEPT = 5
+
 
 def write_sealed(path: Path, document: dict[str, Any]) -> None:
     """Replace the file in one step; it is synced first, so that no crash leaves half of it. Raises OSError.
@@ -48,11 +51,6 @@ def read_sealed(path: Path) -> dict[str, Any] | None:
 
 def _seal(document: dict[str, Any]) -> int:
     return zlib.crc32(json.dumps(document, sort_keys=True).encode())
-
-
-_LOG = logging.getLogger("shortlist.store")
-
-KEPT = 5
 
 
 @dataclass(frozen=True, slots=True)

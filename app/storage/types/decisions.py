@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 UID_LENGTH = 16
 """Hexadecimal digits of the random uid of a catalogue, bandit or campaign. Its record begins with it."""
+Activated = Literal["activated", "duplicate", "forgotten", "expired"]
 
 
 class LearnerId(NamedTuple):
@@ -107,9 +108,6 @@ class StoredRows:
     rows: Sequence[StoredRow]
     following: str
     newest: int = 0
-
-
-Activated = Literal["activated", "duplicate", "forgotten", "expired"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,9 @@ from typing import Literal
 
 from app.storage.types.decisions import LearnerId, LoggedReward
 
+Knew = Callable[[bytes], int | None]
+"""From the record of a decision: number of the newest entry of the log that was known then, None: unsaid."""
+
 
 @dataclass(frozen=True, slots=True)
 class SignalWrite:
@@ -206,7 +209,3 @@ class LearnerChanges:
     newest: str
     learners: Sequence[LearnerId] | None = ()
     removed: Sequence[LearnerId] = ()
-
-
-Knew = Callable[[bytes], int | None]
-"""From the record of a decision: number of the newest entry of the log that was known then, None: unsaid."""

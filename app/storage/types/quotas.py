@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+LEAVES = -1
+
 
 class QuotaTerms(NamedTuple):
     """What the store has to know of a quota. ``per_ms``, ``to_ms`` 0: none. ``uid``: of this incarnation."""
@@ -37,9 +39,6 @@ class ShareAsked(NamedTuple):
     spent: int
     wanted: int
     needed: int
-
-
-LEAVES = -1
 
 
 class Share(NamedTuple):
