@@ -427,7 +427,7 @@ class Service:
     def _learners_changed(self, partition: int, changes: LearnerChanges) -> None:
         learners = changes.learners
         self._forgotten(None if learners is None else changes.removed)
-        uids = None if learners is None else {each.bandit_uid for each in learners}
+        uids = None if learners is None else {learner.bandit_uid for learner in learners}
         self._prior_fitting.changed(uids)
         self._effect_fitting.changed(uids)
         if self.worker is not None:

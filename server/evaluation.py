@@ -296,8 +296,8 @@ def _print(evaluation: Evaluation) -> None:
     for warning in evaluation.warnings:
         print(f"warning: {warning}")
     lines = [
-        (each.estimator, each.value, each.interval, each.effective_sample_size)
-        for each in evaluation.estimates
+        (estimate.estimator, estimate.value, estimate.interval, estimate.effective_sample_size)
+        for estimate in evaluation.estimates
     ]
     logged = evaluation.logged
     lines.append(("logged", logged.value, logged.interval, logged.decisions))

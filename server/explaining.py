@@ -49,11 +49,13 @@ def _lines(bandit: str, explanation: Json) -> Iterator[str]:
         yield ""
         yield "candidates, of highest estimate first:"
         candidates = explanation["candidates"]
-        yield table([{name: each[name] for name in each if name != "because"} for each in candidates])
-        for each in candidates:
-            if each.get("because"):
-                parts = ", ".join(f"{part['arm']} +{part['share']:.3g}" for part in each["because"])
-                yield f"{each['id']} is shown because of {parts}"
+        yield table(
+            [{name: candidate[name] for name in candidate if name != "because"} for candidate in candidates]
+        )
+        for candidate in candidates:
+            if candidate.get("because"):
+                parts = ", ".join(f"{part['arm']} +{part['share']:.3g}" for part in candidate["because"])
+                yield f"{candidate['id']} is shown because of {parts}"
 
 
 def _asked(asked: Json) -> str:
@@ -70,7 +72,9 @@ def _repeated(explanation: Json) -> str:
 
 def _arm(arm: Json, rewards: Sequence[Json]) -> dict[str, Any]:
     came = [
-        f"{each['value']:g}" + " (default)" * each["default"] for each in rewards if each["arm"] == arm["id"]
+        f"{reward['value']:g}" + " (default)" * reward["default"]
+        for reward in rewards
+        if reward["arm"] == arm["id"]
     ]
     shown = {name: arm[name] for name in ("place", "id", "score", "propensity")}
     return {**shown, "pinned": "yes" if arm["pinned"] else None, "rewards": ", ".join(came) or None}

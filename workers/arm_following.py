@@ -244,7 +244,9 @@ async def run(catalogues: Iterable[Catalogue], store: Store, engine: Engine | No
     tasks: dict[str, asyncio.Task[None]] = {}
     try:
         while True:
-            kept = {each.uid: each.index for each in catalogues if not each.index.holds_arms}
+            kept = {
+                catalogue.uid: catalogue.index for catalogue in catalogues if not catalogue.index.holds_arms
+            }
             await end([tasks.pop(uid) for uid in tasks.keys() - kept.keys()])
             with contextlib.suppress(Unavailable):
                 installation = installation or await _installation(store)

@@ -102,8 +102,8 @@ class Carrying:
                 is_whole &= written == len(writes)  # others changed meanwhile: they are looked at again
             # By what the last ones took: learners of a bandit have one dimension, so the first tells it.
             # Not by checkpoints alone: what was learned may all be in tails.
-            datas = (*(each.checkpoint for each in stored), *(each.state for each in writes))
-            size = max((len(each or b"") for each in datas), default=0)
+            datas = (*(each.checkpoint for each in stored), *(write.state for write in writes))
+            size = max((len(data or b"") for data in datas), default=0)
             together = read_together(size, most_bytes=AT_ONCE_BYTES)
             await pace.rest()
         if is_whole:

@@ -126,10 +126,10 @@ def record_of(
         since_ms,
         decisions,
         space,
-        [each.variance for each in fits],
-        [each.noise for each in fits],
+        [fit.variance for fit in fits],
+        [fit.noise for fit in fits],
     )
-    if not any(each.variance for each in fits):
+    if not any(fit.variance for fit in fits):
         return EffectRecord(*about)
     return EffectRecord(*about, list(arms), list(revisions), vector_to_bytes(n), vector_to_bytes(R.ravel()))
 

@@ -66,8 +66,8 @@ class ReplacedFeatures:
         last.count += len(old)
         # Sums alone: what is known of a million arms takes 5 d numbers.
         last.sums += [each.sum(axis=0) for each in (old, new, old**2, new**2, old * new)]
-        count = sum(each.count for each in self._periods)
-        if count < LEAST_REPLACED or explained(count, sum(each.sums for each in self._periods)) >= (
+        count = sum(period.count for period in self._periods)
+        if count < LEAST_REPLACED or explained(count, sum(period.sums for period in self._periods)) >= (
             LEAST_EXPLAINED
         ):
             return False

@@ -122,7 +122,7 @@ class AttributeSnapshot:
             numbers = codes if column.distinct is None else column.distinct[codes]
             for position, number in zip(positions.tolist(), numbers.tolist(), strict=True):
                 values[position][KINDS[stored], self.names.value(stored, number)] = None
-        return [tuple(each) for each in values]
+        return [tuple(value) for value in values]
 
     def held(self, name: str, rows: Rows) -> Iterator[tuple[Stored, Column, Rows, Numbers]]:
         """What columns hold of a field: positions (v,) among ``rows`` (m,), and the codes (v,) there.

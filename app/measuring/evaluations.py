@@ -176,7 +176,7 @@ def answer_of(found: Sequence[Evaluation], *, several: bool = False) -> object:
         return replace(first, results=list(map(WeightsEvaluation.of, found)))
     if first.signals is not None:
         return first
-    every = {each.name: getattr(first, each.name) for each in fields(first)}
+    every = {field.name: getattr(first, field.name) for field in fields(first)}
     return {name: value for name, value in every.items() if name not in {"weights", "signals", "results"}}
 
 
@@ -199,13 +199,16 @@ def _evaluation_of(
     state, past, support = policy.state, evaluator.past, policy.state.support
     unshown_arms, unshown_share = policy.unshown.found()
     signals = dict[str, SignalEstimates]()
-    for name, own in policy.signals.items():
-        by_name = {each: _estimated(own, of_signal(each), unshown_share) for each in evaluator.estimators}
+    for name, signal in policy.signals.items():
+        by_name = {
+            estimator: _estimated(signal, of_signal(estimator), unshown_share)
+            for estimator in evaluator.estimators
+        }
         estimates = [
             replace(found, estimator=each, places=found.places if signal_places else [])
             for each, found in by_name.items()
         ]
-        signals[name] = SignalEstimates(estimates, _logged(own, evaluator))
+        signals[name] = SignalEstimates(estimates, _logged(signal, evaluator))
     return Evaluation(
         estimates=[_estimated(state, name, unshown_share) for name in evaluator.estimators],
         logged=_logged(state, evaluator),

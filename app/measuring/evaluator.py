@@ -172,8 +172,8 @@ class Evaluator:
         several = weighed or [bandit]
         bounds = [bounds_of(each.record, each.weights, seen.bounds if seen else None) for each in several]
         self.policies = [
-            _begun(number, each, estimators, own, UnshownArms(policies=len(several)))
-            for number, (each, own) in enumerate(zip(several, bounds, strict=True))
+            _begun(number, each, estimators, bound, UnshownArms(policies=len(several)))
+            for number, (each, bound) in enumerate(zip(several, bounds, strict=True))
         ]
         self.expected = None if seen is None else seen.decisions
         self._posterior = known.posterior if isinstance(known, PastLearners) else known
@@ -350,10 +350,10 @@ class Evaluator:
             raise Invalid(message, path=("policy",))
         policy.state = off_policy.add(state, Logged(*columns))
         of_signals = [(part.lists, part.lists.signals) for part in work]
-        for name, known in policy.signals.items():
+        for name, signal in policy.signals.items():
             own = np.concatenate([widened(signals.get(name), lists, places) for lists, signals in of_signals])
             logged_of_it = Logged(propensities, targets, own)
-            policy.signals[name] = off_policy.add(off_policy.widened(known, places), logged_of_it)
+            policy.signals[name] = off_policy.add(off_policy.widened(signal, places), logged_of_it)
 
     def _logged(self, work: _Work, places: int) -> tuple[Sequence[Matrix], int]:
         """What the estimators need of some lists, and how many have an arm that could not be drawn.

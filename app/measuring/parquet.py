@@ -168,9 +168,9 @@ def _column(field: Any, rows: Sequence[Row]) -> Any:
         values = list(map(_text, values))
     elif pa.types.is_list(field.type) and pa.types.is_struct(field.type.value_type):
         as_tuple = attrgetter(*(part.name for part in field.type.value_type))  # as Arrow takes structs
-        values = [list(map(as_tuple, each)) for each in values]
+        values = [list(map(as_tuple, value)) for value in values]
         if _OF_SIGNALS[0] in {part.name for part in field.type.value_type}:
-            values = [[(*arm[:-2], *map(_listed, arm[-2:])) for arm in each] for each in values]
+            values = [[(*arm[:-2], *map(_listed, arm[-2:])) for arm in value] for value in values]
     return pa.array(values, field.type)
 
 

@@ -335,13 +335,13 @@ class ReportFold:
         else:
             known = intervals(*(group.values for group in groups), level=self._level)
             counts = [group.counts for group in groups]
-        one, other = (each.mean for each in counts)
+        one, other = (count.mean for count in counts)
         apart = None if one is None or other is None else one - other
         trails = known.difference is not None and known.difference[1] < 0
         return Report(
             groups=[
-                GroupReport(name, each.decisions, each.rewarded, each.mean, interval)
-                for name, each, interval in zip(GROUPS, counts, known.groups, strict=True)
+                GroupReport(name, count.decisions, count.rewarded, count.mean, interval)
+                for name, count, interval in zip(GROUPS, counts, known.groups, strict=True)
             ],
             lift=Lift(apart, known.difference),
             unit=self._unit,
@@ -359,8 +359,8 @@ class ReportFold:
             ],
             warnings=[
                 f"{name}: {REASONS[self._unit][why]}{self._when(name, why, needed)}"
-                for name, each, why, needed in zip(GROUPS, counts, known.missing, known.needed, strict=True)
-                if why and each.decisions
+                for name, count, why, needed in zip(GROUPS, counts, known.missing, known.needed, strict=True)
+                if why and count.decisions
             ]
             + [POLICY_WORSE_THAN_HOLDOUT] * trails,
             complete_from=complete_from,
@@ -444,8 +444,8 @@ class Reports:
             complete_from = await self._log.complete_from(bandit, from_ms)
             async for page in self._log.pages(bandit, from_ms=complete_from or from_ms, to_ms=to_ms):
                 for number in {row.bandit_version for row in page} - terms[None].keys():
-                    for name, each in weights.items():
-                        terms[name][number] = await terms_then(self._bandits, bandit, number, each)
+                    for name, weight in weights.items():
+                        terms[name][number] = await terms_then(self._bandits, bandit, number, weight)
                 for name, fold in folds.items():
                     await MEASURING.run(partial(fold.add, page, terms[name]))
             found = {name: fold.report(complete_from) for name, fold in folds.items()}
@@ -457,7 +457,7 @@ class Reports:
         if not names:
             return found[None]
         made = _with_signals(bandit, found)
-        self._watched.set_states(bandit.uid, [each.state for each in made.guardrails])
+        self._watched.set_states(bandit.uid, [guardrail.state for guardrail in made.guardrails])
         return made
 
     async def _moves_within(self, bandit: Bandit, from_ms: int, to_ms: int | None) -> list[ReportedMove]:

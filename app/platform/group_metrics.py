@@ -84,7 +84,7 @@ class _Labelled(Collector):
         for metric in self._metrics.registry.collect():
             if metric.name not in self._metrics.of_store:
                 metric.samples = [
-                    each._replace(labels={**each.labels, **self._label}) for each in metric.samples
+                    sample._replace(labels={**sample.labels, **self._label}) for sample in metric.samples
                 ]
             yield metric
 

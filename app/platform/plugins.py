@@ -77,7 +77,11 @@ def _entry_points(group: str) -> Iterator[tuple[str, EntryPoint]]:
     for package in _packages():
         name = _normalize(package.metadata["Name"])
         if name in loaded:
-            yield from ((name, each) for each in package.entry_points if each.group == f"shortlist.{group}")
+            yield from (
+                (name, entry_point)
+                for entry_point in package.entry_points
+                if entry_point.group == f"shortlist.{group}"
+            )
 
 
 @cache
@@ -85,14 +89,18 @@ def _packages() -> list[Any]:
     """The installed packages; of one that is found twice the first, as imports have it."""
     packages = dict[str, Any]()
     for package in distributions():
-        if any(each.group.startswith("shortlist.") for each in package.entry_points):
+        if any(entry_point.group.startswith("shortlist.") for entry_point in package.entry_points):
             packages.setdefault(_normalize(package.metadata["Name"]), package)
     return list(packages.values())
 
 
 def _plugin(package: Any) -> Plugin:
     groups = {f"shortlist.{group}": group for group in GROUPS}
-    provides = [f"{groups[each.group]}:{each.name}" for each in package.entry_points if each.group in groups]
+    provides = [
+        f"{groups[entry_point.group]}:{entry_point.name}"
+        for entry_point in package.entry_points
+        if entry_point.group in groups
+    ]
     return Plugin(_normalize(package.metadata["Name"]), package.version, sorted(provides))
 
 

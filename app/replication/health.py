@@ -340,9 +340,9 @@ class Health:
         metrics.prior_age.set(self._priors.oldest_s())
         metrics.arms.set(sum(len(catalogue.index) for catalogue in catalogues))
         statuses = [catalogue.index.status() for catalogue in catalogues]
-        metrics.index_exact.set(sum(each.exact for each in statuses))
+        metrics.index_exact.set(sum(status.exact for status in statuses))
         metrics.below_target.set(
-            sum(each.state == "ready" and each.recall_at_1 < each.target_recall for each in statuses)
+            sum(status.state == "ready" and status.recall_at_1 < status.target_recall for status in statuses)
         )
         with contextlib.suppress(OSError):
             total, _, free = shutil.disk_usage(self._data_dir)
@@ -353,7 +353,7 @@ class Health:
         metrics, counts, is_replica = self._metrics, dict.fromkeys(FINDINGS, math.nan), math.nan
         with contextlib.suppress(Unavailable, TimeoutError):
             async with asyncio.timeout(PROBE_S):
-                wrong = [each.name for each in (await self.status()).findings if each.good is False]
+                wrong = [finding.name for finding in (await self.status()).findings if finding.good is False]
                 is_replica = float(IS_REPLICA in await self._store.faults())
                 counts = {name: float(wrong.count(name)) for name in FINDINGS}
         metrics.store_up.set(not math.isnan(is_replica))
