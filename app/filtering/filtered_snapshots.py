@@ -65,14 +65,14 @@ class FilteredSnapshots:
 
     def __init__(self, *, capacity_bytes: int, limits: FilterLimits = LIMITS) -> None:
         self.limits = limits
-        self._known: BoundedCache[tuple[str, str], KnownFilter] = BoundedCache(capacity_bytes)
+        self._filters: BoundedCache[tuple[str, str], KnownFilter] = BoundedCache(capacity_bytes)
         self._evaluations = LongWork(threads=EVALUATIONS, waiting=WAITING)
         self._planning = FilterPlanning(capacity_bytes=capacity_bytes)
 
     @property
     def bytes(self) -> int:
         """Memory of all that is kept of filters."""
-        return self._known.bytes
+        return self._filters.bytes
 
     async def of(self, catalogue: Catalogue, arm_filter: Filter | None) -> Snapshot:
         """The arms of the catalogue that ``arm_filter`` lets in, as it is now; all of them without a filter.
@@ -84,25 +84,27 @@ class FilteredSnapshots:
             return snapshot
         if snapshot.waits:
             return snapshot.filtered(arm_filter)
-        known = self._known.get((catalogue.uid, arm_filter.key))
-        if known is None or not known.is_of(snapshot):
-            known = await self._followed(catalogue, arm_filter)
-        filtered = known.snapshot
+        known_filter = self._filters.get((catalogue.uid, arm_filter.key))
+        if known_filter is None or not known_filter.is_of(snapshot):
+            known_filter = await self._followed(catalogue, arm_filter)
+        filtered = known_filter.snapshot
         assert filtered is not None  # noqa: S101 - for the type checker: it was made just now
-        known.uses += 1
+        known_filter.uses += 1
         # Not at each use: looking whether work is due would be a good part of a quick search.
-        if not known.uses % LOOK_EVERY:
-            due = known.due(filtered.all_arms, time.monotonic())
+        if not known_filter.uses % LOOK_EVERY:
+            due = known_filter.due(filtered.all_arms, time.monotonic())
             if due is not None:
-                self._planning.begin(catalogue, known, due, partial(self._has_grown, catalogue, known))
+                self._planning.begin(
+                    catalogue, known_filter, due, partial(self._has_grown, catalogue, known_filter)
+                )
         return filtered
 
     def in_use(self, catalogue: Catalogue, most: int) -> Sequence[FilterStatus]:
         """The filters of a catalogue that were used most often; those too long to be read are left out."""
-        short = (key for key in self._known if key[0] == catalogue.uid and len(key[1]) <= SHOWN_CHARS)
-        held = [known for known in map(self._known.peek, short) if known is not None]
-        held.sort(key=lambda known: -known.uses)
-        return [known.status(catalogue.index.snapshot()) for known in held[:most]]
+        short = (key for key in self._filters if key[0] == catalogue.uid and len(key[1]) <= SHOWN_CHARS)
+        held = [known_filter for known_filter in map(self._filters.peek, short) if known_filter is not None]
+        held.sort(key=lambda known_filter: -known_filter.uses)
+        return [known_filter.status(catalogue.index.snapshot()) for known_filter in held[:most]]
 
     def close(self) -> None:
         self._planning.close()
@@ -111,8 +113,8 @@ class FilteredSnapshots:
     async def _followed(self, catalogue: Catalogue, arm_filter: Filter) -> KnownFilter:
         """What is known of a filter, with the snapshot of this moment."""
         key = catalogue.uid, arm_filter.key
-        snapshot, known = catalogue.index.snapshot(), self._known.peek(key)
-        before = known.eligible if known is not None else None
+        snapshot, known_filter = catalogue.index.snapshot(), self._filters.peek(key)
+        before = known_filter.eligible if known_filter is not None else None
         # Only what is still to be evaluated counts: after the first turn of the loop that is what came
         # meanwhile.
         while work(arm_filter, snapshot.table, snapshot.attributes, before) > LONG_EVALUATION:
@@ -120,17 +122,17 @@ class FilteredSnapshots:
                 partial(eligible_rows, arm_filter, snapshot.table, snapshot.attributes, before)
             )
             # Arms may have come meanwhile, and others may have used the filter.
-            snapshot, known = catalogue.index.snapshot(), self._known.peek(key)
+            snapshot, known_filter = catalogue.index.snapshot(), self._filters.peek(key)
         eligible = eligible_rows(arm_filter, snapshot.table, snapshot.attributes, before)
-        if known is None:
-            known = KnownFilter(arm_filter, eligible, self.limits)
-        known.follow(snapshot, eligible)
-        self._known.put(key, known, known.memory_bytes)
-        return known
+        if known_filter is None:
+            known_filter = KnownFilter(arm_filter, eligible, self.limits)
+        known_filter.follow(snapshot, eligible)
+        self._filters.put(key, known_filter, known_filter.memory_bytes)
+        return known_filter
 
-    def _has_grown(self, catalogue: Catalogue, known: KnownFilter) -> None:
+    def _has_grown(self, catalogue: Catalogue, known_filter: KnownFilter) -> None:
         """Count the memory of what was made, unless the filter was dropped from the cache."""
-        key = catalogue.uid, known.arm_filter.key
+        key = catalogue.uid, known_filter.arm_filter.key
         # ``peek``: to count memory is no use of the filter.
-        if self._known.peek(key) is known:
-            self._known.put(key, known, known.memory_bytes)
+        if self._filters.peek(key) is known_filter:
+            self._filters.put(key, known_filter, known_filter.memory_bytes)

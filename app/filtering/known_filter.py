@@ -85,7 +85,9 @@ class KnownFilter:
         is_listed = self.snapshot is None or is_gathered(self.snapshot.table, self.eligible)
         held = KNOWN_BYTES + TEXT_COPIES * len(self.arm_filter.key)
         held += self.eligible.memory_bytes(listed=is_listed)
-        return held + sum(made.memory_bytes for made in (self.strategy, self.fallback) if made is not None)
+        return held + sum(
+            strategy.memory_bytes for strategy in (self.strategy, self.fallback) if strategy is not None
+        )
 
     @property
     def serving(self) -> SearchStrategy | None:
@@ -143,19 +145,19 @@ class KnownFilter:
             return "renew"
         return None
 
-    def take(self, made: FilterPlan | SearchStrategy | None) -> None:
+    def take(self, outcome: FilterPlan | SearchStrategy | None) -> None:
         """Serve by this plan, or with this fallback strategy, from now on."""
         # To be made with what serves now, at the next use.
         self.snapshot = None
-        if not isinstance(made, FilterPlan):
-            self.fallback = made
+        if not isinstance(outcome, FilterPlan):
+            self.fallback = outcome
             return
-        if made.fallback is not None:
-            self.fallback = made.fallback
-        strategy = self.fallback if made.is_refuted else made.strategy
+        if outcome.fallback is not None:
+            self.fallback = outcome.fallback
+        strategy = self.fallback if outcome.is_refuted else outcome.strategy
         if strategy is None or strategy.is_exact:
             self.fallback = None  # there is no graph that it could stand in for
-        self.plan, self.strategy = replace(made, strategy=strategy, fallback=None), strategy
+        self.plan, self.strategy = replace(outcome, strategy=strategy, fallback=None), strategy
 
     def rest(self, work: Work, now: float, seconds: float) -> None:
         """Begin no such work again for a while after it took so long."""

@@ -72,16 +72,16 @@ class Winners:
         """The same in a later table; all are gone in one that is not made of theirs."""
         if table.number == self.number:
             return self
-        known = table.renumbered
-        if known is None or known.number != self.number:
+        renumbered = table.renumbered
+        if renumbered is None or renumbered.number != self.number:
             return Winners(table.number, tuple(np.full_like(rows, -1) for rows in self.groups))
-        positions = np.append(known.positions, -1).astype(np.int64)
+        positions = np.append(renumbered.positions, -1).astype(np.int64)
         return Winners(table.number, tuple(positions[rows] for rows in self.groups))
 
     def lost(self, eligible: EligibleRows) -> float:
         """The share of the worst group that no longer matches: what is found for it was not measured."""
-        there = np.append(eligible.mask, False)
-        return max(1.0 - float(np.count_nonzero(there[rows])) / len(rows) for rows in self.groups)
+        still_matches = np.append(eligible.mask, False)
+        return max(1.0 - float(np.count_nonzero(still_matches[rows])) / len(rows) for rows in self.groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,9 +204,9 @@ def _fastest_exact(
     snapshot: Snapshot, eligible: EligibleRows, options: PlanOptions, queries: Matrix
 ) -> FilterPlan:
     """The fastest exact strategy. A copy is kept only if it is clearly faster than what needs none."""
-    table, some = snapshot.table, queries[:TIMED]
-    gather_us = typical_us(lambda query: gather(table, eligible.rows, query, 1), some)
-    mask_us = typical_us(lambda query: mask(table, eligible, query, 1, NO_ROWS), some)
+    table, timed_queries = snapshot.table, queries[:TIMED]
+    gather_us = typical_us(lambda query: gather(table, eligible.rows, query, 1), timed_queries)
+    mask_us = typical_us(lambda query: mask(table, eligible, query, 1, NO_ROWS), timed_queries)
     us = min(gather_us, mask_us)
     plain = FilterPlan(None, eligible.count, graph_number(snapshot), us, us)
     if eligible.count * table.dim * table.working.itemsize > options.copy_bytes:

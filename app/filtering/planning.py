@@ -38,10 +38,12 @@ class FilterPlanning:
         self._tasks: set[asyncio.Task[None]] = set()
         self._stop = Cancellation()
 
-    def begin(self, catalogue: Catalogue, known: KnownFilter, work: Work, done: Callable[[], None]) -> None:
+    def begin(
+        self, catalogue: Catalogue, known_filter: KnownFilter, work: Work, done: Callable[[], None]
+    ) -> None:
         """Do this work some time; the filter takes what comes out, and ``done`` is called."""
-        known.is_busy = True
-        task = asyncio.create_task(self._run(catalogue, known, work, done))
+        known_filter.is_busy = True
+        task = asyncio.create_task(self._run(catalogue, known_filter, work, done))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -51,41 +53,41 @@ class FilterPlanning:
             task.cancel()
 
     async def _run(
-        self, catalogue: Catalogue, known: KnownFilter, work: Work, done: Callable[[], None]
+        self, catalogue: Catalogue, known_filter: KnownFilter, work: Work, done: Callable[[], None]
     ) -> None:
         try:
             async with self._one_at_a_time:
                 started = time.monotonic()
-                made = await asyncio.to_thread(self._job(catalogue, known, work))
-                known.rest(work, time.monotonic(), time.monotonic() - started)
+                outcome = await asyncio.to_thread(self._job(catalogue, known_filter, work))
+                known_filter.rest(work, time.monotonic(), time.monotonic() - started)
         except Cancelled:
             return
         except Exception:  # what served goes on serving
             log.exception("planning a filter of %s failed", catalogue.name)
-            known.failed(time.monotonic())
+            known_filter.failed(time.monotonic())
             return
         finally:
-            known.is_busy = False
-        known.take(made)
+            known_filter.is_busy = False
+        known_filter.take(outcome)
         done()
 
     def _job(
-        self, catalogue: Catalogue, known: KnownFilter, work: Work
+        self, catalogue: Catalogue, known_filter: KnownFilter, work: Work
     ) -> Callable[[], FilterPlan | SearchStrategy | None]:
         """The work on the filter as it is now, for a thread."""
-        snapshot, before = catalogue.index.snapshot(), known.eligible
-        plan, fallback, recent = known.plan, known.fallback, tuple(known.recent)
+        snapshot, before = catalogue.index.snapshot(), known_filter.eligible
+        plan, fallback, recent = known_filter.plan, known_filter.fallback, tuple(known_filter.recent)
         rng = np.random.default_rng((_SEED, int(catalogue.uid[:8], 16)))
         options = PlanOptions(
             copy_bytes=self._copy_bytes,
-            graph_bytes=self._graph_bytes if known.uses >= GRAPH_AFTER else 0,
+            graph_bytes=self._graph_bytes if known_filter.uses >= GRAPH_AFTER else 0,
             make=partial(self._graph, catalogue.index_options),
             target_recall=catalogue.index_options.target_recall,
-            limits=known.limits,
+            limits=known_filter.limits,
         )
 
         def run() -> FilterPlan | SearchStrategy | None:
-            eligible = eligible_rows(known.arm_filter, snapshot.table, snapshot.attributes, before)
+            eligible = eligible_rows(known_filter.arm_filter, snapshot.table, snapshot.attributes, before)
             if work == "renew_fallback":
                 return fallback.renewed(snapshot, eligible) if fallback is not None else None
             if work == "renew" and plan is not None:

@@ -82,11 +82,15 @@ class RowCopy:
         if not self.size:
             return self
         rows = np.full(len(self.features), -1, dtype=np.int64)
-        there = rows[: self.size]
-        there[:] = position[self.rows[: self.size]]
-        there[self.gone] = -1
+        copied_rows = rows[: self.size]
+        copied_rows[:] = position[self.rows[: self.size]]
+        copied_rows[self.gone] = -1
         return RowCopy(
-            rows, self.features, positions_of(there, table_rows), self.size, np.flatnonzero(there < 0)
+            rows,
+            self.features,
+            positions_of(copied_rows, table_rows),
+            self.size,
+            np.flatnonzero(copied_rows < 0),
         )
 
     def contenders(self, table: TableSnapshot, query: Vector, k: int) -> Rows:

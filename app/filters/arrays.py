@@ -105,18 +105,18 @@ class MappedStrings:
             return [None] * len(strings)
         wanted = np.array([_hash(string.encode()) for string in strings], dtype=np.uint64)
         places = self.hashes.searchsorted(wanted)
-        found: list[int | None] = [None] * len(strings)
+        numbers: list[int | None] = [None] * len(strings)
         for at in np.flatnonzero(self.hashes[np.minimum(places, len(self) - 1)] == wanted).tolist():
-            found[at] = self._number(strings[at], wanted.item(at), places.item(at))
-        return found
+            numbers[at] = self._number(strings[at], wanted.item(at), places.item(at))
+        return numbers
 
-    def _number(self, string: str, wanted: int, place: int) -> int | None:
-        """The number of a string of this hash, the first of which is at ``place``."""
-        while place < len(self.numbers) and self.hashes.item(place) == wanted:
-            number = self.numbers.item(place)
+    def _number(self, string: str, wanted: int, position: int) -> int | None:
+        """The number of a string of this hash, the first of which is at ``position``."""
+        while position < len(self.numbers) and self.hashes.item(position) == wanted:
+            number = self.numbers.item(position)
             if self[number] == string:
                 return number
-            place += 1
+            position += 1
         return None
 
 

@@ -156,19 +156,19 @@ class AttributeSnapshot:
 
         Their rows, and blocks of them in their order, under the same names. ``check`` may raise to stop.
         """
-        there = np.append(position, -1)[np.minimum(self.rows, len(position))]
+        rows_now = np.append(position, -1)[np.minimum(self.rows, len(position))]
         last = np.full(len(position), -1, dtype=np.int64)
-        known = np.flatnonzero(there >= 0)
-        last[self.rows[known]] = known
-        kept = np.zeros(self.entries, dtype=np.bool_)
-        kept[last[last >= 0]] = True
+        entries = np.flatnonzero(rows_now >= 0)
+        last[self.rows[entries]] = entries
+        is_latest = np.zeros(self.entries, dtype=np.bool_)
+        is_latest[last[last >= 0]] = True
         blocks = list[ColumnBlock]()
         for first, block in zip(self.firsts, self.blocks, strict=True):
             check()
-            stays = kept[first : first + block.size]
+            stays = is_latest[first : first + block.size]
             if stays.any():
                 blocks = pushed(blocks, block if stays.all() else block.renumbered(stays, _as_it_is))
-        return there[kept].astype(np.int32), blocks
+        return rows_now[is_latest].astype(np.int32), blocks
 
     def entries_of(self, rows: Rows) -> NDArray[np.int64]:
         """The entry of each of these rows, -1 of one without fields. Shapes: (m,), any numbers -> (m,)."""
@@ -176,11 +176,11 @@ class AttributeSnapshot:
             row = int(rows[0])
             entry = self._before(int(self.latest[row])) if 0 <= row < len(self.latest) else -1
             return np.array([entry], dtype=np.int64)
-        known = np.flatnonzero((rows >= 0) & (rows < len(self.latest)))
+        stored_rows = np.flatnonzero((rows >= 0) & (rows < len(self.latest)))
         entries = np.full(len(rows), -1, dtype=np.int64)
-        entries[known] = self.latest[rows[known]]
-        for place in np.flatnonzero(entries >= self.entries).tolist():  # those that were set since
-            entries[place] = self._before(int(entries[place]))
+        entries[stored_rows] = self.latest[rows[stored_rows]]
+        for position in np.flatnonzero(entries >= self.entries).tolist():  # those that were set since
+            entries[position] = self._before(int(entries[position]))
         return entries
 
     def _before(self, entry: int) -> int:
@@ -226,8 +226,8 @@ class AttributeSnapshot:
                 return self._sizes(name, start).numbers
             case OneOf(name, members):
                 sizes = self._sizes(name, start)
-                each = _SEARCH if len(members) > 1 else 0
-                return _PYTHON * len(members) + sizes.numbers + each * sizes.to_test
+                search_work = _SEARCH if len(members) > 1 else 0
+                return _PYTHON * len(members) + sizes.numbers + search_work * sizes.to_test
             case Ordered(name):
                 sizes = self._sizes(name, start)
                 return _PYTHON + sizes.numbers + _PYTHON * sizes.codes_to_test
@@ -241,20 +241,20 @@ class AttributeSnapshot:
         number = self.names.fields.number_of(name)
         if number is None:
             return _NO_SIZES
-        known = self._known_sizes.get((number, start))
-        if known is None:
+        sizes = self._known_sizes.get((number, start))
+        if sizes is None:
             columns = [
                 (stored, column)
                 for block in self.blocks[start:]
                 for stored in EVERY_STORING
                 if (column := block.columns.get(number * STORINGS + stored)) is not None
             ]
-            known = self._known_sizes[number, start] = _Sizes(
+            sizes = self._known_sizes[number, start] = _Sizes(
                 sum(len(column) for _, column in columns),
                 sum(column.to_test for _, column in columns),
                 sum(column.to_test for stored, column in columns if stored in CODED),
             )
-        return known
+        return sizes
 
 
 @dataclass(frozen=True, slots=True)

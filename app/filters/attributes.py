@@ -59,13 +59,13 @@ class AttributeTable:
     @classmethod
     def of(cls, names: Names, blocks: Sequence[ColumnBlock], rows: Rows32) -> AttributeTable:
         """A table of these blocks, whose entries are of ``rows`` (entries,), each once."""
-        made = cls()
-        made._names, made._blocks, made._entries = names, list(blocks), len(rows)
-        made.mapped = len(rows)
-        made._rows = np.full(len(rows), -1, dtype=np.int32)
-        made._set_rows(rows.astype(np.int64), np.arange(len(rows), dtype=np.int32))
-        made._straight = _straight(made._rows, 0)
-        return made
+        table = cls()
+        table._names, table._blocks, table._entries = names, list(blocks), len(rows)
+        table.mapped = len(rows)
+        table._rows = np.full(len(rows), -1, dtype=np.int32)
+        table._set_rows(rows.astype(np.int64), np.arange(len(rows), dtype=np.int32))
+        table._straight = _straight(table._rows, 0)
+        return table
 
     @property
     def entries(self) -> int:
@@ -126,11 +126,11 @@ class AttributeTable:
         if len(rows) and rows[-1] >= len(position):
             raise InvalidShape("every row must have a position", argument="rows")
         entries = self._latest[rows]
-        there = position[rows]
-        kept = there >= 0
+        rows_now = position[rows]
+        has_position = rows_now >= 0
         self._rows = np.full(len(self._rows), -1, dtype=np.int32)
         self._clear_rows()
-        self._set_rows(there[kept], entries[kept])
+        self._set_rows(rows_now[has_position], entries[has_position])
         self._move_stamps(self._stamps, position)
         self._straight = _straight(self._rows[: self._entries], 0)
         self._moves += 1
@@ -144,10 +144,10 @@ class AttributeTable:
         values in the blocks that have an entry of them.
         """
         entries = other.entries_of(rows)
-        kept = np.zeros(other.entries, dtype=np.bool_)
-        kept[entries[entries >= 0]] = True
-        there = np.append(position, -1)[np.minimum(other.rows, len(position))]
-        self._take(there.astype(np.int32), kept, other.names, other.blocks)
+        is_latest = np.zeros(other.entries, dtype=np.bool_)
+        is_latest[entries[entries >= 0]] = True
+        rows_here = np.append(position, -1)[np.minimum(other.rows, len(position))]
+        self._take(rows_here.astype(np.int32), is_latest, other.names, other.blocks)
         bare = [row for row in position[rows[entries < 0]].tolist() if self.has(row)]
         if bare:
             self.append(np.array(bare, dtype=np.int64), [((), {})] * len(bare))
@@ -166,17 +166,17 @@ class AttributeTable:
         paths: list[int] = []
         positions: list[int] = []
         numbers: list[float] = []
-        for place, (tags, metadata) in enumerate(documents):
+        for position, (tags, metadata) in enumerate(documents):
             for name, values in fields_of(tags, metadata).items():
                 path = names.fields.number(name) * STORINGS
                 for value in values:
                     stored, number = names.stored_new(value)
                     paths.append(path + stored)
-                    positions.append(place)
+                    positions.append(position)
                     numbers.append(number)
                 if not values:
                     paths.append(path + Stored.NOTHING)
-                    positions.append(place)
+                    positions.append(position)
                     numbers.append(0.0)
         return ColumnBlock.of(
             len(documents),
@@ -201,10 +201,10 @@ class AttributeTable:
 
     def _move_stamps(self, stamps: Rows32, position: Rows) -> None:
         """The stamps of rows r that are now ``position[r]``; a later moment than all before begins."""
-        there = position[: len(stamps)]
-        kept = np.flatnonzero(there >= 0)
-        self._stamps = np.full(int(there.max(initial=-1)) + 1, -1, dtype=np.int32)
-        self._stamps[there[kept]] = stamps[kept]
+        rows_now = position[: len(stamps)]
+        remaining = np.flatnonzero(rows_now >= 0)
+        self._stamps = np.full(int(rows_now.max(initial=-1)) + 1, -1, dtype=np.int32)
+        self._stamps[rows_now[remaining]] = stamps[remaining]
         self._stamp += 1
 
     def _clear_rows(self) -> None:
@@ -241,10 +241,10 @@ class AttributeTable:
 
     def begin_compaction(self) -> Compaction:
         """Work that keeps what is still there alone: run it in any thread, then ``finish_compaction``."""
-        kept = np.zeros(self._entries, dtype=np.bool_)
-        kept[self._latest[self._latest >= 0]] = True
+        is_latest = np.zeros(self._entries, dtype=np.bool_)
+        is_latest[self._latest[self._latest >= 0]] = True
         rows, blocks = self._rows[: self._entries], tuple(self._blocks)
-        return Compaction(rows, kept, self._names, blocks, self._generation, self._moves)
+        return Compaction(rows, is_latest, self._names, blocks, self._generation, self._moves)
 
     def finish_compaction(self, done: Compaction) -> None:
         """Take over what was kept, with the entries that came since.
@@ -253,12 +253,12 @@ class AttributeTable:
         """
         if not done.is_done or (done.generation, done.moves) != (self._generation, self._moves):
             return
-        made = done.made
+        compacted = done.made
         since = np.arange(self._entries) >= len(done.rows)
-        made._take(self._rows[: self._entries], since, self._names, self._blocks)
+        compacted._take(self._rows[: self._entries], since, self._names, self._blocks)
         stamp, stamps = self._stamp, self._stamps
         # All fields at once, so that the table stays the object that others hold.
-        self.__dict__.update(made.__dict__)
+        self.__dict__.update(compacted.__dict__)
         self._stamp, self._stamps = stamp, stamps
         self._generation, self._moves, self._snapshot = done.generation + 1, done.moves, None
 
@@ -269,14 +269,14 @@ class AttributeTable:
             work.run()
             self.finish_compaction(work)
 
-    def _take(self, rows: Rows32, kept: Mask, names: Names, blocks: Sequence[ColumnBlock]) -> None:
-        """Append those entries of another table that are ``kept``, under the names of this one."""
+    def _take(self, rows: Rows32, wanted: Mask, names: Names, blocks: Sequence[ColumnBlock]) -> None:
+        """Append those entries of another table that are ``wanted``, under the names of this one."""
         rename = partial(_renamed, names, self._names)
         first = 0
         for block in blocks:
             part = slice(first, first + block.size)
-            if kept[part].any():
-                self._push(block.renumbered(kept[part], rename), rows[part][kept[part]].astype(np.int64))
+            if wanted[part].any():
+                self._push(block.renumbered(wanted[part], rename), rows[part][wanted[part]].astype(np.int64))
             first += block.size
 
 
@@ -319,11 +319,11 @@ def _renumbered(numbers: NDArray[Any], old: Numbering, new: Numbering) -> NDArra
     """The numbers (m,) in ``new`` of what had these in ``old``."""
     numbers = numbers.astype(np.int64)
     used = np.bincount(numbers)
-    there = np.zeros(len(used), dtype=np.int64)
+    new_numbers = np.zeros(len(used), dtype=np.int64)
     # Names that nothing uses any more are left behind: that is how they go.
     for number in np.flatnonzero(used).tolist():
-        there[number] = new.number(old[number])
-    result: NDArray[np.int64] = there[numbers]
+        new_numbers[number] = new.number(old[number])
+    result: NDArray[np.int64] = new_numbers[numbers]
     return result
 
 

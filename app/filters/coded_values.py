@@ -44,9 +44,9 @@ def coded(attributes: AttributeSnapshot, name: str, rows: Rows, few: int = _FEW)
     places, codes, count = [np.empty(0, np.int32)], [np.empty(0, np.int32)], 0
     for stored, pieces in groupby(attributes.held(name, rows), key=itemgetter(0)):
         columns = []
-        for _, column, positions, own in pieces:
+        for _, column, positions, column_codes in pieces:
             places.append(positions.astype(np.int32))
-            columns.append((column, own))
+            columns.append((column, column_codes))
         renamed, different = _renamed(columns, len(attributes.names.values) if stored in CODED else None, few)
         codes.append(renamed + np.int32(count))
         count += different
@@ -64,14 +64,19 @@ def ascending(numbers: Small) -> Rows:
 def _renamed(pieces: list[tuple[Column, Numbers]], names: int | None, few: int) -> tuple[Small, int]:
     """Codes of several columns as those of one, and how many there are. ``names``: of what has a code."""
     distinct = [column.distinct for column, _ in pieces if column.distinct is not None]
-    total = sum(len(own) for _, own in pieces)
+    total = sum(len(column_codes) for _, column_codes in pieces)
     union: NDArray[Any]
     if total > few and len(distinct) == len(pieces):
         union = np.unique(np.concatenate(distinct))
-        maps = (np.searchsorted(union, each).astype(np.int32) for each in distinct)
-        return np.concatenate([to[own] for to, (_, own) in zip(maps, pieces, strict=True)]), len(union)
+        maps = (np.searchsorted(union, column_values).astype(np.int32) for column_values in distinct)
+        return np.concatenate(
+            [to[column_codes] for to, (_, column_codes) in zip(maps, pieces, strict=True)]
+        ), len(union)
     numbers: NDArray[Any] = np.concatenate(
-        [own if column.distinct is None else column.distinct[own] for column, own in pieces]
+        [
+            column_codes if column.distinct is None else column.distinct[column_codes]
+            for column, column_codes in pieces
+        ]
     )
     if names is None or total <= few or names > _SPARSE * total:
         union, renamed = np.unique(numbers, return_inverse=True)
@@ -79,8 +84,8 @@ def _renamed(pieces: list[tuple[Column, Numbers]], names: int | None, few: int) 
     numbers = numbers.astype(np.int64)
     is_used = np.zeros(names, dtype=np.bool_)
     is_used[numbers] = True
-    place = np.cumsum(is_used, dtype=np.int32) - np.int32(1)
-    return place[numbers], int(place[-1]) + 1
+    new_code = np.cumsum(is_used, dtype=np.int32) - np.int32(1)
+    return new_code[numbers], int(new_code[-1]) + 1
 
 
 def coded_among(
@@ -90,17 +95,19 @@ def coded_among(
 
     Shapes: rows (n,), positions (v,), places (v,). A value twice: the later place counts. Cost: O(n + v).
     """
-    known: dict[Stored, dict[float, int]] = {}
-    for place, value in enumerate(values):
+    wanted_numbers: dict[Stored, dict[float, int]] = {}
+    for number_of_value, value in enumerate(values):
         stored, number = attributes.names.stored(value)
         if number is not None:
-            known.setdefault(stored, {})[number] = place
+            wanted_numbers.setdefault(stored, {})[number] = number_of_value
     positions, codes = [np.empty(0, np.int32)], [np.empty(0, np.int32)]
-    for stored, column, inside, own in attributes.held(field, rows):
-        numbers = own if column.distinct is None else column.distinct[own]
-        wanted = np.array(sorted(known.get(stored, ())))
+    for stored, column, inside, column_codes in attributes.held(field, rows):
+        numbers = column_codes if column.distinct is None else column.distinct[column_codes]
+        wanted = np.array(sorted(wanted_numbers.get(stored, ())))
         is_wanted = np.isin(numbers, wanted)
         which = np.searchsorted(wanted, numbers[is_wanted])
         positions.append(inside[is_wanted].astype(np.int32))
-        codes.append(np.array([known[stored][number] for number in wanted.tolist()], np.int32)[which])
+        codes.append(
+            np.array([wanted_numbers[stored][number] for number in wanted.tolist()], np.int32)[which]
+        )
     return np.concatenate(positions), np.concatenate(codes)

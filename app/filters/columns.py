@@ -84,13 +84,13 @@ class OrderTest:
         order, bound, size = self.order, self._of(ascending), len(ascending)
         side: Literal["left", "right"] = "right" if order in _OF_FLOOR else "left"
         if not size or bound < ascending.item(0):
-            place = 0
+            position = 0
         elif bound > ascending.item(-1):
-            place = size
+            position = size
         else:  # an integer fits the type of the numbers; a bound of another type would make a copy of them
             exact = ascending.dtype.type(bound) if are_integers(ascending) else bound
-            place = int(ascending.searchsorted(exact, side))
-        return (0, place) if order in _BELOW else (place, size)
+            position = int(ascending.searchsorted(exact, side))
+        return (0, position) if order in _BELOW else (position, size)
 
     def _of(self, numbers: Numbers) -> np.float64 | int:
         return self.whole if are_integers(numbers) else self.bound
@@ -127,8 +127,8 @@ class Column:
         distinct = _narrowed(distinct)
         width = np.min_scalar_type(max(len(distinct) - 1, 0))
         plain = len(codes) * distinct.itemsize
-        few = len(distinct) <= max(_FEW, len(codes) // _REPEATED)
-        if few or len(codes) * width.itemsize + distinct.nbytes < plain:
+        has_few = len(distinct) <= max(_FEW, len(codes) // _REPEATED)
+        if has_few or len(codes) * width.itemsize + distinct.nbytes < plain:
             return cls(positions, distinct, codes.astype(width))
         return cls(positions, None, (distinct[codes] if numbers is None else numbers).astype(distinct.dtype))
 
@@ -142,12 +142,12 @@ class Column:
         columns = [column for _, _, column in pieces]
         dense = all(column.places is None for column in columns) and size == sum(len(c) for c in columns)
         positions = None if dense else np.concatenate([_shifted(*piece) for piece in pieces])
-        known = [column.distinct for column in columns if column.distinct is not None]
-        if len(known) == len(columns):
-            distinct = np.unique(np.concatenate(known))
+        distinct_values = [column.distinct for column in columns if column.distinct is not None]
+        if len(distinct_values) == len(columns):
+            distinct = np.unique(np.concatenate(distinct_values))
             codes = [
                 np.searchsorted(distinct, have)[column.codes]
-                for have, column in zip(known, columns, strict=True)
+                for have, column in zip(distinct_values, columns, strict=True)
             ]
             return cls._smallest(positions, distinct, np.concatenate(codes))
         numbers = np.concatenate([column.numbers for column in columns])
@@ -197,8 +197,8 @@ class Column:
             counts = np.bincount(self.places, minlength=size)
             ends = counts.cumsum()
             starts, ends = (ends - counts)[positions], ends[positions]
-        which, own = spread(starts, ends)
-        return which, self.codes[own]
+        which, code_positions = spread(starts, ends)
+        return which, self.codes[code_positions]
 
 
 def spread(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -308,8 +308,8 @@ class ColumnBlock:
                 (first, block.size, block.column(path)) for first, block in zip(firsts, blocks, strict=True)
             )
             columns[path] = Column.merged([piece for piece in result if len(piece[2])], size)
-        taken = np.array(sorted(columns), dtype=np.uint32)
-        rests = [~among(block.paths, taken) for block in blocks]
+        merged_paths = np.array(sorted(columns), dtype=np.uint32)
+        rests = [~among(block.paths, merged_paths) for block in blocks]
         parts = [
             (block.paths[rest], block.places[rest] + np.uint16(first), block.numbers[rest])
             for first, block, rest in zip(firsts, blocks, rests, strict=True)
@@ -319,9 +319,9 @@ class ColumnBlock:
 
     def column(self, path: int) -> Column:
         """The column of a path, empty for one that is not in the block."""
-        known = self.columns.get(path)
-        if known is not None:
-            return known
+        column = self.columns.get(path)
+        if column is not None:
+            return column
         # A bound of another type would make the search copy the array.
         first, last = (self.paths.searchsorted(np.uint32(path), side) for side in _SIDES)
         return Column(self.places[first:last], None, self.numbers[first:last])
@@ -360,31 +360,31 @@ class ColumnBlock:
         out.fill(False)
         out[positions] = True
 
-    def renumbered(self, kept: Mask, rename: Rename) -> ColumnBlock:
+    def renumbered(self, stays: Mask, rename: Rename) -> ColumnBlock:
         """A block of the entries that are kept alone, under other paths and numbers.
 
         Shapes: kept (size,), at least one of them. Cost: as that of making it.
         """
-        stay = kept[self.places]
+        stay = stays[self.places]
         parts = [(self.paths[stay], self.places[stay], self.numbers[stay])]
         for path, column in self.columns.items():
             positions = np.arange(self.size, dtype=np.uint16) if column.places is None else column.places
-            stay = kept[positions]
+            stay = stays[positions]
             codes = column.codes[stay]
             numbers = codes if column.distinct is None else column.distinct[codes]
             parts.append((np.full(len(codes), path, np.uint32), positions[stay], numbers.astype(np.float64)))
         paths, positions, of_all = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-        place_of = (np.cumsum(kept) - 1).astype(np.uint16)
+        place_of = (np.cumsum(stays) - 1).astype(np.uint16)
         paths, of_all = rename(paths, of_all)
-        return ColumnBlock.of(int(np.count_nonzero(kept)), paths, place_of[positions], of_all)
+        return ColumnBlock.of(int(np.count_nonzero(stays)), paths, place_of[positions], of_all)
 
 
-def among(values: NDArray[Any], known: NDArray[Any]) -> Mask:
+def among(values: NDArray[Any], ascending: NDArray[Any]) -> Mask:
     """Which values are among those known, which ascend."""
-    if not len(known):
+    if not len(ascending):
         return np.zeros(len(values), dtype=np.bool_)
-    nearest = np.minimum(np.searchsorted(known, values), len(known) - 1)
-    result: Mask = known[nearest] == values
+    nearest = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
+    result: Mask = ascending[nearest] == values
     return result
 
 
@@ -395,15 +395,15 @@ def pushed(blocks: Sequence[ColumnBlock], block: ColumnBlock) -> list[ColumnBloc
     each entry is merged O(log MAX_ENTRIES) times, and there are O(entries / MAX_ENTRIES + log MAX_ENTRIES)
     blocks; more only where the values of an entry are many.
     """
-    kept = len(blocks)
+    count = len(blocks)
     size, values = block.size, block.values
-    while kept:
-        before = blocks[kept - 1]
+    while count:
+        before = blocks[count - 1]
         if (
             before.size >= 2 * size
             or before.size + size > MAX_ENTRIES
             or before.values + values > _MAX_VALUES
         ):
             break
-        size, values, kept = size + before.size, values + before.values, kept - 1
-    return [*blocks[:kept], ColumnBlock.merged([*blocks[kept:], block]) if kept < len(blocks) else block]
+        size, values, count = size + before.size, values + before.values, count - 1
+    return [*blocks[:count], ColumnBlock.merged([*blocks[count:], block]) if count < len(blocks) else block]

@@ -167,9 +167,9 @@ def compared(expression: Expression) -> Iterator[tuple[str, frozenset[ValueKind]
 
 def none_of(filters: Sequence[Filter]) -> Filter:
     """The filter that matches what none of these matches. It may be larger than ``parse`` allows."""
-    expression = _negated(_any_of(each.expression for each in filters))
-    document = {"$not": {"$or": [each.document for each in filters]}}
-    return Filter(expression.key, document, sum(each.conditions for each in filters), expression)
+    expression = _negated(_any_of(arm_filter.expression for arm_filter in filters))
+    document = {"$not": {"$or": [arm_filter.document for arm_filter in filters]}}
+    return Filter(expression.key, document, sum(arm_filter.conditions for arm_filter in filters), expression)
 
 
 def parse(document: object, path: FieldPath = ("filter",)) -> Filter:
@@ -209,8 +209,8 @@ class _Reader:
             elif not name or len(name) > MAX_FIELD_CHARS:
                 self._note((*path, "?"), f"the name of a field must have 1 to {MAX_FIELD_CHARS} characters")
             else:
-                place = (*path, shown(name))
-                parts.append(self._of_field(name, content, place, depth))
+                field_path = (*path, shown(name))
+                parts.append(self._of_field(name, content, field_path, depth))
         return _all_of(parts)
 
     def _of_filters(self, name: str, content: object, path: FieldPath, depth: int) -> Expression:
@@ -221,7 +221,7 @@ class _Reader:
         if not isinstance(content, list) or not content:
             self._note(path, "must be a list of at least one filter")
             return AllOf(())
-        parts = [self.filter(part, (*path, place), depth) for place, part in enumerate(content)]
+        parts = [self.filter(part, (*path, number), depth) for number, part in enumerate(content)]
         return _all_of(parts) if name == "$and" else _any_of(parts)
 
     def _of_field(self, name: str, content: object, path: FieldPath, depth: int) -> Expression:
@@ -267,7 +267,7 @@ class _Reader:
             raise Invalid.many([*self.errors, (self._path, text)])
         if set(map(type, operand)) == {str} and max(map(len, operand)) <= MAX_STRING_CHARS:
             return tuple(operand)  # long lists are of strings, mostly
-        return tuple(self._value(member, (*path, place)) for place, member in enumerate(operand))
+        return tuple(self._value(member, (*path, number)) for number, member in enumerate(operand))
 
     def _value(self, operand: object, path: FieldPath) -> Value:
         if not isinstance(operand, str | bool | int | float):

@@ -72,18 +72,18 @@ class Numbering:
 
     def number(self, name: Name) -> int:
         """The number of a name, which is added if it is new."""
-        known = self.number_of(name)
-        if known is None:
-            known = len(self)
+        number = self.number_of(name)
+        if number is None:
+            number = len(self)
             self._names.append(name)
-            self._numbers[name] = known
+            self._numbers[name] = number
             self._name_bytes += sys.getsizeof(name) + _NAME_BYTES
-        return known
+        return number
 
     def strings(self) -> MappedStrings:
         """All of them, as ``first``. For any thread: others may be added meanwhile."""
-        own = self._names[: len(self._names)]
-        return self._first.followed_by(MappedStrings.of(map(_text, own), len(own)))
+        names = self._names[: len(self._names)]
+        return self._first.followed_by(MappedStrings.of(map(_text, names), len(names)))
 
     @property
     def memory_bytes(self) -> int:

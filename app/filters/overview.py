@@ -60,11 +60,11 @@ class FieldOverview:
 
     def __init__(self, attributes: AttributeSnapshot, rows: Rows) -> None:
         self._attributes = attributes
-        live = np.zeros(attributes.entries, dtype=np.bool_)
+        is_shown = np.zeros(attributes.entries, dtype=np.bool_)
         entries = attributes.entries_of(rows)
-        live[entries[entries >= 0]] = True
-        self._live = [
-            live[first : first + block.size]
+        is_shown[entries[entries >= 0]] = True
+        self._is_shown = [
+            is_shown[first : first + block.size]
             # without blocks there is a first entry nevertheless
             for first, block in zip(attributes.firsts, attributes.blocks, strict=False)
         ]
@@ -75,63 +75,63 @@ class FieldOverview:
         Cost: O(values of these fields).
         """
         after = None if cursor is None else _text_of(cursor)
-        found = list[FieldSummary]()
+        summaries = list[FieldSummary]()
         for name in self._names():
             if (after is None or name > after) and (summary := self.summary(name)) is not None:
-                if len(found) == limit:
-                    return found, encode_cursor(json.dumps(found[-1].field))
-                found.append(summary)
-        return found, None
+                if len(summaries) == limit:
+                    return summaries, encode_cursor(json.dumps(summaries[-1].field))
+                summaries.append(summary)
+        return summaries, None
 
     def summary(self, name: str) -> FieldSummary | None:
         """None: no arm has the field."""
         having, types = self._arms_by_type(name)
         if not having:
             return None
-        distinct, known = 0, list[tuple[Value, int]]()
+        distinct, counted = 0, list[tuple[Value, int]]()
         for stored, numbers, often in self._values(name):
             distinct += numbers.size
             # Only the shown values are looked up: a name that each of many arms has alone has as many values.
             most = np.argsort(-often, kind="stable")[:MOST_VALUES]
             names = self._attributes.names
-            found = (_plain(names.value(stored, number)) for number in numbers[most].tolist())
-            known += zip(found, often[most].tolist(), strict=True)
-        known = sorted(known, key=lambda each: -each[1])[:MOST_VALUES]
-        values: list[str | int | float | bool] = [value for value, _ in known]
-        return FieldSummary(name, having, types, distinct, values, [count for _, count in known])
+            texts = (_plain(names.value(stored, number)) for number in numbers[most].tolist())
+            counted += zip(texts, often[most].tolist(), strict=True)
+        counted = sorted(counted, key=lambda pair: -pair[1])[:MOST_VALUES]
+        values: list[str | int | float | bool] = [value for value, _ in counted]
+        return FieldSummary(name, having, types, distinct, values, [count for _, count in counted])
 
     def texts(self, name: str) -> list[tuple[str, int]]:
         """The most frequent texts of a field, and how often each is there; as many as there is time for."""
-        found, chars = list[tuple[str, int]](), 0
+        texts, chars = list[tuple[str, int]](), 0
         for stored, numbers, often in self._values(name):
             if _type(stored) != TYPES[ValueKind.STRING]:
                 continue
-            for place in np.argsort(-often, kind="stable")[:MOST_TEXTS].tolist():
-                text = str(self._attributes.names.value(stored, numbers[place]))
-                found.append((text, int(often[place])))
+            for position in np.argsort(-often, kind="stable")[:MOST_TEXTS].tolist():
+                text = str(self._attributes.names.value(stored, numbers[position]))
+                texts.append((text, int(often[position])))
                 chars += len(text)
                 if chars > MOST_TEXT_CHARS:
                     break
-        return found
+        return texts
 
     def unmet(self, arm_filter: Filter) -> list[tuple[str, str]]:
         """Fields of conditions that no arm can meet, and why: none has it, or all have other types of value.
 
         At most ``MOST_NAMED``. Cost: O(entries) for each.
         """
-        found: dict[str, str] = {}
+        unmet: dict[str, str] = {}
         for name, wanted in compared(arm_filter.expression):
-            if len(found) == MOST_NAMED:
+            if len(unmet) == MOST_NAMED:
                 break
             having, types = self._arms_by_type(name)
             has = [kind for kind, word in TYPES.items() if word in types]
             if not having:
-                found[name] = no_arm_has(name)
+                unmet[name] = no_arm_has(name)
             elif has and wanted and wanted.isdisjoint(has):
                 is_what = " and ".join(f"{WORDS[kind]} in {_arms(types[TYPES[kind]])}" for kind in has)
                 asked = " and ".join(WORDS[kind] for kind in WORDS if kind in wanted)
-                found[name] = f"`{shown(name)}` is {is_what}, and the filter compares it with {asked}"
-        return list(found.items())
+                unmet[name] = f"`{shown(name)}` is {is_what}, and the filter compares it with {asked}"
+        return list(unmet.items())
 
     def _names(self) -> list[str]:
         """The fields of all entries, sorted."""
@@ -144,7 +144,7 @@ class FieldOverview:
     def _arms_by_type(self, name: str) -> tuple[int, dict[str, int]]:
         """How many arms have the field, and by the type of its values."""
         having, counts = 0, dict[str, int]()
-        for block, live in zip(self._attributes.blocks, self._live, strict=True):
+        for block, is_shown in zip(self._attributes.blocks, self._is_shown, strict=True):
             masks = dict[str, Mask]()
             for stored in Stored:
                 path = self._attributes.names.path(name, stored)
@@ -153,9 +153,9 @@ class FieldOverview:
                     mask = masks.setdefault(_type(stored), np.zeros(block.size, dtype=np.bool_))
                     mask[slice(None) if column.places is None else column.places] = True
             for word, mask in masks.items():
-                counts[word] = counts.get(word, 0) + int(np.count_nonzero(mask & live))
+                counts[word] = counts.get(word, 0) + int(np.count_nonzero(mask & is_shown))
             if masks:
-                having += int(np.count_nonzero(np.logical_or.reduce(list(masks.values())) & live))
+                having += int(np.count_nonzero(np.logical_or.reduce(list(masks.values())) & is_shown))
         return having, {word: count for word, count in counts.items() if count}
 
     def _values(self, name: str) -> Iterator[tuple[Stored, NDArray[np.float64], NDArray[np.int64]]]:
@@ -163,11 +163,13 @@ class FieldOverview:
         for stored in KINDS:
             path = self._attributes.names.path(name, stored)
             numbers, counts = list[NDArray[np.float64]](), list[NDArray[np.int64]]()
-            for block, live in zip(self._attributes.blocks, self._live, strict=True):
+            for block, is_shown in zip(self._attributes.blocks, self._is_shown, strict=True):
                 column = None if path is None else block.held(path)
                 if column is not None:
-                    kept = column.numbers[live if column.places is None else live[column.places]]
-                    distinct, often = np.unique(kept.astype(np.float64), return_counts=True)
+                    shown_numbers = column.numbers[
+                        is_shown if column.places is None else is_shown[column.places]
+                    ]
+                    distinct, often = np.unique(shown_numbers.astype(np.float64), return_counts=True)
                     numbers.append(distinct)
                     counts.append(often)
             if numbers:
@@ -210,11 +212,13 @@ def in_order(
         best = (max(keys) if descending else min(keys)) if keys else (0, 0)
         # in the descending order the largest place comes first: of an arm that has a value, and is old
         has_value, age = (bool(keys), -revision) if descending else (not keys, revision)
-        place = (has_value, *best, age, row)
-        if after is None or (place[:4] < after if descending else place[:4] > after):
-            places.append(place)
-    found = (heapq.nlargest if descending else heapq.nsmallest)(limit, places)
-    return [(place[4], encode_cursor(json.dumps([order, name, *place[:4]]))) for place in found]
+        sort_key = (has_value, *best, age, row)
+        if after is None or (sort_key[:4] < after if descending else sort_key[:4] > after):
+            places.append(sort_key)
+    best_places = (heapq.nlargest if descending else heapq.nsmallest)(limit, places)
+    return [
+        (sort_key[4], encode_cursor(json.dumps([order, name, *sort_key[:4]]))) for sort_key in best_places
+    ]
 
 
 def _key(kind: ValueKind, value: Value) -> tuple[int, Value]:

@@ -80,13 +80,13 @@ class EmbeddingJobs:
         async def job(progress: Progress) -> bytes:
             while True:
                 try:
-                    found = await self._work(asked, progress)
+                    finding = await self._work(asked, progress)
                 except (Invalid, Unavailable):  # a log that says too little says more later
                     if asked.every_s is None:
                         raise
                 else:
-                    result = msgspec.json.encode(found)
-                    if found.taken or asked.every_s is None:
+                    result = msgspec.json.encode(finding)
+                    if finding.taken or asked.every_s is None:
                         return result
                     await self._jobs.publish(EVERYONE, head, result)
                 await asyncio.sleep(asked.every_s)
@@ -97,16 +97,16 @@ class EmbeddingJobs:
         """How a job stands, as the API says it. Raises NotFound, Unavailable."""
         self._check(bandit, job_id)
         try:
-            found = await self._jobs.find(EVERYONE, job_id)
+            stored = await self._jobs.find(EVERYONE, job_id)
         except NotFound:
             raise NotFound(UNKNOWN) from None
-        is_lost = found.state == "lost"  # it is begun again
+        is_lost = stored.state == "lost"  # it is begun again
         return {
-            "id": found.id,
-            "created": found.created,
-            "state": "waiting" if is_lost else found.state,
-            "error": None if is_lost else found.error,
-            "result": found.result,
+            "id": stored.id,
+            "created": stored.created,
+            "state": "waiting" if is_lost else stored.state,
+            "error": None if is_lost else stored.error,
+            "result": stored.result,
         }
 
     async def delete(self, bandit: Bandit, job_id: str) -> None:

@@ -121,10 +121,10 @@ class EvaluationJobs:
     async def resume(self, bandit: HasUid, head: JobHead, work: Work) -> None:
         """Begin a lost job again. Raises Unavailable."""
         head = JobHead(head.id, head.created)
-        kept = await self._jobs.keep(
+        outcome = await self._jobs.keep(
             bandit.uid, head.id, _encode(head), lease_ms=self.lease_ms, keep_ms=KEEP_MS
         )
-        if kept == "kept":
+        if outcome == "kept":
             self._begin(bandit, head, work)
 
     def _begin(self, bandit: HasUid, head: JobHead, work: Work) -> None:
@@ -135,9 +135,9 @@ class EvaluationJobs:
 
     async def publish(self, bandit: HasUid, head: JobHead, result: bytes) -> None:
         """Show a result of a job that goes on. Raises Unavailable."""
-        said = msgspec.structs.replace(head, state="running")
+        running = msgspec.structs.replace(head, state="running")
         times = {"lease_ms": self.lease_ms, "keep_ms": KEEP_MS}
-        await self._jobs.keep(bandit.uid, head.id, _encode(said), **times, result=zlib.compress(result))
+        await self._jobs.keep(bandit.uid, head.id, _encode(running), **times, result=zlib.compress(result))
 
     async def find(self, bandit: HasUid, job_id: str) -> EvaluationJob:
         """How a job stands. Raises NotFound, Unavailable."""
@@ -165,52 +165,54 @@ class EvaluationJobs:
         await end(list(self._tasks.values()))
 
     async def _run(self, uid: str, head: JobHead, work: Work) -> None:
-        said = _JobState(head)
-        beating = asyncio.create_task(self._beat(uid, said, asyncio.current_task()))
+        state = _JobState(head)
+        beating = asyncio.create_task(self._beat(uid, state, asyncio.current_task()))
         result = b""
         try:
-            result = await MEASURING.run(partial(zlib.compress, await work(said.progress)))
-            said.head = msgspec.structs.replace(said.head, state="done")
+            result = await MEASURING.run(partial(zlib.compress, await work(state.progress)))
+            state.head = msgspec.structs.replace(state.head, state="done")
         except asyncio.CancelledError:
             self._ended("cancelled").inc()
             raise
         except ShortlistError as error:
-            said.fail(error.errors[0][1] if error.errors else error.detail)
+            state.fail(error.errors[0][1] if error.errors else error.detail)
         except Exception:
             log.exception("an evaluation failed")
-            said.fail("an error of the service: its log says more")
+            state.fail("an error of the service: its log says more")
         finally:
             await end([beating])
-        self._ended("done" if said.head.state == "done" else "failed").inc()
-        await self._keep(uid, said, result)
+        self._ended("done" if state.head.state == "done" else "failed").inc()
+        await self._keep(uid, state, result)
 
-    async def _beat(self, uid: str, said: _JobState, task: asyncio.Task[None] | None) -> None:
+    async def _beat(self, uid: str, state: _JobState, task: asyncio.Task[None] | None) -> None:
         while True:
             await asyncio.sleep(self.beat_s)
             try:
-                kept = await self._jobs.keep(
-                    uid, said.head.id, _encode(said.head), lease_ms=self.lease_ms, keep_ms=KEEP_MS
+                outcome = await self._jobs.keep(
+                    uid, state.head.id, _encode(state.head), lease_ms=self.lease_ms, keep_ms=KEEP_MS
                 )
             except Unavailable as error:
                 log.warning("an evaluation cannot say how it stands: %s", error.detail)
                 continue
             # It was deleted by way of another process: a beat is how this one hears of it.
-            if kept == "missing" and task is not None:
+            if outcome == "missing" and task is not None:
                 task.cancel()
                 return
 
-    async def _keep(self, uid: str, said: _JobState, result: bytes) -> None:
+    async def _keep(self, uid: str, state: _JobState, result: bytes) -> None:
         """Say how the job has ended, until the store hears it: for as long as its lease is."""
         for _ in range(self.lease_ms // 1_000):
             try:
                 times = {"lease_ms": self.lease_ms, "keep_ms": KEEP_MS}
-                kept = await self._jobs.keep(uid, said.head.id, _encode(said.head), **times, result=result)
+                outcome = await self._jobs.keep(
+                    uid, state.head.id, _encode(state.head), **times, result=result
+                )
             except Unavailable:
                 await asyncio.sleep(self.beat_s)
                 continue
-            if kept != "full":
+            if outcome != "full":
                 return
-            said.fail(NO_ROOM)
+            state.fail(NO_ROOM)
             result = b""
 
 

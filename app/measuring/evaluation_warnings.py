@@ -25,24 +25,24 @@ def warnings_of(evaluator: Evaluator, policy: Evaluated) -> list[str]:
     """All that is worth a warning about one of its policies."""
     caveats = POLICIES[evaluator.bandit.record.policy].caveats(evaluator.bandit)
     unshown = _of_unshown_arms(policy)
-    said = [*_of_decisions(evaluator, policy), *_of_weights(policy.state), *unshown, *caveats]
-    return [*said, *_of_effects(evaluator), *_of_the_learners(evaluator)]
+    of_decisions = [*_of_decisions(evaluator, policy), *_of_weights(policy.state), *unshown, *caveats]
+    return [*of_decisions, *_of_effects(evaluator), *_of_the_learners(evaluator)]
 
 
 def knowing_policies() -> str:
     """In words, what gives decisions propensities."""
-    return f"{', '.join(name for name, each in POLICIES.items() if each.has_propensities)} and a holdout"
+    return f"{', '.join(name for name, policy in POLICIES.items() if policy.has_propensities)} and a holdout"
 
 
 def warnings_of_log(record: BanditRecord) -> list[str]:
     """What cannot be evaluated on the log of a bandit, if it has one."""
     if record.log is None or POLICIES[record.policy].has_propensities:
         return []
-    known = f"{knowing_policies()} know theirs"
-    some = f"only the decisions of its holdout have propensities ({known}), and count"
-    none = f"no decision has propensities ({known}), so no policy can be evaluated on it"
+    knowing = f"{knowing_policies()} know theirs"
+    of_holdout = f"only the decisions of its holdout have propensities ({knowing}), and count"
+    none = f"no decision has propensities ({knowing}), so no policy can be evaluated on it"
     rest = "reports, exports and explanations work on all of it"
-    return [f"in the log of {record.policy} {none if record.holdout is None else some}; {rest}"]
+    return [f"in the log of {record.policy} {none if record.holdout is None else of_holdout}; {rest}"]
 
 
 def _of_decisions(evaluator: Evaluator, policy: Evaluated) -> Iterator[str]:
@@ -95,7 +95,7 @@ def _of_weights(state: OffPolicyState) -> Iterator[str]:
 def _of_unshown_arms(policy: Evaluated) -> Iterator[str]:
     arms, share = policy.unshown.found()
     if arms:
-        some = (
+        subject = (
             "1 arm that the policy would choose was"
             if arms == 1
             else f"{arms:,} arms that the policy would choose were"
@@ -105,7 +105,8 @@ def _of_unshown_arms(policy: Evaluated) -> Iterator[str]:
             if share > TOO_MUCH_MISSING
             else "intervals count it, values do not"
         )
-        yield f"{some} never chosen when the log was written, about {share:.1%} of what it would do: {told}"
+        never = f"{subject} never chosen when the log was written"
+        yield f"{never}, about {share:.1%} of what it would do: {told}"
 
 
 def _of_effects(evaluator: Evaluator) -> Iterator[str]:

@@ -141,8 +141,14 @@ class WeightsEvaluation:
     warnings: list[str]
 
     @classmethod
-    def of(cls, found: Evaluation) -> Self:
-        return cls(found.weights or {}, found.estimates, found.logged, found.signals or {}, found.warnings)
+    def of(cls, evaluation: Evaluation) -> Self:
+        return cls(
+            evaluation.weights or {},
+            evaluation.estimates,
+            evaluation.logged,
+            evaluation.signals or {},
+            evaluation.warnings,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,14 +172,14 @@ class Evaluation:
     results: list[WeightsEvaluation] | None = None
 
 
-def answer_of(found: Sequence[Evaluation], *, several: bool = False) -> object:
+def answer_of(evaluations: Sequence[Evaluation], *, several: bool = False) -> object:
     """What is answered of one, or of ``several`` by different weights.
 
     Of a bandit without signals without what only those have.
     """
-    first = found[0]
+    first = evaluations[0]
     if several:
-        return replace(first, results=list(map(WeightsEvaluation.of, found)))
+        return replace(first, results=list(map(WeightsEvaluation.of, evaluations)))
     if first.signals is not None:
         return first
     every = {field.name: getattr(first, field.name) for field in fields(first)}
@@ -205,8 +211,8 @@ def _evaluation_of(
             for estimator in evaluator.estimators
         }
         estimates = [
-            replace(found, estimator=each, places=found.places if signal_places else [])
-            for each, found in by_name.items()
+            replace(estimated, estimator=name_of_estimator, places=estimated.places if signal_places else [])
+            for name_of_estimator, estimated in by_name.items()
         ]
         signals[name] = SignalEstimates(estimates, _logged(signal, evaluator))
     return Evaluation(
@@ -239,8 +245,10 @@ def _estimated(state: OffPolicyState, name: str, unshown: float) -> PolicyEstima
     shown = (~lacking).tolist()
     whole = estimates.whole if all(shown) else NOTHING
     places = [
-        PlaceEstimate(each.value, each.interval, size) if is_shown else PlaceEstimate(None, None, size)
-        for each, size, is_shown in zip(estimates.places, sizes, shown, strict=True)
+        PlaceEstimate(estimate.value, estimate.interval, size)
+        if is_shown
+        else PlaceEstimate(None, None, size)
+        for estimate, size, is_shown in zip(estimates.places, sizes, shown, strict=True)
     ]
     return PolicyEstimate(name, whole.value, whole.interval, min(sizes), places)
 
@@ -333,16 +341,16 @@ class Evaluations:
                 to_ms = min(time.time_ns() // 1_000_000, to_ms or LATEST_MS)
             elif bandit.record.prior == "learned":
                 version = await self._priors.newest(bandit)
-                weighed = [each.with_prior(version) for each in weighed]
+                weighed = [as_weighed.with_prior(version) for as_weighed in weighed]
                 if bandit.record.arm_effects == "auto":
                     effects = await self._effects.newest(bandit)
-                    weighed = [each.with_effects(effects) for each in weighed]
+                    weighed = [as_weighed.with_effects(effects) for as_weighed in weighed]
                 bandit = weighed[0]
-            known, seen = await self._surveyed(bandit, from_ms, to_ms, when)
+            lookup, seen = await self._surveyed(bandit, from_ms, to_ms, when)
             evaluator = Evaluator(
                 bandit,
                 self._source,
-                known,
+                lookup,
                 estimators,
                 weighed=weighed,
                 seen=seen,
@@ -351,8 +359,10 @@ class Evaluations:
             )
             await self._read(evaluator, from_ms, to_ms, progress or (lambda done, of: None))  # noqa: ARG005
             check_usable(evaluator)
-            found = partial(evaluations_of, evaluator, when, complete_from, signal_places=signal_places)
-            return await MEASURING.run(found)
+            evaluate_all = partial(
+                evaluations_of, evaluator, when, complete_from, signal_places=signal_places
+            )
+            return await MEASURING.run(evaluate_all)
 
     async def _surveyed(
         self, bandit: Bandit, from_ms: int | None, to_ms: int | None, when: When
@@ -382,15 +392,15 @@ class Evaluations:
         self, evaluator: Evaluator, from_ms: int | None, to_ms: int | None, progress: Progress
     ) -> None:
         """Evaluate the log, as long as it tells anything."""
-        started = said = time.monotonic()
+        started = logged_at = time.monotonic()
         progress(0, evaluator.expected)
         async for page in self.pages.pages(evaluator.bandit, from_ms=from_ms, to_ms=to_ms):
             await evaluator.add(page)
             self._metrics.evaluated.inc(len(page))
             progress(evaluator.decisions, evaluator.expected)
-            if time.monotonic() - said >= LOG_S:
-                said = time.monotonic()
-                _say(evaluator, said - started)
+            if time.monotonic() - logged_at >= LOG_S:
+                logged_at = time.monotonic()
+                _say(evaluator, logged_at - started)
             if evaluator.is_unsupported:
                 break
         _say(evaluator, time.monotonic() - started)

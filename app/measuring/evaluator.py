@@ -296,12 +296,12 @@ class Evaluator:
     async def _work(self, policy: Evaluated, lists: LoggedLists) -> _Work:
         keys = list(dict.fromkeys(key for key, _ in lists.situations))
         learners = await self._posteriors(policy, keys)
-        owners = {key: place for place, key in enumerate(keys)}
+        owners = {key: number for number, key in enumerate(keys)}
         return _Work(policy, lists, await self._pool(lists), learners, owners)
 
     async def _pool(self, lists: LoggedLists) -> _KnownPool:
-        known = self._pools.get(lists.name)
-        if known is None:
+        known_pool = self._pools.get(lists.name)
+        if known_pool is None:
             arm_filter, barred = self.bandit.filter_with(lists.name.arm_filter), lists.name.barred
             arms = await self._source.snapshot(self.bandit, arm_filter)
             if barred is not None:
@@ -309,9 +309,9 @@ class Evaluator:
                 arm_filter = barred if arm_filter is None else arm_filter.both(barred)
             pool = Pool(self.bandit, arms, arm_filter, lists.name.k)
             target = await self._policy.target(self._source.covers, pool)
-            known = _KnownPool(pool, target, BoundedCache(self._limits.pool_bytes))
-            self._pools.put(lists.name, known, POOL_BYTES + self._limits.pool_bytes + 8 * arms.size)
-        return known
+            known_pool = _KnownPool(pool, target, BoundedCache(self._limits.pool_bytes))
+            self._pools.put(lists.name, known_pool, POOL_BYTES + self._limits.pool_bytes + 8 * arms.size)
+        return known_pool
 
     async def _posteriors(self, policy: Evaluated, keys: Sequence[str | None]) -> Sequence[Posterior]:
         number = policy.number
@@ -321,9 +321,9 @@ class Evaluator:
             together = absent[start : start + READ_TOGETHER]
             reads = (self._posterior(key, policy.bandit) for key in together)
             for key, posterior in zip(together, await asyncio.gather(*reads), strict=True):
-                kept = posterior if self._policy.target_draws else _estimate(posterior)
-                result[key] = kept
-                self._learners.put((number, key), kept, 1_000 + kept.theta.nbytes + kept.root.nbytes)
+                held = posterior if self._policy.target_draws else _estimate(posterior)
+                result[key] = held
+                self._learners.put((number, key), held, 1_000 + held.theta.nbytes + held.root.nbytes)
         return [posterior for posterior in result.values() if posterior is not None]
 
     def _check(self) -> None:
@@ -332,13 +332,13 @@ class Evaluator:
 
     def _weigh_all(self, policy: Evaluated, work: Sequence[_Work]) -> None:
         """Take these decisions up for a policy."""
-        places = max(policy.state.places, *(each.lists.name.places for each in work))
+        places = max(policy.state.places, *(part_of_work.lists.name.places for part_of_work in work))
         _check_size(len(self.policies), len(policy.signals), places, self._limits.values)
         state = off_policy.widened(policy.state, places)
         parts = []
-        for each in work:
+        for part_of_work in work:
             self._check()
-            logged, missing = self._logged(each, places)
+            logged, missing = self._logged(part_of_work, places)
             parts.append(logged)
             policy.gone += missing
         columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
@@ -351,8 +351,10 @@ class Evaluator:
         policy.state = off_policy.add(state, Logged(*columns))
         of_signals = [(part.lists, part.lists.signals) for part in work]
         for name, signal in policy.signals.items():
-            own = np.concatenate([widened(signals.get(name), lists, places) for lists, signals in of_signals])
-            logged_of_it = Logged(propensities, targets, own)
+            rewards_of_signal = np.concatenate(
+                [widened(signals.get(name), lists, places) for lists, signals in of_signals]
+            )
+            logged_of_it = Logged(propensities, targets, rewards_of_signal)
             policy.signals[name] = off_policy.add(off_policy.widened(signal, places), logged_of_it)
 
     def _logged(self, work: _Work, places: int) -> tuple[Sequence[Matrix], int]:
@@ -397,11 +399,11 @@ class Evaluator:
         self, work: _Work, situations: EvaluationBatch, which: Rows, rows: Rows, scores: Matrix
     ) -> Weighed:
         """What the target would do with the drawn arms of each list. Shapes: rows, scores (n, k)."""
-        known = self._known(work.pool, situations)
+        prepared = self._known(work.pool, situations)
         target, arms = work.pool.target, work.pool.pool.arms
-        self._look_for_unshown(work, situations, known, which, rows)
+        self._look_for_unshown(work, situations, prepared, which, rows)
         if self._policy.target_by_exclusion or not any(work.lists.excluded):
-            return target.weigh(situations, known, Lists(which, rows, scores))
+            return target.weigh(situations, prepared, Lists(which, rows, scores))
         excluded = padded([known_rows(arms, ids) for ids in work.lists.excluded])
         count = excluded.shape[1]
         lists = Lists(
@@ -410,12 +412,12 @@ class Evaluator:
             np.hstack((_estimated(arms, excluded, situations, which), scores)),
             count,
         )
-        result = target.weigh(situations, known, lists)
+        result = target.weigh(situations, prepared, lists)
         propensities, expected = result.propensities[:, count:], result.expected[:, count:]
         return Weighed(propensities, expected, result.least, result.most)
 
     def _look_for_unshown(
-        self, work: _Work, situations: EvaluationBatch, known: Sequence[Any], which: Rows, rows: Rows
+        self, work: _Work, situations: EvaluationBatch, prepared: Sequence[Any], which: Rows, rows: Rows
     ) -> None:
         """Note what the lists show, and what the policy would choose for as many as can be afforded."""
         arms, unshown = work.pool.pool.arms, work.of.unshown
@@ -429,7 +431,7 @@ class Evaluator:
             if not unshown.affords(cost):
                 return
             self._check()
-            choices, counts = work.pool.target.drawn(situations, known[position], position)
+            choices, counts = work.pool.target.drawn(situations, prepared[position], position)
             if without:
                 left = np.where(np.isin(choices, known_rows(arms, without)), 0.0, counts)
                 counts = np.minimum(left * (counts.sum() / (left.sum() or 1.0)), 1.0)
@@ -441,20 +443,20 @@ class Evaluator:
         first: list[int] = []
         which = np.empty(len(work.lists), dtype=np.int64)
         by_exclusion = self._policy.target_by_exclusion
-        for place, (name, excluded) in enumerate(
+        for position, (name, excluded) in enumerate(
             zip(work.lists.situations, work.lists.excluded, strict=True)
         ):
             number = numbers.setdefault((*name, excluded) if by_exclusion else name, len(numbers))
-            which[place] = number
+            which[position] = number
             if number == len(first):
-                first.append(place)
-        keys, contexts = zip(*(work.lists.situations[place] for place in first), strict=True)
+                first.append(position)
+        keys, contexts = zip(*(work.lists.situations[position] for position in first), strict=True)
         check_contexts(self.bandit, {len(context) // 4 for context in contexts})
         owners = np.array([work.owners[key] for key in keys])
         arms = work.pool.pool.arms
         exclude: Sequence[Rows] = [NO_ROWS] * len(first)
         if by_exclusion:
-            exclude = [known_rows(arms, work.lists.excluded[place]) for place in first]
+            exclude = [known_rows(arms, work.lists.excluded[position]) for position in first]
         contexts_of = joined(contexts)
         names = [(work.of.number, self._block, name) for name in numbers]
         rewards = work.of.rewards
@@ -480,12 +482,12 @@ class Evaluator:
     def _known(self, pool: _KnownPool, situations: EvaluationBatch) -> Sequence[Any]:
         """What the target knows of each situation."""
         result = [pool.known.get(name) for name in situations.names]
-        absent = [place for place, each in enumerate(result) if each is None]
+        absent = [position for position, prepared in enumerate(result) if prepared is None]
         if absent:
-            made = pool.target.prepare(situations.some(absent), self._check)
-            for place, each in zip(absent, made, strict=True):
-                result[place] = each
-                pool.known.put(situations.names[place], each, pool.target.known_bytes)
+            new = pool.target.prepare(situations.some(absent), self._check)
+            for position, prepared in zip(absent, new, strict=True):
+                result[position] = prepared
+                pool.known.put(situations.names[position], prepared, pool.target.known_bytes)
         return result
 
 
@@ -494,8 +496,8 @@ def _estimated(arms: LearnerSnapshot, rows: Rows, situations: EvaluationBatch, w
     scores = scores_of(arms, rows, situations.queries, which)
     if situations.effects is None or not rows.size:
         return scores
-    found = situations.effects.worth(arms.plain.table, np.maximum(rows, 0).reshape(-1)).reshape(rows.shape)
-    return np.where(rows >= 0, scores + found, 0.0)
+    effects = situations.effects.worth(arms.plain.table, np.maximum(rows, 0).reshape(-1)).reshape(rows.shape)
+    return np.where(rows >= 0, scores + effects, 0.0)
 
 
 def _begun(
@@ -544,9 +546,9 @@ def evaluated_policy(bandit: Bandit) -> Policy:
 def check_estimators(estimators: Sequence[str]) -> None:
     """Raise Invalid for an estimator that there is not, and for none at all or one given twice."""
     errors = [
-        (("estimators", place), f"must be one of {', '.join(ESTIMATOR_NAMES)}, each once")
-        for place, name in enumerate(estimators)
-        if name not in ESTIMATORS or name in estimators[:place]
+        (("estimators", number), f"must be one of {', '.join(ESTIMATOR_NAMES)}, each once")
+        for number, name in enumerate(estimators)
+        if name not in ESTIMATORS or name in estimators[:number]
     ]
     if errors:
         raise Invalid.many(errors)

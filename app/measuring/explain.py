@@ -140,19 +140,19 @@ class Explanations:
     ) -> tuple[list[ChangedInput], Sequence[str], list[Candidate]]:
         """What has changed; if nothing has, the arms of the choice made again, and the candidates."""
         row, part = logged.row, logged.decision.logged
-        then = await self._bandits.find(bandit.uid, row.bandit_version)
-        if then is None or part is None or then.former is not None:  # it was moved since
+        bandit_then = await self._bandits.find(bandit.uid, row.bandit_version)
+        if bandit_then is None or part is None or bandit_then.former is not None:  # it was moved since
             return ["bandit"], [], []
-        changed = _not_repeatable(then, logged)
-        with_prior = await self._priors.then(then, part.prior_version)
+        changed = _not_repeatable(bandit_then, logged)
+        with_prior = await self._priors.then(bandit_then, part.prior_version)
         with_both = with_prior and await self._effects.then(with_prior, part.effects_version)
         if with_both is None:
             changed.append("prior" if with_prior is None else "effects")
-        then = with_both or then
+        bandit_then = with_both or bandit_then
         if changed or logged.asked is None:
             return changed, [], []
         try:
-            request, selection = await selected_again(self._pipeline, then, logged, part, logged.asked)
+            request, selection = await selected_again(self._pipeline, bandit_then, logged, part, logged.asked)
         except (NoArms, Invalid):
             return ["catalogue"], [], []
         snapshot = selection.snapshot
@@ -164,9 +164,9 @@ class Explanations:
             return changed, [], []
         again = [snapshot.arms.id_of(position) for position in selection.hits.rows.tolist()]
         rewards = None
-        if has_reasons(then):
-            rows = await self._log.of_learner(then, logged.decision.identity.learner, MOST_ROWS)
-            rewards = await rewards_of(self._catalogues, then, rows)
+        if has_reasons(bandit_then):
+            rows = await self._log.of_learner(bandit_then, logged.decision.identity.learner, MOST_ROWS)
+            rewards = await rewards_of(self._catalogues, bandit_then, rows)
         find = partial(_candidates, request, selection, [arm.id for arm in row.arms], rewards)
         work = SEARCHES if snapshot.arms.plain.waits else REQUESTS
         return [], again, await work.run(find)
@@ -207,7 +207,7 @@ async def selected_again(
 def _left_by_counting(logged: LoggedChoice, choice: ChooseRequest) -> View:
     """What quotas and frequency caps left then, as the row says."""
     barred = logged.row.barred or NOTHING_BARRED
-    filters = [parse(dict(each)) for each in barred.filters]
+    filters = [parse(dict(document)) for document in barred.filters]
     stood = {arm.id for arm in logged.row.arms if arm.pinned}
     return View(
         arm_filter=none_of(filters) if filters else None,
@@ -225,9 +225,9 @@ def _candidates(
     count = min(max(request.bandit.record.shortlist, len(chosen)), MOST_CANDIDATES)
     rows = arms.search(snapshot.posterior.theta, count, request.excluded(arms)).rows
     rows = np.unique(np.concatenate((rows, arms.rows_of(chosen))))
-    found = measured(request, snapshot, rows)
-    places = {arm: place for place, arm in enumerate(chosen, start=1)}
-    order = np.argsort(-found.estimates, kind="stable").tolist()
+    measures = measured(request, snapshot, rows)
+    places = {arm: number for number, arm in enumerate(chosen, start=1)}
+    order = np.argsort(-measures.estimates, kind="stable").tolist()
     ids = [arms.id_of(row) for row in rows.tolist()]
     terms = _terms(request.bandit, snapshot.posterior.theta, arms.plain.features_of(rows))
     because = dict[str, list[Reason]]()
@@ -237,16 +237,16 @@ def _candidates(
         because = dict(zip(map(arms.id_of, shown.tolist()), reasons, strict=True))
     return [
         Candidate(
-            ids[each],
-            float(found.estimates[each]),
-            float(found.widths[each]),
-            places.get(ids[each]),
-            found.priors[each],
-            found.effects[each],
-            terms[each],
-            because.get(ids[each]),
+            ids[position],
+            float(measures.estimates[position]),
+            float(measures.widths[position]),
+            places.get(ids[position]),
+            measures.priors[position],
+            measures.effects[position],
+            terms[position],
+            because.get(ids[position]),
         )
-        for each in order
+        for position in order
     ]
 
 
@@ -260,5 +260,5 @@ def _terms(bandit: Bandit, theta: Vector, features: Matrix) -> Sequence[list[Ter
     result = list[list[Term] | None]()
     for parts in features * theta:
         largest = np.argsort(-np.abs(parts), kind="stable")[:MOST_TERMS].tolist()
-        result.append([Term(columns[each], float(parts[each])) for each in largest if parts[each]])
+        result.append([Term(columns[column], float(parts[column])) for column in largest if parts[column]])
     return result

@@ -111,10 +111,10 @@ class Exports:
 def portions(page: Sequence[Row], most_arms: int = PORTION_ARMS) -> Iterator[Sequence[Row]]:
     """The page in parts of at most ``most_arms`` arms, or of one row."""
     start, arms = 0, 0
-    for place, row in enumerate(page):
+    for position, row in enumerate(page):
         arms += len(row.arms)
-        if arms > most_arms and place > start:
-            yield page[start:place]
-            start, arms = place, len(row.arms)
+        if arms > most_arms and position > start:
+            yield page[start:position]
+            start, arms = position, len(row.arms)
     if start < len(page):
         yield page[start:]
