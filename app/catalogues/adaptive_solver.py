@@ -85,9 +85,9 @@ class IndependentSolvers:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _build(self, uid: str, snapshot: Snapshot, options: IndexOptions) -> None:
-        made = None
+        graphs = None
         try:
-            made = IndependentGraphs.build(
+            graphs = IndependentGraphs.build(
                 snapshot.table, COPIES, options, seed=_SEED, check=self._stop.check
             )
         except Cancelled:
@@ -95,8 +95,8 @@ class IndependentSolvers:
         finally:
             with self._lock:
                 self._building.discard(uid)
-                if made is not None:
-                    self._graphs.put(uid, made, made.memory_bytes)
+                if graphs is not None:
+                    self._graphs.put(uid, graphs, graphs.memory_bytes)
 
 
 def solver_of(arms: LearnerSnapshot) -> MipsSolver:

@@ -86,11 +86,11 @@ async def prepare_arms(encoding: FeatureEncoding, arms: Sequence[Arm]) -> Prepar
     rows = np.empty((min(len(arms), ROWS_TOGETHER), width), dtype=dtype)
     features, writes = np.empty((len(arms), encoding.dim)), list[ArmWrite]()
     for start in range(0, len(arms), ROWS_TOGETHER):
-        some = arms[start : start + ROWS_TOGETHER]
-        for position, arm in enumerate(some):
+        batch = arms[start : start + ROWS_TOGETHER]
+        for position, arm in enumerate(batch):
             await yield_to_others()
             rows[position] = arm.features
-        features[start : start + len(some)] = encoding.features(rows[: len(some)])
+        features[start : start + len(batch)] = encoding.features(rows[: len(batch)])
     if encoding.basis is not None and len(arms):
         _check_magnitude(features)
     for position, arm in enumerate(arms):
@@ -135,12 +135,12 @@ def fit_reduction(encoding: FeatureEncoding, arms: UnfittedArms) -> tuple[Reduct
         raise Invalid("there are no arms to fit a basis to", path=where)
     embeddings = np.array([embedding_of(document) for document in arms.documents])
     try:
-        found = principal_components(embeddings, to, np.random.default_rng(PROBE_SEED))
+        components = principal_components(embeddings, to, np.random.default_rng(PROBE_SEED))
     except InvalidParameter as error:
         message = f"to is {to}, and the embeddings of the {len(arms.ids):,} arms allow less: {error}"
         raise Invalid(message, path=where) from None
-    basis = found.basis.astype("<f4").tobytes()
-    reduction = Reduction(basis, len(arms.ids), found.share, found.overlap)
+    basis = components.basis.astype("<f4").tobytes()
+    reduction = Reduction(basis, len(arms.ids), components.share, components.overlap)
     fields = arms.features[:, : encoding.field_numbers]
     features = encoding.fitted(reduction).features(np.hstack((fields, embeddings)))
     writes = []

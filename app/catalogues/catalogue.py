@@ -49,14 +49,14 @@ def unlisted_values(snapshot: Snapshot, listed: Mapping[str, Sequence[str]]) -> 
         return result
     rows, attributes = snapshot.eligible(), snapshot.attributes
     for name, values in listed.items():
-        known, others, has_other = set(values), Counter[str](), np.zeros(len(rows), dtype=np.bool_)
+        is_listed, others, has_other = set(values), Counter[str](), np.zeros(len(rows), dtype=np.bool_)
         for stored, column, places, codes in attributes.held(name, rows):
             if stored is not Stored.STRING:
                 continue
             numbers = codes if column.distinct is None else column.distinct[codes]
             distinct, inverse, counts = np.unique(numbers, return_inverse=True, return_counts=True)
             texts = [str(attributes.names.value(stored, number)) for number in distinct.tolist()]
-            other = np.array([text not in known for text in texts], dtype=np.bool_)
+            other = np.array([text not in is_listed for text in texts], dtype=np.bool_)
             has_other[places[other[inverse]]] = True
             others.update({text: counts.item(i) for i, text in enumerate(texts) if other[i]})
         if others:
@@ -151,17 +151,17 @@ def _given(record: CatalogueRecord) -> bytes:
 
 
 async def with_documents(
-    store: ArmStore, catalogue: Catalogue, found: FoundArms, most: int, most_bytes: int
+    store: ArmStore, catalogue: Catalogue, arms_found: FoundArms, most: int, most_bytes: int
 ) -> list[Arm]:
     """The first of these arms at least, and as many as ``most`` and ``most_bytes`` of documents allow."""
-    ids = found.ids[:most]
+    ids = arms_found.ids[:most]
     reading = min(len(ids) * MAX_DOCUMENT_BYTES, most_bytes)
     hold(len(ids) * catalogue.dim * NUMBER_BYTES + reading)
     documents = await store.documents(catalogue.uid, ids, most_bytes=most_bytes)
     hold(DOCUMENT_COPIES * sum(map(len, documents)) - reading)
     arms = list[Arm]()
     fitted = catalogue.encoding.is_fitted
-    for arm_id, row, data in zip(ids, found.features[:most], documents, strict=False):
+    for arm_id, row, data in zip(ids, arms_found.features[:most], documents, strict=False):
         await yield_to_others()
         tags, metadata = attributes_of(data)
         features = row if fitted or not data else embedding_of(data)  # until then as it was given

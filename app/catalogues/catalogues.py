@@ -118,7 +118,9 @@ class Catalogues:
             await self._group.turn()
         async with self.changing:
             await self.replace((await self._store.registry.read()).catalogues)
-        for path in {*self._index_dir.glob("*.index")} - {self._kinds.index_file(each.uid) for each in self}:
+        for path in {*self._index_dir.glob("*.index")} - {
+            self._kinds.index_file(catalogue.uid) for catalogue in self
+        }:
             path.unlink(missing_ok=True)  # of a catalogue that is gone
         if self._group is not None:
             self._group.loaded()
@@ -132,7 +134,9 @@ class Catalogues:
 
     async def reach_engine(self) -> None:
         """Return if arms are found of all catalogues that are kept in the engine. Raises Unavailable."""
-        await asyncio.gather(*(each.index.reach_engine() for each in self if not each.index.holds_arms))
+        await asyncio.gather(
+            *(catalogue.index.reach_engine() for catalogue in self if not catalogue.index.holds_arms)
+        )
 
     async def replace(self, records: Mapping[str, bytes]) -> None:
         """Serve exactly these catalogues. The caller holds ``changing``."""
@@ -161,14 +165,14 @@ class Catalogues:
         await self._kinds.check(record)
         data = with_uid(uid or secrets.token_hex(8), record)
         async with self.changing:
-            standing = await self._store.registry.create_catalogue(name, data)
-            uid, existing = split_uid(standing, CatalogueRecord)
+            stored = await self._store.registry.create_catalogue(name, data)
+            uid, existing = split_uid(stored, CatalogueRecord)
             if msgspec.structs.replace(existing, display=record.display) != record:
                 raise Conflict(f"a catalogue with this name exists: {difference_of(existing, record)}")
             catalogue = self._served.get(name)
             if catalogue is None or catalogue.uid != uid:
                 catalogue = self._served[name] = await self._open(name, uid, existing)
-        return catalogue, standing == data
+        return catalogue, stored == data
 
     async def change(
         self, name: str, display_of: Callable[[dict[str, str] | None], dict[str, str] | None]
@@ -181,13 +185,13 @@ class Catalogues:
             record = msgspec.structs.replace(record, display=display_of(record.display))
             data = with_uid(uid, record)
             async with self.changing:
-                standing = await self._store.registry.change_catalogue(name, expected=expected, record=data)
-                if standing == data:
+                stored = await self._store.registry.change_catalogue(name, expected=expected, record=data)
+                if stored == data:
                     catalogue.record = record
                     return catalogue
-            if standing is None or split_uid(standing, CatalogueRecord)[0] != uid:
+            if stored is None or split_uid(stored, CatalogueRecord)[0] != uid:
                 raise NotFound("the catalogue was deleted during the request")
-            expected = standing  # another process has changed it, or an older version wrote it
+            expected = stored  # another process has changed it, or an older version wrote it
         raise Unavailable("concurrent updates, retry")
 
     def served(self, name: str) -> Catalogue:
@@ -234,15 +238,17 @@ class Catalogues:
         self, cursor: str | None, limit: int, is_shown: Callable[[str], bool] = lambda _: True
     ) -> tuple[Sequence[Catalogue], str | None]:
         """``is_shown``: whether there is one of this name for the caller."""
-        return page_by_name([each for each in self if is_shown(each.name)], lambda c: c.name, cursor, limit)
+        return page_by_name(
+            [catalogue for catalogue in self if is_shown(catalogue.name)], lambda c: c.name, cursor, limit
+        )
 
     async def delete(self, name: str) -> None:
         """Delete the catalogue with its arms. Raises NotFound, Conflict (a bandit uses it)."""
         catalogue = await self.get(name)
         async with self.changing, catalogue.lock:
-            for each in self:
-                if each.record.behaviour is not None and each.record.behaviour.follows_uid == catalogue.uid:
-                    raise Conflict(f"{each.name} follows this catalogue; delete {each.name} first")
+            for other in self:
+                if other.record.behaviour is not None and other.record.behaviour.follows_uid == catalogue.uid:
+                    raise Conflict(f"{other.name} follows this catalogue; delete {other.name} first")
             outcome = await self._store.registry.delete_catalogue(name, catalogue.uid)
             if outcome == "in_use":
                 raise Conflict("a bandit uses this catalogue; move or delete the bandit first")
@@ -278,24 +284,24 @@ class Catalogues:
     async def _write(self, catalogue: Catalogue, prepared: PreparedArms) -> Upserted:
         await self._kept(catalogue).has_room()
         async with catalogue.lock:
-            kept = self._kept(catalogue)  # it may have been deleted meanwhile
+            repository = self._kept(catalogue)  # it may have been deleted meanwhile
             if prepared.encoding.is_fitted != catalogue.encoding.is_fitted:
                 prepared = await prepare_arms(catalogue.encoding, prepared.arms)
             arms, writes, fitted = prepared.arms, prepared.writes, catalogue.encoding.is_fitted
             if not fitted and len(catalogue.index) + len(arms) > self.limits.unfitted_arms:
                 raise NotFitted(full_message(len(catalogue.index), self.limits.unfitted_arms))
             is_compared = fitted and catalogue.holds_arms
-            before = await kept.find([arm.id for arm in arms]) if is_compared else None
+            before = await repository.find([arm.id for arm in arms]) if is_compared else None
             done = await self._store.arms.upsert(
                 catalogue.uid,
                 writes,
                 keep_ms=self._keep_ms,
-                keeps_changes=kept.keeps_changes,
+                keeps_changes=repository.keeps_changes,
                 knows_reduction=fitted,
             )
             documents = [(arm.tags, arm.metadata) for arm in arms]
             sizes = [len(write.document) for write in writes]
-            await kept.wrote([arm.id for arm in arms], prepared.features, documents, sizes, done)
+            await repository.wrote([arm.id for arm in arms], prepared.features, documents, sizes, done)
             await self._wrote(catalogue, done.version, changed=done.changed)
             if before is not None and before.ids:
                 replaced = self._replaced.setdefault(catalogue.uid, ReplacedFeatures())
@@ -321,17 +327,17 @@ class Catalogues:
 
     async def _fitted(self, catalogue: Catalogue) -> bool:
         """Fit to the arms of this version; False when another process was quicker. The lock is held."""
-        kept, store, version = self._kept(catalogue), self._store.arms, catalogue.version
-        found = await kept.page(None, MAX_UNFITTED_ARMS * 2)
+        repository, store, version = self._kept(catalogue), self._store.arms, catalogue.version
+        unfitted = await repository.page(None, MAX_UNFITTED_ARMS * 2)
         documents = list[bytes]()
-        for start in range(0, len(found.ids), READ_TOGETHER):
-            documents += await store.documents(catalogue.uid, found.ids[start : start + READ_TOGETHER])
-        if len(documents) < len(found.ids) or not all(documents):
+        for start in range(0, len(unfitted.ids), READ_TOGETHER):
+            documents += await store.documents(catalogue.uid, unfitted.ids[start : start + READ_TOGETHER])
+        if len(documents) < len(unfitted.ids) or not all(documents):
             return False
-        before = UnfittedArms(found.ids, found.features, documents)
+        before = UnfittedArms(unfitted.ids, unfitted.features, documents)
         reduction, writes = await REQUESTS.run(partial(fit_reduction, catalogue.encoding, before))
         data = pack(reduction)
-        done = await store.fit(catalogue.uid, version, data, writes, keeps_changes=kept.keeps_changes)
+        done = await store.fit(catalogue.uid, version, data, writes, keeps_changes=repository.keeps_changes)
         await self._sync(catalogue)
         return done
 
@@ -374,11 +380,13 @@ class Catalogues:
         """
         catalogue.check_writable()
         async with catalogue.lock:
-            kept = self._kept(catalogue)
+            repository = self._kept(catalogue)
             done = await self._store.arms.delete(
-                catalogue.uid, ids, keep_ms=self._keep_ms, keeps_changes=kept.keeps_changes
+                catalogue.uid, ids, keep_ms=self._keep_ms, keeps_changes=repository.keeps_changes
             )
-            await kept.removed(ids, done)  # those that are missing too: an earlier reply may have been lost
+            await repository.removed(
+                ids, done
+            )  # those that are missing too: an earlier reply may have been lost
             await self._wrote(catalogue, done.version, changed=bool(done.deleted))
         return done
 
@@ -402,17 +410,17 @@ class Catalogues:
         limit = min(limit, max(1, PAGE_NUMBERS // catalogue.dim))
         after = None if cursor is None else decode_cursor(cursor)
         async with catalogue.lock:  # else the documents could be of a later write than the features
-            found = await self._kept(catalogue).page(after, limit + 1)
-            arms = await with_documents(self._store.arms, catalogue, found, limit, self.limits.page_bytes)
-        more = len(found.ids) > len(arms)
-        return arms, encode_cursor(found.places[len(arms) - 1]) if more else None
+            page = await self._kept(catalogue).page(after, limit + 1)
+            arms = await with_documents(self._store.arms, catalogue, page, limit, self.limits.page_bytes)
+        more = len(page.ids) > len(arms)
+        return arms, encode_cursor(page.places[len(arms) - 1]) if more else None
 
     async def sample(self, catalogue: Catalogue, seed: int, limit: int) -> Sequence[Arm]:
         """At most ``limit`` arms drawn uniformly without replacement, fewer where they are long."""
         limit = min(limit, max(1, PAGE_NUMBERS // catalogue.dim))
         async with catalogue.lock:  # as above
-            found = await self._kept(catalogue).sample(seed, limit)
-            return await with_documents(self._store.arms, catalogue, found, limit, self.limits.page_bytes)
+            sampled = await self._kept(catalogue).sample(seed, limit)
+            return await with_documents(self._store.arms, catalogue, sampled, limit, self.limits.page_bytes)
 
     async def arms_by(
         self, catalogue: Catalogue, name: str, *, descending: bool, cursor: str | None, limit: int
@@ -432,17 +440,17 @@ class Catalogues:
         )  # fmt: skip
         ordered = {snapshot.id_of(row): following for row, following in await REQUESTS.run(work)}
         async with catalogue.lock:  # as above
-            found = await self._kept(catalogue).find(list(ordered)[:limit])
-            arms = await with_documents(self._store.arms, catalogue, found, limit, self.limits.page_bytes)
+            page = await self._kept(catalogue).find(list(ordered)[:limit])
+            arms = await with_documents(self._store.arms, catalogue, page, limit, self.limits.page_bytes)
         last = arms[-1].id if arms else next(iter(ordered), "")
         return arms, ordered[last] if last and last != next(reversed(ordered)) else None
 
     async def arm(self, catalogue: Catalogue, arm_id: str) -> Arm:
         async with catalogue.lock:  # as above
-            found = await self._kept(catalogue).find([arm_id])
-            if not found.ids:
+            arms = await self._kept(catalogue).find([arm_id])
+            if not arms.ids:
                 raise NotFound("the catalogue has no arm with this id")
-            return (await with_documents(self._store.arms, catalogue, found, 1, self.limits.page_bytes))[0]
+            return (await with_documents(self._store.arms, catalogue, arms, 1, self.limits.page_bytes))[0]
 
     async def features(self, catalogue: Catalogue, ids: Collection[str]) -> dict[str, tuple[Vector, int]]:
         """The features of those arms that are there, also of ones that another process has just written.
@@ -450,10 +458,10 @@ class Catalogues:
 
         ``ids`` are distinct.
         """
-        found = await self._kept(catalogue).find(ids)
-        if len(found.ids) < len(ids) and await self._hooks.poll_for_news():
-            found = await self._kept(catalogue).find(ids)
-        return dict(zip(found.ids, zip(found.features, found.revisions, strict=True), strict=True))
+        arms = await self._kept(catalogue).find(ids)
+        if len(arms.ids) < len(ids) and await self._hooks.poll_for_news():
+            arms = await self._kept(catalogue).find(ids)
+        return dict(zip(arms.ids, zip(arms.features, arms.revisions, strict=True), strict=True))
 
     async def revisions(self, catalogue: Catalogue, after: str | None, limit: int) -> FoundArms:
         """The first ``limit`` arms after a place: those that are new or changed come last."""
@@ -475,19 +483,19 @@ class Catalogues:
 
     async def missing(self, catalogue: Catalogue, ids: Sequence[str]) -> Collection[str]:
         """Those of some arms that are not there."""
-        found = await self._kept(catalogue).find(ids)
-        return set(ids) - set(found.ids)
+        arms = await self._kept(catalogue).find(ids)
+        return set(ids) - set(arms.ids)
 
     async def features_at(self, catalogue: Catalogue, arm_id: str, revision: int) -> Vector | None:
         """The features that an arm had at a revision, also when it was changed or deleted since."""
         features = await self._kept(catalogue).at(arm_id, revision)
         if features is not None:
             return features
-        (standing,) = await self._store.arms.read(catalogue.uid, [arm_id])  # another process may be ahead
-        if standing is not None and standing.revision == revision:
-            return bytes_to_vector(standing.features)
-        kept = await self._store.arms.retired_features(catalogue.uid, revision)
-        return None if kept is None else bytes_to_vector(kept)
+        (stored,) = await self._store.arms.read(catalogue.uid, [arm_id])  # another process may be ahead
+        if stored is not None and stored.revision == revision:
+            return bytes_to_vector(stored.features)
+        retired = await self._store.arms.retired_features(catalogue.uid, revision)
+        return None if retired is None else bytes_to_vector(retired)
 
     async def _open(self, name: str, uid: str, record: CatalogueRecord) -> Catalogue:
         """What is to be served under the name, in place of what was."""
@@ -509,10 +517,10 @@ class Catalogues:
             await self._sync(catalogue)
 
     async def _sync(self, catalogue: Catalogue) -> None:
-        kept = self._arms.get(catalogue.uid)
-        if kept is not None:  # it was not deleted meanwhile
+        repository = self._arms.get(catalogue.uid)
+        if repository is not None:  # it was not deleted meanwhile
             encoding = await self._read_encoding(catalogue)  # first: the arms that follow are as new
-            await kept.sync()
+            await repository.sync()
             catalogue.encoding = encoding
 
     async def _read_encoding(self, catalogue: Catalogue) -> FeatureEncoding:
@@ -525,13 +533,13 @@ class Catalogues:
 
     def _kept(self, catalogue: Catalogue) -> ArmRepository:
         """The arms of a catalogue. Raises NotFound."""
-        kept = self._arms.get(catalogue.uid)
-        if kept is None:
+        repository = self._arms.get(catalogue.uid)
+        if repository is None:
             raise NotFound("the catalogue was deleted during the request")
-        return kept
+        return repository
 
     async def _drop(self, uid: str) -> None:
         self._replaced.pop(uid, None)
-        kept = self._arms.pop(uid, None)
-        if kept is not None:  # it was not dropped meanwhile, by another call or a poll
-            await kept.dropped()
+        repository = self._arms.pop(uid, None)
+        if repository is not None:  # it was not dropped meanwhile, by another call or a poll
+            await repository.dropped()

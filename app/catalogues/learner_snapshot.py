@@ -62,9 +62,9 @@ class ConstantCoordinate:
 
     def observed_theta(self, theta: Vector) -> tuple[Vector, float]:
         """(theta, offset) of a prediction x.theta + offset of such rewards. Shapes: (d + 1,) -> (d,), ()."""
-        own = self.query(theta)
+        observed = self.query(theta)
         offset = self.unit * self.value * float(theta[-1]) + self.zero
-        return own if self.unit == 1.0 else self.unit * own, offset
+        return observed if self.unit == 1.0 else self.unit * observed, offset
 
     def observed_weights(self, weights: Matrix) -> Matrix:
         """The weights of a context for such rewards. Shapes: (p, m) -> (p, m)."""

@@ -81,19 +81,19 @@ class MilvusArms:
 
     async def page(self, after: str | None, limit: int) -> FoundArms:
         position = Position() if after is None else _position(after)
-        found: list[DescribedArm] = []
+        arms: list[DescribedArm] = []
         places: list[Position] = []
-        while len(found) < limit:
+        while len(arms) < limit:
             changes = await self._store.changes(self._index.uid, position, limit)
             read = await self._store.read(self._index.uid, [change.arm for change in changes])
             for change, arm in zip(changes, read, strict=True):
                 if arm is not None:
-                    found.append(arm)
+                    arms.append(arm)
                     places.append(change)
             if len(changes) < limit:
                 break
             position = changes[-1]
-        return self._found(found[:limit], places[:limit])
+        return self._found(arms[:limit], places[:limit])
 
     async def sample(self, seed: int, limit: int) -> FoundArms:
         return self._found(await self._drawn(seed, limit))
@@ -103,7 +103,7 @@ class MilvusArms:
         places than ``limit`` are looked at while too few arms are found.
         """
         noted = await self._store.noted(self._index.uid)
-        rng, found = np.random.default_rng(seed), dict[str, DescribedArm]()
+        rng, arms = np.random.default_rng(seed), dict[str, DescribedArm]()
         wanted = min(limit, noted)
         for _ in range(TRIES):
             ranks = rng.choice(noted, wanted, replace=False).tolist() if wanted else []
@@ -111,10 +111,10 @@ class MilvusArms:
                 await yield_to_others()
                 ids = await self._store.at_ranks(self._index.uid, ranks[start : start + TAKEN_TOGETHER])
                 read = await self._store.read(self._index.uid, ids)
-                found |= {arm.id: arm for arm in read if arm is not None}
-            if len(found) >= wanted:
+                arms |= {arm.id: arm for arm in read if arm is not None}
+            if len(arms) >= wanted:
                 break
-        return list(found.values())[:limit]
+        return list(arms.values())[:limit]
 
     async def find(self, ids: Collection[str]) -> FoundArms:
         return self._found([arm for arm in await self._store.read(self._index.uid, list(ids)) if arm])
@@ -128,8 +128,8 @@ class MilvusArms:
         return await REQUESTS.run(partial(self._indexed, await self._drawn(SAMPLE_SEED, limit)))
 
     def _indexed(self, drawn: Sequence[DescribedArm]) -> Snapshot:
-        found, arms = self._found(drawn), LiveIndex(self._index.dim, IndexOptions(kind="exact"))
-        arms.upsert(found.ids, found.features, found.revisions)
+        arms_found, arms = self._found(drawn), LiveIndex(self._index.dim, IndexOptions(kind="exact"))
+        arms.upsert(arms_found.ids, arms_found.features, arms_found.revisions)
         return arms.snapshot()
 
     async def at(self, arm_id: str, revision: int) -> Vector | None:  # noqa: ARG002 - nothing is at hand
@@ -150,21 +150,21 @@ class MilvusArms:
         """Have what changed in the overlay, as it is now."""
         for start in range(0, len(changes), TAKEN_TOGETHER):
             await yield_to_others()
-            some = changes[start : start + TAKEN_TOGETHER]
-            read = await self._store.read(self._index.uid, [change.arm for change in some])
-            there = [(change, arm) for change, arm in zip(some, read, strict=True) if arm is not None]
-            self._index.remove([change.arm for change, arm in zip(some, read, strict=True) if arm is None])
-            if there:
+            batch = changes[start : start + TAKEN_TOGETHER]
+            read = await self._store.read(self._index.uid, [change.arm for change in batch])
+            stored = [(change, arm) for change, arm in zip(batch, read, strict=True) if arm is not None]
+            self._index.remove([change.arm for change, arm in zip(batch, read, strict=True) if arm is None])
+            if stored:
                 self._index.put(
-                    [change for change, _ in there],
-                    np.array([bytes_to_vector(arm.features) for _, arm in there]),
-                    [attributes_of(arm.document) for _, arm in there],
-                    [arm.revision for _, arm in there],
+                    [change for change, _ in stored],
+                    np.array([bytes_to_vector(arm.features) for _, arm in stored]),
+                    [attributes_of(arm.document) for _, arm in stored],
+                    [arm.revision for _, arm in stored],
                 )
 
 
-def _position(place: str) -> Position:
-    version, _, arm_id = place.partition(" ")
+def _position(cursor: str) -> Position:
+    version, _, arm_id = cursor.partition(" ")
     if not version.isdecimal() or len(version) > 15 or not arm_id:
         raise foreign()
     return Position(int(version), arm_id)

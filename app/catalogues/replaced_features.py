@@ -46,7 +46,7 @@ class ReplacedFeatures:
         """As ``add``, of arms as they were, and what is written of all of ``ids``. Shape: (n, d)."""
         if not before.ids:
             return False
-        places = {arm_id: place for place, arm_id in enumerate(ids)}
+        places = {arm_id: number for number, arm_id in enumerate(ids)}
         new = features[[places[arm_id] for arm_id in before.ids]]
         return new.shape == before.features.shape and self.add(before.features.astype(np.float64), new)
 
@@ -65,7 +65,7 @@ class ReplacedFeatures:
         last = self._periods[-1]
         last.count += len(old)
         # Sums alone: what is known of a million arms takes 5 d numbers.
-        last.sums += [each.sum(axis=0) for each in (old, new, old**2, new**2, old * new)]
+        last.sums += [numbers.sum(axis=0) for numbers in (old, new, old**2, new**2, old * new)]
         count = sum(period.count for period in self._periods)
         if count < LEAST_REPLACED or explained(count, sum(period.sums for period in self._periods)) >= (
             LEAST_EXPLAINED

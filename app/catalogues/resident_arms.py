@@ -84,9 +84,9 @@ class ResidentArms:
             await self._load_arms()
             return
         arms: list[StoredArm] = []
-        some = max(1, SYNC_NUMBERS // self._dim)
-        for start in range(0, len(changes.ids), some):
-            arms += filter(None, await self._store.read(self._uid, changes.ids[start : start + some]))
+        batch_arms = max(1, SYNC_NUMBERS // self._dim)
+        for start in range(0, len(changes.ids), batch_arms):
+            arms += filter(None, await self._store.read(self._uid, changes.ids[start : start + batch_arms]))
         # What changed and is not there any more was deleted.
         self._index.remove(sorted(set(changes.ids) - {arm.id for arm in arms}))
         # In the order in which they were written: rows of every process stand in the same order, and ties are
@@ -152,9 +152,9 @@ class ResidentArms:
         self._index.reserve(len(ids))
         described = await self._store.has_documents(self._uid)
         for start in range(0, len(ids), LOADED_TOGETHER):
-            some = order[start : start + LOADED_TOGETHER]
-            together = features[some].astype(np.float64, copy=False)
-            ids_of_some, of_some = [ids[i] for i in some.tolist()], revisions[some].tolist()
+            batch_rows = order[start : start + LOADED_TOGETHER]
+            together = features[batch_rows].astype(np.float64, copy=False)
+            ids_of_some, of_some = [ids[i] for i in batch_rows.tolist()], revisions[batch_rows].tolist()
             await self._take(ids_of_some, together, of_some, described=described)
         self._index.version = version
 

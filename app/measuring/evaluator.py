@@ -154,7 +154,7 @@ class Evaluator:
         self,
         bandit: Bandit,
         source: HeldSource,
-        known: LearnerLookup,
+        lookup: LearnerLookup,
         estimators: Sequence[str],
         *,
         weighed: Sequence[Bandit] = (),
@@ -170,18 +170,21 @@ class Evaluator:
         self.bandit = bandit
         self.estimators = estimators
         several = weighed or [bandit]
-        bounds = [bounds_of(each.record, each.weights, seen.bounds if seen else None) for each in several]
+        bounds = [
+            bounds_of(as_weighed.record, as_weighed.weights, seen.bounds if seen else None)
+            for as_weighed in several
+        ]
         self.policies = [
-            _begun(number, each, estimators, bound, UnshownArms(policies=len(several)))
-            for number, (each, bound) in enumerate(zip(several, bounds, strict=True))
+            _begun(number, as_weighed, estimators, bound, UnshownArms(policies=len(several)))
+            for number, (as_weighed, bound) in enumerate(zip(several, bounds, strict=True))
         ]
         self.expected = None if seen is None else seen.decisions
-        self._posterior = known.posterior if isinstance(known, PastLearners) else known
-        self.past = known if isinstance(known, PastLearners) and len(known.blocks) else None
+        self._posterior = lookup.posterior if isinstance(lookup, PastLearners) else lookup
+        self.past = lookup if isinstance(lookup, PastLearners) and len(lookup.blocks) else None
         self.decisions = self.unknown = self.unreadable = self.unweighed = self.cut = self.capped = 0
         self.without_effects = self.effects_of_log = 0
-        if isinstance(known, PastLearners):
-            self._serve_with(known)
+        if isinstance(lookup, PastLearners):
+            self._serve_with(lookup)
         self._block = -1
         self._policy = evaluated_policy(bandit)
         self._source = source
@@ -210,8 +213,10 @@ class Evaluator:
             if self.expected is None or used < UNSUPPORTED_LEAST:
                 return False
             usable = used + self.expected - self.decisions
-            missing = (used * (1.0 - each.state.reached(level=STOP_LEVEL)) for each in self.policies)
-            return all(bool((each > TOO_MUCH_MISSING * usable).all()) for each in missing)
+            missing = (
+                used * (1.0 - policy_state.state.reached(level=STOP_LEVEL)) for policy_state in self.policies
+            )
+            return all(bool((policy_state > TOO_MUCH_MISSING * usable).all()) for policy_state in missing)
         if self.expected is None:
             return used >= UNSUPPORTED_UNCOUNTED
         return used >= UNSUPPORTED_LEAST and read >= UNSUPPORTED_AFTER * self.expected
@@ -235,9 +240,9 @@ class Evaluator:
         try:
             start = 0
             while start < len(rows) and not self.is_unsupported:
-                some = rows[start : start + min(piece, await self._left_of_block(rows[start]))]
-                await self._add(some)
-                start += len(some)
+                piece_rows = rows[start : start + min(piece, await self._left_of_block(rows[start]))]
+                await self._add(piece_rows)
+                start += len(piece_rows)
         except asyncio.CancelledError:
             self._stopped.set()  # a thread goes on otherwise
             raise
@@ -270,8 +275,8 @@ class Evaluator:
                 return
         self._count_effects(len(rows))
         for version in {row.bandit_version for row in rows} - self._terms.keys():
-            then = self._then[version] = await self._source.then(self.bandit, version)
-            self._terms[version] = terms_of(then.record, self.bandit.weights)
+            bandit_then = self._then[version] = await self._source.then(self.bandit, version)
+            self._terms[version] = terms_of(bandit_then.record, self.bandit.weights)
         result: SortedRows = await MEASURING.run(
             partial(sort, rows, self._terms, self._then, self._constraints)
         )
@@ -393,7 +398,7 @@ class Evaluator:
     def _examination(self, places: int) -> Vector:
         """How likely each place is looked at: an arm earns that share of its estimate. Shape: (places,)."""
         rule = self.bandit.record.position
-        return np.array([1.0 if rule is None else rule.at(place) for place in range(places)])
+        return np.array([1.0 if rule is None else rule.at(position) for position in range(places)])
 
     def _weigh(
         self, work: _Work, situations: EvaluationBatch, which: Rows, rows: Rows, scores: Matrix

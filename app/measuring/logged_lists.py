@@ -123,8 +123,8 @@ class LoggedLists:
     def signals(self) -> Mapping[str, Matrix]:
         """What each signal came to. Shapes: (n, places)."""
         size = len(self.ids)
-        padded = {name: each + [0.0] * (size - len(each)) for name, each in self._by_signal.items()}
-        return {name: np.array(each).reshape(len(self), -1) for name, each in padded.items()}
+        padded = {name: rewards + [0.0] * (size - len(rewards)) for name, rewards in self._by_signal.items()}
+        return {name: np.array(rewards).reshape(len(self), -1) for name, rewards in padded.items()}
 
     def add(self, row: Row, arms: Sequence[LoggedArm], exclude: Sequence[str], terms: Terms) -> None:
         """One more decision, of which ``arms`` are used; ``exclude``: as it was asked."""
@@ -139,11 +139,13 @@ class LoggedLists:
             counted, _ = counted_rewards(row, terms)
             self._rewards += [counted.get(arm.id, terms.default) for arm in arms]
         for name in terms.defaults:
-            own = terms.of_signal(name)
-            counted, _ = counted_rewards(row, own)
+            terms_of_signal = terms.of_signal(name)
+            counted, _ = counted_rewards(row, terms_of_signal)
             values = self._by_signal.setdefault(name, [])
-            values += [own.default] * (len(self.ids) - len(arms) - len(values))  # a signal that came later
-            values += [counted.get(arm.id, own.default) for arm in arms]
+            values += [terms_of_signal.default] * (
+                len(self.ids) - len(arms) - len(values)
+            )  # a signal that came later
+            values += [counted.get(arm.id, terms_of_signal.default) for arm in arms]
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,16 +199,16 @@ def sort(
         name = PoolName(*filters[text], pinned, len(arms) - len(pinned))
         cut += len(arms) > MAX_PLACES
         capped += bool(barred.filters or barred.arms)
-        some = lists.setdefault(name, LoggedLists(name))
-        some.add(row, arms[:MAX_PLACES], [*asked.exclude, *barred.arms], terms[row.bandit_version])
+        group = lists.setdefault(name, LoggedLists(name))
+        group.add(row, arms[:MAX_PLACES], [*asked.exclude, *barred.arms], terms[row.bandit_version])
     return SortedRows(list(lists.values()), unknown, unreadable, cut, capped)
 
 
 def _filters_of(
     asked: Mapping[str, Any] | None, barred: Sequence[Mapping[str, Any]]
 ) -> tuple[Filter | None, Filter | None]:
-    own = None if asked is None else parse(dict(asked))
-    return own, none_of([parse(dict(each)) for each in barred]) if barred else None
+    asked_filter = None if asked is None else parse(dict(asked))
+    return asked_filter, none_of([parse(dict(document)) for document in barred]) if barred else None
 
 
 def asked_in(row: Row) -> LoggedRequest | None:
@@ -259,8 +261,8 @@ def known_rows(arms: LearnerSnapshot, ids: Sequence[str]) -> Rows:
 def padded(columns: Sequence[Rows]) -> Rows:
     """Lists of rows side by side, filled up with -1. Shape: (n, longest)."""
     result = np.full((len(columns), max(map(len, columns))), -1, dtype=np.int64)
-    for place, rows in enumerate(columns):
-        result[place, : len(rows)] = rows
+    for number, rows in enumerate(columns):
+        result[number, : len(rows)] = rows
     return result
 
 
@@ -273,9 +275,9 @@ def joined(contexts: Sequence[bytes]) -> NDArray[np.float32] | None:
 
 def lets_in(arms: LearnerSnapshot, rows: Rows) -> NDArray[np.bool_]:
     """Whether arms can be drawn. Shapes: (n, k) -> (n, k)."""
-    known = rows >= 0
-    known[known] = arms.plain.lets_in(rows[known])
-    return known
+    is_let_in = rows >= 0
+    is_let_in[is_let_in] = arms.plain.lets_in(rows[is_let_in])
+    return is_let_in
 
 
 def scores_of(arms: LearnerSnapshot, rows: Rows, queries: Matrix, which: Rows) -> Matrix:

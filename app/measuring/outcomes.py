@@ -76,16 +76,16 @@ def bounds_of(
 
     ``seen``: of rewards (None), or of each signal, for those without bounds. None: there is one without.
     """
-    known, signals = seen or {}, record.signals
+    seen_bounds, signals = seen or {}, record.signals
     if signals is None or weights is None:
-        return _bounds(record.reward, record.reward.default or 0.0) or known.get(None)
+        return _bounds(record.reward, record.reward.default or 0.0) or seen_bounds.get(None)
     low = high = 0.0
     for name, rule in signals.items():
         weight = weights.get(name, 0.0)
-        each = (_bounds(rule, rule.default) or known.get(name)) if weight else (0.0, 0.0)
-        if each is None:
+        ends_of_signal = (_bounds(rule, rule.default) or seen_bounds.get(name)) if weight else (0.0, 0.0)
+        if ends_of_signal is None:
             return None
-        ends = sorted(weight * end for end in each)
+        ends = sorted(weight * end for end in ends_of_signal)
         low, high = low + ends[0], high + ends[1]
     return low, high
 
@@ -131,11 +131,11 @@ class SeenRewards:
             for name in self._unbounded:
                 if name is not None and name not in terms.defaults:
                     continue  # the signal came later
-                own = terms if name is None else terms.of_signal(name)
-                counted, _ = counted_rewards(row, own)
+                terms_of_signal = terms if name is None else terms.of_signal(name)
+                counted, _ = counted_rewards(row, terms_of_signal)
                 values = list(counted.values())
                 if len(counted) < len(row.arms):
-                    values.append(own.default)
+                    values.append(terms_of_signal.default)
                 low, high = self.bounds.get(name, (values[0], values[0]))
                 self.bounds[name] = min(low, *values), max(high, *values)
 
@@ -152,8 +152,8 @@ async def terms_then(bandits: Bandits, bandit: Bandit, version: int, weights: We
 
     ``weights``: None: those of now.
     """
-    then = await bandits.find(bandit.uid, version)
-    return terms_of((then or bandit).record, bandit.weights if weights is None else weights)
+    bandit_then = await bandits.find(bandit.uid, version)
+    return terms_of((bandit_then or bandit).record, bandit.weights if weights is None else weights)
 
 
 def value_of(row: Row, terms: Terms) -> tuple[float, bool]:

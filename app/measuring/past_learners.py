@@ -155,7 +155,7 @@ class PastLearners:
         self,
         bandit: Bandit,
         source: HeldSource,
-        standing: StandingLearners | None = None,
+        learners_now: StandingLearners | None = None,
         *,
         most_bytes: int = MOST_BYTES,
         under_way_ms: int = UNDER_WAY_MS,
@@ -171,7 +171,7 @@ class PastLearners:
         self._later_arms = dict[int, dict[str, ArmSums]]()
         self._bandit = bandit
         self._source = source
-        self._standing = standing
+        self._standing = learners_now
         self.takes_back = self._takes_back()
         self._terms = dict[int, Terms]()
         self._now: States = {}
@@ -188,24 +188,24 @@ class PastLearners:
         clock, now_ms, from_ms = algorithm.start(), time.time() * 1_000.0, from_ms or 0
         survey = _Survey()
         async for rows in pages:
-            own = [row for row in rows if row.time >= from_ms]
-            inside = [float(row.time) for row in own if to_ms is None or row.time < to_ms]
+            rows_within = [row for row in rows if row.time >= from_ms]
+            inside = [float(row.time) for row in rows_within if to_ms is None or row.time < to_ms]
             clock = algorithm.add(clock, np.array(inside))
             if not self.takes_back:
                 continue
             late = [row for row in rows if row.time < from_ms <= max(map(_time, row.rewards), default=0)]
             survey.under_way += sum(
                 from_ms - self._under_way_ms <= reward.time < from_ms
-                for row in rows[: len(rows) - len(own)]
+                for row in rows[: len(rows) - len(rows_within)]
                 for reward in row.rewards
             )
             early, is_whole = await self._rewards(late)
             survey.add_late([reward for reward in early if from_ms <= reward[0] < now_ms])
             # What a reward was before it was revised is not known any more.
             survey.is_whole &= not any(reward.revised for row in late for reward in row.rewards)
-            rewards, are_whole = await self._rewards(own)
+            rewards, are_whole = await self._rewards(rows_within)
             survey.is_whole &= is_whole and are_whole
-            for row in own:
+            for row in rows_within:
                 learner = learner_of(self._bandit, row.key)
                 if learner not in survey.first:
                     survey.first[learner] = row.learner_version - survey.late_of(learner, row.time)
@@ -249,8 +249,8 @@ class PastLearners:
             self.effects = await self._source.effects(self._bandit, number)
         if number != 0 and self.effects is None:
             self.effects_of_log = True
-            found = await MEASURING.run(partial(fitted, self._arms, record, 1))
-            self.effects = self._source.of_held_arms(self._bandit, found)
+            effects = await MEASURING.run(partial(fitted, self._arms, record, 1))
+            self.effects = self._source.of_held_arms(self._bandit, effects)
 
     async def learn(self, rows: Sequence[Row]) -> None:
         """Learn the rewards of some decisions, each in the block that knows it. Raises TooLarge, Invalid."""
@@ -266,8 +266,8 @@ class PastLearners:
         weighed = bandit or self._bandit.with_prior(self.prior)
         record, learner = self._bandit.record, learner_of(self._bandit, key)
         state, pooled = self._now.get(learner), self._now.get(pooled_of(learner))
-        own = state or LearnerState(0, ridge_sums.empty(self._bandit.learner_dim))
-        sums = with_others(own, pooled, strength=record.prior_strength)
+        of_key = state or LearnerState(0, ridge_sums.empty(self._bandit.learner_dim))
+        sums = with_others(of_key, pooled, strength=record.prior_strength)
         if sums.dim < LARGE_DIM:
             return weighed.posterior(sums)
         return await MEASURING.run(partial(weighed.posterior, sums))
@@ -280,24 +280,24 @@ class PastLearners:
             self.why = "what its learners have faded out meanwhile is unknown"
         return self._standing is not None and self.why is None
 
-    async def _rewind(self, standing: StandingLearners, survey: _Survey) -> None:
+    async def _rewind(self, learners_now: StandingLearners, survey: _Survey) -> None:
         """Begin with what is known today less what came since, if that is what was known then."""
-        result, more, known, complete = States(), 0, 0, survey.is_whole
+        result, more, known_rewards, complete = States(), 0, 0, survey.is_whole
         for learner, version in survey.first.items():
-            today, gained = await standing.state(learner), survey.since.pop(learner, None)
+            today, gained = await learners_now.state(learner), survey.since.pop(learner, None)
             since = survey.revised[learner] + (0 if gained is None else gained.version)
             before = (0 if today is None else today.version) - since
             complete = complete and before >= version
-            more, known = more + before - version, known + before
+            more, known_rewards = more + before - version, known_rewards + before
             if before > 0 and today is not None:
                 dust = ridge.rounding_floor(today.sums.lower_gram())
                 sums = today.sums if gained is None else minus(today.sums, gained.sums)
                 complete = complete and dust <= SUBTRACTION_TOLERANCE * self._bandit.scales.fit(sums).ridge
                 result[learner] = LearnerState(before, sums)
                 self._check_size(len(result) + len(survey.since))
-        if known and complete and more <= LATE_TOLERANCE * known + survey.under_way:
+        if known_rewards and complete and more <= LATE_TOLERANCE * known_rewards + survey.under_way:
             self._now, self.beginning = result, "known"
-        elif known:
+        elif known_rewards:
             self.why = "what they knew before it is unknown"
 
     def _learn(self, rewards: Sequence[tuple[float, _Item]]) -> None:
@@ -327,16 +327,18 @@ class PastLearners:
 
     async def _rewards(self, rows: Sequence[Row]) -> tuple[Sequence[tuple[float, _Item]], bool]:
         """When each reward of some decisions came, as it is folded, and whether all of them can be."""
-        counted = await MEASURING.run(lambda: [(row, *each) for row in rows for each in counted_of(row)])
+        counted = await MEASURING.run(
+            lambda: [(row, *counted_reward) for row in rows for counted_reward in counted_of(row)]
+        )
         if not counted:
             return [], True
-        features, known = await self._source.features(
+        features, is_known = await self._source.features(
             self._bandit, [(row, reward.arm) for row, reward, *_ in counted]
         )
         for version in {row.bandit_version for row in rows} - self._terms.keys():
             self._terms[version] = await self._source.terms(self._bandit, version)
-        places = np.flatnonzero(known).tolist()
-        make = partial(self._items, [counted[place] for place in places], features[places])
+        places = np.flatnonzero(is_known).tolist()
+        make = partial(self._items, [counted[position] for position in places], features[places])
         return await MEASURING.run(make), len(places) == len(counted)
 
     def _items(self, counted: Sequence[CountedReward], features: Matrix) -> Sequence[tuple[float, _Item]]:
@@ -347,20 +349,22 @@ class PastLearners:
         data, size = joint.tobytes(), 8 * joint.shape[1]
         pooled, half_life_s = record.prior == "pooled", record.half_life_s or 0.0
         names, revisions = list(record.signals or ()), dict[str, Mapping[str, int]]()
-        for place, (row, reward, is_first, default, before, had) in enumerate(counted):
+        for number, (row, reward, is_first, default, before, earlier_values) in enumerate(counted):
             terms = RewardTerms(default or 0.0, row.time, half_life_s, pooled, record.shift_rewards)
             signal = None
             if record.signals is not None:
                 judged = SignalRef.of(record.signals, reward.signal)
                 signal = signal_terms(record.signals, judged, {})
-            features_of_it = data[place * size : (place + 1) * size]
+            features_of_it = data[number * size : (number + 1) * size]
             if row.decision not in revisions and row.effects_version is not None:
                 revisions[row.decision] = revisions_in(row)
             revision = revisions.get(row.decision, {}).get(reward.arm)
-            effect = _effect_of(row, reward, float(examined[place]), revision)
+            effect = _effect_of(row, reward, float(examined[number]), revision)
             payload = RewardPayload(features_of_it, reward.value, terms, signal=signal, effect=effect)
             learner, replaces = learner_of(self._bandit, row.key), default is not None
-            came = tuple((names.index(name), value) for name, value in had.items() if name in names)
+            came = tuple(
+                (names.index(name), value) for name, value in earlier_values.items() if name in names
+            )
             entry = LogEntry("", learner, is_first, b"", replaces=replaces, before=before, came=came)
             result.append((float(max(reward.time, row.time)), (entry, payload)))
         return result

@@ -89,8 +89,8 @@ async def rewards_of(catalogues: Catalogues, bandit: Bandit, rows: Sequence[Row]
             vector = await catalogues.features_at(bandit.catalogue, arm, revisions[arm])
             if vector is not None:
                 arms.append(arm)
-                place = shown[arm].place - 1 if arm in shown else 0
-                features.append(bandit.learned_features(vector, None, place))
+                number = shown[arm].place - 1 if arm in shown else 0
+                features.append(bandit.learned_features(vector, None, number))
                 values.append(value)
                 effects.append(effect)
     if not arms:

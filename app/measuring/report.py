@@ -246,9 +246,9 @@ class Places:
                 place + 1,
                 int(self.counts[place]),
                 float(self.totals[place] / self.counts[place]),
-                *((each.value, each.interval) if each else ()),
+                *((estimate.value, estimate.interval) if estimate else ()),
             )
-            for place, each in zip_longest(range(np.count_nonzero(self.counts)), estimates)
+            for place, estimate in zip_longest(range(np.count_nonzero(self.counts)), estimates)
         ]
 
 
@@ -330,36 +330,38 @@ class ReportFold:
         """What there is to say so far. Cost: O(1), and the buckets."""
         groups, by_key, ungrouped = self._compared()
         if self._unit == "key":
-            known = by_key.intervals()
+            compared = by_key.intervals()
             counts = [group.at_look for group in groups]
         else:
-            known = intervals(*(group.values for group in groups), level=self._level)
+            compared = intervals(*(group.values for group in groups), level=self._level)
             counts = [group.counts for group in groups]
         one, other = (count.mean for count in counts)
         apart = None if one is None or other is None else one - other
-        trails = known.difference is not None and known.difference[1] < 0
+        trails = compared.difference is not None and compared.difference[1] < 0
         return Report(
             groups=[
                 GroupReport(name, count.decisions, count.rewarded, count.mean, interval)
-                for name, count, interval in zip(GROUPS, counts, known.groups, strict=True)
+                for name, count, interval in zip(GROUPS, counts, compared.groups, strict=True)
             ],
-            lift=Lift(apart, known.difference),
+            lift=Lift(apart, compared.difference),
             unit=self._unit,
             decisions=sum(group.counts.decisions for group in groups),
-            as_of_decisions=known.decisions,
-            next_look=known.next_look,
-            interval_kind=known.kind,
-            interval_decisions=known.decisions,
+            as_of_decisions=compared.decisions,
+            next_look=compared.next_look,
+            interval_kind=compared.kind,
+            interval_decisions=compared.decisions,
             ungrouped=ungrouped,
             buckets=self._buckets(groups),
             places=[
-                each
+                place_report
                 for name, group in zip(GROUPS, groups, strict=True)
-                for each in group.places.report(name, level=self._level)
+                for place_report in group.places.report(name, level=self._level)
             ],
             warnings=[
                 f"{name}: {REASONS[self._unit][why]}{self._when(name, why, needed)}"
-                for name, count, why, needed in zip(GROUPS, counts, known.missing, known.needed, strict=True)
+                for name, count, why, needed in zip(
+                    GROUPS, counts, compared.missing, compared.needed, strict=True
+                )
                 if why and count.decisions
             ]
             + [POLICY_WORSE_THAN_HOLDOUT] * trails,
@@ -448,17 +450,17 @@ class Reports:
                         terms[name][number] = await terms_then(self._bandits, bandit, number, weight)
                 for name, fold in folds.items():
                     await MEASURING.run(partial(fold.add, page, terms[name]))
-            found = {name: fold.report(complete_from) for name, fold in folds.items()}
+            reports = {name: fold.report(complete_from) for name, fold in folds.items()}
         moves = await self._moves_within(bandit, complete_from or from_ms or 0, to_ms)
-        warnings = [*found[None].warnings, *map(_words_of, moves)]
-        if bandit.record.log is None and not any(group.decisions for group in found[None].groups):
+        warnings = [*reports[None].warnings, *map(_words_of, moves)]
+        if bandit.record.log is None and not any(group.decisions for group in reports[None].groups):
             warnings.append(NO_LOG)
-        found[None] = replace(found[None], moves=moves, warnings=warnings)
+        reports[None] = replace(reports[None], moves=moves, warnings=warnings)
         if not names:
-            return found[None]
-        made = _with_signals(bandit, found)
-        self._watched.set_states(bandit.uid, [guardrail.state for guardrail in made.guardrails])
-        return made
+            return reports[None]
+        report = _with_signals(bandit, reports)
+        self._watched.set_states(bandit.uid, [guardrail.state for guardrail in report.guardrails])
+        return report
 
     async def _moves_within(self, bandit: Bandit, from_ms: int, to_ms: int | None) -> list[ReportedMove]:
         return [
@@ -472,16 +474,16 @@ def _words_of(move: ReportedMove) -> str:
     return f"on {shown_time(move.time)} the bandit was moved from {move.left} to {move.joined}"
 
 
-def _with_signals(bandit: Bandit, found: Mapping[str | None, Report]) -> Report:
+def _with_signals(bandit: Bandit, reports: Mapping[str | None, Report]) -> Report:
     parts = {
         name: SignalReport(
-            name, each.groups, each.lift, each.interval_kind, each.interval_decisions, each.places
+            name, report.groups, report.lift, report.interval_kind, report.interval_decisions, report.places
         )
-        for name, each in found.items()
+        for name, report in reports.items()
         if name is not None
     }
     return replace(
-        found[None],
+        reports[None],
         weights=bandit.weights,
         signals=list(parts.values()),
         guardrails=[_guardrail(rule, parts[rule.signal]) for rule in bandit.record.guardrails or ()],

@@ -109,19 +109,19 @@ class ServedSource(HeldSource):
 
         def of_now() -> tuple[Matrix, NDArray[np.bool_], Mapping[tuple[str, int], list[int]]]:
             rows = index.table.row_of_each([arm for _, arm in shown])
-            known = rows >= 0
+            is_known = rows >= 0
             features = (
                 index.features_of(np.maximum(rows, 0)) if index.table.rows else np.zeros((len(rows), 0))
             )
-            return features, known, _earlier(shown, known, version)
+            return features, is_known, _earlier(shown, is_known, version)
 
-        features, known, earlier = await MEASURING.run(of_now)
+        features, is_known, earlier = await MEASURING.run(of_now)
         for (arm, revision), places in earlier.items():
             vector = await self._catalogues.features_at(bandit.catalogue, arm, revision)
-            known[places] = vector is not None
+            is_known[places] = vector is not None
             if vector is not None:
                 features[places] = vector
-        return features, known.tolist()
+        return features, is_known.tolist()
 
     async def prior(self, bandit: Bandit, number: int) -> PriorVersion | None:
         return await self._priors.version(bandit.uid, number)
@@ -136,18 +136,20 @@ class ServedSource(HeldSource):
         return await self._bandits.find(bandit.uid, version) or bandit
 
 
-def _earlier(shown: ShownArms, known: NDArray[np.bool_], version: int) -> Mapping[tuple[str, int], list[int]]:
+def _earlier(
+    shown: ShownArms, is_known: NDArray[np.bool_], version: int
+) -> Mapping[tuple[str, int], list[int]]:
     """At which places the features of an arm's revision are wanted.
 
     A token is read once for all arms of its decision: one of 100 arms takes as long as 100 of one.
     """
     revisions = dict[str, Mapping[str, int]]()
     earlier = dict[tuple[str, int], list[int]]()
-    for place, (row, arm) in enumerate(shown):
-        if row.catalogue_version == version and known[place]:
+    for number, (row, arm) in enumerate(shown):
+        if row.catalogue_version == version and is_known[number]:
             continue
         if row.decision not in revisions:
             revisions[row.decision] = revisions_in(row)
         if (revision := revisions[row.decision].get(arm)) is not None:
-            earlier.setdefault((arm, revision), []).append(place)
+            earlier.setdefault((arm, revision), []).append(number)
     return earlier

@@ -29,11 +29,11 @@ class Answers:
         self._most = most
         self.bytes = 0
 
-    def take(self, more: int, own: int) -> None:
-        """For an answer that has taken ``own`` so far. Raises Unavailable."""
+    def take(self, more: int, this_answer: int) -> None:
+        """For an answer that has taken ``this_answer`` so far. Raises Unavailable."""
         # A single answer may be larger than all may be together: alone it is let through, or it could never
         # be sent.
-        if more > 0 and self.bytes > own and self.bytes + more > self._most:
+        if more > 0 and self.bytes > this_answer and self.bytes + more > self._most:
             raise Unavailable(
                 "answers in progress use all the memory that is allowed for them; try again soon"
             )

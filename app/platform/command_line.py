@@ -74,8 +74,8 @@ def description(name: str) -> str:
 
 def settings_of(parsed: argparse.Namespace) -> Settings:
     """The settings, those that were given as options before those of the environment."""
-    given = {name: getattr(parsed, name, None) for name in Settings.model_fields}
-    return Settings(**{name: value for name, value in given.items() if value is not None})
+    options = {name: getattr(parsed, name, None) for name in Settings.model_fields}
+    return Settings(**{name: value for name, value in options.items() if value is not None})
 
 
 def add_service(parser: argparse.ArgumentParser, scope: str = "admin") -> None:
@@ -114,10 +114,10 @@ def client_errors() -> Iterator[None]:
 
 def seconds(text: str) -> int:
     """A span of time: 90 or 90s, 30m, 1h, 7d."""
-    found = re.fullmatch(r"([0-9]{1,9})([smhd]?)", text)
-    if found is None:
+    parsed = re.fullmatch(r"([0-9]{1,9})([smhd]?)", text)
+    if parsed is None:
         raise argparse.ArgumentTypeError("must be seconds, or a number and s, m, h or d, such as 1h")
-    return int(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}[found[2]]
+    return int(parsed[1]) * {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}[parsed[2]]
 
 
 def writable(name: str) -> Path:
@@ -140,7 +140,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         return "(no rows)"
     columns = list(rows[0])
     cells = [columns, *([_text(row.get(column)) for column in columns] for row in rows)]
-    widths = [max(len(line[place]) for line in cells) for place in range(len(columns))]
+    widths = [max(len(line[column_number]) for line in cells) for column_number in range(len(columns))]
     return "\n".join(
         "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells
     )

@@ -90,23 +90,23 @@ def fields_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
     return {field.encode_name: (hints[field.name], _default(field)) for field in msgspec.structs.fields(kind)}
 
 
-def unknown_fields(stored: Any, known: object, path: str = "") -> Iterator[str]:
+def unknown_fields(stored: Any, decoded: object, path: str = "") -> Iterator[str]:
     """The fields of a stored document that what was read from it has not, as dotted paths.
 
     One that is null has the default of a newer version, and says nothing.
     """
-    if isinstance(known, msgspec.Struct):
-        fields = {field.encode_name: field.name for field in msgspec.structs.fields(known)}
+    if isinstance(decoded, msgspec.Struct):
+        fields = {field.encode_name: field.name for field in msgspec.structs.fields(decoded)}
         for name, value in stored.items():
             if name in fields:
-                yield from unknown_fields(value, getattr(known, fields[name]), f"{path}{name}.")
+                yield from unknown_fields(value, getattr(decoded, fields[name]), f"{path}{name}.")
             elif value is not None:
                 yield path + name
-    elif isinstance(known, dict) and isinstance(stored, dict):
-        for name, value in known.items():
+    elif isinstance(decoded, dict) and isinstance(stored, dict):
+        for name, value in decoded.items():
             yield from unknown_fields(stored.get(name), value, f"{path}{name}.")
-    elif isinstance(known, list):
-        for index, (value, item) in enumerate(zip(stored, known, strict=True)):
+    elif isinstance(decoded, list):
+        for index, (value, item) in enumerate(zip(stored, decoded, strict=True)):
             yield from unknown_fields(value, item, f"{path}{index}.")
 
 

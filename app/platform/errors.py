@@ -151,12 +151,12 @@ class StartupError(ShortlistError):
 
 
 @contextmanager
-def within(place: FieldPath) -> Iterator[None]:
-    """Errors are of one item of a batch: their paths become paths below ``place``."""
+def within(prefix: FieldPath) -> Iterator[None]:
+    """Errors are of one item of a batch: their paths become paths below ``prefix``."""
     try:
         yield
     except ShortlistError as error:
-        error.errors = [((*place, *path), text) for path, text in error.errors or [((), error.detail)]]
+        error.errors = [((*prefix, *path), text) for path, text in error.errors or [((), error.detail)]]
         raise
 
 

@@ -96,9 +96,9 @@ def provider(*, enabled: bool) -> TracerProvider | None:
     except ImportError:
         raise StartupError("tracing needs the extra: pip install -e '.[otel]' in a checkout") from None
     name = os.environ.get("OTEL_SERVICE_NAME") or "shortlist"
-    made = TracerProvider(resource=Resource.create({"service.name": name}), shutdown_on_exit=False)
-    made.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    return made
+    tracer_provider = TracerProvider(resource=Resource.create({"service.name": name}), shutdown_on_exit=False)
+    tracer_provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return tracer_provider
 
 
 def telemetry(spans: TracerProvider | None) -> TelemetryConfig:

@@ -26,7 +26,7 @@ class WatchedGuardrails:
     def set_states(self, bandit: str, states: Sequence[str]) -> None:
         """A report on a bandit says so."""
         self._states[bandit] = states
-        every = [state for each in self._states.values() for state in each]
+        every = [state for of_bandit in self._states.values() for state in of_bandit]
         for state in ("kept", "broken", "unknown"):
             self._gauge.labels(state).set(every.count(state))
 

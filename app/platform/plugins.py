@@ -50,15 +50,15 @@ def plugins() -> list[Plugin]:
     return [installed[name] for name in sorted({_normalize(name) for name in wanted})]
 
 
-def load(group: str, kind: type[Extension], taken: Collection[str] = ()) -> dict[str, Extension]:
+def load(group: str, kind: type[Extension], taken_names: Collection[str] = ()) -> dict[str, Extension]:
     """What the plug-ins provide in a group, by name: objects of ``kind``, of which a class is called.
 
-    ``taken``: names that the service itself has. Raises StartupError, which names the plug-in.
+    ``taken_names``: names that the service itself has. Raises StartupError, which names the plug-in.
     """
     extensions = dict[str, Extension]()
     for plugin, entry_point in _entry_points(group):
         where = f"the plug-in {plugin}: {entry_point.group}:{entry_point.name}"
-        if entry_point.name in taken or entry_point.name in extensions:
+        if entry_point.name in taken_names or entry_point.name in extensions:
             raise StartupError(f"{where} has a name that is taken")
         try:
             extension: Any = entry_point.load()

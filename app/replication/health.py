@@ -148,8 +148,8 @@ async def watch(store: Store) -> None:
 
     async def look() -> bool:
         nonlocal before
-        known, before = before, await store.usage.read()
-        return before != known
+        previous, before = before, await store.usage.read()
+        return before != previous
 
     await repeat(look, every_s=LOOK_S, idle_s=IDLE_S)
 
