@@ -13,7 +13,7 @@ COPY app app
 COPY server server
 COPY shortlist_service shortlist_service
 COPY workers workers
-RUN python -m venv /opt/shortlist && /opt/shortlist/bin/pip install --no-cache-dir -c constraints.txt ./algorithms ./clients/python ./plugins/lake ./plugins/streams '.[kafka,lake,milvus,otel,parquet]'
+RUN python -m venv /opt/shortlist && /opt/shortlist/bin/pip install --no-cache-dir -c constraints.txt ./algorithms ./clients/python ./plugins/campaigns ./plugins/lake ./plugins/streams '.[kafka,lake,milvus,otel,parquet]'
 
 FROM python:3.12-slim
 COPY --from=build /opt/shortlist /opt/shortlist

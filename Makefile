@@ -38,7 +38,7 @@ help:
 	@echo "make lock                  renew constraints.txt from pyproject.toml"
 
 # Packages of plugins/: those of everybody, and those that the extras install, which tests need.
-PLUGINS      := -e plugins/lake
+PLUGINS      := -e plugins/campaigns -e plugins/lake
 TEST_PLUGINS := -e plugins/streams
 
 $(VENV)/.installed: pyproject.toml constraints.txt algorithms/pyproject.toml clients/python/pyproject.toml $(wildcard plugins/*/pyproject.toml)
@@ -65,8 +65,8 @@ serve: install
 	$(BIN)/shortlist serve
 
 # All that goes through the store, on a Redis Cluster of three nodes; `make test-rest` runs a part of it.
-SERVICES      := $(addprefix tests/,bandits campaigns catalogues decision_log filtering learning measuring platform policies queries quotas records replication serving)
-CLUSTER_TESTS := tests/api $(SERVICES) tests/processes tests/workers tests/contracts tests/storage/test_redis_keys.py tests/test_deploy.py
+SERVICES      := $(addprefix tests/,bandits catalogues decision_log filtering learning measuring platform policies queries quotas records replication serving)
+CLUSTER_TESTS := tests/api plugins/campaigns $(SERVICES) tests/processes tests/workers tests/contracts tests/storage/test_redis_keys.py tests/test_deploy.py
 CLUSTER_FEW   := tests/api/test_rewards.py tests/workers/test_reward_ingestion.py
 
 WORKER_FEW    := tests/api/test_filters.py tests/api/test_choosing.py tests/processes/test_kills.py
@@ -102,7 +102,7 @@ test-cluster: $(VENV)/.installed-test
 
 # Choices, filters, changes and kills with service processes that share their arms; what is left out counts the steps
 # of a single one. `make test-rest` runs a part of it.
-WORKER_TESTS := tests/api tests/processes --ignore tests/api/test_long_answers.py --ignore tests/api/test_calls_of_a_choice.py
+WORKER_TESTS := tests/api tests/processes plugins/campaigns --ignore tests/api/test_long_answers.py --ignore tests/api/test_calls_of_a_choice.py
 
 test-workers: $(VENV)/.installed-test
 	SHORTLIST_TEST_WORKERS=2 $(BIN)/python -m pytest -m "not slow" --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(WORKER_TESTS)
@@ -185,8 +185,8 @@ console-types:
 
 lock:
 	rm -rf $(VENV)/lock && $(PYTHON) -m venv $(VENV)/lock
-	$(VENV)/lock/bin/python -m pip install --quiet --disable-pip-version-check ./algorithms '.[test,docs,chart,load,milvus-server,mutants,images,peers,plots,otel]' ./clients/python
-	$(VENV)/lock/bin/python -m pip freeze --exclude shortlist --exclude shortlist-service --exclude shortlist-client > constraints.txt
+	$(VENV)/lock/bin/python -m pip install --quiet --disable-pip-version-check ./algorithms '.[test,docs,chart,load,milvus-server,mutants,images,peers,plots,otel]' ./clients/python $(patsubst plugins/%,./plugins/%,$(filter-out -e,$(PLUGINS)))
+	$(VENV)/lock/bin/python -m pip freeze --exclude shortlist --exclude shortlist-service --exclude shortlist-client $(patsubst plugins/%,--exclude shortlist-%,$(filter-out -e,$(PLUGINS))) > constraints.txt
 
 audit:
 	$(PYTHON) -m venv $(VENV)/audit && $(VENV)/audit/bin/python -m pip install --quiet pip-audit

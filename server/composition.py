@@ -7,17 +7,15 @@ import contextlib
 import itertools
 import secrets
 import shutil
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Protocol, runtime_checkable
 
+from app.api.plugin_routes import RouteDependencies, Routes
 from app.api.rates import Rates
 from app.bandits.registry import Bandits
 from app.bandits.spaces import Moves
-from app.campaigns.campaigns import Campaigns
-from app.campaigns.noisy_centers import CenterCampaigns, NoisyCenters
-from app.campaigns.slate_warm_start import SlateWarmStart
-from app.campaigns.slates import SlateCampaigns, Slates
 from app.catalogues.adaptive_solver import IndependentSolvers
 from app.catalogues.catalogues import Catalogues
 from app.catalogues.embeddings import Embeddings
@@ -39,6 +37,7 @@ from app.learning.reward_entries import RewardEntries
 from app.learning.rewards import Rewards
 from app.learning.served_effects import ServedEffects
 from app.learning.tokens import TokenSecrets, TokenSigner
+from app.learning.warm_start import WarmStart
 from app.measuring.embedding_jobs import AskedEmbedding, EmbeddingJobs
 from app.measuring.evaluation_jobs import EvaluationJobs
 from app.measuring.evaluations import Evaluations, Progress
@@ -63,7 +62,6 @@ from app.policies.base import PolicyDependencies
 from app.policies.elimination_state import EliminationCache
 from app.policies.registry import POLICIES
 from app.policies.warm_up import Covers, WarmUp
-from app.queries.centers import CatalogueCenters
 from app.queries.mips import Mips
 from app.queries.sampling import Sampling
 from app.quotas.quotas import Quotas
@@ -71,6 +69,7 @@ from app.replication import health
 from app.replication.expected_store import ExpectedStore
 from app.replication.health import Health
 from app.replication.sync import RemoteWorkers, Sync
+from app.serving.arm_list import ArmList, NoArmList
 from app.serving.choice import recorded_decision
 from app.serving.constraints.of_plugins import missing_of
 from app.serving.dry_runs import DryRuns
@@ -92,12 +91,19 @@ SHARED = "shared"
 POLL_S = 5.0  # ``Sync`` wakes the worker when another process has appended to a log
 
 
+@runtime_checkable
+class SupportsClose(Protocol):
+    """What a service of a plug-in may have."""
+
+    def close(self) -> None: ...
+
+
 class Service:
     """All services of one process, over one store. ``start`` before use, ``stop`` afterwards.
 
     ``name`` is that of its worker among all workers of the store. ``group_dir``: the folder of index files of
     a group of processes, see ``index_folder``; None: it has one of its own. ``number``: its place in
-    the group, from 1.
+    the group, from 1. ``routes``: of plug-ins, by name.
     """
 
     def __init__(  # noqa: PLR0915 - one after the other
@@ -111,6 +117,7 @@ class Service:
         number: int = 1,
         pauses: Pauses = PAUSES,
         index_limits: IndexLimits = LIMITS,
+        routes: Mapping[str, Routes] = MappingProxyType({}),
     ) -> None:
         self.settings = settings
         self.store = store
@@ -280,7 +287,6 @@ class Service:
         )
         self._owns = leases.owns
         self.forgetting = Forgetting(store, workers, hooks, token_ttl_ms=token_ttl_ms)
-        self.centers = CatalogueCenters(self.filtered)
         self.reports = Reports(self.bandits, self.decision_log, metrics)
         self.exports, self.learned_log = Exports(self.decision_log), LearnedLog(store)
         self.explanations = Explanations(
@@ -291,12 +297,7 @@ class Service:
             priors=self.priors,
             effects=self.effects,
         )
-        campaign_bytes = settings.campaign_cache_mb << 20
-        self.center_campaigns: CenterCampaigns = Campaigns(
-            store, NoisyCenters(), capacity_bytes=campaign_bytes
-        )
-        self.slates: SlateCampaigns = Campaigns(store, Slates(), capacity_bytes=campaign_bytes)
-        self.slate_warm_start = SlateWarmStart(self.rewards, ttl_ms=settings.observation_ttl_s * 1_000)
+        self.warm_start = WarmStart(self.rewards, ttl_ms=settings.observation_ttl_s * 1_000)
         self.mips = Mips(
             cache_bytes=settings.mips_cache_mb << 20, independent=self.independent, filtered=self.filtered
         )
@@ -320,14 +321,14 @@ class Service:
             self.elimination,
             self.independent,
             self.filtered,
-            self.centers,
             self.exports,
-            self.center_campaigns,
-            self.slates,
             self.mips,
             self.sampling,
         ):
             self._ending.enter_context(contextlib.closing(service))
+        self.arm_list: ArmList = NoArmList()
+        for name_of_routes, each in routes.items():
+            self._add_services(name_of_routes, each)
         if self.worker is not None:
             self._ending.push_async_callback(self.worker.stop)
         self._ending.push_async_callback(self.evaluation_jobs.stop)
@@ -388,6 +389,31 @@ class Service:
         """Finish what is under way and leave; what was acknowledged is in the store."""
         self.health.ready = False
         await self._ending.aclose()
+
+    def _add_services(self, name: str, routes: Routes) -> None:
+        """Make what the calls of a plug-in ask for. Raises StartupError: a name is taken."""
+        dependencies = RouteDependencies(
+            settings=self.settings,
+            event_logs=self.store.event_logs,
+            bandits=self.bandits,
+            catalogues=self.catalogues,
+            filtered=self.filtered,
+            learners=self.learners,
+            rewards=self.rewards,
+            warm_start=self.warm_start,
+        )
+        for parameter, service in routes.services(dependencies).items():
+            if hasattr(self, parameter):
+                raise StartupError(
+                    f"the routes {name} of a plug-in have a service {parameter}, which is taken"
+                )
+            setattr(self, parameter, service)
+            if isinstance(service, ArmList):
+                if not isinstance(self.arm_list, NoArmList):
+                    raise StartupError(f"the routes {name} of a plug-in are the second with lists of arms")
+                self.arm_list = service
+            if isinstance(service, SupportsClose):
+                self._ending.enter_context(contextlib.closing(service))
 
     async def _embed_log(self, asked: AskedEmbedding, progress: Progress) -> LogEmbedding:
         return await self.log_embeddings.embed(

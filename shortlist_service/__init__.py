@@ -4,11 +4,15 @@
     ``constraints``   a constraint: which arms a choice may have
     ``indexes``       an index: how the best arms are found
     ``routes``        calls of the API
+    ``arm_lists``     lists of arms that a choice may ask for as its ``baseline``
     ``commands``      commands of ``shortlist``
     ``bodies``        items of the API's calls, to check them elsewhere
     ``tokens``        what the token of a decision says
     ``lake``          logs as Parquet files
     ``logs``          the log of a command that runs until it is stopped
+    ``catalogues``    arms, their features and their fields
+    ``storage``       what a plug-in stores
+    ``work``          long computations and bounded memory
     ``errors``        what any of them raises
 
 A package names what it adds by entry points in its ``pyproject.toml``:

@@ -13,28 +13,68 @@
         scopes = {"GET": "read"}
 
 They get API keys, limits, deadlines and strict JSON from the gateway, as every other call. A parameter such
-as ``bandits: Provided[Bandits]`` is filled in by its name: also ``catalogues``, ``learners``, ``store``.
+as ``bandits: Provided[Bandits]`` is filled in by its name: also ``catalogues``, ``learners``, ``rewards``,
+``store``, and what ``Routes.services`` makes. A body is a ``StrictModel``: its docstring says what bounds it.
+The types of its fields, such as ``Identifier``, come with their bounds. ``responses=problems(409)`` says in
+/openapi.json which errors a call has besides those of every call.
 """
 
-from fastapi import Request, Response
+from fastapi import Query, Request, Response
 
-from app.api.plugin_routes import Routes
-from app.api.strict_json import Provided, StrictModel, json_router, reply
+from app.api.arms import storable
+from app.api.fields import AttributesView, Cursor, Delta, Identifier, Limit, OrZero, Page, Seed, Value
+from app.api.filters import AtMostBody, FilterBody, parsed_filter
+from app.api.plugin_routes import RouteDependencies, Routes
+from app.api.problems import problems
+from app.api.rewards import ReceiptView, receipt_reply
+from app.api.strict_json import SEVERAL_CALLS, Provided, StrictModel, json_router, reply
+from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
 from app.catalogues.catalogues import Catalogues
 from app.learning.learners import Learners
+from app.learning.rewards import Receipt, Rewards
+from app.learning.warm_start import WarmStart
+from app.platform.documents import Answer
+from app.platform.ids import refuse_repeats
+from app.platform.pages import page_by_name
 from app.storage.store import Store
 
 __all__ = [
+    "SEVERAL_CALLS",
+    "Answer",
+    "AtMostBody",
+    "AttributesView",
+    "Bandit",
     "Bandits",
     "Catalogues",
+    "Cursor",
+    "Delta",
+    "FilterBody",
+    "Identifier",
     "Learners",
+    "Limit",
+    "OrZero",
+    "Page",
     "Provided",
+    "Query",
+    "Receipt",
+    "ReceiptView",
     "Request",
     "Response",
+    "Rewards",
+    "RouteDependencies",
     "Routes",
+    "Seed",
     "Store",
     "StrictModel",
+    "Value",
+    "WarmStart",
     "json_router",
+    "page_by_name",
+    "parsed_filter",
+    "problems",
+    "receipt_reply",
+    "refuse_repeats",
     "reply",
+    "storable",
 ]

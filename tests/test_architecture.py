@@ -104,16 +104,6 @@ ARROWS = {
         "shortlist",
     },
     "queries": {"platform", "filters", "indexes", "catalogues", "filtering", "shortlist"},
-    "campaigns": {
-        "platform",
-        "storage",
-        "records",
-        "filters",
-        "catalogues",
-        "bandits",
-        "learning",
-        "shortlist",
-    },
     "lake": {"platform", "records", "bandits", "learning", "shortlist"},
     "workers": {
         "platform",
@@ -127,6 +117,7 @@ ARROWS = {
     },
     "api": {
         "platform",
+        "storage",
         "records",
         "filters",
         "catalogues",
@@ -142,7 +133,6 @@ ARROWS = {
         "measuring",
         "moving",
         "queries",
-        "campaigns",
         "shortlist",
     },
     "server": {
@@ -164,7 +154,6 @@ ARROWS = {
         "measuring",
         "moving",
         "queries",
-        "campaigns",
         "lake",
         "workers",
         "api",
@@ -204,6 +193,7 @@ PURE = {
 # Of these parts only some modules: types without behaviour, limits, or the classes whose contract is used.
 ONLY_MODULES = {
     ("workers", "storage"): {"app.storage.types", "app.storage.store", "app.storage.priors"},
+    ("api", "storage"): {"app.storage.event_logs"},
     ("api", "shortlist"): {"shortlist.checks", "shortlist.errors"},
 }
 ONLY_IN = {

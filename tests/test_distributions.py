@@ -20,6 +20,7 @@ pytestmark = pytest.mark.slow  # `make release` builds and tries the wheels too
 ROOT = Path(__file__).parents[1]
 FOLDERS = {
     "shortlist": "algorithms",
+    "shortlist_campaigns": "plugins/campaigns",
     "shortlist_client": "clients/python",
     "shortlist_service": ".",
     "shortlist_lake": "plugins/lake",
@@ -93,6 +94,7 @@ def test_each_wheel_holds_its_own_packages_alone(wheels: dict[str, Path]):
     }
     assert packages == {
         "shortlist": {"shortlist"},
+        "shortlist_campaigns": {"shortlist_campaigns"},
         "shortlist_client": {"shortlist_client"},
         "shortlist_service": {"app", "server", "shortlist_service", "workers"},
         "shortlist_lake": {"shortlist_lake"},

@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 import app
+import shortlist_campaigns
 from app.platform.settings import Settings
 from selection import targets
 from server import cli
@@ -39,7 +40,11 @@ def test_every_setting_is_documented_as_it_is() -> None:
 
 
 # What a request may ask is checked wherever it is read: so every module of the service is looked through.
-HOMES = [import_module(module.name) for module in pkgutil.walk_packages(app.__path__, "app.")]
+HOMES = [
+    import_module(module.name)
+    for package in (app, shortlist_campaigns)
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+]
 NO_LIMITS = {
     "MAX_AGE_S": "how long a learned prior is held",
     "MAX_DOCUMENT_BYTES": "what is read of a page at a time",

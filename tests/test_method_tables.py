@@ -10,18 +10,19 @@ import pytest
 from pydantic import BaseModel
 
 from algorithm_table import BY_NAME
-from app.api import catalogue_centers as centers_api
-from app.api import center_campaigns as center_campaigns_api
 from app.api import mips as mips_api
 from app.api import sampling as sampling_api
-from app.api import slates as slates_api
-from app.campaigns import noisy_centers, slates
 from app.policies.registry import POLICIES
-from app.queries import centers, mips, sampling
+from app.queries import mips, sampling
 from shortlist.kcenter import ask_tell as noisy_centers_algorithms
 from shortlist.kcenter import noisy_state
 from shortlist.slates import ask_tell as slate_algorithms
 from shortlist.slates import campaign_state
+from shortlist_campaigns import catalogue_calls as centers_api
+from shortlist_campaigns import catalogue_centers as centers
+from shortlist_campaigns import center_calls as center_campaigns_api
+from shortlist_campaigns import noisy_centers, slates
+from shortlist_campaigns import slate_calls as slates_api
 
 TABLES: dict[str, tuple[str, Iterable[str], type[BaseModel]]] = {
     "mips": ("mips", mips.METHODS, mips_api.CatalogueMipsBody),

@@ -19,9 +19,9 @@ CONSTANT, PRIVATE = re.compile(r"_?[A-Z][A-Z0-9_]+"), re.compile(r"_[a-z]")
 MAX_PRIVATE_NAMES = 100
 # Constants of modules that tests patch, by folder.
 PATCHED = {
+    "plugins/campaigns/tests": 4,  # how much of a log is read at once, and how often it is saved
     "plugins/lake/tests": 8,  # how late rows are, and how many of them are a commit
     "tests/api": 14,  # Milvus 6, quotas 1; limits of the process and of answers
-    "tests/campaigns": 4,  # leave the core
     "tests/clients": 4,  # what is sent together
     "tests/contracts": 1,  # of quotas
     "tests/examples": 1,  # the largest of its cases

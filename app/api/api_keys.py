@@ -61,17 +61,13 @@ _OPEN = re.compile(
 )
 # (method, path, scope): the first that matches. What is not here needs admin.
 _RULES = (
-    ("POST", re.compile(r"/v1/bandits/[^/]+/choose(/batch)?|/v1/(slates|centers)/[^/]+/ask"), "choose"),
+    ("POST", re.compile(r"/v1/bandits/[^/]+/choose(/batch)?"), "choose"),
     ("POST", re.compile(r"/v1/rewards|/v1/decisions/activate"), "reward"),
-    ("POST", re.compile(r"/v1/bandits/[^/]+/observations|/v1/(slates|centers)/[^/]+/tell"), "observe"),
-    ("POST", re.compile(r"/v1/(mips|sample)|/v1/catalogues/[^/]+/(mips|sample|centers)"), "read"),
+    ("POST", re.compile(r"/v1/bandits/[^/]+/observations"), "observe"),
+    ("POST", re.compile(r"/v1/(mips|sample)|/v1/catalogues/[^/]+/(mips|sample)"), "read"),
     ("POST", re.compile(r"/v1/bandits/[^/]+/(evaluations|log/explain)"), "read"),
     ("DELETE", re.compile(r"/v1/bandits/[^/]+/evaluations/[^/]+"), "read"),
-    (
-        "GET",
-        re.compile(r"/metrics|/v1/(status|policies)|/v1/(catalogues|bandits|slates|centers)(/[^/]+)?"),
-        "read",
-    ),
+    ("GET", re.compile(r"/metrics|/v1/(status|policies)|/v1/(catalogues|bandits)(/[^/]+)?"), "read"),
     (
         "GET",
         re.compile(
@@ -86,7 +82,7 @@ _RULES = (
         "read",
     ),
 )
-_OF_PLUGINS: dict[str, Mapping[str, str]] = {}  # by the begin of a path: a scope for each method
+_OF_PLUGINS: list[tuple[str, re.Pattern[str], str]] = []  # as _RULES
 # All that a pass may be used for; what it rewards and activates must be its own.
 _OF_PASSES = re.compile(r"/v1/(bandits/[^/]+/choose(/batch)?|rewards|decisions/activate)")
 # Its body says whether it is a choice or a dry run, which needs "read" instead.
@@ -203,19 +199,17 @@ def scope_of(method: str, path: str) -> str | None:
     method, path = "GET" if method == "HEAD" else method, path.rstrip("/") or "/"
     if _OPEN.fullmatch(path):
         return None
-    for allowed, pattern, scope in _RULES:
+    for allowed, pattern, scope in (*_RULES, *_OF_PLUGINS):
         if method == allowed and pattern.fullmatch(path):
             return scope
-    for prefix, scopes in _OF_PLUGINS.items():
-        if path == prefix or path.startswith(prefix + "/"):
-            return scopes.get(method, "admin")
     # What is not listed is for admin: a new call is closed until somebody opens it.
     return "admin"
 
 
-def open_paths(prefix: str, scopes: Mapping[str, str]) -> None:
-    """Have calls of a plug-in need these scopes, by method; those that are not named need admin."""
-    _OF_PLUGINS[prefix] = scopes
+def open_path(method: str, path: str, scope: str) -> None:
+    """Have a call of a plug-in need a scope. ``path`` as routes have it: /v1/sizes/{catalogue}."""
+    pattern = "[^/]+".join(map(re.escape, re.split(r"\{\w+\}", path)))
+    _OF_PLUGINS.append((method, re.compile(pattern), scope))
 
 
 def is_for_passes(method: str, path: str) -> bool:

@@ -17,11 +17,11 @@ from app.api.rates import Rates
 from app.api.strict_json import SEVERAL_CALLS, Provided, StrictModel, json_router, reply
 from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
-from app.campaigns.slates import SlateCampaigns, best_slate
 from app.filters.fields import MAX_FIELD_CHARS
 from app.platform.documents import Answer
 from app.platform.errors import Forbidden, Invalid, NotFound, ShortlistError, within
 from app.policies.rules import NO_RULES
+from app.serving.arm_list import ArmList
 from app.serving.choice import METADATA, Choice
 from app.serving.dry_runs import DryRun, DryRuns
 from app.serving.pipeline import Choosing, Refusal
@@ -111,7 +111,7 @@ async def choose(
     bandits: Provided[Bandits],
     choosing: Provided[Choosing],
     dry_runs: Provided[DryRuns],
-    slates: Provided[SlateCampaigns],
+    arm_list: Provided[ArmList],
 ) -> Response:
     """Choose up to k arms, the best first, and return the token to reward them with.
 
@@ -122,13 +122,13 @@ async def choose(
         check_scope(request, "read")
 
         async def dry_run(owner: Bandit) -> DryRun:
-            return await dry_runs.run(owner, await _request(body, owner, slates, key_of(request)))
+            return await dry_runs.run(owner, await _request(body, owner, arm_list, key_of(request)))
 
         return reply(await bandits.use(bandit, dry_run, keep=False))
     check_scope(request, "choose")
 
     async def chosen(owner: Bandit) -> Choice:
-        return await choosing.choose(owner, await _request(body, owner, slates, key_of(request)))
+        return await choosing.choose(owner, await _request(body, owner, arm_list, key_of(request)))
 
     return reply(await bandits.use(bandit, chosen))
 
@@ -141,7 +141,7 @@ async def choose_batch(
     request: Request,
     bandits: Provided[Bandits],
     choosing: Provided[Choosing],
-    slates: Provided[SlateCampaigns],
+    arm_list: Provided[ArmList],
     rates: Provided[Rates],
 ) -> Response:
     """Choose for several requests at once; an error of one is the error of all, unless ``partial`` is set.
@@ -160,7 +160,7 @@ async def choose_batch(
         for place, item in enumerate(body.requests):
             try:
                 with within(("requests", place)):
-                    requests.append(await _request(item, owner, slates, key))
+                    requests.append(await _request(item, owner, arm_list, key))
             except (ShortlistError, InvalidArgument) as error:
                 if not body.partial:
                     raise
@@ -172,7 +172,7 @@ async def choose_batch(
 
 
 async def _request(
-    body: ChooseItem, bandit: Bandit, slates: SlateCampaigns, caller: ApiKey | None
+    body: ChooseItem, bandit: Bandit, arm_list: ArmList, caller: ApiKey | None
 ) -> ChooseRequest:
     """What a body asks of a bandit. Raises NotFound, Conflict (the baseline), Forbidden, Invalid."""
     key, visitor, owner, arms = body.key, body.visitor, None, None
@@ -182,7 +182,7 @@ async def _request(
     if body.baseline is not None:
         if caller is not None and caller.bandits is not None:
             raise NotFound("there is no campaign with this id")
-        arms = await best_slate(slates, body.baseline)
+        arms = await arm_list.arms_of(body.baseline)
     return ChooseRequest(
         key=key,
         k=body.k,

@@ -34,12 +34,8 @@ EXAMPLES: dict[tuple[str, str], dict[str, Any]] = {
     },
     ("POST", "/v1/bandits/{bandit}/log/explain"): {"decision": "the decision of a choice"},
     ("POST", "/v1/catalogues/{catalogue}/mips"): {"query": [0.9, 0.1, 0.3], "k": 2, "method": "exact"},
-    ("POST", "/v1/catalogues/{catalogue}/centers"): {"k": 2, "method": "naive"},
     ("POST", "/v1/catalogues/{catalogue}/sample"): {"query": [0.9, 0.1, 0.3], "draws": 2},
     ("POST", "/v1/mips"): {"query": [1.0, 0.5], "vectors": [[1.0, 2.0], [0.0, 1.0]], "method": "exact"},
-    ("POST", "/v1/slates"): {"id": "example", "arms": ["art", "books", "cars"], "k": 2, "noise_std": 0.5},
-    ("POST", "/v1/slates/{campaign}/ask"): {"count": 5},
-    ("POST", "/v1/slates/{campaign}/tell"): {"results": [{"pull": "the pull of a slate", "total": 1.5}]},
     ("POST", "/v1/catalogues/{catalogue}/arms/delete"): {"ids": ["heat"]},
 }
 NAMES = {"catalogue": "example", "bandit": "example", "campaign": "example", "arm": "alien", "key": "_global"}

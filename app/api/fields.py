@@ -65,10 +65,6 @@ class AttributesView(BaseModel):
 Limit = Annotated[int, BeforeValidator(digits), Field(ge=1, le=MAX_PAGE), Query()]
 
 
-class CampaignName(BaseModel):
-    id: str
-
-
 class Page(BaseModel, Generic[T]):
     items: list[T]
     next: str | None

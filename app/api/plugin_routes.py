@@ -3,42 +3,97 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from fastapi import APIRouter
 
-from app.api.api_keys import SCOPES, open_paths
+from app.api import documentation
+from app.api.api_keys import SCOPES, open_path
 from app.api.strict_json import JsonRoute
+from app.bandits.registry import Bandits
+from app.catalogues.catalogues import Catalogues
+from app.filtering.filtered_snapshots import FilteredSnapshots
+from app.learning.learners import Learners
+from app.learning.rewards import Rewards
+from app.learning.warm_start import WarmStart
 from app.platform import plugins
 from app.platform.errors import StartupError
+from app.platform.settings import Settings
+from app.storage.event_logs import EventLogs
 
 PREFIX = "/v1/"
+# Calls on what the service has: whoever may not see it is told that it does not exist.
+OF_OURS = frozenset({"/v1/bandits/{bandit}", "/v1/catalogues/{catalogue}"})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RouteDependencies:
+    """What the objects of routes are made of.
+
+    ``event_logs``  what they store: see ``EventLogs``
+    ``filtered``    the arms of a catalogue that a filter lets in
+    ``warm_start``  has a learner take up what was found out elsewhere
+    """
+
+    settings: Settings
+    event_logs: EventLogs
+    bandits: Bandits
+    catalogues: Catalogues
+    filtered: FilteredSnapshots
+    learners: Learners
+    rewards: Rewards
+    warm_start: WarmStart
 
 
 class Routes:
     """Calls that a plug-in adds.
 
-    ``router``  of ``json_router``, with a prefix below ``/v1/`` that is not ours. API keys of some bandits or
-                catalogues cannot use it (404), nor can passes (403)
-    ``scopes``  by method, the scope that a call needs; what is not named needs ``admin``
+    ``router``    of ``json_router``, with a prefix below ``/v1/`` that is not ours: API keys of some bandits
+                  or catalogues cannot use it (404), nor can passes (403). Or with the prefix
+                  ``/v1/bandits/{bandit}`` or ``/v1/catalogues/{catalogue}`` and paths that are not ours: such
+                  keys can use it for what they see
+    ``scopes``    the scope that a call needs: of "POST /{name}/ask", a method and a path below the prefix, or
+                  of "POST", the method; what is not named needs ``admin``
+    ``examples``  of bodies in /openapi.json, by method and path likewise
     """
 
     router: ClassVar[APIRouter]
     scopes: ClassVar[Mapping[str, str]] = {"GET": "read"}
+    examples: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+
+    def services(self, dependencies: RouteDependencies) -> Mapping[str, object]:  # noqa: ARG002
+        """Make the objects that the calls ask for by ``Provided``, by the name of the parameter.
+
+        Called once a process, before the store is open. What has a ``close`` is closed when the service ends.
+        An ``ArmList`` among them is what ``baseline`` of choices reads.
+        """
+        return {}
 
 
 def load(taken: Collection[str]) -> dict[str, Routes]:
     """The routes of plug-ins. ``taken``: our paths. Raises StartupError: one breaks the contract."""
     routes = plugins.load("routes", Routes)
-    prefixes = {path.split("/")[2] for path in taken if path.startswith(PREFIX)}
+    paths = {*taken}
+    prefixes = {path.split("/")[2] for path in paths if path.startswith(PREFIX)}
     for name, own in routes.items():
         where, prefix = f"the routes {name} of a plug-in", own.router.prefix
-        if not prefix.startswith(PREFIX) or prefix.count("/") != 2 or prefix.removeprefix(PREFIX) in prefixes:
+        is_new = prefix.startswith(PREFIX) and prefix.count("/") == 2
+        if prefix not in OF_OURS and (not is_new or prefix.removeprefix(PREFIX) in prefixes):
             raise StartupError(f"{where} need a prefix of one part that is not taken, such as /v1/{name}")
-        if not all(isinstance(route, JsonRoute) for route in own.router.routes):
+        calls = [route for route in own.router.routes if isinstance(route, JsonRoute)]
+        if len(calls) < len(own.router.routes):
             raise StartupError(f"{where} must be of json_router")
+        if not paths.isdisjoint(route.path for route in calls):
+            raise StartupError(f"{where} have a path that is taken")
         if unknown := sorted({*own.scopes.values()} - {*SCOPES}):
             raise StartupError(f"{where} need scopes that there are not: {', '.join(unknown)}")
         prefixes.add(prefix.removeprefix(PREFIX))
-        open_paths(prefix, own.scopes)
+        paths.update(route.path for route in calls)
+        for route in calls:
+            for method in (route.methods or set()) - {"HEAD"}:
+                call = f"{method} {route.path.removeprefix(prefix)}".rstrip()
+                open_path(method, route.path, own.scopes.get(call) or own.scopes.get(method, "admin"))
+                if call in own.examples:
+                    documentation.EXAMPLES[method, route.path] = dict(own.examples[call])
     return routes

@@ -15,12 +15,12 @@ Consistency: what holds for every method that does not say otherwise
     durable       a write is on the primary when the call returns, and on its disk if that has
                   ``appendfsync always``; a failover to a replica may lose it, since replicas lag behind
     atomic        a write takes effect as a whole or not at all; one that is made in steps says so
-    linearizable  calls on one catalogue, campaign or partition, or on the registry, take effect one after
+    linearizable  calls on one catalogue, event log or partition, or on the registry, take effect one after
                   the other, each between its start and its end; reads go to the primary
     monotonic     versions, revisions, entry ids and watermarks only grow, unless the store has lost writes
     idempotent    a write that is repeated with the same arguments changes nothing more: a caller whose
                   reply was lost may repeat the call
 
-Between two catalogues, campaigns or partitions no order is promised. A call that cannot reach the store
+Between two catalogues, event logs or partitions no order is promised. A call that cannot reach the store
 raises ``Unavailable``; whether its write was made is then not known.
 """

@@ -19,8 +19,8 @@
     {registry}:effect-changes                    string  number of changes of effects       forever
     {registry}:effect-versions:<bandit uid>      hash    number of a version -> record      see below
     {registry}:word:<name>                       string  a value written once               ttl_ms or forever
-    {registry}:campaigns:<kind>                  set     "<name> <uid>" of all campaigns    while not empty
-    {registry}:campaign-bytes                    hash    bytes reserved, by campaign; all   forever
+    {registry}:campaigns:<kind>                  set     "<name> <uid>" of all event logs   while not empty
+    {registry}:campaign-bytes                    hash    bytes reserved, by log; all        forever
     {registry}:move-bytes                        hash    bytes of moves, by bandit uid; all forever
     {q:<uid>}:quotas                             hash    quota -> record                    with the bandit
     {q:<uid>}:quota:<quota>                      hash    terms, counts (quota_window.lua)   with the quota
@@ -61,10 +61,10 @@
     {jobs}:results                               hash    bandit uid/job -> its result       until it is over
     {jobs}:until                                 zset    job, until when it is kept         until it is over
     {jobs}:alive                                 zset    job, until when its process lives  until it is over
-    {k:<kind>:<name>}:record                     string  record                             with the campaign
-    {k:<kind>:<name>}:events                     list    its events, in order               with the campaign
-    {k:<kind>:<name>}:snapshot                   string  position (8) + state               with the campaign
-    {k:<kind>:<name>}:size                       hash    events, reserved: in bytes         with the campaign
+    {k:<kind>:<name>}:record                     string  record                             with the log
+    {k:<kind>:<name>}:events                     list    its events, in order               with the log
+    {k:<kind>:<name>}:snapshot                   string  position (8) + state               with the log
+    {k:<kind>:<name>}:size                       hash    events, reserved: in bytes         with the log
     {p:<n>}:decisions                            hash    member -> logged decision          until due
     {p:<n>}:due                                  zset    member, when it is due             until due
     {p:<n>}:active:<member>                      string  empty                              ttl_ms
@@ -147,7 +147,7 @@ BANDITS = REGISTRY + "bandits"
 REGISTRY_VERSION = REGISTRY + "version"
 DELETED = REGISTRY + "deleted"
 WORKERS = REGISTRY + "workers"
-CAMPAIGN_BYTES = REGISTRY + "campaign-bytes"
+EVENT_LOG_BYTES = REGISTRY + "campaign-bytes"
 MOVE_BYTES = REGISTRY + "move-bytes"
 QUOTAS = REGISTRY + "quotas"
 PRIORS = REGISTRY + "priors"
@@ -348,12 +348,12 @@ def seen_pattern(uid: str) -> str:
     return f"seen*:{uid}:*"
 
 
-def campaign(kind: str, name: str) -> list[str]:
-    """Everything of a campaign: record, events, snapshot, size."""
+def event_log(kind: str, name: str) -> list[str]:
+    """Everything of an event log: record, events, snapshot, size."""
     return [f"{PREFIX}{{k:{kind}:{name}}}:{part}" for part in ("record", "events", "snapshot", "size")]
 
 
-def campaigns(kind: str) -> str:
+def event_logs(kind: str) -> str:
     return f"{REGISTRY}campaigns:{kind}"
 
 

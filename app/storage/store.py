@@ -13,9 +13,9 @@ from app.platform.errors import StartupError
 from app.storage import redis_keys as keys
 from app.storage.arm_effects import ArmEffectStore
 from app.storage.arms import ArmStore
-from app.storage.campaigns import CampaignStore
 from app.storage.choices import Choices
 from app.storage.decision_rows import DecisionRows
+from app.storage.event_logs import EventLogs
 from app.storage.followed_arms import FollowedArms
 from app.storage.frequency_caps import FrequencyCapStore
 from app.storage.jobs import JobStore
@@ -76,7 +76,7 @@ class Store:
         self.rows = DecisionRows(*shared)
         self.choices = Choices(*shared)
         self.frequency_caps = FrequencyCapStore(*shared)
-        self.campaigns = CampaignStore(*shared)
+        self.event_logs = EventLogs(*shared)
         self.quotas = QuotaStore(*shared)
         self.jobs = JobStore(*shared)
         self.priors = PriorStore(*shared)

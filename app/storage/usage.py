@@ -29,10 +29,10 @@ class Usage(RedisPart):
     async def read(self) -> Mapping[Kind, int]:
         """What all partitions hold now. Further writes of this process are held against it.
 
-        One round trip for each partition, one for campaigns and one for the maps of moves, side by side.
+        One round trip for each partition, one for event logs and one for the maps of moves, side by side.
         """
         campaigns, moves, *result = await asyncio.gather(
-            self._redis.command("HGET", keys.CAMPAIGN_BYTES, "all"),
+            self._redis.command("HGET", keys.EVENT_LOG_BYTES, "all"),
             self._redis.command("HGET", keys.MOVE_BYTES, "all"),
             *map(self._held_by, range(self.partitions)),
         )

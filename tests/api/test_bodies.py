@@ -12,13 +12,14 @@ from endpoints import IMPORT, WRITES, Endpoint, create_one_of_each, with_token
 from api_client import Api, running
 from app.api import limits
 from app.api.strict_json import JsonRoute, Parameters, StrictModel
-from server.application import ENDPOINTS
+from server.application import ROUTERS
+from shortlist_campaigns import limits as campaign_limits
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 CANARY = "c4nary"
 LIMIT = 1 << 20  # of the service; most routes allow less
-ROUTES = [route for module in ENDPOINTS for route in module.router.routes if isinstance(route, JsonRoute)]
+ROUTES = [route for router in ROUTERS for route in router.routes if isinstance(route, JsonRoute)]
 MODELS = [
     (route, body[1])
     for route in ROUTES
@@ -190,10 +191,14 @@ LONG = 128
     [
         ("x" * LONG, limits.MAX_EXCLUDE, limits.MAX_IDS_BYTES),
         ("x" * LONG, limits.MAX_ARMS, limits.MAX_IDS_BYTES),
-        ("x" * LONG, limits.MAX_CENTER_POINTS, limits.MAX_IDS_BYTES),
-        ({"query": "x" * 64, "distance": -1.2345678901234567e-05}, limits.MAX_ASKED, limits.MAX_IDS_BYTES),
+        ("x" * LONG, campaign_limits.MAX_CENTER_POINTS, campaign_limits.MAX_IDS_BYTES),
+        (
+            {"query": "x" * 64, "distance": -1.2345678901234567e-05},
+            campaign_limits.MAX_ASKED,
+            campaign_limits.MAX_IDS_BYTES,
+        ),
         (-1.2345678901234567e-05, limits.MAX_DIM, limits.MAX_VECTOR_BYTES),
-        ("x" * LONG, limits.MAX_SLATE_ARMS, limits.MAX_VECTOR_BYTES),
+        ("x" * LONG, campaign_limits.MAX_SLATE_ARMS, campaign_limits.MAX_VECTOR_BYTES),
         (
             {"id": "x" * LONG, "key": "x" * LONG, "arm": "x", "value": -1.2345678901234567e-05},
             limits.MAX_REWARDS,

@@ -10,7 +10,7 @@ from endpoints import ALL, DELETES, IMPORT, READS, WRITES, Endpoint, create_one_
 from starlette.routing import Route
 
 from api_client import Api, Json, assert_problem, running
-from server.application import ENDPOINTS
+from server.application import ROUTERS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
@@ -264,7 +264,7 @@ async def test_health_does_not_ask_for_anything(api_and_token: tuple[Api, str]):
 
 def test_no_path_takes_what_another_one_is_for():
     """Routes are tried in their order: one that takes any name stands after those of fixed names."""
-    routes = [route for module in ENDPOINTS for route in module.router.routes if isinstance(route, Route)]
+    routes = [route for router in ROUTERS for route in router.routes if isinstance(route, Route)]
     taken = [
         (route.path, earlier.path)
         for number, route in enumerate(routes)

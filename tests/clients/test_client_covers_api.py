@@ -12,6 +12,7 @@ import pytest
 from app.api import limits
 from app.platform import errors
 from openapi_document import openapi_document
+from shortlist_campaigns import limits as campaign_limits
 from shortlist_client import answers, batches, endpoints, routes
 from shortlist_client.errors import BY_CODE
 from shortlist_client.routes import JSON, RAW, ROUTES, Route
@@ -161,7 +162,7 @@ def test_batches_are_within_the_limits_of_the_service():
         "OBSERVATIONS": (limits.MAX_REWARDS, limits.MAX_BODY_BYTES),
         "CHOICES": (limits.MAX_BATCH, limits.MAX_BODY_BYTES),
         "ACTIVATIONS": (limits.MAX_BATCH, limits.MAX_BODY_BYTES),
-        "RESULTS": (limits.MAX_ASKED, limits.MAX_IDS_BYTES),
+        "RESULTS": (campaign_limits.MAX_ASKED, campaign_limits.MAX_IDS_BYTES),
     }
     assert (batches.MOST_NUMBERS, batches.MOST_ROWS) == (limits.MAX_VALUES, limits.MAX_JSON_VECTORS)
     for name, (items, size) in allowed.items():

@@ -456,7 +456,7 @@ LARGE = 200_000  # bytes: room for some campaigns
 
 
 async def event(store: Store, name: str, position: int, data: bytes = b"x" * 1_000) -> str:
-    return await store.campaigns.append("slates", name, uid=ANN.bandit_uid, position=position, event=data)
+    return await store.event_logs.append("slates", name, uid=ANN.bandit_uid, position=position, event=data)
 
 
 @pytest.mark.rest
@@ -488,7 +488,7 @@ async def test_campaigns_have_room_together_until_some_are_deleted(url: str) -> 
 @pytest.mark.rest
 async def test_a_campaign_grows_until_there_is_no_room_and_keeps_what_it_has(url: str) -> None:
     async with bounded(url, campaigns=LARGE) as store:
-        await store.campaigns.create("slates", "c", RECORD)
+        await store.event_logs.create("slates", "c", RECORD)
         taken = 0
         for position in range(1_000):
             try:
@@ -501,11 +501,11 @@ async def test_a_campaign_grows_until_there_is_no_room_and_keeps_what_it_has(url
         with pytest.raises(QuotaReached):
             await event(store, "c", taken)
         assert await event(store, "c", 0) == "overtaken"
-        await store.campaigns.save_snapshot(
+        await store.event_logs.save_snapshot(
             "slates", "c", uid=ANN.bandit_uid, position=taken, state=b"s" * 20_000
         )
         assert await content(url) == before, "a snapshot without room is not saved"
-        found = await store.campaigns.read("slates", "c", uid="", position=0, count=1_000)
+        found = await store.event_logs.read("slates", "c", uid="", position=0, count=1_000)
         assert found is not None
         assert len(found.events) == taken
         assert (await store.usage.read())["campaigns"] <= LARGE
@@ -516,17 +516,17 @@ async def test_of_a_campaign_no_less_is_counted_than_it_takes(url: str) -> None:
     """Also of one that version 0.1.0 has left, which is counted when it grows."""
     async with bounded(url) as store, connect(url) as client:
         for name, size in (("c", 3), ("d", 2_000)):
-            await store.campaigns.create("slates", name, RECORD)
+            await store.event_logs.create("slates", name, RECORD)
             for position in range(300):
                 await event(store, name, position, b"x" * size)
-            await store.campaigns.save_snapshot(
+            await store.event_logs.save_snapshot(
                 "slates", name, uid=ANN.bandit_uid, position=300, state=b"s" * 70_000
             )
         keys = [key async for key in client.scan_iter() if b"{k:" in key]
         taken = sum([await client.memory_usage(key, samples=0) for key in keys])
         counted = (await store.usage.read())["campaigns"]
         assert taken <= counted <= 1.5 * taken
-        for key in (redis_keys.CAMPAIGN_BYTES, *(redis_keys.campaign("slates", name)[3] for name in "cd")):
+        for key in (redis_keys.EVENT_LOG_BYTES, *(redis_keys.event_log("slates", name)[3] for name in "cd")):
             await client.delete(key)
         for name in ("c", "d"):
             assert await event(store, name, 300) == "appended"

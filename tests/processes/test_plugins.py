@@ -216,11 +216,20 @@ BROKEN = {
         "mine = broken:OurPath",
         "a prefix of one part that is not taken",
     ),
+    "a path of ours": ("shortlist.routes", "mine = broken:OurCall", "have a path that is taken"),
+    "a path of another": ("shortlist.routes", "mine = broken:TheirCall", "have a path that is taken"),
+    "a scope that is none": ("shortlist.routes", "mine = broken:NoScope", "scopes that there are not: some"),
+    "a service of ours": (
+        "shortlist.routes",
+        "mine = broken:OurService",
+        "have a service bandits, which is taken",
+    ),
+    "a second arm list": ("shortlist.routes", "mine = broken:SecondList", "the second with lists of arms"),
     "a command of ours": ("shortlist.commands", "serve = broken:NotAPolicy", "has a name that is taken"),
     "an index of ours": ("shortlist.indexes", "hnsw = broken:NotAPolicy", "has a name that is taken"),
 }
 SOURCE = """
-from shortlist_service import policies, routes
+from shortlist_service import arm_lists, policies, routes
 class Policy(policies.Policy):
     name, summary = "other", "chooses nothing"
     def rank(self, *arguments): ...
@@ -229,6 +238,25 @@ class Abstract(policies.Policy):
 class NotAPolicy: ...
 class OurPath(routes.Routes):
     router = routes.json_router(prefix="/v1/bandits", tags=["x"])
+class OurCall(routes.Routes):
+    router = routes.json_router(prefix="/v1/catalogues/{catalogue}", tags=["x"])
+    router.post("/mips")(lambda: None)
+class TheirCall(routes.Routes):
+    router = routes.json_router(prefix="/v1/catalogues/{catalogue}", tags=["x"])
+    router.post("/centers")(lambda: None)
+class NoScope(routes.Routes):
+    router = routes.json_router(prefix="/v1/mine", tags=["x"])
+    scopes = {"GET": "some"}
+class OurService(routes.Routes):
+    router = routes.json_router(prefix="/v1/mine", tags=["x"])
+    def services(self, dependencies):
+        return {"bandits": dependencies.bandits}
+class Lists(arm_lists.ArmList):
+    async def arms_of(self, name): ...
+class SecondList(routes.Routes):
+    router = routes.json_router(prefix="/v1/mine", tags=["x"])
+    def services(self, dependencies):
+        return {"lists": Lists()}
 """
 
 

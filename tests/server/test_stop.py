@@ -10,22 +10,23 @@ from typing import Any
 
 import pytest
 
-from app.campaigns.campaigns import Campaigns
 from app.platform.metrics import Metrics
 from app.platform.settings import Settings
 from app.queries.mips import Mips
 from app.storage.store import Store
 from headless_service import PATIENT
+from server.application import PLUGIN_ROUTES
 from server.composition import Service
+from shortlist_campaigns.campaigns import Campaigns
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
+OURS = {"app", "server", "shortlist_campaigns", "workers"}
 
 
 @pytest.fixture
 def service(store: Store, tmp_path: Path) -> Service:
-    return Service(
-        Settings(redis_url="unix:///not-used", data_dir=tmp_path), store, Metrics(), pauses=PATIENT
-    )
+    settings = Settings(redis_url="unix:///not-used", data_dir=tmp_path)
+    return Service(settings, store, Metrics(), pauses=PATIENT, routes=PLUGIN_ROUTES)
 
 
 def parts(whole: object) -> Iterator[object]:
@@ -33,7 +34,7 @@ def parts(whole: object) -> Iterator[object]:
     seen, left = set(), [whole]
     while left:
         found = left.pop()
-        if id(found) in seen or type(found).__module__.partition(".")[0] not in {"app", "server", "workers"}:
+        if id(found) in seen or type(found).__module__.partition(".")[0] not in OURS:
             continue
         seen.add(id(found))
         yield found

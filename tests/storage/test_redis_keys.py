@@ -123,9 +123,9 @@ async def exercise(store):
     times = {"lease_ms": TTL_MS, "keep_ms": TTL_MS}
     assert await store.jobs.add(UID, "job", b"waiting", **times)
     assert await store.jobs.keep(UID, "job", b"done", **times, result=b"r") == "kept"
-    await store.campaigns.create("slates", "home", UID.encode())
-    await store.campaigns.append("slates", "home", uid=UID, position=0, event=b"e")
-    await store.campaigns.save_snapshot("slates", "home", uid=UID, position=1, state=b"s")
+    await store.event_logs.create("slates", "home", UID.encode())
+    await store.event_logs.append("slates", "home", uid=UID, position=0, event=b"e")
+    await store.event_logs.save_snapshot("slates", "home", uid=UID, position=1, state=b"s")
 
 
 async def move(store):
@@ -234,7 +234,7 @@ async def test_each_script_touches_one_hash_tag(store, monkeypatch):
     await store.rows.trim(0, UID, before_ms=1, count=1)
     await store.rewards.replay_dead(0, await store.rewards.dead_letters(0))
     await store.waiting.due(0, 1, 1)
-    await store.campaigns.read("slates", "home", uid="", position=0, count=1)
+    await store.event_logs.read("slates", "home", uid="", position=0, count=1)
     await store.jobs.jobs(UID)
     await store.rewards.trim(0, 1, pooled="_pool")
     await store.learners.stored(0, [ANN])

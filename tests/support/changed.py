@@ -27,7 +27,6 @@ MORE = {
     "app/api": ("tests/test_golden.py", "tests/clients"),
     "app/bandits": ("tests/api",),
     "app/console": ("tests/test_console_types.py",),
-    "app/campaigns": ("tests/api/test_center_campaigns.py", "tests/api/test_slates.py"),
     "app/quotas": ("tests/api/test_quotas.py", "tests/contracts"),
     "app/decision_log": ("tests/api/test_decision_log.py",),
     "app/frequency_caps": ("tests/api/test_repeats.py", "tests/contracts/test_store_frequency_caps.py"),
@@ -51,7 +50,7 @@ ELSEWHERE = {
     "docs": DOCUMENTS,
     "app/lake": ("plugins/lake/tests",),
     "examples/plugin": ("tests/processes/test_plugins.py",),
-    "shortlist_service": ("tests/processes/test_plugins.py",),
+    "shortlist_service": ("tests/processes/test_plugins.py", *PLUGINS),
     "load_tests": DOCUMENTS,
     "tests/golden": ("tests/test_golden.py",),
 }

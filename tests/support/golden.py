@@ -25,11 +25,10 @@ import msgspec
 import numpy as np
 
 import app
+import shortlist_campaigns
 import workers
 from app.api import api_keys
 from app.bandits import effect_version, prior_version, settings, spaces, versions
-from app.campaigns import fold as campaign_records
-from app.campaigns import noisy_centers, slates
 from app.filters import arrays, columns
 from app.indexes import (
     graph_file,
@@ -52,6 +51,8 @@ from app.storage import redis_keys
 from app.storage.embedded import losses
 from app.storage.types import DecisionId, LearnerId
 from openapi_document import openapi_document
+from shortlist_campaigns import fold as campaign_records
+from shortlist_campaigns import noisy_centers, slates
 
 FOLDER = Path(__file__).parents[1] / "golden"
 PROGRAMS = {"run_engine", "launch_server"}  # they are run, never imported
@@ -147,7 +148,7 @@ NOT_STORED = {
 
 def modules() -> Iterator[types.ModuleType]:
     """Every module of the service."""
-    for package in (app, workers):
+    for package in (app, shortlist_campaigns, workers):
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if found.name.split(".")[-1] not in PROGRAMS:
                 yield importlib.import_module(found.name)
@@ -164,7 +165,7 @@ def _is_record(kind: object) -> bool:
     return (
         isinstance(kind, type)
         and issubclass(kind, msgspec.Struct)
-        and kind.__module__.split(".")[0] in {"app", "workers"}
+        and kind.__module__.split(".")[0] in {"app", "shortlist_campaigns", "workers"}
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 
+from app.platform import plugins
 from fork_server import ROOT, ForkedProcess, fork_server
 from waiting import wait_until_sync
 
@@ -28,7 +29,12 @@ def _start(
     arguments: Sequence[str], *, cwd: Path, output: Path, errors: Path, settings: dict[str, str]
 ) -> ForkedProcess:
     """Start a process: forked from one that has loaded the code, for that is most of what a start costs."""
-    others = {name: value for name, value in settings.items() if not name.startswith("SHORTLIST_")}
+    # Plug-ins are loaded with the code.
+    others = {
+        name: value
+        for name, value in settings.items()
+        if not name.startswith("SHORTLIST_") or name == plugins.VARIABLE
+    }
     env = environment(**settings)
     return fork_server(**others).start(arguments, cwd=cwd, env=env, output=output, errors=errors)
 

@@ -1,8 +1,8 @@
--- WITH   campaign_size
+-- WITH   event_log_size
 -- KEYS   record, events, snapshot, size
--- ARGV   uid, expected number of events, event, bytes that were reserved for the campaign just now, or 0
+-- ARGV   uid, expected number of events, event, bytes that were reserved for the log just now, or 0
 -- Result 'appended', 'overtaken', 'missing' when there is no record that begins with the uid, or the bytes that the
---        campaign would take, when they are not reserved
+--        log would take, when they are not reserved
 -- Effect in one step: the event is appended if there are exactly as many as expected, and counted.
 if string.sub(redis.call('GET', KEYS[1]) or '', 1, #ARGV[1]) ~= ARGV[1] then
   return 'missing'

@@ -1,7 +1,7 @@
--- WITH   campaign_size
+-- WITH   event_log_size
 -- KEYS   record, events, snapshot, size
--- ARGV   uid, position, state, bytes that were reserved for the campaign just now, or 0
--- Result 1 when saved, 0 when not, or the bytes that the campaign would take, when they are not reserved
+-- ARGV   uid, position, state, bytes that were reserved for the log just now, or 0
+-- Result 1 when saved, 0 when not, or the bytes that the log would take, when they are not reserved
 -- Effect in one step: the snapshot is replaced if the record begins with the uid and no newer one is there.
 if string.sub(redis.call('GET', KEYS[1]) or '', 1, #ARGV[1]) ~= ARGV[1] then
   return 0

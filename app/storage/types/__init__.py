@@ -52,6 +52,6 @@ from app.storage.types.registry import (
     Kind,
     MoveWrite,
     Registry,
-    StoredCampaign,
+    StoredEventLog,
     StoredJob,
 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 UID_LENGTH = 16
-"""Hexadecimal digits of the random uid of a catalogue, bandit or campaign. Its record begins with it."""
+"""Hexadecimal digits of the random uid of a catalogue, bandit or event log. Its record begins with it."""
 Activated = Literal["activated", "duplicate", "forgotten", "expired"]
 
 

@@ -1,4 +1,4 @@
-"""Catalogues and bandits, campaigns and jobs, and the kinds of what requests leave in the store."""
+"""Catalogues and bandits, event logs and jobs, and the kinds of what requests leave in the store."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ class BanditChange:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredCampaign:
-    """What ``CampaignStore.read`` found: ``events`` begin at ``position``, the number of events before them.
+class StoredEventLog:
+    """What ``EventLogs.read`` found: ``events`` begin at ``position``, the number of events before them.
 
     ``state`` is that of the newest snapshot, at ``position``; None when the read was from a given position
     on, or there is no snapshot yet.

@@ -493,94 +493,6 @@ class CenterTold:
 
 
 @dataclass(frozen=True, slots=True)
-class SampleGuarantee:
-    """``exact``: drawn from p. ``pac``: each draw is within ``delta`` of p in total variation; ``assumes``
-    names a condition of that. ``none``: no promise. ``reason`` explains a kind that was not asked for.
-    """
-
-    kind: str
-    delta: float
-    assumes: str | None
-    reason: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Draws:
-    """``draws`` are rows of the request, each an independent draw."""
-
-    draws: tuple[int, ...]
-    method: str
-    guarantee: SampleGuarantee
-    cost: Cost
-    elapsed_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class ArmDraws:
-    """``draws`` are ids of arms, each an independent draw: an arm may appear more than once."""
-
-    draws: tuple[str, ...]
-    method: str
-    guarantee: SampleGuarantee
-    cost: Cost
-    catalogue_version: int
-    elapsed_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class MipsArm:
-    """``value``: the inner product, or the squared distance."""
-
-    id: str
-    value: float
-
-
-@dataclass(frozen=True, slots=True)
-class MipsGuarantee:
-    """``exact``: the best arms. ``pac``: with probability at least 1 - delta the k-th best arm returned is
-    within epsilon of the k-th best. ``none``: no promise. ``reason`` explains a kind that was not asked
-    for.
-    """
-
-    kind: str
-    epsilon: float | None
-    delta: float | None
-    reason: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class MipsAnswer:
-    """The best arm first. ``eligible``: how many the filter matches; None without one, and in Milvus."""
-
-    arms: tuple[MipsArm, ...]
-    method: str
-    guarantee: MipsGuarantee
-    cost: Cost
-    catalogue_version: int
-    elapsed_ms: float
-    eligible: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MipsVector:
-    """``index``: the row of the request. ``value``: the inner product, or the squared distance."""
-
-    index: int
-    value: float
-
-
-@dataclass(frozen=True, slots=True)
-class VectorsAnswer:
-    """The best vector first."""
-
-    arms: tuple[MipsVector, ...]
-    method: str
-    guarantee: MipsGuarantee
-    cost: Cost
-    elapsed_ms: float
-
-
-@dataclass(frozen=True, slots=True)
 class Bounds:
     """The mean total of ``best`` lies between these, with probability 1 - delta over the whole campaign."""
 
@@ -671,6 +583,94 @@ class SlateTold:
     duplicate: int
     done: bool
     outside: int
+
+
+@dataclass(frozen=True, slots=True)
+class SampleGuarantee:
+    """``exact``: drawn from p. ``pac``: each draw is within ``delta`` of p in total variation; ``assumes``
+    names a condition of that. ``none``: no promise. ``reason`` explains a kind that was not asked for.
+    """
+
+    kind: str
+    delta: float
+    assumes: str | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """``draws`` are rows of the request, each an independent draw."""
+
+    draws: tuple[int, ...]
+    method: str
+    guarantee: SampleGuarantee
+    cost: Cost
+    elapsed_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class ArmDraws:
+    """``draws`` are ids of arms, each an independent draw: an arm may appear more than once."""
+
+    draws: tuple[str, ...]
+    method: str
+    guarantee: SampleGuarantee
+    cost: Cost
+    catalogue_version: int
+    elapsed_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class MipsArm:
+    """``value``: the inner product, or the squared distance."""
+
+    id: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class MipsGuarantee:
+    """``exact``: the best arms. ``pac``: with probability at least 1 - delta the k-th best arm returned is
+    within epsilon of the k-th best. ``none``: no promise. ``reason`` explains a kind that was not asked
+    for.
+    """
+
+    kind: str
+    epsilon: float | None
+    delta: float | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class MipsAnswer:
+    """The best arm first. ``eligible``: how many the filter matches; None without one, and in Milvus."""
+
+    arms: tuple[MipsArm, ...]
+    method: str
+    guarantee: MipsGuarantee
+    cost: Cost
+    catalogue_version: int
+    elapsed_ms: float
+    eligible: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MipsVector:
+    """``index``: the row of the request. ``value``: the inner product, or the squared distance."""
+
+    index: int
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class VectorsAnswer:
+    """The best vector first."""
+
+    arms: tuple[MipsVector, ...]
+    method: str
+    guarantee: MipsGuarantee
+    cost: Cost
+    elapsed_ms: float
 
 
 @dataclass(frozen=True, slots=True)

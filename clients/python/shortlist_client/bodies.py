@@ -278,6 +278,59 @@ class TellDistancesBody(TypedDict):
     results: Sequence[DistanceItem]
 
 
+class SlateRulesBody(TypedDict):
+    """``at_most`` limits how many arms of one slate share a value of a field, as in a choice."""
+
+    at_most: Sequence[AtMostBody]
+
+
+class SlateBody(TypedDict, total=False):
+    """``noise_range`` R: the noise of each arm lies in [-R, R]. ``noise_std``: sub-Gaussian parameter of
+    the noise of a total. One of the two must be given; ``independent_noise`` says that the arms of a
+    slate err independently, and goes with ``noise_range``.
+
+    ``rules`` say which slates are allowed, by a field of the arms: that of ``metadata``, by arm, or that
+    of the arms of ``catalogue`` as they are when the campaign is made. With rules ``method`` is icb when
+    absent.
+    """
+
+    id: Required[str]
+    arms: Required[Sequence[str]]
+    k: Required[int]
+    method: Literal["saqm", "sa_foa", "icb", "exhaustive"]
+    epsilon: float
+    delta: float
+    noise_range: float | None
+    noise_std: float | None
+    independent_noise: bool
+    allocation: Literal["uniform", "g", "xy"]
+    bound: Literal["certified", "paper"]
+    rules: SlateRulesBody | None
+    catalogue: str | None
+    metadata: Mapping[str, Mapping[str, Any]] | None
+    seed: int | None
+
+
+class AskBody(TypedDict, total=False):
+    count: int
+
+
+class ResultItem(TypedDict):
+    pull: str
+    total: float
+
+
+class TellBody(TypedDict):
+    results: Sequence[ResultItem]
+
+
+class TeachBody(TypedDict, total=False):
+    """``key`` is required by a bandit of scope per_key, and refused by others."""
+
+    bandit: Required[str]
+    key: str | None
+
+
 class SampleBody(TypedDict, total=False):
     """D rows of N numbers. None and "-Infinity" are log 0: a row that has one is never drawn."""
 
@@ -333,59 +386,6 @@ class VectorsMipsBody(TypedDict, total=False):
     seed: int | None
     query: Required[Vector]
     vectors: Required[Vectors]
-
-
-class SlateRulesBody(TypedDict):
-    """``at_most`` limits how many arms of one slate share a value of a field, as in a choice."""
-
-    at_most: Sequence[AtMostBody]
-
-
-class SlateBody(TypedDict, total=False):
-    """``noise_range`` R: the noise of each arm lies in [-R, R]. ``noise_std``: sub-Gaussian parameter of
-    the noise of a total. One of the two must be given; ``independent_noise`` says that the arms of a
-    slate err independently, and goes with ``noise_range``.
-
-    ``rules`` say which slates are allowed, by a field of the arms: that of ``metadata``, by arm, or that
-    of the arms of ``catalogue`` as they are when the campaign is made. With rules ``method`` is icb when
-    absent.
-    """
-
-    id: Required[str]
-    arms: Required[Sequence[str]]
-    k: Required[int]
-    method: Literal["saqm", "sa_foa", "icb", "exhaustive"]
-    epsilon: float
-    delta: float
-    noise_range: float | None
-    noise_std: float | None
-    independent_noise: bool
-    allocation: Literal["uniform", "g", "xy"]
-    bound: Literal["certified", "paper"]
-    rules: SlateRulesBody | None
-    catalogue: str | None
-    metadata: Mapping[str, Mapping[str, Any]] | None
-    seed: int | None
-
-
-class AskBody(TypedDict, total=False):
-    count: int
-
-
-class ResultItem(TypedDict):
-    pull: str
-    total: float
-
-
-class TellBody(TypedDict):
-    results: Sequence[ResultItem]
-
-
-class TeachBody(TypedDict, total=False):
-    """``key`` is required by a bandit of scope per_key, and refused by others."""
-
-    bandit: Required[str]
-    key: str | None
 
 
 class MoveBody(TypedDict, total=False):

@@ -20,20 +20,18 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from app.campaigns.campaigns import Campaigns
-from app.campaigns.fold import MOST_NAMED, Campaign, options_of
-from app.catalogues.catalogue import Catalogue
-from app.catalogues.catalogues import Catalogues
-from app.filters.fields import Value, fields_of, kind_of
-from app.filters.overview import no_arm_has
-from app.platform.errors import Conflict, FieldPath, Invalid, NotFound, named_by
-from app.platform.ids import refuse_repeats
 from shortlist.slates import ask_tell, exhaustive, icb, sa_foa, saqm
 from shortlist.slates.allocation import Allocation
 from shortlist.slates.ask_tell import Pull
 from shortlist.slates.campaign_state import SlateMethod, SlateOptions, SlateReport, SlateState
 from shortlist.slates.matroids import PartitionMatroid
 from shortlist.slates.widths import Bound
+from shortlist_campaigns.campaigns import Campaigns
+from shortlist_campaigns.fold import MOST_NAMED, Campaign, options_of
+from shortlist_service.arm_lists import ArmList
+from shortlist_service.catalogues import Catalogue, Catalogues, FieldValue, fields_of, kind_of, no_arm_has
+from shortlist_service.errors import Conflict, FieldPath, Invalid, NotFound, named_by
+from shortlist_service.routes import refuse_repeats
 
 Metadata = Mapping[str, Mapping[str, Any]]
 
@@ -73,7 +71,7 @@ def partition(arms: Sequence[str], metadata: Metadata, rules: SlateRules, k: int
     return PartitionMatroid(tuple(groups), tuple(limits), k)
 
 
-def given(arms: Sequence[str], metadata: Metadata, rules: SlateRules) -> dict[str, dict[str, Value]]:
+def given(arms: Sequence[str], metadata: Metadata, rules: SlateRules) -> dict[str, dict[str, FieldValue]]:
     """The value of the rule's field of each arm that has one, out of metadata as a body gives it.
 
     Raises Invalid: metadata of other arms, an arm with several values, a field that no arm has.
@@ -87,7 +85,7 @@ def given(arms: Sequence[str], metadata: Metadata, rules: SlateRules) -> dict[st
 
 async def stored(
     catalogues: Catalogues, name: str, arms: Sequence[str], rules: SlateRules
-) -> dict[str, dict[str, Value]]:
+) -> dict[str, dict[str, FieldValue]]:
     """The same, out of the catalogue's arms as they are now.
 
     Raises NotFound (the catalogue), Invalid (also arms that it lacks).
@@ -95,7 +93,7 @@ async def stored(
     field = rules.rule.field
     missing: list[int] = []
 
-    async def read(catalogue: Catalogue) -> Sequence[Sequence[Value]]:
+    async def read(catalogue: Catalogue) -> Sequence[Sequence[FieldValue]]:
         catalogue.need_arms("a campaign with rules")
         snapshot = catalogue.index.snapshot()
         rows = [snapshot.table.rows_of([arm]) for arm in arms]
@@ -114,8 +112,8 @@ async def stored(
 
 
 def _of_one_value(
-    arms: Sequence[str], values: Sequence[Iterable[Value]], field: str
-) -> dict[str, dict[str, Value]]:
+    arms: Sequence[str], values: Sequence[Iterable[FieldValue]], field: str
+) -> dict[str, dict[str, FieldValue]]:
     distinct = [list({(kind_of(value), value): value for value in each}.values()) for each in values]
     errors: list[tuple[FieldPath, str]] = [
         (("arms", position), "has several values of the rule's field: groups must not overlap")
@@ -241,7 +239,7 @@ async def create(
 
 async def _metadata(
     slates: SlateCampaigns, catalogues: Catalogues, name: str, parameters: SlateParameters, rules: SlateRules
-) -> dict[str, dict[str, Value]]:
+) -> dict[str, dict[str, FieldValue]]:
     if parameters.catalogue is None:
         return given(parameters.arms, parameters.metadata or {}, rules)
     with suppress(NotFound):
@@ -252,9 +250,15 @@ async def _metadata(
         return await stored(catalogues, parameters.catalogue, parameters.arms, rules)
 
 
-async def best_slate(slates: SlateCampaigns, name: str) -> Sequence[str]:
-    """The slate that a campaign has found. Raises NotFound, Conflict (it is still sampling)."""
-    return standing(finished(await slates.get(name))).best
+class BestSlates(ArmList):
+    """The slates that campaigns have found, as lists that a choice may ask for."""
+
+    def __init__(self, slates: SlateCampaigns) -> None:
+        self._slates = slates
+
+    async def arms_of(self, name: str) -> Sequence[str]:
+        """The slate of a campaign. Raises NotFound, Conflict (it is still sampling)."""
+        return standing(finished(await self._slates.get(name))).best
 
 
 def finished(campaign: SlateCampaign) -> SlateCampaign:

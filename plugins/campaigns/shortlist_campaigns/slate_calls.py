@@ -2,29 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
-from fastapi import Query, Response
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints, field_validator, model_validator
 
-from app.api import limits
-from app.api.arms import storable
-from app.api.fields import AttributesView, CampaignName, Cursor, Delta, Identifier, Limit, Page, Seed, Value
-from app.api.filters import AtMostBody
-from app.api.problems import problems
-from app.api.rewards import ReceiptView, receipt_reply
-from app.api.strict_json import SEVERAL_CALLS, Provided, StrictModel, json_router, reply
-from app.bandits.registry import Bandits
-from app.campaigns.fold import options_of
-from app.campaigns.slate_warm_start import SlateWarmStart
-from app.campaigns.slates import SlateCampaign, SlateCampaigns, SlateParameters, SlateRules, standing
-from app.campaigns.slates import create as create_campaign
-from app.catalogues.catalogues import Catalogues
-from app.learning.rewards import Rewards
-from app.platform.documents import Answer
-from app.platform.errors import Invalid, named_by
+from shortlist_campaigns import limits
+from shortlist_campaigns.campaigns import CampaignName, Campaigns
+from shortlist_campaigns.fold import options_of
+from shortlist_campaigns.slate_warm_start import teach_bandit
+from shortlist_campaigns.slates import (
+    BestSlates,
+    SlateCampaign,
+    SlateCampaigns,
+    SlateParameters,
+    SlateRules,
+    Slates,
+    standing,
+)
+from shortlist_campaigns.slates import create as create_campaign
+from shortlist_service.errors import Invalid, named_by
+from shortlist_service.routes import (
+    SEVERAL_CALLS,
+    Answer,
+    AtMostBody,
+    AttributesView,
+    Bandits,
+    Catalogues,
+    Cursor,
+    Delta,
+    Identifier,
+    Limit,
+    Page,
+    Provided,
+    Query,
+    ReceiptView,
+    Response,
+    Rewards,
+    RouteDependencies,
+    Routes,
+    Seed,
+    StrictModel,
+    Value,
+    WarmStart,
+    json_router,
+    problems,
+    receipt_reply,
+    reply,
+    storable,
+)
 
 router = json_router(prefix="/v1/slates", tags=["slates"])
 
@@ -262,7 +290,7 @@ async def teach(
     *,
     slates: Provided[SlateCampaigns],
     bandits: Provided[Bandits],
-    slate_warm_start: Provided[SlateWarmStart],
+    warm_start: Provided[WarmStart],
     rewards: Provided[Rewards],
     wait: Annotated[Literal["applied"] | None, Query()] = None,
 ) -> Response:
@@ -270,7 +298,7 @@ async def teach(
     found = await slates.get(campaign)
     with named_by("bandit"):
         bandit = await bandits.ready(body.bandit)
-    receipt = await slate_warm_start.append(found, bandit, body.key)
+    receipt = await teach_bandit(warm_start, found, bandit, body.key)
     return await receipt_reply(rewards, receipt, wait)
 
 
@@ -287,3 +315,24 @@ def _view(campaign: SlateCampaign) -> SlateView:
             "rules": msgspec.to_builtins(parameters.rules),
         }
     )
+
+
+class SlateCalls(Routes):
+    """``/v1/slates``, and the slates that ``baseline`` of a choice names."""
+
+    router = router
+    scopes: ClassVar[Mapping[str, str]] = {
+        "GET": "read",
+        "POST /{campaign}/ask": "choose",
+        "POST /{campaign}/tell": "observe",
+    }
+    examples: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "POST": {"id": "example", "arms": ["art", "books", "cars"], "k": 2, "noise_std": 0.5},
+        "POST /{campaign}/ask": {"count": 5},
+        "POST /{campaign}/tell": {"results": [{"pull": "the pull of a slate", "total": 1.5}]},
+    }
+
+    def services(self, dependencies: RouteDependencies) -> Mapping[str, object]:
+        capacity_bytes = dependencies.settings.campaign_cache_mb << 20
+        slates: SlateCampaigns = Campaigns(dependencies.event_logs, Slates(), capacity_bytes=capacity_bytes)
+        return {"slates": slates, "best_slates": BestSlates(slates)}

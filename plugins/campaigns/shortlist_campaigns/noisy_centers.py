@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 import msgspec
 import numpy as np
 
-from app.campaigns.campaigns import Campaigns
-from app.campaigns.fold import Campaign, options_of
-from app.platform.errors import Invalid
-from app.platform.ids import refuse_repeats
 from shortlist.kcenter import ask_tell, ns_tands, ns_ts, ns_ucb
 from shortlist.kcenter.ask_tell import CenterProgress, Query
 from shortlist.kcenter.noisy_state import Noise, NoisyMethod, NoisyOptions, NoisyState, Threshold
+from shortlist_campaigns.campaigns import Campaigns
+from shortlist_campaigns.fold import Campaign, options_of
+from shortlist_service.errors import Invalid
+from shortlist_service.routes import refuse_repeats
 
 
 class CenterParameters(msgspec.Struct, frozen=True, array_like=True):
@@ -80,7 +80,7 @@ class SeededState:
 
 
 class NoisyCenters:
-    """NS-TS, NS-UCB and NS-TandS as an algorithm of ``app.campaigns.campaigns``."""
+    """NS-TS, NS-UCB and NS-TandS as an algorithm of ``campaigns``."""
 
     kind = "centers"
     pull = "query"

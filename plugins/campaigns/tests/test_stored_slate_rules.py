@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from app.campaigns.fold import pack_state, size_of, unpack_state
-from app.campaigns.slates import AtMostRule, SlateParameters, SlateRules, Slates, partition
 from app.records.records import pack, unpack
 from shortlist.slates.campaign_state import SlateState
 from shortlist.slates.matroids import PartitionMatroid
+from shortlist_campaigns.fold import pack_state, size_of, unpack_state
+from shortlist_campaigns.slates import AtMostRule, SlateParameters, SlateRules, Slates, partition
 
 pytestmark = pytest.mark.rest
 

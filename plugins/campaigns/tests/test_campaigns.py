@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from app.campaigns import campaigns as module
-from app.campaigns.campaigns import Campaigns
-from app.campaigns.fold import pack_state, unpack_state
 from app.platform.errors import Invalid, NotFound, Unavailable
 from lossy_store import LossyStore
 from shortlist.errors import InvalidParameter
+from shortlist_campaigns import campaigns as module
+from shortlist_campaigns.campaigns import Campaigns
+from shortlist_campaigns.fold import pack_state, unpack_state
 
 pytestmark = pytest.mark.anyio
 
@@ -78,7 +78,7 @@ class Summing:
 
 
 def over(store, capacity_bytes=1 << 20):
-    return Campaigns(store, Summing(), capacity_bytes=capacity_bytes)
+    return Campaigns(store.event_logs, Summing(), capacity_bytes=capacity_bytes)
 
 
 def bits(campaign):
@@ -211,7 +211,7 @@ async def test_who_is_overtaken_between_reading_and_writing_starts_again(store):
     lossy = LossyStore(store)
     slow, fast = over(lossy), over(store)
     for _ in range(3):
-        lossy.before["campaigns.append"] = lambda: step(fast)
+        lossy.before["event_logs.append"] = lambda: step(fast)
         await step(slow)
     numbers = (await fast.get("c")).state.told
     assert sorted(numbers) == list(range(18))
@@ -225,7 +225,7 @@ async def test_a_lost_reply_is_harmless(store):
     campaigns = over(lossy)
     campaign, pulls = await campaigns.ask("c", 4)
     results = [(campaign.pull_id(p.number), 1.0) for p in pulls]
-    lossy.lose = ["campaigns.append"]
+    lossy.lose = ["event_logs.append"]
     with pytest.raises(Unavailable):
         await campaigns.tell("c", results)
     _, receipt = await campaigns.tell("c", results)
@@ -239,7 +239,7 @@ async def test_nothing_counts_that_is_not_stored(store):
     lossy = LossyStore(store)
     campaigns = over(lossy)
     before = await campaigns.get("c")
-    lossy.refuse = {"campaigns.append"}
+    lossy.refuse = {"event_logs.append"}
     with pytest.raises(Unavailable):
         await campaigns.ask("c", 4)
     lossy.refuse = set()
@@ -253,7 +253,7 @@ async def test_a_snapshot_keeps_the_fold_short_and_changes_no_bit(store, monkeyp
     for _ in range(24):
         live, _ = await step(campaigns)
     algorithm = Summing()
-    fresh = Campaigns(store, algorithm, capacity_bytes=1)
+    fresh = Campaigns(store.event_logs, algorithm, capacity_bytes=1)
     assert bits(await fresh.get("c")) == bits(live)
     assert algorithm.folded <= 4
     replayed = await without_snapshots(store, monkeypatch)
@@ -262,10 +262,10 @@ async def test_a_snapshot_keeps_the_fold_short_and_changes_no_bit(store, monkeyp
 
 async def without_snapshots(store, monkeypatch):
     """As a version would that cannot read them."""
-    monkeypatch.setattr("app.campaigns.fold.unpack_state", lambda data, kind: None)
+    monkeypatch.setattr("shortlist_campaigns.fold.unpack_state", lambda data, kind: None)
     monkeypatch.setattr(module, "READ_EVENTS", 5)
     algorithm = Summing()
-    campaign = await Campaigns(store, algorithm, capacity_bytes=1).get("c")
+    campaign = await Campaigns(store.event_logs, algorithm, capacity_bytes=1).get("c")
     assert algorithm.folded == 24
     return campaign
 
@@ -276,9 +276,9 @@ async def test_a_snapshot_that_cannot_be_saved_hinders_nobody(store, monkeypatch
     await made(store)
     lossy = LossyStore(store)
     campaigns = over(lossy)
-    lossy.refuse = {"campaigns.save_snapshot"}
+    lossy.refuse = {"event_logs.save_snapshot"}
     live, _ = await step(campaigns)
-    assert lossy.calls["campaigns.save_snapshot"] >= 2
+    assert lossy.calls["event_logs.save_snapshot"] >= 2
     assert bits(await over(store).get("c")) == bits(live)
 
 
@@ -293,7 +293,7 @@ async def test_a_log_longer_than_one_read(store, monkeypatch):
 
 @pytest.mark.rest
 async def test_memory_is_bounded_and_what_left_it_comes_back(store):
-    campaigns = Campaigns(store, Summing(), capacity_bytes=5_000)
+    campaigns = Campaigns(store.event_logs, Summing(), capacity_bytes=5_000)
     for number in range(20):
         await campaigns.create(f"c{number}", Parameters(number + 1), seed=number)
     assert campaigns.cached_bytes <= 5_000

@@ -16,9 +16,8 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 import numpy as np
 
-from app.platform.errors import Invalid
-from app.records.records import split_uid, unpack
-from app.storage.types import StoredCampaign
+from shortlist_service.errors import Invalid
+from shortlist_service.storage import StoredEventLog, split_uid, unpack
 
 T = TypeVar("T")
 FEWEST_BYTES = 1_024
@@ -167,7 +166,7 @@ class Campaign(Generic[P, S]):
 
 
 def advance(
-    algorithm: Algorithm[P, S, Q_co], name: str, known: Campaign[P, S] | None, stored: StoredCampaign
+    algorithm: Algorithm[P, S, Q_co], name: str, known: Campaign[P, S] | None, stored: StoredEventLog
 ) -> Campaign[P, S]:
     """The campaign after the events that were read from the store, which are those after ``stored.position``.
 

@@ -2,21 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, ClassVar, Literal
 
-from fastapi import Response
 from pydantic import BaseModel, Field
 
-from app.api.catalogue_centers import CenterGuaranteeView
-from app.api.fields import CampaignName, Cursor, Delta, Identifier, Limit, Page, Seed, Value
-from app.api.limits import MAX_ASKED, MAX_CENTER_PAIRS, MAX_CENTER_POINTS, MAX_IDS_BYTES, MAX_K
-from app.api.problems import problems
-from app.api.strict_json import SEVERAL_CALLS, Provided, StrictModel, json_router, reply
-from app.campaigns.noisy_centers import CenterCampaign, CenterCampaigns, CenterParameters, answer
-from app.platform.documents import Answer
-from app.platform.errors import Invalid
-from app.platform.long_work import REQUESTS
+from shortlist_campaigns.campaigns import CampaignName, Campaigns
+from shortlist_campaigns.catalogue_calls import CenterGuaranteeView
+from shortlist_campaigns.limits import MAX_ASKED, MAX_CENTER_PAIRS, MAX_CENTER_POINTS, MAX_IDS_BYTES, MAX_K
+from shortlist_campaigns.noisy_centers import (
+    CenterCampaign,
+    CenterCampaigns,
+    CenterParameters,
+    NoisyCenters,
+    answer,
+)
+from shortlist_service.errors import Invalid
+from shortlist_service.routes import (
+    SEVERAL_CALLS,
+    Answer,
+    Cursor,
+    Delta,
+    Identifier,
+    Limit,
+    Page,
+    Provided,
+    Response,
+    RouteDependencies,
+    Routes,
+    Seed,
+    StrictModel,
+    Value,
+    json_router,
+    problems,
+    reply,
+)
+from shortlist_service.work import REQUESTS
 
 router = json_router(prefix="/v1/centers", tags=["centers"])
 
@@ -174,3 +196,21 @@ async def _view(campaign: CenterCampaign) -> CenterCampaignView:
             "guarantee": progress.guarantee,
         }
     )
+
+
+class CenterCalls(Routes):
+    """``/v1/centers``."""
+
+    router = router
+    scopes: ClassVar[Mapping[str, str]] = {
+        "GET": "read",
+        "POST /{campaign}/ask": "choose",
+        "POST /{campaign}/tell": "observe",
+    }
+
+    def services(self, dependencies: RouteDependencies) -> Mapping[str, object]:
+        capacity_bytes = dependencies.settings.campaign_cache_mb << 20
+        campaigns: CenterCampaigns = Campaigns(
+            dependencies.event_logs, NoisyCenters(), capacity_bytes=capacity_bytes
+        )
+        return {"center_campaigns": campaigns}

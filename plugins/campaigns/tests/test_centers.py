@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json, running
-from app.queries.centers import METHODS
 from center_brute_force import greedy, radius, separated, squared
+from shortlist_campaigns.catalogue_centers import METHODS
 
 pytestmark = pytest.mark.anyio
 

@@ -1,7 +1,7 @@
--- Put before every script that makes a campaign larger.
--- The size of a campaign is a hash: 'events' -> bytes of its events, 'reserved' -> bytes that all campaigns together
--- leave to it (reserve_campaign.lua).
-local CAMPAIGN, EVENT = 1024, 24 -- bytes that a campaign takes besides what it holds, and an event
+-- Put before every script that makes a log larger.
+-- The size of a log is a hash: 'events' -> bytes of its events, 'reserved' -> bytes that all logs together
+-- leave to it (reserve_event_log.lua).
+local LOG, EVENT = 1024, 24 -- bytes that a log takes besides what it holds, and an event
 
 local function rounded_up(bytes)
   return bytes + math.floor(bytes / 8)
@@ -16,9 +16,9 @@ local function event_bytes(size, events)
   return tonumber(counted or '0')
 end
 
--- How many bytes the campaign would take, or false when so many are reserved for it: by an earlier call or now.
+-- How many bytes the log would take, or false when so many are reserved for it: by an earlier call or now.
 local function too_large(size, record, events, snapshot, reserved)
-  local bytes = CAMPAIGN + rounded_up(redis.call('STRLEN', record)) + events + rounded_up(snapshot)
+  local bytes = LOG + rounded_up(redis.call('STRLEN', record)) + events + rounded_up(snapshot)
   if bytes <= tonumber(redis.call('HGET', size, 'reserved') or '0') then
     return false
   end

@@ -20,13 +20,6 @@ from typing import Literal
 
 import numpy as np
 
-from app.catalogues.catalogue import Catalogue
-from app.filtering.filtered_snapshots import FilteredSnapshots, no_arms
-from app.filters.filter import Filter
-from app.indexes.live import Snapshot
-from app.platform.cache import BoundedCache
-from app.platform.errors import Invalid, TooLarge
-from app.platform.long_work import LongWork
 from shortlist.kcenter.center_set import CenterSet, Points
 from shortlist.kcenter.coordinates import Coordinates, blocked
 from shortlist.kcenter.ds_ts import ds_ts
@@ -35,6 +28,9 @@ from shortlist.kcenter.naive_greedy import naive_greedy
 from shortlist.kcenter.random_sampling import random_sampling
 from shortlist.kcenter.stages import LEAST_SAMPLED_DIM
 from shortlist.types import Rows
+from shortlist_service.catalogues import Catalogue, Filter, FilteredSnapshots, Snapshot, no_arms
+from shortlist_service.errors import Invalid, TooLarge
+from shortlist_service.work import BoundedCache, LongWork
 
 LAYOUT_CACHE_BYTES = 256 << 20
 CHUNK = 8_192

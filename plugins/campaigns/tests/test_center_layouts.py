@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from app.queries.centers import Layouts
 from shortlist.kcenter.center_set import Points
+from shortlist_campaigns.catalogue_centers import Layouts
 
 
 class Catalogue:

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
-from app.api.fields import AttributesView, Delta, Identifier, OrZero, Seed
-from app.api.filters import FilterBody, parsed_filter
-from app.api.limits import MAX_K
-from app.api.problems import problems
-from app.api.strict_json import Provided, StrictModel, json_router
-from app.catalogues.catalogues import Catalogues
-from app.queries.centers import CatalogueCenters, CenterMethod, CentersRequest
+from shortlist_campaigns.catalogue_centers import CatalogueCenters, CenterMethod, CentersRequest
+from shortlist_campaigns.limits import MAX_K
+from shortlist_service.routes import (
+    AttributesView,
+    Catalogues,
+    Delta,
+    FilterBody,
+    Identifier,
+    OrZero,
+    Provided,
+    RouteDependencies,
+    Routes,
+    Seed,
+    StrictModel,
+    json_router,
+    parsed_filter,
+    problems,
+)
 
-router = json_router(prefix="/v1/catalogues", tags=["centers"])
+router = json_router(prefix="/v1/catalogues/{catalogue}", tags=["centers"])
 
 
 class CentersBody(StrictModel):
@@ -61,7 +73,7 @@ class CentersView(BaseModel):
     elapsed_ms: float
 
 
-@router.post("/{catalogue}/centers", response_model=CentersView, responses=problems(409))
+@router.post("/centers", response_model=CentersView, responses=problems(409))
 async def find(
     catalogue: str, body: CentersBody, catalogues: Provided[Catalogues], centers: Provided[CatalogueCenters]
 ) -> CentersView:
@@ -79,3 +91,14 @@ async def find(
             "elapsed_ms": answer.elapsed_ms,
         }
     )
+
+
+class CatalogueCalls(Routes):
+    """``POST /v1/catalogues/{catalogue}/centers``."""
+
+    router = router
+    scopes: ClassVar[Mapping[str, str]] = {"POST /centers": "read"}
+    examples: ClassVar[Mapping[str, Mapping[str, Any]]] = {"POST /centers": {"k": 2, "method": "naive"}}
+
+    def services(self, dependencies: RouteDependencies) -> Mapping[str, object]:
+        return {"centers": CatalogueCenters(dependencies.filtered)}

@@ -17,14 +17,14 @@ import msgspec
 import numpy as np
 import pytest
 
-from app.campaigns import noisy_centers, slates
-from app.campaigns.campaigns import Campaigns
-from app.campaigns.fold import CampaignRecord, pack_state, unpack_event, unpack_state
-from app.campaigns.noisy_centers import NoisyCenters
-from app.campaigns.slates import Slates
 from app.records.records import pack, unpack
 from app.storage.store import Store
 from app.storage.types import UID_LENGTH
+from shortlist_campaigns import noisy_centers, slates
+from shortlist_campaigns.campaigns import Campaigns
+from shortlist_campaigns.fold import CampaignRecord, pack_state, unpack_event, unpack_state
+from shortlist_campaigns.noisy_centers import NoisyCenters
+from shortlist_campaigns.slates import Slates
 
 pytestmark = pytest.mark.anyio
 
@@ -65,15 +65,15 @@ def assert_same(found: bytes, expected: bytes) -> None:
 async def written(store: Store, old: dict[str, Any], *, snapshot: bool) -> Campaigns[Any, Any, Any]:
     """Put everything into the store that version 0.1.0 had put there."""
     kind, uid = old["kind"], old["uid"]
-    await store.campaigns.create(kind, "c", bytes.fromhex(old["record"]))
+    await store.event_logs.create(kind, "c", bytes.fromhex(old["record"]))
     for position, event in enumerate(old["events"]):
-        await store.campaigns.append(kind, "c", uid=uid, position=position, event=bytes.fromhex(event))
+        await store.event_logs.append(kind, "c", uid=uid, position=position, event=bytes.fromhex(event))
     if snapshot:
         state = bytes.fromhex(old["snapshot"]["state"])
-        await store.campaigns.save_snapshot(
+        await store.event_logs.save_snapshot(
             kind, "c", uid=uid, position=old["snapshot"]["position"], state=state
         )
-    return Campaigns(store, ALGORITHMS[kind], capacity_bytes=1 << 20)
+    return Campaigns(store.event_logs, ALGORITHMS[kind], capacity_bytes=1 << 20)
 
 
 @methods

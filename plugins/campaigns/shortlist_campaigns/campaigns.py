@@ -9,8 +9,8 @@ process that was overtaken reads the events of the others, folds them, and tries
 of the state keep the fold short. A snapshot that cannot be read is ignored: the log is folded from its start.
 
 To add an algorithm, write a class with the members of ``Algorithm`` over its pure functions, and make
-``Campaigns(store, ThatClass(), capacity_bytes=...)`` of it in ``server.composition``.
-``app.campaigns.slates`` is an example.
+``Campaigns(event_logs, ThatClass(), capacity_bytes=...)`` of it in the ``services`` of its routes.
+``slates`` is an example.
 
 - Its pulls are numbered 0, 1, 2, ... in the order of asking.
 - Its state is a frozen dataclass of numbers, strings, tuples, dataclasses and arrays (``NDArray[...]``),
@@ -30,7 +30,9 @@ from functools import partial
 from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
 
-from app.campaigns.fold import (
+from pydantic import BaseModel
+
+from shortlist_campaigns.fold import (
     Algorithm,
     Campaign,
     CampaignRecord,
@@ -48,13 +50,10 @@ from app.campaigns.fold import (
     size_of,
     unpack_event,
 )
-from app.platform.cache import BoundedCache
-from app.platform.errors import Conflict, NotFound, Unavailable
-from app.platform.long_work import LongWork
-from app.platform.pages import page_by_name
-from app.records.records import differing, pack, split_uid, unpack, with_uid
-from app.storage.store import Store
-from app.storage.types import StoredCampaign
+from shortlist_service.errors import Conflict, NotFound, Unavailable
+from shortlist_service.routes import page_by_name
+from shortlist_service.storage import EventLogs, StoredEventLog, differing, pack, split_uid, unpack, with_uid
+from shortlist_service.work import BoundedCache, LongWork
 
 SNAPSHOT_EVENTS = 500
 READ_EVENTS = 2_000
@@ -71,14 +70,20 @@ class ResultsReceipt:
     duplicate: int
 
 
+class CampaignName(BaseModel):
+    id: str
+
+
 T = TypeVar("T")
 
 
 class Campaigns(Generic[P, S, Q_co]):
     """All campaigns of one kind. ``capacity_bytes`` bounds those that are held in memory."""
 
-    def __init__(self, store: Store, algorithm: Algorithm[P, S, Q_co], *, capacity_bytes: int) -> None:
-        self._store = store
+    def __init__(
+        self, event_logs: EventLogs, algorithm: Algorithm[P, S, Q_co], *, capacity_bytes: int
+    ) -> None:
+        self._logs = event_logs
         self._algorithm = algorithm
         self._known: BoundedCache[str, Campaign[P, S]] = BoundedCache(capacity_bytes)
         # Weak: a lock goes with the last one who waits for it, and names that are made up leave nothing.
@@ -99,7 +104,7 @@ class Campaigns(Generic[P, S, Q_co]):
         data = with_uid(uid, CampaignRecord(seed, pack(parameters)))
         # Before it is stored: parameters that the algorithm refuses must not become a campaign.
         await self._compute(self._algorithm.start, parameters, seed_of(uid, seed))
-        standing = await self._store.campaigns.create(self._algorithm.kind, name, data)
+        standing = await self._logs.create(self._algorithm.kind, name, data)
         _, existing = split_uid(standing, CampaignRecord)
         different = differing(unpack(existing.parameters, self._algorithm.parameters), parameters)
         if different := different + ["seed"] * (existing.seed != seed):
@@ -143,12 +148,12 @@ class Campaigns(Generic[P, S, Q_co]):
         """Delete the campaign with its results. Raises NotFound."""
         async with self._lock(name):
             self._known.drop(name)
-            if not await self._store.campaigns.delete(self._algorithm.kind, name):
+            if not await self._logs.delete(self._algorithm.kind, name):
                 raise _no_campaign()
 
     async def page(self, cursor: str | None, limit: int) -> tuple[Sequence[str], str | None]:
         """Ids of campaigns, ascending."""
-        return page_by_name(await self._store.campaigns.names(self._algorithm.kind), str, cursor, limit)
+        return page_by_name(await self._logs.names(self._algorithm.kind), str, cursor, limit)
 
     async def events(self, campaign: Campaign[P, S], position: int) -> Sequence[Event]:
         """The campaign's events from ``position`` on, at most ``READ_EVENTS``. Raises NotFound."""
@@ -174,7 +179,7 @@ class Campaigns(Generic[P, S, Q_co]):
 
     async def _append(self, campaign: Campaign[P, S], event: Event) -> bool:
         uid, position = campaign.uid, campaign.position
-        appended = await self._store.campaigns.append(
+        appended = await self._logs.append(
             self._algorithm.kind, campaign.name, uid=uid, position=position, event=pack(event)
         )
         return appended == "appended"  # missing: the next read says so
@@ -191,8 +196,8 @@ class Campaigns(Generic[P, S, Q_co]):
             if known.position == stored.position + len(stored.events) and len(stored.events) < READ_EVENTS:
                 return known
 
-    async def _read(self, name: str, uid: str, position: int) -> StoredCampaign:
-        stored = await self._store.campaigns.read(
+    async def _read(self, name: str, uid: str, position: int) -> StoredEventLog:
+        stored = await self._logs.read(
             self._algorithm.kind, name, uid=uid, position=position, count=READ_EVENTS
         )
         if stored is None:
@@ -209,7 +214,7 @@ class Campaigns(Generic[P, S, Q_co]):
             uid, position = campaign.uid, campaign.position
             with suppress(Unavailable):
                 data = await self._compute(pack_state, campaign.state)
-                await self._store.campaigns.save_snapshot(
+                await self._logs.save_snapshot(
                     self._algorithm.kind, campaign.name, uid=uid, position=position, state=data
                 )
                 campaign = replace(campaign, saved=position)

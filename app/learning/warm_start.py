@@ -1,0 +1,71 @@
+"""Warm start: a learner takes up, once, what somebody else found out about features."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from app.bandits.bandit import Bandit
+from app.bandits.settings import reward_payload
+from app.learning.reward_entries import NOT_DECIDED
+from app.learning.rewards import Receipt, Rewards
+from app.platform.errors import Invalid
+from app.storage.types import LearnerId, RewardWrite
+from shortlist.types import Matrix, Vector
+
+
+class WarmStart:
+    """Appends observations of features to the reward log.
+
+    ``ttl_ms`` is how long the store knows that an observation was appended.
+    """
+
+    def __init__(self, rewards: Rewards, *, ttl_ms: int) -> None:
+        self._rewards = rewards
+        self._ttl_ms = ttl_ms
+
+    def features_of(self, bandit: Bandit, arms: Sequence[str], owner: str) -> Matrix:
+        """Features of arms as a bandit learns from them, (n, d); its intercept is the last column.
+
+        ``owner``: whose arms they are, in the error. Raises Invalid (arms that the bandit's catalogue lacks).
+        """
+        bandit.catalogue.need_arms("a warm start")
+        snapshot = bandit.catalogue.index.snapshot()
+        rows = [snapshot.rows_of([arm]) for arm in arms]
+        if missing := sum(not len(row) for row in rows):
+            text = f"{missing} arms of {owner} are not in the catalogue of this bandit"
+            raise Invalid(text, path=("bandit",))
+        seen = bandit.seen(snapshot) if bandit.record.intercept else snapshot
+        features: Matrix = seen.features_of(np.concatenate(rows))
+        return features
+
+    async def append(
+        self, bandit: Bandit, learner: LearnerId, rows: Matrix, values: Vector, *, source: str
+    ) -> Receipt:
+        """Append observations: of features ``rows`` (m, d), as ``features_of`` has them, ``values`` (m,).
+
+        Each is appended once for a ``source``, such as the uid of a campaign: after a lost answer call again
+        with the same rows. A bandit with a context learns from them as in a context of zeros.
+        """
+        now_ms = time.time_ns() // 1_000_000
+        writes = [
+            RewardWrite(
+                learner=learner,
+                dedupe_key=f"c/{source}/{place}",
+                decision_key=None,
+                issued_ms=now_ms,
+                ttl_ms=self._ttl_ms,
+                payload=reward_payload(bandit.record, _joint(row, bandit), float(value), now_ms),
+                known_entry=NOT_DECIDED,
+            )
+            for place, (row, value) in enumerate(zip(rows, values, strict=True))
+        ]
+        return await self._rewards.append(list(enumerate(writes)), Receipt())
+
+
+def _joint(row: Vector, bandit: Bandit) -> Vector:
+    if not bandit.record.intercept:
+        return bandit.joint_features(row, None)
+    return bandit.joint_features(row[:-1], None, float(row[-1]))

@@ -1,0 +1,33 @@
+"""Arms of a catalogue, their features and their fields.
+
+    async def read(catalogue: Catalogue) -> Matrix:
+        snapshot = catalogue.index.snapshot()
+        return snapshot.features_of(snapshot.rows_of(["alien", "heat"]))
+
+    features = await catalogues.use("movies", read)
+
+A ``Snapshot`` never changes. ``FilteredSnapshots.of(catalogue, arm_filter)`` has the arms that a filter lets
+in. ``Catalogue.need_arms`` refuses a catalogue whose arms are in an engine, and not in this process.
+"""
+
+from app.catalogues.catalogue import Catalogue
+from app.catalogues.catalogues import Catalogues
+from app.filtering.filtered_snapshots import FilteredSnapshots, no_arms
+from app.filters.fields import Value as FieldValue
+from app.filters.fields import fields_of, kind_of
+from app.filters.filter import Filter
+from app.filters.overview import no_arm_has
+from app.indexes.live import Snapshot
+
+__all__ = [
+    "Catalogue",
+    "Catalogues",
+    "FieldValue",
+    "Filter",
+    "FilteredSnapshots",
+    "Snapshot",
+    "fields_of",
+    "kind_of",
+    "no_arm_has",
+    "no_arms",
+]

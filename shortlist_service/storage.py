@@ -1,0 +1,20 @@
+"""What a plug-in stores: event logs, and the formats of their records.
+
+    record = with_uid(secrets.token_hex(8), Greeting("hello"))  # a msgspec struct
+    stored = await event_logs.create("greetings", name, record)
+    uid, greeting = split_uid(stored, Greeting)
+    log = await event_logs.read("greetings", name, uid=uid, position=0, count=100)
+    outcome = await event_logs.append("greetings", name, uid=uid, position=len(log.events), event=b"...")
+
+``EventLogs`` are among what routes get: ``RouteDependencies.event_logs``. Each is a record that never
+changes, a list of events, and a snapshot of what they come to. One script appends an event if the log has as
+many as its caller knows of; who was overtaken reads the others' events and tries again. So several processes
+change one thing without a lock, and a crash at any point loses nothing that was acknowledged. All logs
+together are bounded (SHORTLIST_MAX_CAMPAIGNS_MB); they are copied and counted with the rest of the store.
+"""
+
+from app.records.records import differing, pack, split_uid, unpack, with_uid
+from app.storage.event_logs import EventLogs
+from app.storage.types import StoredEventLog
+
+__all__ = ["EventLogs", "StoredEventLog", "differing", "pack", "split_uid", "unpack", "with_uid"]
