@@ -67,9 +67,9 @@ serve: install
 # All that goes through the store, on a Redis Cluster of three nodes; `make test-rest` runs a part of it.
 SERVICES      := $(addprefix tests/,bandits catalogues decision_log filtering learning measuring platform policies queries quotas records replication serving)
 CLUSTER_TESTS := tests/api plugins/campaigns $(SERVICES) tests/processes tests/workers tests/contracts tests/storage/test_redis_keys.py tests/test_deploy.py
-CLUSTER_FEW   := tests/api/test_rewards.py tests/workers/test_reward_ingestion.py
+CLUSTER_FEW   := tests/api/test_rewards.py $(addprefix tests/workers/,test_reward_ingestion.py test_workers_on_one_log.py)
 
-WORKER_FEW    := tests/api/test_filters.py tests/api/test_choosing.py tests/processes/test_kills.py
+WORKER_FEW    := $(addprefix tests/api/,test_filters.py test_filters_everywhere.py test_choosing.py) tests/processes/test_kills.py
 
 # This many processes run test files side by side, each with a store of its own; 0: one file after the other.
 # What took longest is printed at the end.

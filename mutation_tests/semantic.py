@@ -58,6 +58,7 @@ TESTS = {
     "rewards": (
         "tests/learning",
         "tests/contracts/test_store_folding.py",
+        "tests/contracts/test_store_tails.py",
         "tests/api/test_revised_rewards.py",
         "tests/api/test_reward_semantics.py",
         "tests/api/test_signals.py",
@@ -68,8 +69,10 @@ TESTS = {
         "tests/filtering",
         "tests/filters",
         "tests/indexes/test_filtered_search.py",
+        "tests/indexes/test_renewed_plans.py",
         "tests/quotas/test_members.py",
         "tests/api/test_filters.py",
+        "tests/api/test_filters_everywhere.py",
     ),
     "serving": (
         "tests/serving",
@@ -78,6 +81,7 @@ TESTS = {
         "tests/api/test_repeats.py",
         "tests/api/test_quotas.py",
         "tests/api/test_filters.py",
+        "tests/api/test_filters_everywhere.py",
         "tests/api/test_dry_runs.py",
         "tests/api/test_signals.py",
         "tests/api/test_whole_service.py",
@@ -138,13 +142,18 @@ TESTS = {
         "tests/api/test_guard.py",
         "tests/api/test_guarded_calls.py",
         "tests/replication/test_sync.py",
+        "tests/replication/test_two_processes.py",
     ),
     "importer": (
         "tests/clients/test_encoded_files.py",
         "tests/clients/test_files.py",
         "tests/clients/test_history_files.py",
     ),
-    "clients": ("tests/clients/test_client_rewards.py", "tests/clients/test_client_calls.py"),
+    "clients": (
+        "tests/clients/test_client_rewards.py",
+        "tests/clients/test_client_calls.py",
+        "tests/clients/test_client_questions.py",
+    ),
     "catalogues": (
         "tests/catalogues",
         "tests/records",

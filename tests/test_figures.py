@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.rest
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 MOST_ROWS = 8

@@ -133,6 +133,7 @@ def test_the_defaults_are_the_papers():
     assert beta(0.3, horizon=7, dim=2) == beta(0.3, horizon=7, dim=2, **ones)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "change",
     [

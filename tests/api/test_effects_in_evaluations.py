@@ -10,7 +10,7 @@ import pytest
 from api_client import Api, Json, running
 from app.storage import redis_keys
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 ARMS, KEYS = 12, 6
 RNG = np.random.default_rng(12)

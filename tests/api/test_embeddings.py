@@ -167,6 +167,7 @@ async def test_the_same_again_is_the_same_and_another_is_refused(shared: Api):
     assert "make the embedding from s" in said["detail"]
 
 
+@pytest.mark.rest
 async def test_what_is_wrong_with_an_embedding_is_named_and_makes_nothing(shared: Api):
     api = shared
     await api.catalogue("bad", ARMS)

@@ -12,7 +12,7 @@ from app.measuring.embedding_jobs import EVERYONE
 from app.storage import redis_keys
 from waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 KEYS, ARMS, ROUNDS, K = 24, 40, 12, 10
 

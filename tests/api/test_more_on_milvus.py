@@ -29,9 +29,7 @@ from test_diverse import (
     test_a_list_of_unlike_arms_from_draws,
     test_with_pins_filters_exclusions_and_limits,
 )
-from test_filters import (
-    test_bad_filters_and_rules_are_named,
-)
+from test_filters_everywhere import test_bad_filters_and_rules_are_named
 from test_included import (
     test_a_repeat_for_an_event_is_the_same_choice_with_the_metadata_of_now,
 )

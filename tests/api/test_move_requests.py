@@ -1,5 +1,7 @@
 """Moves: what is refused and said, and two processes that move."""
 
+# ruff: noqa: F401, F811 - fixtures are imported
+
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -15,6 +17,7 @@ from test_moving import (
     OLD,
     UNRELATED,
     D,
+    api,
     assert_knows,
     assert_replay,
     by_id,

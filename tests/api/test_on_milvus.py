@@ -17,9 +17,7 @@ from test_choosing import (
     test_keys_learn_apart,
 )
 from test_context_requests import test_a_context_decides_what_is_best
-from test_filters import (
-    test_pins_alone_fill_a_list_and_are_rewarded_like_any_arm,
-)
+from test_filters_everywhere import test_pins_alone_fill_a_list_and_are_rewarded_like_any_arm
 from test_import import (
     empty,
     test_a_catalogue_deleted_during_its_import,

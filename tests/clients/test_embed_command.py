@@ -13,6 +13,8 @@ from server.cli import main
 from service_process import Service, serving
 from shortlist_client import Client, errors
 
+pytestmark = pytest.mark.rest
+
 Run = Callable[..., tuple[int, str, str]]
 COLUMNS = ["--key-column", "user", "--arm-column", "film", "--value-column", "stars"]
 GENRES = ("drama", "comedy", "horror")

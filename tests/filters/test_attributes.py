@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
-import threading
-import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -20,7 +17,6 @@ from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.attributes import AttributeTable
 from app.filters.fields import fields_of, kind_of
 from app.filters.filter import ORDERS, Filter, parse
-from shortlist.errors import InvalidShape
 
 NOTHING = ((), {})
 
@@ -157,15 +153,6 @@ def test_a_field_that_only_one_of_two_blocks_has_stays_at_its_rows(bare_first: b
     assert answers(table_of(documents, [100, 100]).snapshot(), wanted, 200) == expected
 
 
-@pytest.mark.rest
-def test_any_choice_of_repeated_values_is_found():
-    documents = [((), {"a": i * 3 % 7}) for i in range(200)]
-    view = table_of(documents).snapshot()
-    for choice in range(1, 2**7):
-        wanted = parse({"a": {"$in": [value for value in range(7) if choice >> value & 1]}})
-        assert view.evaluate(wanted).tolist() == [wanted.matches(*document) for document in documents]
-
-
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.uint32, np.float32, np.float64])
 def test_an_order_is_found_in_ascending_numbers_without_comparing_all(dtype) -> None:
     """By a search among the different numbers of a column, with the answer that comparing each gives."""
@@ -199,57 +186,6 @@ def test_an_order_is_found_in_ascending_numbers_without_comparing_all(dtype) -> 
             assert list(range(low, high)) == expected
             assert np.flatnonzero(test(ascending)).tolist() == expected
     assert test.span(ascending[:0]) == (0, 0)
-
-
-@pytest.mark.rest
-def test_an_order_of_repeated_numbers_compares_codes_alone(monkeypatch) -> None:
-    table = AttributeTable()
-    prices = np.random.default_rng(1).integers(0, 500, 5_000).tolist()
-    table.append(np.arange(5_000), [((), {"price": price}) for price in prices])
-    view = table.snapshot()
-    monkeypatch.setattr(columns.OrderTest, "__call__", None)
-    for symbol, order in ORDERS.items():
-        found = view.evaluate(parse({"price": {symbol: 250}}))
-        assert found.tolist() == [order(price, 250) for price in prices]
-
-
-@pytest.mark.rest
-def test_large_columns_stay_right_when_two_thirds_are_replaced_and_the_table_compacts():
-    documents = documents_of(1_500, seed=2)
-    newer = documents_of(1_500, seed=3)
-    table = table_of(documents, [500] * 3)
-    before = table.snapshot()
-    table.append(np.arange(1_500), newer)
-    table.append(np.arange(0, 1_500, 3), newer[::3])
-    after = table.snapshot()
-    assert after.generation > before.generation
-    assert after.entries == 1_500
-    for document in WANTED:
-        wanted = parse(document)
-        assert answers(before, wanted, 1_500) == [wanted.matches(*document) for document in documents]
-        assert answers(after, wanted, 1_500) == [wanted.matches(*document) for document in newer]
-    assert [set(values) for values in before.values_of("title", np.arange(1_500))] == [
-        labelled(document, "title") for document in documents
-    ]
-
-
-@pytest.mark.rest
-@pytest.mark.parametrize("left", [1, 40, 90])
-def test_large_columns_stay_right_when_few_entries_are_left(left):
-    documents = documents_of(500, seed=4)
-    table = table_of(documents)
-    kept = random.Random(left).sample(range(500), left)
-    position = np.full(500, -1)
-    position[kept] = np.arange(left)
-    table.moved(position)
-    view = table.snapshot()
-    assert (view.generation, view.entries) == (1, left)
-    for document in WANTED:
-        wanted = parse(document)
-        assert answers(view, wanted, left) == [wanted.matches(*documents[row]) for row in kept]
-    for field in ("sizes", "mixed", "serial", "title", "rare", "tags", "maker.name"):
-        found = view.values_of(field, np.arange(left))
-        assert [set(values) for values in found] == [labelled(documents[row], field) for row in kept]
 
 
 class Machine(RuleBasedStateMachine):
@@ -310,176 +246,6 @@ class Machine(RuleBasedStateMachine):
 
 TestMachine = Machine.TestCase
 TestMachine.settings = settings(max_examples=60, stateful_step_count=25)
-
-
-@pytest.mark.rest
-def test_views_can_be_asked_while_the_table_is_appended_to():
-    documents = documents_of(3_000, seed=5)
-    table = table_of(documents[:1_000])
-    wanted = parse({"price": {"$lt": 50}, "maker.name": {"$gt": "maker-2"}, "tags": {"$ne": "new"}})
-    expected = np.array([wanted.matches(*document) for document in documents])
-    views = [table.snapshot()]
-    done = threading.Event()
-    wrong: list[int] = []
-
-    def ask() -> None:
-        while True:
-            last = done.is_set()
-            view = views[-1]
-            if (view.evaluate(wanted) != expected[: view.entries]).any():
-                wrong.append(view.entries)
-            if last:
-                return
-
-    threads = [threading.Thread(target=ask) for _ in range(2)]
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        for thread in threads:
-            thread.start()
-        for row in range(1_000, 3_000, 10):
-            table.append(np.arange(row, row + 10), documents[row : row + 10])
-            views.append(table.snapshot())
-    finally:
-        done.set()
-        for thread in threads:
-            thread.join()
-        sys.setswitchinterval(interval)
-    assert wrong == []
-
-
-@pytest.mark.rest
-def test_entries_keep_their_numbers_until_the_generation_grows():
-    table = table_of([((), {"a": 1}), ((), {"a": 2}), ((), {"a": 3})])
-    table.moved(np.array([7, -1, 2]))
-    view = table.snapshot()
-    assert (view.generation, view.rows.tolist()) == (0, [7, -1, 2])
-    table.append(np.array([2]), [((), {"a": 4})])
-    view = table.snapshot()
-    assert (view.generation, view.rows.tolist()) == (0, [7, -1, 2, 2])
-    table.append(np.array([2]), [((), {"a": 5})])
-    view = table.snapshot()
-    assert (view.generation, view.rows.tolist()) == (1, [7, 2])
-    assert view.evaluate(parse({"a": 5})).tolist() == [False, True]
-
-
-@pytest.mark.rest
-def test_the_rows_of_a_view_cannot_be_changed():
-    with pytest.raises(ValueError, match="read-only"):
-        table_of([NOTHING]).snapshot().rows[0] = 3
-
-
-@pytest.mark.rest
-def test_rows_and_documents_that_do_not_fit_are_refused():
-    table = table_of([NOTHING, NOTHING])
-    with pytest.raises(InvalidShape):
-        table.append(np.array([1]), [])
-    with pytest.raises(InvalidShape):
-        table.moved(np.array([0]))
-    assert table.snapshot().rows.tolist() == [0, 1]
-
-
-@pytest.mark.rest
-def test_blocks_are_few_however_entries_come():
-    one_by_one = table_of([((), {"a": i % 7}) for i in range(2_000)], [1] * 2_000)
-    assert len(one_by_one.snapshot().blocks) <= 12
-    falling = table_of([((), {"a": 1})] * 5_050, list(range(100, 0, -1)))
-    assert len(falling.snapshot().blocks) <= 14
-
-
-@pytest.mark.rest
-def test_only_blocks_with_new_entries_are_read():
-    view = table_of([((), {"a": i}) for i in range(950)], [600, 250, 80]).snapshot()
-    wanted = parse({"a": {"$gte": 0}, "b": {"$exists": False}})
-    sizes = [block.size for block in view.blocks]
-    assert sizes == [600, 250, 80, 20]
-    assert view.work(wanted, 949) < view.work(wanted) / 5
-    assert view.work(wanted, 950) == view.work(wanted, 10**6) < 500
-
-
-@pytest.mark.rest
-def test_work_tells_orders_of_strings_from_cheap_conditions():
-    view = table_of([((), {"title": f"t{i}", "price": i / 7}) for i in range(2_000)]).snapshot()
-    cheap = view.work(parse({"price": {"$lt": 3}}))
-    assert 2_000 <= cheap < 10_000
-    assert view.work(parse({"title": {"$lt": "t3"}})) > 10 * cheap
-    assert view.work(parse({"title": {"$in": [f"t{i}" for i in range(1_000)]}})) > 2_000 + 1_000
-
-
-def shop(count: int, seed: int) -> list[Any]:
-    rng = np.random.default_rng(seed)
-    columns = (rng.random(count) < 0.7, rng.integers(8, size=count), rng.integers(5_000, size=count))
-    prices, genres = rng.random(count) * 100, rng.integers(20, size=count)
-    return [
-        (
-            (),
-            {
-                "stock": stock,
-                "language": f"language-{language}",
-                "maker": f"maker-{maker}",
-                "price": price,
-                "genre": f"genre-{genre}",
-            },
-        )
-        for stock, language, maker, price, genre in zip(
-            *(column.tolist() for column in (*columns, prices, genres)), strict=True
-        )
-    ]
-
-
-@pytest.mark.slow
-def test_an_arm_of_five_fields_costs_less_than_40_bytes():
-    tracemalloc.start()
-    try:
-        before = tracemalloc.get_traced_memory()[0]
-        table = AttributeTable()
-        for first in range(0, 100_000, 1_000):
-            table.append(np.arange(first, first + 1_000), shop(1_000, seed=first))
-        taken = tracemalloc.get_traced_memory()[0] - before
-    finally:
-        tracemalloc.stop()
-    assert taken < 40 * 100_000
-    assert taken / 1.25 < table.memory_bytes < taken * 1.25
-
-
-@pytest.mark.rest
-@pytest.mark.parametrize("keys_each", [5, 200])
-def test_keys_of_their_own_cost_memory_in_proportion(keys_each):
-    tracemalloc.start()
-    try:
-        count = 20_000 // keys_each
-        before = tracemalloc.get_traced_memory()[0]
-        table = AttributeTable()
-        for first in range(0, count, 100):
-            part = range(first, min(first + 100, count))
-            table.append(
-                np.array(part), [((), {f"key-{row}-{i}": i for i in range(keys_each)}) for row in part]
-            )
-        taken = tracemalloc.get_traced_memory()[0] - before
-    finally:
-        tracemalloc.stop()
-    # The name of a field is a string, a number and two places where they stand; its value costs 14 bytes.
-    assert taken < 300 * 20_000
-    assert taken / 1.4 < table.memory_bytes < taken * 1.4
-
-
-@pytest.mark.rest
-def test_long_lists_cost_a_few_bytes_for_each_member():
-    table = AttributeTable()
-    for row in range(100):
-        table.append(np.array([row]), [((), {"a": list(range(row, row + 1_000))})])
-    assert table.memory_bytes < 10 * 100_000
-    assert table.snapshot().evaluate(parse({"a": 1_050})).sum() == 49
-
-
-@pytest.mark.rest
-def test_strings_and_fields_that_nobody_uses_are_freed():
-    table = AttributeTable()
-    for turn in range(6):
-        table.append(np.arange(500), [((), {f"field-{turn}": f"string {turn} {row}"}) for row in range(500)])
-        names = table.snapshot().names
-        assert len(names.values) <= 1_000
-        assert len(names.fields) <= 2
 
 
 @pytest.mark.parametrize("meanwhile", ["nothing", "appended", "moved", "not run"])

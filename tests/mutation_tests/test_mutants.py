@@ -12,6 +12,8 @@ from scipy import stats
 from mutation_tests.areas import AREAS, ROOT
 from mutation_tests.run import WANTED, Equivalent, Mutant, equivalents, tidy, try_all
 
+pytestmark = pytest.mark.rest
+
 SMALL = ("bounds", "evaluation", "sampling", "slates")
 
 

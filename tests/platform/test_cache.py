@@ -99,6 +99,7 @@ class Empty(BoundedCache[str, int]):
             self.clear()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("broken", [FirstInFirstOut, Leaking, Empty])
 def test_the_comparison_sees_a_broken_cache(broken: type[BoundedCache[str, int]]):
     class Broken(CacheAndModel):

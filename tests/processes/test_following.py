@@ -13,6 +13,8 @@ from service_process import serving
 from shortlist_client import Client, errors
 from waiting import wait_until_sync
 
+pytestmark = pytest.mark.rest
+
 ARMS = 3_000
 PAGE = 1_000
 

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,13 +30,9 @@ from app.quotas.quotas import Quotas
 from app.quotas.rules import QuotaRule
 from app.storage import redis_keys as keys
 from app.storage.store import Store
-from clock_shim import Clocks
-from deployment import Redis
 from lossy_store import LossyStore
 from shortlist.types import NO_ROWS
 from store_clients import connect
-from store_server import ON_CLUSTER, patient_store
-from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -319,36 +313,3 @@ async def test_never_more_than_there_is_and_hardly_less(store: Store, store_url:
         await play(Sweep(seed, LossyStore(store)), client, 200)
     finally:
         await client.aclose()
-
-
-@pytest.mark.rest
-@pytest.mark.skipif(sys.platform != "linux", reason="a library put before the system's: Linux only")
-@pytest.mark.skipif(ON_CLUSTER, reason="the clock of one server")
-@pytest.mark.parametrize("seed", range(6))
-async def test_also_through_kills_of_the_store_and_jumps_of_its_clock(
-    tmp_path: Path, clocks: Clocks, seed: int
-):
-    redis = Redis(tmp_path / "redis", preload=clocks.store.settings)
-    store, client = patient_store(redis.url), connect(redis.url)
-
-    def kill() -> None:
-        redis.kill()
-        redis.restart()
-
-    async def jump_to(offset_s: int) -> None:
-        clocks.store.jump_to(offset_s)
-
-        async def is_there() -> bool:
-            now_ms, _ = await store.quotas.share(UID, "nobody", 1, [])
-            return abs(now_ms / 1_000 - time.time() - offset_s) < 30.0
-
-        await wait_until(is_there, what="the store sees the new time")
-
-    try:
-        await store.open()
-        sweep = Sweep(100 + seed, LossyStore(store), kill_store=kill, jump_to=jump_to)
-        await play(sweep, client, 600)
-    finally:
-        await client.aclose()
-        await store.close()
-        redis.close()

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_reward_ingestion import DIM, SETTINGS, TTL_MS, UID, encoded, one, one_url, trim, worker
+from test_reward_ingestion import DIM, SETTINGS, TTL_MS, UID, encoded, one, worker
+from test_workers_on_one_log import one_url, trim
 
 from app.learning.checkpoints import ENTRY_BYTES, LearnerReader, is_due, restored
 from app.learning.fold import fold

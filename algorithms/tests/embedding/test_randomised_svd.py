@@ -55,6 +55,7 @@ def test_the_error_is_within_the_papers_bound_and_without_passes_it_is_not():
     assert np.mean([error(given, 5, 0, seed) for seed in range(3)]) > most
 
 
+@pytest.mark.rest
 def test_more_than_the_rank_is_refused():
     given = matrix_of(np.ones(3))
     assert len(right_singular_vectors(given, 3, np.random.default_rng(0)).values) == 3
@@ -64,6 +65,7 @@ def test_more_than_the_rank_is_refused():
         assert raised.value.argument == "count"
 
 
+@pytest.mark.rest
 def test_what_is_not_finite_is_refused():
     given = matrix_of(np.ones(3))
     given.data[5] = np.nan

@@ -119,6 +119,7 @@ def test_keys_that_earned_the_same_are_alike_in_spite_of_rounding():
     assert sequence.summary(counts[:0], counts[:0]) == Summary()
 
 
+@pytest.mark.rest
 def test_bad_input_is_named():
     ones = np.ones(40)
     for counts, sums, error in (

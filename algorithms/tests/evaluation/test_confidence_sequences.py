@@ -142,6 +142,7 @@ def test_intervals_narrow_and_a_higher_level_is_wider():
         assert min(widths) > 1.2
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("values", "error"),
     [
@@ -156,6 +157,7 @@ def test_bad_rewards_are_named(values, error):
         bounded.add(bounded.start(0, 1), np.array(values))
 
 
+@pytest.mark.rest
 def test_bad_bounds_and_levels_are_named():
     for low, high in ((1, 1), (2, 1), (0, math.inf), (math.nan, 1)):
         with pytest.raises(InvalidParameter):

@@ -128,6 +128,7 @@ def test_simulated_lists_are_counted_by_what_they_begin_with():
     np.testing.assert_allclose(expected, [[1.25, 0.4], [1.25, 0.5], [4, 0.25], [1.25, 0]])
 
 
+@pytest.mark.rest
 def test_bad_input_is_named():
     with pytest.raises(InvalidParameter, match="temperature"):
         softmax_target.totals([], np.ones((1, 2)), temperature=0.0)

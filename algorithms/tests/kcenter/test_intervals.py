@@ -108,6 +108,7 @@ def test_only_a_tolerance_makes_all_pairs_count():
     assert intervals.sides(1000, 3, 0.01) == 999_000
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("change", "name"), [({"kind": "bayes"}, "ci"), ({"delta": 0.0}, "delta"), ({"delta": 1.0}, "delta"),
                          ({"c_alpha": 0.0}, "c_alpha"), ({"delta": np.nan}, "delta")]

@@ -80,6 +80,7 @@ def test_a_random_first_centre_is_drawn_from_all():
     assert seen == {0, 1, 2, 3}
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("points", "options", "error", "name"),
     [

@@ -101,6 +101,7 @@ def test_nothing_is_found_where_no_arm_has_two_rewards():
     assert arm_effects.fit(EffectSums(*np.zeros((4, 0)))) == arm_effects.NOTHING
 
 
+@pytest.mark.rest
 def test_bad_sums_are_named():
     with pytest.raises(InvalidShape, match="R"):
         arm_effects.fit(EffectSums(np.ones(2), np.ones(3), np.ones(2), np.ones(2)))

@@ -113,6 +113,7 @@ def test_without_epsilon_it_is_the_order_of_the_scores():
     assert not len(epsilon_greedy.choose(np.zeros(0), k=1, epsilon=0.5, rng=rng).places)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("error", "argument", "change"),
     [

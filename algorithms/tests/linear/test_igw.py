@@ -129,6 +129,7 @@ def test_all_are_drawn_when_more_are_asked_for():
     assert drawn.propensities[-1] == 1.0
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("change", "error", "name"),
     [

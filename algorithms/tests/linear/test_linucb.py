@@ -54,6 +54,7 @@ def test_without_alpha_it_is_the_order_of_estimates_and_alpha_is_in_standard_dev
     assert found.rows.tolist() != np.argsort(-by_hand(1.0, 1.0)).tolist()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("error", "argument", "change"),
     [

@@ -62,6 +62,7 @@ def test_one_vector_has_no_neighbours():
     assert principal_components(vectors(1), 1, np.random.default_rng(0)).overlap is None
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 def test_more_than_the_rank_is_refused_whatever_the_unit(dtype, scale):
@@ -78,6 +79,7 @@ def test_rank_of_nothing_is_zero():
     assert rank_of(np.eye(3)) == 3
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("given", "count", "error"),
     [

@@ -88,6 +88,7 @@ def test_every_signal_has_its_own_size_and_units_do_not_matter():
     np.testing.assert_array_equal(in_cents, factors)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("squares", "weights", "error"),
     [([[1.0]], [1.0, 2.0], InvalidShape), ([[np.inf]], [1.0], NonFinite), ([[1.0]], [np.nan], NonFinite)],

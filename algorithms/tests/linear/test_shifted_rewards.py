@@ -33,6 +33,7 @@ def test_ridge_regression_recovers_it_when_every_reward_is_negative():
     np.testing.assert_allclose(found, values, atol=0.02)
 
 
+@pytest.mark.rest
 def test_inputs_stay_and_shapes_are_checked():
     features = np.ones((2, 3))
     features.setflags(write=False)

@@ -108,6 +108,7 @@ def test_nothing_is_drawn_where_nothing_is_allowed():
     assert len(found.places) == len(found.propensities) == 0
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("name", "bad"), [("k", 0), ("temperature", 0.0), ("scores", np.array([np.nan]))])
 def test_bad_arguments_are_named(name, bad):
     given = {"scores": SCORES, "k": 1, "temperature": 1.0, "rng": np.random.default_rng(0), name: bad}

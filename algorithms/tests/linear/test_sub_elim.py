@@ -185,6 +185,7 @@ def test_the_packed_square_is_the_quadratic_form(dim):
     )
 
 
+@pytest.mark.rest
 def test_linear_elimination_names_bad_input():
     posterior = ridge.prior(2, ridge=1.0)
     with pytest.raises(InvalidShape, match="features"):

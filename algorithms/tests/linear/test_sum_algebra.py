@@ -112,6 +112,7 @@ def test_a_pool_that_is_behind_does_no_harm(strength):
     ridge.posterior(found, ridge=1e-9)
 
 
+@pytest.mark.rest
 def test_arguments_are_checked():
     a = ridge_sums.empty(3)
     with pytest.raises(InvalidShape):

@@ -98,12 +98,14 @@ def test_ties_go_to_the_earlier_row():
     assert found.rows.tolist() == [0, 1, 2]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("exploration", [-1.0, np.nan, np.inf])
 def test_bad_exploration_is_named(exploration):
     with pytest.raises(InvalidParameter, match="exploration"):
         linear_ts.draw(some_posterior(2), exploration=exploration, rng=np.random.default_rng(0))
 
 
+@pytest.mark.rest
 def test_bad_shapes_and_k_are_named():
     rng = np.random.default_rng(0)
     with pytest.raises(InvalidShape, match="features"):

@@ -103,6 +103,7 @@ def test_arms_come_and_go(seed, operations):
         assert holds(arms, query, row, solver)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("bad", [{"c": 0.0}, {"c": 1.1}, {"r": 0.0}, {"epsilon": 0.0}, {"epsilon": np.nan}])
 def test_bad_parameters_are_named(bad):
     with pytest.raises(InvalidArgument) as raised:

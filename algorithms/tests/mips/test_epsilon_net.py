@@ -72,6 +72,7 @@ def test_a_step_too_fine_for_float64_leaves_the_query():
     assert np.array_equal(nearest_point(query, epsilon=1e-300), query)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, np.nan, np.inf])
 def test_bad_parameters_are_named(epsilon):
     with pytest.raises(InvalidArgument):

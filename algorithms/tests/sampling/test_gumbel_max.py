@@ -116,6 +116,7 @@ def test_a_random_order_is_uniform():
     assert stats.chisquare(counts, axis=None).pvalue > ALARM
 
 
+@pytest.mark.rest
 def test_bad_arguments_are_named():
     good = Factors.of(np.zeros((2, 3)))
     rng = np.random.default_rng(0)

@@ -162,6 +162,7 @@ def test_the_quantile_is_that_of_student_and_nothing_where_nothing_is_estimated(
     assert (quantile(0.7, freedom) == 0.0).all()
 
 
+@pytest.mark.rest
 def test_bad_arguments_are_named():
     rng = np.random.default_rng(0)
     two = Factors.of(np.zeros((2, 3)))

@@ -86,6 +86,7 @@ def test_only_about_as_many_places_are_looked_at_as_are_drawn():
     assert sum(looked) <= 100
 
 
+@pytest.mark.rest
 def test_what_cannot_be_drawn_is_refused():
     rng = np.random.default_rng(1)
     for options in ({"k": 0, "accepted": 1}, {"k": 1, "accepted": 3}):

@@ -118,6 +118,7 @@ async def test_a_tolerance_and_the_heuristic_interval_are_named(api: Api):
     assert answer["guarantee"]["kind"] == "none"
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("change", "place"),
     [

@@ -7,6 +7,8 @@ import pytest
 
 from studies.bench import growth
 
+pytestmark = pytest.mark.rest
+
 
 def test_a_row_for_each_policy_and_size_and_the_slopes(monkeypatch, capsys):
     times = {"linear_ts": 1.0, "sub_ts": 0.25, "linear_elim": 1.0, "sub_elim": 0.0}

@@ -13,6 +13,8 @@ from studies.bench.behaviour_worlds import Events
 from studies.bench.opponents import OPPONENTS, Given, ItemKnn, Popular
 from studies.experiments import movielens
 
+pytestmark = pytest.mark.rest
+
 TASTES = 4  # each person of this past likes the arms of one taste, each arm is of one
 
 

@@ -13,6 +13,8 @@ from scipy import stats
 
 from studies.experiments import widths
 
+pytestmark = pytest.mark.rest
+
 RUNS, RATE = 2_000, 0.1
 
 

@@ -1,0 +1,286 @@
+"""Calls of the Python client, each against a service."""
+
+# ruff: noqa: F401, F811 - fixtures are imported
+
+import asyncio
+import inspect
+from datetime import UTC, datetime, timedelta
+
+import httpx
+import numpy as np
+import pytest
+from test_client_calls import ARMS, DIM, client, service
+
+from dropping_proxy import DroppingProxy
+from service_process import Service
+from shortlist_client import AsyncClient, Client, bodies
+from shortlist_client.answers import Choice
+from shortlist_client.errors import Invalid, NotChangeable, NotFound, PreconditionFailed
+from waiting import wait_until_sync
+
+pytestmark = pytest.mark.rest
+
+
+class CountingProxy(DroppingProxy):
+    connections = 0
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        await super()._serve(reader, writer)
+
+
+def test_features_come_back_as_they_went(client: Client):
+    vectors = np.random.default_rng(1).normal(size=(ARMS, DIM))
+    assert client.get_arm("films", "f17").features == tuple(vectors[17])
+
+
+def test_all_pages(client: Client):
+    assert sorted(arm.id for arm in client.arms("films")) == sorted(f"f{row}" for row in range(ARMS))
+    assert [bandit.id for bandit in client.bandits(page_size=1)] == ["home"]
+    first = client.list_arms("films", limit=2)
+    assert len(first.items) == 2
+    assert first.next is not None
+    assert client.list_arms("films", limit=2, cursor=first.next).items[0] not in first.items
+    assert len(client.list_arms("films", limit=2, sample_seed=1).items) == 2
+    assert len(client.list_arms("films", limit=2, sort="tags", order="desc").items) == 2
+    fields = client.list_fields("films").items
+    assert all(field.arms and sum(field.types.values()) >= field.arms for field in fields)
+    assert client.patch_catalogue("films", display={"title": "name"}).display.title == "name"
+    assert client.patch_catalogue("films", display=None).display is None
+
+
+@pytest.mark.anyio
+async def test_all_pages_in_a_task(service: Service):
+    async with AsyncClient(service.url) as client:
+        assert len({arm.id async for arm in client.arms("films", page_size=700)}) == ARMS
+
+
+def test_long_lists_are_cut(client: Client):
+    choices = client.choose_batch("home", ({"key": f"k{number}"} for number in range(1_500))).results
+    assert len({choice.decision for choice in choices}) == 1_500
+    rewards = [{"decision": choice.decision, "value": 1.0} for choice in choices]
+    rewards.insert(1_200, {"decision": "forged", "value": 1.0})
+    receipt = client.reward_batch(rewards, wait=True)
+    assert receipt.accepted == 1_500
+    assert [(item.index, item.code) for item in receipt.rejected] == [(1_200, "invalid_token")]
+    seen = [{"id": f"o{n}", "key": "bob", "arm": f"f{n % ARMS}", "value": 0.5} for n in range(12_000)]
+    assert client.observe("home", seen, wait=True).accepted == 12_000
+    assert client.get_learner("home", "bob").observations == 12_000
+
+
+def test_each_request_of_a_batch_is_answered_by_itself(client: Client):
+    """Also where the list takes several calls: an error names the request by its number in the whole list."""
+    wrong = {3, 1_499}
+    requests = [
+        bodies.ChooseBody(k=2) if place in wrong else bodies.ChooseBody(key="ann") for place in range(1_500)
+    ]
+    results = client.choose_each("home", requests)
+    assert {place for place, each in enumerate(results) if isinstance(each, Invalid)} == wrong
+    assert len([each for each in results if isinstance(each, Choice)]) == len(requests) - len(wrong)
+    assert str(results[1_499]).startswith("request 1499: 422 invalid: body.requests.1499.key: ")
+
+
+def test_help_shows_what_a_call_takes(client: Client):
+    for method in (client.choose, AsyncClient("http://127.0.0.1").choose):
+        assert list(inspect.signature(method).parameters) == ["bandit", "once", "request"]
+        assert (method.__doc__ or "").startswith("Choose up to k arms")
+    assert Client.arms.__name__ == "arms"
+    assert "All arms" in (Client.arms.__doc__ or "")
+
+
+def test_calls_share_a_connection(service: Service):
+    with CountingProxy(service.port) as proxy, Client(f"http://127.0.0.1:{proxy.port}") as client:
+        for _ in range(20):
+            client.choose("home", key="ann")
+        assert proxy.connections == 1
+
+
+def test_an_address_with_a_slash_at_its_end(service: Service):
+    with Client(f"{service.url}/") as client:
+        assert client.root().name == "shortlist"
+
+
+def test_the_other_questions(client: Client):
+    query = np.ones(DIM)
+    best = client.mips("films", query=query, k=3, method="exact")
+    assert len(best.arms) == 3
+    vectors = np.random.default_rng(2).normal(size=(50, DIM)).astype("<f4")
+    listed = client.mips_vectors(query=query, vectors=vectors, k=2, method="exact")
+    raw = client.mips_raw(
+        np.concatenate([[query], vectors]).astype("<f4").tobytes(), n=50, dim=DIM, k=2, method="exact"
+    )
+    assert [arm.index for arm in raw.arms] == [arm.index for arm in listed.arms]
+    assert len(client.sample_arms("films", query=query, draws=3, seed=1).draws) == 3
+    assert set(client.sample(log_factors=[[0.0], ["-Infinity"]], draws=4).draws) == {0}
+    assert len(client.find_centers("films", k=3, method="naive").centers) == 3
+    assert client.status().arms == ARMS
+    assert "shortlist_" in client.metrics()
+    assert client.health().status == "ok"
+
+
+def test_three_thousand_arms_of_256_numbers_go_in_several_calls(client: Client):
+    vectors = np.random.default_rng(3).normal(size=(3_000, 256))
+    client.put_catalogue("wide", dim=256, index={"kind": "exact"})
+    done = client.upsert_arms("wide", vectors, ids=[f"w{row}" for row in range(3_000)])
+    assert (done.added, done.updated) == (3_000, 0)
+    assert done.version > 3
+    assert client.get_arm("wide", "w2999").features == tuple(vectors[2_999])
+    assert client.delete_arms("wide", (f"w{row}" for row in range(3_000))).deleted == 3_000
+    client.delete_catalogue("wide")
+
+
+def test_questions_that_are_too_large_for_json_go_as_float32(client: Client):
+    rng = np.random.default_rng(4)
+    vectors = rng.normal(size=(4_000, 70)).astype("<f4").astype(float)
+    found = client.mips_vectors(query=vectors[7], vectors=vectors, k=2, method="exact", value_range=[-40, 40])
+    assert found.arms[0].index == 7
+    listed = client.mips_vectors(query=vectors[7], vectors=vectors.tolist(), k=2, method="exact")
+    assert listed.arms == found.arms
+    factors = rng.normal(size=(9_000, 110)) - 100
+    factors[5:7] = 0.0
+    prior = np.where(np.arange(9_000) == 5, 0.0, -50.0)
+    rows: list[list[float | None]] = factors.tolist()
+    rows[6] = [None] * 110
+    assert set(client.sample(log_factors=factors, log_prior=prior, draws=3, method="exact").draws) == {5}
+    assert set(client.sample(log_factors=rows, draws=3, method="exact").draws) == {5}
+
+
+def test_a_state_as_bytes(client: Client):
+    client.observe("home", [{"id": "o-state", "key": "zoe", "arm": "f1", "value": 1.0}], wait=True)
+    state = client.get_learner_state("home", "zoe")
+    assert client.put_learner("home", "zoe-again", state=state).observations == 1
+    assert client.get_learner_state("home", "zoe-again") == state
+    with pytest.raises(NotFound):
+        client.get_learner_state("home", "nobody")
+
+
+def test_campaigns(client: Client):
+    made = client.create_slates(id="s", arms=["a", "b", "c"], k=2, noise_std=0.1)
+    assert made.state == "sampling"
+    pulls = client.ask_slates("s", count=2).pulls
+    assert len(pulls[0].slate) == 2
+    told = client.tell_slates("s", [{"pull": pull.pull, "total": 1.0} for pull in pulls])
+    assert told.observed == 2
+    assert [campaign.id for campaign in client.slates()] == ["s"]
+    rules: bodies.SlateRulesBody = {"at_most": [{"field": "maker", "count": 1}]}
+    makers = {"a": {"maker": "x"}, "b": {"maker": "x"}}
+    ruled = client.create_slates(
+        id="r", arms=["a", "b", "c"], k=2, noise_std=0.1, rules=rules, metadata=makers
+    )
+    assert (ruled.method, ruled.metadata) == ("icb", makers)
+    assert ruled.rules is not None
+    assert (ruled.rules.at_most[0].field, ruled.rules.at_most[0].count) == ("maker", 1)
+    client.delete_slates("r")
+    client.delete_slates("s")
+    with pytest.raises(NotFound):
+        client.get_slates("s")
+    client.create_centers(id="c", points=["p", "q", "r"], k=2, noise_std=0.1)
+    queries = client.ask_centers("c", count=2).queries
+    client.tell_centers("c", [{"query": query.query, "distance": 1.0} for query in queries])
+    assert client.get_centers("c").observed == 2
+    client.delete_centers("c")
+
+
+def test_a_bandit_is_changed(client: Client):
+    made = client.put_bandit("changing", catalogue="films", policy="softmax", temperature=0.5)
+    assert (made.version, made.etag) == (1, client.get_bandit("changing").etag)
+    changed = client.patch_bandit("changing", if_match=made.etag, policy="sub_ts", temperature=None)
+    assert (changed.policy, changed.temperature, changed.version) == ("sub_ts", None, 2)
+    with pytest.raises(PreconditionFailed):
+        client.patch_bandit("changing", if_match=made.etag, exploration=2.0)
+    with pytest.raises(NotChangeable, match=r"body\.scope"):
+        client.patch_bandit("changing", scope="per_key")
+    assert [version.version for version in client.versions("changing")] == [2, 1]
+    client.delete_bandit("changing")
+
+
+def test_the_decision_log(client: Client):
+    client.put_bandit("logs", catalogue="films", policy="softmax", temperature=1.0, log={"share": 1.0})
+    choices = [client.choose("logs", k=2) for _ in range(5)]
+    client.reward(choices[2].decision, 1.0, arm=choices[2].arms[1].id)
+    begin = datetime.now(UTC) - timedelta(minutes=1)
+
+    def logged() -> bool:
+        return len(list(client.log("logs", start=begin, page_size=2))) == 5
+
+    wait_until_sync(logged, what="the rows are written")
+    rows = {row.decision: row for row in client.log("logs")}
+    assert rows.keys() == {choice.decision for choice in choices}
+    [reward] = rows[choices[2].decision].rewards
+    assert (reward.arm, reward.value, reward.default) == (choices[2].arms[1].id, 1.0, False)
+    assert client.list_log("logs", end=begin).items == ()
+    client.delete_bandit("logs")
+
+
+def test_a_policy_is_evaluated(client: Client):
+    client.put_bandit("evaluated", catalogue="films", policy="softmax", temperature=0.5)
+    found = client.evaluate(
+        "evaluated",
+        {"policy": "igw", "temperature": None},
+        start=datetime(2026, 1, 1, tzinfo=UTC),
+        end=datetime(2030, 1, 1, tzinfo=UTC),
+        estimators=["snips"],
+    )
+    assert [estimate.estimator for estimate in found.estimates] == ["snips"]
+    assert (found.logged.decisions, found.logged.value) == (0, None)
+    assert found.warnings
+    assert found.learners is not None
+    assert (found.learners.when, found.learners.begin) == ("before", None)
+    assert client.evaluate("evaluated", {}, learners="now").learners.when == "now"
+    started = client.start_evaluation("evaluated", {}, learners="now", signal_places=False).id
+    while (job := client.get_evaluation("evaluated", started)).state in ("waiting", "running"):
+        pass
+    assert (job.id, job.state, job.progress.decisions, job.error) == (started, "done", 0, None)
+    assert job.result == client.evaluate("evaluated", {}, learners="now")
+    assert [each.id for each in client.list_evaluations("evaluated").items] == [started]
+    client.delete_evaluation("evaluated", started)
+    with pytest.raises(NotFound):
+        client.get_evaluation("evaluated", started)
+    assert client.get_bandit("evaluated").warnings == ()
+    assert (
+        "no policy can be evaluated" in client.patch_bandit("evaluated", policy="sub_ts", log={}).warnings[0]
+    )
+    with pytest.raises(Invalid, match=r"body\.policy\.ridge"):
+        client.evaluate("evaluated", {"ridge": -1.0})
+    client.delete_bandit("evaluated")
+
+
+def test_a_change_by_somebody_else_is_noticed(client: Client, service: Service):
+    """A bandit that comes to wait for rewards: the choice after the next is made once."""
+    sent: list[httpx.Request] = []
+    client.put_bandit("waits-later", catalogue="films", policy="sub_ts")
+    with httpx.Client(event_hooks={"request": [sent.append]}) as http:
+        other = Client(service.url, http=http)
+        other.choose("waits-later")
+        client.patch_bandit("waits-later", reward={"wait_s": 60})
+        for _ in range(3):
+            other.choose("waits-later")
+    assert [request.method for request in sent] == ["GET", "POST", "POST", "GET", "POST", "POST"]
+    assert [b"event_id" in request.content for request in sent] == [False] * 4 + [True] * 2
+    client.delete_bandit("waits-later")
+
+
+def test_a_context(client: Client):
+    fields = [{"name": "device", "kind": "category", "values": ["phone", "tv"]}]
+    client.put_bandit("contexts", catalogue="films", policy="linear_ts", context={"fields": fields})
+    choice = client.choose("contexts", context={"device": "tv"})
+    client.reward(choice.decision, wait=True)
+    learner = client.get_learner("contexts", include="precision")
+    assert learner.context is not None
+    assert learner.context.columns == ("device=phone", "device=tv")
+    assert learner.weights is not None
+    assert learner.precision is not None
+    client.delete_bandit("contexts")
+
+
+def test_what_is_deleted_is_gone(client: Client):
+    client.put_catalogue("old", dim=1)
+    client.upsert_arms("old", [{"id": name, "features": [1.0]} for name in "abc"])
+    assert client.delete_arms("old", ["a", "x"]).missing == ("x",)
+    client.delete_arm("old", "b")
+    client.put_bandit("old", catalogue="old", policy="sub_elim")
+    assert client.get_sets("old").stages
+    client.delete_learner("old")
+    client.delete_bandit("old")
+    client.delete_catalogue("old")
+    assert [catalogue.id for catalogue in client.catalogues()] == ["films"]
