@@ -82,6 +82,7 @@ async def test_never_more_than_most_whatever_chooses(api: Api, name: str):
     assert found["used"] + found["reserved"] + found["left"] == 7
 
 
+@pytest.mark.rest
 async def test_many_callers_at_once(api: Api):
     await build(api)
     await quota(api, filter={"campaign": {"$in": [0, 1]}}, most=50)
@@ -121,6 +122,7 @@ async def test_what_each_kind_of_choice_counts(api: Api):
     assert await used() == 21
 
 
+@pytest.mark.rest
 async def test_used_up_pins_are_left_out_and_others_stand(api: Api):
     await build(api)
     await quota(api, filter={"campaign": 0}, most=1)
@@ -234,6 +236,7 @@ async def test_bad_quotas_are_refused(api: Api, body: Json, field: list[str]):
     assert await api.listed("/v1/bandits/b/quotas") == []
 
 
+@pytest.mark.rest
 async def test_a_quota_of_another_time_limits_nothing(api: Api):
     await build(api)
     made = await quota(api, arm="a0", most=0, to="2020-01-01T00:00:00Z")
@@ -242,6 +245,7 @@ async def test_a_quota_of_another_time_limits_nothing(api: Api):
     assert "a0" in {arm["id"] for arm in (await api.choose("b", k=12))["arms"]}
 
 
+@pytest.mark.rest
 async def test_a_new_window_begins_anew(api: Api):
     await build(api)
     await quota(api, arm="a0", most=1, per_s=0.5)
@@ -331,6 +335,7 @@ async def test_a_deferred_choice_counts_when_it_is_activated(api: Api):
     await api.reward({"decision": waiting[0]["decision"], "arm": "a0", "value": 1})
 
 
+@pytest.mark.rest
 async def test_an_activation_counts_all_its_arms_or_none(api: Api):
     await build(api)
     await quota(api, filter={"campaign": 0}, most=8)
@@ -344,6 +349,7 @@ async def test_an_activation_counts_all_its_arms_or_none(api: Api):
     assert [(await state(api, name))["used"] for name in ("q", "one")] == [8, 2]
 
 
+@pytest.mark.rest
 async def test_activations_at_the_same_time_never_count_more_than_there_is(api: Api):
     await build(api)
     await quota(api, arm="a0", most=5)
@@ -363,6 +369,7 @@ async def test_a_deferred_choice_for_an_event_counts_once(api: Api):
     assert (await state(api))["used"] == 1
 
 
+@pytest.mark.rest
 async def test_an_even_pace_holds_back(api: Api):
     """How well it follows the plan: tests/quotas/test_pacing.py."""
     await build(api)
@@ -448,6 +455,7 @@ async def test_a_quota_of_which_there_is_plenty_leaves_no_list_out(api: Api):
     assert [*(await barred_of(api, 10)).values()] == [{}] * 10
 
 
+@pytest.mark.rest
 async def test_quotas_by_filter_are_bounded_and_others_are_not(api: Api):
     await build(api)
     for number in range(256):
@@ -494,6 +502,7 @@ async def test_more_quotas_by_filter_of_an_older_version_count_exactly_and_no_mo
     await quota(api, "f299", filter={"price": {"$gte": -299}}, most=9, status=200)
 
 
+@pytest.mark.rest
 async def test_quotas_that_are_put_at_the_same_time_are_all_there(api: Api):
     """Each is put where nothing has changed since the bounds were checked, else they are checked again."""
     await build(api)

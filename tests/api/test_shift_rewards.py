@@ -87,6 +87,7 @@ async def test_a_late_reward_replaces_a_default(api: Api):
     assert_learned(await api.learner("b", precision=True), [row], [0.25])
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("policy", ["sub_ts", "linear_ts"])
 async def test_scores_are_in_the_scale_of_rewards_and_the_best_is_first(api: Api, policy: str):
     await build(api, policy=policy, exploration=0.0)
@@ -122,6 +123,7 @@ async def test_softmax_takes_temperatures_in_the_scale_of_rewards(api: Api):
     assert abs(halved - share) > 5 * np.sqrt(share * (1 - share) / 200)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "policy",
     [{"policy": "softmax", "temperature": "auto"}, {"policy": "igw", "gamma": "auto", "shortlist": 5}],

@@ -14,7 +14,7 @@ from app.storage.embedded.server import EmbeddedServer
 from app.storage.redis_client import RedisClient
 from app.storage.types import KINDS
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 MB = 1 << 20
 BOUNDED = {f"max_{kind}_mb": 1 for kind in KINDS}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import random
-from dataclasses import dataclass, field
+from collections import Counter
+from operator import attrgetter
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from app.records.records import (
     LearnerState,
     RewardPayload,
     RewardTerms,
+    bytes_to_vector,
     pack,
     state_to_bytes,
     vector_to_bytes,
@@ -37,119 +39,111 @@ BANDITS = {
     "all": (1, 2.0, True, True),
 }
 DEFAULT = 0.25
+KINDS = ("reward",) * 13 + ("forget", "forget", "give", "give", "give", "bad", "bad")
 
 
-@dataclass
-class Told:
-    """A learner as the rules say: each row has a time, features, a reward, and whether the gram counts it."""
-
-    rows: list[tuple[int, list[float], float, bool]] = field(default_factory=list)
-    version: int = 0
-    observations: int = 0
-    time_ms: int = 0
-
-    def learn(self, terms: RewardTerms, x: list[float], value: float, first: bool, replaces: bool) -> None:
-        # A default is taken back; of a decision only the first reward adds to the gram, and brings the 1 / 2.
-        for reward, counts in [(-terms.default, False)] * replaces + [(value, first)]:
-            features = [*(one / math.sqrt(2) for one in x), math.sqrt(0.5)] if terms.shifted else x
-            moved = reward / 2 + 0.5 * counts if terms.shifted else reward
-            self.rows.append((terms.decided_ms, features, moved, counts))
-        self.version, self.observations = self.version + 1, self.observations + first
-        self.time_ms = max(self.time_ms, terms.decided_ms)
-
-    def add(self, other: Told) -> None:
-        self.rows = self.rows + other.rows
-        self.version, self.observations = self.version + other.version, self.observations + other.observations
-        self.time_ms = max(self.time_ms, other.time_ms)
-
-    def forget(self, other: Told) -> None:
-        for row in other.rows:
-            self.rows.remove(row)
-        self.version, self.observations = self.version + 1, self.observations - other.observations
-
-    def state(self, half_life_s: float, dim: int) -> LearnerState:
-        age_s = np.array([self.time_ms - decided_ms for decided_ms, _, _, _ in self.rows]) / 1_000
-        weights = 0.5 ** (age_s / half_life_s) if half_life_s else np.ones(len(self.rows))
-        features = np.array([x for _, x, _, _ in self.rows]).reshape(-1, dim)
-        values = np.array([value for _, _, value, _ in self.rows])
-        counted = weights * [counts for _, _, _, counts in self.rows]
-        gram = (features.T * counted) @ features
-        numbers = np.array([*gram[np.tril_indices(dim)], *(features.T @ (weights * values))])
-        sums = ridge_sums.RidgeSums(numbers, np.zeros(len(numbers)), self.observations, counted.sum())
-        time_ms = self.time_ms if half_life_s else 0
-        return LearnerState(self.version, sums, time_ms, half_life_s)
+Row = tuple[int, list[float], float, bool]  # time, features, reward, whether the gram counts it
 
 
-def log_of(draw: random.Random) -> tuple[list[LogEntry], dict[LearnerId, LearnerState | None], list[str]]:
-    """Entries of all kinds, what they teach, and which cannot be folded."""
-    entries, told, bad = list[LogEntry](), dict[LearnerId, Told | None](), list[str]()
+def rows_of(payload: RewardPayload, first: bool, replaces: bool) -> list[Row]:
+    """What a reward adds: a default is taken back; only the first of a decision adds to the gram."""
+    terms, x = payload.terms, list(bytes_to_vector(payload.features))
+    rewards = [(-terms.default, False)] * replaces + [(payload.value, first)]
+    if terms.shifted:
+        x = [*(one / math.sqrt(2) for one in x), math.sqrt(0.5)]
+        rewards = [(reward / 2 + 0.5 * counts, counts) for reward, counts in rewards]
+    return [(terms.decided_ms, x, reward, counts) for reward, counts in rewards]
+
+
+def state_of(rows: list[Row], version: int, time_ms: int, uid: str) -> LearnerState:
+    """The sums over all rows, each weighed by its age at ``time_ms``."""
+    dim, half_life_s, _, shifted = BANDITS[uid]
+    times, values, counts = (np.array([row[place] for row in rows], float) for place in (0, 2, 3))
+    features = np.array([x for _, x, _, _ in rows]).reshape(-1, dim + shifted)
+    weights = 0.5 ** ((time_ms - times) / 1_000 / half_life_s) if half_life_s else np.ones(len(rows))
+    gram = (features.T * (weights * counts)) @ features
+    numbers = np.array([*gram[np.tril_indices(len(gram))], *(features.T @ (weights * values))])
+    sums = ridge_sums.RidgeSums(numbers, np.zeros(len(numbers)), int(counts.sum()), weights @ counts)
+    return LearnerState(version, sums, time_ms if half_life_s else 0, half_life_s)
+
+
+def log_of(draw: random.Random) -> list[tuple[str, LogEntry, RewardPayload]]:
+    """Entries with what they are: rewards, forgetting, states that are given, and what cannot be folded."""
+    log = []
     for number in range(draw.randrange(10, 70)):
         uid = draw.choice(list(BANDITS))
         dim, half_life_s, pooled, shifted = BANDITS[uid]
-        learner, pool, kind = LearnerId(uid, draw.choice("xyz")), LearnerId(uid, POOLED), draw.random()
         terms = RewardTerms(DEFAULT, 500 * draw.randrange(9), half_life_s, pooled, shifted)
-        x, value = [draw.uniform(-2, 2) for _ in range(dim)], draw.uniform(-1, 1)
-        payload = RewardPayload(vector_to_bytes(np.array(x)), value, terms)
-        first = kind < 0.7
-        replaces = kind > 0.85
-        if kind < 0.1:  # forgets
-            payload, replaces = RewardPayload(b""), False
-            if (own := told.get(learner)) and (total := told.get(pool)):
-                total.forget(own)
-            told[learner] = None
-        elif kind < 0.25:  # gives a state to a learner without one
-            given_state = Told()
-            given_state.learn(terms, x, value, first=True, replaces=False)
-            state = given_state.state(half_life_s, dim + shifted)
-            payload = RewardPayload(b"", 0.0, terms, state_to_bytes(state))
-            if not told.get(learner):
-                told[learner] = given_state
-                if pooled:
-                    told[pool] = told.get(pool) or Told()
-                    told[pool].add(given_state)
-        elif kind < 0.35:  # cannot be folded
-            broken = vector_to_bytes(np.array([*x[1:], math.inf]))
-            features, wrong = draw.choice([(broken, value), (payload.features, math.nan)])
-            payload = RewardPayload(features, wrong, terms)
-            told.setdefault(learner, None)
-            bad.append(f"1-{number}")
+        x, value = np.array([draw.uniform(-2, 2) for _ in range(dim)]), draw.uniform(-1, 1)
+        payload = RewardPayload(vector_to_bytes(x), value, terms)
+        kind, replaces = draw.choice(KINDS), draw.random() < 0.2
+        first = kind != "reward" or (not replaces and draw.random() < 0.6)
+        sent = payload
+        if kind == "forget":
+            sent = RewardPayload(b"")
+        elif kind == "give":
+            given_state = state_of(rows_of(payload, True, False), 1, terms.decided_ms, uid)
+            sent = RewardPayload(b"", 0.0, terms, state_to_bytes(given_state))
+        elif kind == "bad":
+            x[-1], value = draw.choice([(math.inf, value), (x[-1], math.nan)])
+            sent = RewardPayload(vector_to_bytes(x), value, terms)
+        replaces = replaces and kind == "reward"
+        learner = LearnerId(uid, draw.choice("xyz"))
+        log.append((kind, LogEntry(f"1-{number}", learner, first, pack(sent), replaces=replaces), payload))
+    return log
+
+
+def by_the_rules(log: list[tuple[str, LogEntry, RewardPayload]]) -> dict[LearnerId, LearnerState | None]:
+    """The state of each learner and of the pooled prior of each bandit, which has all of its rows."""
+    rows, versions, times = dict[LearnerId, list[Row] | None](), Counter[LearnerId](), Counter[LearnerId]()
+    for kind, entry, payload in log:
+        learner, pool = entry.learner, LearnerId(entry.learner.bandit_uid, POOLED)
+        if kind == "forget":
+            if (forgotten := rows.get(learner)) and (shared := rows.get(pool)):
+                rows[pool] = [row for row in shared if row not in forgotten]
+                versions[pool] += 1
+            rows[learner], versions[learner], times[learner] = None, 0, 0
+        elif kind == "reward" or (kind == "give" and not rows.get(learner)):
+            first, replaces = (entry.first, entry.replaces) if kind == "reward" else (True, False)
+            for one in (learner, pool) if payload.terms.pooled else (learner,):
+                rows[one] = (rows.get(one) or []) + rows_of(payload, first, replaces)
+                versions[one] += 1
+                times[one] = max(times[one], payload.terms.decided_ms)
         else:
-            for one in (learner, pool) if pooled else (learner,):
-                told[one] = told.get(one) or Told()
-                told[one].learn(terms, x, value, first, replaces)
-        entries.append(LogEntry(f"1-{number}", learner, first, pack(payload), replaces=replaces))
-    states = {}
-    for one, own in told.items():
-        dim, half_life_s, _, shifted = BANDITS[one.bandit_uid]
-        states[one] = own and own.state(half_life_s, dim + shifted)
-    return entries, states, bad
+            rows.setdefault(learner, None)
+    return {
+        one: None if of is None else state_of(of, versions[one], times[one], one.bandit_uid)
+        for one, of in rows.items()
+    }
 
 
 @given(st.integers(0, 2**32))
 @settings(max_examples=60)
 def test_the_states_are_what_the_rules_say(seed: int):
-    entries, expected, bad = log_of(random.Random(seed))
-    left_out = list[tuple[str, str]]()
-    states = fold({}, entries, lambda entry, reason: left_out.append((entry.entry_id, reason)))
-    assert sorted(entry_id for entry_id, _ in left_out) == sorted(bad)
+    log, left_out = log_of(random.Random(seed)), list[tuple[LogEntry, str]]()
+    states = fold({}, [entry for _, entry, _ in log], lambda *given: left_out.append(given))
+    bad = [entry.entry_id for kind, entry, _ in log if kind == "bad"]
+    assert sorted(entry.entry_id for entry, _ in left_out) == sorted(bad)
     assert all(reason.startswith("NonFinite: ") for _, reason in left_out)
+    expected = by_the_rules(log)
     assert states.keys() == expected.keys()
-    for learner, state in states.items():
-        rule = expected[learner]
+    for learner, rule in expected.items():
+        state = states[learner]
         assert (state is None) == (rule is None)
         if state is not None and rule is not None:
-            assert (state.version, state.sums.observations) == (rule.version, rule.sums.observations)
-            assert (state.time_ms, state.half_life_s) == (rule.time_ms, rule.half_life_s)
-            assert state.sums.weight == pytest.approx(rule.sums.weight, rel=1e-9, abs=1e-9)
-            np.testing.assert_allclose(state.sums.gram, rule.sums.gram, rtol=1e-9, atol=1e-9)
-            np.testing.assert_allclose(state.sums.moment, rule.sums.moment, rtol=1e-9, atol=1e-9)
+            for field in ("version", "time_ms", "half_life_s", "sums.observations"):
+                assert attrgetter(field)(state) == attrgetter(field)(rule), field
+            for field in ("sums.weight", "sums.gram", "sums.moment"):
+                found, wanted = attrgetter(field)(state), attrgetter(field)(rule)
+                np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9, err_msg=field)
 
 
 @given(st.integers(0, 2**32))
 @settings(max_examples=20)
 def test_a_tail_gives_what_the_fold_gave(seed: int):
     """Of a learner, and of the pooled prior: rewards that were left out there are left out again."""
-    entries, _, bad = log_of(random.Random(seed))
+    log = log_of(random.Random(seed))
+    entries, bad = [entry for _, entry, _ in log], {entry.entry_id for kind, entry, _ in log if kind == "bad"}
     for uid in ("plain", "pools", "fades and pools"):
         rewards = [
             entry for entry in entries if entry.learner.bandit_uid == uid and not replaces_state(entry)

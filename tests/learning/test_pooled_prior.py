@@ -49,6 +49,7 @@ class OneState:
         return [StoredLearner(self._data)]
 
 
+@pytest.mark.rest
 async def test_pooled_priors_keep_within_their_memory_and_the_newest_stay(service: HeadlessService):
     bandit = await service.bandit()
     state = LearnerState(1, ridge_sums.empty(50))
@@ -76,6 +77,7 @@ async def test_pooled_priors_keep_within_their_memory_and_the_newest_stay(servic
     assert [uid for _, uid in store.read[40:]] == ["uid-6"] * 4 + ["uid-7"] * 4
 
 
+@pytest.mark.rest
 async def test_one_that_cannot_be_read_is_read_again(service: HeadlessService):
     """An older one goes on serving while the store is away."""
     service.parts.learners.pooled_priors.max_age_s = 0.0

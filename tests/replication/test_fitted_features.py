@@ -94,6 +94,7 @@ async def test_two_processes_that_fit_at_once_agree(
         assert views[0]["version"] == views[1]["version"]
 
 
+@pytest.mark.rest
 async def test_a_basis_that_is_fitted_during_a_poll_is_known_with_the_arms_that_it_made(
     store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
