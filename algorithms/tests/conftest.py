@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, settings
 from threadpoolctl import threadpool_limits
 
 # Hypothesis draws the same each time, however slow the machine is; `pytest --hypothesis-profile=other` draws
-# others.
-SUPPRESSED = (HealthCheck.too_slow,)
+# others. As in tests/conftest.py: of a run with files of both, the last that is loaded holds for all.
+SUPPRESSED = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
 settings.register_profile("same", deadline=None, suppress_health_check=SUPPRESSED, derandomize=True)
 settings.register_profile("other", deadline=None, suppress_health_check=SUPPRESSED)
 settings.load_profile("same")
