@@ -272,7 +272,7 @@ def _bandit(settings: dict[str, Any], index: LiveIndex, first: Row) -> Bandit:
 def _completed(record: BanditRecord, catalogue: Catalogue) -> BanditRecord:
     snapshot = catalogue.index.snapshot()
     POLICIES[record.policy].check_arms(record, catalogue)
-    record = completed(record, POLICIES, standing=record)  # it is compared, not made
+    record = completed(record, POLICIES, stored=record)  # it is compared, not made
     contexts.check_size(record, snapshot.table.dim)
     record = measured(record, snapshot)
     if isinstance(record.interactions, int):

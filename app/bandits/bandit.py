@@ -212,12 +212,12 @@ class Bandit(msgspec.Struct, frozen=True):
 
     def posterior(self, sums: RidgeSums) -> Posterior:
         """What these sums say of the reward, or of the weighted sum of the signals. Cost: O(D^3)."""
-        found = self.known(sums)
-        if not isinstance(found, SignalPosteriors):
-            return found
+        posterior_of_sums = self.known(sums)
+        if not isinstance(posterior_of_sums, SignalPosteriors):
+            return posterior_of_sums
         if self.weighing is None:
             raise ValueError("a bandit without signals knows none")
-        return found.weighed(self.weighing, self.scales)
+        return posterior_of_sums.weighed(self.weighing, self.scales)
 
     @property
     def begins_with(self) -> tuple[float, float]:
@@ -294,7 +294,7 @@ class Bandit(msgspec.Struct, frozen=True):
         seen[:-1], seen[-1] = joint, self.constant.value if constant is None else constant
         return seen
 
-    def learned_features(self, features: Vector, context: Numbers32 | None, place: int) -> Vector:
+    def learned_features(self, features: Vector, context: Numbers32 | None, position: int) -> Vector:
         """What a reward of an arm is regressed on that stood at a place, from 0: p x, where it is looked at
         with probability p.
 
@@ -302,7 +302,7 @@ class Bandit(msgspec.Struct, frozen=True):
         Bandits in the Position-Based Model" (2016), section 2: the mean reward is p x.theta.
         """
         joint = self.joint_features(features, context)
-        return joint if self.record.position is None else self.record.position.at(place) * joint
+        return joint if self.record.position is None else self.record.position.at(position) * joint
 
     def learner_for(self, key: str | None) -> LearnerId:
         """The learner of a request. Raises Invalid when the key is missing, or not used."""

@@ -45,10 +45,10 @@ class PolicyTerms(Protocol):
     @property
     def eliminates(self) -> bool: ...
 
-    def completed(self, record: BanditRecord, standing: BanditRecord | None = None) -> BanditRecord:
+    def completed(self, record: BanditRecord, stored: BanditRecord | None = None) -> BanditRecord:
         """The record with the policy's defaults. Raises Invalid, naming every field that it refuses.
 
-        ``standing``: the bandit as it is; None: it is new.
+        ``stored``: the bandit as it is; None: it is new.
         """
         ...
 
@@ -72,11 +72,11 @@ class PolicyTerms(Protocol):
 
 
 def completed(
-    record: BanditRecord, policies: Mapping[str, PolicyTerms], standing: BanditRecord | None = None
+    record: BanditRecord, policies: Mapping[str, PolicyTerms], stored: BanditRecord | None = None
 ) -> BanditRecord:
     """The record with the defaults of its policy and of its context. Raises Invalid.
 
-    ``standing``: the bandit as it is; None: it is new.
+    ``stored``: the bandit as it is; None: it is new.
     """
     if record.prior == "pooled" and record.scope == "global":
         reason = "prior: pooled needs scope: per_key; a global bandit has one learner"
@@ -90,18 +90,18 @@ def completed(
         raise Invalid(f"arm_effects: auto {refusal}", path=("arm_effects",))
     signals.check(record, most=policies[record.policy].max_signals)
     _check_position(record, policies[record.policy])
-    return contexts.completed(policies[record.policy].completed(record, standing))
+    return contexts.completed(policies[record.policy].completed(record, stored))
 
 
 def with_else(
-    record: BanditRecord, standing: BanditRecord | None, catalogue: Catalogue | None = None
+    record: BanditRecord, stored: BanditRecord | None, catalogue: Catalogue | None = None
 ) -> BanditRecord:
     """The record with what its holdout serves where no arm of its list is eligible.
 
-    ``standing``: the bandit as it is, whose list keeps what it does; None: it is new. ``catalogue``: of a new
+    ``stored``: the bandit as it is, whose list keeps what it does; None: it is new. ``catalogue``: of a new
     list, which serves random arms then, where the arms are here to be drawn.
     """
-    rule, before = record.holdout, None if standing is None else standing.holdout
+    rule, before = record.holdout, None if stored is None else stored.holdout
     if rule is None:
         return record
     or_else = rule.or_else if rule.is_list else None
@@ -170,19 +170,19 @@ def check_size(record: BanditRecord, dim: int, most_global: int = MAX_LEARNER_BY
         )
 
 
-def differences(record: BanditRecord, standing: BanditRecord, absent: Collection[str]) -> Sequence[str]:
+def differences(record: BanditRecord, stored: BanditRecord, absent: Collection[str]) -> Sequence[str]:
     """The settings that are asked for and not those of the bandit that stands.
 
     ``absent``: settings that nobody asked for; those that had another default once are then what stands.
     """
-    kept = {name: getattr(standing, name) for name in NEW_WHERE_ABSENT if name in absent}
-    return differing(_asked(standing), _asked(with_else(replace(record, **kept), standing)))
+    of_stored = {name: getattr(stored, name) for name in NEW_WHERE_ABSENT if name in absent}
+    return differing(_asked(stored), _asked(with_else(replace(record, **of_stored), stored)))
 
 
 def _asked(record: BanditRecord) -> BanditRecord:
     """What a caller asks for: the same bandit, whatever arms the catalogue had when it was made."""
-    made = {"directions": None, "mean_square": None, "constant": None, "filled": None}
-    return replace(record, **made, space=0, catalogue_uid=None, moved_ms=0)
+    derived = {"directions": None, "mean_square": None, "constant": None, "filled": None}
+    return replace(record, **derived, space=0, catalogue_uid=None, moved_ms=0)
 
 
 def with_unit(record: BanditRecord, before: BanditRecord, arms: Snapshot) -> BanditRecord:

@@ -86,12 +86,12 @@ class PriorVersion:
         learned = self.learned
         if learned is None or len(learned.mean) >= count:
             return self
-        known = len(learned.mean)
+        learned_signals = len(learned.mean)
         mean = np.zeros((count, learned.dim))
-        mean[:known] = learned.mean
+        mean[:learned_signals] = learned.mean
         residuals = np.diag(np.full(count, _LEAST_NOISE * float(learned.residuals.diagonal().min())))
-        residuals[:known, :known] = learned.residuals
-        more = np.zeros((2, count - known))  # 0: nothing is usual of what is new
+        residuals[:learned_signals, :learned_signals] = learned.residuals
+        more = np.zeros((2, count - learned_signals))  # 0: nothing is usual of what is new
         wider = LearnedPrior.of(
             mean,
             learned.precision,
@@ -113,11 +113,11 @@ def version_of(
     space: int = 0,
 ) -> PriorVersion:
     """The version that is made of a prior. ``counts``: what its bandit had learned by then."""
-    made = number, since_ms, counts.entries, counts.replaced
+    head = number, since_ms, counts.entries, counts.replaced
     if learned is None:
-        return PriorVersion(PriorRecord(*made, space=space), None)
+        return PriorVersion(PriorRecord(*head, space=space), None)
     record = PriorRecord(
-        *made,
+        *head,
         learned.keys,
         learned.observations,
         len(learned.mean),

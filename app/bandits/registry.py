@@ -173,9 +173,9 @@ class Bandits:
         catalogue = await self._catalogues.get_stocked(record.catalogue)
         if name not in self._served:
             await self._hooks.poll_for_news()
-        standing = self._served.get(name)
-        if standing is not None and not differences(record, standing.record, absent):
-            return standing.record
+        served = self._served.get(name)
+        if served is not None and not differences(record, served.record, absent):
+            return served.record
         arms = await self._catalogues.sampled(catalogue)
         directions = await REQUESTS.run(partial(contexts.directions_of, arms, count))
         return replace(record, directions=vector_to_bytes(directions))
@@ -189,18 +189,18 @@ class Bandits:
             dim = learner_dim(record, catalogue.dim, Context.of(record, catalogue.dim))
             check_size(record, dim - record.intercept, self.most_learner_bytes)
         data = first_version(with_else(record, None, catalogue), by)
-        standing = await self._store.registry.create_bandit(name, data, catalogue=record.catalogue)
-        if standing is None:
+        stored = await self._store.registry.create_bandit(name, data, catalogue=record.catalogue)
+        if stored is None:
             raise NotFound("the catalogue was deleted during the request")
-        check_known(standing)
-        _, version = bytes_to_version(standing)
+        check_known(stored)
+        _, version = bytes_to_version(stored)
         if different := differences(record, version.record, absent):
             changed = "" if version.number == 1 else ", as it was changed since it was made"
             raise Conflict(
                 f"a bandit with this name exists and has another {', '.join(different)}{changed}: "
                 "PATCH changes it"
             )
-        return self._current(name, standing, catalogue), standing == data
+        return self._current(name, stored, catalogue), stored == data
 
     async def change(self, name: str, changed: Changed, *, by: str | None = None) -> Bandit:
         """Give a bandit another configuration, and keep its learners; without a difference nothing changes.
@@ -233,7 +233,7 @@ class Bandits:
         """The bandit as ``change`` would make it, beside the one that is served. Raises NotFound, Invalid."""
         bandit = await self.get(name)
         asked = changed(bandit.uid, bandit.version)
-        record = self._completed(asked, standing=asked)  # it is compared, not made
+        record = self._completed(asked, stored=asked)  # it is compared, not made
         self._policies[record.policy].check_arms(record, bandit.catalogue)
         record = with_unit(record, bandit.record, await self._catalogues.sampled(bandit.catalogue))
         version = replace(bandit.version, record=record)
@@ -318,8 +318,8 @@ class Bandits:
     async def moves(self, bandit: Bandit) -> Sequence[MoveRecord]:
         """The moves of a bandit to other catalogues, the earliest first. Raises Unavailable."""
         space = bandit.record.space
-        found = await self._moves.of(bandit.uid, space) if space else {}
-        return [move for number, move in sorted(found.items()) if number <= space]
+        by_space = await self._moves.of(bandit.uid, space) if space else {}
+        return [move for number, move in sorted(by_space.items()) if number <= space]
 
     def by_name(self, name: str) -> Bandit | None:
         """The bandit of this name, if this process knows it."""
@@ -361,13 +361,13 @@ class Bandits:
             await self._hooks.poll_now()
             return await step(await self.ready(name, keep=keep))
 
-    async def move(self, name: str, known: bytes, moved: Moved, *, by: str | None) -> Bandit:
+    async def move(self, name: str, expected: bytes, moved: Moved, *, by: str | None) -> Bandit:
         """Move a bandit to another catalogue: ``moved`` makes record and move of the version that it has.
 
         Asked again if somebody changes the bandit meanwhile; it may raise. Raises NotFound, Unavailable.
         """
         async with self.changing:
-            stored, catalogue = await self.versions.move(name, known, moved, by)
+            stored, catalogue = await self.versions.move(name, expected, moved, by)
             if catalogue is None:
                 raise NotFound("the catalogue was deleted during the request")
             return self._current(name, stored, self._catalogues.served(catalogue))
@@ -388,7 +388,7 @@ class Bandits:
         self, cursor: str | None, limit: int, names: Collection[str] | None = None
     ) -> tuple[Sequence[Bandit], str | None]:
         """``names``: of those that there are for the caller; None: all."""
-        shown = [each for each in self if names is None or each.name in names]
+        shown = [bandit for bandit in self if names is None or bandit.name in names]
         return page_by_name(shown, lambda b: b.name, cursor, limit)
 
     async def delete(self, name: str) -> None:
@@ -416,14 +416,14 @@ class Bandits:
         except KeyError:
             raise NotFound("there is no bandit with this name") from None
 
-    def _completed(self, record: BanditRecord, standing: BanditRecord | None) -> BanditRecord:
+    def _completed(self, record: BanditRecord, stored: BanditRecord | None) -> BanditRecord:
         """The record with its policy's defaults, and those of its context. Raises Invalid."""
         if (record.reward.wait_s or 0.0) > self._most_wait_s:
             raise Invalid(
                 f"wait_s must not be longer than a decision can be rewarded, {self._most_wait_s:g} s",
                 path=("reward", "wait_s"),
             )
-        return completed(record, self._policies, standing)
+        return completed(record, self._policies, stored)
 
     def _current(self, name: str, stored: bytes, catalogue: Catalogue) -> Bandit:
         """The bandit as it is stored, which is served from now on. The caller holds ``changing``."""

@@ -202,9 +202,9 @@ class PositionRule(Document, frozen=True):
         Field(min_length=1, max_length=MAX_EXAMINATION),
     ]
 
-    def at(self, place: int) -> float:
+    def at(self, position: int) -> float:
         """That of a place, from 0."""
-        return self.examination[min(place, len(self.examination) - 1)]
+        return self.examination[min(position, len(self.examination) - 1)]
 
 
 class RepeatsRule(Document, frozen=True):

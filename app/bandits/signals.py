@@ -28,15 +28,17 @@ def weighing_of(record: BanditRecord, weights: Mapping[str, float] | None = None
     )
 
 
-def weighed_anew(record: BanditRecord, own: Weighing | None, weights: Mapping[str, float]) -> Weighing | None:
-    """As ``weighing_of``, from the bandit's ``own``. Cost: a few microseconds."""
-    if own is None or record.signals is None:
+def weighed_anew(
+    record: BanditRecord, weighing: Weighing | None, weights: Mapping[str, float]
+) -> Weighing | None:
+    """As ``weighing_of``, from the bandit's ``weighing``. Cost: a few microseconds."""
+    if weighing is None or record.signals is None:
         return weighing_of(record, weights)
     if not weights.keys() <= record.signals.keys():
         check_names(record.signals, weights, "weights")
-    pairs = zip(record.signals, own.weights, strict=True)
-    found = tuple([float(weights.get(name, weight)) for name, weight in pairs])
-    return Weighing(found, own.noises, own.spreads)
+    pairs = zip(record.signals, weighing.weights, strict=True)
+    new_weights = tuple([float(weights.get(name, weight)) for name, weight in pairs])
+    return Weighing(new_weights, weighing.noises, weighing.spreads)
 
 
 def check_names(signals: Mapping[str, SignalRule], named: Iterable[str], field: str) -> None:
@@ -50,8 +52,8 @@ def check_names(signals: Mapping[str, SignalRule], named: Iterable[str], field: 
 def check(record: BanditRecord, *, most: int | None) -> None:
     """Raise Invalid for settings that signals do not allow. ``most``: of the policy; None: all."""
     unknown = [
-        (("guardrails", place, "signal"), "no such signal")
-        for place, rule in enumerate(record.guardrails or ())
+        (("guardrails", number, "signal"), "no such signal")
+        for number, rule in enumerate(record.guardrails or ())
         if rule.signal not in (record.signals or {})
     ]
     if unknown:
@@ -77,11 +79,11 @@ def check(record: BanditRecord, *, most: int | None) -> None:
 
 def check_change(before: BanditRecord, after: BanditRecord) -> None:
     """Raise Conflict where signals would go, Invalid where one that comes has a default."""
-    had, has = before.signals, after.signals or {}
-    gone = [name for name in had or {} if name not in has]
+    before_signals, has = before.signals, after.signals or {}
+    gone = [name for name in before_signals or {} if name not in has]
     if gone:
         raise Conflict(f"signals that learners have learned cannot be removed: {', '.join(gone)}")
-    if had is None:
+    if before_signals is None:
         if has:
             raise Conflict("signals cannot be added to a bandit that learns a single reward")
         return
@@ -91,7 +93,7 @@ def check_change(before: BanditRecord, after: BanditRecord) -> None:
             "must be 0 for a signal that is added: earlier decisions count it as 0",
         )
         for name, rule in has.items()
-        if name not in had and rule.default
+        if name not in before_signals and rule.default
     ]
     if refused:
         raise Invalid.many(refused)

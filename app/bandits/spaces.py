@@ -95,22 +95,22 @@ class SpaceMap:
     @property
     def bytes(self) -> int:
         """Of its matrices."""
-        return sum(each.nbytes for each in (self.transform, self.residual) if each is not None)
+        return sum(matrix.nbytes for matrix in (self.transform, self.residual) if matrix is not None)
 
     def states(self, states: Sequence[LearnerState]) -> list[LearnerState | None]:
         """The states of learners of a bandit after the move. Raises InvalidShape, NonFinite."""
         if self.transform is None:
             return [None] * len(states)
-        found, dims = list[LearnerState | None](states), [state.sums.dim for state in states]
+        carried, dims = list[LearnerState | None](states), [state.sums.dim for state in states]
         for dim in set(dims):
-            places = [place for place, own in enumerate(dims) if own == dim]
+            places = [number for number, state_dim in enumerate(dims) if state_dim == dim]
             # shifted sums have a constant besides, which stays one
             transform = self._with_constant if dim == self.transform.shape[1] + 1 else self.transform
-            sums = [states[place].sums for place in places]
+            sums = [states[number].sums for number in places]
             moved = carried_each(sums, transform, self.residual, self.left_dim)
-            for place, own in zip(places, moved, strict=True):
-                found[place] = replace(states[place], sums=own, space=self.number)
-        return found
+            for number, state_dim in zip(places, moved, strict=True):
+                carried[number] = replace(states[number], sums=state_dim, space=self.number)
+        return carried
 
     @cached_property
     def _with_constant(self) -> Matrix:
@@ -144,10 +144,14 @@ class Spaces:
         now = list(states)
         first = min((state.space for state in now if state is not None), default=to)
         for number in range(first + 1, to + 1):
-            due = [(place, each) for place, each in enumerate(now) if each and each.space == number - 1]
-            later = self.maps[uid][number].states([each for _, each in due])
-            for (place, _), state in zip(due, later, strict=True):
-                now[place] = state
+            due = [
+                (position, learner_state)
+                for position, learner_state in enumerate(now)
+                if learner_state and learner_state.space == number - 1
+            ]
+            later = self.maps[uid][number].states([learner_state for _, learner_state in due])
+            for (position, _), state in zip(due, later, strict=True):
+                now[position] = state
         return now
 
 

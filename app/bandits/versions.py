@@ -100,41 +100,45 @@ class BanditVersions:
         self._store = store
         self.rewarded_ms = round(1_000 * rewarded_s)
 
-    async def change(self, name: str, known: bytes, changed: Changed, by: str | None) -> bytes:
+    async def change(self, name: str, expected: bytes, changed: Changed, by: str | None) -> bytes:
         """Give a bandit the record that ``changed`` makes of the one it has, and return what is stored then.
 
-        ``known``: what is believed to be stored. When somebody else has changed it, ``changed`` is asked
+        ``expected``: what is believed to be stored. When somebody else has changed it, ``changed`` is asked
         again: of two changes at the same time both are made. It may raise; then nothing was changed.
         Raises NotFound, Conflict (settings that are not known here), QuotaReached, Unavailable.
         """
 
-        async def following(known: bytes, uid: str, version: BanditVersion) -> Following:
+        async def following(expected: bytes, uid: str, version: BanditVersion) -> Following:
             record = changed(uid, version)
             if record == version.record:
                 return None
             new = _following(version, record, by)
             data = version_to_bytes(uid, new)
-            kept = {version.number: known, new.number: data}
-            return data, BanditChange(kept, await self._dropped(uid, new))
+            versions = {version.number: expected, new.number: data}
+            return data, BanditChange(versions, await self._dropped(uid, new))
 
-        return await self._swap(name, known, following)
+        return await self._swap(name, expected, following)
 
-    async def move(self, name: str, known: bytes, moved: Moved, by: str | None) -> tuple[bytes, str | None]:
+    async def move(
+        self, name: str, expected: bytes, moved: Moved, by: str | None
+    ) -> tuple[bytes, str | None]:
         """As ``change``, to another catalogue: what is stored then, and its name; None: it is gone."""
         joined = list[str]()
 
-        async def following(known: bytes, uid: str, version: BanditVersion) -> Following:
+        async def following(expected: bytes, uid: str, version: BanditVersion) -> Following:
             record, move = moved(uid, version)
             new = _following(version, record, by)
             data = version_to_bytes(uid, new)
             joined[:] = [record.catalogue]
-            kept = {version.number: known, new.number: data}
-            return data, BanditChange(kept, await self._dropped(uid, new), move)
+            versions = {version.number: expected, new.number: data}
+            return data, BanditChange(versions, await self._dropped(uid, new), move)
 
-        stored = await self._swap(name, known, following)
+        stored = await self._swap(name, expected, following)
         return stored, joined[0] if stored else None
 
-    async def settle(self, name: str, known: bytes, settled: Callable[[BanditRecord], BanditRecord]) -> bytes:
+    async def settle(
+        self, name: str, expected: bytes, settled: Callable[[BanditRecord], BanditRecord]
+    ) -> bytes:
         """Store what nobody asked for: the same version, with what ``settled`` makes of its record.
 
         Otherwise as ``change``.
@@ -147,24 +151,29 @@ class BanditVersions:
             same = msgspec.structs.replace(version, record=record)
             return version_to_bytes(uid, same), BanditChange({}, ())
 
-        return await self._swap(name, known, following)
+        return await self._swap(name, expected, following)
 
     async def _swap(
-        self, name: str, known: bytes, following: Callable[[bytes, str, BanditVersion], Awaitable[Following]]
+        self,
+        name: str,
+        expected_data: bytes,
+        following: Callable[[bytes, str, BanditVersion], Awaitable[Following]],
     ) -> bytes:
         """Store what ``following`` makes of what is stored, and ask it again where that has changed."""
         while True:
-            check_known(known)
-            uid, version = bytes_to_version(known)
-            if (new := await following(known, uid, version)) is None:
-                return known
+            check_known(expected_data)
+            uid, version = bytes_to_version(expected_data)
+            if (new := await following(expected_data, uid, version)) is None:
+                return expected_data
             data, change = new
-            stored = await self._store.registry.change_bandit(name, uid, change, expected=known, record=data)
+            stored = await self._store.registry.change_bandit(
+                name, uid, change, expected=expected_data, record=data
+            )
             if stored is None:
                 raise NotFound("there is no bandit with this name")
             if stored == data or not stored:
                 return stored
-            known = stored
+            expected_data = stored
 
     async def one(self, uid: str, number: int) -> bytes | None:
         """What is stored of one version; None: it was not kept."""
@@ -179,12 +188,12 @@ class BanditVersions:
         lowest = max(1, current.number - self.most + 1)
         numbers = range(below - 1, max(below - 1 - limit, lowest - 1), -1)
         older = [number for number in numbers if number < current.number]
-        kept = [
+        older_versions = [
             bytes_to_version(data)[1]
             for data in await self._store.registry.bandit_versions(uid, older)
             if data
         ]
-        page = [current, *kept] if current.number in numbers else kept
+        page = [current, *older_versions] if current.number in numbers else older_versions
         more = bool(page) and page[-1].number > lowest
         return page, encode_cursor(str(page[-1].number)) if more else None
 

@@ -106,12 +106,12 @@ class _Filters:
         for name in names_in(part.left_out):
             if name not in self.blocks:
                 self.blocks[name] = await self.words.get(None, block_name(self.uid, name))
-        found, values = barred_of(part.left_out, self.blocks), list(map(field_value, part.had))
-        if found is None:
+        named_block, values = barred_of(part.left_out, self.blocks), list(map(field_value, part.had))
+        if named_block is None:
             return None
         filters = [{named[0]: named[1]} for named in values if named is not None]
         arms = [arm for arm, named in zip(part.had, values, strict=True) if named is None]
-        return Barred([*found.filters, *filters], [*found.arms, *arms])
+        return Barred([*named_block.filters, *filters], [*named_block.arms, *arms])
 
 
 class DecisionLog:
@@ -129,7 +129,9 @@ class DecisionLog:
         """From when on no row was dropped, in any partition, where that is after ``from_ms``; else None."""
         partitions = range(self._store.partitions)
         result = max(
-            await asyncio.gather(*(self._store.rows.kept_from(each, bandit.uid) for each in partitions))
+            await asyncio.gather(
+                *(self._store.rows.kept_from(partition, bandit.uid) for partition in partitions)
+            )
         )
         return result if result > (from_ms or 0) else None
 
@@ -177,10 +179,10 @@ class DecisionLog:
             for item in stored:
                 if len(page) == limit or size > PAGE_BYTES:
                     return page, encode_cursor(_NEWEST_FIRST + last if newest_first else last)
-                taken = len(item.record) + len(item.rewards)
-                hold(COPIES * taken)
+                read_bytes = len(item.record) + len(item.rewards)
+                hold(COPIES * read_bytes)
                 page.append(await _row(item, filters))
-                size += taken
+                size += read_bytes
                 last = item.position
         return page, None
 
@@ -286,19 +288,19 @@ def row_of(
         _filter(asked_of(part.asked), demanded),
         part.eligible,
         [
-            LoggedArm(arm, place + 1, score, propensity, place in pinned, *_effect(decision, place))
-            for place, (arm, score, propensity) in enumerate(columns)
+            LoggedArm(arm, number + 1, score, propensity, number in pinned, *_effect(decision, number))
+            for number, (arm, score, propensity) in enumerate(columns)
         ],
         [
             LoggedReward(
-                ids[each.place],
-                each.value,
-                decision.issued_ms + each.after_ms,
-                each.default,
-                None if each.signal is None else signals[each.signal],
-                each.revised,
+                ids[reward.place],
+                reward.value,
+                decision.issued_ms + reward.after_ms,
+                reward.default,
+                None if reward.signal is None else signals[reward.signal],
+                reward.revised,
             )
-            for each in rewards_of(rewards)
+            for reward in rewards_of(rewards)
         ],
         decision.weights,
         barred,
@@ -307,9 +309,9 @@ def row_of(
     )
 
 
-def _effect(decision: Decision, place: int) -> Sequence[Expectation]:
+def _effect(decision: Decision, number_of_arm: int) -> Sequence[Expectation]:
     """What was expected of the arm at a place, and its effect; nothing where it was chosen without."""
-    pair = decision.effect_at(place)
+    pair = decision.effect_at(number_of_arm)
     if pair is None:
         return ()
     expected, served = (

@@ -108,10 +108,10 @@ def counted_of(row: Row) -> Iterator[tuple[LoggedReward, bool, float | None, flo
     defaults, sums = dict[str, float | None](), dict[str, float]()
     signals = dict[str, dict[str, float]]()  # that came of each arm so far
     for reward in row.rewards:
-        had: Mapping[str, float] = {}
+        earlier: Mapping[str, float] = {}
         if reward.signal is not None:
             came = signals.setdefault(reward.arm, {})
-            had = dict(came)
+            earlier = dict(came)
             came[reward.signal] = came.get(reward.signal, 0.0) + reward.value
         is_first = reward.arm not in defaults
         if reward.default and not is_first:
@@ -120,4 +120,4 @@ def counted_of(row: Row) -> Iterator[tuple[LoggedReward, bool, float | None, flo
         defaults[reward.arm] = reward.value if reward.default else None
         before = sums.get(reward.arm, 0.0)
         sums[reward.arm] = 0.0 if reward.default else before + reward.value
-        yield reward, is_first, replaced, before, had
+        yield reward, is_first, replaced, before, earlier

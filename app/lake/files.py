@@ -77,18 +77,22 @@ class Lake:
         whole. Cost: a listing; in a folder both ends of each file are read. One that is not as long as it was
         written is opened.
         """
-        where, pending, known = f"{table}/day={day or ''}", self.manifest["pending"], self.manifest["files"]
+        where, pending, written_sizes = (
+            f"{table}/day={day or ''}",
+            self.manifest["pending"],
+            self.manifest["files"],
+        )
         with self.storage.guard():
-            found, result = self.storage.sizes(f"{table}/day={day}" if day else table), []
-        for name, size in found.items():
+            sizes, result = self.storage.sizes(f"{table}/day={day}" if day else table), []
+        for name, size in sizes.items():
             match = _NAME.fullmatch(name)
             if match is None or int(match[2]) > self.manifest["commit"]:
                 raise self.storage.refusal(f"{name} is not of this lake")
             if name not in pending:
                 result.append((int(match[2]), name))
-                self.check(name, size, known.get(name))
+                self.check(name, size, written_sizes.get(name))
         if missing := [
-            name for name in known.keys() - found.keys() - pending.keys() if name.startswith(where)
+            name for name in written_sizes.keys() - sizes.keys() - pending.keys() if name.startswith(where)
         ]:
             raise self.storage.refusal(f"{min(missing)} is missing")
         waiting = [name for name in pending if name.startswith(where)]
@@ -100,37 +104,40 @@ class Lake:
 
     def batches(self, name: str, rows: int, columns: Sequence[str] | None = None) -> Iterator[Any]:
         """The rows of a file, so many at a time. Raises as ``read``."""
-        with self._parquet(name) as found:
-            there, columns = set(found.schema_arrow.names), list(columns or found.schema_arrow.names)
-            if lacking := set(columns) - there - LATER:
+        with self._parquet(name) as parquet:
+            file_columns, columns = (
+                set(parquet.schema_arrow.names),
+                list(columns or parquet.schema_arrow.names),
+            )
+            if lacking := set(columns) - file_columns - LATER:
                 raise self.storage.refusal(f"{name} has no column {min(lacking)}")
-            own = [each for each in columns if each in there]
-            for batch in found.iter_batches(batch_size=rows, columns=own):
+            stored_columns = [column for column in columns if column in file_columns]
+            for batch in parquet.iter_batches(batch_size=rows, columns=stored_columns):
                 batch.validate(full=True)  # else text that is not UTF-8 is an error where it is used
-                yield self._typed(name, batch, [each for each in columns if each not in there])
+                yield self._typed(name, batch, [column for column in columns if column not in file_columns])
 
     def _typed(self, name: str, batch: Any, absent: Sequence[str] = ()) -> Any:
         """A batch with the types of its table: who deletes rows may have written other ones.
 
         ``absent``: columns that came later, and are null here.
         """
-        own, columns = SCHEMAS[name.partition("/")[0]], dict[str, Any]()
+        schema, columns = SCHEMAS[name.partition("/")[0]], dict[str, Any]()
         for column in batch.schema.names:
             columns[column] = batch[column]
-            if column in own.names and batch[column].type != (wanted := own.field(column).type):
+            if column in schema.names and batch[column].type != (wanted := schema.field(column).type):
                 try:
                     columns[column] = batch[column].cast(wanted)
                 except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
                     reason = f"the column {column} of {name} is {batch[column].type}, and not {wanted}"
                     raise self.storage.refusal(reason) from None
-        columns |= {column: pa.nulls(batch.num_rows, own.field(column).type) for column in absent}
+        columns |= {column: pa.nulls(batch.num_rows, schema.field(column).type) for column in absent}
         return pa.RecordBatch.from_pydict(columns)
 
     def check(self, name: str, size: int, written: int | None) -> None:
         """Raise ShortlistError where a file of so many bytes is not whole."""
         if size != written:  # rows were deleted, or it is damaged
-            with self._parquet(name) as found:  # its end says what is in it
-                if "time" not in found.schema_arrow.names:
+            with self._parquet(name) as parquet:  # its end says what is in it
+                if "time" not in parquet.schema_arrow.names:
                     raise self.storage.refusal(f"{name} has no column time")
             self.changed_sizes[name] = size
         # What an object store has it has as a whole. After a crash a disk may have zeros of the same length.
@@ -149,9 +156,9 @@ class Lake:
             try:
                 with (
                     self.storage.fs.open(self.storage.path(where), "rb") as file,
-                    pq.ParquetFile(file) as found,
+                    pq.ParquetFile(file) as parquet,
                 ):
-                    yield found
+                    yield parquet
             except FileNotFoundError:
                 raise self.storage.refusal(f"{name} is missing") from None
             except (pa.ArrowInvalid, pa.ArrowTypeError, EOFError):
@@ -179,15 +186,15 @@ class Lake:
         if not self.storage.exists(MANIFEST):
             raise self.storage.refusal(f"is no lake of this service: it has no {MANIFEST}")
         try:
-            found: dict[str, Any] = json.loads(self.storage.fs.cat_file(self.storage.path(MANIFEST)))
-            is_known = found["format"] == FORMAT
+            manifest: dict[str, Any] = json.loads(self.storage.fs.cat_file(self.storage.path(MANIFEST)))
+            is_known = manifest["format"] == FORMAT
             if is_known:
-                msgspec.convert(found, Manifest)
+                msgspec.convert(manifest, Manifest)
         except (ValueError, KeyError, TypeError, RecursionError, msgspec.ValidationError):
             raise self.storage.refusal(f"{MANIFEST} is damaged") from None
         if not is_known:
             raise self.storage.refusal(f"{MANIFEST} is of another version of the service")
-        return found
+        return manifest
 
     def _damaged(self, name: str) -> ShortlistError:
         return self.storage.refusal(f"{name} is damaged, or half written")

@@ -97,8 +97,8 @@ def plan_of(lake: Lake) -> RebuildPlan:
                 if row["kind"] == "forget":
                     forgotten[key] = max(row["number"], forgotten.get(key, 0))
                 elif row["state"] is not None:
-                    kept = states if row["kind"] == "state" else corrections
-                    kept.setdefault(key, []).append((row["number"], row["state"]))
+                    by_key = states if row["kind"] == "state" else corrections
+                    by_key.setdefault(key, []).append((row["number"], row["state"]))
     revisions, features = _arms(lake, terms["features"])
     directions = terms["directions"]
     return RebuildPlan(
@@ -110,10 +110,10 @@ def plan_of(lake: Lake) -> RebuildPlan:
         shifted=terms["shifted"],
         constant=terms.get("constant"),
         forgotten=forgotten,
-        states={key: sorted(given) for key, given in states.items()},
+        states={key: sorted(states_of_key) for key, states_of_key in states.items()},
         left_out=frozenset(left_out),
         space=terms.get("space", 0),
-        maps={each["space"]: _map_of(each) for each in terms.get("moves", ())},
+        maps={move["space"]: _map_of(move) for move in terms.get("moves", ())},
         corrections=corrections,
     )
 
@@ -131,8 +131,10 @@ def mapped(plan: RebuildPlan, rewards: Any) -> LearnedPart:
     dim = plan.features.shape[1] * (1 + (plan.contexts or 0))
     step, parts, spaces = max(1, MOST_NUMBERS // max(1, dim)), list[LearnedPart](), rows["space"].fill_null(0)
     for space in pc.unique(spaces).to_pylist():
-        own = rows.filter(pc.equal(spaces, space))
-        parts += [_mapped(plan, own.slice(start, step), space) for start in range(0, own.num_rows, step)]
+        of_space = rows.filter(pc.equal(spaces, space))
+        parts += [
+            _mapped(plan, of_space.slice(start, step), space) for start in range(0, of_space.num_rows, step)
+        ]
     return reduce(merged_parts, parts, LearnedPart())
 
 
@@ -166,9 +168,9 @@ def finished(plan: RebuildPlan, part: LearnedPart) -> Mapping[str, LearnerState]
         if add(key, state):
             number = part.begins[key, space]
             begins[key] = min(begins.get(key, number), number)
-    for key, given in plan.states.items():
+    for key, states_of_key in plan.states.items():
         since = plan.forgotten.get(key, 0)
-        number, data = next(((n, data) for n, data in given if n > since), (0, b""))
+        number, data = next(((n, data) for n, data in states_of_key if n > since), (0, b""))
         # As the fold does: a state counts only for a learner that had no reward when it came.
         if data and begins.get(key, number + 1) > number:
             add(key, bytes_to_state(data))
@@ -195,8 +197,8 @@ def _arms(lake: Lake, dim: int) -> tuple[NDArray[np.int64], Matrix]:
             revisions.append(batch["revision"].to_numpy())
             features.append(_lists(batch["features"], np.float64, dim))
     # Sorted: rewards find the revision of their arm by ``searchsorted``.
-    known, first = np.unique(np.concatenate(revisions), return_index=True)
-    return known, np.concatenate(features)[first]
+    distinct, first = np.unique(np.concatenate(revisions), return_index=True)
+    return distinct, np.concatenate(features)[first]
 
 
 def counted(plan: RebuildPlan, rows: Any) -> Any:
@@ -213,7 +215,7 @@ def counted(plan: RebuildPlan, rows: Any) -> Any:
         counted &= numbers > np.array([since.get(key, 0) for key in rows["key"].to_pylist()], dtype=np.int64)
     if plan.left_out:
         places = zip(rows["partition"].to_pylist(), numbers.tolist(), strict=True)
-        counted &= ~np.array([place in plan.left_out for place in places], dtype=bool)
+        counted &= ~np.array([position in plan.left_out for position in places], dtype=bool)
     return pa.array(counted)
 
 
@@ -226,9 +228,9 @@ def _mapped(plan: RebuildPlan, rows: Any, space: int) -> LearnedPart:
     learned = _Learned.of(plan, rows, space)
     numbers, part, start = rows["number"].to_numpy(), LearnedPart(), 0
     for name, end in zip(names, ends.tolist(), strict=True):
-        own = order[start:end]
-        part.states[name, space] = replace(learned.state(own, plan), space=space)
-        part.begins[name, space] = int(numbers[own].min())
+        of_key = order[start:end]
+        part.states[name, space] = replace(learned.state(of_key, plan), space=space)
+        part.begins[name, space] = int(numbers[of_key].min())
         start = end
     return part
 
@@ -266,20 +268,20 @@ class _Learned:
             _served(rows),
         )
 
-    def state(self, own: Rows, plan: RebuildPlan) -> LearnerState:
+    def state(self, of_key: Rows, plan: RebuildPlan) -> LearnerState:
         """A learner with these rewards alone: each, and the default that it replaces taken away."""
-        changed = own[~np.isnan(self.replaces[own])]
-        rows = np.concatenate((own, changed))
-        values = np.concatenate((self.values[own], -self.replaces[changed]))
-        before = np.concatenate((self.before[own], self.replaces[changed]))
-        first = np.concatenate((self.first[own], np.zeros(len(changed), dtype=bool)))
+        changed = of_key[~np.isnan(self.replaces[of_key])]
+        rows = np.concatenate((of_key, changed))
+        values = np.concatenate((self.values[of_key], -self.replaces[changed]))
+        before = np.concatenate((self.before[of_key], self.replaces[changed]))
+        first = np.concatenate((self.first[of_key], np.zeros(len(changed), dtype=bool)))
         features = self.features[rows]
         if self.signals is not None:
-            values, before = self._of_signals(own, changed)
+            values, before = self._of_signals(of_key, changed)
         if self.served is not None:
-            taken = self.served[rows] if self.signals is not None else self.served[rows, 0]
+            served = self.served[rows] if self.signals is not None else self.served[rows, 0]
             of_first = first[:, None] if self.signals is not None else first
-            values, before = values - of_first * taken, before - ~of_first * taken
+            values, before = values - of_first * served, before - ~of_first * served
         if plan.shifted:
             features, values, before = (
                 shift_features(features),
@@ -288,53 +290,56 @@ class _Learned:
             )
         time_ms, weights = 0, None
         if plan.half_life_s:
-            time_ms = int(self.decided[own].max())
+            time_ms = int(self.decided[of_key].max())
             # As of the latest decision of the part: ``merged`` brings parts of other times to one.
             weights = np.exp2((self.decided[rows] - time_ms) / (1_000.0 * plan.half_life_s))
         sums = ridge_sums.of(features, values, first, weights, before=before)
         if self.signals is not None:
-            sums = sums.without_signals(int(self.signals[2][own].max()))
-        return LearnerState(len(own), sums, time_ms, plan.half_life_s)
+            sums = sums.without_signals(int(self.signals[2][of_key].max()))
+        return LearnerState(len(of_key), sums, time_ms, plan.half_life_s)
 
-    def _of_signals(self, own: Rows, changed: Rows) -> tuple[Matrix, Matrix]:
+    def _of_signals(self, of_key: Rows, changed: Rows) -> tuple[Matrix, Matrix]:
         """What rewards of signals add, and what these counted as before: of each, then of what is replaced.
 
         The first of a decision and arm brings all defaults. Shapes: (n,), (m,) -> (n + m, J) both.
         """
         assert self.signals is not None  # noqa: S101 - the caller has seen to it
-        numbers, had, _ = self.signals
-        first, named = self.first[own], numbers[own] >= 0
-        values, before = np.where(first[:, None], had[own], 0.0), np.where(first[:, None], 0.0, had[own])
-        values[named, numbers[own][named]] = self.values[own][named]
+        numbers, earlier, _ = self.signals
+        first, named = self.first[of_key], numbers[of_key] >= 0
+        values, before = (
+            np.where(first[:, None], earlier[of_key], 0.0),
+            np.where(first[:, None], 0.0, earlier[of_key]),
+        )
+        values[named, numbers[of_key][named]] = self.values[of_key][named]
         # What is replaced is the ``before`` of the row that takes it away.
-        is_changed = np.isin(own, changed)
-        before[is_changed, numbers[own][is_changed]] = 0.0
-        taken = np.zeros((len(changed), had.shape[1]))
-        taken[np.arange(len(changed)), numbers[changed]] = -self.replaces[changed]
-        return np.concatenate((values, taken)), np.concatenate((before, had[changed]))
+        is_changed = np.isin(of_key, changed)
+        before[is_changed, numbers[of_key][is_changed]] = 0.0
+        taken_back = np.zeros((len(changed), earlier.shape[1]))
+        taken_back[np.arange(len(changed)), numbers[changed]] = -self.replaces[changed]
+        return np.concatenate((values, taken_back)), np.concatenate((before, earlier[changed]))
 
 
 def _signals(rows: Any) -> tuple[Rows, Matrix, Rows] | None:
     """As in ``_Learned``. Shapes: (n,), (n, J), (n,)."""
-    had = [each or [] for each in rows["had"].to_pylist()]
-    counts = np.array([len(each) for each in had], dtype=np.int64)
+    earlier = [values or [] for values in rows["had"].to_pylist()]
+    counts = np.array([len(values) for values in earlier], dtype=np.int64)
     if not counts.any():
         return None
-    padded = np.zeros((len(had), counts.max()))
-    for place, each in enumerate(had):
-        padded[place, : len(each)] = each
+    padded = np.zeros((len(earlier), counts.max()))
+    for number, values in enumerate(earlier):
+        padded[number, : len(values)] = values
     return rows["signal_number"].cast(pa.int64()).fill_null(-1).to_numpy(), padded, counts.clip(1)
 
 
 def _served(rows: Any) -> Matrix | None:
     """As in ``_Learned``, as wide as the signals of these rewards. Shape: (n, J)."""
-    effects = [each or [] for each in rows["effect"].to_pylist()]
+    effects = [numbers or [] for numbers in rows["effect"].to_pylist()]
     if not any(effects):
         return None
-    had = max((len(each or ()) for each in rows["had"].to_pylist()), default=1)
-    served = np.zeros((len(effects), max(1, had)))
-    for place, each in enumerate(effects):
-        served[place, : len(each)] = each
+    signals = max((len(numbers or ()) for numbers in rows["had"].to_pylist()), default=1)
+    served = np.zeros((len(effects), max(1, signals)))
+    for number, numbers in enumerate(effects):
+        served[number, : len(numbers)] = numbers
     examined: Vector = rows["examined"].cast(pa.float64()).fill_null(1.0).to_numpy()
     return served * examined[:, None]
 
@@ -345,9 +350,9 @@ def _features(plan: RebuildPlan, rows: Any) -> Matrix:
     bare = revisions.is_null().to_numpy()
     wanted = revisions.fill_null(-1).to_numpy()
     places = np.searchsorted(plan.revisions, wanted).clip(max=max(0, len(plan.revisions) - 1))
-    known = plan.revisions[places] == wanted if len(plan.revisions) else np.zeros(len(wanted), dtype=bool)
-    if (~known & ~bare).any():
-        unknown = np.count_nonzero(~known & ~bare)
+    is_known = plan.revisions[places] == wanted if len(plan.revisions) else np.zeros(len(wanted), dtype=bool)
+    if (~is_known & ~bare).any():
+        unknown = np.count_nonzero(~is_known & ~bare)
         raise ShortlistError(f"the lake lacks the arms of {unknown:,} rewards: its table arms is not whole")
     features = (
         plan.features[places] if len(plan.revisions) else np.zeros((len(wanted), plan.features.shape[1]))
@@ -361,8 +366,10 @@ def _features(plan: RebuildPlan, rows: Any) -> Matrix:
     examined: Vector = rows["examined"].cast(pa.float64()).fill_null(1.0).to_numpy()
     features = features * examined[:, None]
     if bare.any():
-        own = rows["features"].cast(pa.list_(pa.float64())).combine_chunks().filter(pa.array(bare))
-        features[bare] = _lists(own, np.float64, features.shape[1])
+        features_of_bare = (
+            rows["features"].cast(pa.list_(pa.float64())).combine_chunks().filter(pa.array(bare))
+        )
+        features[bare] = _lists(features_of_bare, np.float64, features.shape[1])
     return features
 
 
@@ -370,9 +377,9 @@ def _own_features(rows: Any, left: SpaceMap) -> Matrix:
     """Of rewards from before a move, which bring their features. Shape: (n, D)."""
     if left.transform is None:  # nothing of them is carried
         return np.zeros((rows.num_rows, 1))
-    own = rows["features"].cast(pa.list_(pa.float64())).combine_chunks()
-    found: Matrix = _lists(own, np.float64, left.transform.shape[1])
-    return found
+    column = rows["features"].cast(pa.list_(pa.float64())).combine_chunks()
+    features: Matrix = _lists(column, np.float64, left.transform.shape[1])
+    return features
 
 
 def _map_of(move: Mapping[str, Any]) -> SpaceMap:

@@ -97,11 +97,11 @@ def rebuilt_arms(lake: Lake) -> Mapping[str, ArmSums]:
 
 def _add(rewards: _Rewards, row: Mapping[str, Any]) -> None:
     examined = 1.0 if row["examined"] is None else row["examined"]
-    for value, had, begins in _changes(row):
+    for value, earlier, begins in _changes(row):
         expected = np.zeros(len(value))
         expected[: len(row["expected"])] = row["expected"]
         # What was expected is taken off once: with the first value of the decision.
-        surprise = np.zeros(len(value)) if begins else had - examined * expected
+        surprise = np.zeros(len(value)) if begins else earlier - examined * expected
         change = value - examined * expected if begins else value
         rewards.decided.append(round(row["decided"].timestamp() * 1_000.0))
         rewards.begins.append(begins)
@@ -118,20 +118,20 @@ def _changes(row: Mapping[str, Any]) -> Iterator[tuple[Vector, Vector, bool]]:
             yield -replaced, replaced, False
         yield np.array([row["value"]]), np.array([row["before"]]), row["first"]
         return
-    place = row["signal_number"]
-    had = np.zeros(max(len(row["expected"]), len(row["had"]), 1 + (place or 0)))
-    had[: len(row["had"])] = row["had"]
-    added = np.zeros(len(had))
+    number = row["signal_number"]
+    earlier = np.zeros(max(len(row["expected"]), len(row["had"]), 1 + (number or 0)))
+    earlier[: len(row["had"])] = row["had"]
+    added = np.zeros(len(earlier))
     if row["first"]:
-        added[:] = had
-        if place is not None:
-            added[place] = row["value"]
-        yield added, np.zeros(len(had)), True
-    elif place is not None:
+        added[:] = earlier
+        if number is not None:
+            added[number] = row["value"]
+        yield added, np.zeros(len(earlier)), True
+    elif number is not None:
         if row["replaces"] is not None:
-            taken = np.zeros(len(had))
-            taken[place] = -row["replaces"]
-            yield taken, had, False
-            had = had + taken
-        added[place] = row["value"]
-        yield added, had, False
+            taken_back = np.zeros(len(earlier))
+            taken_back[number] = -row["replaces"]
+            yield taken_back, earlier, False
+            earlier = earlier + taken_back
+        added[number] = row["value"]
+        yield added, earlier, False

@@ -193,7 +193,11 @@ class Engine:
 
     async def close(self) -> None:
         probe = () if self._probe is None else (self._probe,)
-        for task in (*probe, *self._searching.values(), *(each.task for each in self._recoveries.values())):
+        for task in (
+            *probe,
+            *self._searching.values(),
+            *(recovery.task for recovery in self._recoveries.values()),
+        ):
             task.cancel()
         client, self._client = self._client, None
         if client is not None:
@@ -345,21 +349,21 @@ class Engine:
     async def _answer(self, search: _Search) -> None:
         try:
             while waiting := self._waiting.pop(search, None):
-                some, rest = waiting[:SEARCHED_TOGETHER], waiting[SEARCHED_TOGETHER:]
+                together, rest = waiting[:SEARCHED_TOGETHER], waiting[SEARCHED_TOGETHER:]
                 if rest:
                     self._waiting[search] = rest
-                await self._answer_some(search, some)
+                await self._answer_some(search, together)
         finally:
             del self._searching[search]
 
     async def _answer_some(
-        self, search: _Search, some: Sequence[tuple[NDArray[np.float32], asyncio.Future[list[str]]]]
+        self, search: _Search, together: Sequence[tuple[NDArray[np.float32], asyncio.Future[list[str]]]]
     ) -> None:
         try:
-            found = await self._search([query for query, _ in some], search)
-            answers = list(zip(some, found, strict=True))
+            hits_of_queries = await self._search([query for query, _ in together], search)
+            answers = list(zip(together, hits_of_queries, strict=True))
         except Exception as error:
-            for _, answer in some:
+            for _, answer in together:
                 # Its caller may have been cancelled meanwhile.
                 if not answer.done():
                     answer.set_exception(error)
@@ -447,12 +451,12 @@ def _request(search: _Search) -> Any:
 
 def check_version(text: str) -> str:
     """The name of the engine. Raises WrongEngine for one that is not known, or too old."""
-    found = re.match(r"(?:(milvus_lite)-|v?)(\d+)\.(\d+)(?:\.(\d+))?", text)
-    if found is None:
+    match_ = re.match(r"(?:(milvus_lite)-|v?)(\d+)\.(\d+)(?:\.(\d+))?", text)
+    if match_ is None:
         raise WrongEngine("SHORTLIST_MILVUS_URI names an engine of an unknown version")
-    name = found[1] or "milvus"
-    version, least = tuple(int(part or 0) for part in found.groups()[1:]), LEAST_VERSIONS[name]
+    name = match_[1] or "milvus"
+    version, least = tuple(int(part or 0) for part in match_.groups()[1:]), LEAST_VERSIONS[name]
     if version < least:
-        here, need = (".".join(map(str, each)) for each in (version, least))
+        here, need = (".".join(map(str, numbers)) for numbers in (version, least))
         raise WrongEngine(f"the engine at SHORTLIST_MILVUS_URI is {name} {here}: {need} or newer is needed")
     return name

@@ -154,8 +154,8 @@ def _said(part: Expression, *, above: bool) -> str:
             return _joined("or", parts, _NEVER, lambda each: _said(each, above=above))
 
 
-def _joined(word: str, parts: Iterable[Expression], empty: str, said: Callable[[Expression], str]) -> str:
-    return f" {word} ".join(f"({said(part)})" for part in parts) or empty
+def _joined(word: str, parts: Iterable[Expression], empty: str, say: Callable[[Expression], str]) -> str:
+    return f" {word} ".join(f"({say(part)})" for part in parts) or empty
 
 
 def _any_term(wanted: Iterable[str], *, above: bool) -> str:
@@ -178,9 +178,9 @@ def _ordered(part: Ordered, *, above: bool) -> str:
     if isinstance(part.bound, str) and len(encoded(part.bound)) >= STRING_BYTES:
         sign = sign[0] + "=" * above
     end = (largest if sign[0] == ">" else least)(part.field, kind)
-    known = _any_term([has(part.field, kind)], above=False)
-    said = f'{known} and ends["{end}"] {sign} {_quoted(key_of(part.bound))}'
-    return f"({said}) or array_contains(terms, {_quoted(MORE)})" if above else said
+    has_kind = _any_term([has(part.field, kind)], above=False)
+    condition = f'{has_kind} and ends["{end}"] {sign} {_quoted(key_of(part.bound))}'
+    return f"({condition}) or array_contains(terms, {_quoted(MORE)})" if above else condition
 
 
 def _quoted(text: str) -> str:

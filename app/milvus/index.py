@@ -193,18 +193,18 @@ class MilvusIndex:
 
     def saw(self, followed: Followed) -> None:
         """Note how far the follower is, by the store: arms that the engine returns now leave the overlay."""
-        moment = time.monotonic()
+        now = time.monotonic()
         if followed.position > self.followed.position:
             settled_s = 0.0 if self.engine is None else self.engine.settled_s
-            self._settling.append((moment + settled_s, followed.position))
+            self._settling.append((now + settled_s, followed.position))
         if followed.quality and followed.quality != self.followed.quality:
             self.quality = msgspec.msgpack.decode(followed.quality, type=MilvusQuality)
         self.followed = followed
         shown: Position | None = None
-        while self._settling and self._settling[0][0] <= moment:
+        while self._settling and self._settling[0][0] <= now:
             _, shown = self._settling.popleft()
         if shown is not None:
-            gone = [arm_id for arm_id, place in self._places.items() if place <= shown]
+            gone = [arm_id for arm_id, position in self._places.items() if position <= shown]
             self.overlay.remove(gone)
             for arm_id in gone:
                 del self._places[arm_id]
@@ -297,17 +297,17 @@ class Probing:
         return _Best(ids, scores)
 
     async def _tried(self, probes: Matrix, best: _Best, ef: int) -> MilvusQuality:
-        found, ratios = 0, list[float]()
+        hits, ratios = 0, list[float]()
         limit = asked_for(self.index.options.shortlist)
         for probe, arm, score in zip(probes, best.ids, best.scores.tolist(), strict=True):
             near = probe.astype(np.float32)
             proposed = await self.engine.search(self.seen.collection, near, limit, expression="", ef=ef)
-            found += arm in proposed
+            hits += arm in proposed
             ratios.append(1.0 if arm in proposed else await self._ratio(proposed, probe, score))
-        return MilvusQuality(ef, found / len(probes), float(np.mean(ratios)), min(ratios), self.seen.arms)
+        return MilvusQuality(ef, hits / len(probes), float(np.mean(ratios)), min(ratios), self.seen.arms)
 
     async def _ratio(self, proposed: Sequence[str], probe: Vector, score: float) -> float:
         """Of the best proposal: 1 less what it lacks of the best score, relative to that."""
         arms = [arm for arm in await self.store.arms.read(self.index.uid, proposed) if arm is not None]
-        own = max((float(bytes_to_vector(arm.features) @ probe) for arm in arms), default=-abs(score))
-        return 1.0 - max(score - own, 0.0) / (abs(score) or 1.0)
+        best = max((float(bytes_to_vector(arm.features) @ probe) for arm in arms), default=-abs(score))
+        return 1.0 - max(score - best, 0.0) / (abs(score) or 1.0)

@@ -63,19 +63,19 @@ class MilvusSnapshot(Snapshot):
     waits: ClassVar[bool] = True
 
     def __init__(self, index: Searched, whole_overlay: Snapshot, arm_filter: Filter | None) -> None:
-        own = object.__setattr__  # a snapshot is frozen; this one learns of arms
-        own(self, "_index", index)
-        own(self, "_overlay", whole_overlay)
-        own(self, "_filter", arm_filter)
-        own(self, "_ids", [])
-        own(self, "_rows", {})
-        own(self, "_absent", set())
-        own(self, "_revisions", {})
-        own(self, "_features", {})
-        own(self, "_documents", {})
-        own(self, "_decoded", {})
-        own(self, "_attributes", AttributeTable())
-        own(self, "_described", set())
+        set_field = object.__setattr__  # a snapshot is frozen; this one learns of arms
+        set_field(self, "_index", index)
+        set_field(self, "_overlay", whole_overlay)
+        set_field(self, "_filter", arm_filter)
+        set_field(self, "_ids", [])
+        set_field(self, "_rows", {})
+        set_field(self, "_absent", set())
+        set_field(self, "_revisions", {})
+        set_field(self, "_features", {})
+        set_field(self, "_documents", {})
+        set_field(self, "_decoded", {})
+        set_field(self, "_attributes", AttributeTable())
+        set_field(self, "_described", set())
 
     _index: Searched
     _overlay: Snapshot
@@ -171,9 +171,9 @@ class MilvusSnapshot(Snapshot):
         new = [arm_id for arm_id in dict.fromkeys(ids) if self._rows.get(arm_id) not in self._revisions]
         read = await self._index.store.read(self._index.uid, new)
         self._absent.update(arm_id for arm_id, arm in zip(new, read, strict=True) if arm is None)
-        there = [arm for arm in read if arm is not None]
-        features = bytes_to_vector(b"".join([arm.features for arm in there])).reshape(-1, self._index.dim)
-        for arm, vector in zip(there, features, strict=True):
+        stored = [arm for arm in read if arm is not None]
+        features = bytes_to_vector(b"".join([arm.features for arm in stored])).reshape(-1, self._index.dim)
+        for arm, vector in zip(stored, features, strict=True):
             row = self._row(arm.id)
             self._revisions[row] = arm.revision
             self._features[row] = vector
@@ -184,11 +184,11 @@ class MilvusSnapshot(Snapshot):
         checks.shape("query", query, (self._index.dim,))
         checks.in_range("k", k, least=1)
         started = time.perf_counter()
-        found = wait_for(self._found(query, k, exclude))
+        hits = wait_for(self._found(query, k, exclude))
         index, us = self._index, (time.perf_counter() - started) * 1e6
         index.search_us += RECENT_SHARE * (us - index.search_us)
         index.recent.append(query)
-        return found
+        return hits
 
     def search_exact(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         """As ``search``: nobody compares all arms here."""

@@ -155,7 +155,7 @@ class _Sampler:
 
     def in_catalogue(self, job: CatalogueJob) -> Answer:
         request, table = job.request, job.prepared.table
-        known = job.copies.columns(job.prepared)
+        columns = job.copies.columns(job.prepared)
         options: dict[str, Any] = {
             "objective": request.objective,
             "value_range": request.value_range,
@@ -163,11 +163,11 @@ class _Sampler:
         }
         rng = np.random.default_rng((request.seed or 0, job.uid, job.prepared.version))
         rewards: CoordinateRewards = RowMajorRewards(
-            table.features, job.query, rng=rng, rows=table.live_rows, columns=known, **options
+            table.features, job.query, rng=rng, rows=table.live_rows, columns=columns, **options
         )
-        few, fits = self.few_coordinates(rewards), job.copies.fits(job.prepared)
+        has_few, fits = self.few_coordinates(rewards), job.copies.fits(job.prepared)
         if not rewards.violated:
-            if few or rewards.size <= request.k:
+            if has_few or rewards.size <= request.k:
                 return _scan(job, racing.FEW_COORDINATES)
             if not self.is_quicker(rewards, **request.promise):
                 return _scan(job, bounded_me.NOTHING_SAVED)
@@ -175,7 +175,7 @@ class _Sampler:
                 return _scan(job, NO_MEMORY)
         # The blocked copy reads coordinates in an order of its own: the answer to a seed must not depend on
         # whether it is in memory.
-        if request.seed is None and not few and fits:
+        if request.seed is None and not has_few and fits:
             rewards = blocked_rewards(job.copies.arms(job.prepared), job.query, **options)
         return self.search(rewards, **request.promise)
 
@@ -370,8 +370,8 @@ class Mips:
         started = time.perf_counter()
 
         def work() -> Answer:
-            given = vectors()
-            job = VectorsJob(given, _query(request, given.shape[1]), request)
+            matrix = vectors()
+            job = VectorsJob(matrix, _query(request, matrix.shape[1]), request)
             return METHODS[request.method].in_vectors(job)
 
         answer = await self._work.run(work)

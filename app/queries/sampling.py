@@ -217,8 +217,8 @@ def _lil_ucb_of_arms(job: ArmsJob) -> ArmDraws:
     reason = _first(_not_searched(job))
     if reason is not None:
         return _score_all(job, reason)
-    table, known = job.prepared.table, job.copies.columns(job.prepared)
-    factors, spread = coordinates.as_factors(table.features, table.live_rows, job.weights, known)
+    table, columns = job.prepared.table, job.copies.columns(job.prepared)
+    factors, spread = coordinates.as_factors(table.features, table.live_rows, job.weights, columns)
     ranges, prior = np.full(factors.arms, spread), np.zeros(factors.arms)
     result = _lil_ucb(FactorsJob(factors, ranges, prior, job.generator(), job.request))
     return ArmDraws(result, table.live_rows[result.rows], ALL_SUMMED)
@@ -349,9 +349,9 @@ def _numbers(
     """Return the matrix (D, N) and the prior (D,). Raises Invalid, which names the row of another length."""
     lengths = [len(row) for row in log_factors]
     usual = Counter(lengths).most_common(1)[0][0]
-    for place, length in enumerate(lengths):
+    for number, length in enumerate(lengths):
         if length != usual:
-            raise Invalid("all rows must have the same length", path=("log_factors", place))
+            raise Invalid("all rows must have the same length", path=("log_factors", number))
     if log_prior is None:
         return _array(log_factors), np.zeros(len(log_factors))
     if len(log_prior) != len(log_factors):

@@ -73,10 +73,10 @@ def pairs_to_bytes(expected: Matrix, served: Matrix) -> bytes:
     return np.stack((expected, served), axis=1).astype("<f4").tobytes()
 
 
-def pair_at(data: bytes, place: int, arms: int) -> EffectPair:
+def pair_at(data: bytes, number: int, arms: int) -> EffectPair:
     """The pair of one of so many arms."""
     size = len(data) // (2 * arms)
-    begin = 2 * size * place
+    begin = 2 * size * number
     return EffectPair(data[begin : begin + size], data[begin + size : begin + 2 * size])
 
 

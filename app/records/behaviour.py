@@ -62,11 +62,11 @@ class BehaviourEncoding:
         Shapes: table (k, T), -> (k, dim).
         """
         numbers = np.zeros((len(table), 1 + len(self._map.shift)))
-        for place, data in enumerate(stored):
+        for number, data in enumerate(stored):
             if data is not None:
-                numbers[place] = np.frombuffer(data, dtype="<f4")
-        found = self._map.mix(table, numbers[:, 1:], numbers[:, 0])
-        return np.hstack((table, found)) if self._beside else found
+                numbers[number] = np.frombuffer(data, dtype="<f4")
+        mixed = self._map.mix(table, numbers[:, 1:], numbers[:, 0])
+        return np.hstack((table, mixed)) if self._beside else mixed
 
 
 def behaviour_to_bytes(likes: NDArray[np.floating], vectors: NDArray[np.floating]) -> list[bytes]:

@@ -200,8 +200,8 @@ KINDS: Mapping[str, FieldKind] = {
 }
 
 
-def _positions(own: EncodedField) -> Mapping[str, int]:
-    return {value: position for position, value in enumerate(own.values or ())}
+def _positions(encoded: EncodedField) -> Mapping[str, int]:
+    return {value: position for position, value in enumerate(encoded.values or ())}
 
 
 if TYPE_CHECKING:
@@ -233,19 +233,27 @@ def completed_fields(fields: Sequence[EncodedField], where: FieldPath) -> list[E
     errors: list[tuple[FieldPath, str]] = []
     names = [field.name for field in fields]
     done = []
-    for position, own in enumerate(fields):
+    for position, encoded in enumerate(fields):
         path = (*where, position)
-        if own.name in names[:position]:
+        if encoded.name in names[:position]:
             errors.append(((*path, "name"), "another field has this name"))
-        kind = KINDS[own.kind]
-        given = [name for name in PARAMETERS if getattr(own, name) is not None]
-        errors += [((*path, name), f"{own.kind} needs {name}") for name in kind.needs if name not in given]
-        known = {*kind.needs, *kind.takes}
-        errors += [((*path, name), f"{own.kind} has no {name}") for name in given if name not in known]
-        if len(set(own.values or ())) < len(own.values or ()):
+        kind = KINDS[encoded.kind]
+        given_parameters = [name for name in PARAMETERS if getattr(encoded, name) is not None]
+        errors += [
+            ((*path, name), f"{encoded.kind} needs {name}")
+            for name in kind.needs
+            if name not in given_parameters
+        ]
+        parameters = {*kind.needs, *kind.takes}
+        errors += [
+            ((*path, name), f"{encoded.kind} has no {name}")
+            for name in given_parameters
+            if name not in parameters
+        ]
+        if len(set(encoded.values or ())) < len(encoded.values or ()):
             errors.append(((*path, "values"), "values must be different"))
-        absent = {name: value for name, value in kind.takes.items() if name not in given}
-        done.append(msgspec.structs.replace(own, **{"log": own.log or None, **absent}))
+        absent = {name: value for name, value in kind.takes.items() if name not in given_parameters}
+        done.append(msgspec.structs.replace(encoded, **{"log": encoded.log or None, **absent}))
     if errors:
         raise Invalid.many(errors[:MAX_ERRORS])
     return done
@@ -257,11 +265,11 @@ class FieldsEncoding:
     def __init__(self, fields: Iterable[EncodedField], *, max_text_chars: int = MAX_TEXT_CHARS) -> None:
         self._fields: dict[str, tuple[FieldEncoder, slice]] = {}
         self.columns: list[str] = []
-        for own in fields:
-            encoder = KINDS[own.kind].make(own, max_text_chars)
+        for encoded in fields:
+            encoder = KINDS[encoded.kind].make(encoded, max_text_chars)
             start = len(self.columns)
-            self.columns += encoder.columns(own.name)
-            self._fields[own.name] = encoder, slice(start, len(self.columns))
+            self.columns += encoder.columns(encoded.name)
+            self._fields[encoded.name] = encoder, slice(start, len(self.columns))
         self.dim = len(self.columns)
 
     def __contains__(self, name: str) -> bool:
@@ -269,8 +277,8 @@ class FieldsEncoding:
 
     def write(self, name: str, value: object, numbers: Numbers32) -> None:
         """Write the numbers of a field's value into those of all, in place of zeros. Raises WrongValue."""
-        encoder, place = self._fields[name]
-        encoder.write(value, numbers[place])
+        encoder, columns = self._fields[name]
+        encoder.write(value, numbers[columns])
 
 
 class ContextRule(Document, frozen=True, omit_defaults=True):
@@ -303,34 +311,34 @@ class Encoding:
         """What each number means; None for a plain vector."""
         return None if self._is_plain else self._fields.columns
 
-    def encode(self, given: object) -> Numbers32:
+    def encode(self, context: object) -> Numbers32:
         """Return u. Shape: (m,). Raises Invalid, DimensionMismatch: every field that is wrong is named."""
-        return self._plain(given) if self._is_plain else self._named(given)
+        return self._plain(context) if self._is_plain else self._named(context)
 
-    def _plain(self, given: object) -> Numbers32:
-        if not isinstance(given, list):
+    def _plain(self, context: object) -> Numbers32:
+        if not isinstance(context, list):
             raise Invalid(f"context must be a list of {self.dim} numbers", path=_HERE)
-        if len(given) != self.dim:
-            raise DimensionMismatch(f"context must have {self.dim} numbers, not {len(given)}", path=_HERE)
+        if len(context) != self.dim:
+            raise DimensionMismatch(f"context must have {self.dim} numbers, not {len(context)}", path=_HERE)
         errors: list[tuple[FieldPath, str]] = []
-        for position, value in enumerate(given):
+        for position, value in enumerate(context):
             try:
                 _number(value, MAX_CONTEXT_NUMBER)
             except WrongValue as wrong:
                 errors.append(((*_HERE, position), str(wrong)))
         if errors:
             raise Invalid.many(errors[:MAX_ERRORS])
-        return np.array(given, dtype=np.float64).astype(np.float32)
+        return np.array(context, dtype=np.float64).astype(np.float32)
 
-    def _named(self, given: object) -> Numbers32:
-        if not isinstance(given, dict):
+    def _named(self, context: object) -> Numbers32:
+        if not isinstance(context, dict):
             raise Invalid("context must be an object of named fields", path=_HERE)
-        if sum(map(_chars, given.values())) > MAX_TEXTS_CHARS:
+        if sum(map(_chars, context.values())) > MAX_TEXTS_CHARS:
             message = f"the texts of a context must have at most {MAX_TEXTS_CHARS:,} characters together"
             raise Invalid(message, path=_HERE)
         numbers = np.zeros(self.dim, dtype=np.float32)
         errors: list[tuple[FieldPath, str]] = []
-        for name, value in given.items():
+        for name, value in context.items():
             if name not in self._fields:
                 errors.append(((*_HERE, shown(name)), "the context of this bandit has no such field"))
             elif value is not None:

@@ -66,9 +66,9 @@ class ReduceRule(Document, frozen=True, omit_defaults=True):
     basis: Annotated[list[_BasisRow], Field(min_length=1, max_length=MAX_REDUCED)] | None = None
 
 
-def _as_rule(given: object) -> object:
+def _as_rule(document: object) -> object:
     """A number alone says ``to``."""
-    return {"to": given} if isinstance(given, int) and not isinstance(given, bool) else given
+    return {"to": document} if isinstance(document, int) and not isinstance(document, bool) else document
 
 
 class EmbeddingRule(Document, frozen=True, omit_defaults=True):
@@ -170,7 +170,7 @@ class FeatureEncoding:
             self.basis = basis.astype(np.float32, copy=False)
         self.columns: Sequence[str] | None = None
         if rule is not None:
-            self.columns = [*self._fields.columns, *(f"embedding.{place}" for place in range(self.kept))]
+            self.columns = [*self._fields.columns, *(f"embedding.{number}" for number in range(self.kept))]
 
     @property
     def listed(self) -> Mapping[str, Sequence[str]]:
@@ -251,8 +251,10 @@ class FeatureEncoding:
             message = f"embedding must have {self.given} numbers, not {len(embedding)}"
             raise DimensionMismatch(message, path=("embedding",))
         result = np.zeros(self.dim)
-        own = np.array(embedding, dtype=np.float64)
-        result[self.field_numbers :] = own if self.basis is None else _products(own[None], self.basis)[0]
+        numbers = np.array(embedding, dtype=np.float64)
+        result[self.field_numbers :] = (
+            numbers if self.basis is None else _products(numbers[None], self.basis)[0]
+        )
         return result
 
 
@@ -299,8 +301,8 @@ def _products(rows: NDArray[np.floating], basis: NDArray[np.float32]) -> NDArray
     result = np.empty((len(rows), len(basis)), dtype=np.float32)
     block = np.zeros((ROWS_TOGETHER, basis.shape[1]), dtype=np.float32)
     for start in range(0, len(rows), ROWS_TOGETHER):
-        some = rows[start : start + ROWS_TOGETHER]
-        block[: len(some)] = some
-        block[len(some) :] = 0.0
-        result[start : start + len(some)] = (block @ basis.T)[: len(some)]
+        batch = rows[start : start + ROWS_TOGETHER]
+        block[: len(batch)] = batch
+        block[len(batch) :] = 0.0
+        result[start : start + len(batch)] = (block @ basis.T)[: len(batch)]
     return result

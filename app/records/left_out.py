@@ -83,6 +83,6 @@ def barred_of(text: str, blocks: Mapping[str, bytes | None]) -> Barred | None:
         if data is None:
             return None
         counted = msgspec.msgpack.decode(data, type=list[Counted])
-        out += [each for place, each in enumerate(counted) if int(mask, 16) >> place & 1]
-    filters = [each.filter for each in out if each.filter is not None]
-    return Barred(filters, [each.arm for each in out if each.arm is not None])
+        out += [item for number, item in enumerate(counted) if int(mask, 16) >> number & 1]
+    filters = [item.filter for item in out if item.filter is not None]
+    return Barred(filters, [item.arm for item in out if item.arm is not None])

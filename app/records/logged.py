@@ -129,10 +129,10 @@ def reward_bytes(reward: RewardOfRow) -> bytes:
 
 def rewards_of(data: bytes) -> Iterator[RewardOfRow]:
     """The rewards at the end of a row, in the order in which they came."""
-    for place, value, after_ms, kind in _REWARD.iter_unpack(data):
+    for number, value, after_ms, kind in _REWARD.iter_unpack(data):
         signal, revised = kind % _LAST // 2, 0
         if kind & _LAST:
             revised = after_ms >> _TIMES & (1 << 64 - _TIMES) - 1
         came_ms = after_ms & (1 << _TIMES) - 1 if kind & _LAST else after_ms
         of = signal - 1 if signal else None
-        yield RewardOfRow(place, value, came_ms, bool(kind % 2), of, bool(kind & _LAST), revised)
+        yield RewardOfRow(number, value, came_ms, bool(kind % 2), of, bool(kind & _LAST), revised)

@@ -327,6 +327,6 @@ def bytes_to_state(data: bytes) -> LearnerState:
     return LearnerState(version, sums, time_ms, half_life_s, space)
 
 
-def differing(standing: msgspec.Struct, asked: msgspec.Struct) -> list[str]:
+def differing(stored: msgspec.Struct, asked: msgspec.Struct) -> list[str]:
     """The names of the fields in which two records of one class differ."""
-    return [name for name in asked.__struct_fields__ if getattr(standing, name) != getattr(asked, name)]
+    return [name for name in asked.__struct_fields__ if getattr(stored, name) != getattr(asked, name)]

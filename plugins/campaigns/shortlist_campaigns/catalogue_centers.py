@@ -135,9 +135,9 @@ class Layouts:
 
     def of(self, uid: str, version: int, points: Callable[[], Points]) -> Coordinates:
         """The layout of a version of a catalogue. One that is too large to be kept is made every time."""
-        kept = self._kept.get(uid)
-        if kept is not None and kept[0] == version:
-            return kept[1]
+        held = self._kept.get(uid)
+        if held is not None and held[0] == version:
+            return held[1]
         layout = blocked(points(), rng=np.random.default_rng((int(uid, 16), version)))
         self._kept.drop(uid)
         if layout.blocks.nbytes <= self._capacity:
