@@ -194,8 +194,8 @@ def _refuse_without(package: str, command: str) -> NoReturn:
 
 def _make_key(parsed: argparse.Namespace) -> None:
     restrictions = {name: getattr(parsed, name) for name in ("bandits", "catalogues", "rate", "visitors")}
-    given = {name: str(value) for name, value in restrictions.items() if value is not None}
-    _module("administration").make_key(parsed.name, parsed.scopes.split(","), given)
+    chosen = {name: str(value) for name, value in restrictions.items() if value is not None}
+    _module("administration").make_key(parsed.name, parsed.scopes.split(","), chosen)
 
 
 def _file_commands(commands: argparse._SubParsersAction[Parser]) -> None:

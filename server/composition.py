@@ -483,9 +483,9 @@ def index_folder(data_dir: Path, *, is_group: bool = False) -> Path:
             if is_group:
                 (path / SHARED).mkdir(mode=0o700)  # a link is not followed: what it leads to may be of others
         except FileExistsError as error:
-            found = error.filename
+            obstacle = error.filename
             raise StartupError(
-                f"the folder {found} cannot be made: remove the file or link of this name"
+                f"the folder {obstacle} cannot be made: remove the file or link of this name"
             ) from None
         except OSError as error:
             raise StartupError(f"{error.filename or path} cannot be made: {error.strerror}") from None

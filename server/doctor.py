@@ -101,7 +101,7 @@ def _folder(settings: Settings) -> Iterator[Finding]:
     else:
         yield "data", None, f"{folder} does not exist yet"
     free = shutil.disk_usage(
-        next(each for each in (folder, *folder.absolute().parents) if each.exists())
+        next(path for path in (folder, *folder.absolute().parents) if path.exists())
     ).free
     yield "disk", free > LOW_DISK_BYTES, f"{free / 2**30:.1f} GiB free"
 

@@ -65,9 +65,9 @@ def embed_history(
     Raises ShortlistError; errors of the client and its files.
     """
     check_version(client)
-    found = client.get_catalogue(source)
-    _check(client, found, name, options)
-    arms = _read_arms(client, found)
+    catalogue = client.get_catalogue(source)
+    _check(client, catalogue, name, options)
+    arms = _read_arms(client, catalogue)
     numbers = {arm_id: number for number, arm_id in enumerate(arms.ids)}
     behaviour = read_behaviour(files, options.history, numbers, liked=options.liked)
     yield from behaviour.lines
@@ -91,11 +91,11 @@ def embed_history(
         yield from _nearest(arms, embedding)
         yield "dry run: nothing was made"
         return
-    head = _head(name, found, table_to_embedding, counts)
+    head = _head(name, catalogue, table_to_embedding, counts)
     body = b"".join(_framed(block) for block in [head, *_blocks(arms, embedding, liked)])
-    made = client.make_embedding(source, body)
-    _wait_filled(client, name, found.size)
-    yield f"{name} has the arms of {source} with {made.dim} features each, and follows it"
+    created = client.make_embedding(source, body)
+    _wait_filled(client, name, catalogue.size)
+    yield f"{name} has the arms of {source} with {created.dim} features each, and follows it"
     if options.move is not None:
         done = _moved(client, options.move, name)
         yield f"{options.move} moved from {done.from_} to {done.to}: {done.learners:,} learners, {done.carry}"
@@ -120,11 +120,11 @@ def embed_log(client: Client, bandit: str, catalogue: str, dim: int | None, sign
     """Have the log of a bandit judged; what was found. Raises ShortlistError, errors of the client."""
     check_version(client)
     job = client.start_embedding(bandit, catalogue=catalogue, dim=dim, signal=signal).id
-    while (found := client.get_embedding(bandit, job)).state in {"waiting", "running"}:
+    while (answer := client.get_embedding(bandit, job)).state in {"waiting", "running"}:
         time.sleep(JUDGE_LOOK_S)
-    if found.result is None:
-        raise ShortlistError(found.error or "it failed")
-    return found.result.finding
+    if answer.result is None:
+        raise ShortlistError(answer.error or "it failed")
+    return answer.result.finding
 
 
 def _check(client: Client, source: Catalogue, name: str, options: EmbedOptions) -> None:
@@ -171,12 +171,12 @@ def _read_arms(client: Client, source: Catalogue) -> _Arms:
             tables.append(np.array([arm.features for arm in page], dtype=np.float32))
             advance(len(page))
     # An arm that was changed while pages were read comes again at the end: as it is last.
-    last = {arm_id: place for place, arm_id in enumerate(ids)}
+    last = {arm_id: number for number, arm_id in enumerate(ids)}
     places = list(last.values())
     table = np.concatenate(tables)[places]
     if table.shape[1] != source.dim:
         raise ShortlistError(f"--from: the features of {source.id} are not fitted yet")
-    return _Arms([ids[place] for place in places], [titles[place] for place in places], table)
+    return _Arms([ids[number] for number in places], [titles[number] for number in places], table)
 
 
 def _embedded(behaviour: Behaviour, arm_count: int, dim: int) -> tuple[ArmEmbedding, int]:
@@ -207,13 +207,13 @@ def _embedded(behaviour: Behaviour, arm_count: int, dim: int) -> tuple[ArmEmbedd
     )
 
 
-def _head(name: str, source: Catalogue, found: TableMap, counts: dict[str, int]) -> bytes:
+def _head(name: str, source: Catalogue, table_to_embedding: TableMap, counts: dict[str, int]) -> bytes:
     document = {
         "catalogue": name,
         "version": source.version,
-        "linear": found.linear.astype("<f4").tobytes(),
-        "shift": found.shift.astype("<f4").tobytes(),
-        "kappa": found.kappa,
+        "linear": table_to_embedding.linear.astype("<f4").tobytes(),
+        "shift": table_to_embedding.shift.astype("<f4").tobytes(),
+        "kappa": table_to_embedding.kappa,
     }
     return msgspec.msgpack.encode(document | counts)
 
@@ -238,15 +238,15 @@ def _wait_filled(client: Client, name: str, size: int) -> None:
     """Return once the catalogue has had all arms."""
     until, before = time.monotonic() + FILL_S, 0
     with meter("filled", size, "arms") as advance:
-        while not (found := client.get_catalogue(name)).filled:
-            advance(found.size - before)
-            before = found.size
+        while not (catalogue := client.get_catalogue(name)).filled:
+            advance(catalogue.size - before)
+            before = catalogue.size
             if time.monotonic() > until:
                 raise ShortlistError(
-                    f"{name} was made, and has only {found.size:,} arms after {FILL_S:.0f} s"
+                    f"{name} was made, and has only {catalogue.size:,} arms after {FILL_S:.0f} s"
                 )
             time.sleep(LOOK_S)
-        advance(found.size - before)
+        advance(catalogue.size - before)
 
 
 def _nearest(arms: _Arms, embedding: ArmEmbedding) -> Iterator[str]:

@@ -136,14 +136,14 @@ async def _evaluated(
     learners_from: Path | None,
     other_log: bool,
 ) -> Evaluation:
-    given = None if learners_from is None else _learners(bandit, learners_from)
-    past, read = PastLearners(bandit, source, given), ReadDecisions()
+    held = None if learners_from is None else _learners(bandit, learners_from)
+    past, read = PastLearners(bandit, source, held), ReadDecisions()
     seen = SeenRewards(bandit.record, partial(source.terms, bandit))
-    known: LearnerLookup = past
+    lookup: LearnerLookup = past
     if when == "before":
         await past.survey(seen.noted(_pages(rows_read, "counting", read)), from_ms=None, to_ms=None)
-    elif given is not None:
-        known = given.posterior
+    elif held is not None:
+        lookup = held.posterior
         if source.priors:
             bandit = bandit.with_prior(source.priors[max(source.priors)])
         async for _ in seen.noted(_pages(rows_read, "counting", read)):
@@ -152,7 +152,7 @@ async def _evaluated(
         async for rows in seen.noted(_pages(rows_read, "learning", read)):
             await past.learn(rows)
         await past.begin(0)
-    evaluator = Evaluator(bandit, source, known, estimators, seen=seen)
+    evaluator = Evaluator(bandit, source, lookup, estimators, seen=seen)
     for rows in rows_read("evaluating"):
         await evaluator.add(rows)
         if evaluator.is_unsupported:
@@ -161,14 +161,14 @@ async def _evaluated(
     if other_log:
         evaluator.capped = 0  # what was not offered is the caller's word, as a filter is: no quota has a say
     evaluation = evaluations_of(evaluator, when)[0]
-    return replace(evaluation, warnings=[*_warnings(read, given), *evaluation.warnings])
+    return replace(evaluation, warnings=[*_warnings(read, held), *evaluation.warnings])
 
 
-def _warnings(read: ReadDecisions, given: HeldLearners | None) -> Iterator[str]:
+def _warnings(read: ReadDecisions, held: HeldLearners | None) -> Iterator[str]:
     if read.repeated:
         differing = f", and {read.differing:,} of them with other rewards" if read.differing else ""
         yield f"{read.repeated:,} rows repeat a decision of the log{differing}: the first of each counts"
-    if read.known_before and given is None:
+    if read.known_before and held is None:
         knew = f"a learner knew {read.known_before:,} rewards before its first decision here"
         give = "give what `shortlist export learners` has written with --learners-from"
         yield f"{knew}, which this log does not hold: values are those of another policy; {give}"

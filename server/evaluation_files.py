@@ -64,9 +64,9 @@ class ReadDecisions:
         first = self._recent.get(name)
         if first is None:
             names = self._earlier[0]
-            place = int(np.searchsorted(names, name))
-            if place < len(names) and names[place] == name:
-                first = int(self._earlier[1, place])
+            position = int(np.searchsorted(names, name))
+            if position < len(names) and names[position] == name:
+                first = int(self._earlier[1, position])
         if first is not None:
             self.repeated += 1
             self.differing += rewards != first
@@ -77,15 +77,15 @@ class ReadDecisions:
         self._recent[name] = rewards
         if len(self._recent) >= max(RECENT, self._earlier.shape[1] // 4):
             recent = np.array((list(self._recent), list(self._recent.values())))
-            known = np.concatenate((self._earlier, recent), axis=1)
-            self._earlier = known[:, np.argsort(known[0])]
+            merged = np.concatenate((self._earlier, recent), axis=1)
+            self._earlier = merged[:, np.argsort(merged[0])]
             self._recent.clear()
         return True
 
 
 def priors_of(path: Path, bandit: Bandit) -> Mapping[int, PriorVersion]:
     """Versions of the learned prior of a bandit, by number: NDJSON. Raises FileError."""
-    found = dict[int, PriorVersion]()
+    versions = dict[int, PriorVersion]()
     with opened(path, "rb") as file:
         for row, line in enumerate(file, start=1):
             if not line.strip():
@@ -99,11 +99,11 @@ def priors_of(path: Path, bandit: Bandit) -> Mapping[int, PriorVersion]:
             signals = bandit.record.signal_count
             if version.learned is not None and len(version.learned.mean) > signals:
                 wrong(path, row, "mean", f"is of {len(version.learned.mean)} signals, not {signals}")
-            if found.setdefault(version.number, version).record != version.record:
+            if versions.setdefault(version.number, version).record != version.record:
                 wrong(path, row, "version", f"{version.number} was there before, with other numbers")
-    if not found:
+    if not versions:
         raise FileError(f"{path}: has no version of a prior")
-    return found
+    return versions
 
 
 def _ndjson(path: Path, desc: str) -> Iterator[Sequence[Row]]:
@@ -111,7 +111,7 @@ def _ndjson(path: Path, desc: str) -> Iterator[Sequence[Row]]:
     with opened(path, "rb") as file, meter(desc, path.stat().st_size, "bytes") as advance:
         while lines := file.readlines(BLOCK_BYTES):
             numbered = enumerate(lines, start=number + 1)
-            yield [_decoded(decode, line, path, place) for place, line in numbered if line.strip()]
+            yield [_decoded(decode, line, path, row_number) for row_number, line in numbered if line.strip()]
             number += len(lines)
             advance(sum(map(len, lines)))
 
@@ -153,12 +153,12 @@ def _converted(path: Path, row: dict[str, Any], number: int) -> Row:
 
 def _checked(row: Row, path: Path, number: int) -> Row:
     """The row. Raises FileError: it has numbers that no service writes."""
-    for place, arm in enumerate(row.arms):
+    for position, arm in enumerate(row.arms):
         if arm.propensity is not None and not 0.0 < arm.propensity <= 1.0:
-            wrong(path, number, f"arms[{place}].propensity", "must be above 0 and at most 1, or null")
-    for place, reward in enumerate(row.rewards):
+            wrong(path, number, f"arms[{position}].propensity", "must be above 0 and at most 1, or null")
+    for position, reward in enumerate(row.rewards):
         if not math.isfinite(reward.value):
-            wrong(path, number, f"rewards[{place}].value", "must be a finite number")
+            wrong(path, number, f"rewards[{position}].value", "must be a finite number")
     if row.context is not None and not all(abs(number) <= MOST_NUMBER for number in row.context):
         wrong(path, number, "context", "must be finite numbers of 32 bits")
     return row

@@ -145,13 +145,13 @@ class OtherLog:
     def _encoded(self, context: Mapping[str, Any]) -> list[float] | None:
         if self._encoding is None:
             return None
-        given = dict[str, Any]()
+        values = dict[str, Any]()
         for rule in self._encoding.rule.fields or ():
             value = context.get(rule.name)
             # a CSV file has texts alone
-            given[rule.name] = _as_number(value) if rule.kind == "number" else value
+            values[rule.name] = _as_number(value) if rule.kind == "number" else value
         try:
-            return [float(number) for number in self._encoding.encode(given)]
+            return [float(number) for number in self._encoding.encode(values)]
         except Invalid as error:
             path, message = next(iter(error.errors), ((), error.detail))
             raise Unread(f"have a context that the policy cannot take ({path[-1]}: {message})") from None
@@ -166,8 +166,8 @@ def _dsjson(path: Path, arm_field: str, desc: str) -> Iterator[Numbered]:
         while lines := file.readlines(BLOCK_BYTES):
             numbered = enumerate(lines, start=number + 1)
             yield (
-                (place, partial(_event_of_line, decode, line, place, arm_field))
-                for place, line in numbered
+                (row_number, partial(_event_of_line, decode, line, row_number, arm_field))
+                for row_number, line in numbered
                 if line.strip()
             )
             number += len(lines)
@@ -234,7 +234,7 @@ def _leaves(features: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _leaf(action: Any, name: str) -> Any:
-    return next((value for found, value in _leaves(action) if found == name), None)
+    return next((value for leaf_name, value in _leaves(action) if leaf_name == name), None)
 
 
 def _table(path: Path, desc: str) -> Iterator[Numbered]:
@@ -297,8 +297,8 @@ def _ms_of(time: Any, number: int) -> int:
     if isinstance(time, str) and time:
         # Vowpal Wabbit writes seven digits of a second, which Python 3.11 takes with Z.
         try:
-            moment = dt.datetime.fromisoformat(time)
+            parsed = dt.datetime.fromisoformat(time)
         except ValueError:
             raise Unread("have a time that cannot be read") from None
-        return int((moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).timestamp() * 1_000)
+        return int((parsed if parsed.tzinfo else parsed.replace(tzinfo=dt.UTC)).timestamp() * 1_000)
     return number

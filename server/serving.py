@@ -174,7 +174,7 @@ class Server(uvicorn.Server):
             server_state=self.server_state,
             app_state=self.lifespan.state,
         )
-        self.servers = [Acceptor(each, protocol, no_files_s=self.no_files_s) for each in sockets or ()]  # type: ignore[misc]  # all it needs
+        self.servers = [Acceptor(sock, protocol, no_files_s=self.no_files_s) for sock in sockets or ()]  # type: ignore[misc]  # all it needs
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -219,8 +219,8 @@ def log_ready(listener: socket.socket, settings: Settings) -> None:
     """Log the address of the service. Programs that start the service wait for this line."""
     host, port = listener.getsockname()[:2]
     address = f"[{host}]" if ":" in host else host
-    place = {"host": host, "port": port}
-    log.info("Shortlist %s is ready on http://%s:%d", VERSION, address, port, extra=place)
+    address_fields = {"host": host, "port": port}
+    log.info("Shortlist %s is ready on http://%s:%d", VERSION, address, port, extra=address_fields)
     if settings.has_console:
         log.info("Open http://%s:%d/console in a browser", address, port)
     for sentence in misspelled(os.environ):
@@ -306,9 +306,9 @@ async def _work(settings: Settings, store: Store) -> None:
     effect_fitting = EffectFitting(bandits, EffectFits(store, effects, metrics), owns=leases.owns)
 
     def changed(uids: Iterable[str] | None) -> None:
-        known = None if uids is None else set(uids)
-        fitting.changed(known)
-        effect_fitting.changed(known)
+        changed_uids = None if uids is None else set(uids)
+        fitting.changed(changed_uids)
+        effect_fitting.changed(changed_uids)
 
     # Before anything is folded: until then no partition is this worker's.
     await leases.renew()

@@ -91,7 +91,7 @@ class _Group:
             if process.returncode is None:
                 process.kill()
 
-    async def _keep(self, place: int) -> None:
+    async def _keep(self, number: int) -> None:
         """Keep one process running.
 
         All are stopped if it ends by itself before it was ever ready, which the next one would do as well, or
@@ -100,44 +100,44 @@ class _Group:
         pause, killed = FIRST_PAUSE_S, 0
         while not self._stopping.is_set():
             born = time.monotonic()
-            status = await self._live(place)
+            status = await self._live(number)
             if self._stopping.is_set():
                 return
-            if place not in self._ready:
+            if number not in self._ready:
                 killed += 1
                 # An exit of its own says what is wrong, and the next process would find the same. A kill may
                 # have been for memory that is free by now.
                 if status >= 0 or killed == MOST_KILLED:
                     self._stop()
-                    raise StartupError(_why(place + 1, status, killed))
+                    raise StartupError(_why(number + 1, status, killed))
             pause = FIRST_PAUSE_S if time.monotonic() - born > HEALTHY_S else pause
-            log.error("service process %d ended with status %d; starting it again", place + 1, status)
+            log.error("service process %d ended with status %d; starting it again", number + 1, status)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause)
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
-    async def _live(self, place: int) -> int:
+    async def _live(self, number: int) -> int:
         """Run one process to its end, and return its exit status."""
         ours, theirs = socket.socketpair()
         with ours:
             with theirs:
                 fds = (self._listener.fileno(), theirs.fileno())
-                words = [str(fd) for fd in fds] + [str(place + 1), self._names[place], str(self._group_dir)]
+                words = [str(fd) for fd in fds] + [str(number + 1), self._names[number], str(self._group_dir)]
                 process = await asyncio.create_subprocess_exec(
                     sys.executable, "-c", CHILD, *words, env=self._environment, pass_fds=fds
                 )
-            self._processes[place] = process
+            self._processes[number] = process
             if self._stopping.is_set():
                 process.terminate()
             ours.setblocking(False)
             # It reads an end, too, if the process dies before: so nothing else has to watch its start.
             if await asyncio.get_running_loop().sock_recv(ours, 1) == READY:
-                self._note_ready(place)
+                self._note_ready(number)
             return await process.wait()
 
-    def _note_ready(self, place: int) -> None:
-        news = place not in self._ready
-        self._ready.add(place)
+    def _note_ready(self, number: int) -> None:
+        news = number not in self._ready
+        self._ready.add(number)
         if news and len(self._ready) == len(self._names):
             log_ready(self._listener, self._settings)
 

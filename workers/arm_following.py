@@ -55,8 +55,8 @@ class Following:
         self.index, self._engine, self._store = index, engine, store
         self._owner = owner
         self._stem = f"{PREFIX}_{installation}_{index.uid}_"
-        self._known = ""  # the collection that was found to be right,
-        self._known_until = 0.0
+        self._checked = ""  # the collection that was found to be right,
+        self._checked_until = 0.0
         self._deleted: deque[tuple[float, list[Position]]] = deque()
         self._swept_from = 0.0
         self._unsealed: int | None = None  # arms without a graph; None: nobody knows, another wrote them
@@ -82,7 +82,7 @@ class Following:
         try:
             return await self.step()
         except (CollectionGone, NotLoaded):
-            self._known = ""
+            self._checked = ""
         except Unavailable as error:
             log.debug("the follower waits: %s", error.detail)
         except Exception:
@@ -93,7 +93,7 @@ class Following:
         """Do what is next; False: there was nothing to do, or another process does it."""
         seen = await self._look()
         if self.index.missed or not seen.is_ours:
-            self.index.missed, self._known = False, ""
+            self.index.missed, self._checked = False, ""
         if not seen.is_ours:
             return False
         if not await self._is_right(seen):
@@ -124,14 +124,14 @@ class Following:
             position = await self._copied(name, page)
             # The collection before goes on being searched while the new one is made, so it is kept up to
             # date.
-            if self._known:
+            if self._checked:
                 await self._copied_page(seen.collection, seen)
         await asyncio.sleep(self._engine.settled_s)
         quality = msgspec.msgpack.encode(MilvusQuality(options.ef_search or MilvusQuality().ef))
         if not await self._noted(name, Position(), max(position, seen.position), quality):
             return False
         log.info("the arms of a catalogue are in the collection %s", name)
-        self._known, self._swept_from = "", time.monotonic() + DROP_S
+        self._checked, self._swept_from = "", time.monotonic() + DROP_S
         await self._look()
         return True
 
@@ -146,17 +146,19 @@ class Following:
 
     async def _is_right(self, seen: Followed) -> bool:
         """Whether the collection is there, is of the catalogue's dimension, and in memory."""
-        if seen.collection and seen.collection == self._known and time.monotonic() < self._known_until:
+        if seen.collection and seen.collection == self._checked and time.monotonic() < self._checked_until:
             return True
-        self._known = ""
+        self._checked = ""
         self.index.failures.pop(COLLECTION, None)
         dim = await self._engine.dim(seen.collection) if seen.collection else None
         if dim is not None and dim != self.index.dim:
-            said = f"the collection {seen.collection} of the engine has dimension {dim}, not {self.index.dim}"
-            self.index.failures[COLLECTION] = f"{said}: drop it there, and it is made again"
+            fault = (
+                f"the collection {seen.collection} of the engine has dimension {dim}, not {self.index.dim}"
+            )
+            self.index.failures[COLLECTION] = f"{fault}: drop it there, and it is made again"
         elif dim is not None:
-            self._known, self._known_until = seen.collection, time.monotonic() + CHECK_S
-        return bool(self._known)
+            self._checked, self._checked_until = seen.collection, time.monotonic() + CHECK_S
+        return bool(self._checked)
 
     async def _copied_page(self, collection: str, seen: Followed) -> bool:
         page = await self._store.followed_arms.changes(self.index.uid, seen.position, self._page)
@@ -189,16 +191,16 @@ class Following:
             self.index.uid, self._owner, collection=collection, before=before, after=after, quality=quality
         )
         if not noted:
-            self._known = ""
+            self._checked = ""
         return noted
 
     async def _tidied(self, seen: Followed) -> None:
         """Forget arms that were deleted a while ago, and drop collections that are searched no more."""
-        moment = time.monotonic()
-        while self._deleted and self._deleted[0][0] <= moment:
+        now = time.monotonic()
+        while self._deleted and self._deleted[0][0] <= now:
             await self._store.followed_arms.forget(self.index.uid, self._deleted.popleft()[1])
-        if moment >= self._swept_from:
-            self._swept_from = moment + SWEEP_S
+        if now >= self._swept_from:
+            self._swept_from = now + SWEEP_S
             for name in await self._engine.collections():
                 if name.startswith(self._stem) and name != seen.collection:
                     await self._engine.drop(name)
@@ -207,10 +209,10 @@ class Following:
         """Have a graph built once many arms lack one; whether that was asked for."""
         if self._unsealed is None and was_behind:
             return False
-        unsealed, moment = seen.arms if self._unsealed is None else self._unsealed, time.monotonic()
-        if unsealed < SEAL_LEAST or moment < self._sealed_from:
+        unsealed, now = seen.arms if self._unsealed is None else self._unsealed, time.monotonic()
+        if unsealed < SEAL_LEAST or now < self._sealed_from:
             return False
-        self._sealed_from = moment + SEAL_S
+        self._sealed_from = now + SEAL_S
         await self._engine.seal(seen.collection)
         self._unsealed = 0
         if 2 * unsealed > seen.arms:
@@ -244,43 +246,43 @@ async def run(catalogues: Iterable[Catalogue], store: Store, engine: Engine | No
     tasks: dict[str, asyncio.Task[None]] = {}
     try:
         while True:
-            kept = {
+            indexes = {
                 catalogue.uid: catalogue.index for catalogue in catalogues if not catalogue.index.holds_arms
             }
-            await end([tasks.pop(uid) for uid in tasks.keys() - kept.keys()])
+            await end([tasks.pop(uid) for uid in tasks.keys() - indexes.keys()])
             with contextlib.suppress(Unavailable):
                 installation = installation or await _installation(store)
-                for uid in kept.keys() - tasks.keys():
-                    follower = Following(kept[uid], engine, store, owner=owner, installation=installation)
+                for uid in indexes.keys() - tasks.keys():
+                    follower = Following(indexes[uid], engine, store, owner=owner, installation=installation)
                     tasks[uid] = asyncio.create_task(follower.run())
                 if time.monotonic() >= sweep_from:
                     sweep_from = time.monotonic() + SWEEP_ALL_S
-                    await swept(engine, installation, kept.keys())
+                    await swept(engine, installation, indexes.keys())
             await asyncio.sleep(LOOK_S)
     finally:
         await end(tasks.values())
 
 
 async def swept(
-    engine: Engine, installation: str, kept: Collection[str], *, young_s: float = YOUNG_S
+    engine: Engine, installation: str, uids: Collection[str], *, young_s: float = YOUNG_S
 ) -> None:
     """Drop collections of catalogues that are gone: the engine was away when they were deleted.
 
-    ``kept``: uids. A young collection may belong to a catalogue that this process does not know yet.
+    ``uids``: uids. A young collection may belong to a catalogue that this process does not know yet.
     """
     for name in await engine.collections():
-        found = re.fullmatch(rf"{PREFIX}_{installation}_([0-9a-f]+)_([0-9a-f]+)[0-9a-f]{{4}}", name)
-        if found and found[1] not in kept and time.time() - int(found[2], 16) >= young_s:
+        parts = re.fullmatch(rf"{PREFIX}_{installation}_([0-9a-f]+)_([0-9a-f]+)[0-9a-f]{{4}}", name)
+        if parts and parts[1] not in uids and time.time() - int(parts[2], 16) >= young_s:
             await engine.drop(name)
 
 
 async def _installation(store: Store) -> str:
     """The name of this store among those that share an engine; made once."""
-    made = await store.write_once.put(None, "installation", secrets.token_hex(4).encode(), ttl_ms=None)
-    return made.decode()
+    stored = await store.write_once.put(None, "installation", secrets.token_hex(4).encode(), ttl_ms=None)
+    return stored.decode()
 
 
 def _row(arm: DescribedArm) -> ArmRow:
-    said = arm_terms(*attributes_of(arm.document))
+    terms = arm_terms(*attributes_of(arm.document))
     features = bytes_to_vector(arm.features).astype(np.float32)
-    return ArmRow(arm.id, arm.revision, features, said.terms, said.ends)
+    return ArmRow(arm.id, arm.revision, features, terms.terms, terms.ends)

@@ -66,7 +66,9 @@ class CatalogueFollowing:
 
     async def round(self) -> bool:
         """Take over some arms of each catalogue; False: there was nothing to do."""
-        following = {each.uid: each for each in self._catalogues if each.record.behaviour is not None}
+        following = {
+            follower.uid: follower for follower in self._catalogues if follower.record.behaviour is not None
+        }
         for uid in self._copies.keys() - following.keys():
             del self._copies[uid]
         did_something = False

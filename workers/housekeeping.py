@@ -85,7 +85,7 @@ class Housekeeping:
 
         ``drops``: also drop what has expired.
         """
-        more, found = True, False
+        more, did_something = True, False
         while more:
             result = await self._store.waiting.due(partition, now_ms, BATCH)
             if result.decisions:
@@ -100,11 +100,11 @@ class Housekeeping:
                 self._done("erased").inc(await self._forgetting.erase(learner, entry_id))
             # a full batch: more may be due
             more = BATCH in (len(result.decisions), len(result.idle))
-            found = found or bool(result.decisions or result.idle or result.erase)
+            did_something = did_something or bool(result.decisions or result.idle or result.erase)
         drop = partial(self._store.waiting.drop_expired, partition, margin_ms=DEDUPE_MARGIN_MS, count=BATCH)
         while drops and await drop() >= BATCH:
             pass
-        return found
+        return did_something
 
     async def _end_of_idle(self, learner: LearnerId, now_ms: int) -> None:
         """Forget a learner whose idle time is over, unless its bandit gives it more time now."""

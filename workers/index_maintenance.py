@@ -83,8 +83,8 @@ def _said(catalogue: Catalogue, outcome: Outcome) -> Outcome:
     """The outcome; what serves now is logged."""
     if outcome == "done":
         status = catalogue.index.status()
-        said = catalogue.name, status.kind, len(catalogue.index), status.recall_at_1
-        log.info("index of %s: %s over %d arms, recall@1 %s", *said)
+        shown = catalogue.name, status.kind, len(catalogue.index), status.recall_at_1
+        log.info("index of %s: %s over %d arms, recall@1 %s", *shown)
     return outcome
 
 
@@ -106,7 +106,7 @@ async def _repeat(
     resting: dict[str, float] = {}
 
     async def once_each() -> bool:
-        found = False
+        did_something = False
         for catalogue in catalogues:
             if time.monotonic() < resting.get(catalogue.uid, 0.0):
                 continue
@@ -115,9 +115,9 @@ async def _repeat(
                 # what failed would probably fail again, and take as long
                 resting[catalogue.uid] = time.monotonic() + pauses.index_rest_s
             if outcome != "nothing":
-                found = True
+                did_something = True
                 metrics.index_builds.labels(outcome).inc()
-        return found
+        return did_something
 
     await repeat(once_each, every_s=pauses.index_poll_s, idle_s=pauses.index_idle_s)
 

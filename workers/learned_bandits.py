@@ -73,7 +73,7 @@ class LearnedBandits:
 
 def _learned(registry: Registry) -> dict[str, LearnedBandit]:
     """By uid. Those that only a newer version of the service knows are left to it."""
-    found = dict[str, LearnedBandit]()
+    learned = dict[str, LearnedBandit]()
     for name, data in registry.bandits.items():
         try:
             uid, version = bytes_to_version(data)
@@ -86,5 +86,5 @@ def _learned(registry: Registry) -> dict[str, LearnedBandit]:
             continue
         catalogue_uid, of_catalogue = split_uid(catalogue, CatalogueRecord)
         dim = learner_dim(record, of_catalogue.dim, Context.of(record, of_catalogue.dim))
-        found[uid] = LearnedBandit(name, uid, record, dim, catalogue_uid)
-    return found
+        learned[uid] = LearnedBandit(name, uid, record, dim, catalogue_uid)
+    return learned

@@ -63,11 +63,11 @@ class LogTrimmer:
         """False when no checkpoint could be written, or somebody applied rewards meanwhile."""
         uid = self._held[0].bandit_uid
         # Of one bandit: its states are all of one size, so the next batch can be told from this one.
-        some = [learner for learner in self._held[: self._count] if learner.bandit_uid == uid]
-        self._held = self._held[len(some) :]
+        learners = [learner for learner in self._held[: self._count] if learner.bandit_uid == uid]
+        self._held = self._held[len(learners) :]
         watermark = await self._store.learners.watermark(partition)
-        stored = await self._store.learners.stored(partition, some)
-        result = await asyncio.to_thread(_checkpoints, some, stored)
+        stored = await self._store.learners.stored(partition, learners)
+        result = await asyncio.to_thread(_checkpoints, learners, stored)
         # The watermark stays where it is: the states are the same, stored in another form, so other processes
         # need not read them again.
         if not await self._store.learners.apply(
@@ -85,9 +85,9 @@ class LogTrimmer:
 
 def _checkpoints(learners: Sequence[LearnerId], stored: Sequence[StoredLearner]) -> dict[LearnerId, bytes]:
     result: dict[LearnerId, bytes] = {}
-    for identity, each in zip(learners, stored, strict=True):
+    for identity, stored_learner in zip(learners, stored, strict=True):
         try:
-            state = restored(identity, each) if each.tail else None
+            state = restored(identity, stored_learner) if stored_learner.tail else None
         except Exception:
             log.exception("a learner cannot be read: its part of the reward log is not trimmed")
             continue

@@ -86,7 +86,7 @@ class PriorFitting:
         self._fits = fits
         self._owns = owns
         self._now_s = now_s
-        self._known: set[str] = set()  # uids of the bandits with a learned prior that were looked at
+        self._looked_at: set[str] = set()  # uids of the bandits with a learned prior that were looked at
         self._changed: dict[str, None] = {}  # of those that have something new: in this order
         self._waiting: set[str] = set()  # those that had, and were not due
         self._knows_all = False
@@ -137,16 +137,16 @@ class PriorFitting:
         if not self._knows_all or time.monotonic() >= self._look_again:
             self._look_again = time.monotonic() + LOOK_AGAIN_S
             every = set(self._bandits.with_learned_priors())
-            new = self._waiting | (every - self._known if self._knows_all else every)
+            new = self._waiting | (every - self._looked_at if self._knows_all else every)
             self._changed |= dict.fromkeys(new)
-            self._known, self._knows_all = every, True
+            self._looked_at, self._knows_all = every, True
             self._waiting.clear()
         if time.monotonic() < self._rest_until or not self._changed:
             return bool(self._changed)
         uids = list(self._changed)
         for start in range(0, len(uids), BATCH_SIZE):
-            some = uids[start : start + BATCH_SIZE]
-            for uid, counts in zip(some, await self._store.folded(some), strict=True):
+            batch = uids[start : start + BATCH_SIZE]
+            for uid, counts in zip(batch, await self._store.folded(batch), strict=True):
                 if time.monotonic() < self._rest_until:
                     return True
                 # Before it is looked at: a change that comes during the fit is a new one.
@@ -196,11 +196,11 @@ class PriorFitting:
             return _has_grown(counts, tried.entries) or counts.replaced != tried.replaced
         if newest.record.space != space:  # a move has left no prior, or this process has not heard of it yet
             return newest.record.space < space
-        made, age_s = newest.record, self._now_s() - newest.record.since_ms / 1_000.0
-        if counts.entries < made.rewards or counts.replaced != made.replaced:
+        record, age_s = newest.record, self._now_s() - newest.record.since_ms / 1_000.0
+        if counts.entries < record.rewards or counts.replaced != record.replaced:
             return True
-        is_late = counts.entries > made.rewards and age_s >= LONGEST_S
-        return is_late or _has_grown(counts, made.rewards)
+        is_late = counts.entries > record.rewards and age_s >= LONGEST_S
+        return is_late or _has_grown(counts, record.rewards)
 
 
 def _has_grown(counts: FoldedCounts, since: int) -> bool:

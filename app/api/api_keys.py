@@ -166,29 +166,29 @@ class ApiKeys:
             encoded = text[len(PASS_PREFIX) :].decode("ascii")
             raw = raw_of(encoded)
             signed, tag = raw[:-_TAG_BYTES], raw[-_TAG_BYTES:]
-            found = _read_pass(signed)
+            signed_pass = _read_pass(signed)
         except (ValueError, msgspec.MsgspecError):
             raise Unauthorized("the pass is damaged") from None
-        digest = self._signers.get(found.fingerprint)
+        digest = self._signers.get(signed_pass.fingerprint)
         # base64 can write the same bytes in several ways: only one is accepted
         if digest is None or text_of(raw) != encoded or not hmac.compare_digest(tag, _tag(digest, signed)):
             raise Unauthorized("the pass was not signed by an API key that is known")
-        key, left_s = self._by_digest[digest], found.expires_s - time.time()
+        key, left_s = self._by_digest[digest], signed_pass.expires_s - time.time()
         if key.visitors_s is None:
             raise Unauthorized("the API key of this pass may sign none: its entry needs visitors=SECONDS")
-        if not _IDENTIFIER.fullmatch(found.visitor):
+        if not _IDENTIFIER.fullmatch(signed_pass.visitor):
             raise Unauthorized("the visitor of the pass is no identifier")
         if left_s <= -LEEWAY_S:
             raise PassExpired("the pass has expired: get a new one from who gave it")
         # Whoever signs passes may not extend what its entry allows, by a bug or on purpose.
         if left_s > key.visitors_s + LEEWAY_S:
             raise Unauthorized(f"the pass lasts longer than its API key allows, {key.visitors_s} s")
-        bandits, named = key.bandits, found.bandits
+        bandits, named = key.bandits, signed_pass.bandits
         if named is not None:
             # A pass can only narrow what its key has.
             bandits = frozenset(named) if bandits is None else bandits.intersection(named)
         scopes = frozenset(filter(key.allows, BROWSER_SAFE))
-        return replace(key, scopes=scopes, bandits=bandits, visitors_s=None, visitor=found.visitor)
+        return replace(key, scopes=scopes, bandits=bandits, visitors_s=None, visitor=signed_pass.visitor)
 
 
 def scope_of(method: str, path: str) -> str | None:
@@ -261,12 +261,12 @@ def _parsed(entry: str) -> tuple[bytes, ApiKey]:
         terms, digest = digest, ""
     if not _NAME.fullmatch(name):
         raise StartupError("an API key must be written name:scope,scope:digest, and its name have no spaces")
-    scopes, *given = terms.split(";")
+    scopes, *given_terms = terms.split(";")
     chosen = frozenset(scopes.split(","))
     if not chosen <= set(SCOPES):
         raise StartupError(f"the scopes of the API key {name} must be of {', '.join(SCOPES)}")
-    restrictions = dict(each.partition("=")[::2] for each in given)
-    if len(restrictions) < len(given) or not restrictions.keys() <= _RESTRICTIONS:
+    restrictions = dict(term.partition("=")[::2] for term in given_terms)
+    if len(restrictions) < len(given_terms) or not restrictions.keys() <= _RESTRICTIONS:
         raise StartupError(
             f"the API key {name} may have ;bandits= ;catalogues= ;rate= ;visitors= after its scopes, once"
         )
@@ -291,8 +291,8 @@ def _names(key: str, what: str, restrictions: Mapping[str, str]) -> frozenset[st
 
 
 def _rate(key: str, text: str) -> float:
-    found = _RATE.fullmatch(text)
-    rate = float(found[1]) if found else math.nan
+    parts = _RATE.fullmatch(text)
+    rate = float(parts[1]) if parts else math.nan
     if not 0 < rate <= MAX_RATE:
         raise StartupError(
             f"rate of the API key {key} must be above 0 and at most {MAX_RATE:,} a second, such as 50/s; "

@@ -111,22 +111,22 @@ async def arm_effect(
 ) -> Response:
     """The effect of one arm; 0, and uncertain by the spread of all, while it has no rewards."""
     owner = _with_effects(await bandits.get(bandit))
-    known = (await catalogues.features(owner.catalogue, {arm})).get(arm)
-    if known is None:
+    features_and_revision = (await catalogues.features(owner.catalogue, {arm})).get(arm)
+    if features_and_revision is None:
         raise NotFound("there is no arm with this id")
     version = await effects.newest(owner)
     summary = summary_of(owner, version)
     if version is None or not summary["version"]:
         return reply({"version": 0, "arm": arm, "effect": 0.0, "sd": 0.0, "weight": 0.0})
-    item = item_of(owner, version, arm, version.place_of(arm, known[1]))
+    item = item_of(owner, version, arm, version.place_of(arm, features_and_revision[1]))
     return reply({"version": version.number, **item})
 
 
 def _position(cursor: str, order: Order) -> tuple[int, int]:
     """The version and the place that a page begins at. Raises Invalid."""
-    own, _, rest = decode_cursor(cursor).partition("/")
+    own_order, _, rest = decode_cursor(cursor).partition("/")
     number, slash, start = rest.partition("/")
-    if own != order or not slash:
+    if own_order != order or not slash:
         raise foreign()
     return number_in(number), number_in(start)
 

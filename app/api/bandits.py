@@ -106,10 +106,10 @@ async def create(
     if record.intercept and POLICIES[record.policy].fixed_scales:
         raise Invalid(f"intercept cannot be combined with the policy {record.policy}", path=("intercept",))
     with named_by("catalogue"):
-        made, new = await bandits.create(bandit, record, absent, by=key_name(request))
+        created, new = await bandits.create(bandit, record, absent, by=key_name(request))
     if new:  # no learner has rewards
-        return _answer(made, made.begins_with, 201)
-    return await _reply(await priors.serving(made), learners)
+        return _answer(created, created.begins_with, 201)
+    return await _reply(await priors.serving(created), learners)
 
 
 @router.patch("/{bandit}", response_model=BanditView, responses=problems(409, 412, 429))
@@ -132,8 +132,8 @@ async def change(
         check(etag_of(uid, version.number), allowed)
         return changed_record(version.record, patch)
 
-    made = await bandits.change(bandit, changed, by=key_name(request))
-    return await _reply(await priors.serving(made), learners)
+    changed_bandit = await bandits.change(bandit, changed, by=key_name(request))
+    return await _reply(await priors.serving(changed_bandit), learners)
 
 
 @router.get("/{bandit}/versions", response_model=BanditVersionsView)
@@ -232,9 +232,9 @@ def changed_record(record: BanditRecord, patch: dict[str, Any]) -> BanditRecord:
     takes_effects = POLICIES[changed.policy].takes_effects
     if "arm_effects" not in patch and (not takes_effects or no_arm_effects(changed)):
         changed = msgspec.structs.replace(changed, arm_effects="off")
-    own = BanditRecord.__struct_fields__[len(BanditSettings.__struct_fields__) :]  # nobody asks for them
-    kept = {name: getattr(record, name) for name in ("intercept", *own)}
-    return msgspec.structs.replace(changed, **kept)
+    derived = BanditRecord.__struct_fields__[len(BanditSettings.__struct_fields__) :]  # nobody asks for them
+    unchanged = {name: getattr(record, name) for name in ("intercept", *derived)}
+    return msgspec.structs.replace(changed, **unchanged)
 
 
 def _left_behind(before: str, policy: object) -> set[str]:

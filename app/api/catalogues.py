@@ -229,10 +229,12 @@ async def create(
     ``display`` of one that exists is changed.
     """
     record = body.record()
-    made, new = await catalogues.create(catalogue, record)
-    if record.display is not None and made.record.display != record.display:
-        made = await catalogues.change(catalogue, lambda _: record.display)
-    return reply(await view_of(made, shown_filters(request, made, bandits, filtered)), 201 if new else 200)
+    created, new = await catalogues.create(catalogue, record)
+    if record.display is not None and created.record.display != record.display:
+        created = await catalogues.change(catalogue, lambda _: record.display)
+    return reply(
+        await view_of(created, shown_filters(request, created, bandits, filtered)), 201 if new else 200
+    )
 
 
 @router.get("", response_model=Page[CatalogueView])
@@ -265,14 +267,14 @@ async def get(
     include: Annotated[Literal["basis"] | None, Query()] = None,
 ) -> Response:
     """One catalogue: its size, its version, and how it is searched."""
-    found = await catalogues.get(catalogue)
-    await catalogues.note_filled(found)
-    answer = await view_of(found, shown_filters(request, found, bandits, filtered))
-    if await catalogues.has_replaced_features(found):
+    asked = await catalogues.get(catalogue)
+    await catalogues.note_filled(asked)
+    answer = await view_of(asked, shown_filters(request, asked, bandits, filtered))
+    if await catalogues.has_replaced_features(asked):
         answer["findings"] = [asdict(features_replaced(catalogue))]
-    if include is None or found.encoding.basis is None:
+    if include is None or asked.encoding.basis is None:
         return reply(answer)
-    basis = found.encoding.basis.astype(np.float64)
+    basis = asked.encoding.basis.astype(np.float64)
     return await Streamed.of(with_rows({**answer, "basis": basis}), media_type=JSON)
 
 
@@ -287,9 +289,9 @@ async def fit(
     body: FitBody = NOTHING,  # noqa: ARG001 - read, so that a field in it is refused
 ) -> Response:
     """Reduce the embeddings by the basis that fits the arms of now best. It is kept: what is fitted stays."""
-    found = await catalogues.get_stocked(catalogue)
-    await catalogues.fit(found)
-    return reply(await view_of(found, shown_filters(request, found, bandits, filtered)))
+    asked = await catalogues.get_stocked(catalogue)
+    await catalogues.fit(asked)
+    return reply(await view_of(asked, shown_filters(request, asked, bandits, filtered)))
 
 
 @router.patch("/{catalogue}", response_model=CatalogueView)
@@ -320,15 +322,15 @@ async def fields(
     snapshot = owner.index.snapshot()
 
     rule = owner.record.features
-    hashed = {each.name: each.size or 1 for each in (rule and rule.fields) or () if each.kind == "hash"}
+    hashed = {field.name: field.size or 1 for field in (rule and rule.fields) or () if field.kind == "hash"}
 
     def page() -> tuple[list[FieldSummary], str | None]:
         overview = FieldOverview(snapshot.attributes, snapshot.table.live_rows)
         items, following = overview.page(cursor, limit)
-        for place, item in enumerate(items):
+        for number, item in enumerate(items):
             if item.field in hashed:
                 words = words_of_slots(hashed[item.field], overview.texts(item.field))
-                items[place] = replace(item, words=words)
+                items[number] = replace(item, words=words)
         return items, following
 
     items, following = await REQUESTS.run(page)
@@ -390,12 +392,12 @@ def _view(catalogue: Catalogue, filters: Sequence[FilterStatus]) -> dict[str, An
     return view
 
 
-def _reduction(to: int, found: Reduction | None) -> dict[str, Any]:
-    known = found or Reduction(b"")
+def _reduction(to: int, fitted_or_given: Reduction | None) -> dict[str, Any]:
+    reduction = fitted_or_given or Reduction(b"")
     return {
         "to": to,
-        "state": "not_fitted" if found is None else "fitted" if found.arms else "given",
-        "arms": known.arms,
-        "share_of_variance": known.share,
-        "overlap_at_10": known.overlap,
+        "state": "not_fitted" if fitted_or_given is None else "fitted" if fitted_or_given.arms else "given",
+        "arms": reduction.arms,
+        "share_of_variance": reduction.share,
+        "overlap_at_10": reduction.overlap,
     }

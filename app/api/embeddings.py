@@ -98,8 +98,10 @@ async def make(
     head = _decoded(_head, await anext(body, b""), "first block")
     record = _record(head, source)
     check_catalogue(request, head.catalogue)
-    made, new = await _stored(embeddings.begin(source, record), head, body)
-    return reply(await view_of(made, shown_filters(request, made, bandits, filtered)), 201 if new else 200)
+    created, new = await _stored(embeddings.begin(source, record), head, body)
+    return reply(
+        await view_of(created, shown_filters(request, created, bandits, filtered)), 201 if new else 200
+    )
 
 
 async def _stored(
@@ -155,7 +157,7 @@ def _numbers(data: bytes, shape: tuple[int, int], where: tuple[str | int, ...]) 
     rows, columns = shape
     if len(data) != 4 * rows * columns:
         raise DimensionMismatch(f"must be {rows} x {columns} numbers of float32", path=where)
-    found = np.frombuffer(data, dtype="<f4").astype(np.float32, copy=False).reshape(shape)
-    if not (np.abs(found) <= MAX_FEATURE).all():
+    matrix = np.frombuffer(data, dtype="<f4").astype(np.float32, copy=False).reshape(shape)
+    if not (np.abs(matrix) <= MAX_FEATURE).all():
         raise Invalid(f"every number must be finite, and at most {MAX_FEATURE:,.0f} in magnitude", path=where)
-    return found
+    return matrix

@@ -118,11 +118,11 @@ async def evaluate(
 
     with within(("policy",)):
         target = await bandits.as_if(bandit, changed)
-        targets = [target.weighed(each) for each in several]
+        targets = [target.weighed(weight_set) for weight_set in several]
     evaluations.check(target, body.estimators)
 
     async def work(progress: Progress | None = None) -> bytes:
-        found = await evaluations.evaluate(
+        evaluated = await evaluations.evaluate(
             targets,
             body.estimators,
             from_ms=from_ms,
@@ -132,7 +132,7 @@ async def evaluate(
             progress=progress,
         )
         # In a thread: the JSON may have megabytes.
-        return await MEASURING.run(lambda: encoded(answer_of(found, several=isinstance(weights, list))))
+        return await MEASURING.run(lambda: encoded(answer_of(evaluated, several=isinstance(weights, list))))
 
     if wait == "none":
         return reply({"id": await evaluation_jobs.start(target, work)}, 202)
@@ -159,8 +159,8 @@ async def get_evaluation(
     bandit: str, evaluation: str, bandits: Provided[Bandits], evaluation_jobs: Provided[EvaluationJobs]
 ) -> Response:
     """How an evaluation stands, and its result once it is done."""
-    found = await evaluation_jobs.find(await bandits.get(bandit), evaluation)
-    return reply(found)
+    job = await evaluation_jobs.find(await bandits.get(bandit), evaluation)
+    return reply(job)
 
 
 @router.delete("/{bandit}/evaluations/{evaluation}", status_code=204)

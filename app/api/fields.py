@@ -115,16 +115,16 @@ def span(start: datetime | None, end: datetime | None) -> tuple[int | None, int 
 
     Raises Invalid.
     """
-    from_ms, to_ms = (None if moment is None else _ms(moment) for moment in (start, end))
+    from_ms, to_ms = (None if bound is None else _ms(bound) for bound in (start, end))
     if from_ms is not None and to_ms is not None and from_ms > to_ms:
         raise Invalid("from must not be after to", path=("from",))
     return from_ms, to_ms
 
 
-def _ms(moment: datetime) -> int:
+def _ms(time: datetime) -> int:
     """The first ms that is not before then."""
-    known = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    return -((_EPOCH - known) // _MS)
+    aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+    return -((_EPOCH - aware) // _MS)
 
 
 def _is_context(value: Any) -> Any:

@@ -109,8 +109,8 @@ class Gateway:
         seen[0].observe(seconds)
         seen[1].inc()
         if self._access_log or status >= 500:
-            place = {"request_id": request_id.decode(), "method": method, "route": route}
-            log.info("request", extra={**place, "status": status, "ms": round(seconds * 1e3, 3)})
+            fields = {"request_id": request_id.decode(), "method": method, "route": route}
+            log.info("request", extra={**fields, "status": status, "ms": round(seconds * 1e3, 3)})
 
 
 def _request_id(scope: Scope) -> bytes:

@@ -105,10 +105,10 @@ class Guard:
 
     def warn_of_unknown(self, bandits: Bandits, catalogues: Catalogues) -> None:
         """Log the bandits and catalogues that keys name and that do not exist: they may come."""
-        there = {"bandit": {each.name for each in bandits}, "catalogue": {each.name for each in catalogues}}
+        names = {"bandit": {each.name for each in bandits}, "catalogue": {each.name for each in catalogues}}
         for key in self._keys:
             for kind, named in (("bandit", key.bandits), ("catalogue", key.catalogues)):
-                for name in sorted((named or frozenset()) - there[kind]):
+                for name in sorted((named or frozenset()) - names[kind]):
                     log.warning("the API key %s names the %s %s, which does not exist", key.name, kind, name)
 
     async def watch_file(self, bandits: Bandits, catalogues: Catalogues) -> None:
@@ -230,8 +230,8 @@ def sees_catalogue(key: ApiKey, name: str, bandits: Bandits, catalogues: Catalog
         return True
     if catalogues.followed_by(name) in key.catalogues:
         return True
-    there = map(bandits.by_name, key.bandits)
-    return any(bandit is not None and bandit.record.catalogue == name for bandit in there)
+    served = map(bandits.by_name, key.bandits)
+    return any(bandit is not None and bandit.record.catalogue == name for bandit in served)
 
 
 def sees_all_bandits(request: Request, catalogue: str, bandits: Bandits) -> bool:

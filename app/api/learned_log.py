@@ -127,11 +127,11 @@ async def priors(
     owner = await bandits.get(bandit)
     after = 0 if cursor is None else decode_number(cursor)
     most = max(1, min(limit, PAGE_NUMBERS // owner.learner_dim**2))
-    kept = [number for number in await priors.kept(owner) if number > after]
-    found = [await priors.version(owner.uid, number) for number in kept[:most]]
-    items = [exported(version) for version in found if version is not None]
-    position = encode_cursor(str(kept[:most][-1])) if kept else cursor
-    return reply({"items": items, "next": position if len(kept) > most else None, "position": position})
+    numbers = [number for number in await priors.kept(owner) if number > after]
+    versions = [await priors.version(owner.uid, number) for number in numbers[:most]]
+    items = [exported(version) for version in versions if version is not None]
+    position = encode_cursor(str(numbers[:most][-1])) if numbers else cursor
+    return reply({"items": items, "next": position if len(numbers) > most else None, "position": position})
 
 
 @router.get("/{bandit}/log/rewards", response_model=LearnedPageView)
@@ -170,11 +170,11 @@ async def arms(
     after = None if cursor is None else decode_cursor(cursor)
     most = max(1, min(limit, PAGE_NUMBERS // catalogue.dim))
     hold(most * catalogue.dim * NUMBER_BYTES)
-    found = await catalogues.revisions(catalogue, after, most + 1)
-    columns = found.ids[:most], found.revisions[:most], found.features[:most].tolist()
+    revisions = await catalogues.revisions(catalogue, after, most + 1)
+    columns = revisions.ids[:most], revisions.revisions[:most], revisions.features[:most].tolist()
     items = list(map(ArmRevision, *columns))
-    position = encode_cursor(found.places[len(items) - 1]) if items else cursor
-    return RevisionsView(items, position if len(found.ids) > most else None, position)
+    position = encode_cursor(revisions.places[len(items) - 1]) if items else cursor
+    return RevisionsView(items, position if len(revisions.ids) > most else None, position)
 
 
 @router.get("/{bandit}/log/terms", response_model=LearningTermsView)
@@ -209,12 +209,12 @@ async def terms(
         "space": record.space,
         "moves": [
             {
-                "space": each.number,
-                "features": each.left_dim,
-                "transform": each.transform,
-                "residual": each.residual,
+                "space": space_map.number,
+                "features": space_map.left_dim,
+                "transform": space_map.transform,
+                "residual": space_map.residual,
             }
-            for each in page
+            for space_map in page
         ],
         "next": encode_cursor(str(number)) if number < record.space else None,
     }

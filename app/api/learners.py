@@ -165,8 +165,8 @@ async def put_learner(
             data = base64.b64decode(data.state, validate=True)
         except (ValueError, binascii.Error):
             raise Invalid("must be base64", path=("state",)) from None
-    made = await learner_copies.give(owner, owner.learner_named(key), data)
-    return reply(_copy(key, bytes_to_state(data)), 201 if made else 200)
+    is_new = await learner_copies.give(owner, owner.learner_named(key), data)
+    return reply(_copy(key, bytes_to_state(data)), 201 if is_new else 200)
 
 
 @router.get(
@@ -319,7 +319,7 @@ def _theta(bandit: Bandit, report: LearnerReport) -> dict[str, object]:
             fields = {"fields": encoding.rule.fields, "columns": encoding.columns}
         shown["context"] = {"dim": encoding.dim, **fields}
     if report.signals is not None:
-        shown["signals"] = {name: _of_signal(bandit, each) for name, each in report.signals.items()}
+        shown["signals"] = {name: _of_signal(bandit, theta) for name, theta in report.signals.items()}
     return shown
 
 

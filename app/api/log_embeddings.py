@@ -25,10 +25,10 @@ router = json_router(prefix="/v1/bandits", tags=["measuring"])
 
 def _seconds(text: str) -> float | None:
     """A time such as "12h" or "7d"; None: it is none, or out of bounds."""
-    found = _TIME.fullmatch(text)
-    if found is None:
+    parts = _TIME.fullmatch(text)
+    if parts is None:
         return None
-    seconds = int(found[1]) * (3_600 if found[2] == "h" else 86_400)
+    seconds = int(parts[1]) * (3_600 if parts[2] == "h" else 86_400)
     return seconds if MIN_EVERY_S <= seconds <= MAX_EVERY_S else None
 
 
@@ -85,11 +85,11 @@ async def start(
     Its features and learners of the first nine tenths of the log are judged on the last tenth.
     """
     check_catalogue(request, body.catalogue)
-    found = await bandits.get(bandit)
+    owner = await bandits.get(bandit)
     every_s = None if body.every is None else _seconds(body.every)
-    await log_embeddings.check(found, body.catalogue, body.dim, body.signal)
-    asked = AskedEmbedding(found.uid, body.catalogue, body.dim, every_s, body.signal)
-    return reply({"id": await embedding_jobs.start(found, asked)}, 202)
+    await log_embeddings.check(owner, body.catalogue, body.dim, body.signal)
+    asked = AskedEmbedding(owner.uid, body.catalogue, body.dim, every_s, body.signal)
+    return reply({"id": await embedding_jobs.start(owner, asked)}, 202)
 
 
 @router.get("/{bandit}/embeddings/{embedding}", response_model=LogEmbeddingJob)

@@ -190,11 +190,11 @@ async def search_vectors(
     if isinstance(body, VectorsMipsBody):
         result = await mips.search_vectors(partial(_matrix, body.vectors), _request(body, body.query))
         return _view(result, body.method)
-    given = None if value_range is None else _split(value_range, ValueRange, "value_range")
+    bounds = None if value_range is None else _split(value_range, ValueRange, "value_range")
     asked = None if query is None else _split(query, list[Feature], "query")
     vectors, row = _raw(body, *shape(n, dim), asked)
     options = MipsRequest(
-        row, k, method, epsilon, delta, objective, None if given is None else (given[0], given[1]), seed
+        row, k, method, epsilon, delta, objective, None if bounds is None else (bounds[0], bounds[1]), seed
     )
     return _view(await mips.search_vectors(vectors, options), method)
 
@@ -215,14 +215,14 @@ def _raw(data: bytes, n: int, dim: int, query: list[float] | None) -> tuple[Call
         )
     rows = n + (query is None)
     what = "the query and n vectors" if query is None else "n vectors"
-    given = numbers(data, [rows * dim], what).reshape(rows, dim)
-    row: Numbers = given[0] if query is None else np.array(query)
+    matrix = numbers(data, [rows * dim], what).reshape(rows, dim)
+    row: Numbers = matrix[0] if query is None else np.array(query)
     check_magnitude(row, limits.MAX_FEATURE)
 
     def vectors() -> Numbers:
-        some = given[rows - n :]
-        check_magnitude(some, limits.MAX_FEATURE)
-        return some
+        vectors_sent = matrix[rows - n :]
+        check_magnitude(vectors_sent, limits.MAX_FEATURE)
+        return vectors_sent
 
     return vectors, row
 
@@ -230,17 +230,19 @@ def _raw(data: bytes, n: int, dim: int, query: list[float] | None) -> tuple[Call
 def _split(text: str, kind: Any, name: str) -> list[float]:
     if text.count(",") >= limits.MAX_VECTOR_DIM:
         raise TooLarge(f"at most {limits.MAX_VECTOR_DIM} numbers", path=(Part.QUERY, name))
-    place: FieldPath = (Part.QUERY, name)
+    path: FieldPath = (Part.QUERY, name)
     try:
         result: list[float] = TypeAdapter(kind).validate_python([float(part) for part in text.split(",")])
     except ValidationError as error:
-        raise invalid(error, place) from None
+        raise invalid(error, path) from None
     return result
 
 
 def _request(body: _MipsBody, query: Sequence[float] | Numbers) -> MipsRequest:
-    given = None if body.value_range is None else (body.value_range[0], body.value_range[1])
-    return MipsRequest(query, body.k, body.method, body.epsilon, body.delta, body.objective, given, body.seed)
+    value_range = None if body.value_range is None else (body.value_range[0], body.value_range[1])
+    return MipsRequest(
+        query, body.k, body.method, body.epsilon, body.delta, body.objective, value_range, body.seed
+    )
 
 
 def _view(result: MipsResult, method: str) -> VectorsMipsView:

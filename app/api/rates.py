@@ -66,6 +66,6 @@ class Rates:
             raise TooManyRequests(message, retry_after_s=math.ceil(wait_s))
         # Twice what is left, so that purging costs O(1) for each request.
         if len(self._full_at) >= self._purge_at:
-            self._full_at = {each: at for each, at in self._full_at.items() if at > now}
+            self._full_at = {bucket: at for bucket, at in self._full_at.items() if at > now}
             self._purge_at = max(LEAST_PURGED, 2 * len(self._full_at))
         self._full_at[name] = full_at + count / key.rate

@@ -50,5 +50,5 @@ async def report(
     found = await while_connected(request, work)
     left_out = set() if found.weights is not None else _OF_SIGNALS
     left_out = left_out if found.moves else {*left_out, "moves"}
-    shown = {each.name: getattr(found, each.name) for each in fields(found) if each.name not in left_out}
+    shown = {field.name: getattr(found, field.name) for field in fields(found) if field.name not in left_out}
     return reply(shown)

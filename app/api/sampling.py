@@ -163,11 +163,11 @@ def _raw(data: bytes, n: int, dim: int) -> tuple[NDArray[np.float64], NDArray[np
     count = n * dim
     if count > limits.MAX_FACTORS:
         raise _too_many_factors((Part.QUERY, "n"))
-    given = numbers(data, [count, count + n], "n x dim factors, and n log priors or none")
-    with_zeros = given.astype(np.float64)
-    some = with_zeros[with_zeros != -np.inf]
-    if len(some):
-        check_magnitude(some, limits.MAX_LOG_FACTOR)
+    sent = numbers(data, [count, count + n], "n x dim factors, and n log priors or none")
+    with_zeros = sent.astype(np.float64)
+    finite = with_zeros[with_zeros != -np.inf]
+    if len(finite):
+        check_magnitude(finite, limits.MAX_LOG_FACTOR)
     prior = with_zeros[count:]
     return with_zeros[:count].reshape(n, dim), prior if len(prior) else None
 

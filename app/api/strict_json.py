@@ -237,11 +237,11 @@ class Parameters:
         return cls(frozenset(queries), readers, body)
 
 
-def _check_query(request: Request, known: Container[str]) -> None:
+def _check_query(request: Request, known_names: Container[str]) -> None:
     """Raise Invalid for a query parameter that the endpoint does not have, or that is given twice."""
     seen: set[str] = set()
     for name, _ in request.query_params.multi_items():
-        if name in seen or name not in known:
+        if name in seen or name not in known_names:
             raise Invalid("a query parameter must be known, and given once", path=public((Part.QUERY, name)))
         seen.add(name)
 
@@ -253,18 +253,18 @@ def _service_reader(name: str) -> Reader:
     return read
 
 
-def _text_reader(place: Literal[Part.PATH, Part.QUERY], name: str, hint: Any, default: Any) -> Reader:
+def _text_reader(part: Literal[Part.PATH, Part.QUERY], name: str, hint: Any, default: Any) -> Reader:
     """Of a parameter that is text in the request."""
     adapter: TypeAdapter[Any] = TypeAdapter(hint)
 
     def read(request: Request) -> Any:
-        text = (request.path_params if place is Part.PATH else request.query_params).get(name)
+        text = (request.path_params if part is Part.PATH else request.query_params).get(name)
         if text is None:
             return default
         try:
             return adapter.validate_strings(text)
         except ValidationError as error:
-            raise invalid(error, (place, name)) from None
+            raise invalid(error, (part, name)) from None
 
     return read
 
@@ -316,12 +316,14 @@ async def read_body(model: type[M], data: bytes, where: FieldPath = ()) -> M:
         return whole(model, data, where)
     if data.count(b",") > MAX_VALUES:
         raise TooLarge(f"must have at most {MAX_VALUES:,} values", path=where)
-    given = _fields(model, data, where)
+    texts_by_name = _fields(model, data, where)
     name = model.long_list
-    if name is None or name not in given:
-        return whole(model, msgspec.json.encode(given), where)  # of a field that is given twice the last
+    if name is None or name not in texts_by_name:
+        return whole(
+            model, msgspec.json.encode(texts_by_name), where
+        )  # of a field that is given twice the last
     kind, most = _long_list(model, name)
-    texts = _items(given[name])
+    texts = _items(texts_by_name[name])
     if len(texts) > most:
         error = TooLarge if not where else Invalid
         raise error(f"must have at most {most:,} items", path=(*where, name))
@@ -329,7 +331,7 @@ async def read_body(model: type[M], data: bytes, where: FieldPath = ()) -> M:
     for position, text in enumerate(texts):
         await yield_to_others()
         items.append(await _item(kind, bytes(text), (*where, name, position)))
-    head = whole(model, msgspec.json.encode({**given, name: texts[:1]}), where)
+    head = whole(model, msgspec.json.encode({**texts_by_name, name: texts[:1]}), where)
     return head.model_copy(update={name: items})
 
 
@@ -344,8 +346,8 @@ def _fields(model: type[StrictModel], data: bytes, where: FieldPath) -> dict[str
         raise Invalid("Extra inputs are not permitted", path=(*where, *public((unknown[1],)))) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise Invalid("Invalid JSON", path=where) from None
-    given = {name: text for name in model.model_fields if (text := getattr(outline, name))}
-    for name, text in given.items():
+    texts_by_name = {name: text for name in model.model_fields if (text := getattr(outline, name))}
+    for name, text in texts_by_name.items():
         first, is_long = bytes(memoryview(text)[:1]), name == model.long_list
         if is_long and first != b"[":
             raise Invalid("Input should be a valid list", path=(*where, name))
@@ -354,7 +356,7 @@ def _fields(model: type[StrictModel], data: bytes, where: FieldPath) -> dict[str
             raise Invalid(f"must not be longer than {model.max_object_bytes:,} bytes", path=(*where, name))
         if first == b"[" and size > MAX_PART_BYTES and not is_long:
             raise TooLarge(f"must not be longer than {MAX_PART_BYTES:,} bytes", path=(*where, name))
-    return given
+    return texts_by_name
 
 
 async def _item(kind: TypeAdapter[Any] | type[StrictModel], text: bytes, where: FieldPath) -> Any:

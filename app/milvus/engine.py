@@ -451,11 +451,11 @@ def _request(search: _Search) -> Any:
 
 def check_version(text: str) -> str:
     """The name of the engine. Raises WrongEngine for one that is not known, or too old."""
-    match_ = re.match(r"(?:(milvus_lite)-|v?)(\d+)\.(\d+)(?:\.(\d+))?", text)
-    if match_ is None:
+    parts = re.match(r"(?:(milvus_lite)-|v?)(\d+)\.(\d+)(?:\.(\d+))?", text)
+    if parts is None:
         raise WrongEngine("SHORTLIST_MILVUS_URI names an engine of an unknown version")
-    name = match_[1] or "milvus"
-    version, least = tuple(int(part or 0) for part in match_.groups()[1:]), LEAST_VERSIONS[name]
+    name = parts[1] or "milvus"
+    version, least = tuple(int(part or 0) for part in parts.groups()[1:]), LEAST_VERSIONS[name]
     if version < least:
         here, need = (".".join(map(str, numbers)) for numbers in (version, least))
         raise WrongEngine(f"the engine at SHORTLIST_MILVUS_URI is {name} {here}: {need} or newer is needed")

@@ -127,21 +127,21 @@ class Layouts:
 
     def __init__(self, capacity_bytes: int) -> None:
         self._capacity = capacity_bytes
-        self._kept: BoundedCache[str, tuple[int, Coordinates]] = BoundedCache(capacity_bytes)
+        self._layouts: BoundedCache[str, tuple[int, Coordinates]] = BoundedCache(capacity_bytes)
 
     @property
     def bytes(self) -> int:
-        return self._kept.bytes
+        return self._layouts.bytes
 
     def of(self, uid: str, version: int, points: Callable[[], Points]) -> Coordinates:
         """The layout of a version of a catalogue. One that is too large to be kept is made every time."""
-        held = self._kept.get(uid)
+        held = self._layouts.get(uid)
         if held is not None and held[0] == version:
             return held[1]
         layout = blocked(points(), rng=np.random.default_rng((int(uid, 16), version)))
-        self._kept.drop(uid)
+        self._layouts.drop(uid)
         if layout.blocks.nbytes <= self._capacity:
-            self._kept.put(uid, (version, layout), layout.blocks.nbytes)
+            self._layouts.put(uid, (version, layout), layout.blocks.nbytes)
         return layout
 
 
