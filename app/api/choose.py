@@ -157,16 +157,18 @@ async def choose_batch(
 
     async def chosen(owner: Bandit) -> list[Choice | RefusedChoice]:
         requests: list[ChooseRequest | Refusal] = []
-        for place, item in enumerate(body.requests):
+        for number, item in enumerate(body.requests):
             try:
-                with within(("requests", place)):
+                with within(("requests", number)):
                     requests.append(await _request(item, owner, arm_list, key))
             except (ShortlistError, InvalidArgument) as error:
                 if not body.partial:
                     raise
                 requests.append(error)
         results = await choosing.choose_batch(owner, requests, partial=body.partial)
-        return [each if isinstance(each, Choice) else RefusedChoice(document_of(each)) for each in results]
+        return [
+            result if isinstance(result, Choice) else RefusedChoice(document_of(result)) for result in results
+        ]
 
     return reply({"results": await bandits.use(bandit, chosen)})
 

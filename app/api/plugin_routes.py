@@ -71,29 +71,33 @@ class Routes:
         return {}
 
 
-def load(taken: Collection[str]) -> dict[str, Routes]:
-    """The routes of plug-ins. ``taken``: our paths. Raises StartupError: one breaks the contract."""
+def load(taken_paths: Collection[str]) -> dict[str, Routes]:
+    """The routes of plug-ins. ``taken_paths``: our paths. Raises StartupError: one breaks the contract."""
     routes = plugins.load("routes", Routes)
-    paths = {*taken}
+    paths = {*taken_paths}
     prefixes = {path.split("/")[2] for path in paths if path.startswith(PREFIX)}
-    for name, own in routes.items():
-        where, prefix = f"the routes {name} of a plug-in", own.router.prefix
+    for name, plugin_route in routes.items():
+        where, prefix = f"the routes {name} of a plug-in", plugin_route.router.prefix
         is_new = prefix.startswith(PREFIX) and prefix.count("/") == 2
         if prefix not in OF_OURS and (not is_new or prefix.removeprefix(PREFIX) in prefixes):
             raise StartupError(f"{where} need a prefix of one part that is not taken, such as /v1/{name}")
-        calls = [route for route in own.router.routes if isinstance(route, JsonRoute)]
-        if len(calls) < len(own.router.routes):
+        calls = [route for route in plugin_route.router.routes if isinstance(route, JsonRoute)]
+        if len(calls) < len(plugin_route.router.routes):
             raise StartupError(f"{where} must be of json_router")
         if not paths.isdisjoint(route.path for route in calls):
             raise StartupError(f"{where} have a path that is taken")
-        if unknown := sorted({*own.scopes.values()} - {*SCOPES}):
+        if unknown := sorted({*plugin_route.scopes.values()} - {*SCOPES}):
             raise StartupError(f"{where} need scopes that there are not: {', '.join(unknown)}")
         prefixes.add(prefix.removeprefix(PREFIX))
         paths.update(route.path for route in calls)
         for route in calls:
             for method in (route.methods or set()) - {"HEAD"}:
                 call = f"{method} {route.path.removeprefix(prefix)}".rstrip()
-                open_path(method, route.path, own.scopes.get(call) or own.scopes.get(method, "admin"))
-                if call in own.examples:
-                    documentation.EXAMPLES[method, route.path] = dict(own.examples[call])
+                open_path(
+                    method,
+                    route.path,
+                    plugin_route.scopes.get(call) or plugin_route.scopes.get(method, "admin"),
+                )
+                if call in plugin_route.examples:
+                    documentation.EXAMPLES[method, route.path] = dict(plugin_route.examples[call])
     return routes
