@@ -35,7 +35,7 @@ from app.storage.store import Store
 from app.storage.types import Appended, LearnerId, RewardWrite
 from shortlist.types import Matrix, Vector
 
-APPEND_BATCH = 500
+APPEND_BATCH = 256  # of a batch at a time: rewards of others come between
 
 
 @dataclass(slots=True)
@@ -232,18 +232,20 @@ class Rewards:
 
     async def append(self, writes: Sequence[tuple[int, RewardWrite]], receipt: Receipt) -> Receipt:
         """Append entries, each once, and note on the receipt what became of the one at each position."""
-        if len(writes) == 1:  # as nearly always
-            partition = writes[0][1].learner.partition(self._store.partitions)
-            await self._append_to(partition, writes, receipt)
-        else:
-            # One script sees the keys of one partition only: on a cluster they are on one node.
+        for start in range(0, len(writes), APPEND_BATCH):
+            if start:
+                await yield_to_others()
             by_partition: dict[int, list[tuple[int, RewardWrite]]] = defaultdict(list)
-            for position, write in writes:
+            for position, write in writes[start : start + APPEND_BATCH]:
                 by_partition[write.learner.partition(self._store.partitions)].append((position, write))
-            appends = (
-                self._append_to(partition, items, receipt) for partition, items in by_partition.items()
-            )
-            await asyncio.gather(*appends)
+            if len(by_partition) == 1:  # as nearly always
+                [(partition, items)] = by_partition.items()
+                await self._append_to(partition, items, receipt)
+            else:
+                appends = (
+                    self._append_to(partition, items, receipt) for partition, items in by_partition.items()
+                )
+                await asyncio.gather(*appends)
         # Partitions answer in any order; clients get the places of their batch in ascending order.
         receipt.rejected.sort()
         self._note(receipt)
@@ -267,19 +269,14 @@ class Rewards:
     async def _append_to(
         self, partition: int, items: Sequence[tuple[int, RewardWrite]], receipt: Receipt
     ) -> None:
-        # A script blocks the store for all: one of 500 rewards takes it some milliseconds.
-        for start in range(0, len(items), APPEND_BATCH):
-            if start:
-                await yield_to_others()
-            batch = items[start : start + APPEND_BATCH]
-            writes = [write for _, write in batch]
-            if idle_ttl_s := self._idle_ttls(writes):
-                await self._touch(idle_ttl_s)
-            outcomes = await self._store.rewards.append(partition, writes)
-            for (position, _), outcome in zip(batch, outcomes, strict=True):
-                _count(receipt, partition, position, outcome)
-            # After each batch, not at the end: folding begins while the rest is appended.
-            self._workers.wake(partition)
+        writes = [write for _, write in items]
+        if idle_ttl_s := self._idle_ttls(writes):
+            await self._touch(idle_ttl_s)
+        outcomes = await self._store.rewards.append(partition, writes)
+        for (position, _), outcome in zip(items, outcomes, strict=True):
+            _count(receipt, partition, position, outcome)
+        # After each part of a batch, not at the end: folding begins while the rest is appended.
+        self._workers.wake(partition)
 
     def _idle_ttls(self, writes: Sequence[RewardWrite]) -> dict[LearnerId, float]:
         """The times to live of those learners that have one, in seconds."""

@@ -56,7 +56,7 @@ class Pipeliner:
 
     async def command(self, *arguments: str | bytes | int) -> Any:
         """The driver's answer. Raises what the driver raises."""
-        self._refuse_in_vain()
+        self.refuse_in_vain()
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
         self._waiting.append((arguments, answer))
@@ -65,6 +65,14 @@ class Pipeliner:
             # After all callers of this turn of the loop had theirs to say.
             loop.call_soon(self._leave)
         return await answer
+
+    def refuse_in_vain(self) -> None:
+        """Raise what a command would be refused with at once: this is closed, or the server is silent."""
+        if self._closed:
+            raise driver.ConnectionError("the connections are closed")
+        # One exchange is let through, and tries whether the server answers again.
+        if self._silent and (self._exchanges or self._alone):
+            raise driver.TimeoutError("the server is silent")
 
     async def transaction(self, commands: Sequence[Arguments]) -> list[Any]:
         """Answers to commands that run as one, in an exchange of their own. Raises what the driver raises."""
@@ -90,13 +98,6 @@ class Pipeliner:
         while self._exchanges or self._alone or self._waiting:
             under_way = self._exchanges | self._alone
             await (asyncio.wait(under_way) if under_way else asyncio.sleep(0))
-
-    def _refuse_in_vain(self) -> None:
-        if self._closed:
-            raise driver.ConnectionError("the connections are closed")
-        # One exchange is let through, and tries whether the server answers again.
-        if self._silent and (self._exchanges or self._alone):
-            raise driver.TimeoutError("the server is silent")
 
     def _leave(self) -> None:
         if self._waiting and len(self._exchanges) < IN_FLIGHT:
@@ -132,7 +133,7 @@ class Pipeliner:
         return answers
 
     async def _ask_alone(self, ask: Callable[[], Awaitable[Any]]) -> Any:
-        self._refuse_in_vain()
+        self.refuse_in_vain()
         task = asyncio.create_task(self._noted(ask))
         self._alone.add(task)
         task.add_done_callback(self._ended)

@@ -144,7 +144,7 @@ class RedisClient:
         try:  # as ``_translated``, which takes as long as all else here
             return await self._pipeliner.command(*arguments)
         except DRIVER_ERRORS as error:
-            raise self._refused(error) from error
+            raise self.translate(error) from error
 
     async def bulk(self, *arguments: Argument) -> Any:
         """As ``command``, for a large command or answer: others do not wait behind it."""
@@ -203,16 +203,21 @@ class RedisClient:
             with self._translated():
                 return await ask("EVAL", script.text, len(keys), *keys, *args)
         except DRIVER_ERRORS as error:
-            raise self._refused(error) from error
+            raise self.translate(error) from error
+
+    def refuse_in_vain(self) -> None:
+        """Raise Unavailable if a call would be refused at once."""
+        with self._translated():
+            self._pipeliner.refuse_in_vain()
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
         try:
             yield
         except DRIVER_ERRORS as error:
-            raise self._refused(error) from error
+            raise self.translate(error) from error
 
-    def _refused(self, error: Exception) -> Unavailable:
+    def translate(self, error: Exception) -> Unavailable:
         """The error for callers; another server is looked for where this one may have been replaced."""
         if may_be_replaced(error):
             self._close_connections()

@@ -77,9 +77,9 @@
     {p:<n>}:row-times:<bandit uid>               zset    <field>/<learner> (see below)      until trimmed
     {p:<n>}:row-logs                             hash    bandit uid -> keep_ms (see below)  with the bandit
 
-The part in braces is the hash tag. Redis Cluster keeps all keys with the same tag on one node, and every
-script has keys of one tag only. In seen and seen-first <learner> carries its length, so that no two pairs
-of a learner and a dedupe key share a name.
+The part in braces is the hash tag. Redis Cluster keeps all keys with the same tag on one node, and there
+every script has keys of one tag only. In seen and seen-first <learner> carries its length, so that no two
+pairs of a learner and a dedupe key share a name.
 
 Entry ids are "<ms>-<n>", where n numbers the entries of a log from 1 without a gap. The backlog is the
 difference of two such numbers, so it needs no counter and no scan, and stays right after trimming.

@@ -9,7 +9,9 @@ from app.platform.errors import Invalid
 from app.storage import redis_keys as keys
 from app.storage.decision_rows import field_of, row_keys
 from app.storage.part import RedisPart, check_positive, log_entry, optional
-from app.storage.redis_client import Argument
+from app.storage.redis_client import Argument, RedisClient
+from app.storage.reward_calls import NO_SPACE, Append, RewardCalls
+from app.storage.space import SpaceBudget, full
 from app.storage.types import UID_LENGTH, Appended, DeadLetter, Lag, LearnerId, LogEntry, RewardWrite, Trimmed
 from app.storage.types.registry import SIXTEENTHS, SIXTEENTHS_FOR_HISTORY
 
@@ -19,8 +21,13 @@ _TRIM_STEP = 256
 class RewardLog(RedisPart):
     """The logs of all partitions. Entries of one log are in the order in which they were appended."""
 
+    def __init__(self, redis: RedisClient, partitions: int, quota: SpaceBudget) -> None:
+        super().__init__(redis, partitions, quota)
+        self._calls = RewardCalls(redis)
+
     async def append(self, partition: int, rewards: Sequence[RewardWrite]) -> Sequence[Appended]:
-        """Append those that are neither duplicates nor expired nor of a forgotten learner.
+        """Append those that are neither duplicates nor expired nor of a forgotten learner, with no other
+        between them. What others append at the same time may travel with them.
 
         Raises Invalid: neither ``ttl_ms`` nor ``expires_ms``, or a decision key without the latter. Raises
         StoreFull, and none is appended: there is no space for the dedupe keys of all that are new. What is of
@@ -28,10 +35,10 @@ class RewardLog(RedisPart):
         """
         if not rewards:
             return []
-        names = [*_partition_keys(partition)]
         is_history = any(reward.expires_ms is None for reward in rewards)
         # So that an import of history cannot take the space that rewards of today need.
         space = self._quota.of("dedupe", partition, SIXTEENTHS_FOR_HISTORY if is_history else SIXTEENTHS)
+        names: list[str] = []
         arguments: list[Argument] = [space, 0, len(rewards)]
         length = 0
         for reward in rewards:
@@ -40,16 +47,19 @@ class RewardLog(RedisPart):
             arguments += (*reward.learner, reward.issued_ms, optional(reward.known_entry), reward.payload)
             arguments += (*dedupe, _kept_value(reward), reward.source)
             length += len(home) + len(dedupe[2]) + len(dedupe[3])
-        arguments[1] = 4 * length  # bytes of UTF-8, at most
-        logged = [(place, item.logged) for place, item in enumerate(rewards, 1) if item.logged is not None]
-        # Bandits without a log pay for none of its keys.
-        if logged:
-            names += [keys.deleted(partition), keys.row_logs(partition)]
-        for place, item in logged:
-            row = item.row
+            # Bandits without a log pay for none of its keys.
+            if reward.logged is None:
+                arguments.append("")
+                continue
+            row = reward.logged.row
+            names += (keys.deleted(partition), keys.row_logs(partition))
             names += row_keys(partition, row.decision.learner)[2:]
-            arguments += (place, field_of(row), row.keep_ms, row.record, item.reward)
-        held, answers = await self._redis.script("append_rewards", names, arguments)
+            arguments += (field_of(row), row.keep_ms, row.record, reward.logged.reward)
+        arguments[1] = 4 * length  # bytes of UTF-8, at most
+        append = Append(len(rewards), names, arguments)
+        held, answers = await self._calls.append(partition, _partition_keys(partition), append)
+        if answers == NO_SPACE:
+            raise full("dedupe")
         if held:
             self._quota.taken("dedupe", partition, held)
         return [_appended(answer) for answer in answers]

@@ -134,8 +134,8 @@ async def test_dedupe_keys_of_rewards_and_observations_are_bounded(small: Api) -
     first = {"id": "first", "key": "ann", "arm": "arm-1", "value": 1}
     await small.observe("per-key", first)
     sent: list[dict[str, Any]] = []
-    for _ in range(20):
-        choices = await small.ok("POST", "/v1/bandits/b/choose/batch", {"requests": [{}] * 500})
+    for _ in range(40):
+        choices = await small.ok("POST", "/v1/bandits/b/choose/batch", {"requests": [{}] * 250})
         items = [
             {"decision": choice["decision"], "value": 1, "reward_id": "click"}
             for choice in choices["results"]
@@ -143,7 +143,7 @@ async def test_dedupe_keys_of_rewards_and_observations_are_bounded(small: Api) -
         answer = await ask(small, "/v1/rewards", {"rewards": items})
         if answer.status_code >= 300:
             break
-        assert answer.json()["accepted"] == 500
+        assert answer.json()["accepted"] == 250
         sent += items
     assert len(sent) >= 1_000, answer.text[:500]
     assert_full(answer, "SHORTLIST_MAX_DEDUPE_MB")

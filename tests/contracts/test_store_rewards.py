@@ -6,10 +6,12 @@ import time
 import numpy as np
 import pytest
 
-from app.platform.errors import Invalid
+from app.platform.errors import Invalid, Unavailable
+from app.storage import redis_keys
 from app.storage.store import Store
 from app.storage.types import LearnerId, RewardWrite
 from learner_names import UID, learner_in
+from store_clients import connect
 from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -232,3 +234,29 @@ async def test_refusing_ends_but_a_shorter_call_does_not_shorten_it(store: Store
     )
     assert await append(store, reward("x", issued_ms=1_000)) == ["forgotten"]
     assert await store.waiting.drop_expired(0, margin_ms=since_ms - 70_000, count=10) == 1
+
+
+async def test_appends_of_one_moment_are_each_accepted_or_refused_alone(store: Store):
+    """Of all partitions, with duplicates between them: whoever comes first has the key."""
+    learners = [learner_in(n % 4, 4, f"key-{n}") for n in range(40)]
+    keys = [f"{n % 3}" for n in range(40)]
+    writes = [RewardWrite(to, key, None, 1, TTL_MS, b"p") for to, key in zip(learners, keys, strict=True)] * 2
+    outcomes = await asyncio.gather(*(store.rewards.append(w.learner.partition(4), [w]) for w in writes))
+    assert [[o.status for o in outcome] for outcome in outcomes] == [["accepted"]] * 40 + [["duplicate"]] * 40
+    for partition in range(4):
+        entries = await log_of(store, partition)
+        accepted = [o for w, [o] in zip(writes, outcomes, strict=True) if w.learner.partition(4) == partition]
+        assert {e.entry_id for e in entries} == {o.entry_id for o in accepted[: len(entries)]}
+        assert [order(e.entry_id)[1] for e in entries] == list(range(1, 11)), "without a gap"
+
+
+async def test_a_broken_key_of_one_partition_refuses_that_one_alone(store: Store, store_server: str):
+    async with connect(store_server) as client:
+        await client.set(redis_keys.log(1), "no stream")
+        appends = (store.rewards.append(n % 4, [reward(f"{n}", learner=f"{n}")]) for n in range(16))
+        outcomes = await asyncio.gather(*appends, return_exceptions=True)
+        for n, outcome in enumerate(outcomes):
+            assert isinstance(outcome, Unavailable) == (n % 4 == 1), outcome
+        await client.delete(redis_keys.log(1))
+    assert await append(store, reward("1", learner="1"), partition=1) == ["accepted"], "its key was not taken"
+    assert [len(await log_of(store, partition)) for partition in range(4)] == [4, 1, 4, 4]

@@ -157,6 +157,34 @@ async def test_beyond_the_bound_new_ones_are_refused_and_nothing_else_happens(ur
         assert (await store.usage.read())[kind] == held
 
 
+async def test_a_call_that_finds_no_space_refuses_no_other_that_came_with_it(url: str) -> None:
+    """The last space is given once, and what is small has it when what is large has not."""
+    async with bounded(url, dedupe=FEW) as store:
+        large = [reward(f"large-{n}", first=False) for n in range(100)]
+        small = [[reward(f"small-{n}", learner_in(n % 4, PARTITIONS), first=False)] for n in range(400)]
+        writes = [*small[:2], large, *small[2:], small[0]]
+        appends = (store.rewards.append(some[0].learner.partition(PARTITIONS), some) for some in writes)
+        outcomes = await asyncio.gather(*appends, return_exceptions=True)
+        refused = [isinstance(outcome, StoreFull) for outcome in outcomes]
+        assert refused[2]
+        assert not any(refused[:2])
+        assert any(refused[3:])
+        assert not refused[-1], "a duplicate takes none"
+        held = (await store.usage.read())["dedupe"]
+        assert held <= PARTITIONS * most_of("reward"), "before the first look at the others"
+        again = await asyncio.gather(
+            *(store.rewards.append(some[0].learner.partition(PARTITIONS), some) for some in writes),
+            return_exceptions=True,
+        )
+        for outcome, later, was_refused in zip(outcomes, again, refused, strict=True):
+            assert isinstance(outcome, StoreFull) == was_refused
+            if not was_refused:
+                assert [o.status for o in later] == ["duplicate"]  # type: ignore[union-attr]
+        assert (await store.usage.read())["dedupe"] == held
+        entries = [len(await store.rewards.read(partition, "0-0", 1_000)) for partition in range(PARTITIONS)]
+        assert sum(entries) == refused.count(False) - 1
+
+
 @pytest.mark.rest
 async def test_what_is_full_of_observations_has_room_for_rewards(url: str) -> None:
     async with bounded(url, dedupe=FEW) as store:

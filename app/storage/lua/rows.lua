@@ -16,16 +16,17 @@ local function learner_bytes(rows)
   return LEARNER + rounded_up(#rows)
 end
 
--- Of each bandit that this call has asked about: the ms before which rows were dropped; math.huge: it is deleted.
+-- Of each bandit in each partition that this call has asked about: the ms before which rows were dropped; math.huge:
+-- it is deleted.
 local kept_from = {}
 
 -- Whether a row is to be kept: its bandit is not deleted, and rows as old were not dropped.
 local function is_kept(deleted, logs, bandit, field)
-  local from = kept_from[bandit]
+  local from = kept_from[logs .. bandit]
   if not from then
     local is_deleted = redis.call('ZSCORE', deleted, bandit)
     from = is_deleted and math.huge or tonumber(redis.call('HGET', logs, bandit .. ':from') or '0')
-    kept_from[bandit] = from
+    kept_from[logs .. bandit] = from
   end
   return tonumber(string.sub(field, 1, 13)) >= from
 end
