@@ -1,4 +1,4 @@
--- WITH   changes, tails, arm_sums
+-- WITH   changes, tails, many, arm_sums
 -- KEYS   watermark, log, dead letters, changes, deleted, folded, spaces, ledger, then for each bandit: states, tails,
 --        stem of the kept keys, sums of its arms
 -- ARGV   expected watermark, new watermark, changes kept, number of dead letters, number of moves, number of arms, for
@@ -15,7 +15,7 @@
 if (redis.call('GET', KEYS[1]) or '0-0') ~= ARGV[1] then
   return 0
 end
-local number, a = tonumber(string.match(ARGV[2], '%d+$')), 7
+local number, a = string.match(ARGV[2], '%d+$'), 7
 for _ = 1, tonumber(ARGV[4]) do
   local entry = redis.call('XRANGE', KEYS[2], ARGV[a], ARGV[a])[1]
   if entry then
@@ -32,58 +32,74 @@ for _ = 1, tonumber(ARGV[5]) do
   a = a + 2
 end
 local moves = ARGV[1] ~= ARGV[2]
-local deleted, has_tails = {}, {}
--- Each key of states ends with the uid of its bandit, which has no colon.
-local uids = {}
+-- Of each bandit: whether it is deleted and whether it has tails, asked once for all its learners; and what is written
+-- with one command for all of them.
+local bandits = {}
 for k = 9, #KEYS, 4 do
-  uids[k] = string.match(KEYS[k], '[^:]+$')
-  deleted[k] = redis.call('ZSCORE', KEYS[5], uids[k])
-  -- asked once for each bandit, not for each of its learners
-  has_tails[k] = redis.call('EXISTS', KEYS[k + 1]) == 1
+  -- Each key of states ends with the uid of its bandit, which has no colon.
+  local uid = string.match(KEYS[k], '[^:]+$')
+  local is_deleted = redis.call('ZSCORE', KEYS[5], uid)
+  bandits[#bandits + 1] = {
+    k = k,
+    uid = uid,
+    is_deleted = is_deleted,
+    has_tails = redis.call('EXISTS', KEYS[k + 1]) == 1,
+    sums = {},
+    states = {},
+    tails = {},
+  }
   local entries, replaced = tonumber(ARGV[a]), tonumber(ARGV[a + 1])
-  if entries > 0 and not deleted[k] then
-    redis.call('HINCRBY', KEYS[6], uids[k], entries)
+  if entries > 0 and not is_deleted then
+    redis.call('HINCRBY', KEYS[6], uid, entries)
     if replaced > 0 then
-      redis.call('HINCRBY', KEYS[6], uids[k] .. ':replaced', replaced)
+      redis.call('HINCRBY', KEYS[6], uid .. ':replaced', replaced)
     end
   end
   a = a + 2
 end
 for _ = 1, tonumber(ARGV[6]) do
-  local k = 5 + 4 * tonumber(ARGV[a])
-  if not deleted[k] then
-    write_sums(KEYS[8], KEYS[k + 3], ARGV[a + 1], ARGV[a + 2])
-  end
+  local sums = bandits[tonumber(ARGV[a])].sums
+  sums[#sums + 1], sums[#sums + 2] = ARGV[a + 1], ARGV[a + 2]
   a = a + 3
 end
+local changes = {}
 for s = a, #ARGV, 4 do
-  local k, learner, kind = 5 + 4 * tonumber(ARGV[s]), ARGV[s + 1], ARGV[s + 2]
-  local uid = uids[k]
-  if not deleted[k] then
+  local bandit, learner, kind = bandits[tonumber(ARGV[s])], ARGV[s + 1], ARGV[s + 2]
+  local k, member = bandit.k, bandit.uid .. learner
+  if not bandit.is_deleted then
     if kind == 't' then
-      local stem = tail_stem(learner)
+      local tails, stem = bandit.tails, tail_stem(learner)
       for id in string.gmatch(ARGV[s + 3], '%S+') do
-        redis.call('ZADD', KEYS[k + 1], 0, tail_member(stem, id))
+        tails[#tails + 1], tails[#tails + 2] = '0', tail_member(stem, id)
       end
     else
-      if has_tails[k] then
+      if bandit.has_tails then
         redis.call('ZREMRANGEBYLEX', KEYS[k + 1], tail_range(tail_stem(learner)))
       end
       if kind == '1' then
-        redis.call('HSET', KEYS[k], learner, ARGV[s + 3])
+        local states = bandit.states
+        states[#states + 1], states[#states + 2] = learner, ARGV[s + 3]
       else
         redis.call('HDEL', KEYS[k], learner)
         redis.call('HDEL', KEYS[k + 2] .. '0', learner)
         redis.call('HDEL', KEYS[k + 2] .. '1', learner)
         -- other processes drop more of a learner that was removed than its state: its elimination, its exposures
-        note(KEYS[4], number, '-' .. uid .. learner)
+        changes[#changes + 1], changes[#changes + 2] = number, '-' .. member
       end
     end
     if moves then
-      note(KEYS[4], number, uid .. learner)
+      changes[#changes + 1], changes[#changes + 2] = number, member
     end
   end
 end
+for _, bandit in ipairs(bandits) do
+  if not bandit.is_deleted then
+    write_sums(KEYS[8], KEYS[bandit.k + 3], bandit.sums)
+    call_with_many('HSET', KEYS[bandit.k], bandit.states)
+    call_with_many('ZADD', KEYS[bandit.k + 1], bandit.tails)
+  end
+end
+call_with_many('ZADD', KEYS[4], changes)
 shorten(KEYS[4], tonumber(ARGV[3]))
 if moves then
   redis.call('SET', KEYS[1], ARGV[2])

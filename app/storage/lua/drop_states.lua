@@ -1,4 +1,4 @@
--- WITH   arm_sums
+-- WITH   many, arm_sums
 -- KEYS   deleted, states, tails, folded, spaces, stem of the kept keys, ledger, sums of arms
 -- ARGV   uid, ms for which it stays noted that it was deleted
 -- Result 1

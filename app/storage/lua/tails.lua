@@ -10,7 +10,7 @@ local function tail_range(stem)
 end
 local function tail_member(stem, id)
   local ms, n = string.match(id, '^(%d+)-(%d+)$')
-  return string.format('%s:%016.0f-%016.0f', stem, tonumber(ms), tonumber(n))
+  return string.format('%s:%016.0f-%016.0f', stem, ms, n)
 end
 local function tail_id(member)
   local ms, n = string.match(member, '(%d+)%-(%d+)$')
