@@ -77,6 +77,7 @@ def test_every_limit_is_documented() -> None:
 def test_every_command_of_the_readme_exists() -> None:
     commands = set(re.findall(r"`shortlist ([\w-]+)", (ROOT / "README.md").read_text()))
     parser = cli.command_parser()
+    # private: of argparse, which lists commands nowhere else
     (choices,) = [action.choices for action in parser._subparsers._group_actions]  # type: ignore[union-attr]
     assert commands <= set(choices)
     assert commands

@@ -40,4 +40,5 @@ def test_the_files_hold_what_they_are_for() -> None:
 
 def test_prose_is_left_out_and_names_of_fields_are_not() -> None:
     schema = {"title": "T", "properties": {"title": {"type": "string", "description": "what it is"}}}
+    # private: what is left out of the golden files
     assert golden._bare(schema) == {"properties": {"title": {"type": "string"}}}

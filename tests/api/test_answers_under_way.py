@@ -114,6 +114,7 @@ async def served(api: Api) -> AsyncIterator[tuple[str, int]]:
         protocol: Any = partial(ShortlistProtocol, unread=Unread(1 << 30))
         config = uvicorn.Config(api.app, http=protocol, lifespan="off", log_config=None)
         server = uvicorn.Server(config)
+        # private: on a socket of the test's own, whose port is known
         serving = asyncio.create_task(server._serve([listener]))
         yield listener.getsockname()
         server.should_exit = True

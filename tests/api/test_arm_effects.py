@@ -168,7 +168,7 @@ async def check_rebuilt(api: Api, sums: dict[str, np.ndarray]) -> None:
 async def test_effects_are_those_of_the_sums_of_all_surprises(api: Api):
     await make(api)
     await begin(api)
-    await play(api, 10)
+    await play(api, 6)
     await api.ok("POST", REFRESH, {})
     sums = await check(api)
     arms = sorted(sums)

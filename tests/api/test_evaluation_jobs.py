@@ -179,4 +179,4 @@ async def test_a_service_that_stops_leaves_no_job_behind(shared: Api):
     await shared.app.service.evaluation_jobs.stop()
     assert log.ended.is_set()
     await asyncio.sleep(0)
-    assert not shared.app.service.evaluation_jobs._tasks
+    assert not shared.app.service.evaluation_jobs._tasks  # private: nothing else tells that no task is left

@@ -336,7 +336,7 @@ async def test_inverse_gaps_from_a_log_of_softmax(shared: Api):
     log = await decide(shared, "gaps", 80, [{"k": 2}, {}])
     bandit = await shared.app.service.bandits.get("gaps")
     view = bandit.snapshot()
-    covers = shared.app.service.evaluations._source.covers
+    covers = shared.app.service.evaluations._source.covers  # private: how often the log is asked
     cover = set(await covers.of(bandit.catalogue, None, view, 5))
 
     def weigh(scores: dict[str, float]) -> dict[str, float]:
@@ -806,7 +806,7 @@ async def test_a_policy_that_the_log_shows_nothing_of_ends_early(
 ):
     """After a small part of the log: so many posteriors are drawn from, and no more."""
     drawn: list[int] = []
-    draws = thompson.ThompsonTarget._drawn
+    draws = thompson.ThompsonTarget._drawn  # private: how many draws are made, to count them
 
     def counted(self: Any, situations: Any, position: int, check: Any) -> Any:
         drawn.append(position)
@@ -902,6 +902,7 @@ async def test_what_is_made_of_many_weights_is_made_in_threads(shared: Api, monk
 
         return noted
 
+    # private: in which thread it is called
     monkeypatch.setattr(evaluations, "_estimated", noting(evaluations._estimated))
     monkeypatch.setattr("app.api.evaluations.encoded", noting(encoded))
     weights = [{"s0": 1.0}, {"s1": 1.0}]

@@ -242,7 +242,7 @@ async def test_a_version_is_made_after_a_tenth_as_many_rewards_more_and_not_befo
     assert first["observations"] == 200.0
     await api.observe("b", *histories(1, 19, first=20, seed=1))
     for _ in range(3):
-        await api.app.service._prior_fitting.round()
+        await api.app.service._prior_fitting.round()  # private: one round, without waiting for the next
     assert (await api.ok("GET", PRIOR)) == first, "19 rewards more are not a tenth of 200"
     await api.observe("b", *histories(1, 1, first=30, seed=2))
     assert (await fitted(api, first["version"] + 1))["observations"] == 220.0

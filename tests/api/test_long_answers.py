@@ -147,6 +147,7 @@ async def test_learners_of_large_dimension_are_read_in_threads(api: Api, monkeyp
     await api.bandit("b", "c")
     path = "/v1/bandits/b/observations?wait=applied"
     await api.ok("POST", path, {"observations": [{"id": "o", "arm": "a", "value": 1}]})
+    # private: in which thread it is called
     threads, read, made = [], checkpoints.restored, learners.LearnerReport._precision
 
     def seen(function: Any) -> Any:

@@ -130,7 +130,7 @@ def of_any_key(subject: Any, bandit: Any, *_: Any) -> Any:
 SHARED: dict[tuple[str, str], Any] = {}
 fold_rows, joint = fold.rows_of, Bandit.joint_features
 get_event = Choices.get_event
-choice_of_a_request = Choosing._choice
+choice_of_a_request = Choosing._choice  # private: the mistake is made in there
 REWARDED = ("choose", "reward_some")
 LATE = (*REWARDED, "time_passes")
 
@@ -287,7 +287,7 @@ BROKEN: dict[str, tuple[Any, str, Any, Focus]] = {
     "limits do not hold": (
         AllowedRows,
         "_pairs",
-        staticmethod(changed(AllowedRows._pairs, room_for_all)),
+        staticmethod(changed(AllowedRows._pairs, room_for_all)),  # private: the mistake is made in there
         Focus(
             ("choose",),
             {"requests": lambda request: asks("at_most")(request) and is_long(request), "arms": is_made},
@@ -308,7 +308,7 @@ BROKEN: dict[str, tuple[Any, str, Any, Focus]] = {
     "what is activated counts for no quota": (
         Decisions,
         "_activate",
-        Decisions._say_shown,
+        Decisions._say_shown,  # private: the mistake is to do this alone
         Focus(("choose", "put_quotas", "activate"), {"requests": is_deferred}),
     ),
     "a list may take more than is left of a quota": (

@@ -119,10 +119,12 @@ async def test_learners_know_in_the_new_catalogue_what_they_knew(api: Api, store
 
 KINDS: list[Json] = [
     {"signals": {"like": {"weight": 1}, "hide": {"weight": -1, "default": 0.25}}},
-    {"reward": {"aggregate": "sum"}},
     {"prior": "pooled", "half_life_s": 60},
-    {"intercept": True, "exploration": "auto", "ridge": "auto", "prior": "learned"},
     {"context": {"dim": 2}, "interactions": 3, "intercept": True},
+]
+OTHER_KINDS: list[Json] = [
+    {"reward": {"aggregate": "sum"}},
+    {"intercept": True, "exploration": "auto", "ridge": "auto", "prior": "learned"},
 ]
 MORE_KINDS: list[Json] = [
     {"reward": {"aggregate": "last"}},
@@ -136,7 +138,11 @@ MORE_KINDS: list[Json] = [
 
 @pytest.mark.parametrize(
     "settings",
-    [*KINDS, *(pytest.param(each, marks=pytest.mark.slow) for each in MORE_KINDS)],
+    [
+        *KINDS,
+        *(pytest.param(kind, marks=pytest.mark.rest) for kind in OTHER_KINDS),
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in MORE_KINDS),
+    ],
     ids="-".join,
 )
 async def test_bandits_of_every_kind_move_there_and_back(api: Api, store_url: str, settings: Json):

@@ -40,6 +40,7 @@ async def test_what_can_be_read_can_be_asked_for_without_its_body(api: Api):
 
 async def test_a_full_disk_is_among_the_findings(api: Api, monkeypatch: pytest.MonkeyPatch):
     assert "disk" not in [each["name"] for each in (await api.ok("GET", "/v1/status"))["findings"]]
+    # private: the type that shutil answers with
     monkeypatch.setattr("shutil.disk_usage", lambda _: shutil._ntuple_diskusage(2**40, 2**40 - 9, 9))
     (found,) = [each for each in (await api.ok("GET", "/v1/status"))["findings"] if each["name"] == "disk"]
     assert (found["good"], "SHORTLIST_DATA_DIR is full" in found["text"]) == (False, True)
@@ -146,7 +147,7 @@ async def test_metrics_count_requests_by_route_and_rewards_by_outcome(api: Api):
 
 
 async def test_metrics_tell_the_disk_the_store_and_what_is_wrong(api: Api, monkeypatch: pytest.MonkeyPatch):
-    usage = shutil._ntuple_diskusage(2**40, 2**40 - 9, 9)
+    usage = shutil._ntuple_diskusage(2**40, 2**40 - 9, 9)  # private: the type that shutil answers with
     before = await metrics(api)
     assert 0 < before["shortlist_disk_free_bytes"] <= before["shortlist_disk_bytes"]
     assert (before["shortlist_store_up"], before["shortlist_store_replica"]) == (1, 0)

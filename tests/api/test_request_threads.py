@@ -97,7 +97,7 @@ async def test_a_batch_ends_when_its_caller_has_left(shared: Api, monkeypatch: p
     await shared.catalogue("batch", ARMS)
     await shared.bandit("batch", "batch", policy="softmax")
     pipeline, made, leaves = shared.app.service.choosing, list[Any](), [False]
-    choice = pipeline._choice
+    choice = pipeline._choice  # private: in which thread it is called
 
     async def counted(*request: Any) -> Any:
         made.append(request)

@@ -238,7 +238,7 @@ async def sendings(api: Api, arms: list[list[float]], items: list[Any]) -> list[
     return sends
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)  # an application each; the sums themselves: test_ridge_sums.py
 @given(
     ridge=st.sampled_from([1e-3, 1.0, 50.0]),
     arms=st.lists(ROWS, min_size=1, max_size=6),

@@ -36,6 +36,7 @@ def test_graphs_of_another_table_are_not_asked():
     solvers = IndependentSolvers(capacity_bytes=1 << 30)
     try:
         assert len(solvers.of(catalogue, before.snapshot())) == 1
+        # private: waits for the thread that builds graphs
         solvers._pool.submit(lambda: None).result()  # when the graphs are built
         assert len(solvers.of(catalogue, before.snapshot())) == 1 + COPIES
         assert solvers.of(catalogue, after) == [after]

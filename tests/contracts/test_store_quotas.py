@@ -86,6 +86,7 @@ async def test_what_deferred_decisions_hold_in_a_store_of_version_1_0_is_given_b
     await process.share(7, 8)
     held, until = keys.quotas_held(UID)
     pairs = {"one": (FIRST, 0, 3), "two": (FIRST, 9, 2), "three": (SECOND, 0, 2)}
+    # private: keys as an earlier version wrote them
     redis = store.quotas._redis  # a later version writes no such keys
     for name, (uid, window, count) in pairs.items():
         await redis.command("HSET", held, name, msgpack.encode([("q", uid, window, count, True)]))

@@ -165,7 +165,7 @@ class Play:
 
     async def crash(self) -> None:
         """What is in memory is lost."""
-        self.service.parts.rows._rows.clear()
+        self.service.parts.rows._rows.clear()  # private: a crash loses what is not written yet
         self.model.on_the_way.clear()
 
     async def compare(self) -> None:

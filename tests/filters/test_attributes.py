@@ -180,6 +180,7 @@ def test_an_order_is_found_in_ascending_numbers_without_comparing_all(dtype) -> 
     ]
     for bound in bounds:
         for symbol in ORDERS:
+            # private: every dtype, also those that no document leads to
             test = columns.OrderTest(*attribute_snapshot._float_order(symbol, bound))
             low, high = test.span(ascending)
             expected = [place for place, number in enumerate(numbers) if ORDERS[symbol](number, bound)]

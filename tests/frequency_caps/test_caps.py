@@ -97,6 +97,7 @@ async def test_what_is_not_remembered_is_counted_by_its_kind():
         for _ in range(times):
             rule = RepeatsRule(most=1, within_s=5.0, counts=counts)  # type: ignore[arg-type]
             assert await caps.record(FrequencyCapKey(rule, ANN), [("d", "a0")])
+    # private: of the metrics library, which has no reader
     unlimited = {labels: child._value.get() for labels, child in metrics.unlimited._metrics.items()}
     assert unlimited == {("shown",): 1.0, ("rewarded",): 2.0}
 

@@ -119,7 +119,7 @@ def test_what_was_told_before_the_deaths_would_be_too_much(poor):
     before = index.status().recall_at_1
     remove(index, longest(features)[:400])
     state = index.content.structure.degradation
-    state.lost, state._losses, index._snapshot = 0.0, [], None
+    state.lost, state._losses, index._snapshot = 0.0, [], None  # private: as if nothing had been measured yet
     assert index.status().recall_at_1 == before
     assert recall(index, drawn()) < before - 0.05
 
@@ -282,7 +282,7 @@ def test_a_catalogue_that_shrinks_is_searched_exactly_at_once(served_by_lists):
 @pytest.mark.rest
 def test_what_a_catalogue_was_searched_by_is_let_go_when_it_is_small(served_by_lists):
     index = served_by_lists
-    index.finish_maintenance(index._job)
+    index.finish_maintenance(index._job)  # private: ends what the index has begun by itself
     memory = index.status().memory_bytes
     remove(index, range(15_997))
     done = maintain(index)

@@ -132,7 +132,7 @@ def test_how_blocks_are_cut_and_what_they_take():
     ends = list(norm_pruned.block_bounds(300_000))
     assert ends[6:] == [64_512, 130_048, 195_584, 261_120, 300_000]
     made = NormBlocks(table_with([]).snapshot())
-    size = sum(block.nbytes for *_, block in made._blocks)
+    size = sum(block.nbytes for *_, block in made._blocks)  # private: their bytes, counted by hand
     assert made.memory_bytes == 8 * COUNT + 4 * COUNT + size
     state = made.degradation
     assert (state.slowdown, state.missing, state.load_share, state.reserve_used) == (1.0, 0, 0.0, 0.0)

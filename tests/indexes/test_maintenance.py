@@ -39,13 +39,13 @@ def add(index, first, count, seed=1):
 def measured(index, **figures):
     """The same plan as if other times had been measured."""
     index.content.plan = dataclasses.replace(index.content.plan, **figures)
-    index._snapshot = None
+    index._snapshot = None  # private: limits changed below a view that is cached
 
 
 def most_are_dead(index):
     """As if nine tenths of the arms that a search comes across were dead."""
     index.content.structure.degradation.load = 0.9 * index.content.plan.ef_search
-    index._snapshot = None
+    index._snapshot = None  # private: limits changed below a view that is cached
 
 
 def test_nothing_is_due_after_maintenance_nor_for_small_exact_catalogues(index):
@@ -104,7 +104,7 @@ def test_dead_arms_fall_due_by_how_often_they_are_found(index):
 def test_a_catalogue_that_became_small_loses_its_graph():
     index = filled(of_one_length(2_000, 8), HNSW, limits=RESTLESS)
     maintain(index)
-    index._options = IndexOptions(kind="auto")
+    index._options = IndexOptions(kind="auto")  # private: a kind is chosen once, when the index is made
     measured(index, scan_us=1_000.0, expected_us=40.0)
     assert index.status().arms_in_graph == 2_000
     assert index.snapshot().search(np.ones(8), 3).exact, "at once"
@@ -168,7 +168,7 @@ def test_the_rest_is_short_where_the_next_plan_is_due_already(index, came, rests
 
 def test_auto_never_serves_a_graph_that_has_become_slower_than_a_scan(index):
     limit(index, small_numbers=1)
-    index._options = IndexOptions(kind="auto")
+    index._options = IndexOptions(kind="auto")  # private: a kind is chosen once, when the index is made
     measured(index, scan_us=1_000.0, expected_us=800.0)
     assert index.snapshot().kind == "hnsw"
     most_are_dead(index)

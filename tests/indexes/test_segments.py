@@ -35,6 +35,7 @@ def file_of(features, *, first=0, target=TARGET):
     labels = centroids.nearest(table.working[rows])
     file = InvertedFile(table, centroids, rows, labels, first=first, check=lambda: None)
     queries, _ = make_queries(table.dim, 256, (), rng)
+    # private: with queries that the test knows
     file.probed = file._least_probed(queries, solve(table, queries, first=first).winners, target)
     return file, table
 

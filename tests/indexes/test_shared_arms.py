@@ -130,6 +130,7 @@ class Process:
         job = self.jobs.pop(kind, None)
         if job is None:
             return
+        # private: an adoption replaces all arms only then
         is_start = kind == "sharing" and job.from_start and self.index._is_untouched
         (self.index.finish_segment if kind == "segment" else getattr(self.index, f"finish_{kind}"))(job)
         if is_start and len(self.index):

@@ -267,7 +267,7 @@ async def test_what_a_process_made_from_a_learner_goes_when_another_process_forg
     await service.store.learners.apply(
         partition, expected=watermark, watermark=newest, states={learner: None}
     )
-    await service.parts._remote.sync(partition)
+    await service.parts._remote.sync(partition)  # private: one poll, without waiting for the next
     assert states.peek(learner) is None
 
 

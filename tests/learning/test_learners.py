@@ -135,7 +135,7 @@ async def test_a_read_during_which_the_worker_writes_does_not_win(service: Headl
         gate.set()
         assert (await reading).version == version + 1
         assert (await service.choose(bandit)).learner_version == version + 1
-        assert learners._loading == {}
+        assert learners._loading == {}  # private: nothing else tells that no read is under way
 
 
 @pytest.mark.rest

@@ -107,6 +107,7 @@ async def test_one_that_nobody_asked_for_a_while_is_read_before_it_serves(servic
     bandit = await service.bandit(prior="pooled", prior_strength=100.0)
     await service.observe(bandit, "o1", key="bob")
     assert (await service.choose(bandit, "ann")).arms[0].score > 0
+    # private: looks without reading it from the store
     held = service.parts.learners.pooled_priors._held.peek(bandit.uid)
     assert held is not None
     await service.parts.forgetting.forget(bandit.learner_for("bob"))

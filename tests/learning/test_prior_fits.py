@@ -100,7 +100,7 @@ async def test_the_draw_is_the_same_each_time_and_nobody_can_tell_it_from_the_na
     first, again = await fit(service, bandit), await fit(service, bandit)
     np.testing.assert_array_equal(first.mean, again.mean)
     other = prior_fits.PriorFits(service.store, service.parts.priors, service.parts.metrics, limits=limits)
-    other._secret = b"another secret of 32 bytes, or so"[:32]
+    other._secret = b"another secret of 32 bytes, or so"[:32]  # private: another process with another secret
     version = (await other.fit(bandit)).version
     assert version is not None
     assert version.learned is not None
@@ -262,8 +262,8 @@ async def test_while_the_store_is_away_the_version_of_before_serves(service: Hea
     assert (await service.choose(bandit, key="new")).prior_version == 1
     service.store.refuse.clear()
     assert (await service.choose(bandit, key="new")).prior_version == 2
-    service.parts.priors._versions.clear()
-    service.parts.priors._served.clear()
+    service.parts.priors._versions.clear()  # private: as after a restart
+    service.parts.priors._served.clear()  # private: as after a restart
     service.store.refuse.add("priors.read")
     with pytest.raises(Unavailable):  # nothing is known here, and nothing is made up
         await service.choose(bandit, key="new")

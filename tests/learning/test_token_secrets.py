@@ -66,7 +66,7 @@ async def test_a_token_is_accepted_as_long_as_it_lives_whoever_signed_it(store: 
         fresh = Process(store)
         await fresh.secrets.refresh()
         tokens += [(clock.ms, process.token(clock)) for process in (first, lazy, fresh)]
-        numbers.add(first.signer._number)
+        numbers.add(first.signer._number)  # private: the secret is never shown
         for issued_ms, token in tokens:
             for process in (first, lazy, fresh):
                 if clock.ms < issued_ms + TTL_MS:

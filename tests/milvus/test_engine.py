@@ -114,7 +114,7 @@ async def test_searches_at_once_are_asked_together_and_each_has_its_own_answer(m
     rows = np.stack((np.cos(angles), np.sin(angles)), axis=1).astype(np.float32)
     await engine.write("together", [ArmRow(f"a{i}", i, row, [], {}) for i, row in enumerate(rows)], [])
     await engine.confirm("together", "a0")
-    ask, sizes = engine._ask, list[int]()
+    ask, sizes = engine._ask, list[int]()  # private: how much is asked at a time
 
     async def counted(queries, search):
         sizes.append(len(queries))
@@ -261,7 +261,7 @@ async def test_searches_are_refused_at_once_while_a_collection_takes_long_to_loa
             await search(engine)
         milvus.fails, milvus.progress = 0, 100
         assert await answer(engine) == ["a", "b"]
-        assert engine._recoveries == {}
+        assert engine._recoveries == {}  # private: nothing else tells that no task is left
 
 
 async def test_a_search_waits_for_a_load_that_takes_a_moment_and_tells_of_what_is_not_there(

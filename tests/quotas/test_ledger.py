@@ -203,14 +203,15 @@ async def test_rows_of_each_day_name_blocks_that_are_stored_that_day(store: Stor
     blocks, out = QuotaBlockNames(store.write_once, UID, process.low, process.shares.slots), np.ones(1, bool)
     names = [blocks.named(out, day=day, ttl_ms=1_000) for day in (1, 1, 2)]
     assert names[0] == names[1] != names[2]
-    assert len(blocks._unkept) == 2
+    assert len(blocks._unkept) == 2  # private: what is not stored yet is not shown
 
 
 @pytest.mark.rest
 async def test_windows_that_end_faster_than_the_store_answers_do_not_hang(store: Store):
     rule = quota_of(5, per_s=86_400)
     (process,) = await processes(store, 1, rule)
-    clock = process.shares._clock
+    clock = process.shares._clock  # private: a clock that jumps between two reads
+    # private: a clock that jumps between two reads
     process.shares._clock = lambda: clock() + 1e6 * (process.live.state.until != float("inf"))  # always over
     with pytest.raises(Unavailable):
         await process.show()

@@ -170,6 +170,7 @@ class Sweep:
             self.oracle.show(arms, lambda quota_id: ledger.by_id[quota_id].state.start_ms)
             for quota_id in (quota_id for arm in arms for quota_id in self.oracle.counting(arm)):
                 window = ledger.by_id[quota_id].state.start_ms
+                # private: the store names shares by processes
                 self.shown_by[ledger._process, quota_id, window] += 1
 
     async def give_back(self, process: Process) -> None:
@@ -278,6 +279,7 @@ class Sweep:
         ledger = self.processes[0].ledger
         if ledger is None:
             return
+        # private: the store names shares by processes
         alive = {process.ledger._process for process in self.processes if process.ledger is not None}
         is_used = {}
         for quota_id, rule in self.oracle.rules.items():

@@ -64,7 +64,7 @@ async def test_every_new_data_directory_takes_the_store_as_it_is(store: Store, t
 
 
 async def emptied(store: Store, partition: int) -> None:
-    await store.redis._everywhere("FLUSHALL")
+    await store.redis._everywhere("FLUSHALL")  # private: on all servers of a cluster
 
 
 async def without_identity(store: Store, partition: int) -> None:

@@ -71,13 +71,13 @@ async def test_two_processes_that_fit_at_once_agree(
         await one.ok("PUT", "/v1/catalogues/e", {"features": FEATURES}, 201)
         await put(one, embeddings(100))
         await two.ok("GET", "/v1/catalogues/e")
-        real = Catalogues._fitted
+        real = Catalogues._fitted  # private: stops there, between reading and writing
         done: list[bool] = []
 
         async def late(catalogues: Catalogues, catalogue: Any) -> bool:
             if catalogues is two.app.service.catalogues and not done:
                 done.append(True)
-                store = catalogues._store.arms
+                store = catalogues._store.arms  # private: what is read of the store, to count it
                 fit = store.fit
 
                 async def after_the_other(*args: Any, **options: Any) -> bool:
@@ -108,7 +108,7 @@ async def test_a_basis_that_is_fitted_during_a_poll_is_known_with_the_arms_that_
         await put(one, rows)
         await two.ok("GET", "/v1/catalogues/e")
         catalogues = two.app.service.catalogues
-        store = catalogues._store.arms
+        store = catalogues._store.arms  # private: what is read of the store, to count it
         changed = store.changed
 
         async def fitted_then(*args: Any) -> Any:

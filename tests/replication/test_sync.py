@@ -91,12 +91,13 @@ async def test_catalogues_arms_and_bandits_come_and_go(two_processes: Two):
     assert "new" not in held(there)
     await two.parts.sync.poll()
     assert (held(there), there.version) == (held(here), here.version)
+    # private: looks without polling the store
     assert two.parts.bandits._served["b"].uid == one.parts.bandits._served["b"].uid
     await one.parts.bandits.delete("b")
     await one.parts.catalogues.delete("c")
     await one.catalogue("c", dim=3)
     await two.parts.sync.poll()
-    assert "b" not in two.parts.bandits._served
+    assert "b" not in two.parts.bandits._served  # private: looks without polling the store
     assert two.parts.catalogues.served("c").dim == 3
 
 
@@ -217,14 +218,14 @@ async def test_a_change_is_known_after_a_poll_and_decisions_keep_their_terms(two
     old = (await two.choose(there)).decision
     here = await change(one, reward=RewardRule(max=0.5), ridge=7.0)
     new = (await one.choose(here)).decision
-    assert two.parts.bandits._served["b"] is there
+    assert two.parts.bandits._served["b"] is there  # private: looks without polling the store
     receipt = await two.reward(new)
     assert receipt.rejected == [(0, "out_of_range")], "who meets a newer version asks for it"
     now = await two.parts.bandits.get("b")
     assert (now.version.number, now.record) == (2, here.record)
     assert (await two.choose(now)).bandit_version == 2
     assert (await one.reward(old)).accepted == 1
-    two.parts.bandits._earlier.clear()
+    two.parts.bandits._earlier.clear()  # private: as a process that has not seen it
     assert (await two.reward(old)).duplicate == 1, "its version is read from the store"
     calls = two.store.calls["registry.bandit_versions"]
     assert (await two.reward(old)).duplicate == 1

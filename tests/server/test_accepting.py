@@ -102,7 +102,7 @@ def test_where_nothing_else_is_done_processes_share_connections(listener: socket
 
         connections = [connected(listener) for _ in range(9)]
         acceptor = serving.Acceptor(listener, count)
-        acceptor._accept()
+        acceptor._accept()  # private: once, at a moment that the test chooses
         acceptor.close()
         await acceptor.wait_closed()
         for connection in connections:

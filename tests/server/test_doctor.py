@@ -17,7 +17,7 @@ from shortlist_client import Client
 def one_graph() -> Iterator[None]:
     """A graph is built and measured once, not for each call: that takes a second."""
     with pytest.MonkeyPatch.context() as patch:
-        found = list(doctor._graph(Settings()))
+        found = list(doctor._graph(Settings()))  # private: the finding alone, without a service
         patch.setattr(doctor, "_graph", lambda _: iter(found))
         yield
 

@@ -80,6 +80,7 @@ async def address(clients: ClientLimits) -> AsyncIterator[tuple[str, int]]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         config = uvicorn.Config(application, http=protocol, lifespan="off", log_config=None)
         server = uvicorn.Server(config)
+        # private: on a socket of the test's own, whose port is known
         serving = asyncio.create_task(server._serve([listener]))
         yield listener.getsockname()
         server.should_exit = True
@@ -323,7 +324,7 @@ class PausedLoop:
         for timer in sorted(t for t in self._timers if t.when() <= self.now):
             if not timer.cancelled():
                 self._timers.remove(timer)
-                timer._run()
+                timer._run()  # private: the timer fires at a moment that the test chooses
 
     def run(self, seconds: float) -> None:
         """Time passes for a process that runs: each timer is on time."""

@@ -74,7 +74,7 @@ async def test_no_task_and_no_thread_of_a_service_outlives_it(service: Service):
     tasks, others = asyncio.all_tasks(), set(threading.enumerate())
     await service.start()
     for campaigns in (service.slates, service.center_campaigns):
-        await campaigns._compute(threading.get_ident)
+        await campaigns._compute(threading.get_ident)  # private: starts the thread that a campaign starts
     threads = [thread for thread in threading.enumerate() if thread.name.startswith("long-work")]
     threads = [thread for thread in threads if thread not in others]
     assert len(threads) == 2

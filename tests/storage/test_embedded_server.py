@@ -313,7 +313,7 @@ def test_a_server_that_still_reads_its_data_is_waited_for(tmp_path):
         script = tmp_path / "script"
         script.write_text("#!/bin/sh\nexec sleep 1000\n")
         script.chmod(0o700)
-        server._binary = script
+        server._binary = script  # private: a server that the test has written
 
         def serve():
             for reply in replies:

@@ -194,7 +194,7 @@ def test_a_killed_server_loses_and_doubles_nothing(tmp_path, kills):
 
 
 def test_the_check_fails_for_a_server_that_keeps_no_log(tmp_path, monkeypatch):
-    arguments = EmbeddedServer._arguments
+    arguments = EmbeddedServer._arguments  # private: the same server with one more argument
     monkeypatch.setattr(EmbeddedServer, "_arguments", lambda self: [*arguments(self), "--appendonly", "no"])
 
     async def main():

@@ -280,6 +280,7 @@ async def test_a_full_disk_is_named(tmp_path, monkeypatch):
     with pytest.raises(Unavailable) as caught:
         await gone.ping()
     assert "disk" not in caught.value.detail
+    # private: the type that shutil answers with
     monkeypatch.setattr("shutil.disk_usage", lambda _: shutil._ntuple_diskusage(2**40, 2**40 - 9, 9))
     with pytest.raises(Unavailable, match="the disk of SHORTLIST_DATA_DIR is full"):
         await gone.ping()

@@ -75,6 +75,7 @@ class StandaloneMilvus(EmbeddedServer):
     def prepare(self) -> None:
         """Unpack the programs, and write the settings with ports that are free now."""
         milvus = pytest.importorskip("milvus", reason="the wheel milvus, a Milvus server, is not installed")
+        # private: the library has no public way to this folder
         milvus._initialize_data_files(str(self._programs))
         config = milvus.MilvusServerConfig(data_dir=str(self.data_dir))
         config.configs |= {key: _free_port() for key in config.configurable_items if key.endswith("_port")}

@@ -52,6 +52,7 @@ class Copy:
         """What the engine has: arms and their revisions."""
         seen = await self.store.followed_arms.look(self.uid)
         options: dict[str, Any] = {"output_fields": ["revision"], "consistency_level": "Bounded"}
+        # private: what the server has, past our own reading
         found = await self.engine._client.query(seen.collection, "revision >= 0", **options)
         return {row["id"]: row["revision"] for row in found}
 
@@ -322,7 +323,7 @@ async def test_arms_that_the_store_has_lost_leave_the_overlay(copy):
     index = copy.follower().index
     arms = MilvusArms(index)
     await arms.sync()
-    redis, stored = copy.store.arms._redis, dict[str, bytes]()
+    redis, stored = copy.store.arms._redis, dict[str, bytes]()  # private: the store loses arms
     for key in redis_keys.catalogue(copy.uid):
         if (data := await redis.command("DUMP", key)) is not None:
             stored[key] = data

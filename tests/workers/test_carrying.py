@@ -178,6 +178,7 @@ async def test_a_partition_is_carried_only_once_the_entry_of_the_move_is_folded(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ):
     """Until then rewards of the earlier space still come: the fold waits here for a round of the carrying."""
+    # private: where the process is killed
     apply, carry_out, all_carried = LearnerStates.apply, carrying.Carrying._carry_out, MoveStore.all_carried
     had_round, was_folded = asyncio.Event(), list[bool]()
 
@@ -213,6 +214,7 @@ def test_a_learner_that_cannot_be_read_or_carried_keeps_no_other_from_it(caplog:
     spaces = Spaces({}, {UID: {1: SpaceMap(1, np.eye(2, 3))}})
     good = [state_to_bytes(a_state(seed)) for seed in (1, 2)]
     stored = [StoredLearner(data) for data in (good[0], b"\xff" * 90, state_to_bytes(a_state(3, 9)), good[1])]
+    # private: states that no fold makes
     writes = carrying._writes(UID, ["a", "broken", "large", "d"], stored, spaces, 1)
     assert [write.name for write in writes] == ["a", "d"]
     assert caplog.text.count("cannot be carried") == 2

@@ -71,7 +71,7 @@ async def test_whatever_is_written_whole_the_states_are_the_log_folded(
     reader = LearnerReader(one.learners, capacity_bytes=capacity)
     crew = [worker(one) for _ in range(3)]
     for each in crew:
-        each._kept.capacity = capacity
+        each._kept.capacity = capacity  # private: how much it may keep in this test
 
     async def check() -> None:
         meant = encoded(fold({}, log, lambda entry, reason: None))
@@ -94,6 +94,7 @@ async def test_whatever_is_written_whole_the_states_are_the_log_folded(
                     learner, payload=FORGET, now_ms=number + 1, ttl_ms=TTL_MS
                 )
             elif step == "erase" and who in forgotten:
+                # private: one step of housekeeping at a time
                 await one.side_data._erase_entries(0, LearnerId(UID, who), forgotten[who])
             elif step == "trim":
                 await trim(one, 3_600)

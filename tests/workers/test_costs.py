@@ -65,7 +65,7 @@ async def written_bytes(store: Any) -> int:
 async def test_a_reward_costs_what_a_reward_is(own: Store, dim: int, rewards: int, most: int):
     """Single rewards of one learner, each applied before the next; at least one checkpoint is among them."""
     mine, rng = worker(own), np.random.default_rng(3)
-    mine._kept.capacity = 64 * MIB
+    mine._kept.capacity = 64 * MIB  # private: how much it may keep in this test
     learner, state = LearnerId(UID, "_global"), state_bytes(dim, discounted=False)
     before = await written_bytes(own)
     for number in range(rewards):
@@ -109,14 +109,14 @@ async def test_the_worker_keeps_no_more_in_memory_than_it_may(own: Store, dim: i
     """Measured: arrays, objects, names and the dictionary that holds them."""
     capacity, data = MIB, encoded_state(dim)
     mine = worker(own)
-    mine._kept.capacity = capacity
+    mine._kept.capacity = capacity  # private: how much it may keep in this test
     tracemalloc.start()
     try:
         before = taken(0)
         for number in range(3 * capacity // (2 * len(data) + 1_800)):
             learner = LearnerId("".join(UID), name_of(number))
             kept = CheckpointedLearner(restored(learner, StoredLearner(data)), 1_000 + number)
-            mine._keep(0, {learner: kept})
+            mine._keep(0, {learner: kept})  # private: a state that no fold makes
         del kept, learner
         assert 0.6 * capacity < taken(before) <= capacity
     finally:
@@ -170,8 +170,10 @@ async def test_batches_of_large_learners_are_not_in_memory_together(own: Store):
         data = pack(RewardPayload(vector_to_bytes(np.ones(dim)), 1.0))
         return [LogEntry("1-1", LearnerId(UID, "x"), True, data)]
 
+    # private: without reading the log, to time it alone
     await asyncio.gather(*(mine._apply(0, "0-0", batch(1_446)) for _ in range(6)))
     assert most == 2
     most = 0
+    # private: without reading the log, to time it alone
     await asyncio.gather(*(mine._apply(0, "0-0", batch(16)) for _ in range(6)))
     assert most == 6

@@ -373,7 +373,7 @@ async def test_rewards_after_which_nothing_is_due_are_looked_at_now_and_then(
     for entries, due in ((100, True), (101, False), (105, False), (110, True), (111, False)):
         town.counts[UID] = FoldedCounts(entries)
         fitting.changed([UID])
-        await fitting._next_round()
+        await fitting._next_round()  # private: one round, without waiting for the next
         expected = PAUSES.after_fit_s if due else PAUSES.longest_s
         assert pauses[-1] == expected, entries
     assert town.fitted == [UID] * 2

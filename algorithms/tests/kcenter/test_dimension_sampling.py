@@ -85,7 +85,7 @@ def test_reads_are_a_small_share():
 def test_reads_counts_the_coordinates_that_were_taken_from_the_layout(algorithm, monkeypatch):
     points = separated(40, 1003, 5, seed=4)
     taken = []
-    original = race_module.Race._read
+    original = race_module.Race._read  # private: what is read, to count it
 
     def spy(race, rows, column, look, count):
         lengths = np.diff(race.reads_after)[look : look + count]
@@ -102,7 +102,7 @@ def test_reads_counts_the_coordinates_that_were_taken_from_the_layout(algorithm,
 def test_no_coordinate_of_a_pair_is_read_twice(algorithm, monkeypatch, always_sample):
     """Sampling without replacement: with t = m the mean is exact without m further reads."""
     seen = set()
-    original = race_module.Race._read
+    original = race_module.Race._read  # private: what is read, to count it
 
     def spy(race, rows, column, look, count):
         blocks = {(race.start + look + i) % race.last_look for i in range(count)}

@@ -262,7 +262,7 @@ def test_lil_ucb_stops_when_one_arm_is_above_all_others():
     for others, done in (((0.4, -5.0), True), ((-5.0, 0.6), False), ((0.5, 0.0), False)):
         arms.upper_bounds[:] = [1.0, *others]
         assert arms.finished(0) is done
-    arms._constants = constants_of("heuristic", 0.1, 3)
+    arms._constants = constants_of("heuristic", 0.1, 3)  # private: the rule of stopping in the other setting
     for counts, done in (((60, 6, 7), True), ((57, 6, 7), False), ((58, 6, 7), True)):
         arms.pull_counts[:] = counts
         assert arms.finished(0) is done, "T_i >= 1 + (13 / 3) times the others"

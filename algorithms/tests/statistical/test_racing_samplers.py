@@ -288,7 +288,7 @@ def printed_quantile(tail, freedom):
 
 
 def printed_variance(arm):
-    t, size = len(arm.values), arm._cluster.size
+    t, size = len(arm.values), arm._cluster.size  # private: a broken variant of the same arm
     return 0.0 if t == size else (size * arm.values.std()) ** 2 / t * (1.0 - (t - 1) / (size - 1))
 
 

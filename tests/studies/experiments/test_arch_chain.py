@@ -92,6 +92,7 @@ def test_proxies_are_given_back_and_take_off_most_of_the_variance(setting):
 
 
 def test_an_expansion_is_exact_at_its_references_and_of_second_order(setting):
+    # private: what the figure is drawn from
     expansion, x, series = setting.expansions[1], setting.pseudo[1].mode, setting.races()._raced
     times = np.arange(series.size)
     error = np.abs(expansion.values(series, x, times) - log_likelihoods(series, x, times))

@@ -67,7 +67,7 @@ def test_sums_of_answers_are_of_the_mean_and_variance_of_single_answers(
     """Five standard errors: a false alarm in less than one of a million."""
     found = np.array([[0, 0.7, 0.69], [0.7, 0, 0.5], [0.69, 0.5, 0]])
     states = []
-    told = campaigns._told
+    told = campaigns._told  # private: where the run is interrupted
 
     def keep(*arguments: Any) -> Any:
         states.append(told(*arguments))
@@ -102,8 +102,8 @@ def test_every_table_has_its_rows(
     monkeypatch.setattr(tables, "patches", lambda n, seed: None)
     monkeypatch.setattr(tables, "QUICK", tables.Effort(1_000_000, 100, 0, 55, 3))
     monkeypatch.setattr(printed, "TABLE_1", {0.1: 116e4})
-    tables._points.cache_clear()
-    tables._layout.cache_clear()
+    tables._points.cache_clear()  # private: a cache of the process
+    tables._layout.cache_clear()  # private: a cache of the process
     rows = tables.run("kcenter-tables", True, None)["rows"]
     assert {row["table"] for row in rows} == {"I", "II", "III", "IV", "VI", "VII"}
     for row in rows:

@@ -109,9 +109,9 @@ def test_the_scan_plays_the_widest_living_arm():
     chosen = policy.choose
 
     def choose(posterior, rng):
-        before = policy._state
+        before = policy._state  # private: what the policy knows after each step
         arm = chosen(posterior, rng)
-        if policy._state is before and not before.capped:
+        if policy._state is before and not before.capped:  # private: what the policy knows after each step
             living = before.living.rows()
             spans = ridge.widths(posterior, game.arms[living])
             mine = ridge.widths(posterior, game.arms[[arm]])[0]

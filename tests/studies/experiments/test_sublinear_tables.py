@@ -122,7 +122,7 @@ def test_ratios_are_of_sums_over_the_same_seeds():
         columns[0]: [Run(10.0, 0.0, 8.0, 0.0, scans, []), Run(30.0, 0.0, 12.0, 0.0, scans, [])],
         columns[1]: [Run(11.0, 5.0, 1.0, 0.0, {}, []), Run(31.0, 5.0, 3.0, 4.0, {}, [])],
     }
-    row = sublinear_tables._row("table4", columns[1], runs, None)
+    row = sublinear_tables._row("table4", columns[1], runs, None)  # private: one row of the table
     assert row["regret_ratio"] == pytest.approx(42 / 40)
     assert row["regret_sd"] == pytest.approx(np.std([11, 31], ddof=1))
     assert (row["seconds"], row["seconds_online"]) == (9.0, 2.0)
