@@ -105,7 +105,10 @@ class Guard:
 
     def warn_of_unknown(self, bandits: Bandits, catalogues: Catalogues) -> None:
         """Log the bandits and catalogues that keys name and that do not exist: they may come."""
-        names = {"bandit": {each.name for each in bandits}, "catalogue": {each.name for each in catalogues}}
+        names = {
+            "bandit": {bandit.name for bandit in bandits},
+            "catalogue": {catalogue.name for catalogue in catalogues},
+        }
         for key in self._keys:
             for kind, named in (("bandit", key.bandits), ("catalogue", key.catalogues)):
                 for name in sorted((named or frozenset()) - names[kind]):

@@ -64,10 +64,10 @@ class ArmIds(Sequence[str]):
         rows = [self._last.get(arm_id) for arm_id in ids]
         if self.mapped:
             others = [place for place, row in enumerate(rows) if row is None]
-            for place, row in zip(
-                others, self._first.numbers_of([ids[each] for each in others]), strict=True
+            for other, row in zip(
+                others, self._first.numbers_of([ids[other] for other in others]), strict=True
             ):
-                rows[place] = row
+                rows[other] = row
         return rows
 
     def strings_of(self, rows: Rows) -> MappedStrings:

@@ -91,7 +91,9 @@ class Quality:
             return self
         recalls = self.recall_at_1, self.recall_at_10, self.recall_at_100
         losses = lost, max(lost, lost_at_10), max(lost, lost_at_100)
-        first, tenth, hundredth = (max(0.0, each - less) for each, less in zip(recalls, losses, strict=True))
+        first, tenth, hundredth = (
+            max(0.0, recall - less) for recall, less in zip(recalls, losses, strict=True)
+        )
         mean, least = max(0.0, self.ratio_mean - lost), min(0.0, self.ratio_min)
         return Quality(first, mean, least, self.recall_error, tenth, hundredth)
 
@@ -260,12 +262,12 @@ class ExactLists:
     ) -> ExactLists:
         """Of the rows from ``first`` to below ``last``. Cost: (K - first) * d reads for each query."""
         rows = [scan(table, query, LONGEST_LIST, first=first).rows for query in queries]
-        return cls(queries, rows if last is None else [each[each < last] for each in rows], groups)
+        return cls(queries, rows if last is None else [row[row < last] for row in rows], groups)
 
     def members(self, k: int) -> tuple[Rows, Groups]:
         """The arms that belong in the lists of ``k``, and the group of each."""
-        rows = [each[:k] for each in self.rows]
-        return np.concatenate(rows), self.groups.repeat([len(each) for each in rows])
+        rows = [row[:k] for row in self.rows]
+        return np.concatenate(rows), self.groups.repeat([len(row) for row in rows])
 
     def recall(self, search: Callable[[Vector, int], TopK], k: int) -> float:
         """The share of the arms that belong in a list of ``k`` which are in it, of the worst group."""

@@ -106,7 +106,7 @@ class Adoption(Cancellation):
         search, data = read_packed(folder, _SEARCH, SavedSearch, number=_FORMAT)
         base = table.snapshot()
         self.structure = self._structure(folder, search, data, base)
-        self.segments = tuple(Segment.of(each, base) for each in search.segments)
+        self.segments = tuple(Segment.of(segment, base) for segment in search.segments)
         self.plan, self.version = search.plan, search.version
         self.check()
         attributes = shared_files.read_columns(folder) if search.has_attributes else None
@@ -174,7 +174,7 @@ class Publishing(Adoption):
     def _search(self, folder: Path) -> SavedSearch:
         structure, plan = self.structure, self.plan
         has_attributes = self.attributes is not None
-        segments = [each.moved(self.positions).saved() for each in self.segments]
+        segments = [segment.moved(self.positions).saved() for segment in self.segments]
         if structure is None:
             return SavedSearch(self.version, has_attributes, plan, 0, None, segments)
         saving = saving_of(structure.kind)

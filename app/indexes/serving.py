@@ -134,7 +134,7 @@ class Serving:
     def newer_us(self) -> float:
         """Time of searching the segments and scanning fresh arms and substitutes."""
         missing = self.structure.degradation.missing if self.structure is not None else 0
-        return self.scan_us(self.fresh + missing + sum(each.scan_rows for each in self.segments))
+        return self.scan_us(self.fresh + missing + sum(segment.scan_rows for segment in self.segments))
 
     @property
     def is_scan_better(self) -> bool:
@@ -238,9 +238,9 @@ class Serving:
         if self.structure is None or self.plan is None:
             # Where a scan was found to be the best, it is until there are many more arms.
             is_planned = self.plan is not None and self.table.live <= self.plan.size * GROWTH
-            is_spoilt = any(each.is_spoilt for each in self.segments)
+            is_spoilt = any(segment.is_spoilt for segment in self.segments)
             return is_spoilt or (not is_planned and self.fresh * self.table.dim >= self.limits.small_numbers)
-        if self._is_half_covered or any(each.is_spoilt for each in self.segments):
+        if self._is_half_covered or any(segment.is_spoilt for segment in self.segments):
             return True
         is_slow = self.scan_us(self.fresh) > self.limits.fresh_share * self.plan.expected_us
         return is_slow and self.fresh >= self.limits.least_fresh
@@ -270,7 +270,7 @@ class Serving:
         """The first row of the segment to make: it takes in the last ones that are not much larger."""
         together = self.made if self._is_half_covered else joined(self.segments, self.fresh)
         firsts = [each.first for each in together[:1]]
-        firsts += [each.first for each in self.segments if each.is_spoilt]
+        firsts += [segment.first for segment in self.segments if segment.is_spoilt]
         return max(min(firsts, default=self.table.rows - self.fresh), self.covered)
 
     @property
@@ -291,7 +291,7 @@ class Serving:
     ) -> IndexStatus:
         """The status that the API shows. ``snapshot``: of this moment."""
         plan, structure = self.plan, self.structure
-        parts = [each.quality for each in snapshot.segments]
+        parts = [segment.quality for segment in snapshot.segments]
         if snapshot.structure is not None:
             parts.append(snapshot.structure.degradation.quality)
         return IndexStatus(
@@ -300,11 +300,11 @@ class Serving:
             state="building" if is_building else "ready",
             size=snapshot.size,
             target_recall=self.options.target_recall,
-            recall_at_1=min([each.recall_at_1 for each in parts], default=1.0),
-            recall_at_10=min([each.recall_at_10 for each in parts], default=1.0),
-            recall_at_100=min([each.recall_at_100 for each in parts], default=1.0),
-            ratio_mean=min([each.ratio_mean for each in parts], default=1.0),
-            ratio_min=min([each.ratio_min for each in parts], default=1.0),
+            recall_at_1=min([part.recall_at_1 for part in parts], default=1.0),
+            recall_at_10=min([part.recall_at_10 for part in parts], default=1.0),
+            recall_at_100=min([part.recall_at_100 for part in parts], default=1.0),
+            ratio_mean=min([part.ratio_mean for part in parts], default=1.0),
+            ratio_min=min([part.ratio_min for part in parts], default=1.0),
             build_s=plan.build_s if plan else 0.0,
             arms_in_graph=0 if structure is None or structure.is_exact else structure.arms,
             segments=len(snapshot.segments),

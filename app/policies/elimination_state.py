@@ -201,7 +201,7 @@ def pick_among(
 def sets_of(placed: Placed) -> Sets:
     state = placed.state
     threshold = state.threshold if state.present else None
-    return Sets([Stage(*each) for each in state.sizes()], state.present - state.living.count, threshold)
+    return Sets([Stage(*size) for size in state.sizes()], state.present - state.living.count, threshold)
 
 
 def pick_exactly(
@@ -234,7 +234,7 @@ def exact_sets(snapshot: ReadSnapshot, rules: EliminationRules) -> Sets:
     stages = elimination.stage_of(survey.spans[survey.lives], rules.last_stage)
     counts = zip(*(column.tolist() for column in np.unique(stages, return_counts=True)), strict=True)
     gone = int(np.count_nonzero(~survey.lives))
-    return Sets([Stage(*each) for each in counts], gone, survey.threshold if len(features) else None)
+    return Sets([Stage(*count) for count in counts], gone, survey.threshold if len(features) else None)
 
 
 def rules_of(bandit: Bandit) -> EliminationRules:

@@ -139,7 +139,7 @@ class EpsilonGreedyTarget:
         check()
         rows = self.arms.eligible(situations.exclude[position])
         scores = situations.scores(self.arms, rows, position)
-        low, high = (float(each[position]) for each in situations.bounds)
+        low, high = (float(bound[position]) for bound in situations.bounds)
         predictions = scores.clip(low, high)
         first = np.argsort(-scores, kind="stable")[: self.k]
         best, predicted = np.full(self.k, NO_ARM, dtype=np.int64), np.zeros(self.k)
@@ -153,7 +153,7 @@ class EpsilonGreedyTarget:
         least = np.array([each.least for each in known])[lists.which]
         most = np.array([each.most for each in known])[lists.which]
         weighed = Weighed(np.zeros(lists.rows.shape), np.zeros(lists.rows.shape), least, most)
-        low, high = (each[lists.which][:, None] for each in situations.bounds)
+        low, high = (bound[lists.which][:, None] for bound in situations.bounds)
         predicted = lists.scores.clip(low, high)
         step = max(1, BATCH_SIZE // self.k)
         for start in range(0, len(lists.rows), step):

@@ -96,7 +96,7 @@ class LinUcbTarget(ThompsonTarget):
         bounds = UpperBounds(self.arms, posterior, self.alpha, effects=situations.effects)
         hits = bounds.search(posterior.theta, self.k, exclude)
         rows, scores = np.full((1, self.k), NO_ARM, dtype=np.int64), np.zeros((1, self.k))
-        low, high = (each[position] for each in situations.bounds)
+        low, high = (bound[position] for bound in situations.bounds)
         rows[0, : len(hits.rows)] = hits.rows
         estimates = situations.scores(self.arms.plain, hits.rows, position)
         scores[0, : len(hits.rows)] = estimates.clip(low, high)

@@ -109,7 +109,7 @@ def _similar(arms: LearnerSnapshot, over: str, rows: Rows) -> Similar:
     values: list[set[int]] = [set() for _ in range(len(rows))]
     for place, code in zip(places.tolist(), codes.tolist(), strict=True):
         values[place].add(code)
-    return lambda place: np.array([not values[place].isdisjoint(each) for each in values], np.float64)
+    return lambda place: np.array([not values[place].isdisjoint(value) for value in values], np.float64)
 
 
 @dataclass(frozen=True, slots=True)

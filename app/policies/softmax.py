@@ -142,7 +142,7 @@ class SoftmaxTarget:
                 largest_norm = float(
                     np.hypot(largest_norm, np.abs(situations.effects.effects).max(initial=0.0))
                 )
-            low, high = (each[part] / units[part, 0] for each in situations.bounds)
+            low, high = (bound[part] / units[part, 0] for bound in situations.bounds)
             totals = softmax_target.totals(
                 self._blocks(situations.effects, check),
                 queries / units[part],
@@ -157,7 +157,7 @@ class SoftmaxTarget:
     def weigh(self, situations: EvaluationBatch, known: Sequence[Prepared], lists: Lists) -> Weighed:
         columns = np.array(known).T
         totals, units = Totals(*columns).of(lists.which), self._temperatures(situations)[lists.which]
-        low, high = (each[lists.which] / units for each in situations.bounds)
+        low, high = (bound[lists.which] / units for bound in situations.bounds)
         scores = lists.scores / units[:, None]
         result = softmax_target.weigh(totals, scores, lists.eligible, temperature=1.0, bounds=(low, high))
         expected = units[:, None] * result.expected
@@ -201,7 +201,7 @@ class SoftmaxTarget:
             rows = lists.rows[decision]
             positions = order[np.minimum(np.searchsorted(self.rows, rows, sorter=order), len(order) - 1)]
             positions = np.where(rows >= 0, positions, -1)
-            low, high = (float(each[before]) for each in situations.bounds)
+            low, high = (float(bound[before]) for bound in situations.bounds)
             walked = softmax_target.walk(
                 scores, positions, temperature=float(temperatures[before]), bounds=(low, high)
             )

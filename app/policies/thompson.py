@@ -204,7 +204,7 @@ class ThompsonTarget:
         distinct, positions = np.unique(rows, return_inverse=True)
         # NO_ARM is -1: row 0 is read in its place, and its score replaced below.
         estimates = situations.scores(self.arms.plain, np.maximum(distinct, 0), position)
-        low, high = (each[position] for each in situations.bounds)
+        low, high = (bound[position] for bound in situations.bounds)
         scores = np.where(distinct >= 0, estimates.clip(low, high), 0.0)
         return rows, scores[positions].reshape(rows.shape)
 

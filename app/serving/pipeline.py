@@ -193,7 +193,9 @@ class Pipeline:
     ) -> tuple[SelectionRequest, Selection]:
         """``preview`` of a choice that was made before. ``logged``: what constraints that count left then."""
         constraints = self._applying(choice, request.bandit)
-        left, _ = await narrowed([each for each in constraints if not each.counts], choice, request)
+        left, _ = await narrowed(
+            [constraint for constraint in constraints if not constraint.counts], choice, request
+        )
         left = combined(left, logged)
         return left, await self._ranked(left, group)
 

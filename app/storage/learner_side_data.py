@@ -141,7 +141,7 @@ class LearnerSideData(RedisPart):
             gone = members
             if goes is not None:
                 records = await self._redis.command("HMGET", names[0], *members)
-                gone = [member for member, kept in zip(members, records, strict=True) if goes(kept)]
+                gone = [member for member, record in zip(members, records, strict=True) if goes(record)]
             if gone:
                 await self._redis.script("erase_decisions", names, gone)
 
@@ -167,7 +167,7 @@ class LearnerSideData(RedisPart):
         async for events in self._redis.scan_members("ZSCAN", keys.events(partition, learner), "*"):
             names = [keys.event(partition, learner, event.decode()) for event in events]
             values = await self._redis.command("MGET", *names)
-            gone = [place for place, kept in enumerate(values) if goes(kept)]
+            gone = [place for place, value in enumerate(values) if goes(value)]
             if gone:
                 arguments = [each for place in gone for each in (events[place], values[place] or b"")]
                 own = [keys.events(partition, learner), *(names[place] for place in gone)]
