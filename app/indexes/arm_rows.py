@@ -38,7 +38,7 @@ class ArmIds(Sequence[str]):
 
     def __getitem__(self, row: int | slice) -> str | list[str]:
         if isinstance(row, slice):
-            return [self[each] for each in range(*row.indices(len(self)))]
+            return [self[number] for number in range(*row.indices(len(self)))]
         if row >= self.mapped:
             return self._own[row - self.mapped]
         if row < 0:
@@ -63,7 +63,7 @@ class ArmIds(Sequence[str]):
         """The last row of each: quicker than one by one."""
         rows = [self._last.get(arm_id) for arm_id in ids]
         if self.mapped:
-            others = [place for place, row in enumerate(rows) if row is None]
+            others = [number for number, row in enumerate(rows) if row is None]
             for other, row in zip(
                 others, self._first.numbers_of([ids[other] for other in others]), strict=True
             ):
@@ -98,8 +98,8 @@ class DescribedUntil:
 
     def after(self, version: int) -> Rows:
         """Rows that may have been described after this version, each once. Shape: -> (m,)."""
-        known = max((count for mark, count in self.marks if mark <= version), default=0)
-        return np.unique(self.rows[known:])
+        described = max((count for mark, count in self.marks if mark <= version), default=0)
+        return np.unique(self.rows[described:])
 
 
 class DescribedRows:
@@ -146,7 +146,7 @@ class DescribedRows:
 
     def after(self, version: int, position: Rows) -> DescribedRows:
         """What may be later than a version alone, of rows r that are now ``position[r]`` >= 0."""
-        made = DescribedRows(self._least_most)
+        later_rows = DescribedRows(self._least_most)
         rows = position[self.until_now().after(version)]
-        made.note(rows[rows >= 0])
-        return made
+        later_rows.note(rows[rows >= 0])
+        return later_rows

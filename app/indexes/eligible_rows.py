@@ -116,9 +116,9 @@ class EligibleRows:
             return _NOTHING
         if self.step is not None and self.follows == before.number:
             return self.step
-        known = before.moment.size
-        differs = np.flatnonzero(self.mask[:known] != before.mask)
-        later = np.flatnonzero(self.mask[known:]) + known
+        size_before = before.moment.size
+        differs = np.flatnonzero(self.mask[:size_before] != before.mask)
+        later = np.flatnonzero(self.mask[size_before:]) + size_before
         is_in = self.mask[differs]
         return Change(np.concatenate((differs[is_in], later)), differs[~is_in])
 
@@ -152,22 +152,22 @@ def eligible_rows(
 
     ``before``: what was found for an earlier moment. Cost: ``work`` reads, and a copy of the mask.
     """
-    moment = _Moment.of(table, attributes)
-    if before is not None and before.moment == moment:
+    now = _Moment.of(table, attributes)
+    if before is not None and before.moment == now:
         return before
-    if before is None or not before.moment.precedes(moment):
-        return EligibleRows(moment, *_of_all(arm_filter, table, attributes))
-    _, _, entries, dead, known = before.moment
+    if before is None or not before.moment.precedes(now):
+        return EligibleRows(now, *_of_all(arm_filter, table, attributes))
+    _, _, entries, dead, size_before = before.moment
     mask = np.empty(table.rows, dtype=np.bool_)
-    mask[:known] = before.mask
+    mask[:size_before] = before.mask
     if attributes.straight < table.rows:
-        mask[known:] = _of_no_fields(arm_filter)
+        mask[size_before:] = _of_no_fields(arm_filter)
     if entries < attributes.entries:
         _write(mask, attributes, entries, attributes.evaluate(arm_filter, entries))
     mask[table.dead[dead:]] = False
     step = _step(before, mask, attributes.rows[entries:], table.dead[dead:])
     count = before.count + len(step.came) - len(step.went)
-    return EligibleRows(moment, count, mask, before.number, step)
+    return EligibleRows(now, count, mask, before.number, step)
 
 
 def _of_all(
@@ -264,12 +264,12 @@ def _write(
 
 def _step(before: EligibleRows, mask: NDArray[np.bool_], described: NDArray[np.int32], died: Rows) -> Change:
     """What changed, when only rows that were described, that died and that are new can have changed."""
-    known = before.moment.size
+    size_before = before.moment.size
     touched: Rows = np.concatenate((described, died))
-    touched = touched[(touched >= 0) & (touched < known)]
+    touched = touched[(touched >= 0) & (touched < size_before)]
     touched = touched[before.mask[touched] != mask[touched]]
     if len(touched) > 1:
         touched = np.unique(touched)  # a row may have been described and have died
     is_in = mask[touched]
-    later = np.flatnonzero(mask[known:]) + known
+    later = np.flatnonzero(mask[size_before:]) + size_before
     return Change(np.concatenate((touched[is_in], later)), touched[~is_in])

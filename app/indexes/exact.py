@@ -141,9 +141,9 @@ class ScanCost:
 @cache
 def measured_scan_cost() -> ScanCost:
     """The cost on this machine, timed once in a process: that takes some milliseconds."""
-    few, many = _scan_us(_FEW_ROWS), _scan_us(_MANY_ROWS)
-    number_us = max(many - few, 0.0) / (_DIM * (_MANY_ROWS - _FEW_ROWS))
-    return ScanCost(max(few - number_us * _DIM * _FEW_ROWS, 0.0), number_us)
+    few_us, many = _scan_us(_FEW_ROWS), _scan_us(_MANY_ROWS)
+    number_us = max(many - few_us, 0.0) / (_DIM * (_MANY_ROWS - _FEW_ROWS))
+    return ScanCost(max(few_us - number_us * _DIM * _FEW_ROWS, 0.0), number_us)
 
 
 def _scan_us(rows: int) -> float:

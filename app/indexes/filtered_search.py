@@ -139,11 +139,11 @@ def reused_scores(count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 def _kept(name: str, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Memory for ``count`` numbers, which this thread was given under this name before, or new."""
-    kept: NDArray[Any] | None = getattr(_SCRATCH, name, None)
-    if kept is None or len(kept) < count or kept.dtype != dtype:
-        kept = np.empty(count, dtype=dtype)
-        setattr(_SCRATCH, name, kept)
-    return kept if len(kept) == count else kept[:count]
+    scratch: NDArray[Any] | None = getattr(_SCRATCH, name, None)
+    if scratch is None or len(scratch) < count or scratch.dtype != dtype:
+        scratch = np.empty(count, dtype=dtype)
+        setattr(_SCRATCH, name, scratch)
+    return scratch if len(scratch) == count else scratch[:count]
 
 
 def _products(features: Matrix, rows: Rows, query: Vector) -> Vector:

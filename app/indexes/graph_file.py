@@ -122,8 +122,8 @@ def load(path: Path, checksum: str, rows: Rows, *, dim: int, covered: int) -> Hn
     Raises OSError, ValueError, TypeError, RuntimeError (it was changed, or is another one).
     """
     with path.open("rb") as source, private_file(path) as payload:
-        header, _, _, found = _unpack(source, payload)
-        if found != checksum or (header.dim, header.arms) != (dim, len(rows)):
+        header, _, _, file_checksum = _unpack(source, payload)
+        if file_checksum != checksum or (header.dim, header.arms) != (dim, len(rows)):
             raise ValueError("the graph is another one")
         return _loaded(payload, header, checksum, rows, covered)
 
@@ -265,20 +265,20 @@ def _rows(
     table: TableSnapshot, header: GraphHeader, revisions: NDArray[np.int64], fingerprints: Vector
 ) -> Rows | None:
     """Row of every label, -1 where its arm is gone; None when the file is not of this catalogue."""
-    live = table.live_rows
-    known = table.revisions[live]
+    live_rows = table.live_rows
+    live_revisions = table.revisions[live_rows]
     # Arms are told by their revisions: two with the same one could not be told apart.
-    if not table.in_order or not live.size or (known[1:] == known[:-1]).any():
+    if not table.in_order or not live_rows.size or (live_revisions[1:] == live_revisions[:-1]).any():
         return None
-    positions = known.searchsorted(revisions).clip(max=live.size - 1)
-    alive = known[positions] == revisions
-    rows = np.where(alive, live[positions], -1)
+    positions = live_revisions.searchsorted(revisions).clip(max=live_rows.size - 1)
+    alive = live_revisions[positions] == revisions
+    rows = np.where(alive, live_rows[positions], -1)
     # With more dead a graph that is built again is quicker, and finds more.
     if alive.sum() < _LEAST_SHARE_ALIVE * header.arms:
         return None
     if not np.array_equal(_fingerprints(table, rows[alive]), fingerprints[alive]):
         return None
-    older = live[known <= header.last_revision]
+    older = live_rows[live_revisions <= header.last_revision]
     left_out = table.norms[np.setdiff1d(older, rows, assume_unique=True)]
     # An arm that the graph left out may be longer now than all that were short enough to be left out: it
     # could win.

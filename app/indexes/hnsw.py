@@ -126,9 +126,17 @@ class HnswGraph(TunableIndex, RemeasuredIndex, GrowingIndex):
         # scaling by a power of two is exact, and keeps all products within the range of float32
         exponent = _LARGEST_NORM_EXPONENT - int(np.frexp(table.norms[rows].max())[1])
         # Parallel insertion into a small graph can strand points (hnswlib #579).
-        few, labels = rows[:_SERIAL_ARMS], np.arange(len(rows))
-        insert(index, table, few, labels[: len(few)], exponent, threads=1, check=check)
-        insert(index, table, rows[len(few) :], labels[len(few) :], exponent, threads=threads, check=check)
+        first_rows, labels = rows[:_SERIAL_ARMS], np.arange(len(rows))
+        insert(index, table, first_rows, labels[: len(first_rows)], exponent, threads=1, check=check)
+        insert(
+            index,
+            table,
+            rows[len(first_rows) :],
+            labels[len(first_rows) :],
+            exponent,
+            threads=threads,
+            check=check,
+        )
         return cls(index, rows, covered=table.rows, m=m, ef_construction=ef_construction)
 
     def grown(
@@ -141,26 +149,26 @@ class HnswGraph(TunableIndex, RemeasuredIndex, GrowingIndex):
         some arm is much longer than all in it, or these have no length. Arguments: see ``build``. To copy
         holds the GIL, .4 s for 1,000,000 arms.
         """
-        known = self._rows >= 0
+        is_alive = self._rows >= 0
         # Labels of the dead stay in the copy as flagged ones: hnswlib cannot take a node out.
-        known[known] = table.is_alive(self._rows[known])
-        old, new = self._rows[known], rows[not_in(rows, self._rows[known])]
+        is_alive[is_alive] = table.is_alive(self._rows[is_alive])
+        old, new = self._rows[is_alive], rows[not_in(rows, self._rows[is_alive])]
         wasted_slots = len(self._rows) + len(new) - len(rows)
         if not table.norms[old].any() or wasted_slots > _MAX_WASTED_SHARE * (len(rows) + wasted_slots):
             return None
         # The copy keeps the features as they were scaled: what is added must be scaled alike.
-        exponent = self._exponent(table, int(known.argmax()))
+        exponent = self._exponent(table, int(is_alive.argmax()))
         if np.ldexp(table.norms[new].max(initial=0.0), exponent) > 2.0**_LARGEST_NORM_EXPONENT:
             return None
         in_order = longest_first(table, np.append(old, new))
         position = positions_of(in_order, table.rows).astype(np.int64)
-        labels = len(in_order) + np.cumsum(~known) - 1  # those of the dead follow
-        labels[known] = position[old]
-        total = len(in_order) + int(np.count_nonzero(~known))
+        labels = len(in_order) + np.cumsum(~is_alive) - 1  # those of the dead follow
+        labels[is_alive] = position[old]
+        total = len(in_order) + int(np.count_nonzero(~is_alive))
         with huge_pages(total * lowest_layer_bytes(table.dim, self.m)):
             index = hnswlib.Index(params=copied(self.native, labels, total))
         insert(index, table, new, position[new], exponent, threads=threads, check=check)
-        rows = np.append(in_order, self._rows[~known])
+        rows = np.append(in_order, self._rows[~is_alive])
         graph = HnswGraph(index, rows, covered=table.rows, m=self.m, ef_construction=self.ef_construction)
         graph._tombstone_labels(np.arange(len(in_order), total))
         return graph
@@ -168,9 +176,9 @@ class HnswGraph(TunableIndex, RemeasuredIndex, GrowingIndex):
     def _exponent(self, table: TableSnapshot, label: int) -> int:
         """Features in the graph are those of the table times 2 to this power, told from one live arm."""
         row = table.features[self._rows[label]]
-        place = int(np.abs(row).argmax())
-        scaled: float = self.native.get_items([label])[0][place]
-        return round(math.log2(abs(scaled)) - math.log2(abs(row[place])))
+        coordinate = int(np.abs(row).argmax())
+        scaled: float = self.native.get_items([label])[0][coordinate]
+        return round(math.log2(abs(scaled)) - math.log2(abs(row[coordinate])))
 
     @staticmethod
     def grown_from(

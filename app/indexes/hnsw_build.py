@@ -60,13 +60,13 @@ def insert(
     """Insert ``rows`` (n,) under ``labels`` (n,), their features times 2 to the power ``exponent``."""
     for start in range(0, len(rows), _CHUNK):
         check()
-        some = slice(start, start + _CHUNK)
-        block = np.zeros((len(rows[some]), padded(table.dim)), dtype=np.float32)
+        chunk = slice(start, start + _CHUNK)
+        block = np.zeros((len(rows[chunk]), padded(table.dim)), dtype=np.float32)
         # By a power of two: exact, so that scores of the graph are those of the table but for rounding to
         # float32.
-        block[:, : table.dim] = np.ldexp(table.features[rows[some]], exponent)
+        block[:, : table.dim] = np.ldexp(table.features[rows[chunk]], exponent)
         with build_lock(check):
-            index.add_items(block, labels[some], num_threads=threads)
+            index.add_items(block, labels[chunk], num_threads=threads)
 
 
 def copied(index: Any, labels: NDArray[np.int64], room: int) -> dict[str, Any]:

@@ -75,10 +75,10 @@ class Centroids:
     def nearest(self, features: NDArray[np.floating[Any]]) -> Labels:
         """Number of the nearest centroid of each of ``features`` (m, d). Cost: m n d multiply-adds."""
         labels = np.empty(len(features), dtype=np.int16)
-        for some in batched(np.arange(len(features))):
+        for chunk in batched(np.arange(len(features))):
             # |x - c|^2 is least where x.c - |c|^2 / 2 is largest: one product of matrices, and |x|^2 is not
             # needed.
-            labels[some] = (features[some] @ self.points.T - self.halves).argmax(axis=1)
+            labels[chunk] = (features[chunk] @ self.points.T - self.halves).argmax(axis=1)
         return labels
 
 
@@ -122,9 +122,9 @@ class InvertedFile(SegmentIndex):
         self._rows: Rows = rows[order]
         self.centroids, self.first = centroids, first
         self.features: Working = np.empty((len(rows), table.dim), dtype=table.working.dtype)
-        for some in batched(np.arange(len(rows))):
+        for chunk in batched(np.arange(len(rows))):
             check()
-            self.features[some] = table.features[self.rows[some]]
+            self.features[chunk] = table.features[self.rows[chunk]]
         lengths = np.bincount(labels, minlength=len(centroids))
         self.starts = np.concatenate(([0], np.cumsum(lengths)))
         largest = float(table.norms[rows].max(initial=0.0))
@@ -136,17 +136,17 @@ class InvertedFile(SegmentIndex):
     @classmethod
     def of(cls, saved: SavedLists, *, covered: int) -> InvertedFile:
         """The one of which ``saved`` was this."""
-        made = object.__new__(cls)
-        Index.__init__(made, covered, Degradation(len(saved.rows)))
-        made._rows, made.starts, made.first = saved.rows, saved.starts, 0
-        made.features = saved.features.reshape(len(saved.rows), -1)
-        made.centroids = Centroids.of(saved.centroids.reshape(len(saved.starts) - 1, -1))
-        made.probed, made.probed_for_lists = saved.probed, saved.probed_for_lists
-        made._error_line = saved.error_line
-        made._positions = positions_of(saved.rows, covered)
-        made.degradation.answered(saved.quality, saved.winners, saved.groups)
-        made.degradation.tombstone(np.flatnonzero(saved.gone))
-        return made
+        inverted_file = object.__new__(cls)
+        Index.__init__(inverted_file, covered, Degradation(len(saved.rows)))
+        inverted_file._rows, inverted_file.starts, inverted_file.first = saved.rows, saved.starts, 0
+        inverted_file.features = saved.features.reshape(len(saved.rows), -1)
+        inverted_file.centroids = Centroids.of(saved.centroids.reshape(len(saved.starts) - 1, -1))
+        inverted_file.probed, inverted_file.probed_for_lists = saved.probed, saved.probed_for_lists
+        inverted_file._error_line = saved.error_line
+        inverted_file._positions = positions_of(saved.rows, covered)
+        inverted_file.degradation.answered(saved.quality, saved.winners, saved.groups)
+        inverted_file.degradation.tombstone(np.flatnonzero(saved.gone))
+        return inverted_file
 
     def saved(self) -> SavedLists:
         """What is kept of it, once it was ``moved``: then its positions begin with row 0."""
@@ -217,13 +217,13 @@ class InvertedFile(SegmentIndex):
         standard error more.
         """
         positions = self._positions[rows - self.first]
-        known = np.flatnonzero(positions >= 0)
-        lists = self.starts.searchsorted(positions[known], side="right") - 1
-        scores = queries[known] @ self.centroids.points.T
-        before = np.count_nonzero(scores > scores[np.arange(len(known)), lists][:, None], axis=1)
+        in_lists = np.flatnonzero(positions >= 0)
+        lists = self.starts.searchsorted(positions[in_lists], side="right") - 1
+        scores = queries[in_lists] @ self.centroids.points.T
+        before = np.count_nonzero(scores > scores[np.arange(len(in_lists)), lists][:, None], axis=1)
         # One standard error more than asked for: other queries may find a little less than these probes.
         share = min(target + np.sqrt(target * (1.0 - target) / len(queries)), 1.0)
-        return int(np.quantile(before, share, method="higher")) + 1 if len(known) else 1
+        return int(np.quantile(before, share, method="higher")) + 1 if len(in_lists) else 1
 
     def _probed_for(self, k: int) -> int | None:
         """How many lists are read for the ``k`` best rows, None: all."""
@@ -243,9 +243,9 @@ class InvertedFile(SegmentIndex):
         working, probed = scaled.astype(self.features.dtype, copy=False), self._probed_for(k)
         approximate, ends, stops = self._products(working, probed)
         # As many more as are excluded: all of those may be among the best.
-        found = candidates(approximate, slope * query_norm + offset, k + len(exclude))
-        which = stops.searchsorted(found, side="right")
-        rows: Rows = self.rows[ends[which] + found - stops[which]]
+        near = candidates(approximate, slope * query_norm + offset, k + len(exclude))
+        which = stops.searchsorted(near, side="right")
+        rows: Rows = self.rows[ends[which] + near - stops[which]]
         rows = rows[table.is_alive(rows)]
         if len(exclude):
             rows = rows[not_in(rows, exclude)]
@@ -312,8 +312,8 @@ def known_labels(parts: Sequence[Index], centroids: Centroids, first: int, stop:
     labels = np.full(stop - first, -1, dtype=np.int16)
     for part in parts:
         if isinstance(part, InvertedFile) and part.centroids is centroids:
-            there = part.rows >= first
-            labels[part.rows[there] - first] = part.labels[there]
+            is_later = part.rows >= first
+            labels[part.rows[is_later] - first] = part.labels[is_later]
     return labels
 
 

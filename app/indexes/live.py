@@ -345,5 +345,5 @@ class LiveIndex:
         """
         if self.content.plan is None and self._cache is not None and self._cache.exists():
             return True
-        few, sharing = serving.fresh < _FRESH_ALONE * serving.table.rows, self._sharing
-        return few and sharing is not None and not sharing.shared.is_maker()
+        has_few_fresh, sharing = serving.fresh < _FRESH_ALONE * serving.table.rows, self._sharing
+        return has_few_fresh and sharing is not None and not sharing.shared.is_maker()

@@ -164,9 +164,9 @@ class Measurement(Cancellation):
             table, queries[:_MEASURING_LISTS], groups[:_MEASURING_LISTS], last=graph.covered
         )
         # The graph no longer finds what died meanwhile.
-        kept = np.flatnonzero(~graph.is_gone(probes.winners))
-        if len(kept):
-            probes, answers = probes.some(kept), [answers[place] for place in kept.tolist()]
+        alive = np.flatnonzero(~graph.is_gone(probes.winners))
+        if len(alive):
+            probes, answers = probes.some(alive), [answers[position] for position in alive.tolist()]
             quality = worst_of(answers, probes) or quality_of(answers, probes)
             quality = lists.measured(quality, lambda query, k: find(table, graph, query, k))
             self.answers = quality, probes, lists
@@ -199,7 +199,7 @@ class Measuring:
             # By identity: the vectors are kept as they came, and to compare their numbers would cost more.
             is_full
             and rested >= took * limits.same_rest
-            and all(each is not self._last for each in list(recent))
+            and all(query is not self._last for query in list(recent))
         )
 
     def begin(

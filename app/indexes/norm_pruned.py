@@ -50,15 +50,15 @@ class NormBlocks(SegmentIndex):
         first: int = _FIRST_BLOCK,
         largest: int = _LARGEST_BLOCK,
     ) -> None:
-        live = table.live_rows if rows is None else rows
-        order = np.argsort(-table.norms[live], kind="stable")
+        live_rows = table.live_rows if rows is None else rows
+        order = np.argsort(-table.norms[live_rows], kind="stable")
         super().__init__(table.rows if covered is None else covered, Degradation(0))
-        self._rows: Rows = live[order]
+        self._rows: Rows = live_rows[order]
         self._positions = positions_of(self._rows, self.covered)
-        self._largest = float(table.norms[self._rows[0]]) if live.size else 0.0
+        self._largest = float(table.norms[self._rows[0]]) if live_rows.size else 0.0
         self._blocks = [
             (start, stop, float(table.norms[self._rows[start]]), _block(table, self._rows[start:stop]))
-            for start, stop in pairwise(block_bounds(live.size, first, largest))
+            for start, stop in pairwise(block_bounds(live_rows.size, first, largest))
         ]
         self._gone = NO_ROWS
         # For how many tombstones the positions of their rows are known, and those positions, ascending.
@@ -124,12 +124,12 @@ class NormBlocks(SegmentIndex):
 
     def _masked_positions(self, table: TableSnapshot, exclude: Rows) -> NDArray[np.int64]:
         """Slots, ascending, of rows that are dead in ``table`` or excluded."""
-        known, masked = self._masked
+        masked_dead, masked = self._masked
         # A snapshot of earlier than the last search: begin again rather than hide rows that live in it.
-        if len(table.dead) < known:
-            known, masked = 0, self._gone
-        if len(table.dead) > known:
-            masked = _inserted(masked, self._positions_of(table.dead[known:]))
+        if len(table.dead) < masked_dead:
+            masked_dead, masked = 0, self._gone
+        if len(table.dead) > masked_dead:
+            masked = _inserted(masked, self._positions_of(table.dead[masked_dead:]))
             # A pair in one assignment: searches in other threads see either both new or both old.
             self._masked = (len(table.dead), masked)
         return _inserted(masked, self._positions_of(exclude)) if len(exclude) else masked

@@ -184,11 +184,11 @@ def plan(
         for candidate in CANDIDATES
         if options.kind in ("auto", candidate.kind)
     ]
-    found = [each for each in tried if each[1] is not None]
+    serving = [attempt for attempt in tried if attempt[1] is not None]
     if not tried:
         return replace(exact.plan, reason=f"no loaded plug-in provides {options.kind}"), exact.blocks
     # what was tried for nothing says why
-    return min(found, key=lambda each: each[0].expected_us) if found else tried[0]
+    return min(serving, key=lambda attempt: attempt[0].expected_us) if serving else tried[0]
 
 
 def _probes_for(table: TableSnapshot, is_growing: bool, limits: IndexLimits) -> int:
@@ -247,13 +247,13 @@ def measured(task: Task, index: Index, build_s: float) -> tuple[Plan, Index | No
         return find(table, index, query, k)
 
     trial = compare(lambda query: search(query, 1), task.exact.search, probes)
-    said = _comparison(task.exact, trial, target, index.kind)
+    comparison = _comparison(task.exact, trial, target, index.kind)
     if choose_ef({0: trial}, target, forced=task.options.is_forced) is None:
-        plan = replace(task.exact.plan, build_s=build_s, reason=f"{index.kind} was tried: {said}")
+        plan = replace(task.exact.plan, build_s=build_s, reason=f"{index.kind} was tried: {comparison}")
         return plan, task.exact.blocks
     lists = ExactLists.of(table, probes.queries[:_LISTS], probes.groups[:_LISTS], last=index.covered)
     index.answered(lists.measured(trial.least, search), probes, lists)
-    return _served(task.exact, index.kind, trial, ef=None, build_s=build_s, reason=said), index
+    return _served(task.exact, index.kind, trial, ef=None, build_s=build_s, reason=comparison), index
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,8 +302,8 @@ def _with_graph(task: Task) -> tuple[Plan, Index | None]:
     _tune_for_lists(table, graph, lists, options, most)
     quality = lists.measured(trial.least, lambda query, k: find(table, graph, query, k))
     graph.answered(quality, probes, lists)
-    said = _comparison(exact, trial, options.target_recall, f"ef {ef}")
-    return _served(exact, graph.kind, trial, ef=ef, build_s=build_s, reason=said), graph
+    comparison = _comparison(exact, trial, options.target_recall, f"ef {ef}")
+    return _served(exact, graph.kind, trial, ef=ef, build_s=build_s, reason=comparison), graph
 
 
 def _measured_efs(
@@ -332,8 +332,8 @@ def _tune_for_lists(
         graph.tuned_for_lists(count)
         return lists.recall(lambda query, k: find(table, graph, query, k), LIST) >= options.target_recall
 
-    place = bisect_left(counts, True, key=reaches)
-    graph.tuned_for_lists(counts[place] if place < len(counts) else None)
+    position = bisect_left(counts, True, key=reaches)
+    graph.tuned_for_lists(counts[position] if position < len(counts) else None)
 
 
 def find(table: TableSnapshot, index: Index, query: Vector, k: int) -> TopK:
@@ -390,16 +390,16 @@ def core(table: TableSnapshot, probes: Probes) -> Core:
     """
     rows = table.live_rows
     norms, reserve = table.norms[rows], probes.reserve
-    cut, heirs_cut = (
-        float(np.quantile(table.norms[each], _CORE_QUANTILE))
-        for each in (probes.winners, probes.fallback_winners)
+    cut, fallback_cut = (
+        float(np.quantile(table.norms[winners], _CORE_QUANTILE))
+        for winners in (probes.winners, probes.fallback_winners)
     )
-    count = int(_CORE_MARGIN * np.count_nonzero(norms >= heirs_cut))
+    count = int(_CORE_MARGIN * np.count_nonzero(norms >= fallback_cut))
     if count >= _LARGEST_CORE * len(rows):
         return Core(longest_first(table, rows), 0, NO_ROWS, 0.0)
-    standing = min(count + _SUBSTITUTES * reserve, len(rows) - 1)
-    order = np.argpartition(-norms, (count, standing))
-    return Core(longest_first(table, rows[order[:count]]), reserve, rows[order[count:standing]], cut)
+    last_substitute = min(count + _SUBSTITUTES * reserve, len(rows) - 1)
+    order = np.argpartition(-norms, (count, last_substitute))
+    return Core(longest_first(table, rows[order[:count]]), reserve, rows[order[count:last_substitute]], cut)
 
 
 def reserve_of(table: TableSnapshot, *, is_growing: bool = False) -> int:
@@ -450,9 +450,9 @@ def _load_blocks(at: PublicationReader) -> NormBlocks:
 
 def saving_of(kind: IndexKind) -> Saving | None:
     """How a structure of this kind is shared between processes; None: it is not."""
-    known = {each.kind: each.saving for each in CANDIDATES}
+    savings = {candidate.kind: candidate.saving for candidate in CANDIDATES}
     # Blocks need nothing but the arms, and are quickly made.
-    return known.get(kind, _BLOCKS if kind == NormBlocks.kind else None)
+    return savings.get(kind, _BLOCKS if kind == NormBlocks.kind else None)
 
 
 _BLOCKS = Saving(lambda _blocks, _to: None, _load_blocks)

@@ -164,8 +164,8 @@ def queries_like(
 def _directions(dim: int, recent: Sequence[Vector]) -> Matrix:
     """The queries that have a direction, as long as a Gaussian one is. Shape (r, d)."""
     real = [unit_scale(query) for query in recent if query.shape == (dim,)]
-    kept = [query * (np.sqrt(dim) / norm) for query, norm in real if norm > 0.0]
-    return np.array(kept) if kept else np.empty((0, dim))
+    directions = [query * (np.sqrt(dim) / norm) for query, norm in real if norm > 0.0]
+    return np.array(directions) if directions else np.empty((0, dim))
 
 
 def solve(
@@ -184,7 +184,7 @@ def solve(
     fallback winners win; if no arm would be left, those are the winners. ``groups``: None: all are of one.
     Cost: (K - first) * P * d multiply-adds.
     """
-    each = np.arange(len(queries))
+    lines = np.arange(len(queries))
     working = queries.astype(table.working.dtype)
     best = np.full(len(queries), -np.inf)
     winners = np.full(len(queries), table.live_rows[0] if among is None else int(among.argmax()))
@@ -198,13 +198,13 @@ def solve(
             counted &= among[rows]
         scores[:, ~counted] = -np.inf
         top = scores.argmax(axis=1)
-        _take_better(best, winners, scores[each, top], start + top)
+        _take_better(best, winners, scores[lines, top], start + top)
         if reserve:
             is_dead = table.norms[rows] >= shortest
             passed_on = np.flatnonzero(is_dead[top])
             scores[:, is_dead] = -np.inf
             top[passed_on] = scores[passed_on].argmax(axis=1)
-            _take_better(best_heirs, fallback_winners, scores[each, top], start + top)
+            _take_better(best_heirs, fallback_winners, scores[lines, top], start + top)
     fallback_winners = np.where(np.isfinite(best_heirs), fallback_winners, winners)
     best = np.add.reduce(table.features.take(winners, axis=0) * queries, axis=1)
     groups = np.zeros(len(queries), dtype=np.int8) if groups is None else groups
@@ -236,7 +236,9 @@ def worst_of(answers: Sequence[TopK], probes: Probes) -> Quality | None:
     parts = [np.flatnonzero(probes.groups == group) for group in np.unique(probes.groups)]
     if len(parts) < 2:
         return None
-    qualities = [quality_of([answers[place] for place in part.tolist()], probes.some(part)) for part in parts]
+    qualities = [
+        quality_of([answers[position] for position in part.tolist()], probes.some(part)) for part in parts
+    ]
     worst = min(qualities, key=lambda quality: quality.recall_at_1)
     return replace(
         worst,
@@ -272,10 +274,10 @@ class ExactLists:
     def recall(self, search: Callable[[Vector, int], TopK], k: int) -> float:
         """The share of the arms that belong in a list of ``k`` which are in it, of the worst group."""
         lists = zip(self.queries, self.rows, strict=True)
-        found = [np.isin(rows[:k], search(query, k).rows) for query, rows in lists if len(rows)]
-        if not found:
+        by_list = [np.isin(rows[:k], search(query, k).rows) for query, rows in lists if len(rows)]
+        if not by_list:
             return 1.0
-        groups, is_found = self.members(k)[1], np.concatenate(found)
+        groups, is_found = self.members(k)[1], np.concatenate(by_list)
         return min(float(is_found[groups == group].mean()) for group in np.unique(groups))
 
     def measured(self, quality: Quality, search: Callable[[Vector, int], TopK]) -> Quality:

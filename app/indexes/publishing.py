@@ -119,12 +119,12 @@ class Adoption(Cancellation):
         """The attributes of the publication, and those of this process that it may not have."""
         if attributes is None and not self.own.entries:
             return None
-        made, described = attributes or AttributeTable(), self.described.after(self.version)
+        joined, described = attributes or AttributeTable(), self.described.after(self.version)
         # Arms that the publication lacks have all their attributes here; of the others only what came after
         # it.
         rows = np.union1d(described, np.flatnonzero(self.positions >= base_rows))
-        made.take_rows(self.own, rows[self.positions[rows] >= 0], self.positions)
-        return made
+        joined.take_rows(self.own, rows[self.positions[rows] >= 0], self.positions)
+        return joined
 
     def _structure(self, folder: Path, search: SavedSearch, data: Array, base: TableSnapshot) -> Index | None:
         saving = None if search.plan is None else saving_of(search.plan.kind)

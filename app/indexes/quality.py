@@ -138,8 +138,10 @@ class Degradation:
         self.measured, self.winners, self.groups, self.unmeasured = quality, winners, groups, 0
         self._sought = []
         for labels, of in ((winners, groups), *lists):
-            each = [labels[of == group] for group in np.unique(of)]
-            self._sought.append([(some[some >= 0], len(some)) for some in each])
+            by_group = [labels[of == group] for group in np.unique(of)]
+            self._sought.append(
+                [(group_labels[group_labels >= 0], len(group_labels)) for group_labels in by_group]
+            )
         self._count_lost()
 
     def with_reserve(self, reserve: int, substitutes: int) -> None:

@@ -100,15 +100,15 @@ class Segment:
     @classmethod
     def of(cls, saved: SavedSegment, base: TableSnapshot) -> Segment:
         """The one of which ``saved`` was this. Raises ValueError: it has no rows."""
-        made: SegmentIndex
+        structure: SegmentIndex
         if saved.lists is not None:
-            made = InvertedFile.of(saved.lists, covered=saved.covered)
+            structure = InvertedFile.of(saved.lists, covered=saved.covered)
         elif saved.rows is not None:
-            made = NormBlocks(base, np.sort(saved.rows[saved.rows >= 0]), covered=saved.covered)
+            structure = NormBlocks(base, np.sort(saved.rows[saved.rows >= 0]), covered=saved.covered)
         else:
             raise ValueError("a segment has no rows")
-        made.degradation.measured = saved.quality
-        return cls(made, saved.first, saved.cut, saved.cost)
+        structure.degradation.measured = saved.quality
+        return cls(structure, saved.first, saved.cut, saved.cost)
 
 
 def joined(segments: Sequence[Segment], fresh: int) -> Sequence[Segment]:
@@ -176,20 +176,20 @@ class SegmentBuild(Cancellation):
         queries, groups = make_queries(table.dim, _SEGMENT_PROBES, self.recent, rng)
         probes = solve(table, queries, first=self.first, groups=groups)
         lists = ExactLists.of(table, queries[:_SEGMENT_LISTS], groups[:_SEGMENT_LISTS], first=self.first)
-        made: InvertedFile | NormBlocks
+        structure: InvertedFile | NormBlocks
         if self.structure is not None and self.structure.is_exact:
-            made = NormBlocks(table, rows)
+            structure = NormBlocks(table, rows)
         else:
-            made = self._inverted_file(rows, rng)
-            made.tune(table, probes, self.target)
-            made.tuned_for_lists(lists, self.target)
+            structure = self._inverted_file(rows, rng)
+            structure.tune(table, probes, self.target)
+            structure.tuned_for_lists(lists, self.target)
         trial = compare(
-            lambda query: made.search(table, query, 1),
+            lambda query: structure.search(table, query, 1),
             lambda query: scan(table, query, 1, first=self.first),
             probes,
         )
-        made.answered(lists.measured(trial.least, partial(made.search, table)), probes, lists)
-        return Segment(made, self.first, cut, 1.0 / trial.speedup)
+        structure.answered(lists.measured(trial.least, partial(structure.search, table)), probes, lists)
+        return Segment(structure, self.first, cut, 1.0 / trial.speedup)
 
     def _inverted_file(self, rows: Rows, rng: np.random.Generator) -> InvertedFile:
         """An inverted file over ``rows`` (m,). Those of joined segments stay in their lists."""
@@ -206,5 +206,5 @@ class SegmentBuild(Cancellation):
 
 def _known(structure: Index | None, rows: Rows) -> Rows:
     """Rows to train centroids on: the arms of the structure, or ``rows`` if there are more of them."""
-    known = structure.rows[structure.rows >= 0] if structure is not None else rows
-    return known if len(known) > len(rows) else rows
+    rows_of_structure = structure.rows[structure.rows >= 0] if structure is not None else rows
+    return rows_of_structure if len(rows_of_structure) > len(rows) else rows

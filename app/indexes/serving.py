@@ -269,7 +269,7 @@ class Serving:
     def next_segment(self) -> int:
         """The first row of the segment to make: it takes in the last ones that are not much larger."""
         together = self.made if self._is_half_covered else joined(self.segments, self.fresh)
-        firsts = [each.first for each in together[:1]]
+        firsts = [joined_segment.first for joined_segment in together[:1]]
         firsts += [segment.first for segment in self.segments if segment.is_spoilt]
         return max(min(firsts, default=self.table.rows - self.fresh), self.covered)
 

@@ -60,23 +60,23 @@ class SharedArms:
         if not (self._folder / _FAILURE).exists():
             write(self._folder / _FAILURE, np.full(_FAILURE_BYTES, ord(" "), dtype=np.uint8))
         number = max((int(path.name) for path in self._numbered()), default=0) + 1
-        made = self.folder_of(number)
+        folder = self.folder_of(number)
         # Features and metadata are the owner's: other users of the machine must not read them.
-        made.mkdir(mode=0o700)
+        folder.mkdir(mode=0o700)
         try:
-            yield made
+            yield folder
             latest = self._folder / _NEXT
             latest.unlink(missing_ok=True)
             write(latest, np.frombuffer(str(number).encode(), dtype=np.uint8))
             # In one step: a reader sees the number before or the one after, never an empty file.
             latest.replace(self._folder / _CURRENT)
         except BaseException:
-            shutil.rmtree(made, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
             raise
         # Only now: readers that opened ``current`` a moment ago still find the one before, and mapped files
         # outlive their names.
         for path in self._numbered():
-            if path != made:
+            if path != folder:
                 shutil.rmtree(path, ignore_errors=True)
 
     @property

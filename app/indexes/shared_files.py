@@ -62,15 +62,15 @@ def write_arms(folder: Path, table: TableSnapshot, *, check: Callable[[], None])
 
     Cost: 12 d + 50 bytes a row.
     """
-    kept = table.live_rows
-    rows, capacity = len(kept), _capacity(len(kept))
-    ids = table.ids.strings_of(kept)
+    live_rows = table.live_rows
+    rows, capacity = len(live_rows), _capacity(len(live_rows))
+    ids = table.ids.strings_of(live_rows)
     for name in STRINGS:
         check()
         write(folder / name, getattr(ids, name))
-    write(folder / "norms", table.norms[kept], length=8 * capacity)
-    write(folder / "revisions", table.revisions[kept], length=8 * capacity)
-    _write_features(folder, table, kept, capacity, check)
+    write(folder / "norms", table.norms[live_rows], length=8 * capacity)
+    write(folder / "revisions", table.revisions[live_rows], length=8 * capacity)
+    _write_features(folder, table, live_rows, capacity, check)
     header = ArmHeader(_ARM_FORMAT, table.dim, rows, capacity, len(ids.text), table.largest_norm, "")
     header = msgspec.structs.replace(header, digest=_digest(header, *_arrays(folder, header)))
     write(folder / HEADER, np.frombuffer(msgspec.json.encode(header), dtype=np.uint8))
@@ -96,10 +96,10 @@ def _capacity(rows: int) -> int:
 
 
 def _write_features(
-    folder: Path, table: TableSnapshot, kept: Rows, capacity: int, check: Callable[[], None]
+    folder: Path, table: TableSnapshot, live_rows: Rows, capacity: int, check: Callable[[], None]
 ) -> None:
     """The features row by row, and their float32 copy for scans in the layout of a table."""
-    parts = [kept[start : start + _CHUNK] for start in range(0, len(kept), _CHUNK)]
+    parts = [live_rows[start : start + _CHUNK] for start in range(0, len(live_rows), _CHUNK)]
     with created(folder / "features") as file:
         for part in parts:
             check()
@@ -177,6 +177,6 @@ def write_columns(
 
 def read_columns(folder: Path) -> AttributeTable:
     """The attributes in a folder, whose arrays are mapped. Raises OSError, ValueError (they were changed)."""
-    there, _ = read_packed(folder, _COLUMN_NAME, Attributes, number=_COLUMN_FORMAT)
-    names = Names(Numbering(there.fields), Numbering(there.values))
-    return AttributeTable.of(names, there.blocks, there.rows)
+    stored, _ = read_packed(folder, _COLUMN_NAME, Attributes, number=_COLUMN_FORMAT)
+    names = Names(Numbering(stored.fields), Numbering(stored.values))
+    return AttributeTable.of(names, stored.blocks, stored.rows)

@@ -126,21 +126,21 @@ class Snapshot:
         # From any thread: to append to a deque with a maximum is one step.
         self.recent.append(query)
         table, structure = self.table, self.structure
-        found = _NOTHING if self.segments else None
+        hits = _NOTHING if self.segments else None
         if structure is not None:
             # lists suffer more from deaths than single answers: see decision 5
             is_lost = k > 1 and structure.degradation.has_lost(k)
-            found = None if is_lost else structure.search(table, query, k, exclude)
-            if found is not None and table.rows == structure.covered:
-                return found
-        if found is None:
+            hits = None if is_lost else structure.search(table, query, k, exclude)
+            if hits is not None and table.rows == structure.covered:
+                return hits
+        if hits is None:
             return scan(table, query, k, exclude)
         # A segment that was made while the structure was built may have rows of both.
-        rows = np.unique(np.concatenate((found.rows, *self._newer(query, k, exclude))))
+        rows = np.unique(np.concatenate((hits.rows, *self._newer(query, k, exclude))))
         # the arms that lack are there, but were not proposed: a list is never shorter for that
         if len(rows) < k:
             return scan(table, query, k, exclude)
-        is_exact = found.exact and all(segment.structure.is_exact for segment in self.segments)
+        is_exact = hits.exact and all(segment.structure.is_exact for segment in self.segments)
         return ranked(rows, k, table.features, query, exact=is_exact)
 
     def _newer(self, query: Vector, k: int, exclude: Rows) -> Iterator[Rows]:

@@ -139,10 +139,10 @@ class TableSnapshot:
             return np.array([self.row_of(arm_id) for arm_id in ids], dtype=np.int64)
         last = self.ids.last_rows(ids)
         rows = np.array([-1 if row is None else row for row in last], dtype=np.int64)
-        for place in np.flatnonzero(rows >= len(self.revisions)).tolist():
-            rows[place] = self.row_of(ids[place])
-        there = np.flatnonzero(rows >= 0)
-        rows[there[~self.is_alive(rows[there])]] = -1
+        for position in np.flatnonzero(rows >= len(self.revisions)).tolist():
+            rows[position] = self.row_of(ids[position])
+        present = np.flatnonzero(rows >= 0)
+        rows[present[~self.is_alive(rows[present])]] = -1
         return rows
 
     def row_of(self, arm_id: str) -> int:
@@ -223,18 +223,18 @@ class ArmTable:
         Also the row there of every row of ``table``, -1 for the dead.
         For any thread: the work is done in small steps, so that other threads get their turns.
         """
-        made = cls(table.dim)
-        kept = table.live_rows
+        compacted = cls(table.dim)
+        live_rows = table.live_rows
         # At once: growing by halves would copy the whole table a few times more.
-        made.reserve(len(kept))
-        for start in range(0, len(kept), _CHUNK):
+        compacted.reserve(len(live_rows))
+        for start in range(0, len(live_rows), _CHUNK):
             check()
-            rows = kept[start : start + _CHUNK]
+            rows = live_rows[start : start + _CHUNK]
             ids = [table.ids[row] for row in rows.tolist()]
-            made.append(ids, table.features[rows], table.revisions[rows])
+            compacted.append(ids, table.features[rows], table.revisions[rows])
         positions = np.full(table.rows, -1, dtype=np.int64)
-        positions[kept] = np.arange(len(kept))
-        return made, positions
+        positions[live_rows] = np.arange(len(live_rows))
+        return compacted, positions
 
     @classmethod
     def mapped(cls, columns: ArmColumns, ids: ArmIds, *, largest_norm: float) -> ArmTable:
@@ -242,12 +242,12 @@ class ArmTable:
 
         ``columns`` may have room for more rows. ``largest_norm`` bounds the norms.
         """
-        made = cls(columns.features.shape[1])
-        made._columns, made._ids, made._largest_norm = columns, ids, largest_norm
+        mapped = cls(columns.features.shape[1])
+        mapped._columns, mapped._ids, mapped._largest_norm = columns, ids, largest_norm
         revisions = columns.revisions[: len(ids)]
         # Told from the numbers, not from a flag in the file: a wrong flag would give wrong pages of arms.
-        made._in_order = bool((revisions[1:] >= revisions[:-1]).all())
-        return made
+        mapped._in_order = bool((revisions[1:] >= revisions[:-1]).all())
+        return mapped
 
     def __len__(self) -> int:
         return len(self._ids) - self._tombstones
@@ -320,9 +320,9 @@ class ArmTable:
 
         ``rows``: those of the arms, as ``rows_of`` gives them.
         """
-        changed, known = {}, self._columns.revisions
+        changed, stored_revisions = {}, self._columns.revisions
         for position, (arm_id, row) in enumerate(zip(ids, rows, strict=True)):
-            if row is None or revisions[position] > known.item(row):
+            if row is None or revisions[position] > stored_revisions.item(row):
                 changed[arm_id] = position
         return list(changed.values())
 
@@ -337,16 +337,16 @@ class ArmTable:
         order = None if self._in_order else np.argsort(revisions)
         # A revision is of one write of one arm in the whole catalogue, so equal revisions are the same arm
         # with the same features.
-        there = revisions.searchsorted(wanted, sorter=order)
-        same = there < len(revisions)
+        places = revisions.searchsorted(wanted, sorter=order)
+        same = places < len(revisions)
         if order is not None:
-            there[same] = order[there[same]]
-        same[same] = revisions[there[same]] == wanted[same]
+            places[same] = order[places[same]]
+        same[same] = revisions[places[same]] == wanted[same]
         positions = np.full(other.rows, -1, dtype=np.int64)
-        positions[rows[same]] = there[same]
-        known = np.zeros(len(revisions), dtype=np.bool_)
-        known[there[same]] = True
-        self.tombstone(np.flatnonzero(~known))
+        positions[rows[same]] = places[same]
+        is_matched = np.zeros(len(revisions), dtype=np.bool_)
+        is_matched[places[same]] = True
+        self.tombstone(np.flatnonzero(~is_matched))
         positions[rows[~same]] = self._copied_from(other, rows[~same])
         return positions
 
@@ -432,8 +432,8 @@ def _capacity(least: int, *, used: int) -> int:
 def positions_of(rows: Rows, size: int) -> NDArray[np.int32]:
     """The inverse of ``rows`` (n,), some of them -1: the position (size,) of every row, -1 if it has none."""
     positions = np.full(size, -1, dtype=np.int32)
-    known = np.flatnonzero(rows >= 0)
-    positions[rows[known]] = known
+    present = np.flatnonzero(rows >= 0)
+    positions[rows[present]] = present
     return positions
 
 

@@ -138,17 +138,17 @@ class Policy(ABC):
 
     # When a bandit is made or changed.
 
-    def completed(self, record: BanditRecord, standing: BanditRecord | None = None) -> BanditRecord:
+    def completed(self, record: BanditRecord, stored: BanditRecord | None = None) -> BanditRecord:
         """The record with this policy's defaults. Raises Invalid, naming every field that it refuses.
 
-        ``standing``: the bandit as it is. What it has without effect it may keep: once that was accepted.
+        ``stored``: the bandit as it is. What it has without effect it may keep: once that was accepted.
         """
         refused = list(self.check(record))
-        if standing is None or standing.policy != self.name:
+        if stored is None or stored.policy != self.name:
             refused += self.check_unread(record)
         else:
-            known = {path for path, _ in self.check_unread(standing)}
-            refused += [each for each in self.check_unread(record) if each[0] not in known]
+            earlier = {path for path, _ in self.check_unread(stored)}
+            refused += [refusal for refusal in self.check_unread(record) if refusal[0] not in earlier]
         if refused:
             raise Invalid.many(refused)
         absent = {name: value for name, value in self.defaults.items() if getattr(record, name) is None}

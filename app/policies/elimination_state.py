@@ -162,8 +162,8 @@ def pick(
     choice = sub_elim.choose(state, posterior, arms.features_of, FIND, k=k, rng=rng, exclude=exclude)
     hits = choice.arms
     if len(hits.rows) < k:
-        taken = np.concatenate((hits.rows, exclude))
-        rest = arms.search(posterior.theta, k - len(hits.rows), taken)
+        picked = np.concatenate((hits.rows, exclude))
+        rest = arms.search(posterior.theta, k - len(hits.rows), picked)
         _, spans = elimination.measure(posterior, rest.rows, arms.features_of, state.rules.radius)
         hits = TopK(
             np.concatenate((hits.rows, rest.rows)),
@@ -183,8 +183,8 @@ def pick_among(
     they are needed.
     """
     arms, rows = snapshot.arms, snapshot.arms.eligible(exclude)
-    lives = placed.state.living.mask(rows) | (rows >= placed.rows)  # arms that no pass has seen live
-    living, gone = rows[lives], rows[~lives]
+    is_alive = placed.state.living.mask(rows) | (rows >= placed.rows)  # arms that no pass has seen live
+    living, gone = rows[is_alive], rows[~is_alive]
     radius = placed.state.rules.radius
     _, spans = elimination.measure(snapshot.posterior, living, arms.features_of, radius)
     order = np.lexsort((living, -spans))
@@ -400,10 +400,10 @@ class EliminationCache:
         me = asyncio.current_task()
         try:
             make = partial(refreshed, placed, subject.snapshot, subject.rules)
-            made = await self._making.run(make)
+            refreshed_sets = await self._making.run(make)
             # ``forget`` takes the pass out of the table: then what it made is of a learner that is gone.
             if self.passes.get(subject.key) is me:
-                self._keep(subject, made)
+                self._keep(subject, refreshed_sets)
         finally:
             if self.passes.get(subject.key) is me:
                 del self.passes[subject.key]

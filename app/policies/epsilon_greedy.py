@@ -66,28 +66,28 @@ def _searched(
     candidates: Candidates, theta: Vector, k: int, epsilon: float, rng: np.random.Generator
 ) -> Drawn:
     """By a search of the index for k arms; arms that are drawn are not looked for. Cost: O(k) besides."""
-    arms, taken = candidates.arms.plain, candidates.exclude
+    arms, taken_rows = candidates.arms.plain, candidates.exclude
     solver = candidates.with_effects(arms, arms)
     hits = solver.search(theta, k, candidates.exclude)
-    best_first, place = hits.rows.tolist(), 0
+    best_first, position = hits.rows.tolist(), 0
 
     def best() -> int:
-        nonlocal place
-        while place < len(best_first) and best_first[place] in taken:
-            place += 1
-        if place < len(best_first):
-            return int(best_first[place])
+        nonlocal position
+        while position < len(best_first) and best_first[position] in taken_rows:
+            position += 1
+        if position < len(best_first):
+            return int(best_first[position])
         # an approximate search missed some
-        return int(candidates.with_effects(arms, ExactSolver(arms)).search(theta, 1, taken).rows[0])
+        return int(candidates.with_effects(arms, ExactSolver(arms)).search(theta, 1, taken_rows).rows[0])
 
     def any_one() -> int:
-        rows, _ = uniform.draw(arms, k=1, rng=rng, exclude=taken, seeded=candidates.request.seeded)
+        rows, _ = uniform.draw(arms, k=1, rng=rng, exclude=taken_rows, seeded=candidates.request.seeded)
         return int(rows[0])
 
     def took(row: int) -> int:
-        nonlocal taken
-        taken = np.append(taken, row)
-        return arms.size - len(taken)
+        nonlocal taken_rows
+        taken_rows = np.append(taken_rows, row)
+        return arms.size - len(taken_rows)
 
     drawn = algorithm.in_turn(best, any_one, took, left=candidates.size, k=k, epsilon=epsilon, rng=rng)
     scores = arms.features_of(drawn.places) @ theta + candidates.effects_of(drawn.places)
@@ -149,49 +149,54 @@ class EpsilonGreedyTarget:
         most = float(drawable.max()) if len(rows) else 0.0
         return KnownSituation(best, predicted, len(rows), float(predictions.sum()), least, most)
 
-    def weigh(self, situations: EvaluationBatch, known: Sequence[KnownSituation], lists: Lists) -> Weighed:
-        least = np.array([each.least for each in known])[lists.which]
-        most = np.array([each.most for each in known])[lists.which]
+    def weigh(self, situations: EvaluationBatch, prepared: Sequence[KnownSituation], lists: Lists) -> Weighed:
+        least = np.array([situation.least for situation in prepared])[lists.which]
+        most = np.array([situation.most for situation in prepared])[lists.which]
         weighed = Weighed(np.zeros(lists.rows.shape), np.zeros(lists.rows.shape), least, most)
         low, high = (bound[lists.which][:, None] for bound in situations.bounds)
         predicted = lists.scores.clip(low, high)
         step = max(1, BATCH_SIZE // self.k)
         for start in range(0, len(lists.rows), step):
             part = slice(start, start + step)
-            some = [known[which] for which in lists.which[part].tolist()]
-            columns = self._weighed(some, lists.rows[part], predicted[part])
+            batch = [prepared[which] for which in lists.which[part].tolist()]
+            columns = self._weighed(batch, lists.rows[part], predicted[part])
             weighed.propensities[part], weighed.expected[part] = columns
         return weighed
 
     def _weighed(
-        self, known: Sequence[KnownSituation], rows: Rows, predicted: Matrix
+        self, prepared: Sequence[KnownSituation], rows: Rows, predicted: Matrix
     ) -> tuple[Matrix, Matrix]:
         """Propensities and expected predictions of lists, one place after the other.
 
-        ``known``: of the situation of each. Shapes: rows, predicted (n, k) -> (n, k), (n, k).
+        ``prepared``: of the situation of each. Shapes: rows, predicted (n, k) -> (n, k), (n, k).
         """
-        best, values = (np.array([each.best for each in known]), np.array([each.predicted for each in known]))
-        left = np.array([float(each.size) for each in known])
-        total = np.array([each.total for each in known])
+        best, values = (
+            np.array([situation.best for situation in prepared]),
+            np.array([situation.predicted for situation in prepared]),
+        )
+        left = np.array([float(situation.size) for situation in prepared])
+        total = np.array([situation.total for situation in prepared])
         propensities, expected = np.zeros(rows.shape), np.zeros(rows.shape)
         is_taken, everyone = np.zeros(best.shape, dtype=np.bool_), np.arange(len(best))
-        for place in range(rows.shape[1]):
-            own, top = rows[:, place], is_taken.argmin(axis=1)
+        for position in range(rows.shape[1]):
+            shown, top = rows[:, position], is_taken.argmin(axis=1)
             # Where nothing is left the quotient is not used, but would warn.
-            some, safe = left > 0, np.maximum(left, 1.0)
-            there = (own >= 0) & some
-            greedy = (1.0 - self.epsilon) * (own == best[everyone, top])
-            propensities[:, place] = np.where(there, self.epsilon / safe + greedy, 0.0)
+            has_left, safe = left > 0, np.maximum(left, 1.0)
+            is_shown = (shown >= 0) & has_left
+            greedy = (1.0 - self.epsilon) * (shown == best[everyone, top])
+            propensities[:, position] = np.where(is_shown, self.epsilon / safe + greedy, 0.0)
             mean = (1.0 - self.epsilon) * values[everyone, top] + self.epsilon * total / safe
-            expected[:, place] = np.where(some, mean, 0.0)
-            is_taken |= best == own[:, None]
-            left -= there
-            total -= np.where(there, predicted[:, place], 0.0)
+            expected[:, position] = np.where(has_left, mean, 0.0)
+            is_taken |= best == shown[:, None]
+            left -= is_shown
+            total -= np.where(is_shown, predicted[:, position], 0.0)
         return propensities, expected
 
-    def drawn(self, situations: EvaluationBatch, known: KnownSituation, position: int) -> tuple[Rows, Vector]:
-        best = known.best[known.best != NO_ARM]
-        if not self.epsilon or not known.size:
+    def drawn(
+        self, situations: EvaluationBatch, prepared: KnownSituation, position: int
+    ) -> tuple[Rows, Vector]:
+        best = prepared.best[prepared.best != NO_ARM]
+        if not self.epsilon or not prepared.size:
             return best, np.ones(len(best))
         rows = self.arms.eligible(situations.exclude[position])
         counts = np.full(len(rows), self.epsilon * self.k / len(rows))

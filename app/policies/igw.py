@@ -232,7 +232,7 @@ class IgwTarget:
 
     def prepare(self, situations: EvaluationBatch, check: Callable[[], None]) -> Sequence[Prepared]:
         """The candidates of each situation, and their estimates."""
-        known: list[Prepared] = []
+        prepared: list[Prepared] = []
         for query, exclude in zip(situations.queries, situations.exclude, strict=True):
             check()
             pool = candidates(
@@ -243,25 +243,31 @@ class IgwTarget:
                 exclude=exclude,
                 effects=situations.effects,
             )
-            known.append((pool.rows, pool.estimates))
-        return known
+            prepared.append((pool.rows, pool.estimates))
+        return prepared
 
-    def weigh(self, situations: EvaluationBatch, known: Sequence[Prepared], lists: Lists) -> Weighed:
-        widest = max((len(rows) for rows, _ in known), default=0)
-        rows = np.full((len(known), widest), NO_ARM, dtype=np.int64)
-        estimates = np.zeros((len(known), widest))
-        for position, (own, scores) in enumerate(known):
-            rows[position, : len(own)], estimates[position, : len(own)] = own, scores
+    def weigh(self, situations: EvaluationBatch, prepared: Sequence[Prepared], lists: Lists) -> Weighed:
+        widest = max((len(rows) for rows, _ in prepared), default=0)
+        rows = np.full((len(prepared), widest), NO_ARM, dtype=np.int64)
+        estimates = np.zeros((len(prepared), widest))
+        for position, (candidate_rows, scores) in enumerate(prepared):
+            rows[position, : len(candidate_rows)], estimates[position, : len(candidate_rows)] = (
+                candidate_rows,
+                scores,
+            )
         units = situations.units.tolist()
         gamma = np.array(
-            [_gamma(self.gamma, unit, len(own)) for unit, (own, _) in zip(units, known, strict=True)]
+            [
+                _gamma(self.gamma, unit, len(candidate_rows))
+                for unit, (candidate_rows, _) in zip(units, prepared, strict=True)
+            ]
         )
         low, high = situations.bounds
         predicted = estimates.clip(low[:, None], high[:, None])
-        there = rows != NO_ARM
-        least = predicted.min(axis=1, initial=np.inf, where=there)
-        most = predicted.max(axis=1, initial=-np.inf, where=there)
-        least, most = (np.where(np.isfinite(each), each, 0.0)[lists.which] for each in (least, most))
+        is_candidate = rows != NO_ARM
+        least = predicted.min(axis=1, initial=np.inf, where=is_candidate)
+        most = predicted.max(axis=1, initial=-np.inf, where=is_candidate)
+        least, most = (np.where(np.isfinite(bound), bound, 0.0)[lists.which] for bound in (least, most))
         weighed = Weighed(np.zeros(lists.rows.shape), np.zeros(lists.rows.shape), least, most)
         step = max(1, BATCH_SIZE // max(widest, 1))
         for start in range(0, len(lists.rows), step):
@@ -277,8 +283,8 @@ class IgwTarget:
             )
         return weighed
 
-    def drawn(self, situations: EvaluationBatch, known: Prepared, position: int) -> tuple[Rows, Vector]:
-        rows, estimates = known
+    def drawn(self, situations: EvaluationBatch, prepared: Prepared, position: int) -> tuple[Rows, Vector]:
+        rows, estimates = prepared
         if not len(rows):
             return rows, estimates
         gamma = _gamma(self.gamma, float(situations.units[position]), len(rows))

@@ -92,9 +92,9 @@ class Limits:
         # Blocks grow: mostly the first rows suffice, and their values alone are read.
         limits, start, size, allowed = self, 0, max(_FIRST, OVERSAMPLING * most), NO_ROWS
         while start < len(rows) and len(allowed) < most:
-            some = rows[start : start + size]
-            positions = limits.over(some).take_in_order(most - len(allowed))
-            limits = limits.after(some[positions])
+            block = rows[start : start + size]
+            positions = limits.over(block).take_in_order(most - len(allowed))
+            limits = limits.after(block[positions])
             allowed = np.concatenate((allowed, positions + start))
             start, size = start + size, OVERSAMPLING * size
         return allowed
@@ -119,8 +119,8 @@ class AllowedRows:
         self.barred[positions[remaining[codes] <= 0]] = True
         # A value bars nothing if all that have it may be taken.
         is_scarce = (np.bincount(codes, minlength=len(remaining)) > remaining) & (remaining > 0)
-        kept = is_scarce[codes]
-        positions, codes = positions[kept], codes[kept]
+        is_limited = is_scarce[codes]
+        positions, codes = positions[is_limited], codes[is_limited]
         order = ascending(codes)
         positions, codes = positions[order], codes[order]
         self._remaining = remaining
@@ -136,20 +136,23 @@ class AllowedRows:
     @staticmethod
     def _pairs(limits: Limits, rows: Rows) -> tuple[Rows, Small, Small]:
         """How many remain of every value, and the pairs: positions of rows, and values."""
-        taken = len(limits.taken)
-        both = np.concatenate((limits.taken, rows)) if taken else rows
+        taken_count = len(limits.taken)
+        both = np.concatenate((limits.taken, rows)) if taken_count else rows
         positions: list[Small] = []
         codes: list[Small] = []
         remaining: list[Rows] = []
         count = 0
         for limit in limits.each:
             own_positions, own_codes, left = limit.pairs(limits.arms, both)
-            if taken:
-                is_taken = own_positions < taken
+            if taken_count:
+                is_taken = own_positions < taken_count
                 # Unique: an arm may have a value twice, and takes one place.
-                pairs = own_codes[is_taken].astype(np.int64) * taken + own_positions[is_taken]
-                left = left - np.bincount(np.unique(pairs) // taken, minlength=len(left))
-                own_positions, own_codes = own_positions[~is_taken] - np.int32(taken), own_codes[~is_taken]
+                pairs = own_codes[is_taken].astype(np.int64) * taken_count + own_positions[is_taken]
+                left = left - np.bincount(np.unique(pairs) // taken_count, minlength=len(left))
+                own_positions, own_codes = (
+                    own_positions[~is_taken] - np.int32(taken_count),
+                    own_codes[~is_taken],
+                )
             remaining.append(left)
             positions.append(own_positions)
             codes.append(own_codes + np.int32(count))
@@ -171,13 +174,13 @@ class AllowedRows:
 
     def take_in_order(self, most: int) -> Rows:
         """Take one row after the other while any may be taken, at most ``most``; returns their positions."""
-        taken: list[int] = []
+        positions: list[int] = []
         position = self._bytes.find(0)
-        while position >= 0 and len(taken) < most:
+        while position >= 0 and len(positions) < most:
             self.take(position)
-            taken.append(position)
+            positions.append(position)
             position = self._bytes.find(0, position)
-        return np.array(taken, dtype=np.int64)
+        return np.array(positions, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)

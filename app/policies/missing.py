@@ -30,7 +30,7 @@ class MissingPolicy(Policy):
     def reason(self) -> str:
         return f"no loaded plug-in provides the policy {self.name} of the bandit"
 
-    def completed(self, record: BanditRecord, standing: BanditRecord | None = None) -> BanditRecord:
+    def completed(self, record: BanditRecord, stored: BanditRecord | None = None) -> BanditRecord:
         return record
 
     def check_arms(self, record: BanditRecord, catalogue: Catalogue) -> None:

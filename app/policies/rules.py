@@ -68,9 +68,11 @@ class DiverseSolver:
         count = len(hits.rows)
         similar = _similar(self.arms, self.rule.over, np.concatenate((hits.rows, self.pinned)))
         nearest = np.full(count, LEAST_SIMILAR)
-        for place in range(count, count + len(self.pinned)):
-            np.maximum(nearest, similar(place)[:count], out=nearest)
-        order = in_order(hits.scores, k, self.rule.weight, lambda place: similar(place)[:count], nearest)
+        for position in range(count, count + len(self.pinned)):
+            np.maximum(nearest, similar(position)[:count], out=nearest)
+        order = in_order(
+            hits.scores, k, self.rule.weight, lambda position: similar(position)[:count], nearest
+        )
         return TopK(hits.rows[order], hits.scores[order], hits.exact)
 
 
@@ -85,8 +87,8 @@ def in_order(scores: Vector, k: int, weight: float, similar: Similar, nearest: V
     relevance = (1.0 - weight) * (scores - least) / (spread or 1.0)
     left = relevance - weight * nearest
     order = np.empty(min(k, len(scores)), dtype=np.int64)
-    for place in range(len(order)):
-        best = order[place] = left.argmax()
+    for position in range(len(order)):
+        best = order[position] = left.argmax()
         relevance[best] = -np.inf
         left = np.minimum(left, relevance - weight * similar(best))
     return order
@@ -98,18 +100,18 @@ def _similar(arms: LearnerSnapshot, over: str, rows: Rows) -> Similar:
         features = plain.whole.features_of(rows)
         lengths = np.sqrt(np.einsum("ij,ij->i", features, features))
         unit = features / np.where(lengths > 0.0, lengths, 1.0)[:, None]
-        return lambda place: unit @ unit[place]
-    found = coded(plain.attributes, over, rows)
-    places, codes = found.places, found.codes
+        return lambda position: unit @ unit[position]
+    values_of_rows = coded(plain.attributes, over, rows)
+    places, codes = values_of_rows.places, values_of_rows.codes
     if np.bincount(places, minlength=1).max() <= 1:
         only = np.full(len(rows), -1)
         only[places] = codes
         none = np.zeros(len(rows))
-        return lambda place: none if only[place] < 0 else (only == only[place]).astype(np.float64)
+        return lambda position: none if only[position] < 0 else (only == only[position]).astype(np.float64)
     values: list[set[int]] = [set() for _ in range(len(rows))]
-    for place, code in zip(places.tolist(), codes.tolist(), strict=True):
-        values[place].add(code)
-    return lambda place: np.array([not values[place].isdisjoint(value) for value in values], np.float64)
+    for position, code in zip(places.tolist(), codes.tolist(), strict=True):
+        values[position].add(code)
+    return lambda position: np.array([not values[position].isdisjoint(value) for value in values], np.float64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,7 +132,7 @@ class SoftmaxTarget:
 
     def prepare(self, situations: EvaluationBatch, check: Callable[[], None]) -> Sequence[Prepared]:
         """The totals of each situation."""
-        known: list[Prepared] = []
+        prepared: list[Prepared] = []
         units = self._temperatures(situations)[:, None]
         for start in range(0, len(situations), BATCH_SIZE):
             part = slice(start, start + BATCH_SIZE)
@@ -151,11 +151,11 @@ class SoftmaxTarget:
                 bounds=(low, high),
             )
             columns = (totals.top, totals.mass, totals.moment, totals.least, totals.most)
-            known += zip(*(column.tolist() for column in columns), strict=True)
-        return known
+            prepared += zip(*(column.tolist() for column in columns), strict=True)
+        return prepared
 
-    def weigh(self, situations: EvaluationBatch, known: Sequence[Prepared], lists: Lists) -> Weighed:
-        columns = np.array(known).T
+    def weigh(self, situations: EvaluationBatch, prepared: Sequence[Prepared], lists: Lists) -> Weighed:
+        columns = np.array(prepared).T
         totals, units = Totals(*columns).of(lists.which), self._temperatures(situations)[lists.which]
         low, high = (bound[lists.which] / units for bound in situations.bounds)
         scores = lists.scores / units[:, None]
@@ -166,8 +166,8 @@ class SoftmaxTarget:
             self._walk(situations, lists, lost, result.propensities, expected)
         return Weighed(result.propensities, expected, units * totals.least, units * totals.most)
 
-    def drawn(self, situations: EvaluationBatch, known: Prepared, position: int) -> tuple[Rows, Vector]:
-        unit, (top, mass, *_) = self._temperatures(situations)[position], known
+    def drawn(self, situations: EvaluationBatch, prepared: Prepared, position: int) -> tuple[Rows, Vector]:
+        unit, (top, mass, *_) = self._temperatures(situations)[position], prepared
         scores = situations.scores(self.arms, self.rows, position)
         weights = np.exp(scores / unit - top)
         return self.rows, np.minimum(self.k * weights / (mass or 1.0), 1.0)

@@ -108,8 +108,8 @@ class EvaluationBatch:
     @cached_property
     def units(self) -> Vector:
         """The deviation by which temperatures are measured, of rewards as users give them. Shape: (q,)."""
-        each = [self.bandit.observed_noise(posterior.unit) for posterior in self.learners]
-        return np.array(each)[self.owners]
+        by_learner = [self.bandit.observed_noise(posterior.unit) for posterior in self.learners]
+        return np.array(by_learner)[self.owners]
 
     @cached_property
     def _estimates(self) -> tuple[Matrix, Vector]:
@@ -186,13 +186,13 @@ class Target(Protocol):
         """What ``weigh`` needs of each situation, as long as it takes; ``check`` may raise to stop."""
         ...
 
-    def weigh(self, situations: EvaluationBatch, known: Sequence[Any], lists: Lists) -> Weighed:
-        """What the policy would do with the lists. ``known``: of each of the situations."""
+    def weigh(self, situations: EvaluationBatch, prepared: Sequence[Any], lists: Lists) -> Weighed:
+        """What the policy would do with the lists. ``prepared``: of each of the situations."""
         ...
 
-    def drawn(self, situations: EvaluationBatch, known: Any, position: int) -> tuple[Rows, Vector]:
+    def drawn(self, situations: EvaluationBatch, prepared: Any, position: int) -> tuple[Rows, Vector]:
         """The arms that it may draw in one situation, and about how many of each a list of it has.
 
-        ``known``: of the situation at this position. Rows are distinct. Cost: O(K d) at most.
+        ``prepared``: of the situation at this position. Rows are distinct. Cost: O(K d) at most.
         """
         ...

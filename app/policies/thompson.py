@@ -208,8 +208,8 @@ class ThompsonTarget:
         scores = np.where(distinct >= 0, estimates.clip(low, high), 0.0)
         return rows, scores[positions].reshape(rows.shape)
 
-    def drawn(self, situations: EvaluationBatch, known: Prepared, position: int) -> tuple[Rows, Vector]:
-        rows, counts = np.unique(known[0], return_counts=True)
+    def drawn(self, situations: EvaluationBatch, prepared: Prepared, position: int) -> tuple[Rows, Vector]:
+        rows, counts = np.unique(prepared[0], return_counts=True)
         return rows[rows >= 0], counts[rows >= 0] / self.draws
 
     def best_by_search(
@@ -260,18 +260,18 @@ class ThompsonTarget:
             rows[part, :count] = arms[_best(queries[part] @ features.T, count)]
         return rows
 
-    def weigh(self, situations: EvaluationBatch, known: Sequence[Prepared], lists: Lists) -> Weighed:
+    def weigh(self, situations: EvaluationBatch, prepared: Sequence[Prepared], lists: Lists) -> Weighed:
         positions = lists.rows.shape[1]
-        least = np.array([scores[rows >= 0].min(initial=np.inf) for rows, scores in known])
-        most = np.array([scores[rows >= 0].max(initial=-np.inf) for rows, scores in known])
-        least, most = (np.where(np.isfinite(each), each, 0.0)[lists.which] for each in (least, most))
+        least = np.array([scores[rows >= 0].min(initial=np.inf) for rows, scores in prepared])
+        most = np.array([scores[rows >= 0].max(initial=-np.inf) for rows, scores in prepared])
+        least, most = (np.where(np.isfinite(bound), bound, 0.0)[lists.which] for bound in (least, most))
         weighed = Weighed(np.zeros(lists.rows.shape), np.zeros(lists.rows.shape), least, most)
         step = max(1, BATCH_SIZE // (self.draws * max(positions, 1)))
         for start in range(0, len(lists.rows), step):
             part = slice(start, start + step)
             used, which = np.unique(lists.which[part], return_inverse=True)
-            rows = np.array([known[position][0][:, :positions] for position in used.tolist()])
-            scores = np.array([known[position][1][:, :positions] for position in used.tolist()])
+            rows = np.array([prepared[position][0][:, :positions] for position in used.tolist()])
+            scores = np.array([prepared[position][1][:, :positions] for position in used.tolist()])
             weighed.propensities[part], weighed.expected[part] = simulated_target.weigh(
                 rows, scores, which, lists.rows[part]
             )
@@ -284,12 +284,12 @@ def _best(scores: Matrix, count: int) -> Rows:
     ``scores`` are overwritten. Shapes: (n, K) -> (n, count).
     """
     if count > ONE_BY_ONE:
-        some = np.argpartition(-scores, count - 1, axis=1)[:, :count]
-        order = np.argsort(-np.take_along_axis(scores, some, axis=1), axis=1)
-        sorted_best: Rows = np.take_along_axis(some, order, axis=1)
+        unordered = np.argpartition(-scores, count - 1, axis=1)[:, :count]
+        order = np.argsort(-np.take_along_axis(scores, unordered, axis=1), axis=1)
+        sorted_best: Rows = np.take_along_axis(unordered, order, axis=1)
         return sorted_best
     best, lines = np.empty((len(scores), count), dtype=np.int64), np.arange(len(scores))
-    for place in range(count):
-        best[:, place] = scores.argmax(axis=1)
-        scores[lines, best[:, place]] = -np.inf
+    for position in range(count):
+        best[:, position] = scores.argmax(axis=1)
+        scores[lines, best[:, position]] = -np.inf
     return best

@@ -68,7 +68,7 @@ class Covers:
         self, *, refresh_s: float = REFRESH_S, cooldown: float = COOLDOWN_FACTOR, most_reads: int = MOST_READS
     ) -> None:
         self.refresh_s, self.cooldown, self.most_reads = refresh_s, cooldown, most_reads
-        self._known: BoundedCache[_Identity, _Cover] = BoundedCache(COVERS_BYTES)
+        self._covers: BoundedCache[_Identity, _Cover] = BoundedCache(COVERS_BYTES)
         self._making: dict[_Identity, asyncio.Task[_Cover]] = {}
 
     async def of(
@@ -80,13 +80,13 @@ class Covers:
         Awaits nothing but for the first of a catalogue and a filter. Some may be gone by now.
         """
         identity = catalogue.uid, count, "" if arm_filter is None else arm_filter.key
-        known = self._known.get(identity)
+        cover = self._covers.get(identity)
         # an empty cover is of a time without arms: there may be some now
-        if known is None or not known.ids:
+        if cover is None or not cover.ids:
             return (await asyncio.shield(self._make(identity, catalogue.version, arms.plain))).ids
-        if known.version != catalogue.version and time.monotonic() >= known.rest_until:
+        if cover.version != catalogue.version and time.monotonic() >= cover.rest_until:
             self._make(identity, catalogue.version, arms.plain)
-        return known.ids
+        return cover.ids
 
     def _make(self, identity: _Identity, version: int, arms: Snapshot) -> asyncio.Task[_Cover]:
         making = self._making.get(identity)
@@ -100,9 +100,9 @@ class Covers:
             started = time.monotonic()
             ids = await REQUESTS.run(partial(center_ids, arms, identity[1], self.most_reads))
             took = time.monotonic() - started
-            made = _Cover(version, ids, time.monotonic() + max(self.refresh_s, self.cooldown * took))
-            self._known.put(identity, made, ID_BYTES * (1 + len(ids)) + len(identity[2]))
-            return made
+            cover = _Cover(version, ids, time.monotonic() + max(self.refresh_s, self.cooldown * took))
+            self._covers.put(identity, cover, ID_BYTES * (1 + len(ids)) + len(identity[2]))
+            return cover
         finally:
             del self._making[identity]
 
