@@ -13,6 +13,7 @@
     ``catalogues``    arms, their features and their fields
     ``storage``       what a plug-in stores
     ``work``          long computations and bounded memory
+    ``testing``       contracts: tests that a package runs on itself
     ``errors``        what any of them raises
 
 A package names what it adds by entry points in its ``pyproject.toml``:

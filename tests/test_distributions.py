@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
-import venv
 import zipfile
 from pathlib import Path
 
-import httpx
 import pytest
 
 from code_blocks import blocks_of
+from wheels import ROOT, build, environment, told
 
 pytestmark = pytest.mark.slow  # `make release` builds and tries the wheels too
 
-ROOT = Path(__file__).parents[1]
 FOLDERS = {
     "shortlist": "algorithms",
     "shortlist_campaigns": "plugins/campaigns",
@@ -26,7 +20,6 @@ FOLDERS = {
     "shortlist_lake": "plugins/lake",
     "shortlist_streams": "plugins/streams",
 }
-LEFT_OUT = (".*", "build", "*.egg-info", "__pycache__", "docs", "node_modules", "tests")
 STRANGER = """[project]
 name = "stranger"
 version = "1"
@@ -35,54 +28,25 @@ packages = ["app"]
 """
 
 
-def run(*words: str | Path, cwd: Path, **variables: str) -> str:
-    done = subprocess.run(
-        [str(word) for word in words],
-        cwd=cwd,
-        env={**os.environ, **variables},
-        text=True,
-        capture_output=True,
-        check=False,
-    )
-    assert not done.returncode, done.stdout + done.stderr
-    return done.stdout
-
-
-def pip(*words: str | Path, cwd: Path) -> None:
-    run(sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *words, cwd=cwd)
-
-
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """By name: built as `pip install FOLDER` builds them, from a copy without what earlier builds left."""
+    """By name: those of the project, and the stranger's."""
     folder = tmp_path_factory.mktemp("wheels")
     stranger = folder / "stranger"
     (stranger / "app").mkdir(parents=True)
     (stranger / "app" / "__init__.py").write_text("OWNER = 'stranger'\n")
     (stranger / "pyproject.toml").write_text(STRANGER)
-    sources = folder / "sources"
-    shutil.copytree(ROOT, sources, ignore=shutil.ignore_patterns(*LEFT_OUT))
-    for source in (*(sources / name for name in FOLDERS.values()), stranger):
-        pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder / "built", source, cwd=folder)
-    return {path.name.split("-")[0]: path for path in (folder / "built").glob("*.whl")}
+    return build(folder, (*(ROOT / name for name in FOLDERS.values()), stranger))
 
 
 @pytest.fixture(scope="module")
 def python(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The interpreter of an environment that has the wheels, the stranger's last."""
-    folder = tmp_path_factory.mktemp("clean")
-    venv.create(folder, with_pip=False, symlinks=True)
-    interpreter = folder / "bin" / "python"
-    for name in (*FOLDERS, "stranger"):
-        where = ["--python", interpreter, "install", "--no-deps", "--no-index", "--ignore-installed"]
-        pip(*where, wheels[name], cwd=folder)
-    return interpreter
+    return environment(tmp_path_factory.mktemp("clean"), (wheels[name] for name in (*FOLDERS, "stranger")))
 
 
-def told(python: Path, code: str) -> str:
-    """What the code prints. numpy, scipy and httpx are those of the tests; the checkout is not seen."""
-    installed = str(Path(httpx.__file__).parents[1])
-    return run(python, "-c", code, cwd=python.parents[1], PYTHONPATH=installed, PYTHONSAFEPATH="1")
+def printed(python: Path, code: str) -> str:
+    return told(python, "-c", code, cwd=python.parents[1])
 
 
 def test_each_wheel_holds_its_own_packages_alone(wheels: dict[str, Path]):
@@ -109,8 +73,8 @@ def test_library_and_client_do_not_mind_a_stranger_who_is_called_app(python: Pat
         "assert app.OWNER == 'stranger' and 'workers' not in sys.modules\n"
         "assert {name.split('.')[0] for name in sys.modules} & {'redis', 'fastapi', 'hnswlib'} == set()"
     )
-    assert told(python, session.text + checks) == shown.text
-    assert told(python, "import sys, shortlist_client; print('app' in sys.modules)") == "False\n"
+    assert printed(python, session.text + checks) == shown.text
+    assert printed(python, "import sys, shortlist_client; print('app' in sys.modules)") == "False\n"
 
 
 def test_the_service_comes_with_the_files_of_its_console(wheels: dict[str, Path]):

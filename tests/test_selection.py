@@ -87,7 +87,7 @@ def test_a_folder_is_run_once_and_a_test_for_itself():
     ("path", "tests"),
     [
         ("tests/api/endpoints.py", "tests/api/test_strictness.py"),
-        ("tests/support/contracts/shop.py", "tests/policies/test_each_policy.py"),
+        ("tests/support/contracts/store.py", "tests/contracts/test_store_contract.py"),
         ("tests/support/console_world.py", "tests/console/test_console_truth.py"),
         ("tests/console/conftest.py", "tests/console"),
         ("tests/golden/http.json", "tests/test_golden.py"),

@@ -9,7 +9,7 @@ from app.indexes.inverted_file import Centroids, InvertedFile
 from app.indexes.norm_pruned import NormBlocks
 from app.indexes.planner import IndexOptions, build_over
 from app.indexes.table import TableSnapshot
-from contracts.index import Build, IndexContract
+from shortlist_service.testing import Build, IndexContract
 
 
 def graph(table: TableSnapshot):

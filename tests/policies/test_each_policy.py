@@ -8,7 +8,7 @@ import pytest
 
 from app.policies.base import Policy
 from app.policies.registry import POLICIES
-from contracts.policy import PolicyContract
+from shortlist_service.testing import PolicyContract
 
 # Two explore as much as ever by their defaults.
 SETTLING: dict[str, dict[str, Any]] = {"igw": {"gamma": "auto"}, "softmax": {"temperature": "auto"}}

@@ -28,9 +28,9 @@ from app.serving.constraints.frequency_caps import FrequencyCapConstraint
 from app.serving.constraints.of_plugins import Missing
 from app.serving.constraints.quotas import QuotaConstraint
 from app.serving.constraints.requested import AtMostRules, Exclusions, Filters, Pins
-from contracts.constraint import ConstraintCase, ConstraintContract, Lists
-from contracts.shop import maker, number
 from headless_service import HeadlessService
+from shortlist_service.testing import ConstraintCase, ConstraintContract, Lists
+from shortlist_service.testing.shop import maker, number
 
 
 def arms_of(lists: Lists) -> list[str]:

@@ -49,8 +49,14 @@ ELSEWHERE = {
     "deploy": ("tests/test_deploy.py", "tests/test_chart.py"),
     "docs": DOCUMENTS,
     "app/lake": ("plugins/lake/tests",),
-    "examples/plugin": ("tests/processes/test_plugins.py",),
+    "examples/plugin": ("tests/processes/test_plugins.py", "tests/processes/test_plugin_environment.py"),
     "shortlist_service": ("tests/processes/test_plugins.py", *PLUGINS),
+    "shortlist_service/testing": (
+        "tests/policies/test_each_policy.py",
+        "tests/serving/test_each_constraint.py",
+        "tests/indexes/test_index_contract.py",
+        "tests/processes/test_plugin_environment.py",
+    ),
     "load_tests": DOCUMENTS,
     "tests/golden": ("tests/test_golden.py",),
 }

@@ -1,4 +1,1 @@
-"""Contracts as classes: a package that adds a policy, an index, a constraint or a store runs them on itself.
-
-Subclass one in a test file and give it the one fixture that its docstring names; pytest finds the rest.
-"""
+"""Contracts as classes: those of stores. ``shortlist_service.testing`` has those of what plug-ins add."""

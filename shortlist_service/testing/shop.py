@@ -12,7 +12,7 @@ from app.catalogues.arms import Arm
 from app.learning.reward_entries import Observation
 from app.records.records import CatalogueRecord
 from app.serving.choice import Choice
-from headless_service import INDEX, HeadlessService
+from shortlist_service.testing.headless_service import INDEX, HeadlessService
 
 THETA = np.array([0.8, -0.5, 0.6])
 FEATURES = np.random.default_rng(8).normal(size=(12, 3))
@@ -28,7 +28,9 @@ def maker(arm: str) -> str:
     return f"m{number(arm) % 3}"
 
 
-def ids(choice: Choice) -> list[str]:
+def ids(choice: Choice | Exception) -> list[str]:
+    """The arms of a choice, which went well."""
+    assert isinstance(choice, Choice), choice
     return [arm.id for arm in choice.arms]
 
 

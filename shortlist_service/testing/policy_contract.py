@@ -21,8 +21,8 @@ from app.policies.limits import AtMost
 from app.policies.rules import Pin, Rules
 from app.serving.choice import Choice
 from app.serving.request import ChooseRequest
-from contracts.shop import ARMS, MEANS, ids, maker, number, open_shop, teach
-from headless_service import HeadlessService
+from shortlist_service.testing.headless_service import HeadlessService
+from shortlist_service.testing.shop import ARMS, MEANS, ids, maker, number, open_shop, teach
 
 ALARM = 1e-7
 DRAWS = 2_000

@@ -12,8 +12,8 @@ import pytest
 from app.bandits.bandit import Bandit
 from app.quotas.rules import QuotaRule
 from app.serving.request import ChooseRequest
-from contracts.shop import ids, open_shop
-from headless_service import HeadlessService
+from shortlist_service.testing.headless_service import HeadlessService
+from shortlist_service.testing.shop import ids, open_shop
 
 Lists = Sequence[Sequence[str]]
 
