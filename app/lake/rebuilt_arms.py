@@ -18,12 +18,13 @@ import pyarrow.parquet as pq
 
 from app.lake.files import Lake
 from app.lake.rebuild import BATCH_SIZE, counted, plan_of
-from app.records.arm_sums import ArmSums
+from app.learning.arm_sums import merged_sums
+from app.records.arm_sums import ArmSums, bytes_to_taught
 from shortlist.types import Vector
 
 COLUMNS = (
     "partition", "number", "kind", "key", "arm", "revision", "value", "decided", "first", "before",
-    "replaces", "examined", "signal_number", "had", "space", "expected",
+    "replaces", "examined", "signal_number", "had", "space", "expected", "taught",
 )  # fmt: skip
 
 ARM_SUMS = pa.schema(
@@ -76,11 +77,15 @@ def rebuilt_arms(lake: Lake) -> Mapping[str, ArmSums]:
 
     Cost: some ten microseconds for each reward, and as much memory as they take.
     """
-    plan, arms = plan_of(lake), dict[str, _Rewards]()
+    plan, arms, taught = plan_of(lake), dict[str, _Rewards](), dict[str, ArmSums]()
     for name in lake.files("rewards"):
         for batch in lake.batches(name, BATCH_SIZE, COLUMNS):
             is_counted = counted(plan, batch).to_pylist()
             for row, counts in zip(batch.to_pylist(), is_counted, strict=True):
+                if row["taught"] is not None and row["number"] > plan.forgotten.get(row["key"], 0):
+                    for arm, more in bytes_to_taught(row["taught"]).items():
+                        if more.space == plan.space:
+                            taught[arm] = merged_sums(taught.get(arm), more, plan.half_life_s)
                 if row["expected"] is None or (row["space"] or 0) != plan.space:
                     continue
                 rewards = arms.get(row["arm"])
@@ -88,11 +93,11 @@ def rebuilt_arms(lake: Lake) -> Mapping[str, ArmSums]:
                     rewards = arms[row["arm"]] = _Rewards(row["revision"])
                 if counts and rewards.revision == row["revision"]:
                     _add(rewards, row)
-    return {
-        arm: rewards.sums(plan.space, plan.half_life_s)
-        for arm, rewards in arms.items()
-        if any(rewards.begins)
-    }
+    for arm, rewards in arms.items():
+        if any(rewards.begins):
+            own = rewards.sums(plan.space, plan.half_life_s)
+            taught[arm] = merged_sums(taught.get(arm), own, plan.half_life_s)
+    return taught
 
 
 def _add(rewards: _Rewards, row: Mapping[str, Any]) -> None:

@@ -85,6 +85,7 @@ REWARDS = pa.schema(
         ("space", pa.int32()),
         ("expected", pa.list_(pa.float64())),
         ("effect", pa.list_(pa.float64())),
+        ("taught", pa.binary()),
     ]
 )
 ARMS = pa.schema(

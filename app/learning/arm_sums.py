@@ -2,12 +2,14 @@
 
 As ``fold`` it is pure, and the same to the bit however the log is cut into batches. An entry teaches its arm
 if its decision had arm effects, and its features are those of the newest move and revision of the arm that
-the log has named: a later one begins anew, since an effect is what the features do not say.
+the log has named: a later one begins anew, since an effect is what the features do not say. After a move that
+makes sums again from the decision log, the entry that corrects a learner has the sums of what it taught.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 
 import msgspec
 
@@ -26,7 +28,7 @@ Taught = Mapping[str, Sequence[LogEntry]]
 
 def arms_of(entries: Iterable[LogEntry]) -> list[ArmId]:
     """The arms whose sums ``fold_arms`` needs for these entries, in order."""
-    return sorted({arm for entry in entries if (arm := _arm_of(entry)) is not None})
+    return sorted({arm for entry in entries for arm in _arms_of(entry)})
 
 
 def fold_arms(
@@ -53,10 +55,19 @@ def fold_arms(
             now[arm] = add_entry(before, entry, payload, payload.effect, spaces.get(uid, 0))
             if now[arm] is not before:
                 changed[arm] = None
+        elif payload.taught and payload.space >= spaces.get(uid, 0):
+            half_life_s = (payload.terms or NO_TERMS).half_life_s
+            for name, more in payload.taught.items():
+                arm = ArmId(uid, name)
+                before = now.get(arm)
+                now[arm] = merged_sums(before, more, half_life_s)
+                if now[arm] is not before:
+                    changed[arm] = None
         for past in taught.get(entry.entry_id, ()):
-            if (arm_of := _arm_of(past)) is not None and (standing := now.get(arm_of)) is not None:
-                now[arm_of] = _take_back(standing, past)
-                changed[arm_of] = None
+            for arm in _arms_of(past):
+                if (standing := now.get(arm)) is not None:
+                    now[arm] = _take_back(standing, past, arm.arm)
+                    changed[arm] = None
     return {arm: now[arm] for arm in changed}
 
 
@@ -81,17 +92,20 @@ async def taught_by(store: Store, partition: int, forget: LogEntry) -> Sequence[
                 continue
             if forgets(entry):
                 found.clear()
-            elif _arm_of(entry) is not None:
+            elif _arms_of(entry):
                 found.append(entry)
     return found
 
 
-def _arm_of(entry: LogEntry) -> ArmId | None:
+def _arms_of(entry: LogEntry) -> Sequence[ArmId]:
     try:
-        effect = unpack(entry.payload, RewardPayload).effect
+        payload = unpack(entry.payload, RewardPayload)
     except msgspec.DecodeError:
-        return None
-    return ArmId(entry.learner.bandit_uid, effect.arm) if effect is not None and effect.arm else None
+        return ()
+    uid, effect = entry.learner.bandit_uid, payload.effect
+    if effect is not None and effect.arm:
+        return (ArmId(uid, effect.arm),)
+    return [ArmId(uid, arm) for arm in payload.taught]
 
 
 def add_entry(
@@ -118,9 +132,45 @@ def add_entry(
     return _changed(standing, entry, payload, effect, 1.0, version=standing.version + 1)
 
 
-def _take_back(standing: ArmSums, entry: LogEntry) -> ArmSums | None:
-    """The sums without an entry that is in them; None: no decision is left."""
+def merged_sums(before: ArmSums | None, more: ArmSums, half_life_s: float, sign: float = 1.0) -> ArmSums:
+    """The sums of an arm with others added, ``sign`` times; the same object where those are of earlier
+    features. Discounted to the later of their times.
+    """
+    standing = before or ArmSums()
+    is_of, now = (more.space, more.revision), (standing.space, standing.revision)
+    if is_of < now:
+        return standing
+    if is_of > now:
+        standing = ArmSums(standing.version, space=more.space, revision=more.revision, time_ms=more.time_ms)
+    time_ms, old, new = max(standing.time_ms, more.time_ms), 1.0, 1.0
+    if half_life_s:
+        old, new = (weight(time_ms - own.time_ms, half_life_s) for own in (standing, more))
+    return ArmSums(
+        standing.version + int(sign > 0.0),
+        standing.decisions + int(sign) * more.decisions,
+        standing.space,
+        standing.revision,
+        time_ms,
+        old * standing.n + sign * new * more.n,
+        old**2 * standing.F + sign * new**2 * more.F,
+        _added(standing.R, more.R, old, sign * new),
+        _added(standing.Q, more.Q, old**2, sign * new**2),
+    )
+
+
+def _added(one: Sequence[float], other: Sequence[float], old: float, new: float) -> tuple[float, ...]:
+    """Of signals: one that came later has no numbers in older sums."""
+    return tuple(old * mine + new * theirs for mine, theirs in zip_longest(one, other, fillvalue=0.0))
+
+
+def _take_back(standing: ArmSums, entry: LogEntry, arm: str) -> ArmSums | None:
+    """The sums of an arm without an entry that is in them; None: no decision is left."""
     payload = unpack(entry.payload, RewardPayload)
+    if (more := payload.taught.get(arm)) is not None:
+        if (more.space, more.revision) != (standing.space, standing.revision):
+            return standing
+        left = merged_sums(standing, more, (payload.terms or NO_TERMS).half_life_s, -1.0)
+        return left if left.decisions > 0 else None
     effect = payload.effect
     if effect is None or (payload.space, effect.revision) != (standing.space, standing.revision):
         return standing  # of earlier features: it is not in them any more

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +26,7 @@ from app.bandits.effect_version import (
 )
 from app.bandits.settings import BanditRecord
 from app.learning import one_key_teaches
+from app.learning.arm_sums import merged_sums
 from app.learning.prior_fits import Computing, Fittable
 from app.learning.served_effects import ServedEffects
 from app.platform.errors import NotFound
@@ -36,27 +36,12 @@ from app.records.records import unpack
 from app.storage.store import Store
 from shortlist.linear import arm_effects
 from shortlist.linear.arm_effects import EffectFit, EffectSums
-from shortlist.linear.sum_algebra import weight
 from shortlist.types import Matrix
 
 MOVED = 0.5  # deviations of an arm
 GROWN = 0.1  # of the standard deviation of the effects
 WHOLE_EVERY = 32  # versions
 WHOLE_KEPT = 64  # as many bytes of a bandit as so many whole versions
-
-
-@dataclass(slots=True)
-class Total:
-    """The sums of one arm over the partitions that were added so far, discounted to ``time_ms``."""
-
-    space: int
-    revision: int
-    decisions: int = 0
-    time_ms: int = 0
-    n: float = 0.0
-    F: float = 0.0
-    R: Sequence[float] = ()
-    Q: Sequence[float] = ()
 
 
 class EffectFits:
@@ -79,7 +64,7 @@ class EffectFits:
         """
         async with self._one:
             before, computing = await self._served.newest(bandit), Computing()
-            totals = dict[str, Total]()
+            totals = dict[str, ArmSums]()
             for partition in range(self._store.partitions):
                 # An arm that changes while they are read may come twice.
                 found = dict[str, bytes]()
@@ -126,41 +111,21 @@ class EffectFits:
         return dropped
 
 
-def _add_stored(totals: dict[str, Total], sums: Mapping[str, bytes], record: BanditRecord) -> None:
+def _add_stored(totals: dict[str, ArmSums], sums: Mapping[str, bytes], record: BanditRecord) -> None:
     own = ((arm, unpack(data, ArmSums)) for arm, data in sums.items())
     add_sums(totals, own, record.space, record.half_life_s)
 
 
 def add_sums(
-    totals: dict[str, Total], sums: Iterable[tuple[str, ArmSums]], space: int, half_life_s: float | None
+    totals: dict[str, ArmSums], sums: Iterable[tuple[str, ArmSums]], space: int, half_life_s: float | None
 ) -> None:
     """Add sums of arms to totals; those of earlier features than others are left out."""
     for arm, own in sums:
-        standing = totals.get(arm)
-        if own.space != space or (standing is not None and own.revision < standing.revision):
-            continue
-        if standing is None or own.revision > standing.revision:
-            standing = totals[arm] = Total(own.space, own.revision)
-        time_ms, old, new = max(standing.time_ms, own.time_ms), 1.0, 1.0
-        if half_life_s is not None:
-            old = weight(time_ms - standing.time_ms, half_life_s)
-            new = weight(time_ms - own.time_ms, half_life_s)
-        standing.time_ms = time_ms
-        standing.decisions += own.decisions
-        standing.n = old * standing.n + new * own.n
-        standing.F = old**2 * standing.F + new**2 * own.F
-        standing.R = _sum(standing.R, own.R, old, new)
-        standing.Q = _sum(standing.Q, own.Q, old**2, new**2)
+        if own.space == space:
+            totals[arm] = merged_sums(totals.get(arm), own, half_life_s or 0.0)
 
 
-def _sum(one: Sequence[float], other: Sequence[float], old: float, new: float) -> Sequence[float]:
-    """Of signals: one that came later has no numbers in older sums."""
-    count = max(len(one), len(other))
-    padded = ([*each, *(0.0,) * (count - len(each))] for each in (one, other))
-    return [old * mine + new * theirs for mine, theirs in zip(*padded, strict=True)]
-
-
-def fitted(totals: Mapping[str, Total], record: BanditRecord, number: int) -> EffectVersion:
+def fitted(totals: Mapping[str, ArmSums], record: BanditRecord, number: int) -> EffectVersion:
     """The effects of arms with these totals, as a version with this number. Cost: O(K log K)."""
     arms, signals = sorted(totals), record.signal_count
     own = [totals[arm] for arm in arms]

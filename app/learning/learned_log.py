@@ -22,7 +22,7 @@ from app.platform.deadlines import yield_to_others
 from app.platform.documents import Answer
 from app.platform.errors import Invalid
 from app.platform.pages import decode_cursor, encode_cursor, foreign
-from app.records.arm_sums import numbers_of
+from app.records.arm_sums import numbers_of, taught_to_bytes
 from app.records.records import MOVED, RewardPayload, RewardTerms, bytes_to_context, bytes_to_vector, unpack
 from app.storage.store import Store
 from app.storage.types import LogEntry, entry_order
@@ -62,6 +62,8 @@ class LearnedReward(Answer, frozen=True, gc=False):
                    learned nothing
     ``space``      which move of the bandit it is from, 0: none; of a move its own number. Revisions are of
                    the catalogue that the bandit had then
+    ``taught``     of a move with a ``state``: what the learner has taught the arms, which is added to their
+                   sums, as the service stores it
     """
 
     number: int
@@ -88,6 +90,7 @@ class LearnedReward(Answer, frozen=True, gc=False):
     space: int = 0
     expected: list[float] | None = None
     effect: list[float] | None = None
+    taught: str | None = None
 
 
 class ArmRevision(Answer, frozen=True, gc=False):
@@ -193,14 +196,21 @@ def _take(page: LearnedPage, bandit: Bandit, entry: LogEntry, *, with_arms: bool
     key = None if entry.learner.name == GLOBAL_LEARNER else entry.learner.name
     if not payload.features:
         state = base64.b64encode(payload.state).decode() if payload.state else None
+        taught = base64.b64encode(taught_to_bytes(payload.taught)).decode() if payload.taught else None
         kind = "state" if payload.state else "forget"
         if entry.learner.name == MOVED or payload.corrects:
             kind = "move"
             key = None if entry.learner.name == MOVED else key
         page.items.append(
-            LearnedReward(number, written_ms, kind, key, replayed=replayed, state=state, space=payload.space)
+            LearnedReward(
+                *(number, written_ms, kind, key),
+                replayed=replayed,
+                state=state,
+                space=payload.space,
+                taught=taught,
+            )
         )
-        return len(payload.state) // 8
+        return (len(payload.state) + len(taught or "")) // 8
     features, dim = bytes_to_vector(payload.features), bandit.catalogue.dim
     is_of_now = payload.space == bandit.record.space
     numbers, has_features = 0, source is None or not is_of_now  # of earlier catalogues there are no arms

@@ -213,12 +213,7 @@ class Learners:
         Raises Unavailable.
         """
         made = learner.posterior or (await self._prior_learner(bandit)).posterior
-        found = np.zeros((bandit.record.signal_count, bandit.learner_dim))
-        if isinstance(made, SignalPosteriors):
-            found[: len(made.thetas)] = made.thetas
-        elif made is not None:
-            found[0] = made.theta
-        return found
+        return thetas_of(bandit, made)
 
     async def load_uncached(self, bandit: Bandit, identity: LearnerId) -> Posterior:
         """The posterior of a learner by the terms of this bandit, from the store; the prior without rewards.
@@ -391,6 +386,16 @@ class Learners:
 
 async def _factored(sums: RidgeSums, bandit: Bandit) -> LearnerPosterior:
     return bandit.known(sums) if sums.dim < LARGE_DIM else await LEARNERS.run(partial(bandit.known, sums))
+
+
+def thetas_of(bandit: Bandit, made: LearnerPosterior | None) -> Matrix:
+    """What a learner expects of each signal, 0 of those that no reward has named yet. Shape: (J, D)."""
+    found = np.zeros((bandit.record.signal_count, bandit.learner_dim))
+    if isinstance(made, SignalPosteriors):
+        found[: len(made.thetas)] = made.thetas
+    elif made is not None:
+        found[0] = made.theta
+    return found
 
 
 def _thetas(bandit: Bandit, made: SignalPosteriors) -> Mapping[str, Vector]:

@@ -47,7 +47,7 @@ from app.bandits.prior_version import PriorVersion, version_of
 from app.bandits.settings import SignalRef, signal_terms
 from app.decision_log.rows import LoggedReward, Row, counted_of
 from app.learning.arm_sums import add_entry
-from app.learning.effect_fits import Total, add_sums, fitted
+from app.learning.effect_fits import add_sums, fitted
 from app.learning.fold import States, learned, merged, pooled_of
 from app.learning.pooled_prior import with_others
 from app.learning.prior_fits import fit_sample
@@ -167,7 +167,7 @@ class PastLearners:
         self.prior: PriorVersion | None = None
         self.effects: EffectVersion | None = None
         self.effects_of_log = False
-        self._arms = dict[str, Total]()
+        self._arms = dict[str, ArmSums]()
         self._later_arms = dict[int, dict[str, ArmSums]]()
         self._bandit = bandit
         self._source = source

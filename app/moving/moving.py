@@ -154,11 +154,8 @@ class Moving:
             await self._store.moves.append(partition, uid, learner=MOVED, number=space, payload=payload)
             self._workers.wake(partition)
         last = await self._last(moved) if plan.is_exact else None
-        left = 0 if last is None else await self._correct(moved, last)
-        if left:
-            plan = plan.warn(
-                [f"{left:,} learners are as the map has carried them, as rewards came meanwhile"]
-            )
+        if last is not None:
+            plan = plan.warn(await self._correct(moved, last))
         return {**plan.answer, "bandit_version": moved.version.number}
 
     async def _stored_prior(self, plan: MovePlan) -> tuple[bytes, int]:
@@ -171,12 +168,21 @@ class Moving:
         version = version_of(number, plan.record.moved_ms, plan.prior, counts, space=plan.record.space)
         return version_to_bytes(version), number
 
-    async def _correct(self, bandit: Bandit, last: MoveRecord) -> int:
-        """Correct what the map made of learners; how many could not be. Raises Unavailable: repeat it."""
-        left = await self._steps.sums.correct(bandit, restores=last.restores)
+    async def _correct(self, bandit: Bandit, last: MoveRecord) -> Sequence[str]:
+        """Correct what the map made of learners; what could not be. Raises Unavailable: repeat it."""
+        steps, warnings = self._steps, list[str]()
+        if bandit.record.prior == "learned":  # by which it is known what was expected of arms
+            bandit = bandit.with_prior(await steps.priors.newest(bandit))
+        corrected = await steps.sums.correct(bandit, restores=last.restores)
+        if corrected.left:
+            warnings.append(
+                f"{corrected.left:,} learners are as the map has carried them, as rewards came meanwhile"
+            )
+        if not corrected.has_arms:
+            warnings.append("effects of arms begin anew: they have too many numbers to be made again")
         if bandit.record.prior == "learned":
-            await self._steps.fits.fit(bandit)
-        return left
+            await steps.fits.fit(bandit)
+        return warnings
 
 
 def _is_done(progress: MoveProgress, last: MoveRecord) -> bool:

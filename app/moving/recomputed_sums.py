@@ -36,10 +36,11 @@ from app.learning.checkpoints import Workers, read_together, restored
 from app.learning.entry_rows import Item, source_of
 from app.learning.fold import fold, learned, merged
 from app.learning.tokens import Decision, decision_of
+from app.moving.recomputed_arms import RecomputedArms, RewardedArm
 from app.platform.background import Pace
 from app.platform.errors import ShortlistError, StoreFull, Unavailable
 from app.platform.long_work import MEASURING
-from app.records.arm_sums import EffectTerms
+from app.records.arm_sums import ArmSums, EffectTerms, teaches
 from app.records.records import (
     POOLED,
     LearnerState,
@@ -107,12 +108,24 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Recomputed:
-    """A learner as it is at a watermark, in any space, and as it should be, in that of the target."""
+    """A learner as it is at a watermark, in any space, and as it should be, in that of the target.
+
+    ``taught``: what it has taught the arms, by their ids; None: that would take too long.
+    """
 
     learner: LearnerId
     watermark: str
     now: LearnerState
     wanted: LearnerState
+    taught: Mapping[str, ArmSums] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Corrected:
+    """``left``: learners that could not be corrected. ``has_arms``: whether what arms had learned was."""
+
+    left: int
+    has_arms: bool
 
 
 @dataclass(slots=True)
@@ -124,6 +137,7 @@ class _Beginning:
                   it; None: each learner lacks as many as its version tells
     ``spaces``    of entries whose features are those of the target
     ``newest``    the number of the newest entry that ``states`` have
+    ``arms``      what learners taught arms; None: nothing of that is made again
     """
 
     states: dict[str, LearnerState]
@@ -131,6 +145,7 @@ class _Beginning:
     known_to: Callable[[LogEntry], int] | None
     spaces: frozenset[int]
     newest: int = 0
+    arms: RecomputedArms | None = None
 
     def since(self, name: str, entries: Sequence[LogEntry], now: LearnerState) -> Sequence[LogEntry]:
         """Those of the rewards of a learner that its state of the beginning has not.
@@ -195,12 +210,12 @@ class RecomputedSums:
                         found[each.learner.name] = each.wanted
         return found
 
-    async def correct(self, moved: Bandit, *, restores: bool) -> int:
-        """Correct the learners of a bandit that was moved; how many could not be.
+    async def correct(self, moved: Bandit, *, restores: bool) -> Corrected:
+        """Correct the learners of a bandit that was moved, and its arms if it is given with a learned prior.
 
         Repeated, it changes nothing. Raises Unavailable.
         """
-        uid, number, left = moved.uid, moved.record.space, 0
+        uid, number, left, has_arms = moved.uid, moved.record.space, 0, True
         spaces, budget, pace = Spaces({}, await self._moves.maps({uid: number})), Budget(), Pace(SHARE)
         progress = await self._store.moves.progress(uid)
         for partition, each in enumerate(progress):
@@ -211,6 +226,7 @@ class RecomputedSums:
                 async for some in self._learners(moved, partition, spaces, budget, restores=restores):
                     made = [one for one in some if isinstance(one, Recomputed)]
                     left += len(some) - len(made)
+                    has_arms &= all(one.taught is not None for one in made)
                     last = await self._append(moved, partition, made, spaces)
                     self._workers.wake(partition)
                     if last and is_applied:  # what no worker folds in time is in the log
@@ -219,7 +235,7 @@ class RecomputedSums:
             except NotWhole:
                 left += len(await self._store.learners.names(partition, uid))
             await self._store.moves.all_made(partition, uid, number)
-        return left
+        return Corrected(left, has_arms)
 
     async def _append(self, moved: Bandit, partition: int, made: Sequence[Recomputed], spaces: Spaces) -> str:
         """Append what is to be added to learners; the id of the last entry, or ""."""
@@ -235,7 +251,8 @@ class RecomputedSums:
                 # these do not depend on features: what is left of them is rounding
                 sums = replace(sums, observations=0, weight=0.0, squares=0.0, squares_error=0.0)
                 change = LearnerState(0, sums, now.time_ms, now.half_life_s, moved.record.space)
-                payload, number = correction_payload(change, pooled=pooled), entry_order(each.watermark)[1]
+                payload = correction_payload(change, pooled=pooled, taught=each.taught)
+                number = entry_order(each.watermark)[1]
                 name = f"m/{moved.record.space}"
                 found.append(
                     RewardWrite(each.learner, name, None, now_ms, DEDUPE_MS, payload, known_entry=number)
@@ -297,7 +314,8 @@ class RecomputedSums:
 
     async def _logged(self, moved: Bandit, partition: int, budget: Budget) -> _Beginning:
         states, ends, newest, position = dict[str, LearnerState](), list[str](), list[int](), ""
-        size, records = moved.state_bytes, dict[int, BanditRecord]()
+        size, records, pace = moved.state_bytes, dict[int, BanditRecord](), Pace(SHARE)
+        recomputed_arms = RecomputedArms(moved) if moved.learns_effects else None
         while True:
             page = await self._store.rows.read(
                 partition, moved.uid, after=position, before="", count=ROWS_TOGETHER, most_bytes=ROW_BYTES
@@ -312,11 +330,11 @@ class RecomputedSums:
             rewarded = [pair for pair in zip(page.rows, decisions, strict=True) if pair[0].rewards]
             arms = {arm for _, decision in rewarded for arm in decision.arms}
             features = await self._catalogues.features(moved.catalogue, arms)
-            known = {arm: vector for arm, (vector, _) in features.items()}
-            for name, state in (
-                await MEASURING.run(partial(_of_rows, moved, rewarded, records, known))
-            ).items():
+            learn = partial(_of_rows, moved, rewarded, records, features, recomputed_arms)
+            for name, state in (await MEASURING.run(learn)).items():
                 states[name] = merged(states.get(name), state)
+            if recomputed_arms is not None:
+                await pace.rest()
             if len(states) * size > MOST_BYTES:
                 raise NotWhole(f"learners take more than {16 * MOST_BYTES >> 20:,} MB")
             ends.append(page.following or "~")
@@ -331,7 +349,9 @@ class RecomputedSums:
                 return newest[0]
             return newest[bisect_left(ends, redis_keys.row_field(source.decided_ms, source.id))]
 
-        return _Beginning(states, f"0-{newest[0]}", known_to, frozenset((moved.record.space,)), newest[-1])
+        return _Beginning(
+            states, f"0-{newest[0]}", known_to, frozenset((moved.record.space,)), newest[-1], recomputed_arms
+        )
 
 
 class _LogOf:
@@ -402,17 +422,23 @@ def _of_rows(
     moved: Bandit,
     rewarded: Sequence[tuple[StoredRow, Decision]],
     records: Mapping[int, BanditRecord],
-    features: Mapping[str, Vector],
+    features: Mapping[str, tuple[Vector, int]],
+    recomputed_arms: RecomputedArms | None,
 ) -> Mapping[str, LearnerState]:
-    """What learners know of rows and no others. Raises NotWhole: an arm is not in the catalogue."""
+    """What learners know of rows and no others. Raises NotWhole: an arm is not in the catalogue.
+
+    ``features``: of arms, and their revisions. ``recomputed_arms`` are taught by the rows.
+    """
     items, revised = list[Item](), Counter[str]()
     for stored, decision in rewarded:
+        taught, first_item = list[RewardedArm](), len(items)
         row, record = row_of(decision, "", stored.rewards, None), records[decision.bandit_version]
         names, context = list(record.signals or ()), decision.encoded_context
         for reward, is_first, default, before, had in counted_of(row):
             if reward.arm not in features:
                 raise NotWhole(f"{moved.record.catalogue} lacks the arm {reward.arm}, which was rewarded")
-            joint = moved.joint_features(features[reward.arm], context)
+            vector, revision = features[reward.arm]
+            joint = moved.joint_features(vector, context)
             judged = None if reward.signal is None else SignalRef.of(record.signals or {}, reward.signal)
             place = decision.arms.index(reward.arm)
             examined = 1.0 if record.position is None else record.position.at(place)
@@ -424,7 +450,7 @@ def _of_rows(
                 decision.issued_ms,
                 judged=judged,
                 space=moved.record.space,
-                # An arm begins anew with the move: its key alone is computed again.
+                # Here the key alone learns: what it teaches its arm is known once all rows before are.
                 effect=None if pair is None else EffectTerms(pair.served, examined=examined),
             )
             came = tuple((names.index(name), value) for name, value in had.items() if name in names)
@@ -433,7 +459,11 @@ def _of_rows(
                 "", learner, is_first, b"", replaces=default is not None, before=before, came=came
             )
             items.append((entry, unpack(data, RewardPayload)))
+            if pair is not None and teaches(pair):
+                taught.append(RewardedArm(items[-1], reward.arm, revision, joint))
             revised[learner.name] += reward.revised
+        if recomputed_arms is not None and len(items) > first_item:
+            recomputed_arms.add(decision.learner, items[first_item:], taught)
     states = {learner.name: state for learner, state in learned(items).items() if learner.name != POOLED}
     return {
         name: replace(state, version=state.version + revised[name])
@@ -468,7 +498,10 @@ def _made(  # noqa: PLR0917 - one call, in a thread
             found.append(error.detail)
             continue
         reason = _difference(now, wanted)
-        found.append(reason if wanted is None or reason else Recomputed(learner, watermark, now, wanted))
+        taught = {} if beginning.arms is None else beginning.arms.of(learner.name)
+        found.append(
+            reason if wanted is None or reason else Recomputed(learner, watermark, now, wanted, taught)
+        )
     return found
 
 

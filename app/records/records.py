@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -15,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from app.records.arm_sums import EffectTerms
+from app.records.arm_sums import ArmSums, EffectTerms
 from app.records.behaviour import BehaviourRecord
 from app.records.features import FeaturesRule, Reduction
 from app.storage.types import UID_LENGTH
@@ -132,7 +133,8 @@ class RewardPayload(msgspec.Struct, frozen=True, array_like=True):
     the learner, or is a move of all of them (``MOVED``). ``signal``: of a bandit with signals. ``space``:
     which move of the bandit the features are from, 0: none; of a move its own number. ``corrects``: the
     ``state`` is what is added to the sums of a learner after a move, and no reward. ``effect``: of a decision
-    that was made with arm effects.
+    that was made with arm effects. ``taught``: of an entry that ``corrects``, what is added to the sums of
+    arms, by their ids.
     """
 
     features: bytes
@@ -143,6 +145,7 @@ class RewardPayload(msgspec.Struct, frozen=True, array_like=True):
     space: int = 0
     corrects: bool = False
     effect: EffectTerms | None = None
+    taught: dict[str, ArmSums] = {}
 
 
 class RewardSource(msgspec.Struct, frozen=True, array_like=True):
@@ -230,11 +233,13 @@ def move_payload(number: int) -> bytes:
     return msgspec.msgpack.encode((b"", 0.0, None, b"", None, number))
 
 
-def correction_payload(state: LearnerState, *, pooled: bool) -> bytes:
-    """The payload of an entry that adds sums to those of a learner, and of the pooled prior."""
-    terms = RewardTerms(half_life_s=state.half_life_s, pooled=True) if pooled else None
-    payload = RewardPayload(b"", 0.0, terms, state_to_bytes(state), None, state.space, corrects=True)
-    return msgspec.msgpack.encode(payload)
+def correction_payload(
+    state: LearnerState, *, pooled: bool, taught: Mapping[str, ArmSums] | None = None
+) -> bytes:
+    """The payload of an entry that adds sums to those of a learner, of the pooled prior, and of arms."""
+    terms = RewardTerms(half_life_s=state.half_life_s, pooled=pooled) if pooled or taught else None
+    payload = b"", 0.0, terms, state_to_bytes(state), None, state.space, True, None
+    return msgspec.msgpack.encode((*payload, taught) if taught else payload)
 
 
 def with_uid(uid: str, record: msgspec.Struct) -> bytes:

@@ -307,33 +307,6 @@ async def decisions_without(api: Api) -> float:
     return next(float(line.removeprefix(name)) for line in lines if line.startswith(name))
 
 
-async def test_sums_made_again_from_the_log_are_of_rewards_less_the_effects_of_then(api: Api):
-    """Arms begin anew with any move: what is carried of keys is what they had learned of features."""
-    await make(api)
-    await play(api, 2)  # no observations: a log of all that learners know
-    await api.ok("POST", REFRESH, {})
-    await play(api, 4)
-    await api.ok("POST", REFRESH, {})
-    await play(api, 2)
-    assert (await api.ok("GET", PATH))["items"]
-    await api.app.service.rows.flush()
-    decisions = judged(await entries_of(api))
-    assert any(any(each.entry["effect"] or ()) for each in decisions)
-    turned = {arm: np.array([row[1], row[0] - row[2], row @ row]) for arm, row in FEATURES.items()}
-    await api.catalogue("d", {arm: row.tolist() for arm, row in turned.items()})
-    moved = await api.ok("POST", "/v1/bandits/b/move", {"catalogue": "d", "carry": "log"})
-    assert moved["carry"] == "log"
-    assert (await api.ok("GET", PATH))["items"] == []
-    assert not await stored_sums(api)
-    for key in range(KEYS):
-        answer = await api.call(
-            "GET", f"/v1/bandits/b/learners/u{key}", headers={"accept": "application/octet-stream"}
-        )
-        moments = bytes_to_state(answer.content).sums.with_signals(1).moments
-        np.testing.assert_allclose(moments, key_moments(decisions, turned, f"u{key}"), rtol=1e-9, atol=1e-9)
-    assert not (await compare(api.app.service.store)).different
-
-
 async def test_every_version_that_is_kept_is_what_decisions_were_made_with(api: Api):
     await make(api)
     await begin(api)

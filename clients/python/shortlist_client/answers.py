@@ -1292,6 +1292,8 @@ class LearnedReward:
                    learned nothing
     ``space``      which move of the bandit it is from, 0: none; of a move its own number. Revisions are of
                    the catalogue that the bandit had then
+    ``taught``     of a move with a ``state``: what the learner has taught the arms, which is added to their
+                   sums, as the service stores it
     """
 
     number: int
@@ -1318,6 +1320,7 @@ class LearnedReward:
     space: int = 0
     expected: tuple[float, ...] | None = None
     effect: tuple[float, ...] | None = None
+    taught: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
