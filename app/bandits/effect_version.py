@@ -77,32 +77,42 @@ class EffectVersion:
     @cached_property
     def places(self) -> Mapping[str, int]:
         """Where each arm is."""
-        return {arm: number for number, arm in enumerate(self.record.arms)}
+        return {arm: place for place, arm in enumerate(self.record.arms)}
 
     def place_of(self, arm: str, revision: int) -> int | None:
         """Where an arm with these features is; None: it has no rewards with them."""
-        number = self.places.get(arm)
-        return number if number is not None and self.record.revisions[number] == revision else None
+        place = self.places.get(arm)
+        return place if place is not None and self.record.revisions[place] == revision else None
 
     def served(self, arms: Sequence[str], revisions: Sequence[int], signals: int) -> Matrix:
         """The effects of arms with these features, 0 of those without rewards. Shapes: -> (n, J)."""
-        effects = np.zeros((len(arms), signals))
+        found = np.zeros((len(arms), signals))
+        self._fill(found, arms, revisions, self.effects)
+        return found
+
+    def deviations_of(self, arms: Sequence[str], revisions: Sequence[int], signals: int) -> Matrix:
+        """The deviations of the effects of arms with these features, tau without rewards. Shape: (n, J)."""
+        found = np.zeros((len(arms), signals))
+        found[:, : len(self.effects)] = np.sqrt(self.record.variances[:signals])
+        self._fill(found, arms, revisions, self.deviations)
+        return found
+
+    def _fill(self, found: Matrix, arms: Sequence[str], revisions: Sequence[int], numbers: Matrix) -> None:
         for row, pair in enumerate(zip(arms, revisions, strict=True)):
-            if (number := self.place_of(*pair)) is not None:
-                effects[row, : len(self.effects)] = self.effects[:signals, number]
-        return effects
+            if (place := self.place_of(*pair)) is not None:
+                found[row, : len(numbers)] = numbers[: found.shape[1], place]
 
 
 def version_of(record: EffectRecord) -> EffectVersion:
     """The version of a record: the same bits wherever it is read. Cost: O(J K)."""
     n, R = bytes_to_vector(record.n), bytes_to_vector(record.R).reshape(len(record.variances), -1)
-    estimates = [
-        arm_effects.estimates(n, of_signal, EffectFit(variance, noise))
-        for of_signal, variance, noise in zip(R, record.variances, record.noises, strict=True)
+    found = [
+        arm_effects.estimates(n, own, EffectFit(variance, noise))
+        for own, variance, noise in zip(R, record.variances, record.noises, strict=True)
     ]
     # As tokens have them, so that what was served is what is learned from.
-    effects = np.array([of_signal for of_signal, _ in estimates]).astype(np.float32).astype(np.float64)
-    deviations = np.array([of_signal for _, of_signal in estimates])
+    effects = np.array([own for own, _ in found]).astype(np.float32).astype(np.float64)
+    deviations = np.array([own for _, own in found])
     for array in (n, effects, deviations):
         array.setflags(write=False)
     return EffectVersion(record, n, effects, deviations)
@@ -140,8 +150,8 @@ def change_of(before: EffectVersion, now: EffectVersion, changed: Sequence[int])
     R = bytes_to_vector(record.R).reshape(len(record.variances), -1)
     return msgspec.structs.replace(
         record,
-        arms=[record.arms[number] for number in changed],
-        revisions=[record.revisions[number] for number in changed],
+        arms=[record.arms[place] for place in changed],
+        revisions=[record.revisions[place] for place in changed],
         n=vector_to_bytes(now.n[places]),
         R=vector_to_bytes(R[:, places].ravel()),
         base=before.number,
@@ -153,24 +163,24 @@ def change_of(before: EffectVersion, now: EffectVersion, changed: Sequence[int])
 def applied(before: EffectVersion, change: EffectRecord) -> EffectRecord:
     """The whole record of a version that was stored as what differs. Cost: O(J K), K log K with new arms."""
     record, count = before.record, len(change.variances)
-    replaced, fresh = list[tuple[int, int]](), list[int]()
-    for number, arm in enumerate(change.arms):
+    known, fresh = list[tuple[int, int]](), list[int]()
+    for place, arm in enumerate(change.arms):
         if (was := before.places.get(arm)) is None:
-            fresh.append(number)
+            fresh.append(place)
         else:
-            replaced.append((was, number))
+            known.append((was, place))
     arms, revisions = [*record.arms], [*record.revisions]
     n, R = before.n.copy(), bytes_to_vector(record.R).reshape(count, -1).copy()
     own_n, own_R = bytes_to_vector(change.n), bytes_to_vector(change.R).reshape(count, -1)
-    for was, number in replaced:
-        revisions[was], n[was], R[:, was] = change.revisions[number], own_n[number], own_R[:, number]
+    for was, place in known:
+        revisions[was], n[was], R[:, was] = change.revisions[place], own_n[place], own_R[:, place]
     if fresh or change.gone:
-        arms += [change.arms[number] for number in fresh]
-        revisions += [change.revisions[number] for number in fresh]
+        arms += [change.arms[place] for place in fresh]
+        revisions += [change.revisions[place] for place in fresh]
         n, R = np.concatenate((n, own_n[fresh])), np.concatenate((R, own_R[:, fresh]), axis=1)
         gone = set(change.gone)
         order = sorted((k for k in range(len(arms)) if arms[k] not in gone), key=arms.__getitem__)
-        arms, revisions = [arms[number] for number in order], [revisions[number] for number in order]
+        arms, revisions = [arms[place] for place in order], [revisions[place] for place in order]
         n, R = n[order], R[:, order]
     return msgspec.structs.replace(
         change,

@@ -306,13 +306,15 @@ class Policy(ABC):
         Raises Unavailable (a learner that is not in memory, or too much waits).
         """
         snapshot = await ReadSnapshot.of(dependencies.learners, dependencies.filtered, request)
+        if request.bandit.effects is not None:
+            effects = await dependencies.effects.of(request.bandit, snapshot.arms)
+            snapshot = msgspec.structs.replace(snapshot, effects=effects)
         prepared = await self.prepare(dependencies, request, snapshot)
         exclude = request.excluded(snapshot.arms) if request.exclude or request.pins else NO_ROWS
-        effects = await dependencies.effects.of(request.bandit, snapshot.arms)
         rank = partial(
             self.rank,
             snapshot.posterior,
-            Candidates(request, snapshot.arms, exclude, effects),
+            Candidates(request, snapshot.arms, exclude, snapshot.effects),
             request.k,
             request.rng,
             prepared,

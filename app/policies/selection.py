@@ -106,6 +106,7 @@ class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
 
     ``posterior`` is the one for the context of the request: of the query that the arms are searched with.
     ``thetas``: of a bandit with arm effects, what the learner expects of each signal there, (J, d').
+    ``effects``: what its arms have beyond their features; None: nothing.
     """
 
     posterior: Posterior
@@ -113,6 +114,7 @@ class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
     learner_version: int
     catalogue_version: int
     thetas: Matrix | None = None
+    effects: RowEffects | None = None
 
     @classmethod
     async def now(
@@ -248,7 +250,8 @@ class Measured(NamedTuple):
     """Shapes: estimates, widths (n,).
 
     ``estimates``  x.theta^ and the effect of the arm
-    ``widths``     sigma ||x||_{V^-1} for the noise sigma that is used
+    ``widths``     sigma ||x||_{V^-1} for the noise sigma that is used; with arm effects the root of its
+                   square and that of the deviation of the effect
     ``priors``     the part of an estimate that a new key has too; None without a learned prior
     ``effects``    the part of an estimate that the arm has beyond its features; None without arm effects
     """
@@ -273,9 +276,12 @@ def measured(request: SelectionRequest, snapshot: ReadSnapshot, rows: Rows) -> M
     if effects is not None and effects.record.arms:
         ids = list(map(snapshot.arms.id_of, rows.tolist()))
         revisions = list(map(snapshot.arms.revision_of, rows.tolist()))
-        weights = (1.0,) if bandit.weighing is None else bandit.weighing.weights
-        own = effects.served(ids, revisions, len(weights)) @ np.array(weights)
+        weights = np.array((1.0,) if bandit.weighing is None else bandit.weighing.weights)
+        own = effects.served(ids, revisions, len(weights)) @ weights
         estimates, shown = estimates + own, own.tolist()
+        deviations = effects.deviations_of(ids, revisions, len(weights))
+        # As if they were independent: an effect is estimated from what all keys were shown.
+        widths = np.sqrt(widths**2 + deviations**2 @ weights**2)
     if mean is None:
         return Measured(estimates, widths, [None] * len(rows), shown)
     if bandit.context is not None and request.context is not None:

@@ -73,11 +73,10 @@ class ThompsonSampling(Policy):
     ) -> MipsSolver:
         """The solver, within the rules of the request."""
         solver = self.solver(dependencies, request.bandit, snapshot.arms)
-        effects = await dependencies.effects.of(request.bandit, snapshot.arms)
-        if effects is not None:
+        if snapshot.effects is not None:
             # Their noise is drawn with the first search, after theta: without effects all is the same.
             rng = request.rng if request.bandit.exploration else None
-            solver = EffectSolver(snapshot.arms, solver, effects, rng)
+            solver = EffectSolver(snapshot.arms, solver, snapshot.effects, rng)
         if request.bandit.record.explore is not None:
             return await dependencies.warm_up.before(solver, request, snapshot)
         return request.limited(snapshot.arms, solver)

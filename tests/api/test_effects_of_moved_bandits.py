@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 import test_arm_effects as effects
+
 from api_client import Api, Json, running
 from app.learning.replay import compare
 from app.records.records import bytes_to_state
