@@ -212,8 +212,14 @@ class Learners:
 
         Raises Unavailable.
         """
+        return thetas_of(bandit, await self.knowledge(bandit, learner))
+
+    async def knowledge(self, bandit: Bandit, learner: Learner) -> LearnerPosterior:
+        """What a learner that ``current`` has returned knows of all signals. Raises Unavailable."""
         made = learner.posterior or (await self._prior_learner(bandit)).posterior
-        return thetas_of(bandit, made)
+        if made is None:
+            raise ValueError("the posterior of a prior is made with it")
+        return made
 
     async def load_uncached(self, bandit: Bandit, identity: LearnerId) -> Posterior:
         """The posterior of a learner by the terms of this bandit, from the store; the prior without rewards.
@@ -388,12 +394,12 @@ async def _factored(sums: RidgeSums, bandit: Bandit) -> LearnerPosterior:
     return bandit.known(sums) if sums.dim < LARGE_DIM else await LEARNERS.run(partial(bandit.known, sums))
 
 
-def thetas_of(bandit: Bandit, made: LearnerPosterior | None) -> Matrix:
+def thetas_of(bandit: Bandit, made: LearnerPosterior) -> Matrix:
     """What a learner expects of each signal, 0 of those that no reward has named yet. Shape: (J, D)."""
     found = np.zeros((bandit.record.signal_count, bandit.learner_dim))
     if isinstance(made, SignalPosteriors):
         found[: len(made.thetas)] = made.thetas
-    elif made is not None:
+    else:
         found[0] = made.theta
     return found
 

@@ -262,6 +262,14 @@ def _place_of(decision: Decision, arm: str | None) -> int:
         raise Rejected("unknown_arm") from None
 
 
+def observed_values(bandit: Bandit, observation: Observation) -> Sequence[float]:
+    """The reward, or the value of each signal, of an observation that an entry was made of."""
+    if bandit.record.signals is None:
+        return [observation.value or 0.0]
+    values = observation.values or {}
+    return [values.get(name, rule.default or 0.0) for name, rule in bandit.record.signals.items()]
+
+
 def _observed_values(
     bandit: Bandit, observation: Observation
 ) -> Sequence[tuple[RewardRule | SignalRule, float]]:

@@ -11,7 +11,6 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
@@ -20,20 +19,28 @@ from app.bandits.registry import Bandits
 from app.frequency_caps.caps import FrequencyCaps
 from app.learning.checkpoints import Workers
 from app.learning.decisions import hidden_of
+from app.learning.effect_pairs import EffectPairs, expected_together
 from app.learning.learned_priors import LearnedPriors
 from app.learning.learners import Learners
-from app.learning.reward_entries import Observation, RejectCode, Rejected, Reward, RewardEntries
+from app.learning.reward_entries import (
+    Observation,
+    RejectCode,
+    Rejected,
+    Reward,
+    RewardEntries,
+    observed_values,
+)
 from app.learning.served_effects import ServedEffects
 from app.learning.tokens import ANY_DECISION, Access, Decision
 from app.platform.deadlines import yield_to_others
 from app.platform.errors import Unavailable, within
 from app.platform.metrics import Metrics
 from app.quotas.quotas import Quotas
-from app.records.arm_sums import EffectPair, pair_at, pairs_to_bytes
+from app.records.arm_sums import EffectPair, pair_at
 from app.records.records import RewardSource, unpack
 from app.storage.store import Store
 from app.storage.types import Appended, LearnerId, RewardWrite
-from shortlist.types import Matrix, Vector
+from shortlist.types import Vector
 
 APPEND_BATCH = 256  # of a batch at a time: rewards of others come between
 
@@ -55,13 +62,6 @@ class Receipt:
     groups: dict[int, str] = field(default_factory=dict)
     rewarded: dict[str, int] = field(default_factory=dict)
     taken: list[int] = field(default_factory=list)
-
-
-class Expectation(NamedTuple):
-    """What a key's learner expects of each signal, (J, D); whether its rewards are in a unit of its own."""
-
-    thetas: Matrix
-    has_own_unit: bool
 
 
 class Rewards:
@@ -91,6 +91,7 @@ class Rewards:
         self._learners = learners
         self._priors = priors
         self._effects = effects
+        self._pairs = EffectPairs(store.effects, metrics)
         self._bandits = bandits
         self._entries = entries
         self._workers = workers
@@ -176,59 +177,68 @@ class Rewards:
         """
         # All arms in one read, rather than one for each observation.
         features = await self._entries.features_of(bandit, {item.arm for item in observations})
-        bandit, expectations = await self._with_effects(bandit), dict[str, Expectation]()
         now_ms = time.time_ns() // 1_000_000
         receipt = Receipt()
-        writes: list[tuple[int, RewardWrite]] = []
+        writes: dict[int, RewardWrite] = {}
         for position, item in enumerate(observations):
             await yield_to_others()
             try:
                 with within(("observations", position)):
                     known = features.get(item.arm)
-                    pair = None
-                    if known is not None and bandit.learns_effects and item.key is not None:
-                        pair = await self._pair(bandit, item, known, expectations)
-                    write = self._entries.of_observation(bandit, item, known, now_ms, pair)
+                    writes[position] = self._entries.of_observation(bandit, item, known, now_ms)
             except Rejected as refusal:
                 receipt.rejected.append((position, refusal.code))
-            else:
-                writes.append((position, write))
-        return await self.append(writes, receipt)
+        served = await self._with_effects(bandit)
+        if served.learns_effects:
+            accepted = {position: observations[position] for position in writes}
+            for position, pair in (await self._pairs_of(served, accepted, features)).items():
+                item = observations[position]
+                writes[position] = self._entries.of_observation(
+                    bandit, item, features[item.arm], now_ms, pair
+                )
+        return await self.append(list(writes.items()), receipt)
 
     async def _with_effects(self, bandit: Bandit) -> Bandit:
         if bandit.record.arm_effects == "off":
             return bandit
         return await self._effects.serving(await self._priors.serving(bandit))
 
-    async def _pair(
+    async def _pairs_of(
         self,
         bandit: Bandit,
-        item: Observation,
-        known: tuple[Vector, int],
-        expectations: dict[str, Expectation],
-    ) -> EffectPair:
-        """What is expected of the arm of an observation now, and its effect.
+        observations: Mapping[int, Observation],
+        features: Mapping[str, tuple[Vector, int]],
+    ) -> Mapping[int, EffectPair]:
+        """What is expected of the arms of observations, by their places, and their effects now.
 
-        ``expectations``: of the keys of this call. Raises Invalid, Unavailable.
+        Raises Unavailable.
         """
-        features, revision = known
-        key = item.key or ""
-        if key not in expectations:
+        by_key, found = dict[str, dict[str, int]](), dict[int, EffectPair]()
+        for position, item in observations.items():
+            # One that is sent again under its id counts once.
+            by_key.setdefault(item.key or "", {}).setdefault(item.id, position)
+        for key, places in by_key.items():
+            positions = list(places.values())
+            items = [observations[position] for position in positions]
             learner, posterior = await self._learners.current(bandit, bandit.learner_for(key))
-            thetas = await self._learners.thetas(bandit, learner)
-            expectations[key] = Expectation(thetas, bandit.has_own_unit(posterior.sigma))
-        thetas, has_own_unit = expectations[key]
-        joint = bandit.joint_features(features, bandit.encoded(item.context))
-        expected = (thetas @ joint)[None]
-        has_space = self._store.effects.has_space()
-        if not has_space:
-            self._metrics.without_effects.inc()
-        if not has_space or has_own_unit or (item.value is not None and bandit.is_far(item.value)):
-            expected = np.full(expected.shape, np.nan)  # the key learns alone
-        served = np.zeros(expected.shape)
-        if bandit.effects is not None:
-            served = bandit.effects.served([item.arm], [revision], bandit.record.signal_count)
-        return pair_at(pairs_to_bytes(expected, served), 0, 1)
+            knowledge = await self._learners.knowledge(bandit, learner)
+            arms, revisions = [item.arm for item in items], [features[item.arm][1] for item in items]
+            await yield_to_others()
+            joint = np.array(
+                [bandit.joint_features(features[item.arm][0], bandit.encoded(item.context)) for item in items]
+            )
+            values = np.array([observed_values(bandit, item) for item in items])
+            served = np.zeros(values.shape)
+            if bandit.effects is not None:
+                served = bandit.effects.served(arms, revisions, values.shape[1])
+            expected = expected_together(bandit, knowledge, joint, values, served)
+            is_far = [item.value is not None and bandit.is_far(item.value) for item in items]
+            expected[is_far] = np.nan  # the key learns alone
+            data = self._pairs.of(
+                bandit, expected, arms, revisions, sigma=posterior.sigma, decisions=len(items)
+            )
+            found |= {position: pair_at(data, place, len(items)) for place, position in enumerate(positions)}
+        return found
 
     async def append(self, writes: Sequence[tuple[int, RewardWrite]], receipt: Receipt) -> Receipt:
         """Append entries, each once, and note on the receipt what became of the one at each position."""

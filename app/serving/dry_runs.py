@@ -33,7 +33,7 @@ class DryRunArm(ChosenArm, frozen=True, omit_defaults=True, gc=False, kw_only=Tr
     """
 
     estimate: float  # x.theta^
-    width: float  # sigma ||x||_{V^-1}
+    width: float  # sigma ||x||_{V^-1}, and the deviation of the effect
     draw: float | None  # x.theta~
     prior: float | None = None
     effect: float | None = None

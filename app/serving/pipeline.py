@@ -30,6 +30,7 @@ from app.decision_log.buffer import RowBuffer
 from app.filtering.filtered_snapshots import no_arms
 from app.frequency_caps.caps import FrequencyCaps
 from app.learning.decisions import Decisions, row_of
+from app.learning.effect_pairs import EffectPairs
 from app.learning.learned_priors import LearnedPriors
 from app.learning.learners import Learners
 from app.learning.served_effects import ServedEffects
@@ -47,7 +48,7 @@ from app.policies.registry import POLICIES
 from app.policies.selection import Selection, SelectionRequest
 from app.policies.uniform import UNIFORM
 from app.quotas.quotas import Quotas
-from app.records.arm_sums import MOST_PAIRS, pairs_to_bytes
+from app.records.arm_sums import MOST_PAIRS
 from app.records.encoding import Numbers32
 from app.records.logged import LogPart
 from app.records.records import context_to_bytes
@@ -273,6 +274,7 @@ class Choosing:
     ) -> None:
         self._store = store
         self._effects = effects
+        self._pairs = EffectPairs(store.effects, metrics)
         self._learners = learners
         self._pipeline = pipeline
         self._signer = signer
@@ -479,15 +481,7 @@ class Choosing:
         expected = selection.snapshot.expected(selection.hits.rows)
         if expected is None:
             return None
-        served = np.zeros(expected.shape)
-        if bandit.effects is not None:
-            served = bandit.effects.served(ids, revisions, bandit.record.signal_count)
-        has_space = self._store.effects.has_space()
-        if not has_space:
-            self._metrics.without_effects.inc()
-        if not has_space or bandit.has_own_unit(selection.snapshot.posterior.sigma):
-            expected = np.full(expected.shape, np.nan)  # the keys learn alone
-        return pairs_to_bytes(expected, served)
+        return self._pairs.of(bandit, expected, ids, revisions, sigma=selection.snapshot.posterior.sigma)
 
     async def _give_back(self, made: Sequence[SignedChoice], requests: Sequence[ChooseRequest]) -> None:
         """These choices are shown to nobody, but what is kept for its event: that is answered again."""

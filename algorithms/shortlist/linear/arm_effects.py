@@ -38,7 +38,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shortlist import checks
-from shortlist.types import Vector
+from shortlist.types import Matrix, Vector
 
 ROUNDS = 4
 STANDARD_ERRORS = 1.0  # that are taken off tau^2
@@ -100,6 +100,19 @@ def fit(sums: EffectSums, *, discounted: bool = False) -> EffectFit:
         errors = weights**2 * (products - pairs * max(estimate, 0.0)) ** 2
         variance = max(float(estimate - STANDARD_ERRORS * np.sqrt(errors.sum()) / total), 0.0)
     return EffectFit(variance, noise)
+
+
+def surprises_together(features: Matrix, surprises: Matrix, root: Matrix) -> Matrix:
+    """Return the surprise of each reward of one key for a learner that also knows the other ones.
+
+    ``surprises``: for a learner that knows none of them, whose covariance is root root^T in the unit of the
+    noise. Shapes: (n, D), (n, J), (D, D) -> (n, J). Cost: n^3 + n D^2. Source: Rasmussen and Williams,
+    "Gaussian Processes for Machine Learning" (2006), equation 5.12.
+    """
+    turned = features @ root
+    inverse = np.linalg.inv(turned @ turned.T + np.eye(len(turned)))
+    left_out: Matrix = (inverse @ surprises) / inverse.diagonal()[:, None]
+    return left_out
 
 
 def estimates(n: Vector, R: Vector, fitted: EffectFit) -> tuple[Vector, Vector]:

@@ -116,3 +116,18 @@ def test_rewards_of_1e9_and_of_one_value_give_finite_numbers():
     assert math.isfinite(found.variance)
     assert found.noise > 0.0
     assert np.isfinite(arm_effects.estimates(sums.n, sums.R, found)).all()
+
+
+def test_surprises_of_rewards_that_come_together_are_those_of_learners_of_all_others():
+    rng, n, d, signals = np.random.default_rng(5), 7, 3, 2
+    features, values = rng.normal(size=(n, d)), rng.normal(size=(n, signals))
+    precision = np.diag([1.0, 2.0, 0.5])
+    mean = rng.normal(size=(signals, d))
+    root = np.linalg.inv(np.linalg.cholesky(precision)).T
+    found = arm_effects.surprises_together(features, values - features @ mean.T, root)
+    for left_out in range(n):
+        others = np.arange(n) != left_out
+        x, y = features[others], values[others]
+        theta = np.linalg.solve(precision + x.T @ x, precision @ mean.T + x.T @ y)
+        expected = features[left_out] @ theta
+        np.testing.assert_allclose(found[left_out], values[left_out] - expected, rtol=1e-12, atol=1e-12)

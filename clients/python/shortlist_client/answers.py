@@ -1501,7 +1501,8 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """``width``: how uncertain the estimate is, sigma (x^T V^-1 x)^(1/2) for the noise sigma that is used.
+    """``width``: how uncertain the estimate is, sigma (x^T V^-1 x)^(1/2) for the noise sigma that is used;
+    with arm effects the root of the sum of its square and that of the deviation of the effect.
     ``place``: from 1; None if it was not chosen. ``prior``: the part of the estimate that a new key has
     too, by the learned prior; None without one. ``effect``: the part that the arm has beyond its
     features; None without arm effects. ``terms``: the largest parts of the estimate, where the catalogue
