@@ -96,7 +96,7 @@ async def arm_effects(
     if version is None or not summary["version"]:
         return reply({**summary, "items": [], "next": None})
     items = await REQUESTS.run(partial(items_of, owner, version, order, start, limit))
-    more = start + limit < len(version.record.arms)
+    more = start + limit < len(version.names)
     following = encode_cursor(f"{order}/{version.number}/{start + limit}") if more else None
     return Response(msgspec.json.encode({**summary, "items": items, "next": following}), media_type=JSON)
 
@@ -118,7 +118,8 @@ async def arm_effect(
     summary = summary_of(owner, version)
     if version is None or not summary["version"]:
         return reply({"version": 0, "arm": arm, "effect": 0.0, "sd": 0.0, "weight": 0.0})
-    item = item_of(owner, version, arm, version.place_of(arm, features_and_revision[1]))
+    place = int(version.places_of([arm], [features_and_revision[1]])[0])
+    item = item_of(owner, version, arm, place)
     return reply({"version": version.number, **item})
 
 

@@ -6,19 +6,17 @@ Of most only the arms are stored that moved: of those that did not the next vers
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import msgspec
 import numpy as np
 
+from app.records.packed_names import PackedNames
 from app.records.records import bytes_to_vector, vector_to_bytes
 from shortlist.linear import arm_effects
 from shortlist.linear.arm_effects import EffectFit
-from shortlist.types import Matrix, Vector
-
-ARM_BYTES = 250  # about what an arm takes in memory: its name, its place, its numbers
+from shortlist.types import Matrix, Rows, Vector
 
 
 class EffectRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -53,12 +51,16 @@ class EffectRecord(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, eq=False)
 class EffectVersion:
-    """A version. Its arrays are read-only. Shapes: n (K,); effects, deviations (J, K), of each signal."""
+    """A version, whose arrays are read-only. What follows from the sums is computed when it is asked for.
+
+    ``record``: what it says besides arms. Shapes: ``names``, ``revisions`` and n (K,); R (J, K).
+    """
 
     record: EffectRecord
+    names: PackedNames
+    revisions: Rows
     n: Vector
-    effects: Matrix
-    deviations: Matrix
+    R: Matrix
 
     @property
     def number(self) -> int:
@@ -67,55 +69,85 @@ class EffectVersion:
     @property
     def shown_number(self) -> int:
         """The number by which choices name it: 0 where it says nothing."""
-        return self.record.number if self.record.arms else 0
+        return self.record.number if len(self.names) else 0
 
     @property
     def bytes(self) -> int:
         """What it takes in memory."""
-        return 1_000 + (ARM_BYTES + 32 * len(self.record.variances)) * len(self.record.arms)
+        return 1_000 + self.names.nbytes + self.revisions.nbytes + self.n.nbytes + self.R.nbytes
 
-    @cached_property
-    def places(self) -> Mapping[str, int]:
-        """Where each arm is."""
-        return {arm: place for place, arm in enumerate(self.record.arms)}
+    @property
+    def effects(self) -> Matrix:
+        """Of all arms, each signal. Shape: (J, K). Cost: O(J K)."""
+        return self.at(slice(None))[0]
 
-    def place_of(self, arm: str, revision: int) -> int | None:
-        """Where an arm with these features is; None: it has no rewards with them."""
-        place = self.places.get(arm)
-        return place if place is not None and self.record.revisions[place] == revision else None
+    @property
+    def deviations(self) -> Matrix:
+        """As ``effects``."""
+        return self.at(slice(None))[1]
+
+    def at(self, places: Rows | slice) -> tuple[Matrix, Matrix]:
+        """Effects and deviations of some arms. Shape: (J, n) each."""
+        n, record = self.n[places], self.record
+        found = [
+            arm_effects.estimates(n, own, EffectFit(variance, noise))
+            for own, variance, noise in zip(self.R[:, places], record.variances, record.noises, strict=True)
+        ]
+        # As tokens have them, so that what was served is what is learned from.
+        effects = np.array([own for own, _ in found]).astype(np.float32).astype(np.float64)
+        return effects, np.array([own for _, own in found])
+
+    def places_of(self, arms: Sequence[str], revisions: Sequence[int]) -> Rows:
+        """Where arms with these features are, -1 of one that has no rewards with them. Shape: (n,)."""
+        places = self.names.places_of(arms)
+        if len(self.names):
+            places[self.revisions[places] != np.array(revisions, dtype=np.int64)] = -1
+        return places
 
     def served(self, arms: Sequence[str], revisions: Sequence[int], signals: int) -> Matrix:
         """The effects of arms with these features, 0 of those without rewards. Shapes: -> (n, J)."""
-        found = np.zeros((len(arms), signals))
-        self._fill(found, arms, revisions, self.effects)
+        found, places = np.zeros((len(arms), signals)), self.places_of(arms, revisions)
+        has_rewards = places >= 0
+        found[has_rewards, : len(self.R)] = self.at(places[has_rewards])[0][:signals].T
         return found
 
     def deviations_of(self, arms: Sequence[str], revisions: Sequence[int], signals: int) -> Matrix:
         """The deviations of the effects of arms with these features, tau without rewards. Shape: (n, J)."""
-        found = np.zeros((len(arms), signals))
-        found[:, : len(self.effects)] = np.sqrt(self.record.variances[:signals])
-        self._fill(found, arms, revisions, self.deviations)
+        found, places = np.zeros((len(arms), signals)), self.places_of(arms, revisions)
+        has_rewards = places >= 0
+        found[:, : len(self.R)] = np.sqrt(self.record.variances[:signals])
+        found[has_rewards, : len(self.R)] = self.at(places[has_rewards])[1][:signals].T
         return found
 
-    def _fill(self, found: Matrix, arms: Sequence[str], revisions: Sequence[int], numbers: Matrix) -> None:
-        for row, pair in enumerate(zip(arms, revisions, strict=True)):
-            if (place := self.place_of(*pair)) is not None:
-                found[row, : len(numbers)] = numbers[: found.shape[1], place]
+    def whole_record(self) -> EffectRecord:
+        """The record with all arms. Cost: some hundred bytes for each."""
+        return msgspec.structs.replace(
+            self.record,
+            arms=list(self.names),
+            revisions=self.revisions.tolist(),
+            n=vector_to_bytes(self.n),
+            R=vector_to_bytes(self.R.ravel()),
+        )
 
 
 def version_of(record: EffectRecord) -> EffectVersion:
-    """The version of a record: the same bits wherever it is read. Cost: O(J K)."""
-    n, R = bytes_to_vector(record.n), bytes_to_vector(record.R).reshape(len(record.variances), -1)
-    found = [
-        arm_effects.estimates(n, own, EffectFit(variance, noise))
-        for own, variance, noise in zip(R, record.variances, record.noises, strict=True)
-    ]
-    # As tokens have them, so that what was served is what is learned from.
-    effects = np.array([own for own, _ in found]).astype(np.float32).astype(np.float64)
-    deviations = np.array([own for _, own in found])
-    for array in (n, effects, deviations):
+    """The version of a record that has all arms: the same bits wherever it is read."""
+    return _version(
+        record,
+        PackedNames(record.arms),
+        np.array(record.revisions, dtype=np.int64),
+        bytes_to_vector(record.n),
+        bytes_to_vector(record.R).reshape(len(record.variances), -1),
+    )
+
+
+def _version(
+    record: EffectRecord, names: PackedNames, revisions: Rows, n: Vector, R: Matrix
+) -> EffectVersion:
+    for array in (revisions, n, R):
         array.setflags(write=False)
-    return EffectVersion(record, n, effects, deviations)
+    record = msgspec.structs.replace(record, arms=[], revisions=[], n=b"", R=b"", base=0, gone=[])
+    return EffectVersion(record, names, revisions, n, R)
 
 
 def record_of(
@@ -144,61 +176,53 @@ def record_of(
     return EffectRecord(*about, list(arms), list(revisions), vector_to_bytes(n), vector_to_bytes(R.ravel()))
 
 
-def change_of(before: EffectVersion, now: EffectVersion, changed: Sequence[int]) -> EffectRecord:
+def change_of(before: EffectVersion, now: EffectVersion, changed: Rows) -> EffectRecord:
     """What is stored of a version that follows another one. ``changed``: places of the arms that differ."""
-    record, places = now.record, np.array(changed, dtype=np.intp)
-    R = bytes_to_vector(record.R).reshape(len(record.variances), -1)
     return msgspec.structs.replace(
-        record,
-        arms=[record.arms[place] for place in changed],
-        revisions=[record.revisions[place] for place in changed],
-        n=vector_to_bytes(now.n[places]),
-        R=vector_to_bytes(R[:, places].ravel()),
+        now.record,
+        arms=[now.names[place] for place in changed.tolist()],
+        revisions=now.revisions[changed].tolist(),
+        n=vector_to_bytes(now.n[changed]),
+        R=vector_to_bytes(now.R[:, changed].ravel()),
         base=before.number,
-        gone=sorted(before.places.keys() - now.places.keys()),
+        gone=gone_from(before, now),
         chained=before.record.chained + len(changed),
     )
 
 
-def applied(before: EffectVersion, change: EffectRecord) -> EffectRecord:
-    """The whole record of a version that was stored as what differs. Cost: O(J K), K log K with new arms."""
-    record, count = before.record, len(change.variances)
-    known, fresh = list[tuple[int, int]](), list[int]()
-    for place, arm in enumerate(change.arms):
-        if (was := before.places.get(arm)) is None:
-            fresh.append(place)
-        else:
-            known.append((was, place))
-    arms, revisions = [*record.arms], [*record.revisions]
-    n, R = before.n.copy(), bytes_to_vector(record.R).reshape(count, -1).copy()
-    own_n, own_R = bytes_to_vector(change.n), bytes_to_vector(change.R).reshape(count, -1)
-    for was, place in known:
-        revisions[was], n[was], R[:, was] = change.revisions[place], own_n[place], own_R[:, place]
-    if fresh or change.gone:
-        arms += [change.arms[place] for place in fresh]
-        revisions += [change.revisions[place] for place in fresh]
-        n, R = np.concatenate((n, own_n[fresh])), np.concatenate((R, own_R[:, fresh]), axis=1)
-        gone = set(change.gone)
+def gone_from(before: EffectVersion, now: EffectVersion) -> list[str]:
+    """The arms that only the version of before has, in order."""
+    return [] if before.names == now.names else sorted(set(before.names) - set(now.names))
+
+
+def applied(before: EffectVersion, change: EffectRecord) -> EffectVersion:
+    """A version that was stored as what differs. Cost: O(J K), K log K with new arms."""
+    names, revisions, n, R = before.names, before.revisions.copy(), before.n.copy(), before.R.copy()
+    own_revisions, own_n = np.array(change.revisions, dtype=np.int64), bytes_to_vector(change.n)
+    own_R = bytes_to_vector(change.R).reshape(len(change.variances), -1)
+    places = names.places_of(change.arms)
+    had, fresh = np.flatnonzero(places >= 0), np.flatnonzero(places < 0)
+    was = places[had]
+    revisions[was], n[was], R[:, was] = own_revisions[had], own_n[had], own_R[:, had]
+    if len(fresh) or change.gone:
+        arms = [*names, *(change.arms[place] for place in fresh.tolist())]
+        revisions, n = np.concatenate((revisions, own_revisions[fresh])), np.concatenate((n, own_n[fresh]))
+        R, gone = np.concatenate((R, own_R[:, fresh]), axis=1), set(change.gone)
         order = sorted((k for k in range(len(arms)) if arms[k] not in gone), key=arms.__getitem__)
-        arms, revisions = [arms[place] for place in order], [revisions[place] for place in order]
-        n, R = n[order], R[:, order]
-    return msgspec.structs.replace(
-        change,
-        arms=arms,
-        revisions=revisions,
-        n=vector_to_bytes(n),
-        R=vector_to_bytes(R.ravel()),
-        base=0,
-        gone=[],
-    )
+        names, revisions, n, R = (
+            PackedNames([arms[k] for k in order]),
+            revisions[order],
+            n[order],
+            R[:, order],
+        )
+    return _version(change, names, revisions, n, R)
 
 
 def read_together(base: EffectVersion | None, changes: Sequence[EffectRecord]) -> EffectVersion:
     """The version of the last of these records, each of which changes the one before; the first ``base``."""
     version = base
     for change in changes:
-        whole = change if version is None or not change.base else applied(version, change)
-        version = version_of(whole)
+        version = version_of(change) if version is None or not change.base else applied(version, change)
     assert version is not None  # noqa: S101 - there is one record at least
     return version
 

@@ -20,6 +20,7 @@ from app.bandits.effect_version import (
     EffectRecord,
     EffectVersion,
     change_of,
+    gone_from,
     record_of,
     record_to_bytes,
     version_of,
@@ -73,7 +74,7 @@ class EffectFits:
                 await computing.run(_add_stored, totals, found, bandit.record)
             number = 1 if before is None else before.number + 1
             version = await computing.run(fitted, totals, bandit.record, number)
-            if before is None and not version.record.arms:
+            if before is None and not len(version.names):
                 return None, computing.seconds
             record = await computing.run(_stored, before, version, MOVED if only_if_moved else 0.0)
             if record is None:
@@ -83,7 +84,7 @@ class EffectFits:
                 bandit.uid,
                 expected=number - 1,
                 record=record_to_bytes(record),
-                most_bytes=WHOLE_KEPT * len(record_to_bytes(version.record)),
+                most_bytes=WHOLE_KEPT * len(record_to_bytes(version.whole_record())),
             )
             if stands is None:
                 raise NotFound("there is no bandit with this name")
@@ -164,38 +165,37 @@ def _stored(before: EffectVersion | None, now: EffectVersion, moved: float) -> E
     ``moved``: by how many deviations an arm must have moved.
     """
     if before is None:
-        return now.record
+        return now.whole_record()
     old, new = before.record, now.record
     if (old.space, len(old.variances)) != (new.space, len(new.variances)):
-        return new
-    if not old.arms or not new.arms:
-        return new if bool(old.arms) != bool(new.arms) else None
+        return now.whole_record()
+    if not len(before.names) or not len(now.names):
+        return now.whole_record() if len(before.names) or len(now.names) else None
     spreads = np.sqrt(old.variances), np.sqrt(new.variances)
     has_grown = (np.abs(spreads[1] - spreads[0]) > (GROWN if moved else 0.0) * np.maximum(*spreads)).any()
-    changed = np.flatnonzero(_moved_arms(before, now, moved)).tolist()
-    is_gone = len(before.places.keys() - now.places.keys()) > 0
-    if not changed and not has_grown and not is_gone:
+    changed = np.flatnonzero(_moved_arms(before, now, moved))
+    if not len(changed) and not has_grown and not gone_from(before, now):
         return None
     # What the newest version needs must not take much more than all arms: the oldest are dropped by bytes.
-    if new.number % WHOLE_EVERY == 1 or old.chained + len(changed) > len(new.arms):
-        return new
+    if new.number % WHOLE_EVERY == 1 or old.chained + len(changed) > len(now.names):
+        return now.whole_record()
     return change_of(before, now, changed)
 
 
 def _moved_arms(before: EffectVersion, now: EffectVersion, moved: float) -> NDArray[np.bool_]:
     """Which arms moved by so many deviations, or are known much better, since a version. Shape: (K,)."""
-    old, new = before.record, now.record
-    if old.arms == new.arms and old.revisions == new.revisions:
-        effects, deviations = before.effects, before.deviations
-    else:
-        effects = before.served(new.arms, new.revisions, len(old.variances)).T
-        deviations = np.tile(np.sqrt(old.variances)[:, None], len(new.arms))
-        for place, pair in enumerate(zip(new.arms, new.revisions, strict=True)):
-            if (was := before.place_of(*pair)) is not None:
-                deviations[:, place] = before.deviations[:, was]
+    effects, deviations = before.at(slice(None))
+    if before.names != now.names or not np.array_equal(before.revisions, now.revisions):
+        places = before.places_of(list(now.names), now.revisions.tolist())
+        had, shape = places >= 0, now.R.shape
+        old_effects, old_deviations = effects, deviations
+        effects = np.zeros(shape)
+        deviations = np.tile(np.sqrt(before.record.variances)[:, None], shape[1])
+        effects[:, had], deviations[:, had] = old_effects[:, places[had]], old_deviations[:, places[had]]
+    new_effects, new_deviations = now.at(slice(None))
     if not moved:
-        differs: NDArray[np.bool_] = ((now.effects != effects) | (now.deviations != deviations)).any(axis=0)
+        differs: NDArray[np.bool_] = ((new_effects != effects) | (new_deviations != deviations)).any(axis=0)
         return differs
-    has_moved = np.abs(now.effects - effects) > moved * np.minimum(deviations, now.deviations)
-    found: NDArray[np.bool_] = np.any(has_moved | (now.deviations < deviations / (1.0 + moved)), axis=0)
+    has_moved = np.abs(new_effects - effects) > moved * np.minimum(deviations, new_deviations)
+    found: NDArray[np.bool_] = np.any(has_moved | (new_deviations < deviations / (1.0 + moved)), axis=0)
     return found

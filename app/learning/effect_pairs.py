@@ -7,8 +7,6 @@ before the call, mostly nothing: an arm that is liked by those who were shown it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from app.bandits.bandit import Bandit
@@ -34,19 +32,16 @@ class EffectPairs:
         self,
         bandit: Bandit,
         expected: Matrix,
-        arms: Sequence[str],
-        revisions: Sequence[int],
+        served: Matrix,
         *,
         sigma: float,
         decisions: int = 1,
     ) -> bytes:
-        """The pairs of some arms of a bandit whose arms learn. ``sigma``: the noise of the key.
+        """The pairs of some arms of a bandit whose arms learn, ``decisions`` of them.
 
-        ``decisions``: how many they are of. Shapes: expected (n, J), not a number of arms that learn nothing.
+        ``expected``: not a number of arms that learn nothing. ``sigma``: the noise of the key.
+        Shapes: (n, J) both.
         """
-        served = np.zeros(expected.shape)
-        if bandit.effects is not None:
-            served = bandit.effects.served(arms, revisions, bandit.record.signal_count)
         has_space = self._store.has_space()
         if not has_space:
             self._metrics.without_effects.inc(decisions)

@@ -234,9 +234,7 @@ class Rewards:
             expected = expected_together(bandit, knowledge, joint, values, served)
             is_far = [item.value is not None and bandit.is_far(item.value) for item in items]
             expected[is_far] = np.nan  # the key learns alone
-            data = self._pairs.of(
-                bandit, expected, arms, revisions, sigma=posterior.sigma, decisions=len(items)
-            )
+            data = self._pairs.of(bandit, expected, served, sigma=posterior.sigma, decisions=len(items))
             found |= {position: pair_at(data, place, len(items)) for place, position in enumerate(positions)}
         return found
 

@@ -89,7 +89,7 @@ class ServedEffects:
             if held is not None and held.number == number:
                 base, number = held, 0
         if base is not None:
-            size += len(base.record.n)
+            size += base.n.nbytes
         read = partial(read_together, base, changes)
         return read() if size < LARGE_RECORD else await LEARNERS.run(read)
 
@@ -119,7 +119,7 @@ def weights_of(bandit: Bandit, version: EffectVersion) -> Vector:
     """By which the signals of a version are weighed. Shape: (J,)."""
     if bandit.weighing is None:
         return np.ones(1)
-    return np.array(bandit.weighing.weights)[: len(version.effects)]
+    return np.array(bandit.weighing.weights)[: len(version.R)]
 
 
 def ordered(bandit: Bandit, version: EffectVersion, order: Order) -> Rows:
@@ -129,7 +129,7 @@ def ordered(bandit: Bandit, version: EffectVersion, order: Order) -> Rows:
         effects = weights @ version.effects
         return np.argsort(-effects if order == "largest" else effects, kind="stable")
     if order == "newest":
-        return np.argsort(-np.array(version.record.revisions, dtype=np.int64), kind="stable")
+        return np.argsort(-version.revisions, kind="stable")
     return np.argsort(weights**2 @ version.deviations**2, kind="stable")
 
 
@@ -143,7 +143,7 @@ def summary_of(bandit: Bandit, version: EffectVersion | None) -> dict[str, objec
         "spread": float(np.sqrt(squares @ record.variances)),
         "noise": float(np.sqrt(squares @ record.noises)),
         "rewards": record.decisions,
-        "arms": len(record.arms),
+        "arms": len(version.names),
     }
     if bandit.record.signals is not None:
         names = list(bandit.record.signals)
@@ -154,13 +154,14 @@ def summary_of(bandit: Bandit, version: EffectVersion | None) -> dict[str, objec
     return answer
 
 
-def item_of(bandit: Bandit, version: EffectVersion, arm: str, place: int | None) -> dict[str, object]:
-    """What may be shown of an arm; ``place``: in the version, None: it has no rewards yet."""
+def item_of(bandit: Bandit, version: EffectVersion, arm: str, place: int) -> dict[str, object]:
+    """What may be shown of an arm; ``place``: in the version, -1: it has no rewards yet."""
     weights, record = weights_of(bandit, version), version.record
-    if place is None:
+    if place < 0:
         effects, variances, count = np.zeros(len(weights)), np.array(record.variances), 0.0
     else:
-        effects, variances = version.effects[:, place], version.deviations[:, place] ** 2
+        both = version.at(np.array([place]))
+        effects, variances = both[0][:, 0], both[1][:, 0] ** 2
         count = float(version.n[place])
     item: dict[str, object] = {
         "arm": arm,
@@ -179,4 +180,4 @@ def items_of(
 ) -> Sequence[dict[str, object]]:
     """Some arms of a version in an order, from a place on."""
     rows = ordered(bandit, version, order)[start : start + limit].tolist()
-    return [item_of(bandit, version, version.record.arms[row], row) for row in rows]
+    return [item_of(bandit, version, version.names[row], row) for row in rows]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from app.bandits.bandit import Bandit
-from app.bandits.effect_version import EffectVersion, version_of
+from app.bandits.effect_version import EffectVersion
 from app.bandits.prior_version import PriorVersion
 from app.bandits.registry import Bandits
 from app.catalogues.catalogues import Catalogues
@@ -70,10 +69,10 @@ class HeldSource:
 
     def of_held_arms(self, bandit: Bandit, effects: EffectVersion) -> EffectVersion:
         """Effects that a log tells, of the features that its arms have here: a file has no others."""
-        table, record = bandit.catalogue.index.snapshot().table, effects.record
-        rows = table.row_of_each(record.arms)
-        revisions = [int(table.revisions[row]) if row >= 0 else -1 for row in rows.tolist()]
-        return version_of(msgspec.structs.replace(record, revisions=revisions))
+        table = bandit.catalogue.index.snapshot().table
+        rows = table.row_of_each(effects.names)
+        revisions = np.where(rows >= 0, table.revisions[rows], -1)
+        return replace(effects, revisions=revisions)
 
     async def terms(self, bandit: Bandit, version: int) -> Terms:
         """By which decisions of a version of the bandit are counted, with the weights of now."""

@@ -172,11 +172,12 @@ class RowEffects:
         spread = float(np.sqrt(weights**2 @ np.array(record.variances[:count])))
         effects = np.zeros(_capacity(table.rows), dtype=np.float32)
         noises = np.full(len(effects), exploration * spread, dtype=np.float32)
-        rows = table.row_of_each(record.arms)
+        rows = table.row_of_each(version.names)
         same = np.flatnonzero(rows >= 0)
-        same = same[table.revisions[rows[same]] == np.array(record.revisions, dtype=np.int64)[same]]
-        effects[rows[same]] = weights @ version.effects[:count, same]
-        noises[rows[same]] = exploration * np.sqrt(weights**2 @ version.deviations[:count, same] ** 2)
+        same = same[table.revisions[rows[same]] == version.revisions[same]]
+        own, deviations = version.at(same)
+        effects[rows[same]] = weights @ own[:count]
+        noises[rows[same]] = exploration * np.sqrt(weights**2 @ deviations[:count] ** 2)
         return cls(version, directions, exploration, effects, noises, most_head)
 
     def memory_bytes(self, dim: int) -> int:
@@ -269,7 +270,7 @@ class EffectTables:
         Awaits nothing but for the first choices with a version of many arms.
         """
         version = bandit.effects
-        if version is None or not version.record.arms or arms.plain.waits:
+        if version is None or not len(version.names) or arms.plain.waits:
             return None
         table = arms.plain.whole.table
         weights = (1.0,) if bandit.weighing is None else bandit.weighing.weights
@@ -289,7 +290,7 @@ class EffectTables:
             directions = Directions()
             self._directions.put(table.number, directions, DIRECTION_BYTES * _capacity(table.rows))
         make = partial(RowEffects.of, version, directions, table, np.array(weights), bandit.exploration)
-        if len(version.record.arms) <= self._inline_arms:
+        if len(version.names) <= self._inline_arms:
             held = make()
         else:
             held = await self._made((*key, id(version), table.number, bandit.exploration), make)

@@ -481,7 +481,12 @@ class Choosing:
         expected = selection.snapshot.expected(selection.hits.rows)
         if expected is None:
             return None
-        return self._pairs.of(bandit, expected, ids, revisions, sigma=selection.snapshot.posterior.sigma)
+        snapshot, served = selection.snapshot, np.zeros(expected.shape)
+        if snapshot.effects is not None and bandit.weighing is None:
+            served = snapshot.effects.worth(snapshot.arms.plain.table, selection.hits.rows)[:, None]
+        elif bandit.effects is not None:
+            served = bandit.effects.served(ids, revisions, bandit.record.signal_count)
+        return self._pairs.of(bandit, expected, served, sigma=snapshot.posterior.sigma)
 
     async def _give_back(self, made: Sequence[SignedChoice], requests: Sequence[ChooseRequest]) -> None:
         """These choices are shown to nobody, but what is kept for its event: that is answered again."""

@@ -92,5 +92,5 @@ class ArmEffectStore(RedisPart):
             MOST_EFFECT_VERSIONS,
             min(most_bytes, MOST_EFFECT_BYTES),
         ]
-        stands = await self._redis.script("write_effects", names, arguments)
+        stands = await self._redis.script("write_version", names, arguments)
         return None if stands is None else int(stands)

@@ -49,9 +49,9 @@ class PriorStore(RedisPart):
         there is no bandit with this name and uid.
         """
         names = [keys.BANDITS, keys.PRIORS, keys.PRIOR_CHANGES, *keys.priors(bandit_uid)]
-        arguments: list[Argument] = [name, bandit_uid, version.expected, version.since_ms, version.record]
-        arguments += (version.named_after_ms, self.most_versions, self.most_version_bytes)
-        number: int | None = await self._redis.script("write_prior", names, arguments)
+        arguments: list[Argument] = [name, bandit_uid, version.expected, version.record]
+        arguments += (self.most_versions, self.most_version_bytes, version.since_ms, version.named_after_ms)
+        number: int | None = await self._redis.script("write_version", names, arguments)
         return number
 
     async def folded(self, bandit_uids: Sequence[str]) -> Sequence[FoldedCounts]:

@@ -102,10 +102,10 @@ the order of their bytes the tail of a learner stands together, oldest first. A 
 and after a checkpoint there is no tail. No entry that is in a tail is trimmed.
 
 Sums of an arm lie in the partition of the learners that taught it: readers add those of all partitions. Which
-versions of the effects that are made of them are kept: write_effects.lua.
+versions of the effects that are made of them are kept: write_version.lua.
 
-Versions of a learned prior are kept as write_prior.lua says: the newest, and those that rows of the decision
-log may name. folded has two fields of a bandit: its uid holds how many entries of the log were folded since
+Versions of a learned prior are kept as write_version.lua says: the newest, and those that rows of the
+decision log may name. folded has two fields of a bandit: its uid holds how many entries of the log were folded since
 0.2.0, and "<uid>:replaced" how many of them forgot a learner or gave it a state.
 
 spaces has four fields of a bandit that was moved to another catalogue: its uid holds the number of the last

@@ -13,7 +13,6 @@ from app.bandits.effect_version import (
     bytes_to_record,
     read_together,
     record_to_bytes,
-    version_of,
 )
 from app.bandits.settings import BanditRecord, SignalRule
 from app.learning.effect_fits import MOVED, WHOLE_EVERY, _stored, add_sums, fitted
@@ -75,12 +74,12 @@ def test_no_arm_is_served_with_an_effect_that_moved_by_half_its_deviation(signal
     assert np.mean([len(each.arms) for each in changes]) < 15  # of some 60
     assert any(each.gone for each in changes)
     for fit, version in zip(fits, served, strict=True):
-        own = version.served(fit.record.arms, fit.record.revisions, signals).T
+        own = version.served(list(fit.names), fit.revisions.tolist(), signals).T
         # Of an arm that is kept as it was the variance is that of now: it moves its effect once more.
         limit = 1.5 * MOVED * np.sqrt(fit.record.variances)[:, None]
         assert (np.abs(own - fit.effects) <= np.maximum(limit, 1e-6)).all()
-        assert set(version.record.arms) <= set(fit.record.arms)
-        assert version.record.arms == sorted(version.record.arms)
+        assert set(version.names) <= set(fit.names)
+        assert list(version.names) == sorted(version.names)
         assert version.record.variances == fit.record.variances
 
 
@@ -91,9 +90,9 @@ def test_a_version_is_the_same_whether_it_was_followed_or_read_later():
         first = max(each for each in range(place + 1) if not stored[each].base)
         assert place - first < WHOLE_EVERY
         chain = stored[first + 1 : place + 1]
-        assert sum(len(each.arms) for each in chain) <= len(fits[place].record.arms)
+        assert sum(len(each.arms) for each in chain) <= len(fits[place].names)
         again = read_together(None, stored[first : place + 1])
-        assert again.record == version.record
+        assert again.whole_record() == version.whole_record()
         assert (again.effects == version.effects).all()
         assert (again.deviations == version.deviations).all()
 
@@ -102,7 +101,7 @@ def test_a_version_is_the_same_whether_it_was_followed_or_read_later():
 def test_what_was_asked_for_has_every_arm_as_it_is_now():
     fits, _, served = versions(np.random.default_rng(3), 30, 1, moved=0.0)
     for fit, version in zip(fits, served, strict=True):
-        assert msgspec.structs.replace(version.record, chained=0) == fit.record
+        assert msgspec.structs.replace(version.whole_record(), chained=0) == fit.whole_record()
 
 
 @pytest.mark.rest
@@ -112,7 +111,7 @@ def test_nothing_is_stored_where_nothing_moved():
     for moved in (MOVED, 0.0):
         assert _stored(last, last, moved) is None
     change = EffectRecord(2, 1, 1, 0, last.record.variances, last.record.noises, base=last.number)
-    assert version_of(applied(last, change)).record.arms == last.record.arms
+    assert applied(last, change).names == last.names
 
 
 def test_sums_of_another_space_or_of_earlier_features_are_left_out():

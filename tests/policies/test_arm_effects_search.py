@@ -52,8 +52,8 @@ def worth_of(found: EffectVersion, ids: list[str], weights: np.ndarray, w: np.nd
     worth = []
     for arm in ids:
         effect, variance = 0.0, weights**2 @ np.array(found.record.variances)
-        place = found.places.get(arm)
-        if place is not None and arm != "a0":
+        (place,) = found.names.places_of([arm])
+        if place >= 0 and arm != "a0":
             effect, variance = weights @ found.effects[:, place], weights**2 @ found.deviations[:, place] ** 2
         worth.append(effect + E * np.sqrt(variance) * (directions_of([arm])[:, 0] @ w))
     return np.array(worth)
@@ -212,8 +212,7 @@ def test_directions_follow_from_the_id_alone_and_are_spread_evenly():
 def test_estimates_are_those_of_the_version():
     rng = np.random.default_rng(5)
     found = version(rng, [0.8])
-    n, R = np.frombuffer(found.record.n), np.frombuffer(found.record.R)
-    effects, deviations = estimates(n, R, EffectFit(0.8**2, 0.5))
+    effects, deviations = estimates(found.n, found.R[0], EffectFit(0.8**2, 0.5))
     np.testing.assert_allclose(found.effects[0], effects, atol=1e-6)
     np.testing.assert_allclose(found.deviations[0], deviations)
     assert found.served(["a0", "a3", "nobody"], [1, 4, 1], 1)[:, 0].tolist() == [
