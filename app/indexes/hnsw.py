@@ -391,7 +391,7 @@ class HnswGraph(TunableIndex, RemeasuredIndex, GrowingIndex):
         if near is None:
             return None
         (labels, distances), least = near, -math.inf
-        any_dead = dead > 0 or len(table.dead) > 0
+        any_dead = self._any_dead(table)
         # with dead or excluded arms among them the k-th distance bounds nothing
         if not any_dead and not len(exclude):
             slope, offset = self._error_line
@@ -401,17 +401,34 @@ class HnswGraph(TunableIndex, RemeasuredIndex, GrowingIndex):
         rows = self._with_overlays(
             self._rows[labels], table, scaled, query_norm, k + len(exclude), least=least
         )
-        if any_dead:
-            # Again, though deletions are flagged in the graph: flags are set for all, and a snapshot may be
-            # older or newer.
-            rows = rows[(rows >= 0) & table.is_alive(rows)]
-        if len(exclude):
-            rows = rows[not_in(rows, exclude)]
+        rows = self._eligible(rows, table, exclude)
         if k > 1:
             rows = np.unique(rows)  # the head is in the graph as well
         if len(rows) < k:
             return None
         return ranked(rows, k, table.features, query, exact=False)
+
+    def propose(self, table: TableSnapshot, query: Vector, count: int, exclude: Rows) -> Rows | None:
+        asked = count + len(exclude)
+        if not count <= asked <= min(self._most, len(self._rows) - self.degradation.dead):
+            return None
+        scaled, query_norm = unit_scale(query)
+        near = self._near(scaled, asked)
+        if near is None:
+            return None
+        rows = self._rows[near[0]]
+        rows = self._with_overlays(rows, table, scaled, query_norm, asked // 2, least=-math.inf)
+        return np.unique(self._eligible(rows, table, exclude))
+
+    def _any_dead(self, table: TableSnapshot) -> bool:
+        return self.degradation.dead > 0 or len(table.dead) > 0
+
+    def _eligible(self, rows: Rows, table: TableSnapshot, exclude: Rows) -> Rows:
+        if self._any_dead(table):
+            # Again, though deletions are flagged in the graph: flags are set for all, and a snapshot may be
+            # older or newer.
+            rows = rows[(rows >= 0) & table.is_alive(rows)]
+        return rows[not_in(rows, exclude)] if len(exclude) else rows
 
     def _with_overlays(
         self, rows: Rows, table: TableSnapshot, scaled: Vector, query_norm: float, k: int, *, least: float

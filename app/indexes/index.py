@@ -192,6 +192,13 @@ class ProposingIndex(Index):
         Shapes: let_in (rows of the table,) -> (m,).
         """
 
+    def propose(self, table: TableSnapshot, query: Vector, count: int, exclude: Rows) -> Rows | None:  # noqa: ARG002
+        """About the ``count`` best rows as ``search`` has them, and others that it has looked at, ascending.
+
+        None where ``search`` is to be asked. Shapes: query (d,), exclude (e,) -> (m,).
+        """
+        return None
+
 
 class RemeasuredIndex(Index):
     """It is measured again by other probes after arms died."""

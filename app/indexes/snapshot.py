@@ -143,6 +143,21 @@ class Snapshot:
         is_exact = hits.exact and all(segment.structure.is_exact for segment in self.segments)
         return ranked(rows, k, table.features, query, exact=is_exact)
 
+    def propose(self, query: Vector, count: int, exclude: Rows = NO_ROWS) -> Rows | None:
+        """About the ``count`` arms of largest score outside ``exclude``, and others, each once.
+
+        None where the structure proposes none. Shapes: query (d,), exclude (e,) -> (m,).
+        """
+        structure = self.proposing
+        if structure is None or structure.degradation.has_lost(count):
+            return None
+        self._check(query, count)
+        self.recent.append(query)  # as in ``search``
+        rows = structure.propose(self.table, query, count, exclude)
+        if rows is None or self.table.rows == structure.covered:
+            return rows
+        return np.unique(np.concatenate((rows, *self._newer(query, count, exclude))))
+
     def _newer(self, query: Vector, k: int, exclude: Rows) -> Iterator[Rows]:
         """Rows outside of the structure that could be the best ``k``: of each segment, and the fresh ones."""
         table = self.table

@@ -2,7 +2,7 @@
 
 Notation
     b_i, s_i    effect of arm i and its deviation, 0 and tau of an arm without rewards; of the weighted sum
-    g_i, w      a unit vector of R^4 from the id of the arm; w ~ N(0, I_4), drawn after theta~
+    g_i, w      a unit vector of R^4 from the revision of arm i; w ~ N(0, I_4), drawn after theta~
     e           how much is explored, as for theta~
     H           the head: the arms of largest b_i + 2.5 e s_i
 
@@ -26,7 +26,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,17 +57,18 @@ DIRECTION_BYTES = 17
 INLINE_ARMS = 10_000  # of a version: some milliseconds
 _FEW_ROWS = 64
 _UNIT = 2.0**-24  # roundoff of float32
+_GAMMA = 0x9E3779B97F4A7C15
 _MIX = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
 
-def directions_of(arms: Sequence[str]) -> Numbers:
-    """g_i of each arm, uniform over all directions. Shape: (4, n).
+def directions_of(revisions: Rows) -> Numbers:
+    """g_i of arms with features of these revisions, uniform over all directions. Shapes: (n,) -> (4, n).
 
     Sources: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators" (2014), the finalizer;
     Shoemake, "Uniform Random Rotations" (1992).
     """
-    bits = np.fromiter((crc32(arm.encode()) for arm in arms), np.uint64, len(arms))
-    # 32 bits are enough: two arms of the same direction share their noise, and nothing else.
+    # A number in place of the id: a search meets a hundred arms that none has met before.
+    bits = revisions.astype(np.uint64) * np.uint64(_GAMMA)
     for shift, factor in zip((30, 27), _MIX, strict=True):
         bits = (bits ^ (bits >> np.uint64(shift))) * np.uint64(factor)
     bits ^= bits >> np.uint64(31)
@@ -88,11 +88,11 @@ class Directions:
         self._until = 0  # of all rows below they are known
 
     def of(self, table: TableSnapshot, rows: Rows) -> Numbers:
-        """Shapes: (n,) -> (4, n). Cost: half a microsecond for each row that is new."""
+        """Shapes: (n,) -> (4, n)."""
         directions, is_known = self._sized(table.rows)
         missing = rows[~is_known[rows]]
         if len(missing):
-            directions[:, missing] = directions_of([table.ids[row] for row in missing.tolist()])
+            directions[:, missing] = directions_of(table.revisions[missing])
             is_known[missing] = True  # after its direction: another thread may read it then
         found: Numbers = directions[:, rows]
         return found
@@ -327,6 +327,13 @@ class EffectSolver:
             return self.search_exact(query, k, exclude)
         # DEVIATION (Fagin, Lotem and Naor, section 4): no deeper, a graph that is asked for more takes longer
         w, asked = self._drawn(), max(LEAST_ASKED, 2 * k)
+        if self.solver is self.arms and not plain.is_filtered and 2 * asked < self.arms.size:
+            # All that a graph has looked at, rather than the best half of it.
+            rows = plain.propose(self.arms.catalogue_query(query), 2 * asked, exclude)
+            if rows is not None:
+                head = self._head(query, k, exclude)
+                found = self._ranked(query, np.concatenate((rows[not_in(rows, head)], head)), k)
+                return TopK(found.rows, found.scores, exact=False)
         near = self.solver.search(query, asked, exclude)
         head = self._head(query, k, exclude)
         others = not_in(near.rows, head)

@@ -381,8 +381,7 @@ async def test_sums_of_a_deleted_arm_go_with_the_last_token_that_can_name_it(api
     await make(api)
     await begin(api)
     before = (await play(api, 6))[-1]
-    gone, other = (arm["id"] for arm in before["arms"])
-    service = api.app.service
+    gone, service = before["arms"][0]["id"], api.app.service
     bandit, revision = service.bandits.by_name("b"), (await revisions_of(api))[gone]
     late = await api.choose("b", key="u0", k=ARMS)
     await api.ok("POST", "/v1/catalogues/c/arms/delete", {"ids": [gone]})
@@ -397,9 +396,7 @@ async def test_sums_of_a_deleted_arm_go_with_the_last_token_that_can_name_it(api
     assert (await all_sums(api)).keys() == counts.keys() - {gone}
     assert (await service.store.usage.read())["effects"] < held
     await api.ok("POST", REFRESH, {})
-    listed_arms = {item["arm"] for item in await listed(api, PATH)}
-    assert gone not in listed_arms
-    assert other in listed_arms
+    assert gone not in {item["arm"] for item in await listed(api, PATH)}
     late_reward = {"decision": late["decision"], "arm": gone, "value": 1.0}
     assert (await api.reward({**late_reward, "reward_id": "again"}, wait=False))["rejected"]
     assert not (await compare(service.store)).different

@@ -18,7 +18,7 @@ from effect_oracle import Judged, judged, key_moments
 from shortlist.linear import ridge_sums
 from shortlist.linear.learned_prior import LearnedPrior
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 KEYS, FEATURES = effects.KEYS, effects.FEATURES
 # Other columns of the same arms, which no linear map makes of theirs.
@@ -118,11 +118,7 @@ def sums_of(
     return sums
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [each if not each else pytest.param(each, marks=pytest.mark.rest) for each in RULES],
-    ids=lambda each: next(iter(each), "plain"),
-)
+@pytest.mark.parametrize("fields", RULES, ids=lambda each: next(iter(each), "plain"))
 async def test_sums_of_arms_are_made_again_from_the_log(api: Api, fields: Json):
     signals, half_life_s = len(fields.get("signals", "1")), fields.get("half_life_s", 0.0)
     await learned(api, fields)
