@@ -60,7 +60,7 @@ _OPEN = re.compile(
     r"|/console(/[a-z0-9-]*(\.[a-z]+)?)?"
 )
 # (method, path, scope): the first that matches. What is not here needs admin.
-_RULES = (
+_RULES = [
     ("POST", re.compile(r"/v1/bandits/[^/]+/choose(/batch)?"), "choose"),
     ("POST", re.compile(r"/v1/rewards|/v1/decisions/activate"), "reward"),
     ("POST", re.compile(r"/v1/bandits/[^/]+/observations"), "observe"),
@@ -81,8 +81,7 @@ _RULES = (
         re.compile(r"/v1/bandits/[^/]+/(report|embeddings/[^/]+|(log|quotas|evaluations)(/[^/]+)?)"),
         "read",
     ),
-)
-_OF_PLUGINS: list[tuple[str, re.Pattern[str], str]] = []  # as _RULES
+]
 # All that a pass may be used for; what it rewards and activates must be its own.
 _OF_PASSES = re.compile(r"/v1/(bandits/[^/]+/choose(/batch)?|rewards|decisions/activate)")
 # Its body says whether it is a choice or a dry run, which needs "read" instead.
@@ -199,7 +198,7 @@ def scope_of(method: str, path: str) -> str | None:
     method, path = "GET" if method == "HEAD" else method, path.rstrip("/") or "/"
     if _OPEN.fullmatch(path):
         return None
-    for allowed, pattern, scope in (*_RULES, *_OF_PLUGINS):
+    for allowed, pattern, scope in _RULES:
         if method == allowed and pattern.fullmatch(path):
             return scope
     # What is not listed is for admin: a new call is closed until somebody opens it.
@@ -209,7 +208,7 @@ def scope_of(method: str, path: str) -> str | None:
 def open_path(method: str, path: str, scope: str) -> None:
     """Have a call of a plug-in need a scope. ``path`` as routes have it: /v1/sizes/{catalogue}."""
     pattern = "[^/]+".join(map(re.escape, re.split(r"\{\w+\}", path)))
-    _OF_PLUGINS.append((method, re.compile(pattern), scope))
+    _RULES.append((method, re.compile(pattern), scope))
 
 
 def is_for_passes(method: str, path: str) -> bool:

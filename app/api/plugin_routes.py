@@ -84,7 +84,7 @@ def load(taken_paths: Collection[str]) -> dict[str, Routes]:
         calls = [route for route in plugin_route.router.routes if isinstance(route, JsonRoute)]
         if len(calls) < len(plugin_route.router.routes):
             raise StartupError(f"{where} must be of json_router")
-        if not paths.isdisjoint(route.path for route in calls):
+        if any(_overlap(route.path, path) for route in calls for path in paths):
             raise StartupError(f"{where} have a path that is taken")
         if unknown := sorted({*plugin_route.scopes.values()} - {*SCOPES}):
             raise StartupError(f"{where} need scopes that there are not: {', '.join(unknown)}")
@@ -101,3 +101,10 @@ def load(taken_paths: Collection[str]) -> dict[str, Routes]:
                 if call in plugin_route.examples:
                     documentation.EXAMPLES[method, route.path] = dict(plugin_route.examples[call])
     return routes
+
+
+def _overlap(path: str, other: str) -> bool:
+    """Whether a request may be for both: their parts are equal, or one of them is a parameter."""
+    parts, others = path.split("/"), other.split("/")
+    pairs = zip(parts, others, strict=False)
+    return len(parts) == len(others) and all(a == b or "{" in a or "{" in b for a, b in pairs)

@@ -217,6 +217,7 @@ BROKEN = {
         "a prefix of one part that is not taken",
     ),
     "a path of ours": ("shortlist.routes", "mine = broken:OurCall", "have a path that is taken"),
+    "a path that hides ours": ("shortlist.routes", "mine = broken:AnyCall", "have a path that is taken"),
     "a path of another": ("shortlist.routes", "mine = broken:TheirCall", "have a path that is taken"),
     "a scope that is none": ("shortlist.routes", "mine = broken:NoScope", "scopes that there are not: some"),
     "a service of ours": (
@@ -241,6 +242,9 @@ class OurPath(routes.Routes):
 class OurCall(routes.Routes):
     router = routes.json_router(prefix="/v1/catalogues/{catalogue}", tags=["x"])
     router.post("/mips")(lambda: None)
+class AnyCall(routes.Routes):
+    router = routes.json_router(prefix="/v1/bandits/{bandit}", tags=["x"])
+    router.get("/{what}")(lambda: None)
 class TheirCall(routes.Routes):
     router = routes.json_router(prefix="/v1/catalogues/{catalogue}", tags=["x"])
     router.post("/centers")(lambda: None)
