@@ -57,7 +57,11 @@ def test_the_image_has_every_distribution_of_the_project_that_the_service_needs(
     own = {name: project for name, project in PROJECTS.items() if name != "shortlist-service"}
     assert own.keys() <= {Requirement(each).name for each in requirements_of_the_image()}
     (install,) = re.findall(r"pip install .*", STAGES[0])
-    assert all(f" ./{folder} " in install for folder in own.values())
+    words = install.split()
+    folders = [f"./{folder}" for folder in own.values()]
+    assert {*folders} <= {*words}
+    (service,) = (place for place, word in enumerate(words) if word.startswith("'.["))
+    assert all(words.index(each) > service for each in folders if each.startswith("./plugins/"))
 
 
 PROJECTS = {
