@@ -21,6 +21,7 @@ from app.quotas.quotas import Quotas
 from app.quotas.rules import BanditQuota, QuotaRule
 from app.quotas.share import IDLE, QuotaShare
 from app.quotas.snapshot import QuotaBlockNames
+from app.storage import redis_keys as keys
 from app.storage.store import Store
 from clock_shim import Clocks
 from headless_service import HeadlessService
@@ -327,3 +328,18 @@ async def test_a_quota_is_put_though_another_process_put_one_meanwhile(service: 
 
 def quota_of_arm(arm: str) -> QuotaRule:
     return QuotaRule(9, arm=arm).checked()
+
+
+async def test_quotas_that_are_gone_when_all_are_read_again_are_not_served(store: Store):
+    """Which ones changed is not known to the store any more: as after 20,000 changes, or from a backup."""
+    quotas = Quotas(store, Metrics())
+    for number, name in enumerate(("q", "gone")):
+        rule = QuotaRule(3, arm=name)
+        quota = BanditQuota(name, UID, rule)
+        assert await store.quotas.put(UID, name, quota.record, rule.terms(UID), heard_changes=number)
+    await quotas.replace({UID: 1})
+    assert [*quotas.ledgers[UID].by_id] == ["gone", "q"]
+    assert await store.quotas.delete(UID, "gone")
+    await store.redis.command("DEL", keys.quota_changes(UID))
+    await quotas.replace({UID: 2})
+    assert [*quotas.ledgers[UID].by_id] == ["q"]

@@ -54,6 +54,16 @@ def test_a_part_is_what_the_plan_lacks_of_what_would_be_shown(
         assert draw(pace, np.zeros(1, np.int64), now, Drawn(number)) == [holds_back]  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("part", "demand"), [(1.0, 12.0), (0.25, 48.0), (0.01, 0.0)])
+def test_demand_is_what_would_be_shown_if_the_quota_always_took_part(part: float, demand: float):
+    """12 a second were shown in the slices that it took part in; of hardly any nothing is concluded."""
+    pace = np.zeros(1, PACE)
+    refresh(pace[0], (0.0, 3_600.0), 3_600, 100, 0, now=100.0, is_new=True)
+    pace["absent"] = 1.0 - part
+    refresh(pace[0], (0.0, 3_600.0), 3_600, 110, 14, now=102.0, is_new=False)
+    assert pace["demand"] == pytest.approx([demand])
+
+
 @pytest.mark.parametrize(
     ("processes", "most", "demand"),
     [
