@@ -3,9 +3,10 @@
     python -m load_tests.many_quotas [--arms N] [--quotas N] [--dim N] [--quick] [--json FILE]
 
 One service process with the embedded store, and bandits over one catalogue: one without quotas, one with
-filters of every shape (``quota_filter``) over the attributes of its arms. Of its quotas a third have an even
-pace, and a twentieth are used up after two. While quotas are put, arms change, arms are deleted, lists are
-chosen and quotas are deleted, a process of its own probes ``/healthz`` and choices of that bandit.
+filters of every shape (``quota_filter``) over the attributes of its arms, and beyond 256 with one value each.
+Of its quotas a third have an even pace, and a twentieth are used up after two. While quotas are put, arms
+change, arms are deleted, lists are chosen and quotas are deleted, a process of its own probes ``/healthz``
+and choices of that bandit.
 
     healthz_ms, choose_ms   the longest wait of a probe; busy_ms, late_ms as in ``load_tests.stalls``
     each_ms                 median time of a step: a PUT, a change of an arm, ...
@@ -34,6 +35,7 @@ from typing import Any
 
 import numpy as np
 
+from app.quotas.rules import MAX_FILTERS
 from examples.service import Server, temporary_service
 from load_tests.stalls import Answer, cpu_s, probed, probing
 from shortlist_client import Client
@@ -54,7 +56,12 @@ WORDS = ("new", "sale", "old", "late")
 
 
 def quota_filter(number: int, quotas: int, rng: np.random.Generator) -> dict[str, Any]:
-    """A filter of one of many shapes, for the arms of some campaigns of those beside ``number``."""
+    """A filter of one of many shapes, for the arms of some campaigns of those beside ``number``.
+
+    Of more quotas than a bandit may have by filter, the later ones are of a campaign.
+    """
+    if number >= MAX_FILTERS:
+        return {"campaign": number}
     wide = int(rng.integers(1, TAIL))
     word = str(rng.choice(WORDS))
     shapes: list[dict[str, Any]] = [

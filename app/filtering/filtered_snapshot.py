@@ -120,6 +120,9 @@ class AskedForMore:
             ask = (k + SPARE) * self.base.size // max(self.left.count, 1)
         while ask <= max(k, LIMITS.most_asked * self.base.size):
             hits = self.base.search(query, ask, exclude)
+            first = hits.rows[:k]
+            if len(first) == k and all(map(self.left.mask.item, first.tolist())):
+                return TopK(first, hits.scores[:k], hits.exact)
             left_rows = np.flatnonzero(self.left.mask[hits.rows])[:k]
             if len(left_rows) == k or len(hits.rows) < ask:
                 return TopK(hits.rows[left_rows], hits.scores[left_rows], hits.exact)

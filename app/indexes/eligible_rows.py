@@ -10,6 +10,7 @@ comparison. Of few rows their numbers alone are kept, of many a byte for every r
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count as counting
@@ -40,8 +41,11 @@ class Change:
     went: Rows
 
 
-class _Moment(NamedTuple):
-    """Which snapshot of the arms and of their attributes. ``size``: K; ``dead``: number of tombstones."""
+class Moment(NamedTuple):
+    """Which snapshot of the arms and of their attributes. ``size``: K; ``dead``: number of tombstones.
+
+    ``number``: of the table. One moment of a table is less than a later one.
+    """
 
     number: int
     generation: int
@@ -50,10 +54,10 @@ class _Moment(NamedTuple):
     size: int
 
     @classmethod
-    def of(cls, table: TableSnapshot, attributes: AttributeSnapshot) -> _Moment:
+    def of(cls, table: TableSnapshot, attributes: AttributeSnapshot) -> Moment:
         return cls(table.number, attributes.generation, attributes.entries, len(table.dead), table.rows)
 
-    def precedes(self, other: _Moment) -> bool:
+    def precedes(self, other: Moment) -> bool:
         """Whether the other one is the same or a later one, of the same table and the same entries."""
         return self[:2] == other[:2] and all(mine <= theirs for mine, theirs in zip(self, other, strict=True))
 
@@ -66,7 +70,7 @@ class EligibleRows:
     ``step`` is what changed since the one of number ``follows``, if it was made from that one.
     """
 
-    moment: _Moment
+    moment: Moment
     count: int
     held: NDArray[Any]
     follows: int = -1
@@ -102,13 +106,9 @@ class EligibleRows:
         """Memory of the arrays, also of those not made yet. ``listed``: its rows are asked for."""
         return self.moment.size + (8 * self.count if listed else 0)
 
-    def knows(self, table: TableSnapshot, attributes: AttributeSnapshot, entry: int) -> bool:
-        """Whether this is what the living rows with entries up to this one are at a later moment."""
-        return entry < self.moment.entries and self.moment.precedes(_Moment.of(table, attributes))
-
     def is_of(self, table: TableSnapshot, attributes: AttributeSnapshot) -> bool:
         """Whether nothing has changed since."""
-        return self.moment == _Moment.of(table, attributes)
+        return self.moment == Moment.of(table, attributes)
 
     def since(self, before: EligibleRows) -> Change:
         """What changed since an earlier moment of the same table. Cost: K, or nothing if made from it."""
@@ -131,12 +131,12 @@ def renumbered(before: EligibleRows, position: Rows, table: TableSnapshot) -> El
     rows = position[before.rows]
     mask = np.zeros(table.rows, dtype=np.bool_)
     mask[rows[rows >= 0]] = True
-    return EligibleRows(_Moment(table.number, -1, 0, 0, table.rows), int(np.count_nonzero(mask)), mask)
+    return EligibleRows(Moment(table.number, -1, 0, 0, table.rows), int(np.count_nonzero(mask)), mask)
 
 
 def rows_left(table: TableSnapshot, attributes: AttributeSnapshot, mask: NDArray[np.bool_]) -> EligibleRows:
     """The rows of a mask (K,), at this moment."""
-    return EligibleRows(_Moment.of(table, attributes), int(np.count_nonzero(mask)), mask)
+    return EligibleRows(Moment.of(table, attributes), int(np.count_nonzero(mask)), mask)
 
 
 _NOTHING = Change(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
@@ -152,7 +152,7 @@ def eligible_rows(
 
     ``before``: what was found for an earlier moment. Cost: ``work`` reads, and a copy of the mask.
     """
-    now = _Moment.of(table, attributes)
+    now = Moment.of(table, attributes)
     if before is not None and before.moment == now:
         return before
     if before is None or not before.moment.precedes(now):
@@ -217,34 +217,29 @@ def _scratch(rows: int) -> NDArray[np.bool_]:
 
 
 def matches_of(
-    arm_filter: Filter,
-    table: TableSnapshot,
-    attributes: AttributeSnapshot,
-    rows: Rows,
-    before: EligibleRows | None = None,
-) -> NDArray[np.bool_]:
-    """Whether ``arm_filter`` lets in each of these living rows (n,). ``before``: as of ``eligible_rows``.
+    filters: Iterable[Filter], attributes: AttributeSnapshot, rows: Rows
+) -> Iterator[NDArray[np.bool_]]:
+    """Whether each of these filters lets in each of these living rows (n,), one filter after the other.
 
-    Cost: n reads, and the blocks of entries from the first one on that is later than ``before``.
+    Cost: of each filter n reads, and the blocks of entries from the earliest of these rows on.
     """
-    matches = np.full(len(rows), _of_no_fields(arm_filter))
     entries = attributes.entries_of(rows)
-    is_open = entries >= 0  # of an arm without fields the answer is known
-    if before is not None and before.moment.precedes(_Moment.of(table, attributes)):
-        is_found = is_open & (entries < before.moment.entries)
-        matches[is_found] = before.mask[rows[is_found]]
-        is_open &= ~is_found
-    if is_open.any():
-        first = int(entries[is_open].min())
-        matches[is_open] = attributes.evaluate(arm_filter, first)[entries[is_open] - first]
-    return matches
+    has_fields = entries >= 0
+    first = int(entries[has_fields].min(initial=attributes.entries))
+    inside = entries[has_fields] - first
+    for arm_filter in filters:
+        matches = np.empty(len(rows), dtype=np.bool_)
+        matches[has_fields] = attributes.evaluate(arm_filter, first)[inside]
+        if len(inside) < len(rows):
+            matches[~has_fields] = _of_no_fields(arm_filter)
+        yield matches
 
 
 def work(
     arm_filter: Filter, table: TableSnapshot, attributes: AttributeSnapshot, before: EligibleRows | None
 ) -> int:
     """About how many values ``eligible_rows`` reads."""
-    is_usable = before is not None and before.moment.precedes(_Moment.of(table, attributes))
+    is_usable = before is not None and before.moment.precedes(Moment.of(table, attributes))
     return attributes.work(arm_filter, before.moment.entries if before is not None and is_usable else 0)
 
 

@@ -1,9 +1,8 @@
 """Which arms count for which quotas of a bandit.
 
-What a quota counts (``rules.Counted``) is an arm, a value of a field, or a filter. Quotas are looked up by
-the first two in a dictionary. A filter is followed: its rows are found once, and then only what has changed
-in the catalogue is looked at (``indexes.eligible_rows``). Every answer is for the snapshot that is asked
-about, so no choice waits for the quotas of arms that came or changed.
+What a quota counts (``rules.Counted``) is an arm, a value of a field, or a filter. The rows of the last two
+are followed (``counted_rows``): found once, and then only what has changed in the catalogue is looked at. An
+answer of single arms is for the snapshot that is asked about: no choice waits for arms that came or changed.
 
 Notation
     number      of a quota: its place in the arrays of ``arrays``
@@ -12,8 +11,9 @@ Notation
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -21,55 +21,48 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.filters.coded_values import coded_among
-from app.filters.fields import Value
-from app.filters.filter import Filter, OneOf
-from app.indexes.eligible_rows import EligibleRows, eligible_rows, matches_of, work
+from app.filters.filter import Filter
+from app.indexes.eligible_rows import matches_of
 from app.indexes.snapshot import Snapshot
-from app.platform.deadlines import yield_to_others
 from app.platform.long_work import LongWork
+from app.quotas.counted_rows import NOTHING, CountedRows, counted_rows
 from app.quotas.rules import Counted, OneArm, OneValue, QuotaRule
-from shortlist.types import NO_ROWS, Rows
+from shortlist.types import Rows
 
 TABLES = 3  # whose rows are known: one, its successor, and that of a catalogue to move to
+MOST_CHANGES, MOST_NEW = 10_000, 8  # entries of arms and filters, since the rows were found
 LONG_WORK = 1_000_000  # values that are compared: a few milliseconds; more is done in a thread
 STEPS_OF_A_VALUE = 1_000  # to look for one takes as long as to compare so many
-EVALUATING = LongWork(threads=2, waiting=256, name="quotas")
+FOLLOWING = LongWork(threads=2, waiting=256, name="quotas")
 
 Numbers = Sequence[int]
 T = TypeVar("T")
 
 
 class QuotaMembers:
-    """See the module. For the event loop. ``remembered``: rows whose quotas are kept for the next choice."""
+    """See the module. For the event loop; ``_following`` guards the rows that are followed."""
 
-    def __init__(self, *, remembered: int = 10_000) -> None:
+    def __init__(self) -> None:
         self._counted: dict[int, Counted] = {}
         self._numbers: dict[Counted, list[int]] = {}
         self._fields = Counter[str]()  # how many quotas count a value of each
         self._filters = Counter[Filter]()
-        # By table first: while a bandit is moved, its filters are followed in two catalogues.
-        self._followed: dict[int, dict[Filter, EligibleRows]] = {}
-        self._remembered = remembered
-        self._moment = -1, -1  # of the catalogue, of which the quotas of rows are remembered
-        self._quotas_of: dict[int, Numbers] = {}
-        # The rows of quotas by a value, as ``follow`` last found them, and when that was.
-        self._rows_of: dict[OneValue, Rows] = {}
-        self._rows_moment = -1, -1, -1
+        self._arms = 0  # quotas of one arm
+        self._version = 0  # how often these have changed
+        # By table: while a bandit is moved, its quotas are followed in two catalogues.
+        self._followed: dict[int, CountedRows] = {}
+        self._following = asyncio.Lock()
 
     @property
     def filters(self) -> int:
-        """How many quotas count the arms of a filter that is followed."""
+        """How many quotas count the arms of a filter."""
         return self._filters.total()
 
     def add(self, number: int, rule: QuotaRule) -> None:
         """A quota has this number now."""
         counted = self._counted[number] = rule.counted
         self._numbers.setdefault(counted, []).append(number)
-        if isinstance(counted, OneValue):
-            self._fields[counted.field] += 1
-        elif isinstance(counted, Filter):
-            self._filters[counted] += 1
-        self._quotas_of.clear()
+        self._count(counted, 1)
 
     def remove(self, number: int) -> None:
         """No quota has this number now."""
@@ -77,78 +70,118 @@ class QuotaMembers:
         self._numbers[counted].remove(number)
         if not self._numbers[counted]:
             del self._numbers[counted]
+        self._count(counted, -1)
+
+    def _count(self, counted: Counted, quotas: int) -> None:
+        self._version += 1
         if isinstance(counted, OneValue):
-            self._fields = _one_less(self._fields, counted.field)
+            _add(self._fields, counted.field, quotas)
         elif isinstance(counted, Filter):
-            self._filters = _one_less(self._filters, counted)
-            for followed in self._followed.values() if counted not in self._filters else ():
-                followed.pop(counted, None)
-        self._quotas_of.clear()
+            _add(self._filters, counted, quotas)
+        else:
+            self._arms += quotas
 
     def quotas_of(self, snapshot: Snapshot, rows: Sequence[int]) -> list[Numbers]:
-        """The quotas of each of these rows; none of a row that is -1. Cost: O(rows); nothing is awaited."""
-        whole = snapshot.whole
-        moment = whole.table.number, whole.attributes.stamp
-        if moment != self._moment or len(self._quotas_of) + len(rows) > self._remembered:
-            self._quotas_of.clear()
-            self._moment = moment
-        missing = [row for row in rows if row >= 0 and row not in self._quotas_of]
-        if missing:
-            self._quotas_of.update(zip(missing, self._look_up(whole, missing), strict=True))
-        return [self._quotas_of.get(row, ()) for row in rows]
+        """The quotas of each of these rows; none of a row that is -1. Nothing is awaited.
 
-    def _look_up(self, whole: Snapshot, rows: Sequence[int]) -> list[Numbers]:
-        quotas = [[*self._numbers.get(OneArm(whole.id_of(row)), ())] for row in rows]
-        row_array, table, attributes = np.array(rows, dtype=np.int64), whole.table, whole.attributes
+        Cost: a few reads for each row. One that changed since ``follow``, and a quota that was added since,
+        is compared by itself.
+        """
+        whole = snapshot.whole
+        followed = self._followed.get(whole.table.number, NOTHING)
+        is_known = followed.knows_each(whole.attributes, rows)
+        counted = [
+            followed.counted_by(row) if is_row_known else set[Counted]()
+            for row, is_row_known in zip(rows, is_known, strict=True)
+        ]
+        if not all(is_known):
+            unknown = [place for place, row in enumerate(rows) if row >= 0 and not is_known[place]]
+            self._look_up(whole, unknown, rows, self._filters, counted)
+        if followed.version != self._version:
+            filters = self._filters.keys() - followed.filters.values()
+            self._look_up(whole, np.flatnonzero(is_known).tolist(), rows, filters, counted)
+        if self._arms:
+            for row, parts in zip(rows, counted, strict=True):
+                parts.update([OneArm(whole.id_of(row))] if row >= 0 else [])
+        return [[number for part in parts for number in self._numbers.get(part, ())] for parts in counted]
+
+    def _look_up(
+        self,
+        whole: Snapshot,
+        places: Sequence[int],
+        rows: Sequence[int],
+        filters: Collection[Filter],
+        counted: Sequence[set[Counted]],
+    ) -> None:
+        """Add to ``counted``, at these places, the values and which of these filters the rows there have."""
+        some_rows = np.array([rows[place] for place in places], dtype=np.int64)
         for field in self._fields:
-            for numbers, values in zip(quotas, attributes.values_of(field, row_array), strict=True):
-                for kind, value in values:
-                    numbers.extend(self._numbers.get(OneValue(field, kind, value), ()))
-        if not self._filters:
-            return list[Numbers](quotas)
-        followed, entries = self._followed_in(table.number), attributes.entries_of(row_array).tolist()
-        moment, is_known = None, False
-        for arm_filter in self._filters:
-            eligible = followed.get(arm_filter)
-            # Most filters were followed at one moment, so this is asked once.
-            if eligible is not None and eligible.moment != moment:
-                moment = eligible.moment
-                is_known = min(entries) >= 0 and eligible.knows(table, attributes, max(entries))
-            if eligible is not None and is_known:
-                matches = [*map(eligible.mask.item, rows)]
-            else:
-                matches = matches_of(arm_filter, table, attributes, row_array, eligible).tolist()
-            for numbers, is_match in zip(quotas, matches, strict=True):
-                if is_match:
-                    numbers.extend(self._numbers[arm_filter])
-        return list[Numbers](quotas)
+            for place, values in zip(places, whole.attributes.values_of(field, some_rows), strict=True):
+                counted[place].update(OneValue(field, *value) for value in values)
+        for arm_filter, matches in zip(
+            filters, matches_of(filters, whole.attributes, some_rows), strict=True
+        ):
+            for place in np.flatnonzero(matches).tolist():
+                counted[places[place]].add(arm_filter)
+
+    async def follow(self, snapshot: Snapshot) -> CountedRows:
+        """Find the rows of all values and filters at this moment, so that they are known afterwards.
+
+        Cost: see ``counted_rows``; in a thread where that is long. Raises Unavailable.
+        """
+        table, attributes = snapshot.whole.table, snapshot.whole.attributes
+        async with self._following:
+            before = self._followed.get(table.number, NOTHING)
+            if before.version == self._version and before.is_of(table, attributes):
+                return before
+            values, filters = before.values, [*self._filters]
+            if before.version != self._version:
+                values = [value for value in self._numbers if isinstance(value, OneValue)]
+            find = partial(counted_rows, snapshot.whole, self._version, values, filters, before)
+            work = table.rows * (1 + len(self._fields) + len(filters)) + STEPS_OF_A_VALUE * len(values)
+            followed = await FOLLOWING.run(find) if work > LONG_WORK else find()
+            if before.moment <= followed.moment:
+                self._followed[table.number] = followed
+            while len(self._followed) > TABLES:
+                del self._followed[next(iter(self._followed))]
+            return followed
+
+    async def ready(self, snapshot: Snapshot) -> None:
+        """Wait until little has changed since ``follow``: ``quotas_of`` compares that in the event loop."""
+        attributes = snapshot.whole.attributes
+        followed = self._followed.get(snapshot.whole.table.number, NOTHING)
+        changes, is_new = attributes.entries - followed.moment.entries, followed.version != self._version
+        if (
+            attributes.generation != followed.moment.generation
+            or changes > MOST_CHANGES
+            or (is_new and len(self._filters.keys() - followed.filters.values()) > MOST_NEW)
+        ):
+            await self.follow(snapshot)
+
+    async def absent(self, snapshot: Snapshot) -> list[int]:
+        """The quotas that no arm counts for. Raises Unavailable."""
+        followed = await self.follow(snapshot)
+        row_of = snapshot.whole.table.row_of
+        arms = [arm for arm in self._numbers if isinstance(arm, OneArm) and row_of(arm.id) < 0]
+        return [number for part in (*arms, *followed.absent) for number in self._numbers.get(part, ())]
 
     async def counting(self, snapshot: Snapshot, numbers: Numbers) -> NDArray[np.bool_]:
         """True for the rows (K,) of the table of a snapshot that count for one of these quotas.
 
-        Cost: K bytes, and for each filter what changed since the last call. Where the catalogue has changed
-        since ``follow``, also K reads for each field of quotas by a value; in a thread where that is long.
-        Raises Unavailable: too many long computations at once.
+        As they are at that moment, or later. Cost: that of ``follow`` where something has changed, and a read
+        of all pairs and bits of ``counted_rows``. Raises Unavailable: too many long computations at once.
         """
         whole, counted = snapshot.whole, self.counted(numbers)
-        counts = np.zeros(whole.table.rows, dtype=np.bool_)
-        rows = whole.table.row_of_each([arm.id for arm in counted if isinstance(arm, OneArm)])
+        parts = [part for part in counted if not isinstance(part, OneArm)]
+        followed = self._followed.get(whole.table.number, NOTHING)
+        counts = followed.counting(parts) if followed.is_of(whole.table, whole.attributes) else None
+        # A quota that was just added is seldom out: so choices do not wait until its arms are found.
+        if counts is None:
+            counts = (await self.follow(whole)).counting(parts)
+        assert counts is not None, "what is counted now was found"  # noqa: S101
+        counts = counts[: whole.table.rows]
+        rows = whole.table.row_of_each([part.id for part in counted if isinstance(part, OneArm)])
         counts[rows[rows >= 0]] = True
-        rows_of = self._rows_of if self._rows_moment == _moment_of(whole) else {}
-        values, parts = defaultdict[str, list[Value]](list), [NO_ROWS]
-        for value in counted:
-            if isinstance(value, OneValue) and value in rows_of:
-                parts.append(rows_of[value])
-            elif isinstance(value, OneValue):
-                values[value.field].append(value.value)
-        counts[np.concatenate(parts)] = True
-        for field, members in values.items():
-            any_value = Filter("", {}, 1, OneOf(field, tuple(members)))
-            found = partial(eligible_rows, any_value, whole.table, whole.attributes)
-            counts |= (await _compute(found, whole.table.rows + STEPS_OF_A_VALUE * len(members))).mask
-        for eligible in await self._follow(whole, [part for part in counted if isinstance(part, Filter)]):
-            counts |= eligible.mask
-            await yield_to_others()
         return counts
 
     def counted(self, numbers: Numbers) -> list[Counted]:
@@ -156,56 +189,14 @@ class QuotaMembers:
         return [*dict.fromkeys(self._counted[number] for number in numbers if number in self._counted)]
 
     def matches(self, arm_filter: Filter, whole: Snapshot, rows: Rows) -> NDArray[np.bool_]:
-        """Whether a filter of quotas matches each of these rows (n,). Cost: O(n), and what has changed."""
-        followed = self._followed_in(whole.table.number).get(arm_filter)
-        return matches_of(arm_filter, whole.table, whole.attributes, rows, followed)
-
-    async def _follow(self, whole: Snapshot, filters: Sequence[Filter]) -> list[EligibleRows]:
-        """The rows of these filters at this moment; they are kept for the next one."""
-        table, attributes = whole.table, whole.attributes
-        followed, answers = self._followed_in(table.number), list[EligibleRows]()
-        for arm_filter in filters:
-            eligible = followed.get(arm_filter)
-            if eligible is None or not eligible.is_of(table, attributes):
-                later = partial(eligible_rows, arm_filter, table, attributes, eligible)
-                eligible = await _compute(later, work(arm_filter, table, attributes, eligible))
-                await yield_to_others()
-                # Its quotas may be gone by now, and what a later choice found is newer.
-                if arm_filter in self._filters:
-                    newest = followed.get(arm_filter, eligible)
-                    followed[arm_filter] = eligible if eligible.number >= newest.number else newest
-            answers.append(eligible)
-        return answers
-
-    def _followed_in(self, table_number: int) -> dict[Filter, EligibleRows]:
-        """What is known of filters over the rows of a table."""
-        if table_number not in self._followed:
-            while len(self._followed) >= TABLES:
-                del self._followed[next(iter(self._followed))]
-            self._followed[table_number] = {}
-        return self._followed[table_number]
-
-    async def follow(self, snapshot: Snapshot) -> list[int]:
-        """Find the rows of all filters, so that choices find them known; the quotas that no arm counts for.
-
-        Others go on between two filters. Raises Unavailable.
-        """
-        whole, filters = snapshot.whole, [*self._filters]
-        rows_of_filters = zip(filters, await self._follow(whole, filters), strict=True)
-        absent: set[Counted] = {arm_filter for arm_filter, eligible in rows_of_filters if not eligible.count}
-        values = defaultdict[str, list[OneValue]](list)
-        for counted in self._numbers:
-            if isinstance(counted, OneValue):
-                values[counted.field].append(counted)
-            elif isinstance(counted, OneArm) and whole.table.row_of(counted.id) < 0:
-                absent.add(counted)
-        rows_of = dict[OneValue, Rows]()
-        for field, those in values.items():
-            size = whole.table.rows + STEPS_OF_A_VALUE * len(those)
-            rows_of |= await _compute(partial(_rows_of_values, whole, field, those), size)
-        self._rows_of, self._rows_moment = rows_of, _moment_of(whole)
-        absent |= {value for value, rows in rows_of.items() if not len(rows)}
-        return [number for counted in absent for number in self._numbers.get(counted, ())]
+        """Whether a filter of quotas matches each of these rows (n,). Cost: as of ``quotas_of``."""
+        followed, matches = self._followed.get(whole.table.number, NOTHING), np.zeros(len(rows), np.bool_)
+        is_open = np.ones(len(rows), np.bool_)
+        if arm_filter in followed.places:
+            is_open = ~followed.knows(whole.attributes, rows)
+            matches[~is_open] = followed.matches(arm_filter, rows[~is_open])
+        (matches[is_open],) = matches_of([arm_filter], whole.attributes, rows[is_open])
+        return matches
 
 
 class RemainingQuotas(NamedTuple):
@@ -241,28 +232,8 @@ class RemainingQuotas(NamedTuple):
         return np.concatenate(positions), np.concatenate(codes), np.array([*left.values()], dtype=np.int64)
 
 
-def _moment_of(whole: Snapshot) -> tuple[int, int, int]:
-    """Which rows have which fields."""
-    return whole.table.number, whole.attributes.generation, whole.attributes.entries
-
-
-def _rows_of_values(whole: Snapshot, field: str, values: Sequence[OneValue]) -> dict[OneValue, Rows]:
-    """The living rows that have each of these values of a field. Cost: O(K), and O(values)."""
-    rows = whole.table.live_rows
-    places, codes = coded_among(whole.attributes, field, rows, [value.value for value in values])
-    order = np.argsort(codes, kind="stable")
-    ends = codes[order].searchsorted(np.arange(1, len(values)))
-    return dict(zip(values, np.split(rows[places[order]], ends), strict=True))
-
-
-async def _compute(work: Callable[[], T], size: int) -> T:
-    """Do work that compares so many values: in a thread where that is long."""
-    return await EVALUATING.run(work) if size > LONG_WORK else work()
-
-
-def _one_less(counts: Counter[T], key: T) -> Counter[T]:
-    """The counts with one less of a key, without it at 0."""
-    counts[key] -= 1
+def _add(counts: Counter[T], key: T, number: int) -> None:
+    """Count, without what is 0."""
+    counts[key] += number
     if not counts[key]:
         del counts[key]
-    return counts

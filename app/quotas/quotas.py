@@ -119,7 +119,9 @@ class Quotas:
                 bandit.uid, quota_id, quota.record, terms, heard_changes=heard_changes
             )
         await self._changed(bandit.uid)
-        return await self.get(bandit, quota_id), stored is None
+        state = await self.get(bandit, quota_id)
+        self._follow(bandit)
+        return state, stored is None
 
     async def get(self, bandit: Bandit, quota_id: str) -> QuotaState:
         """Raises NotFound, Unavailable."""
@@ -169,9 +171,16 @@ class Quotas:
         shares = {} if ledger is None else ledger.by_id
         return [(quota_id, share.quota.rule) for quota_id, share in shares.items()]
 
-    def warnings(self, bandit_uid: str) -> Iterator[str]:
+    def _follow(self, bandit: Bandit) -> QuotaLedger | None:
+        """The quotas of a bandit, whose arms are found from now on, also before the first choice."""
+        ledger = self.ledgers.get(bandit.uid)
+        if ledger is not None:
+            ledger.snapshot_of = bandit.catalogue.index.snapshot
+        return ledger
+
+    def warnings(self, bandit: Bandit) -> Iterator[str]:
         """What is wrong with the quotas of a bandit, as far as this process knows."""
-        ledger = self.ledgers.get(bandit_uid)
+        ledger = self._follow(bandit)
         if ledger is None:
             return
         if ledger.members.filters > MAX_FILTERS:

@@ -291,7 +291,7 @@ class Health:
                 f"the bandit {bandit.name} {warning}"
                 for uid in tuple(self._quotas.ledgers)
                 if (bandit := self._bandits.by_uid(uid)) is not None
-                for warning in self._quotas.warnings(uid)
+                for warning in self._quotas.warnings(bandit)
             ],
         )
         return Status(

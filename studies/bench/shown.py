@@ -196,6 +196,7 @@ async def shares_of(number: int, snapshot: Snapshot, shape: Callable[[int], dict
     for live in shares.by_id.values():
         if isinstance(live.state, Window):
             live.state = replace(live.state, share=live.spent + 10**6)
+            live.note()
     await shares.members.follow(snapshot)
     return shares
 

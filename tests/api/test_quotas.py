@@ -521,7 +521,6 @@ async def test_quotas_that_no_arm_counts_for_are_a_finding(api: Api):
     await quota(api, "range", filter={"price": {"$gt": 100}}, most=1)
     await quota(api, "arm", arm="a3", most=1)
     await quota(api, "some", filter={"campaign": 1}, most=1)
-    await api.choose("b")
 
     async def found(texts: list[str]) -> bool:
         return await findings(api) == texts

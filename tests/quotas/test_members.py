@@ -27,7 +27,7 @@ class Catalogue:
 
     draw: random.Random
     index: LiveIndex = field(default_factory=lambda: LiveIndex(2, IndexOptions(kind="exact")))
-    members: QuotaMembers = field(default_factory=lambda: QuotaMembers(remembered=20))
+    members: QuotaMembers = field(default_factory=QuotaMembers)
     arms: dict[str, tuple[list[str], dict[str, Any]]] = field(default_factory=dict)
     quotas: dict[int, QuotaRule] = field(default_factory=dict)
     revision: int = 0
@@ -153,7 +153,22 @@ async def test_quotas_that_no_arm_counts_for_are_found():
     ]
     for number, rule in enumerate(rules):
         catalogue.members.add(number, rule)
-    assert sorted(await catalogue.members.follow(catalogue.index.snapshot())) == [1, 3, 4, 6]
+    assert sorted(await catalogue.members.absent(catalogue.index.snapshot())) == [1, 3, 4, 6]
+
+
+async def test_a_choice_that_began_before_arms_came_finds_those_of_a_new_quota():
+    catalogue = Catalogue(random.Random(0))
+    members, index = catalogue.members, catalogue.index
+    index.upsert(["a", "b"], np.ones((2, 2)), range(2))
+    index.describe(["a", "b"], [((), {"price": 1}), ((), {"price": 5})])
+    earlier = index.snapshot()
+    index.upsert(["c"], np.ones((1, 2)), [2])
+    index.describe(["b", "c"], [((), {"price": 1}), ((), {"price": 5})])
+    await members.follow(index.snapshot())
+    for number, body in enumerate(({"price": 5}, {"price": {"$gt": 2}})):
+        members.add(number, QuotaRule(1, body))
+        assert (await members.counting(earlier, [number])).tolist() == [False, True]
+        assert (await members.counting(index.snapshot(), [number])).tolist() == [False, False, True]
 
 
 @pytest.mark.parametrize(

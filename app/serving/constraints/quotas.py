@@ -34,7 +34,10 @@ class QuotaConstraint(Constraint):
 
     async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:
         ledger = self._ledgers.get(request.bandit.uid)
-        return View() if ledger is None else view_of(ledger, request)
+        if ledger is None:
+            return View()
+        await ledger.members.ready(request.bandit.catalogue.index.snapshot())
+        return view_of(ledger, request)
 
     async def charge(self, view: View, shown: Shown) -> QuotaCharge | tuple[()] | None:
         """Take of the quotas. Awaits nothing while this process has enough. Raises Unavailable."""
