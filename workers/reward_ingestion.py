@@ -107,8 +107,9 @@ class Waiters:
 class Cycles:
     """``batch``: entries of a partition that a cycle applies. ``numbers``: in the states of a batch.
 
-    From one cycle to the next are ``least_s``, in which what comes is folded and written together; or
-    ``factor`` times what the last one took, ``most_s`` at most, when much else is done.
+    From one cycle to the next are ``least_s``, in which what comes is folded and written together. It is
+    longer when much else is done, ``factor`` times what the last one took, and where much comes, ``entry_s``
+    for each entry that it applied, so from 1 / ``entry_s`` entries a second on; ``most_s`` at most.
     """
 
     batch: int = 500
@@ -116,6 +117,11 @@ class Cycles:
     least_s: float = 0.025
     most_s: float = 0.1
     factor: float = 4.0
+    entry_s: float = 0.001
+
+    def length_s(self, took_s: float, entries: int) -> float:
+        """From the beginning of a cycle, which took so long and applied so many entries, to the next."""
+        return min(max(self.least_s, self.factor * took_s, self.entry_s * entries), self.most_s)
 
 
 CYCLES = Cycles()
@@ -172,7 +178,8 @@ class RewardWorker:
         self._memory = Budget(MOST_NUMBERS)  # of the current batches, in numbers
         # All of them at first: nobody knows what was left when the last worker ended.
         self._due = set(range(store.partitions))
-        self._cycle_began, self._cycle_s = -cycles.least_s, 0.0
+        self._cycle_began, self._cycle_s = -cycles.least_s, cycles.least_s
+        self._cycle_entries = 0  # that it has applied
         self._is_behind = False
         self._hurry = asyncio.Event()
         self._watermarks: dict[int, str] = {}
@@ -223,10 +230,11 @@ class RewardWorker:
             # Emptied before anything is awaited: a wake that comes meanwhile puts its partition into the next
             # round.
             due, self._due, self._is_behind = set(filter(self._owns, self._due)), set(), False
+            self._cycle_entries = 0
             outcomes = await asyncio.gather(*map(self._try_to_advance, due), return_exceptions=True)
             took_s = self._since_cycle_began()
-            longer_s = min(self.cycles.factor * took_s, self.cycles.most_s)
-            self._cycle_s = 0.0 if self._is_behind else longer_s
+            length_s = self.cycles.length_s(took_s, self._cycle_entries)
+            self._cycle_s = self.cycles.least_s if self._is_behind else length_s
             # only Unavailable comes here, after all partitions had their turn
             for failure in filter(None, outcomes):
                 raise failure
@@ -240,7 +248,7 @@ class RewardWorker:
         A step costs the store and this process much more than one more entry in it. So under load, where a
         cycle takes longer, there are fewer of them, unless a partition has more entries than a cycle applies.
         """
-        rest_s = max(self.cycles.least_s, self._cycle_s) - self._since_cycle_began()
+        rest_s = self._cycle_s - self._since_cycle_began()
         if rest_s > 0 and not self._waiters.any:
             self._hurry.clear()
             with contextlib.suppress(TimeoutError):
@@ -264,6 +272,7 @@ class RewardWorker:
                 self._due.add(partition)
                 return
             watermark = batch[-1].entry_id
+            self._cycle_entries += len(batch)
             self._note_watermark(partition, watermark)
         # the log may have more entries than were read
         if len(entries) == self.cycles.batch:

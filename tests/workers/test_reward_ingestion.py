@@ -272,3 +272,18 @@ async def test_who_waits_hears_of_what_another_worker_applied(one: Store):
         await asyncio.sleep(0)
     assert waiting.done()
     assert await waiting is True
+
+
+@pytest.mark.parametrize(
+    ("took_s", "entries", "length_s"),
+    [
+        (0.0, 0, 0.025),
+        (0.005, 10, 0.025),
+        (0.010, 10, 0.040),  # the machine has much to do
+        (0.005, 60, 0.060),  # much comes: a millisecond for each
+        (0.005, 101, 0.1),
+        (0.5, 8_000, 0.1),  # nobody waits longer
+    ],
+)
+def test_a_cycle_is_longer_where_much_comes_or_the_machine_has_much_to_do(took_s, entries, length_s):
+    assert CYCLES.length_s(took_s, entries) == pytest.approx(length_s)
