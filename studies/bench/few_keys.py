@@ -98,12 +98,16 @@ def play(world: World, setting: Setting, *, seed: int = 0) -> Matrix:
     expected, values = np.empty((world.keys, world.decisions)), np.empty(world.keys)
     taught = np.empty((world.keys, world.dim + constant.size))
     prior, fitted = None, 0
+    mean_square = float((world.features**2).sum(axis=1).mean())  # once: it costs as much as a scan
     for at in range(world.decisions):
         pooled = reduce(plus, sums) if setting.strength else None
         if setting.learned and at >= many_keys.GROWTH * fitted:
             prior, fitted = many_keys.fitted(sums, auto=setting.auto), at
         for key, own in enumerate(sums):
-            posterior = posterior_of(own, pooled, setting, world) if prior is None else prior.posterior(own)
+            if prior is None:
+                posterior = posterior_of(own, pooled, setting, world, mean_square=mean_square)
+            else:
+                posterior = prior.posterior(own)
             exploration = exploration_of(own.dim, setting, world)
             if prior is not None and world.contexts is None:
                 exploration = learned_prior.exploration(
@@ -125,8 +129,10 @@ def play(world: World, setting: Setting, *, seed: int = 0) -> Matrix:
     return expected
 
 
-def posterior_of(own: RidgeSums, pooled: RidgeSums | None, setting: Setting, world: World) -> ridge.Posterior:
-    """The posterior of a key without the learned prior."""
+def posterior_of(
+    own: RidgeSums, pooled: RidgeSums | None, setting: Setting, world: World, *, mean_square: float
+) -> ridge.Posterior:
+    """The posterior of a key without the learned prior; ``mean_square``: of the lengths of all arms."""
     sums = own
     if pooled is not None and setting.strength is not None:
         sums = with_pooled_prior(own, minus(pooled, own), strength=setting.strength)
@@ -136,7 +142,7 @@ def posterior_of(own: RidgeSums, pooled: RidgeSums | None, setting: Setting, wor
         ridge=setting.ridge,
         learns_noise=setting.exploration is None,
         spread=0.5 if world.rewards == "click" else None,
-        mean_square=float((world.features**2).sum(axis=1).mean()),
+        mean_square=mean_square,
         has_context=world.contexts is not None,
     )
 
