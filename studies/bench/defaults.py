@@ -57,7 +57,7 @@ from studies.bench.few_keys import SEED, Setting, World, clicks, context, films,
 from studies.experiments import movielens
 from studies.measurement import record
 
-DRAWS, PEOPLE_DRAWS, NOISE_DRAWS = 4, 3, 8
+DRAWS, PEOPLE_DRAWS, NOISE_DRAWS = 4, 3, 24
 QUICK_NOISE_ARMS = (1_000,)
 EARLY, WINDOW = 60, 10
 EXPLORATIONS, RIDGES = (0.03, 0.1, 0.2, 0.5, 1.0), (0.1, 0.3, 1.0, 3.0)
