@@ -101,6 +101,7 @@ async def test_a_catalogue_has_the_arms_of_another_one_by_their_behaviour_or_the
     arm = await api.ok("GET", "/v1/catalogues/made-2/arms/a1")
     assert (arm["tags"], arm["metadata"]) == (["t", "a1"], {"name": "A1"})
     assert "follows" not in await api.ok("GET", "/v1/catalogues/made")
+    await api.refused("DELETE", "/v1/catalogues/made", status=409, code="conflict")
 
 
 @pytest.mark.rest

@@ -162,7 +162,6 @@ async def test_shifted_rewards_are_in_the_unit_of_rewards(api: Api):
         assert each["width"] > 0
 
 
-@pytest.mark.rest
 async def test_what_has_changed_is_said_and_what_was_logged_is_shown(api: Api):
     await api.bandit("b", "c", policy="sub_ts", log={})
     choice = await api.choose("b")

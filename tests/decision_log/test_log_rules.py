@@ -142,7 +142,6 @@ async def test_a_token_that_was_changed_has_no_row(service: HeadlessService):
     assert await found(service, bandit, text_of(raw[:-1] + bytes([raw[-1] ^ 1]))) is None
 
 
-@pytest.mark.rest
 async def test_few_late_rows_of_a_partition_stand_behind_many_of_another(service: HeadlessService):
     """They are read at once, and wait for rows of the other one that are not read yet."""
     service.parts.decision_log.together = 3

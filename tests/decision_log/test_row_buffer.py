@@ -167,7 +167,6 @@ async def test_it_writes_what_is_added_until_it_ends():
     assert store.written == Counter(str(n) for n in range(5))
 
 
-@pytest.mark.rest
 async def test_rows_that_the_store_refused_are_written_though_none_is_added():
     store = Store()
     buffer, reported = made(store, rest_s=0.0, retry_s=0.0)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.filtering.filtered_snapshot import FilteredSnapshot
@@ -42,6 +42,7 @@ def values(document: Mapping[str, Any], field: str) -> set[tuple[type, Any]]:
 
 
 @given(CHANGES, LIMITS, st.integers(1, 8), st.booleans(), st.integers(0, 2**20))
+@example([(number, {"stock": True, "maker": "x"}) for number in range(9)], {"maker": 4}, 8, False, 0)
 @settings(max_examples=150)
 def test_limits_hold_in_the_order_of_the_scores(changes, allowed, k, filtered, seed):
     rng = np.random.default_rng(seed)
@@ -103,7 +104,6 @@ def snapshot_of(documents: list[dict[str, Any]], features: np.ndarray) -> Snapsh
     return index.snapshot()
 
 
-@pytest.mark.rest
 def test_what_is_taken_among_the_first_arms_counts_among_the_later_ones():
     documents = [{"maker": "x"}] * 200 + [{"maker": "y"}]
     snapshot = snapshot_of(documents, np.ones((201, 1)))

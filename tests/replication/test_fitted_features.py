@@ -39,6 +39,8 @@ async def test_all_processes_and_the_next_start_have_the_same_basis(store_url: s
         await one.ok("PUT", "/v1/bandits/b", {"catalogue": "e", "policy": "sub_ts", "exploration": 0}, 201)
         await put(one, rows[:100])
         await put(two, rows[100:200], 100)
+        shown = (await one.ok("GET", "/v1/catalogues/e/arms?limit=1"))["items"]
+        assert [arm["features"] for arm in shown] == [rows[0].tolist()], "until then as they were given"
         await one.ok("POST", "/v1/catalogues/e/features/fit")
         # The other one has not heard of it: what it writes has to be reduced all the same.
         await put(two, rows[200:], 200)

@@ -16,7 +16,8 @@ from app.bandits.settings import BanditRecord, RewardRule
 from app.bandits.versions import BanditVersion
 from app.catalogues.arms import Arm
 from app.catalogues.catalogue import Catalogue
-from app.platform.errors import Conflict, NotFound, Unavailable
+from app.platform.deadlines import one_call
+from app.platform.errors import Conflict, NoArms, NotFound, Unavailable
 from app.platform.metrics import Metrics
 from app.platform.settings import Settings
 from app.storage import redis_keys
@@ -270,3 +271,26 @@ async def test_whoever_changes_a_bandit_every_change_is_made_once(two_processes:
         assert (bandit.record, bandit.version.number) == (expected, len(versions))
         kept, _ = await service.parts.bandits.history(bandit, None, 100)
         assert [version.record for version in kept] == versions[::-1]
+
+
+async def test_an_empty_catalogue_filled_elsewhere(two_processes: Two):
+    one, two = two_processes
+    await one.catalogue("empty", arms=0)
+    bandit = await one.bandit("e", "empty")
+    await two.parts.sync.poll()
+    there = await two.parts.bandits.get("e")
+    assert there.uid == bandit.uid
+    with pytest.raises(NoArms):
+        await two.choose(there)
+    await one.parts.catalogues.upsert(await one.parts.catalogues.get("empty"), [Arm("x", [1.0, 1.0])])
+    assert (await two.choose(there)).arms[0].id == "x", "who finds no arm polls"
+
+
+async def test_a_call_that_finds_nothing_asks_the_store_once(service: HeadlessService):
+    await service.quiet()
+    before = service.store.calls["registry.version"]
+    with one_call():
+        for name in ("one", "other"):
+            with pytest.raises(NotFound):
+                await service.parts.bandits.get(name)
+    assert service.store.calls["registry.version"] == before + 1

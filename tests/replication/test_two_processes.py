@@ -319,19 +319,6 @@ async def test_a_service_alone_with_its_store_has_all_partitions_whoever_had_one
         assert not service.store.calls["leases.join"]
 
 
-async def test_an_empty_catalogue_filled_elsewhere(two_processes: Two):
-    one, two = two_processes
-    await one.catalogue("empty", arms=0)
-    bandit = await one.bandit("e", "empty")
-    await two.parts.sync.poll()
-    there = await two.parts.bandits.get("e")
-    assert there.uid == bandit.uid
-    with pytest.raises(NoArms):
-        await two.choose(there)
-    await one.parts.catalogues.upsert(await one.parts.catalogues.get("empty"), [Arm("x", [1.0, 1.0])])
-    assert (await two.choose(there)).arms[0].id == "x", "who finds no arm polls"
-
-
 async def test_what_another_process_has_just_made_is_found(two_processes: Two):
     """Catalogues, bandits and arms: who is asked for what is not here polls, and nobody else does."""
     one, two = two_processes

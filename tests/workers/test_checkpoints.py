@@ -110,7 +110,6 @@ async def test_whatever_is_written_whole_the_states_are_the_log_folded(
         assert await one.rewards.read(0, "0-0", 10) == []
 
 
-@pytest.mark.rest
 async def test_a_worker_reads_no_state_twice_until_it_is_overtaken(one: Store):
     lossy: Any = LossyStore(one)
     mine, other = worker(lossy), worker(one)

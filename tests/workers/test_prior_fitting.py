@@ -296,7 +296,6 @@ async def test_a_round_without_news_reads_nothing(clock: Clock):
     assert town.reads == reads
 
 
-@pytest.mark.rest
 async def test_a_fit_that_fails_is_tried_again(clock: Clock, monkeypatch: pytest.MonkeyPatch):
     town = Town({UID: FoldedCounts(100)})
     fitting, fit = worker(town, clock), town.fit

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,7 @@ from shortlist.linear.sum_algebra import plus, scaled, weight
 from store_clients import connect, flush
 from store_server import patient_store
 from workers.batches import States
+from workers.learned_bandits import LearnedBandits
 from workers.leases import OnlyWorker, SharedWorker
 from workers.reward_ingestion import CYCLES, Cycles, RewardWorker, Step
 
@@ -287,3 +288,42 @@ async def test_who_waits_hears_of_what_another_worker_applied(one: Store):
 )
 def test_a_cycle_is_longer_where_much_comes_or_the_machine_has_much_to_do(took_s, entries, length_s):
     assert CYCLES.length_s(took_s, entries) == pytest.approx(length_s)
+
+
+async def test_waiting_ends_when_the_entry_is_applied_and_not_before(one: Store):
+    going = worker(one, poll_s=60)
+    running = asyncio.create_task(going.run())
+    await append(one, [("x", [1.0, 2.0, 3.0], 1.0, True)] * 1)
+    (last,) = await one.rewards.read(0, "0-0", 10)
+    waiting = asyncio.create_task(going.wait_applied(0, last.entry_id))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    going.wake(0)
+    assert await waiting is True
+    assert (await states(one))[LearnerId(UID, "x")] is not None
+    assert await going.wait_applied(0, last.entry_id) is True
+    going.stop()
+    await running
+
+
+async def test_where_it_is_not_known_whose_learners_changed_all_priors_are_looked_at(
+    one: Store, monkeypatch: pytest.MonkeyPatch
+):
+    bandits, told = LearnedBandits(one), list[Iterable[str] | None]()
+    await bandits.poll(told.append)
+    told.clear()
+    await append(one, [("x", [1.0, 2.0, 3.0], 1.0, True)])
+    await worker(one).drain()
+    await bandits.poll(told.append)
+    assert told == [{UID}]
+    changed = one.learners.changed
+
+    async def forgotten(known: Mapping[int, str]) -> Any:
+        """As of a reader that was away for so long that the store has no list of that time any more."""
+        return await changed(dict.fromkeys(known, ""))
+
+    monkeypatch.setattr(one.learners, "changed", forgotten)
+    await append(one, [("x", [1.0, 2.0, 3.0], 1.0, True)], start=1)
+    await worker(one).drain()
+    await bandits.poll(told.append)
+    assert told == [{UID}, None]

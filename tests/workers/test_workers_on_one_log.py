@@ -263,45 +263,6 @@ async def test_an_entry_that_is_none_of_ours_is_a_dead_letter(store: Store, stor
     await running
 
 
-async def test_waiting_ends_when_the_entry_is_applied_and_not_before(one: Store):
-    going = worker(one, poll_s=60)
-    running = asyncio.create_task(going.run())
-    await append(one, [("x", [1.0, 2.0, 3.0], 1.0, True)] * 1)
-    (last,) = await one.rewards.read(0, "0-0", 10)
-    waiting = asyncio.create_task(going.wait_applied(0, last.entry_id))
-    for _ in range(50):
-        await asyncio.sleep(0)
-    going.wake(0)
-    assert await waiting is True
-    assert (await states(one))[LearnerId(UID, "x")] is not None
-    assert await going.wait_applied(0, last.entry_id) is True
-    going.stop()
-    await running
-
-
-async def test_where_it_is_not_known_whose_learners_changed_all_priors_are_looked_at(
-    one: Store, monkeypatch: pytest.MonkeyPatch
-):
-    bandits, told = LearnedBandits(one), list[Iterable[str] | None]()
-    await bandits.poll(told.append)
-    told.clear()
-    await append(one, [("x", [1.0, 2.0, 3.0], 1.0, True)])
-    await worker(one).drain()
-    await bandits.poll(told.append)
-    assert told == [{UID}]
-    changed = one.learners.changed
-
-    async def forgotten(known: Mapping[int, str]) -> Any:
-        """As of a reader that was away for so long that the store has no list of that time any more."""
-        return await changed(dict.fromkeys(known, ""))
-
-    monkeypatch.setattr(one.learners, "changed", forgotten)
-    await append(one, [("x", [1.0, 2.0, 3.0], 1.0, True)], start=1)
-    await worker(one).drain()
-    await bandits.poll(told.append)
-    assert told == [{UID}, None]
-
-
 async def test_what_comes_within_a_cycle_is_applied_in_one_step(one: Store, monkeypatch: pytest.MonkeyPatch):
     """And at once if somebody waits for it: no cycle here would end by itself."""
     going, steps = worker(one, poll_s=3_600), list[int]()
