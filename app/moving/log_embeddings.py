@@ -8,6 +8,7 @@ Where it does not, nothing is changed. Done again after a kill it goes on where 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 
@@ -118,6 +119,7 @@ class LogEmbeddings:
         if bandit is None:
             raise NotFound("the bandit was deleted meanwhile")
         found = await self._made_before(bandit, catalogue)
+        is_new = found is None
         if found is None:
             source = await self._embeddings.source(bandit.catalogue.name)
             task = _task(bandit, source, dim, liked)
@@ -125,16 +127,30 @@ class LogEmbeddings:
                 judged = await judge(task, self._pages(bandit, progress))
             if not judged.coordinates:
                 return _finding(judged, None)
+            # It takes minutes to judge a log: what is of no use any more is not made.
+            self._where_it_was(bandit, source.uid)
             made = await self._make(catalogue, source, task, judged)
             found = made, _finding(judged, catalogue)
         made, finding = found
-        await self._wait_filled(made)
-        newest = self._bandits.by_uid(bandit_uid)
-        if newest is None or newest.catalogue.uid not in {bandit.catalogue.uid, made.uid}:
-            raise Conflict("the bandit was moved or deleted meanwhile: nothing was moved")
-        if newest.catalogue.uid != made.uid:
-            await self._moving.move(newest.name, catalogue, "auto", dry_run=False, by=None)
+        try:
+            await self._wait_filled(made)
+            newest = self._where_it_was(bandit, bandit.catalogue.uid, made.uid)
+            if newest.catalogue.uid != made.uid:
+                await self._moving.move(newest.name, catalogue, "auto", dry_run=False, by=None)
+        except (Conflict, NotFound):
+            # Nobody has a use for it. After a kill, or while the store is away, it stays for the next try.
+            if is_new:
+                with contextlib.suppress(Conflict, NotFound):
+                    await self._catalogues.delete(made.name)
+            raise
         return finding
+
+    def _where_it_was(self, bandit: Bandit, *catalogue_uids: str) -> Bandit:
+        """The bandit as it is now. Raises Conflict unless it has one of these catalogues."""
+        newest = self._bandits.by_uid(bandit.uid)
+        if newest is None or newest.catalogue.uid not in catalogue_uids:
+            raise Conflict("the bandit was moved or deleted meanwhile: nothing was made, and nothing moved")
+        return newest
 
     async def _made_before(self, bandit: Bandit, name: str) -> tuple[Catalogue, LogEmbedding] | None:
         """What this work had made before it was interrupted."""

@@ -9,6 +9,8 @@ import pytest
 
 from api_client import Api, Json
 from app.measuring.embedding_jobs import EVERYONE
+from app.moving.log_embeddings import LogEmbeddings
+from app.platform.errors import Conflict
 from app.storage import redis_keys
 from waiting import wait_until
 
@@ -205,3 +207,45 @@ async def test_a_job_whose_process_died_is_begun_again_and_one_that_is_deleted_i
     await shared.ok("DELETE", f"{path}/{job}", status=204)
     await shared.refused("GET", f"{path}/{job}", status=404, code="not_found")
     await shared.refused("DELETE", f"{path}/{job}", status=404, code="not_found")
+
+
+async def test_a_bandit_that_is_moved_while_its_log_is_judged_stays_there_and_nothing_is_made(shared: Api):
+    """Judging takes a process that has to start first, a move without learners one call."""
+    await played(shared, "leaves", hidden=2.0)
+    await shared.catalogue("elsewhere", {f"a{arm}": [float(arm), 1.0] for arm in range(ARMS)})
+    path = "/v1/bandits/leaves/embeddings"
+    job = (await shared.ok("POST", path, {"catalogue": "leaves-2", "dim": 2}, 202))["id"]
+    await shared.ok("POST", "/v1/bandits/leaves/move", {"catalogue": "elsewhere", "carry": "none"})
+    found = await ended(shared, "leaves", job)
+    assert found["state"] == "failed"
+    await shared.refused("GET", "/v1/catalogues/leaves-2", status=404, code="not_found")
+    assert (await shared.ok("GET", "/v1/bandits/leaves"))["catalogue"] == "elsewhere"
+
+
+async def test_a_bandit_that_is_moved_while_the_catalogue_is_filled_leaves_none_behind(shared: Api):
+    await played(shared, "goes", hidden=2.0)
+    await shared.catalogue("away", {f"a{arm}": [float(arm), 1.0] for arm in range(ARMS)})
+    service = shared.app.service
+
+    class Catalogues:
+        """Those of the service; the bandit is moved before the first look whether the new one is filled."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(service.catalogues, name)
+
+        async def need_fitted(self, catalogue: Any) -> None:
+            await shared.ok("POST", "/v1/bandits/goes/move", {"catalogue": "away", "carry": "none"})
+            await service.catalogues.need_fitted(catalogue)
+
+    embeddings = LogEmbeddings(
+        Catalogues(),  # type: ignore[arg-type]
+        service.bandits,
+        service.decision_log,
+        service.embeddings,
+        service.moving,
+    )
+    uid = (await service.bandits.get("goes")).uid
+    with pytest.raises(Conflict, match="moved or deleted meanwhile"):
+        await embeddings.embed(uid, "goes-2", 2, None, lambda _count, _whole: None)
+    await shared.refused("GET", "/v1/catalogues/goes-2", status=404, code="not_found")
+    assert (await shared.ok("GET", "/v1/bandits/goes"))["catalogue"] == "away"
