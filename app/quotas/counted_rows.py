@@ -104,19 +104,17 @@ class CountedRows:
         matches: NDArray[np.bool_] = self.bits[byte, rows] & 1 << bit != 0
         return matches
 
-    def counting(self, counted: Iterable[Counted]) -> NDArray[np.bool_] | None:
-        """True for the rows (K,) that count for one of these; None: of one nothing is known.
+    def counting(self, counted: Iterable[Counted]) -> NDArray[np.bool_]:
+        """True for the rows (K,) that count for one of these; of others than were looked for none does.
 
         Cost: a read of all pairs, and of all bits.
         """
         is_asked, asked_bits = np.zeros(len(self.values), np.bool_), np.zeros(len(self.bits), np.uint8)
         for part in counted:
             place = self.places.get(part)
-            if place is None:
-                return None
-            if isinstance(part, Filter):
+            if place is not None and isinstance(part, Filter):
                 asked_bits[place // BYTE] |= 1 << place % BYTE
-            else:
+            elif place is not None:
                 is_asked[place] = True
         counts = np.zeros(self.moment.size, dtype=np.bool_)
         counts[self.rows[is_asked[self.codes]]] = True

@@ -174,12 +174,11 @@ class QuotaMembers:
         whole, counted = snapshot.whole, self.counted(numbers)
         parts = [part for part in counted if not isinstance(part, OneArm)]
         followed = self._followed.get(whole.table.number, NOTHING)
-        counts = followed.counting(parts) if followed.is_of(whole.table, whole.attributes) else None
         # A quota that was just added is seldom out: so choices do not wait until its arms are found.
-        if counts is None:
-            counts = (await self.follow(whole)).counting(parts)
-        assert counts is not None, "what is counted now was found"  # noqa: S101
-        counts = counts[: whole.table.rows]
+        knows_all = followed.version == self._version or followed.places.keys() >= {*parts}
+        if not knows_all or not followed.is_of(whole.table, whole.attributes):
+            followed = await self.follow(whole)
+        counts = followed.counting(parts)[: whole.table.rows]
         rows = whole.table.row_of_each([part.id for part in counted if isinstance(part, OneArm)])
         counts[rows[rows >= 0]] = True
         return counts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from app.filters.filter import Filter, parse
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.snapshot import Snapshot
-from app.quotas.members import QuotaMembers, RemainingQuotas
+from app.quotas.members import LONG_WORK, STEPS_OF_A_VALUE, QuotaMembers, RemainingQuotas
 from app.quotas.rules import OneValue, QuotaRule
 from quota_filters_pool import documents, quota_filters_of
 
@@ -169,6 +170,23 @@ async def test_a_choice_that_began_before_arms_came_finds_those_of_a_new_quota()
         members.add(number, QuotaRule(1, body))
         assert (await members.counting(earlier, [number])).tolist() == [False, True]
         assert (await members.counting(index.snapshot(), [number])).tolist() == [False, False, True]
+
+
+async def test_quotas_that_are_deleted_while_rows_are_found_count_no_arms():
+    """So many values are looked for in a thread; a choice waits behind a round of the process."""
+    catalogue = Catalogue(random.Random(0))
+    members, index = catalogue.members, catalogue.index
+    index.upsert(["a", "b"], np.ones((2, 2)), range(2))
+    index.describe(["a", "b"], [((), {"price": 0}), ((), {"price": 1})])
+    for number in range(LONG_WORK // STEPS_OF_A_VALUE):
+        members.add(number, QuotaRule(1, {"price": number}))
+    snapshot = index.snapshot()
+    following = asyncio.create_task(members.follow(snapshot))
+    counting = asyncio.create_task(members.counting(snapshot, [0, 1]))
+    await asyncio.sleep(0)
+    members.remove(0)
+    await following
+    assert (await counting).tolist() == [False, True]
 
 
 @pytest.mark.parametrize(
