@@ -416,8 +416,11 @@ class HnswGraph(TunableIndex, RemeasuredIndex, GrowingIndex):
         near = self._near(scaled, asked)
         if near is None:
             return None
-        rows = self._rows[near[0]]
-        rows = self._with_overlays(rows, table, scaled, query_norm, asked // 2, least=-math.inf)
+        (labels, distances), half, least = near, asked // 2, -math.inf
+        if not self._any_dead(table) and not len(exclude):  # as in ``search``
+            slope, offset = self._error_line
+            least = (1.0 - distances.item(half) - slope * query_norm - offset) * self._unscaled
+        rows = self._with_overlays(self._rows[labels], table, scaled, query_norm, half, least=least)
         return np.unique(self._eligible(rows, table, exclude))
 
     def _any_dead(self, table: TableSnapshot) -> bool:

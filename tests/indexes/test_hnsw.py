@@ -339,3 +339,26 @@ def test_nothing_that_could_be_the_best_is_left_unscored(monkeypatch, name, k, s
         assert found.scores.tolist() == wanted.scores.tolist()
     assert len(scored) > 25
     assert scored_least <= np.mean(scored) <= scored_most
+
+
+@pytest.mark.parametrize("died", [0, 300])
+def test_what_a_graph_proposes_are_the_best_of_its_arms_and_none_that_may_not_be(died):
+    rng = np.random.default_rng(8)
+    table = filled(of_one_length(2_000, 8))
+    view = table.snapshot().table
+    graph = built(view)
+    gone = rng.choice(2_000, died, replace=False)
+    for row in gone.tolist():
+        table.remove([view.ids[row]])
+    graph.tombstone(gone)
+    now, found = table.snapshot().table, 0
+    for query in gaussian(50, 8, seed=9):
+        exclude = rng.choice(now.live_rows, 20, replace=False)
+        rows = graph.propose(now, query, 128, exclude)
+        assert len(rows) >= 100
+        assert (np.diff(rows) > 0).all()
+        assert now.is_alive(rows).all()
+        assert not np.isin(rows, exclude).any()
+        found += np.isin(scan(now, query, 10, exclude).rows, rows).mean()
+    assert found >= 0.97 * 50
+    assert graph.propose(view, query, 2_001, NO_ROWS) is None  # more than it has

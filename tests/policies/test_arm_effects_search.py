@@ -14,10 +14,11 @@ from app.bandits.effect_version import EffectVersion, record_of, version_of
 from app.catalogues.learner_snapshot import ConstantCoordinate, ConstantSnapshot
 from app.filtering.filtered_snapshot import without_rows
 from app.filters.coded_values import Small
+from app.indexes.hnsw import HnswGraph
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.norm_pruned import NormBlocks
 from app.indexes.snapshot import Snapshot
-from app.indexes.table import TableSnapshot
+from app.indexes.table import TableSnapshot, longest_first
 from app.policies.arm_effects import Directions, EffectSolver, EffectTables, RowEffects, directions_of
 from app.policies.limits import LimitedSolver, Limits
 from app.policies.warm_up import CentersFirst
@@ -253,3 +254,33 @@ def test_rows_of_many_ids_are_those_of_each():
     ids = [*(f"a{n}" for n in range(ARMS)), "new", "nobody"]
     for table in (empty, before, index.snapshot().table):
         assert table.row_of_each(ids).tolist() == [table.row_of(arm) for arm in ids]
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("tau", [0.1, 1.0])
+def test_the_best_arms_are_among_those_that_a_graph_has_looked_at_or_of_large_effect(tau: float):
+    rng = np.random.default_rng(9)
+    index = index_of(rng)
+    snapshot = index.snapshot()
+    rows = longest_first(snapshot.table, snapshot.table.live_rows)
+    graph = HnswGraph.build(
+        snapshot.table, rows, m=8, ef_construction=60, seed=1, threads=1, check=lambda: None
+    )
+    graph.tuned(64, shortlist=20, most=graph.arms)
+    index.upsert(["new"], 5.0 * np.ones((1, DIM)), [ARMS + 1])  # it is compared beside the graph
+    table = index.snapshot().table
+    whole = Snapshot(table, graph, (), 1.0, snapshot.recent, index.snapshot().attributes)
+    effects = RowEffects.of(version(rng, [tau]), Directions(), table, np.ones(1), E, most_head=HEAD)
+    best = 0
+    for _ in range(100):
+        query, w = rng.normal(size=DIM), rng.normal(size=4)
+        solver = EffectSolver(whole, whole, effects, w=w)
+        exclude = rng.choice(whole.eligible(), 5, replace=False)
+        hits, wanted = solver.search(query, 5, exclude), solver.search_exact(query, 5, exclude)
+        assert not hits.exact
+        assert not np.isin(hits.rows, exclude).any()
+        assert len(set(hits.rows.tolist())) == 5
+        best += hits.rows[0] == wanted.rows[0]
+        if hits.rows.tolist() == wanted.rows.tolist():
+            np.testing.assert_allclose(hits.scores, wanted.scores)
+    assert best >= 97
