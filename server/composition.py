@@ -71,6 +71,7 @@ from app.replication.health import Health
 from app.replication.sync import RemoteWorkers, Sync
 from app.serving.arm_list import ArmList, NoArmList
 from app.serving.choice import recorded_decision
+from app.serving.constraints.base import Constraint
 from app.serving.constraints.of_plugins import missing_of
 from app.serving.dry_runs import DryRuns
 from app.serving.pipeline import Choosing, Pipeline, constraints_of
@@ -460,7 +461,9 @@ class Service:
             self.worker.changed(partition, changes)
 
     def _forgotten(self, learners: Sequence[LearnerId] | None) -> None:
-        for memory in (self.elimination, self.frequency_caps):
+        constraints = [row.constraint for row in self.pipeline.constraints]
+        memories: Sequence[EliminationCache | Constraint] = [self.elimination, *constraints]
+        for memory in memories:
             if learners is None:
                 memory.forget_all()
             for learner in learners or ():

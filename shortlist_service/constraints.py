@@ -23,6 +23,7 @@ from app.policies.rules import Pin
 from app.policies.selection import SelectionRequest
 from app.serving.constraints.base import Constraint, ConstraintFields, LogRecord, Shown, View
 from app.serving.constraints.of_plugins import PluginConstraint
+from app.storage.types import LearnerId
 
 __all__ = [
     "AtMost",
@@ -31,6 +32,7 @@ __all__ = [
     "ConstraintFields",
     "Document",
     "Filter",
+    "LearnerId",
     "Limit",
     "LogRecord",
     "Pin",

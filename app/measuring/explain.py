@@ -200,6 +200,7 @@ async def selected_again(
         decision.identity.learner,
         decision.encoded_context,
         generator(part.seed, bandit.name, key),
+        time_ms=decision.issued_ms,
         dry_run=True,
     )
     return await pipeline.remade(choice, request, part.group, _left_by_counting(logged, choice))

@@ -356,6 +356,7 @@ class Policy(ABC):
         ``candidates.limits``  None, or what a list of rows from ``scan`` has to keep to besides:
                         ``limits.over(rows)``, made once, has ``barred`` (n,), and ``take(position)`` after
                         each arm, which answers the positions that are barred from then on, itself first
+        ``candidates.time_ms``  when the decision is made, in ms since 1970: the same when it is made again
         ``candidates.bandit``  its settings are in ``record``. Scores are answered in the unit of rewards, and
                         settings such as ``temperature`` are in it: ``observed(hits)`` converts hits to it;
                         ``theta, offset = observed_theta(posterior.theta)`` are such that x.theta + offset is

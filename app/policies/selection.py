@@ -37,6 +37,7 @@ class SelectionRequest(msgspec.Struct, frozen=True, eq=False):
     ``diverse``   how different the arms of a list are
     ``claim``     the same claim takes the same slots of a warm-up; None: every choice takes its own
     ``rng``       everything random is drawn from it
+    ``time_ms``   when the decision is made, since 1970; of a choice that is made again, when it was made
     ``arms``      ids of the arms to serve, in this order: of a baseline alone
     ``seeded``    whether ``rng`` is of a seed: then the same arms give the same answer on every process
     ``context``   as it was encoded; None: the bandit has none
@@ -51,6 +52,7 @@ class SelectionRequest(msgspec.Struct, frozen=True, eq=False):
     exclude: Sequence[str]
     claim: str | None
     rng: np.random.Generator
+    time_ms: int
     arms: Sequence[str] | None = None
     arm_filter: Filter | None = None
     pins: Sequence[Pin] = ()
@@ -186,6 +188,11 @@ class Candidates(msgspec.Struct, frozen=True, eq=False):
     @property
     def bandit(self) -> Bandit:
         return self.request.bandit
+
+    @property
+    def time_ms(self) -> int:
+        """When the decision is made, since 1970."""
+        return self.request.time_ms
 
     @property
     def size(self) -> int:

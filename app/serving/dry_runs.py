@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 
 import msgspec
@@ -85,7 +86,8 @@ class DryRuns:
         # by it.
         group = request.group(bandit, new_decision_id())
         rng = self._rng if request.seed is None else generator(request.seed, bandit.name, request.key)
-        asked = request.selection(bandit, learner, context, rng, dry_run=True)
+        now_ms = time.time_ns() // 1_000_000
+        asked = request.selection(bandit, learner, context, rng, time_ms=now_ms, dry_run=True)
         asked, selection = await self._pipeline.preview(request, asked, group)
         snapshot = selection.snapshot
         arms = await _measured(asked, selection)

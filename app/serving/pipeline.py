@@ -413,8 +413,9 @@ class Choosing:
         if rule is not None and seed is None:
             seed = draw_seed()  # so that the choice can be made again
         own_rng = None if seed is None else partial(generator, seed, bandit.name, request.key)
-        asked = request.selection(bandit, learner, context, self._rng if own_rng is None else own_rng())
         now_ms = time.time_ns() // 1_000_000
+        rng = self._rng if own_rng is None else own_rng()
+        asked = request.selection(bandit, learner, context, rng, time_ms=now_ms)
         expires_ms = now_ms + self._token_ttl_ms
         allowed = await self._pipeline.select(
             request,

@@ -97,6 +97,7 @@ class ChooseRequest(ConstraintFields, frozen=True, kw_only=True):
         context: Numbers32 | None,
         rng: np.random.Generator,
         *,
+        time_ms: int,
         dry_run: bool = False,
     ) -> SelectionRequest:
         """What is asked of the policy, before any constraint. ``context``: as it was encoded."""
@@ -107,6 +108,7 @@ class ChooseRequest(ConstraintFields, frozen=True, kw_only=True):
             exclude=(),
             claim=self.event,
             rng=rng,
+            time_ms=time_ms,
             arms=self.arms,
             diverse=self.rules.diverse,
             context=context,

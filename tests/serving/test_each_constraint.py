@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
 
-from app.bandits.settings import RepeatsRule
+from app.bandits.settings import LogRule, RepeatsRule
 from app.filters.filter import parse
+from app.learning.tokens import decision_of, raw_of
 from app.policies.limits import AtMost
 from app.policies.rules import Pin, Rules
 from app.policies.selection import SelectionRequest
@@ -28,9 +30,12 @@ from app.serving.constraints.frequency_caps import FrequencyCapConstraint
 from app.serving.constraints.of_plugins import Missing
 from app.serving.constraints.quotas import QuotaConstraint
 from app.serving.constraints.requested import AtMostRules, Exclusions, Filters, Pins
+from app.serving.pipeline import ConstraintRow
+from app.storage.types import LearnerId
 from headless_service import HeadlessService
 from shortlist_service.testing import ConstraintCase, ConstraintContract, Lists
-from shortlist_service.testing.shop import maker, number
+from shortlist_service.testing.shop import ids, maker, number
+from waiting import wait_until
 
 
 def arms_of(lists: Lists) -> list[str]:
@@ -79,6 +84,54 @@ async def test_every_constraint_has_a_case(service: HeadlessService):
     # Where a plug-in is missing there are no lists: tests/processes/test_plugins.py.
     constraints = {type(row.constraint) for row in service.parts.pipeline.constraints} - {Missing}
     assert constraints == set(CASES)
+
+
+class Clock(Constraint):
+    """It leaves out an arm, at which time it is asked, and whom it has to forget."""
+
+    def __init__(self) -> None:
+        self.times, self.forgotten = list[int](), list[LearnerId | None]()
+
+    async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:
+        self.times.append(request.time_ms)
+        return View(exclude=[f"a{request.time_ms % 4}"])
+
+    def forget(self, learner: LearnerId) -> None:
+        self.forgotten.append(learner)
+
+    def forget_all(self) -> None:
+        self.forgotten.append(None)
+
+
+def add_clock(service: HeadlessService) -> Clock:
+    """Make a clock the last constraint of all choices."""
+    pipeline, clock = service.parts.pipeline, Clock()
+    pipeline.constraints = [*pipeline.constraints, ConstraintRow(clock, lambda *_: True)]
+    return clock
+
+
+@pytest.mark.anyio
+async def test_a_constraint_by_the_clock_is_made_again_at_the_time_of_the_decision(service: HeadlessService):
+    clock, bandit = add_clock(service), await service.bandit("b", log=LogRule())
+    for seed in range(4):
+        choice = await service.choose(bandit, seed=seed)
+        find = partial(service.parts.decision_log.find, bandit, choice.decision)
+        await wait_until(find, what="the row is in the log")
+        explanation = await service.parts.explanations.explain(bandit, choice.decision)
+        assert explanation.repeated is True
+        decision = decision_of(raw_of(choice.decision))
+        assert clock.times == [decision.issued_ms] * 2
+        assert f"a{decision.issued_ms % 4}" not in ids(choice)
+        clock.times.clear()
+
+
+@pytest.mark.anyio
+async def test_a_constraint_is_told_who_is_forgotten(service: HeadlessService):
+    clock, bandit = add_clock(service), await service.bandit("b")
+    await service.observe(bandit, "o1")
+    learner = bandit.learner_named("ann")
+    await service.parts.forgetting.forget(learner)
+    assert learner in clock.forgotten
 
 
 class Counted(Constraint):

@@ -151,7 +151,7 @@ async def log_of(population: Population, policy: str, seed: int) -> tuple[list[R
         if number % 3 == 0:
             await shares.sync_with_store()
         key = int(rng.integers(KEYS))
-        asked = SelectionRequest(own, LearnerId("0" * 16, f"k{key}"), 1, (), None, rng)
+        asked = SelectionRequest(own, LearnerId("0" * 16, f"k{key}"), 1, (), None, rng, number)
         subject = FrequencyCapKey(REPEATS, asked.learner)
         capped = combined(asked, frequency_caps.view_of(subject, had[key], asked, whole))
         request = combined(capped, quotas.view_of(shares, capped))

@@ -15,6 +15,8 @@ A choice calls its constraints in this order:
 6. ``refund``, if nobody sees the choice after all: the caller has gone, a batch fails, or another choice was
    made for the same event.
 
+``forget`` and ``forget_all`` come at any time, of those that remember learners.
+
 A dry run stops after 3. A choice that is made again, to explain it, takes what constraints that count left
 from the row of its decision, and asks the others again.
 
@@ -42,6 +44,7 @@ from app.policies.rules import NO_RULES, Pin, Rules
 from app.policies.selection import SelectionRequest
 from app.quotas.snapshot import QuotaSnapshot
 from app.records.left_out import NOT_KEPT, joined
+from app.storage.types import LearnerId
 
 MOST_LOGGED_HAD = 50  # arms and values that were not eligible, in the row of a decision
 
@@ -156,7 +159,7 @@ class Constraint(ABC):
 
         ``choice``   as the caller sent it
         ``request``  what is asked of the policy so far: bandit, learner, what the constraints before left,
-                     and whether it is a dry run, which may take nothing
+                     the time of the decision, and whether it is a dry run, which may take nothing
 
         Raises Invalid (naming a field of the request), Unavailable.
         """
@@ -174,6 +177,12 @@ class Constraint(ABC):
     def record(self, view: View, charge: Any, shown: Shown, ttl_ms: int) -> LogRecord:
         """Which arms were not eligible. What else that needs in the store is kept for ``ttl_ms``."""
         return NOTHING_LEFT_OUT
+
+    def forget(self, learner: LearnerId) -> None:  # noqa: B027 - of those that remember
+        """A learner, or visitor of a global bandit, is forgotten: drop what this process remembers of it."""
+
+    def forget_all(self) -> None:  # noqa: B027 - as above
+        """It is not known who was forgotten: drop what this process remembers of all."""
 
 
 class Applied(msgspec.Struct, eq=False):

@@ -15,6 +15,7 @@ from app.policies.limits import AtMost, CappedValues, Limit
 from app.policies.selection import SelectionRequest
 from app.records.left_out import NOT_KEPT
 from app.serving.constraints.base import Constraint, ConstraintFields, LogRecord, Shown, View
+from app.storage.types import LearnerId
 
 
 class CapState(NamedTuple):
@@ -38,6 +39,12 @@ class FrequencyCapConstraint(Constraint):
 
     def __init__(self, caps: FrequencyCaps) -> None:
         self._caps = caps
+
+    def forget(self, learner: LearnerId) -> None:
+        self._caps.forget(learner)
+
+    def forget_all(self) -> None:
+        self._caps.forget_all()
 
     async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:
         """Raises Invalid (no cap uses the visitor), Unavailable."""
