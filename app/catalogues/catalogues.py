@@ -150,6 +150,12 @@ class Catalogues:
         for name in self._served.keys() - records.keys():
             await self._drop(self._served.pop(name).uid)
 
+    async def behind(self) -> Sequence[Catalogue]:
+        """Those to which other processes may have done something; those of an engine always may."""
+        versions = {catalogue.uid: catalogue.version for catalogue in self if catalogue.holds_arms}
+        changed = set(await self._store.arms.behind(versions))
+        return [catalogue for catalogue in self if not catalogue.holds_arms or catalogue.uid in changed]
+
     async def sync(self, catalogue: Catalogue) -> None:
         """Do to the index what other processes have done to the catalogue."""
         async with catalogue.lock:

@@ -191,7 +191,7 @@ class Sync:
         # In one exchange with the store.
         await _all(self._sync_registry(), self._sync_learners(), self._priors.sync(), self._effects.sync())
         # After the registry: catalogues that were just made are among them.
-        await _all(*map(self._catalogues.sync, self._catalogues))
+        await _all(*map(self._catalogues.sync, await self._catalogues.behind()))
         # From its begin on: what was written while it went on may not be in it.
         self.confirmed_at, self.is_failing = began, False
 

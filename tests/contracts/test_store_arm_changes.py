@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.storage.arms import TOGETHER
 from app.storage.store import Store
 from app.storage.types import ArmWrite
 
@@ -37,6 +38,26 @@ async def test_changed_arms_are_those_written_since(store: Store):
     assert await changed(store, two) == (three, {"a"}), "a deletion is a change"
     assert [arm and arm.features for arm in await store.arms.read(UID, ["c", "a", "b"])] == [b"2", None, b"2"]
     assert await store.arms.read(UID, []) == []
+
+
+async def test_catalogues_that_are_behind_are_those_in_another_version(store: Store):
+    version = await upsert(store, "a", "b")
+    other, empty = "fedcba9876543210", "00112233445566ff"
+    assert await store.arms.behind({}) == []
+    assert await store.arms.behind({UID: version, other: 0, empty: 0}) == []
+    assert await store.arms.behind({other: 0, UID: version - 1, empty: 0}) == [UID]
+    await store.arms.upsert(other, [ArmWrite("a", b"1")], keep_ms=TTL_MS)
+    assert await store.arms.behind({other: 0, UID: version + 7, empty: 0}) == [other, UID], (
+        "also a lost write"
+    )
+
+
+async def test_more_catalogues_than_one_call_asks_for(store: Store):
+    uids = [f"{n:016x}" for n in range(2 * TOGETHER + 1)]
+    changed = [uids[0], uids[TOGETHER], uids[-1]]
+    for uid in changed:
+        await store.arms.upsert(uid, [ArmWrite("a", b"1")], keep_ms=TTL_MS)
+    assert await store.arms.behind(dict.fromkeys(uids, 0)) == changed
 
 
 async def test_what_changed_nothing_is_no_change_and_says_so(store: Store):

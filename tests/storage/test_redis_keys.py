@@ -224,6 +224,7 @@ async def test_each_script_touches_one_hash_tag(store, monkeypatch):
     await store.rewards.lag(0)
     await store.waiting.count_dedupe_keys(0)
     await store.arms.changed(UID, 0)
+    await store.arms.behind({UID: 0})
     await store.arms.documents(UID, ["a"], most_bytes=1)
     await store.followed_arms.read(UID, ["a"])
     await store.learners.changed({0: ""})
