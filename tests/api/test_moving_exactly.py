@@ -218,7 +218,6 @@ async def test_learners_are_made_anew_from_the_log(api: Api, store_url: str, set
     await assert_replay(store_url)
 
 
-@pytest.mark.rest
 async def test_rewards_that_were_revised_count_for_the_version_of_a_learner_made_from_the_log(api: Api):
     """Versions say which state is newer, so the ones of after the move may not be those of before."""
     await api.bandit("b", "old", log={}, reward={"aggregate": "last"})
@@ -348,7 +347,6 @@ async def test_going_back_restores_and_learns_what_came_since(api: Api, store_ur
     await assert_replay(store_url)
 
 
-@pytest.mark.rest
 async def test_learners_are_corrected_after_each_of_two_moves(api: Api):
     players = Players(api, {})
     for name, catalogue in (("b", "old"), ("stays", "old"), ("joins", "new")):

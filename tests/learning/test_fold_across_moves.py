@@ -200,7 +200,6 @@ def test_a_state_without_a_space_is_stored_as_it_always_was():
     assert bytes_to_state(state_to_bytes(LearnerState(3, ridge_sums.empty(2), space=7))).space == 7
 
 
-@pytest.mark.rest
 def test_states_of_any_space_are_carried_together_as_each_alone():
     """Also shifted ones, which have a number more, and those that know nothing."""
     rng, spaces = np.random.default_rng(7), Spaces({}, {UID: MAPS})

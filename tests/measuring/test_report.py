@@ -182,6 +182,7 @@ def test_where_no_decision_has_a_group_all_are_the_policys():
     assert found.buckets[0].groups[0].decisions == 50
 
 
+@pytest.mark.rest
 def test_only_decisions_of_the_same_time_are_compared():
     """Those of the time before the holdout, and baselines, are counted apart."""
     rng = np.random.default_rng(5)

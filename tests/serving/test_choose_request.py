@@ -97,3 +97,12 @@ async def test_choices_at_once_for_one_event_are_shown_once(service: HeadlessSer
     await service.choose(bandit)
     with pytest.raises(NoArms):
         await service.choose(bandit)
+
+
+@pytest.mark.anyio
+async def test_a_cap_of_rewards_counts_no_list_that_is_only_shown(service: HeadlessService):
+    await service.catalogue("single", arms=1)
+    rule = RepeatsRule(most=1, within_s=3_600.0, counts="rewarded")
+    bandit = await service.bandit(catalogue="single", repeats=rule)
+    for _ in range(3):
+        assert len((await service.choose(bandit)).arms) == 1

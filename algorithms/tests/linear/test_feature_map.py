@@ -255,7 +255,6 @@ def test_arguments_are_checked():
         carried(ridge_sums.empty(3), np.ones((3, 2)))
 
 
-@pytest.mark.rest
 def test_carried_sums_have_the_size_of_the_new_features_however_far_the_old_ones_are_from_0():
     """What the map leaves open is spread by the whole length of the old features, as it was measured."""
     rng = np.random.default_rng(9)
