@@ -89,6 +89,32 @@ async def build(api: Api, name: str, case: Case) -> None:
 )
 async def test_what_was_chosen_within_it_is_explained_and_evaluated(api: Api, constraint: type[Constraint]):
     case = CASES[constraint]
+    await fill(api)
+    await build(api, "b", case)
+    tokens, lists = await choose_in_every_way(api, case)
+    assert case.keep(lists)
+
+    # What was chosen is found again, whatever was chosen since. The last is deferred, and has no row.
+    logged_tokens, unknown = tokens[:-1], 0
+    for token in logged_tokens:
+        explanation = await explain(api, token)
+        is_known = explanation["row"].get("barred", ()) is not None
+        expected = (True, []) if is_known else (None, ["barred"])
+        assert (explanation["repeated"], explanation["changed"]) == expected
+        unknown += not is_known
+    assert unknown <= (len(tokens) // 2 if constraint.counts else 0)
+
+    # An evaluation uses decisions of which the row says what it left, and only these.
+    if plain := int(bool(case.request)):
+        await api.choose("b", key="u", k=2, seed=6)
+    logged = await evaluate(api, len(logged_tokens), plain)
+    assert logged["left_out"] == (unknown if constraint.is_in_row else len(logged_tokens))
+    # The policy that chose: each decision has the weight 1, if what it was drawn from is known.
+    for estimate in logged["estimates"]:
+        assert estimate["effective_sample_size"] == pytest.approx(logged["decisions"])
+
+
+async def fill(api: Api) -> None:
     await api.ok("PUT", "/v1/catalogues/c", {"dim": 3}, 201)
     arms = [
         {
@@ -99,56 +125,44 @@ async def test_what_was_chosen_within_it_is_explained_and_evaluated(api: Api, co
         for arm, row in ARMS.items()
     ]
     await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": arms})
-    await build(api, "b", case)
+
+
+async def choose_in_every_way(api: Api, case: Case) -> tuple[list[str], Lists]:
+    """One, an event, a batch, and one that is deferred: it counts until it expires. Tokens and lists."""
     asked: Json = {"key": "u", "k": 2, **case.request}
-    tokens, lists = list[str](), list[list[str]]()
-
-    def note(answer: Json) -> None:
-        tokens.append(answer["decision"])
-        lists.append([arm["id"] for arm in answer["arms"]])
-
-    # one, an event, a batch, and what is deferred, which counts until it expires
-    note(await api.choose("b", **asked, seed=3))
-    note(await api.choose("b", **asked, event_id="e", seed=4))
     requests = [{**asked, "seed": seed} for seed in range(case.batch)]
-    batch = await api.ok("POST", "/v1/bandits/b/choose/batch", {"requests": requests})
-    for answer in batch["results"]:
-        note(answer)
-    note(await api.choose("b", **asked, activate=False, seed=5))
-    assert case.keep(lists)
+    answers = [
+        await api.choose("b", **asked, seed=3),
+        await api.choose("b", **asked, event_id="e", seed=4),
+        *(await api.ok("POST", "/v1/bandits/b/choose/batch", {"requests": requests}))["results"],
+        await api.choose("b", **asked, activate=False, seed=5),
+    ]
+    lists = [[arm["id"] for arm in answer["arms"]] for answer in answers]
+    return [answer["decision"] for answer in answers], lists
 
-    # what was chosen is found again, whatever was chosen since
-    async def explained(token: str) -> Json | None:
+
+async def explain(api: Api, token: str) -> Json:
+    async def explanation() -> Json | None:
         answer = await api.call("POST", "/v1/bandits/b/log/explain", {"decision": token})
         return answer.json() if answer.status_code == 200 else None
 
-    logged_tokens, unknown = tokens[:-1], 0
-    for token in logged_tokens:
-        found = await wait_until(lambda token=token: explained(token), what="the row is written")
-        assert found is not None
-        is_known = found["row"].get("barred", ()) is not None
-        assert (found["repeated"], found["changed"]) == ((True, []) if is_known else (None, ["barred"]))
-        unknown += not is_known
-    assert unknown <= (len(tokens) // 2 if constraint.counts else 0)
+    found = await wait_until(explanation, what="the row is written")
+    assert found is not None
+    return found
 
-    # an evaluation uses decisions of which the row says what it left, and only these
-    plain = 1 if case.request else 0
-    for _ in range(plain):
-        await api.choose("b", key="u", k=2, seed=6)
 
-    async def evaluated() -> Json | None:
+async def evaluate(api: Api, constrained: int, plain: int) -> Json:
+    """What an evaluation says of so many decisions; it refuses a log of which it can use none."""
+
+    async def evaluation() -> Json | None:
         body = {"policy": {"temperature": 0.5}, "learners": "now"}
-        answer = await api.call("POST", "/v1/bandits/b/evaluations", body)
-        estimates = answer.json().get("estimates", [])
-        found: Json = {"estimates": estimates, **answer.json().get("logged", {"decisions": 0})}
-        if f"none of the {len(logged_tokens)} decisions" in answer.json().get("detail", ""):
-            found["left_out"] = len(logged_tokens)
-        is_whole = found["decisions"] + found.get("left_out", 0) == len(logged_tokens) + plain
-        return found if is_whole else None
+        answer = (await api.call("POST", "/v1/bandits/b/evaluations", body)).json()
+        logged = {"estimates": answer.get("estimates", []), **answer.get("logged", {"decisions": 0})}
+        if f"none of the {constrained} decisions" in answer.get("detail", ""):
+            logged["left_out"] = constrained
+        is_whole = logged["decisions"] + logged.get("left_out", 0) == constrained + plain
+        return logged if is_whole else None
 
-    logged = await wait_until(evaluated, what="all rows are written")
-    assert logged is not None
-    assert logged["left_out"] == (unknown if constraint.is_in_row else len(logged_tokens))
-    # the policy that chose: each decision has the weight 1, if what it was drawn from is known
-    for estimate in logged["estimates"]:
-        assert estimate["effective_sample_size"] == pytest.approx(logged["decisions"])
+    found = await wait_until(evaluation, what="all rows are written")
+    assert found is not None
+    return found

@@ -25,11 +25,11 @@ RULE = LogRule(keep_s=86_400.0)
 WAITS = RewardRule(wait_s=3_600.0, default=DEFAULT)
 KEYS = ("ann", "bob", "cid")
 
-Came = tuple[str, float, bool]  # arm, value, default
+LoggedReward = tuple[str, float, bool]  # arm, value, default
 
 
 @dataclass
-class Made:
+class Decision:
     """A decision, as the caller knows it."""
 
     choice: Choice
@@ -42,28 +42,32 @@ class Made:
     waits: bool = False
     rewarded: set[str] = field(default_factory=set)
 
+    @property
+    def token(self) -> str:
+        return self.choice.decision
+
 
 @dataclass
 class Model:
     """What the log has to hold: the rewards of each decision, by its token."""
 
-    made: list[Made] = field(default_factory=list)
-    events: dict[tuple[str, str], Made] = field(default_factory=dict)
-    rows: dict[str, list[Came]] = field(default_factory=dict)
-    on_the_way: list[Made] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+    events: dict[tuple[str, str], Decision] = field(default_factory=dict)
+    rows: dict[str, list[LoggedReward]] = field(default_factory=dict)
+    unwritten: list[Decision] = field(default_factory=list)
     kept_from: dict[int, int] = field(default_factory=dict)  # by partition
 
-    def keep(self, made: Made) -> bool:
+    def keep(self, decision: Decision) -> bool:
         """Write the row unless it is there; whether it is there now."""
-        if made.forgotten or made.time < self.kept_from.get(made.partition, 0):
+        if decision.forgotten or decision.time < self.kept_from.get(decision.partition, 0):
             return False
-        self.rows.setdefault(made.choice.decision, [])
+        self.rows.setdefault(decision.token, [])
         return True
 
     def write_all(self) -> None:
-        for made in self.on_the_way:
-            self.keep(made)
-        self.on_the_way.clear()
+        for decision in self.unwritten:
+            self.keep(decision)
+        self.unwritten.clear()
 
 
 @dataclass
@@ -79,53 +83,51 @@ class Play:
         return self.bandit.learner_for(key).partition(self.service.store.partitions)
 
     async def choose(self, key: str, k: int, event: str | None, *, deferred: bool) -> None:
-        made = self.model.events.get((key, event)) if event else None
-        if made is not None:  # the same request comes again
-            k, deferred = len(made.choice.arms), made.deferred
+        decision = self.model.events.get((key, event)) if event else None
+        if decision is not None:  # the same request comes again
+            k, deferred = len(decision.choice.arms), decision.deferred
         choice = await self.service.choose(self.bandit, key, k=k, event_id=event, activate=not deferred)
-        if made is None:
-            found = await self.time_of(choice)
-            made = Made(choice, key, self.partition(key), found, deferred, is_active=not deferred)
-            made.waits = self.waits and not deferred
-            self.model.made.append(made)
+        if decision is None:
+            time_ms = await self.time_of(choice)
+            decision = Decision(choice, key, self.partition(key), time_ms, deferred, is_active=not deferred)
+            decision.waits = self.waits and not deferred
+            self.model.decisions.append(decision)
             if event:
-                self.model.events[key, event] = made
-            if made.waits:
-                self.model.keep(made)
-        assert choice == made.choice
-        if not self.waits and not made.deferred:
-            self.model.on_the_way.append(made)
+                self.model.events[key, event] = decision
+            if decision.waits:
+                self.model.keep(decision)
+        assert choice == decision.choice
+        if not self.waits and not decision.deferred:
+            self.model.unwritten.append(decision)
 
     async def time_of(self, choice: Choice) -> int:
         return self.service.parts.signer.verify(choice.decision, now_ms=0).issued_ms
 
     async def reward(self, n: int, place: int, *, twice: bool) -> None:
-        if not self.model.made:
+        if not self.model.decisions:
             return
-        made = self.model.made[n % len(self.model.made)]
-        arm = made.choice.arms[place % len(made.choice.arms)].id
+        decision = self.model.decisions[n % len(self.model.decisions)]
+        arm = decision.choice.arms[place % len(decision.choice.arms)].id
         value = float(n)
-        receipt = await self.service.parts.rewards.reward(
-            [Reward(made.choice.decision, value, arm)] * (1 + twice)
-        )
-        if made.forgotten or not made.is_active:
+        receipt = await self.service.parts.rewards.reward([Reward(decision.token, value, arm)] * (1 + twice))
+        if decision.forgotten or not decision.is_active:
             assert len(receipt.rejected) == 1 + twice
             return
-        is_new = arm not in made.rewarded
+        is_new = arm not in decision.rewarded
         assert (receipt.accepted, receipt.duplicate) == (is_new, 1 + twice - is_new)
         if is_new:
-            made.rewarded.add(arm)
-            if self.model.keep(made):
-                self.model.rows[made.choice.decision].append((arm, value, False))
+            decision.rewarded.add(arm)
+            if self.model.keep(decision):
+                self.model.rows[decision.token].append((arm, value, False))
 
     async def activate(self, n: int) -> None:
-        if not self.model.made:
+        if not self.model.decisions:
             return
-        made = self.model.made[n % len(self.model.made)]
-        await self.service.parts.decisions.activate([made.choice.decision])
-        if made.deferred and not made.is_active and not made.forgotten:
-            made.is_active, made.waits = True, self.waits
-            self.model.keep(made)
+        decision = self.model.decisions[n % len(self.model.decisions)]
+        await self.service.parts.decisions.activate([decision.token])
+        if decision.deferred and not decision.is_active and not decision.forgotten:
+            decision.is_active, decision.waits = True, self.waits
+            self.model.keep(decision)
 
     async def time_passes(self) -> None:
         """Every decision that waits gets its defaults."""
@@ -134,61 +136,58 @@ class Play:
         )  # type: ignore[arg-type]
         for key in KEYS:
             await housekeeping.sweep(self.partition(key), time.time_ns() // 1_000_000 + 7_200_000)
-        for made in self.model.made:
-            if made.waits:
-                made.waits = False
-                rows = self.model.rows.get(made.choice.decision)
-                missing = [arm.id for arm in made.choice.arms if arm.id not in made.rewarded]
-                if rows is not None and not made.forgotten:
+        for decision in self.model.decisions:
+            if decision.waits:
+                decision.waits = False
+                rows = self.model.rows.get(decision.token)
+                missing = [arm.id for arm in decision.choice.arms if arm.id not in decision.rewarded]
+                if rows is not None and not decision.forgotten:
                     rows += [(arm, DEFAULT, True) for arm in missing]
 
     async def forget(self, key: str) -> None:
         await self.service.parts.forgetting.forget(self.bandit.learner_for(key))
-        for made in self.model.made:
-            if made.key == key:
-                made.forgotten, made.waits = True, False
-                self.model.rows.pop(made.choice.decision, None)
-        self.model.events = {at: made for at, made in self.model.events.items() if at[0] != key}
+        for decision in self.model.decisions:
+            if decision.key == key:
+                decision.forgotten, decision.waits = True, False
+                self.model.rows.pop(decision.token, None)
+        self.model.events = {at: decision for at, decision in self.model.events.items() if at[0] != key}
 
     async def retire(self, n: int) -> None:
         """Rows are dropped that are as old as the n-th decision, or older."""
-        if not self.model.made:
+        if not self.model.decisions:
             return
-        last = self.model.made[n % len(self.model.made)].time
+        last = self.model.decisions[n % len(self.model.decisions)].time
         retention = LogRetention(self.service.store, Metrics(), most_bytes=2**40)  # type: ignore[arg-type]
         await retention.sweep(last + 1 + RULE.keep_ms)
-        for made in self.model.made:
-            if made.time <= last and self.model.rows.pop(made.choice.decision, None) is not None:
-                self.model.kept_from[made.partition] = max(
-                    self.model.kept_from.get(made.partition, 0), last + 1
+        for decision in self.model.decisions:
+            if decision.time <= last and self.model.rows.pop(decision.token, None) is not None:
+                self.model.kept_from[decision.partition] = max(
+                    self.model.kept_from.get(decision.partition, 0), last + 1
                 )
 
     async def crash(self) -> None:
         """What is in memory is lost."""
         self.service.parts.rows._rows.clear()  # private: a crash loses what is not written yet
-        self.model.on_the_way.clear()
+        self.model.unwritten.clear()
 
     async def compare(self) -> None:
+        """The log has the rows of the model, each once, in their order, and each is found by its token."""
         await self.service.parts.rows.flush()
         self.model.write_all()
-        log = self.service.parts.decision_log
-        found: list[Row] = []
+        log, rows = self.service.parts.decision_log, list[Row]()
         async for page in log.pages(self.bandit, from_ms=None, to_ms=None):
-            found += page
-        rewards = {
-            row.decision: [(reward.arm, reward.value, reward.default) for reward in row.rewards]
-            for row in found
-        }
+            rows += page
+        rewards = {row.decision: [(r.arm, r.value, r.default) for r in row.rewards] for row in rows}
         assert rewards == self.model.rows
-        assert len(found) == len(rewards), "a row is there twice"
-        assert [row.time for row in found] == sorted(row.time for row in found)
-        for made in self.model.made:
-            one = await log.find(self.bandit, made.choice.decision)
-            assert (one is not None) == (made.choice.decision in rewards)
-            if one is not None:
-                assert one.row in found
-                assert (one.row.key, one.row.time) == (made.key, made.time)
-                assert [arm.id for arm in one.row.arms] == [arm.id for arm in made.choice.arms]
+        assert len(rows) == len(rewards), "a row is there twice"
+        assert [row.time for row in rows] == sorted(row.time for row in rows)
+        for decision in self.model.decisions:
+            logged = await log.find(self.bandit, decision.token)
+            assert (logged is not None) == (decision.token in rewards)
+            if logged is not None:
+                assert logged.row in rows
+                assert (logged.row.key, logged.row.time) == (decision.key, decision.time)
+                assert [arm.id for arm in logged.row.arms] == [arm.id for arm in decision.choice.arms]
 
 
 STEPS = {  # how often each comes, and what it is told
@@ -217,7 +216,7 @@ async def test_the_log_holds_what_the_model_holds(service: HeadlessService, *, w
             flags = {FLAGS[name]: draw.random() < 0.3} if name in FLAGS else {}
             await getattr(play, name)(*STEPS[name][1](draw), **flags)
         await play.compare()
-        assert len(play.model.made) > 10, f"seed {seed}"
+        assert len(play.model.decisions) > 10, f"seed {seed}"
         await service.parts.bandits.delete(bandit.name)
         await service.store.side_data.erase_bandit(bandit.uid)
         assert (await service.store.usage.read())["log"] == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -78,7 +79,7 @@ class LogWithEntries:
     def learner(self, key: str | None) -> LearnerId:
         return LearnerId(UID, GLOBAL_LEARNER if key is None else key)
 
-    def came(self, key: str | None, context: Any, arm: int, value: float, at: int, **entry: Any) -> None:
+    def append(self, key: str | None, context: Any, arm: int, value: float, at: int, **entry: Any) -> None:
         numbers = None if context is None else np.array(context, np.float32)
         features = self.bandit.learned_features(FEATURES[arm], numbers, entry.pop("place", 0))
         decided = entry.pop("decided", at)
@@ -87,9 +88,9 @@ class LogWithEntries:
             (at, LogEntry(f"{at}-{len(self.entries)}", self.learner(key), payload=payload, **entry))
         )
 
-    def known_by(self, at: float) -> States:
+    def states_at(self, at: float) -> States:
         """What the service's fold makes of the entries that came before."""
-        entries = [entry for came, entry in sorted(self.entries, key=lambda each: each[0]) if came < at]
+        entries = [entry for at_ms, entry in sorted(self.entries, key=itemgetter(0)) if at_ms < at]
         return fold(dict.fromkeys(learners_of(entries)), entries)
 
     def posterior(self, states: States, key: str | None) -> ridge.Posterior:
@@ -102,11 +103,11 @@ class LogWithEntries:
 
 def simulate(case: str, count: int, seed: int, **more: Any) -> LogWithEntries:
     """Decisions of one or two arms at 1,000, 1,010, ..., whose rewards come soon, late, or never."""
-    made, rng = LogWithEntries(bandit(**{**CASES[case], **more})), np.random.default_rng(seed)
-    record, versions = made.bandit.record, dict[str | None, int]()
+    log, rng = LogWithEntries(bandit(**{**CASES[case], **more})), np.random.default_rng(seed)
+    record, versions = log.bandit.record, dict[str | None, int]()
     for number in range(count):
         key = None if record.scope == "global" else f"k{rng.integers(3)}"
-        context = rng.normal(size=2).round(2).tolist() if made.bandit.context is not None else None
+        context = rng.normal(size=2).round(2).tolist() if log.bandit.context is not None else None
         at, arms = 1_000 + 10 * number, rng.permutation(ARMS)[: rng.integers(1, 3)].tolist()
         rewards = []
         for place, arm in enumerate(arms):
@@ -115,7 +116,7 @@ def simulate(case: str, count: int, seed: int, **more: Any) -> LogWithEntries:
                 after = at + 25
                 default = record.reward.default or 0.0
                 rewards.append(reward_of(default, f"a{arm}", time=after, default=True))
-                made.came(key, context, arm, default, after, first=True, decided=at, place=place)
+                log.append(key, context, arm, default, after, first=True, decided=at, place=place)
                 first = False
             times = rng.integers(0, 3 if record.reward.aggregate == "sum" else 2)
             for again in range(times):
@@ -123,12 +124,12 @@ def simulate(case: str, count: int, seed: int, **more: Any) -> LogWithEntries:
                 value = float(rng.normal())
                 rewards.append(reward_of(value, f"a{arm}", time=after))
                 how = {"first": first, "replaces": not first and not again, "before": before}
-                made.came(key, context, arm, value, after, **how, decided=at, place=place)
+                log.append(key, context, arm, value, after, **how, decided=at, place=place)
                 first, before = False, before + value
         shown = [f"a{arm}" for arm in arms]
-        made.rows.append(row(arms=shown, time=at, key=key, context=context, rewards=rewards))
+        log.rows.append(row(arms=shown, time=at, key=key, context=context, rewards=rewards))
         versions[key] = 0
-    return made
+    return log
 
 
 async def pages(rows: Sequence[Row], size: int = 7) -> AsyncIterator[Sequence[Row]]:
@@ -137,115 +138,115 @@ async def pages(rows: Sequence[Row], size: int = 7) -> AsyncIterator[Sequence[Ro
 
 
 @dataclass
-class Standing:
+class FixedStates:
     states: States
 
     async def state(self, learner: LearnerId) -> LearnerState | None:
         return self.states.get(learner)
 
 
-async def check(made: LogWithEntries, past: PastLearners, before: LogWithEntries | None = None) -> None:
+async def check(log: LogWithEntries, past: PastLearners, before: LogWithEntries | None = None) -> None:
     """Every posterior of every block. ``before``: what came before the log."""
-    keys = sorted({each.key for each in made.rows}, key=str)
-    first = [*past.blocks.first.tolist(), len(made.rows)]
+    keys = sorted({each.key for each in log.rows}, key=str)
+    first = [*past.blocks.first.tolist(), len(log.rows)]
     for block, border in enumerate(past.blocks.times.tolist()):
         await past.begin(block)
-        states = made.known_by(border)
+        states = log.states_at(border)
         for key in keys:
-            wanted, found = made.posterior(states, key), await past.posterior(key)
-            np.testing.assert_allclose(found.theta, wanted.theta, rtol=1e-7, atol=1e-9)
-            np.testing.assert_allclose(found.root, wanted.root, rtol=1e-7, atol=1e-9)
-            assert found.sigma == pytest.approx(wanted.sigma)
-        await past.learn(made.rows[first[block] : first[block + 1]])
+            expected, posterior = log.posterior(states, key), await past.posterior(key)
+            np.testing.assert_allclose(posterior.theta, expected.theta, rtol=1e-7, atol=1e-9)
+            np.testing.assert_allclose(posterior.root, expected.root, rtol=1e-7, atol=1e-9)
+            assert posterior.sigma == pytest.approx(expected.sigma)
+        await past.learn(log.rows[first[block] : first[block + 1]])
 
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("count", [0, 1, 7, 60])
 async def test_from_nothing_learners_know_what_had_come_before_each_block(case: str, count: int):
-    made = simulate(case, count, seed=count)
-    past = PastLearners(made.bandit, HeldSource())
-    await past.survey(pages(made.rows), from_ms=None, to_ms=None)
+    log = simulate(case, count, seed=count)
+    past = PastLearners(log.bandit, HeldSource())
+    await past.survey(pages(log.rows), from_ms=None, to_ms=None)
     assert (past.beginning, past.why, len(past.blocks)) == ("log", None, min(count, blocks.BLOCKS))
     assert not past.weighs(0)
     assert past.weighs(1)
-    await check(made, past)
+    await check(log, past)
 
 
 KNOWING = [case for case in CASES if case not in ("fading", "pooled")]
 
 
-def taught(made: LogWithEntries, count: int = 5, at: int = 500) -> None:
+def teach_before(log: LogWithEntries, count: int = 5, at: int = 500) -> None:
     """What came before the log, of every key."""
     rng = np.random.default_rng(count + at)
-    for key in {each.key for each in made.rows}:
+    for key in {each.key for each in log.rows}:
         for number in range(count):
-            context = [0.5, -0.5] if made.bandit.context is not None else None
-            made.came(key, context, number, float(rng.normal()), at, first=True)
+            context = [0.5, -0.5] if log.bandit.context is not None else None
+            log.append(key, context, number, float(rng.normal()), at, first=True)
 
 
-def versioned(made: LogWithEntries) -> None:
+def note_versions(log: LogWithEntries) -> None:
     """Each row says how many entries its learner had when it was decided."""
-    for place, each in enumerate(made.rows):
-        state = made.known_by(each.time).get(made.learner(each.key))
+    for place, each in enumerate(log.rows):
+        state = log.states_at(each.time).get(log.learner(each.key))
         version = 0 if state is None else state.version
-        made.rows[place] = msgspec.structs.replace(each, learner_version=version)
+        log.rows[place] = msgspec.structs.replace(each, learner_version=version)
 
 
 @pytest.mark.parametrize("case", KNOWING)
 async def test_what_was_known_is_what_is_known_less_what_came(case: str):
-    made = simulate(case, 60, seed=9)
-    taught(made)
-    versioned(made)
-    past = PastLearners(made.bandit, HeldSource(), Standing(made.known_by(np.inf)))
-    await past.survey(pages(made.rows), from_ms=None, to_ms=None)
+    log = simulate(case, 60, seed=9)
+    teach_before(log)
+    note_versions(log)
+    past = PastLearners(log.bandit, HeldSource(), FixedStates(log.states_at(np.inf)))
+    await past.survey(pages(log.rows), from_ms=None, to_ms=None)
     assert (past.beginning, past.why) == ("known", None)
     assert past.weighs(0)
-    await check(made, past)
+    await check(log, past)
 
 
 @pytest.mark.rest
 async def test_rewards_of_decisions_after_the_time_are_taken_back_too():
-    made = simulate("keys", 60, seed=9)
-    taught(made)
-    versioned(made)
-    past = PastLearners(made.bandit, HeldSource(), Standing(made.known_by(np.inf)))
-    await past.survey(pages(made.rows), from_ms=None, to_ms=1_300)
+    log = simulate("keys", 60, seed=9)
+    teach_before(log)
+    note_versions(log)
+    past = PastLearners(log.bandit, HeldSource(), FixedStates(log.states_at(np.inf)))
+    await past.survey(pages(log.rows), from_ms=None, to_ms=1_300)
     assert past.beginning == "known"
     assert past.blocks.first[-1] < 30
-    made.rows = made.rows[:30]
-    await check(made, past)
+    log.rows = log.rows[:30]
+    await check(log, past)
 
 
 @pytest.mark.rest
 @pytest.mark.parametrize("case", KNOWING)
 async def test_late_rewards_of_earlier_decisions_are_known_when_they_came(case: str):
     """The time asked for begins at the thirtieth decision, whose learners had many rewards still to come."""
-    made = simulate(case, 90, seed=4)
-    taught(made)
-    versioned(made)
-    today = Standing(made.known_by(np.inf))
+    log = simulate(case, 90, seed=4)
+    teach_before(log)
+    note_versions(log)
+    today = FixedStates(log.states_at(np.inf))
     for start, from_ms in ((0, 1_300), (5, 1_300)):  # with all rows before, and without some
-        past = PastLearners(made.bandit, HeldSource(), today)
-        await past.survey(pages(made.rows[start * 5 :]), from_ms=from_ms, to_ms=None)
+        past = PastLearners(log.bandit, HeldSource(), today)
+        await past.survey(pages(log.rows[start * 5 :]), from_ms=from_ms, to_ms=None)
         assert past.beginning == ("known" if not start else "log")
         if not start:
-            later = LogWithEntries(made.bandit, made.rows[30:], made.entries)
+            later = LogWithEntries(log.bandit, log.rows[30:], log.entries)
             await check(later, past)
     assert past.why is not None
 
 
 @pytest.mark.rest
 async def test_rewards_that_had_just_come_need_not_have_been_known():
-    """Every decision was made with what was known 40 ms before."""
-    made = simulate("plain", 90, seed=4)
-    taught(made)
-    for place, each in enumerate(made.rows):
-        version = made.known_by(each.time - 40)[made.learner(None)].version
-        made.rows[place] = msgspec.structs.replace(each, learner_version=version)
-    today = Standing(made.known_by(np.inf))
+    """Every decision was log with what was known 40 ms before."""
+    log = simulate("plain", 90, seed=4)
+    teach_before(log)
+    for place, each in enumerate(log.rows):
+        version = log.states_at(each.time - 40)[log.learner(None)].version
+        log.rows[place] = msgspec.structs.replace(each, learner_version=version)
+    today = FixedStates(log.states_at(np.inf))
     for under_way_ms, begin in ((50, "known"), (0, "log")):
-        past = PastLearners(made.bandit, HeldSource(), today, under_way_ms=under_way_ms)
-        await past.survey(pages(made.rows), from_ms=1_300, to_ms=None)
+        past = PastLearners(log.bandit, HeldSource(), today, under_way_ms=under_way_ms)
+        await past.survey(pages(log.rows), from_ms=1_300, to_ms=None)
         assert past.beginning == begin
 
 
@@ -254,36 +255,36 @@ async def test_rewards_that_had_just_come_need_not_have_been_known():
 async def test_what_cannot_be_taken_back_is_fitted_from_the_log_alone(case: str):
     """Observations or a state since, rows that are gone, a learner that began again, nothing but rounding."""
     more = {"ridge": 1e-13} if case == "tiny" else {}
-    made = simulate(case if case in CASES else "keys", 60, seed=9, **more)
-    taught(made)
-    versioned(made)
-    rows, today = made.rows, dict(made.known_by(np.inf))
+    log = simulate(case if case in CASES else "keys", 60, seed=9, **more)
+    teach_before(log)
+    note_versions(log)
+    rows, today = log.rows, dict(log.states_at(np.inf))
     if case == "given":
-        later = LogWithEntries(made.bandit, made.rows, list(made.entries))
-        taught(later, count=11, at=1_500)
-        today = dict(later.known_by(np.inf))
+        later = LogWithEntries(log.bandit, log.rows, list(log.entries))
+        teach_before(later, count=11, at=1_500)
+        today = dict(later.states_at(np.inf))
     elif case == "lost":
         rows = rows[:10] + rows[40:]
     elif case == "forgotten":
-        today[made.learner("k0")] = None
+        today[log.learner("k0")] = None
     elif case == "unlike":
         rows = [msgspec.structs.replace(each, learner_version=each.learner_version + 1) for each in rows]
-    past = PastLearners(made.bandit, HeldSource(), Standing(today))
+    past = PastLearners(log.bandit, HeldSource(), FixedStates(today))
     await past.survey(pages(rows), from_ms=None, to_ms=None)
     assert past.beginning == "log"
     assert past.why is not None
-    made.rows, made.entries = rows, [each for each in made.entries if each[0] != 500]
+    log.rows, log.entries = rows, [each for each in log.entries if each[0] != 500]
     if case not in {"lost", "tiny"}:
-        await check(made, past)
+        await check(log, past)
 
 
 @pytest.mark.rest
 async def test_learners_that_would_take_too_much_memory_are_refused():
-    made = simulate("keys", 60, seed=9)
-    past = PastLearners(made.bandit, HeldSource(), most_bytes=300)
-    await past.survey(pages(made.rows), from_ms=None, to_ms=None)
+    log = simulate("keys", 60, seed=9)
+    past = PastLearners(log.bandit, HeldSource(), most_bytes=300)
+    await past.survey(pages(log.rows), from_ms=None, to_ms=None)
     with pytest.raises(TooLarge, match="less time"):
-        await check(made, past)
+        await check(log, past)
 
 
 @pytest.mark.rest

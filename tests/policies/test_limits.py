@@ -36,64 +36,74 @@ LIMITS = st.dictionaries(st.sampled_from(["maker", "kind"]), st.integers(1, 3), 
 
 def values(document: Mapping[str, Any], field: str) -> set[tuple[type, Any]]:
     """Of one field, told apart by type: True is not 1."""
-    found = document.get(field)
-    members = found if isinstance(found, list) else [] if found is None else [found]
+    value = document.get(field)
+    members = value if isinstance(value, list) else [] if value is None else [value]
     return {(bool if isinstance(v, bool) else str if isinstance(v, str) else float, v) for v in members}
+
+
+class Shop:
+    """An index, and beside it the features and the document of each arm that is left."""
+
+    def __init__(self) -> None:
+        self.index = LiveIndex(DIM)
+        self.features: dict[str, np.ndarray] = {}
+        self.documents: dict[str, dict[str, Any]] = {}
+
+    def change(self, name: str, features: np.ndarray, document: dict[str, Any] | None, revision: int) -> None:
+        """``document`` is None: the arm is deleted."""
+        if document is None:
+            self.index.remove([name])
+            self.features.pop(name, None)
+            self.documents.pop(name, None)
+        else:
+            self.index.upsert([name], features[None], [revision])
+            self.index.describe([name], [([], document)])
+            self.features[name], self.documents[name] = features, document
+
+    def view(self, document: dict[str, Any]) -> FilteredSnapshot:
+        """The arms that a filter lets in."""
+        whole = self.index.snapshot()
+        eligible = eligible_rows(parse(document), whole.table, whole.attributes)
+        return FilteredSnapshot(whole.table, None, (), 1.0, deque(), whole.attributes, whole, eligible, None)
 
 
 @given(CHANGES, LIMITS, st.integers(1, 8), st.booleans(), st.integers(0, 2**20))
 @example([(number, {"stock": True, "maker": "x"}) for number in range(9)], {"maker": 4}, 8, False, 0)
 @settings(max_examples=150)
 def test_limits_hold_in_the_order_of_the_scores(changes, allowed, k, filtered, seed):
-    rng = np.random.default_rng(seed)
-    index, model = LiveIndex(DIM), dict[str, tuple[np.ndarray, dict[str, Any]]]()
+    rng, shop = np.random.default_rng(seed), Shop()
     for revision, (number, document) in enumerate(changes):
-        name = f"a{number}"
-        if document is None:
-            index.remove([name])
-            model.pop(name, None)
-        else:
-            row = rng.normal(size=DIM)
-            index.upsert([name], row[None], [revision])
-            index.describe([name], [([], document)])
-            model[name] = (row, document)
-    snapshot, query = index.snapshot(), rng.normal(size=DIM)
-    wanted = parse({"stock": True} if filtered else {})
-    eligible = eligible_rows(wanted, snapshot.table, snapshot.attributes)
-    view = FilteredSnapshot(
-        snapshot.table, None, (), 1.0, deque(), snapshot.attributes, snapshot, eligible, None
-    )
-    let_in = [name for name, (_, document) in model.items() if not filtered or document["stock"]]
-    order = sorted(let_in, key=lambda name: -float(model[name][0] @ query))
+        shop.change(f"a{number}", rng.normal(size=DIM), document, revision)
+    query, pinned = rng.normal(size=DIM), [*shop.documents][:2]
 
-    pinned = [*model][:2]
-    taken = Counter((field, v) for name in pinned for field in allowed for v in values(model[name][1], field))
-    chosen: list[str] = []
-    for name in order:
-        own = [(field, v) for field in allowed for v in values(model[name][1], field)]
-        if name not in pinned and len(chosen) < k and all(taken[entry] < allowed[entry[0]] for entry in own):
+    view = shop.view({"stock": True} if filtered else {})
+    snapshot = view.whole
+    within = Limits([AtMost(*limit) for limit in allowed.items()], snapshot, snapshot.rows_of(pinned))
+    hits = LimitedSolver(view, view, within).search(query, k, view.rows_of(pinned))
+
+    def entries(name: str) -> list[tuple[str, tuple[type, Any]]]:
+        return [(field, value) for field in allowed for value in values(shop.documents[name], field)]
+
+    def is_full(name: str) -> bool:
+        return any(taken[field, value] >= allowed[field] for field, value in entries(name))
+
+    # A greedy walk: the best first, each unless one of its values is used up.
+    taken, chosen = Counter(entry for name in pinned for entry in entries(name)), list[str]()
+    for name in sorted(shop.features, key=lambda name: -float(shop.features[name] @ query)):
+        is_let_in = not filtered or shop.documents[name]["stock"]
+        if is_let_in and name not in pinned and len(chosen) < k and not is_full(name):
             chosen.append(name)
-            taken.update(own)
+            taken.update(entries(name))
+    assert [view.id_of(row) for row in hits.rows.tolist()] == chosen
+    assert hits.exact
 
-    within = Limits(
-        [AtMost(field, count) for field, count in allowed.items()],
-        snapshot,
-        snapshot.rows_of(pinned),
-    )
-    found = LimitedSolver(view, view, within).search(query, k, view.rows_of(pinned))
-    assert [view.id_of(row) for row in found.rows.tolist()] == chosen
-    assert found.exact
-
-    rows = snapshot.rows_of(model)
-    barred = within.after(found.rows).over(rows).barred
-    one_by_one = within.over(rows)
-    for row in found.rows.tolist():
+    # What is full after the list is the same, told of the list or of one arm after the other.
+    rows = snapshot.rows_of(shop.documents)
+    barred, one_by_one = within.after(hits.rows).over(rows).barred, within.over(rows)
+    for row in hits.rows.tolist():
         one_by_one.take(int(np.flatnonzero(rows == row)[0]))
-    for place, (name, (_, document)) in enumerate(model.items()):
-        own = [(field, v) for field in allowed for v in values(document, field)]
-        full = any(taken[entry] >= allowed[entry[0]] for entry in own)
-        assert barred[place] == full
-        assert one_by_one.barred[place] == (full or name in chosen)
+    assert barred.tolist() == [is_full(name) for name in shop.documents]
+    assert one_by_one.barred.tolist() == [is_full(name) or name in chosen for name in shop.documents]
 
 
 def snapshot_of(documents: list[dict[str, Any]], features: np.ndarray) -> Snapshot:

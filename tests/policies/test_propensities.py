@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable
 from itertools import permutations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -101,43 +102,27 @@ def test_the_case_has_something_to_tell():
 )
 @pytest.mark.parametrize("policy", ["igw", "softmax"])
 def test_draws_come_as_often_as_their_propensities_say(policy: str, limited: bool, draws: int):
+    """Beside the propensities of the other policy, from which draws are far: so the comparison sees it."""
     view, rng = filtered(), np.random.default_rng(6)
-    counts: Counter[tuple[int, ...]] = Counter()
-    claimed = {}
+    shared: dict[str, Any] = {"k": K, "rng": rng, "exclude": np.array([EXCLUDED])}
+
+    counts, claimed = Counter[tuple[int, ...]](), dict[tuple[int, ...], float]()
     for _ in range(draws):
-        within = limits(view) if limited else None
+        shared["limits"] = limits(view) if limited else None
         if policy == "igw":
-            drawn = igw.draw(
-                view,
-                THETA,
-                COVER,
-                k=K,
-                count=COUNT,
-                gamma=GAMMA,
-                rng=rng,
-                exclude=np.array([EXCLUDED]),
-                limits=within,
-            )
+            drawn = igw.draw(view, THETA, COVER, count=COUNT, gamma=GAMMA, **shared)
         else:
-            drawn = softmax.draw(
-                view,
-                THETA,
-                k=K,
-                temperature=TAU,
-                rng=rng,
-                exclude=np.array([EXCLUDED]),
-                limits=within,
-            )
+            drawn = softmax.draw(view, THETA, temperature=TAU, **shared)
         order = tuple(drawn.hits.rows.tolist())
         counts[order] += 1
         claimed[order] = float(drawn.propensities.prod())
-    right, broken = (
-        probabilities(weigh, candidates() if policy == "igw" else LIVING, limited=limited)
-        for weigh in ((inverse_gap, boltzmann) if policy == "igw" else (boltzmann, inverse_gap))
-    )
-    assert claimed == pytest.approx({order: right[order] for order in claimed})
-    assert furthest_sigma(counts, right) < 4.0
-    assert furthest_sigma(counts, broken) > 8.0
+
+    arms = candidates() if policy == "igw" else LIVING
+    right, wrong = (inverse_gap, boltzmann) if policy == "igw" else (boltzmann, inverse_gap)
+    expected = probabilities(right, arms, limited=limited)
+    assert claimed == pytest.approx({order: expected[order] for order in claimed})
+    assert furthest_sigma(counts, expected) < 4.0
+    assert furthest_sigma(counts, probabilities(wrong, arms, limited=limited)) > 8.0
 
 
 @pytest.mark.rest

@@ -65,43 +65,42 @@ async def test_whatever_is_written_whole_the_states_are_the_log_folded(
     """Through checkpoints at any place, workers that take turns, trimming, erasing, with a reader beside."""
     async with connect(one_url(one)) as client:
         await flush(client)
-    log: list[LogEntry] = []
-    forgotten: dict[str, str] = {}
-    choices = iter(due * 1_000)
+    log, forgotten = list[LogEntry](), dict[str, str]()
     reader = LearnerReader(one.learners, capacity_bytes=capacity)
     crew = [worker(one) for _ in range(3)]
-    for each in crew:
-        each._kept.capacity = capacity  # private: how much it may keep in this test
+    for member in crew:
+        member._kept.capacity = capacity  # private: how much it may keep in this test
+
+    async def take(step: str, who: Any, seed: int | None, number: int) -> None:
+        if step == "reward":
+            await reward(one, who, seed or 0, number, half_life_s)
+        elif step == "poison":
+            write = RewardWrite(LearnerId(UID, who), f"n{number}", None, 2**42, TTL_MS, b"\xc1")
+            await one.rewards.append(0, [write])
+        elif step == "forget":
+            times = {"now_ms": number + 1, "ttl_ms": TTL_MS}
+            forgotten[who] = await one.side_data.append_forget(LearnerId(UID, who), payload=FORGET, **times)
+        elif step == "erase" and who in forgotten:
+            # private: one step of housekeeping at a time
+            await one.side_data._erase_entries(0, LearnerId(UID, who), forgotten[who])
+        elif step == "trim":
+            await trim(one, 3_600)
+        elif step == "work":
+            crew[who].wake(0)
+            await crew[who].drain()
 
     async def check() -> None:
-        meant = encoded(fold({}, log, lambda entry, reason: None))
-        meant = {LearnerId(UID, name): meant.get(LearnerId(UID, name)) for name in NAMES}
-        assert await held(one) == meant
-        assert encoded({name: await reader.read(0, name) for name in meant}) == meant
+        states = encoded(fold({}, log, lambda entry, reason: None))
+        expected = {LearnerId(UID, name): states.get(LearnerId(UID, name)) for name in NAMES}
+        assert await held(one) == expected
+        assert encoded({learner: await reader.read(0, learner) for learner in expected}) == expected
 
+    choices = iter(due * 1_000)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batches, "is_due", lambda state, tail, was_read: next(choices))
         for number, (step, who, seed) in enumerate([*steps, ("work", 0, None)]):
-            last = log[-1].entry_id if log else "0-0"
-            if step == "reward":
-                await reward(one, who, seed, number, half_life_s)
-            elif step == "poison":
-                write = RewardWrite(LearnerId(UID, who), f"n{number}", None, 2**42, TTL_MS, b"\xc1")
-                await one.rewards.append(0, [write])
-            elif step == "forget":
-                learner = LearnerId(UID, who)
-                forgotten[who] = await one.side_data.append_forget(
-                    learner, payload=FORGET, now_ms=number + 1, ttl_ms=TTL_MS
-                )
-            elif step == "erase" and who in forgotten:
-                # private: one step of housekeeping at a time
-                await one.side_data._erase_entries(0, LearnerId(UID, who), forgotten[who])
-            elif step == "trim":
-                await trim(one, 3_600)
-            elif step == "work":
-                crew[who].wake(0)
-                await crew[who].drain()
-            log += await one.rewards.read(0, last, 1_000)
+            await take(step, who, seed, number)
+            log += await one.rewards.read(0, log[-1].entry_id if log else "0-0", 1_000)
             if step == "work":
                 await check()
         before = await held(one)

@@ -76,57 +76,60 @@ def limits(value: float, column: np.ndarray, least: float, most: float) -> tuple
     return found[0], found[1]
 
 
+def walked(logged: Logged) -> dict[str, np.ndarray]:
+    """Place by place: what each estimator adds up, and the weights (decisions, places)."""
+    shape = logged.rewards.shape
+    found = {name: np.zeros(shape) for name in ("ips", "dr", "weights")}
+    for i in range(shape[0]):
+        weight = 1.0
+        for j in range(shape[1]):
+            before = weight
+            weight *= logged.targets[i, j] / logged.propensities[i, j]
+            residual = logged.rewards[i, j] - logged.predicted[i, j]
+            found["ips"][i, j] = weight * logged.rewards[i, j]
+            found["dr"][i, j] = before * logged.expected[i, j] + weight * residual
+            found["weights"][i, j] = weight
+    return found
+
+
 @pytest.mark.parametrize("places", [1, 3])
 def test_every_value_is_that_of_a_plain_loop(places: int):
     logged = some(400, places, 7)
-    ips, dr, weighted, weights = (np.zeros((400, places)) for _ in range(4))
-    for i in range(400):
-        w = 1.0
-        for j in range(places):
-            before = w
-            w *= logged.targets[i, j] / logged.propensities[i, j]
-            ips[i, j] = w * logged.rewards[i, j]
-            dr[i, j] = before * logged.expected[i, j] + w * (logged.rewards[i, j] - logged.predicted[i, j])
-            weighted[i, j], weights[i, j] = w * logged.rewards[i, j], w
-    state = read(logged)
-    rewards, top = logged.rewards, weights.max(axis=0)
-    before = np.concatenate(([1.0], top[:-1]))
-    low, high = rewards.min(axis=0), rewards.max(axis=0)
-    worse, better = low - logged.predicted.max(axis=0), high - logged.predicted.min(axis=0)
-    bounds = {
-        "ips": (top * low, top * high),
-        "dr": (
-            before * logged.expected.min(axis=0) * (np.arange(places) == 0) + top * worse,
-            before * logged.expected.max(axis=0) + top * better,
-        ),
-    }
-    for name, rows in (("ips", ips), ("dr", dr)):
-        found = state.estimates(name)
-        assert [place.value for place in found.places] == pytest.approx(rows.mean(axis=0))
-        for estimate, column, least, most in [
-            (found.whole, rows.sum(axis=1), bounds[name][0].sum(), bounds[name][1].sum()),
-            *zip(found.places, rows.T, *bounds[name], strict=True),
-        ]:
-            assert estimate.value == pytest.approx(column.mean(), rel=1e-9)
-            assert estimate.interval == pytest.approx(limits(column.mean(), column, least, most), rel=1e-9)
-    mean = weights.mean(axis=0)
-    ratios = weighted.mean(axis=0) / mean
-    found = state.estimates("snips")
-    assert [place.value for place in found.places] == pytest.approx(ratios, rel=1e-9)
-    assert found.whole.value == pytest.approx(ratios.sum(), rel=1e-9)
-    residuals = ratios + (weighted - ratios * weights) / mean
-    least, most = ratios + top / mean * (low - ratios), ratios + top / mean * (high - ratios)
-    for estimate, column, down, up in [
-        (found.whole, residuals.sum(axis=1), least.sum(), most.sum()),
-        *zip(found.places, residuals.T, least, most, strict=True),
-    ]:
-        assert estimate.interval == pytest.approx(limits(estimate.value, column, down, up), rel=1e-6)
+    expected, state = walked(logged), read(logged)
+    weights = expected["weights"]
     support = state.support
     assert support.effective_sample_size == pytest.approx(weights.sum(axis=0) ** 2 / (weights**2).sum(axis=0))
-    assert support.unused_share == pytest.approx((weights == 0).mean(axis=0))
-    assert support.missing_share == pytest.approx(np.maximum(1 - weights.mean(axis=0), 0))
-    assert state.ranges.largest == pytest.approx(weights.max(axis=0))
-    assert state.logged().whole.value == pytest.approx(logged.rewards.sum(axis=1).mean())
+
+    # What one more decision could add at most: the largest weight so far, with the largest reward or error.
+    top, low, high = weights.max(axis=0), logged.rewards.min(axis=0), logged.rewards.max(axis=0)
+    before = np.concatenate(([1.0], top[:-1]))
+    worse, better = low - logged.predicted.max(axis=0), high - logged.predicted.min(axis=0)
+    least_expected = before * logged.expected.min(axis=0) * (np.arange(places) == 0)
+    bounds = {
+        "ips": (top * low, top * high),
+        "dr": (least_expected + top * worse, before * logged.expected.max(axis=0) + top * better),
+    }
+    for name, (least, most) in bounds.items():
+        estimates, rows = state.estimates(name), expected[name]
+        for estimate, column, down, up in [
+            (estimates.whole, rows.sum(axis=1), least.sum(), most.sum()),
+            *zip(estimates.places, rows.T, least, most, strict=True),
+        ]:
+            assert estimate.value == pytest.approx(column.mean(), rel=1e-9)
+            assert estimate.interval == pytest.approx(limits(column.mean(), column, down, up), rel=1e-9)
+
+    # SNIPS: ratios of means, with the intervals of what they leave.
+    mean, estimates = weights.mean(axis=0), state.estimates("snips")
+    ratios = expected["ips"].mean(axis=0) / mean
+    residuals = ratios + (expected["ips"] - ratios * weights) / mean
+    least, most = ratios + top / mean * (low - ratios), ratios + top / mean * (high - ratios)
+    assert [place.value for place in estimates.places] == pytest.approx(ratios, rel=1e-9)
+    assert estimates.whole.value == pytest.approx(ratios.sum(), rel=1e-9)
+    for estimate, column, down, up in [
+        (estimates.whole, residuals.sum(axis=1), least.sum(), most.sum()),
+        *zip(estimates.places, residuals.T, least, most, strict=True),
+    ]:
+        assert estimate.interval == pytest.approx(limits(estimate.value, column, down, up), rel=1e-6)
 
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=6), st.integers(1, 3))
