@@ -30,51 +30,47 @@ async def api(api: Api) -> Api:
     return api
 
 
+# Another value of each setting, and what has to be set with it.
+OTHER: Json = {
+    "catalogue": "d", "policy": "linear_ts", "scope": "per_key", "ridge": 2, "exploration": "theory",
+    "delta": 0.1, "horizon": 9, "shortlist": 31, "eta": 0.5, "reward": {"min": 0},
+    "prior": "pooled", "prior_strength": 3, "half_life_s": 60, "idle_ttl_s": 60,
+    "explore": {"centers": 2},
+    "shift_rewards": True, "solver": "adaptive", "filter": {"stock": True},
+    "holdout": {"share": 0.5}, "context": {"dim": 2}, "log": {}, "repeats": {"most": 1, "within_s": 60},
+    "position": {"examination": [1.0, 0.5]}, "intercept": False, "auto": 1,
+}  # fmt: skip
+WITH: Json = {
+    "prior": {"scope": "per_key"}, "exploration": {"ridge": 1}, "shift_rewards": {"intercept": False},
+    "eta": {"solver": "adaptive"},
+}  # fmt: skip
+# Options of other policies, of a context, of signals, effects and plug-ins, which have their own tests.
+TESTED_ELSEWHERE = {
+    "options", "constraints", "arm_effects", "temperature", "gamma", "epsilon", "alpha", "interactions",
+    "signals", "guardrails",
+}  # fmt: skip
+
+
 async def test_a_bandit_is_made_once(api: Api):
-    made = await api.ok("PUT", "/v1/bandits/b", {"catalogue": "c", "policy": "sub_ts"}, 201)
+    created = await api.ok("PUT", "/v1/bandits/b", {"catalogue": "c", "policy": "sub_ts"}, 201)
     used = {"ridge": pytest.approx((1 + 14 / 4) * 3 / 2), "noise": 1, "exploration": 0.5}
-    assert made == {"id": "b", **FULL, "version": 1, "used": used}
+    assert created == {"id": "b", **FULL, "version": 1, "used": used}
     before = await api.stored()
     for same in (FULL, {"catalogue": "c", "policy": "sub_ts", "reward": {}}):
-        assert await api.ok("PUT", "/v1/bandits/b", same, 200) == made
-    changes: Json = {
-        "catalogue": "d", "policy": "linear_ts", "scope": "per_key", "ridge": 2, "exploration": "theory",
-        "delta": 0.1, "horizon": 9, "shortlist": 31, "eta": 0.5, "reward": {"min": 0},
-        "prior": "pooled", "prior_strength": 3, "half_life_s": 60, "idle_ttl_s": 60,
-        "explore": {"centers": 2},
-        "shift_rewards": True, "solver": "adaptive", "filter": {"stock": True},
-        "holdout": {"share": 0.5}, "context": {"dim": 2}, "log": {}, "repeats": {"most": 1, "within_s": 60},
-        "position": {"examination": [1.0, 0.5]}, "intercept": False, "auto": 1,
-    }  # fmt: skip
-    # Options of other policies, of a context, of signals, effects and plug-ins, which have their own tests.
-    others = {
-        "options",
-        "constraints",
-        "arm_effects",
-        "temperature",
-        "gamma",
-        "epsilon",
-        "alpha",
-        "interactions",
-        "signals",
-        "guardrails",
-    }
-    assert changes.keys() == FULL.keys() - others
-    for name, value in changes.items():
-        keyed = {"scope": "per_key"} if name == "prior" else {}
-        fixed = {"ridge": 1} if value == "theory" else {}
-        if name == "shift_rewards":
-            fixed["intercept"] = False
-        if name == "eta":
-            fixed["solver"] = "adaptive"
-        changed = {**FULL, **keyed, **fixed, name: value}
-        told = await api.refused("PUT", "/v1/bandits/b", changed, status=409, code="conflict")
-        assert re.search(rf"exists and has another ([\w, ]*, )?{name}\b.*: PATCH changes it", told["detail"])
+        assert await api.ok("PUT", "/v1/bandits/b", same, 200) == created
+
+    assert OTHER.keys() == FULL.keys() - TESTED_ELSEWHERE
+    for name, value in OTHER.items():
+        body = {**FULL, **WITH.get(name, {}), name: value}
+        problem = await api.refused("PUT", "/v1/bandits/b", body, status=409, code="conflict")
+        message = rf"exists and has another ([\w, ]*, )?{name}\b.*: PATCH changes it"
+        assert re.search(message, problem["detail"])
     for rule in ({"max": 1}, {"aggregate": "sum"}):
         await api.refused("PUT", "/v1/bandits/b", {**FULL, "reward": rule}, status=409, code="conflict")
+
     assert await api.stored() == before
-    assert await api.ok("GET", "/v1/bandits/b") == made
-    assert await api.listed("/v1/bandits") == [made]
+    assert await api.ok("GET", "/v1/bandits/b") == created
+    assert await api.listed("/v1/bandits") == [created]
 
 
 async def test_of_many_who_make_a_bandit_one_makes_it(api: Api):

@@ -160,28 +160,24 @@ async def test_learners_are_what_their_log_says_and_so_is_the_pooled_prior(
     api: Api, store_url: str, bandit: Json, of: Json
 ):
     await api.bandit("b", "c", scope="per_key", prior="pooled", **bandit)
-    rng, last = random.Random(3), dict[tuple[str, str], tuple[int, float]]()
-    keys = dict[str, str]()
+    rng, newest = random.Random(3), dict[tuple[str, str], tuple[int, float]]()  # by token and arm
+    keys = dict[str, str]()  # by token
     for i in range(40):
-        key = f"k{i % 3}"
         if i < 12:
+            key = f"k{i % 3}"
             choice = await api.choose("b", key=key)
             keys[choice["decision"]] = key
-            last[choice["decision"], choice["arms"][0]["id"]] = (0, 0.0)
-        token, arm = rng.choice(list(last))
+            newest[choice["decision"], choice["arms"][0]["id"]] = (0, 0.0)
+        token, arm = rng.choice(list(newest))
         at, value = NOW + rng.randrange(50), rng.uniform(-1, 1)
-        last[token, arm] = max(last[token, arm], (at, value))
+        newest[token, arm] = max(newest[token, arm], (at, value))
         await api.reward({"decision": token, "value": value, "at": at, **of})
+
+    await api.ok("PATCH", "/v1/bandits/b", {"prior_strength": 1e-6})  # the pool all but tells nothing now
     for key in ("k0", "k1", "k2"):
-        own = [(arm, value) for (token, arm), (at, value) in last.items() if keys[token] == key and at]
-        learner = await api.learner("b", key, precision=True)
-        X = np.array([ARMS[arm] for arm, _ in own])
-        assert learner["observations"] == len(own)
-        assert X.shape[1] == 3
-    await api.ok("PATCH", "/v1/bandits/b", {"prior_strength": 1e-6})
-    for key in ("k0", "k1", "k2"):  # the pool, which all but tells nothing now
-        own = [(arm, value) for (token, arm), (at, value) in last.items() if keys[token] == key and at]
-        np.testing.assert_allclose(await estimate(api, of, key), solved(own), rtol=1e-4, atol=1e-4)
+        rewarded = [(arm, value) for (token, arm), (at, value) in newest.items() if keys[token] == key and at]
+        assert (await api.learner("b", key))["observations"] == len(rewarded)
+        np.testing.assert_allclose(await estimate(api, of, key), solved(rewarded), rtol=1e-4, atol=1e-4)
     await api.stored()
     store = patient_store(store_url)
     await store.open()
