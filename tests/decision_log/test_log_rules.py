@@ -7,6 +7,7 @@ from app.bandits.bandit import Bandit
 from app.bandits.settings import BanditRecord, LogRule
 from app.bandits.versions import BanditVersion
 from app.decision_log.reading import LoggedChoice
+from app.decision_log.rows import counted_of
 from app.filters.filter import parse
 from app.learning.tokens import decision_of, new_decision_id, raw_of, text_of
 from app.platform.ids import is_logged
@@ -14,6 +15,7 @@ from app.platform.metrics import Metrics
 from app.records.logged import LEFT_OUT, MOST_ASKED, LoggedRequest, asked_bytes, asked_of
 from app.serving.request import ChooseRequest
 from headless_service import HeadlessService
+from logged_rows import reward_of, row
 from workers.log_retention import LogRetention
 
 pytestmark = pytest.mark.anyio
@@ -132,7 +134,6 @@ async def test_a_token_of_a_decision_that_is_not_logged_is_as_long_as_before(ser
         assert await found(service, bandit, token) is None
 
 
-@pytest.mark.rest
 async def test_a_token_that_was_changed_has_no_row(service: HeadlessService):
     """Its signature alone: what it names is the same decision."""
     bandit = await service.bandit(log=LogRule())
@@ -155,3 +156,8 @@ async def test_few_late_rows_of_a_partition_stand_behind_many_of_another(service
     pages = service.parts.decision_log.pages(bandit, from_ms=None, to_ms=None)
     rows = [row.decision async for page in pages for row in page]
     assert sorted(rows) == sorted(tokens)
+
+
+async def test_of_several_rewards_the_first_alone_replaces_the_default():
+    rewards = [reward_of(2.0, default=True), reward_of(3.0), reward_of(4.0)]
+    assert [replaced for _, _, replaced, *_ in counted_of(row(rewards=rewards))] == [None, 2.0, None]

@@ -137,6 +137,7 @@ async def test_a_key_that_comes_back_keeps_what_came_since_whoever_erases_late(
     assert (await service.choose(bandit, event_id="e")).decision != new.decision
 
 
+@pytest.mark.rest
 async def test_a_learner_that_is_not_idle_keeps_everything(service: HeadlessService):
     await service.quiet()
     bandit = await service.bandit(policy="sub_ts", explore=ExploreRule(3), idle_ttl_s=IDLE_S)
