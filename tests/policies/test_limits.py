@@ -121,6 +121,17 @@ def test_what_is_taken_among_the_first_arms_counts_among_the_later_ones():
     assert within.take_allowed(np.arange(201), 3).tolist() == [0, 200]
 
 
+def test_igw_draws_no_arm_twice_where_limits_leave_none_of_its_candidates():
+    """Its four candidates are an arm without a maker and three of one maker, of which one may come."""
+    documents = [{}, *[{"maker": "x"}] * 3, {"maker": "y"}, {"maker": "z"}]
+    snapshot = snapshot_of(documents, np.arange(6.0, 0.0, -1.0)[:, None])
+    within = Limits([AtMost("maker", 1)], snapshot, NO_ROWS)
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        drawn = igw.draw(snapshot, np.ones(1), NO_ROWS, k=4, count=4, gamma=9.0, rng=rng, limits=within)
+        assert len(set(drawn.hits.rows.tolist())) == 4
+
+
 @pytest.mark.rest
 @given(
     st.lists(DOCUMENTS, min_size=1, max_size=20),

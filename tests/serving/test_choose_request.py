@@ -73,11 +73,12 @@ async def test_what_is_sent_again_for_an_event_is_in_the_same_group(service: Hea
 @pytest.mark.anyio
 async def test_pins_stand_at_their_places_in_whichever_order_they_are_sent(service: HeadlessService):
     bandit = await service.bandit()
-    pins = [Pin("a2", 2), Pin("a3", 1)]
+    pins = [Pin("a1", 2), Pin("a0", 1)]  # which come first without rewards
     for order in (pins, pins[::-1]):
         choice = await service.choose(bandit, k=4, rules=Rules(order))
         assert [choice.arms[pin.place - 1].id for pin in pins] == [pin.arm for pin in pins]
         assert [place for place, arm in enumerate(choice.arms, 1) if arm.pinned] == [1, 2]
+        assert len({arm.id for arm in choice.arms}) == 4
 
 
 @pytest.mark.anyio
