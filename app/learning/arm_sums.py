@@ -192,7 +192,7 @@ def _changed(
     w = 1.0
     if terms.half_life_s:
         w = weight(standing.time_ms - terms.decided_ms, terms.half_life_s)
-    expected = [place * each for each in numbers_of(effect.expected)]
+    expected = [place * number for number in numbers_of(effect.expected)]
     count = max(len(expected), len(standing.R))
     if payload.signal is None:
         rows = [((value,), (had,), begins) for value, had, begins in changes_of(entry, payload)]

@@ -154,8 +154,8 @@ def fitted(totals: Mapping[str, ArmSums], record: BanditRecord, number: int) -> 
 def _by_signal(numbers: Sequence[Sequence[float]], signals: int) -> Matrix:
     """Shape: (J, K)."""
     found = np.zeros((signals, len(numbers)))
-    for row, own in enumerate(numbers):
-        found[: len(own), row] = own[:signals]
+    for row, number in enumerate(numbers):
+        found[: len(number), row] = number[:signals]
     return found
 
 

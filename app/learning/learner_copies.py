@@ -164,8 +164,8 @@ class LearnerCopies:
 
         def work() -> list[tuple[str, LearnerState]]:
             result = [
-                (each.name, spaces.carried(uid, restored(each, had), space))
-                for each, had in zip(learners, stored, strict=True)
+                (learner.name, spaces.carried(uid, restored(learner, had), space))
+                for learner, had in zip(learners, stored, strict=True)
             ]
             return [(name, state) for name, state in result if state is not None]
 

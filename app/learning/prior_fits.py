@@ -269,8 +269,8 @@ class PriorFits:
                 *(self._store.learners.stored(partition, each) for partition, each in by_partition.items())
             )
             stored = dict[LearnerId, StoredLearner]()
-            for learners, found in zip(by_partition.values(), parts, strict=True):
-                stored.update(zip(learners, found, strict=True))
+            for learners, part in zip(by_partition.values(), parts, strict=True):
+                stored.update(zip(learners, part, strict=True))
             yield {learner: stored[learner] for learner in some}
 
     async def _key(self) -> bytes:

@@ -201,9 +201,9 @@ class RecomputedSums:
         """Of at most ``MOST_EXAMINED`` learners what they would know. Raises NotWhole, Unavailable."""
         found, budget, pace = dict[str, LearnerState](), Budget(), Pace(SHARE)
         for partition in range(self._store.partitions):
-            async for some in self._learners(moved, partition, spaces, budget, restores=restores):
+            async for learner in self._learners(moved, partition, spaces, budget, restores=restores):
                 await pace.rest()
-                for each in some:
+                for each in learner:
                     if not isinstance(each, Recomputed):
                         raise NotWhole(each)
                     if len(found) < MOST_EXAMINED:
@@ -223,9 +223,9 @@ class RecomputedSums:
                 continue
             try:
                 is_applied = True
-                async for some in self._learners(moved, partition, spaces, budget, restores=restores):
-                    made = [one for one in some if isinstance(one, Recomputed)]
-                    left += len(some) - len(made)
+                async for learner in self._learners(moved, partition, spaces, budget, restores=restores):
+                    made = [one for one in learner if isinstance(one, Recomputed)]
+                    left += len(learner) - len(made)
                     has_arms &= all(one.taught is not None for one in made)
                     last = await self._append(moved, partition, made, spaces)
                     self._workers.wake(partition)
