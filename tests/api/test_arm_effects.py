@@ -251,7 +251,7 @@ async def test_what_everybody_was_shown_because_they_like_it_is_no_effect(api: A
 async def test_what_is_expected_and_served_is_in_the_token_and_in_the_row(api: Api):
     await make(api)
     await begin(api)
-    await play(api, 10)
+    await play(api, 6)
     await api.ok("POST", REFRESH, {})
     learner = await api.learner("b", "u1")
     choice = await api.choose("b", key="u1", k=3)
@@ -417,7 +417,7 @@ async def all_sums(api: Api) -> dict[str, np.ndarray]:
 async def test_reasons_are_of_rewards_less_effects(api: Api):
     await make(api, policy="linear_ts")
     await begin(api)
-    await play(api, 10)
+    await play(api, 6)
     await api.ok("POST", REFRESH, {})
     learned = dict[str, tuple[float, float]]()
     for number in range(3):
