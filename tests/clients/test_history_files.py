@@ -34,7 +34,7 @@ TIMED = [*NAMES, "--at-column", "ts"]
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("history"), SHORTLIST_MAX_DEDUPE_MB="1") as service:
+    with serving(tmp_path_factory.mktemp("history"), SHORTLIST_MAX_DEDUPE_MB="2") as service:
         yield service
 
 
@@ -306,10 +306,10 @@ def test_what_cannot_be_a_history_of_this_bandit_is_refused(client: Client, run:
 def test_an_import_that_takes_most_of_the_room_says_so_before_it_sends(
     client: Client, run: Run, tmp_path: Path
 ):
-    path = text(tmp_path, "user,sku,clicked\n" + "".join(f"u{n},a,1\n" for n in range(2_500)))
+    path = text(tmp_path, "user,sku,clicked\n" + "".join(f"u{n},a,1\n" for n in range(3_500)))
     status, said, err = run("b", path, *NAMES)
     assert "MB that are left for history (SHORTLIST_MAX_DEDUPE_MB)" in err
-    assert (status, said) == (0, "2,500 rows: 2,500 counted, 0 were known\n")
+    assert (status, said) == (0, "3,500 rows: 3,500 counted, 0 were known\n")
 
 
 def test_the_limits_are_those_of_the_service():
