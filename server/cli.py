@@ -167,12 +167,13 @@ def _plugin_commands(commands: argparse._SubParsersAction[Parser]) -> None:
     partitions, export = dict[str, Command](), commands.choices["export"]
     extensions = plugins.load("commands", Command, commands.choices)  # type: ignore[type-abstract]
     for name, command in extensions.items():
-        if name.startswith(PARTITION):
-            command.add_arguments(export)
-            partitions[name.removeprefix(PARTITION)] = command
-        else:
-            command.add_arguments(added := commands.add_parser(name, help=command.summary))
-            added.set_defaults(run=command.run)
+        with plugins.start_errors(f"the command {name} of a plug-in cannot be added"):
+            if name.startswith(PARTITION):
+                command.add_arguments(export)
+                partitions[name.removeprefix(PARTITION)] = command
+            else:
+                command.add_arguments(added := commands.add_parser(name, help=command.summary))
+                added.set_defaults(run=command.run)
     export.add_argument(
         "--partition",
         choices=sorted({"day", *partitions}),

@@ -56,6 +56,7 @@ from app.platform.group_metrics import ShownMetrics
 from app.platform.hooks import Hooks
 from app.platform.metrics import Metrics
 from app.platform.pauses import PAUSES, Pauses
+from app.platform.plugins import start_errors
 from app.platform.settings import Settings
 from app.policies.arm_effects import EffectTables
 from app.policies.base import PolicyDependencies
@@ -403,7 +404,9 @@ class Service:
             rewards=self.rewards,
             warm_start=self.warm_start,
         )
-        for parameter, service in routes.services(dependencies).items():
+        with start_errors(f"the routes {name} of a plug-in cannot make their services"):
+            services = routes.services(dependencies)
+        for parameter, service in services.items():
             if hasattr(self, parameter):
                 raise StartupError(
                     f"the routes {name} of a plug-in have a service {parameter}, which is taken"

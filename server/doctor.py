@@ -83,7 +83,7 @@ def _graph(_: Settings) -> Iterator[Finding]:
 def _plugins(_: Settings) -> Iterator[Finding]:
     loaded = plugins()
     if not loaded:
-        yield "plug-ins", None, "none is installed"
+        yield "plug-ins", None, "none is loaded"
     for plugin in loaded:
         yield "plug-in", True, f"{plugin.name} {plugin.version} provides {', '.join(plugin.provides)}"
 

@@ -77,7 +77,10 @@ def load(taken_paths: Collection[str]) -> dict[str, Routes]:
     paths = {*taken_paths}
     prefixes = {path.split("/")[2] for path in paths if path.startswith(PREFIX)}
     for name, plugin_route in routes.items():
-        where, prefix = f"the routes {name} of a plug-in", plugin_route.router.prefix
+        where = f"the routes {name} of a plug-in"
+        if not isinstance(getattr(plugin_route, "router", None), APIRouter):
+            raise StartupError(f"{where} need a router of json_router")
+        prefix = plugin_route.router.prefix
         is_new = prefix.startswith(PREFIX) and prefix.count("/") == 2
         if prefix not in OF_OURS and (not is_new or prefix.removeprefix(PREFIX) in prefixes):
             raise StartupError(f"{where} need a prefix of one part that is not taken, such as /v1/{name}")

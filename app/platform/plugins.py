@@ -13,16 +13,19 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, distributions
 from typing import Any, TypeVar
 
-from app.platform.errors import StartupError
+from app.platform.documents import Document
+from app.platform.errors import ShortlistError, StartupError
 
 GROUPS = ("policies", "constraints", "indexes", "arm_sources", "routes", "commands")
 VARIABLE = "SHORTLIST_PLUGINS"
 ALL = "*"
+EARLY = "needs a module of its own: what it imports is loaded after it"
 Extension = TypeVar("Extension")
 
 
@@ -60,16 +63,34 @@ def load(group: str, kind: type[Extension], taken_names: Collection[str] = ()) -
         where = f"the plug-in {plugin}: {entry_point.group}:{entry_point.name}"
         if entry_point.name in taken_names or entry_point.name in extensions:
             raise StartupError(f"{where} has a name that is taken")
-        try:
-            extension: Any = entry_point.load()
+        with start_errors(f"{where} cannot be loaded"):
+            try:
+                extension: Any = entry_point.load()
+            except ImportError as error:
+                if "partially initialized" in str(error) and (error.name or "").startswith("app."):
+                    raise StartupError(f"{where} {EARLY}") from error
+                raise
             if isinstance(extension, type):
                 extension = extension()
-        except Exception as error:
-            raise StartupError(f"{where} cannot be loaded: {type(error).__name__}: {error}") from error
         if not isinstance(extension, kind):
             raise StartupError(f"{where} is no {kind.__name__}")
+        options = getattr(extension, "own_options", None)
+        if options is not None and not (isinstance(options, type) and issubclass(options, Document)):
+            raise StartupError(f"{where} has own_options that are no Document")
         extensions[entry_point.name] = extension
     return extensions
+
+
+@contextmanager
+def start_errors(what: str) -> Iterator[None]:
+    """Turn any error of the code of a plug-in into a StartupError of one line, which begins with ``what``."""
+    try:
+        yield
+    except ShortlistError:
+        raise
+    except (Exception, SystemExit) as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise StartupError(f"{what}: {reason}") from error
 
 
 def _entry_points(group: str) -> Iterator[tuple[str, EntryPoint]]:

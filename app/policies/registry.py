@@ -42,9 +42,10 @@ def _registry() -> Policies:
     policies = Policies({row.name: row for row in _ROWS})
     extensions = plugins.load("policies", Policy, policies)  # type: ignore[type-abstract]
     for name, policy in extensions.items():
-        for attribute, value in (("name", name), ("summary", getattr(policy, "summary", ""))):
-            if not value or getattr(policy, attribute, None) != value:
-                raise StartupError(f"the policy {name} of a plug-in must have {attribute} = {value!r}")
+        if getattr(policy, "name", None) != name:
+            raise StartupError(f"the policy {name} of a plug-in must have name = {name!r}")
+        if not getattr(policy, "summary", ""):
+            raise StartupError(f"the policy {name} of a plug-in must have a summary")
         policies[name] = policy
     return policies
 

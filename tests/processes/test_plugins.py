@@ -209,8 +209,15 @@ BROKEN = {
     "another name": ("shortlist.policies", "mine = broken:Policy", "must have name"),
     "an absent module": ("shortlist.policies", "mine = absent:Policy", "ModuleNotFoundError"),
     "abstract": ("shortlist.policies", "mine = broken:Abstract", "TypeError"),
+    "an error of two lines": ("shortlist.policies", "mine = broken:TwoLines", "ValueError: first second"),
+    "an exit": ("shortlist.policies", "mine = broken:Exit", "SystemExit"),
+    "no summary": ("shortlist.policies", "mine = broken:NoSummary", "must have a summary"),
+    "options that are none": ("shortlist.policies", "mine = broken:NoDocument", "own_options"),
+    "an import that is too early": ("shortlist.policies", "mine = early:Policy", "a module of its own"),
     "no constraint": ("shortlist.constraints", "mine = broken:NotAPolicy", "is no PluginConstraint"),
     "no routes": ("shortlist.routes", "mine = broken:NotAPolicy", "is no Routes"),
+    "no router": ("shortlist.routes", "mine = broken:NoRouter", "need a router of json_router"),
+    "no services": ("shortlist.routes", "mine = broken:NoServices", "cannot make their services: KeyError"),
     "a prefix of ours": (
         "shortlist.routes",
         "mine = broken:OurPath",
@@ -227,16 +234,36 @@ BROKEN = {
     ),
     "a second arm list": ("shortlist.routes", "mine = broken:SecondList", "the second with lists of arms"),
     "a command of ours": ("shortlist.commands", "serve = broken:NotAPolicy", "has a name that is taken"),
+    "no options of a command": ("shortlist.commands", "mine = broken:NoOptions", "cannot be added: KeyError"),
     "an index of ours": ("shortlist.indexes", "hnsw = broken:NotAPolicy", "has a name that is taken"),
 }
 SOURCE = """
-from shortlist_service import arm_lists, policies, routes
+from shortlist_service import arm_lists, commands, policies, routes
 class Policy(policies.Policy):
     name, summary = "other", "chooses nothing"
     def rank(self, *arguments): ...
 class Abstract(policies.Policy):
     name, summary = "mine", "has no rank"
 class NotAPolicy: ...
+class TwoLines(Policy):
+    def __init__(self):
+        raise ValueError("first\\nsecond")
+class Exit(Policy):
+    def __init__(self):
+        raise SystemExit(3)
+class NoSummary(Policy):
+    name, summary = "mine", ""
+class NoDocument(NoSummary):
+    own_options = dict
+class NoOptions(commands.Command):
+    def add_arguments(self, parser):
+        raise KeyError("x")
+    def run(self, given): ...
+class NoRouter(routes.Routes): ...
+class NoServices(routes.Routes):
+    router = routes.json_router(prefix="/v1/mine", tags=["x"])
+    def services(self, dependencies):
+        raise KeyError("x")
 class OurPath(routes.Routes):
     router = routes.json_router(prefix="/v1/bandits", tags=["x"])
 class OurCall(routes.Routes):
@@ -274,6 +301,7 @@ def test_a_broken_plugin_ends_the_start_with_one_line(what: str, tmp_path: Path)
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-plugin\nVersion: 0.1\n")
     (information / "entry_points.txt").write_text(f"[{group}]\n{entry}\n")
     (tmp_path / "broken.py").write_text(SOURCE)
+    (tmp_path / "early.py").write_text(f"from shortlist_service import constraints\n{SOURCE}")
     status, lines = shortlist(tmp_path, "serve", "--port", "0", "--data-dir", str(tmp_path / "data"))
     assert status == 2, lines
     assert len(lines) == 1, lines
