@@ -17,7 +17,9 @@ export async function show(view) {
     await (kind === "centers" ? centers(view, name) : slates(view, name));
     return;
   }
-  const [slateNames, centerNames] = await Promise.all([names("slates", signal), names("centers", signal)]);
+  const campaigns = await Promise.all([names("slates", signal), names("centers", signal)]).catch((error) => (error.status === 404 ? null : Promise.reject(error)));
+  if (!campaigns) return void root.append(empty("There are no campaigns here: this service does not load the plug-in shortlist-campaigns, or your key cannot use them."));
+  const [slateNames, centerNames] = campaigns;
   const rows = [...slateNames.map((each) => [link(each.id, ["campaigns", "slates", each.id]), "slates: the best k arms, from totals"]), ...centerNames.map((each) => [link(each.id, ["campaigns", "centers", each.id]), "centres, from noisy distances"])];
   root.append(panel("Campaigns", table("Campaigns", ["campaign", "what it finds"], rows, "None yet: a campaign asks for slates to show, is told their totals, and finds the best one; one of centres asks how far apart two points are.")), h("div", { class: "cols" }, make(view, "slates"), make(view, "centers")));
 }

@@ -142,6 +142,13 @@ def test_every_page_of_an_empty_service_says_what_to_do(browser: Browser, empty:
         console.check()
 
 
+def test_a_service_without_campaigns_says_what_it_lacks(browser: Browser, tmp_path: Path):
+    with serving(tmp_path, SHORTLIST_PLUGINS="") as service, console_of(browser, service) as console:
+        page = console.open("campaigns")
+        expect(page.locator(".empty").first).to_contain_text("shortlist-campaigns")
+        assert page.locator(".problem").count() == 0
+
+
 @pytest.mark.slow
 def test_every_chart_has_its_numbers_as_a_table(browser: Browser, shop_service: Service):
     with console_of(browser, shop_service) as console:
