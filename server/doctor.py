@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
+from importlib import import_module
 from typing import Any, cast
 
 import numpy as np
@@ -84,6 +85,7 @@ def _plugins(_: Settings) -> Iterator[Finding]:
     loaded = plugins()
     if not loaded:
         yield "plug-ins", None, "none is loaded"
+    import_module("server.application")  # which raises StartupError where one breaks its contract
     for plugin in loaded:
         yield "plug-in", True, f"{plugin.name} {plugin.version} provides {', '.join(plugin.provides)}"
 

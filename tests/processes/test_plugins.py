@@ -291,19 +291,34 @@ class SecondList(routes.Routes):
 """
 
 
+def write_broken(folder: Path, what: str) -> None:
+    """Put the package of a row of ``BROKEN`` where Python finds it."""
+    group, entry, _ = BROKEN[what]
+    information = folder / "broken_plugin-0.1.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-plugin\nVersion: 0.1\n")
+    (information / "entry_points.txt").write_text(f"[{group}]\n{entry}\n")
+    (folder / "broken.py").write_text(SOURCE)
+    (folder / "early.py").write_text(f"from shortlist_service import constraints\n{SOURCE}")
+
+
 @pytest.mark.parametrize(
     "what", [pytest.param(what, marks=pytest.mark.rest if place else ()) for place, what in enumerate(BROKEN)]
 )
 def test_a_broken_plugin_ends_the_start_with_one_line(what: str, tmp_path: Path):
-    group, entry, reason = BROKEN[what]
-    information = tmp_path / "broken_plugin-0.1.dist-info"
-    information.mkdir()
-    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-plugin\nVersion: 0.1\n")
-    (information / "entry_points.txt").write_text(f"[{group}]\n{entry}\n")
-    (tmp_path / "broken.py").write_text(SOURCE)
-    (tmp_path / "early.py").write_text(f"from shortlist_service import constraints\n{SOURCE}")
+    write_broken(tmp_path, what)
     status, lines = shortlist(tmp_path, "serve", "--port", "0", "--data-dir", str(tmp_path / "data"))
     assert status == 2, lines
     assert len(lines) == 1, lines
     assert "broken-plugin" in lines[0] or "of a plug-in" in lines[0]
-    assert reason in lines[0]
+    assert BROKEN[what][2] in lines[0]
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("what", ["another name", "no router"])
+def test_the_doctor_says_that_a_plugin_is_broken(what: str, tmp_path: Path):
+    write_broken(tmp_path, what)
+    status, lines = shortlist(tmp_path, "doctor", "--port", "1", "--data-dir", str(tmp_path / "data"))
+    assert status == 1, lines
+    (line,) = [line for line in lines if line.startswith("FAIL")]
+    assert BROKEN[what][2] in line
