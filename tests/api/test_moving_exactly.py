@@ -10,6 +10,7 @@ import pytest
 
 from api_client import Api, Json, running
 from app.learning.replay import compare
+from app.moving.recomputed_sums import Corrected
 from app.policies.computing import generator
 from app.records.records import LearnerState, bytes_to_state
 from app.serving import pipeline
@@ -478,8 +479,8 @@ async def test_whoever_repeats_the_call_finishes_what_was_begun(
     await players.make("c", "new")
     await players.play(8)
 
-    async def killed(*_: object, **__: object) -> int:
-        return 0
+    async def killed(*_: object, **__: object) -> Corrected:
+        return Corrected(0, has_arms=True)
 
     with monkeypatch.context() as patched:
         patched.setattr("app.moving.recomputed_sums.RecomputedSums.correct", killed)

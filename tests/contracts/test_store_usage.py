@@ -493,23 +493,23 @@ async def test_campaigns_have_room_together_until_some_are_deleted(url: str) -> 
         made = 0
         for number in range(1_000):
             try:
-                await (one, two)[number % 2].campaigns.create("slates", f"c{number}", RECORD)
+                await (one, two)[number % 2].event_logs.create("slates", f"c{number}", RECORD)
             except QuotaReached:
                 break
             made += 1
         assert 5 < made < 50
         before = await content(url)
         with pytest.raises(QuotaReached, match="SHORTLIST_MAX_CAMPAIGNS_MB"):
-            await two.campaigns.create("centers", "another", RECORD)
-        assert await one.campaigns.create("slates", "c0", b"0" * 16 + b"other") == RECORD
+            await two.event_logs.create("centers", "another", RECORD)
+        assert await one.event_logs.create("slates", "c0", b"0" * 16 + b"other") == RECORD
         assert await content(url) == before
         assert (await two.usage.read())["campaigns"] <= LARGE
-        assert await one.campaigns.delete("slates", "c1")
-        assert not await one.campaigns.delete("slates", "c1")
-        assert await two.campaigns.create("centers", "another", RECORD) == RECORD
+        assert await one.event_logs.delete("slates", "c1")
+        assert not await one.event_logs.delete("slates", "c1")
+        assert await two.event_logs.create("centers", "another", RECORD) == RECORD
         for number in range(made):
-            await one.campaigns.delete("slates", f"c{number}")
-        await one.campaigns.delete("centers", "another")
+            await one.event_logs.delete("slates", f"c{number}")
+        await one.event_logs.delete("centers", "another")
         assert (await one.usage.read())["campaigns"] == 0
 
 

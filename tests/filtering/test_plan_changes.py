@@ -251,7 +251,7 @@ def test_a_copy_serves_when_the_graph_of_a_filter_is_refuted(monkeypatch) -> Non
     monkeypatch.setattr(planning, "renew", refuted)
     upsert(catalogue, 1_000, 1_600)
     # private: the time of the next plan is not shown
-    next(iter(views._known._held.values()))[0].plan_from = float("inf")
+    next(iter(views._filters._held.values()))[0].plan_from = float("inf")
     ask(views, catalogue, odd, 8)
     status = ask(views, catalogue, odd)
     assert (status.strategy, status.eligible, status.expected_us) == ("copy", 800, 10.0)
@@ -264,7 +264,7 @@ def test_a_stale_fallback_copy_is_made_anew_before_the_graph(monkeypatch) -> Non
     ask(views, catalogue, odd, 8)
     monkeypatch.setattr(planning, "renew", None)
     catalogue.index.remove([str(arm) for arm in range(500)])
-    known = next(iter(views._known._held.values()))[0]  # private: the time of the next plan is not shown
+    known = next(iter(views._filters._held.values()))[0]  # private: the time of the next plan is not shown
     known.renew_from = float("inf")
     known.plan_from = float("inf")
     ask(views, catalogue, odd, 4)

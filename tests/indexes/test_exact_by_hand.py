@@ -369,7 +369,9 @@ class Graph(HnswGraph):
 
 def with_graph(graph, count=COUNT, view=None):
     snapshot = shop(count).snapshot()
-    return SimpleNamespace(table=view or snapshot.table, attributes=snapshot.attributes, structure=graph)
+    return SimpleNamespace(
+        table=view or snapshot.table, attributes=snapshot.attributes, structure=graph, proposing=graph
+    )
 
 
 def test_a_catalogue_graph_is_asked_for_so_many_arms_and_keeps_those_let_in():
@@ -565,7 +567,9 @@ def graph_snapshot():
     snapshot = shop().snapshot()
     graph = Graph(np.arange(4_000) % COUNT, COUNT)
     graph.number = 17
-    return SimpleNamespace(table=snapshot.table, attributes=snapshot.attributes, structure=graph)
+    return SimpleNamespace(
+        table=snapshot.table, attributes=snapshot.attributes, structure=graph, proposing=graph
+    )
 
 
 @pytest.mark.parametrize(("numbers", "tried"), [(20 * DIM, False), (20 * DIM - 1, True)])

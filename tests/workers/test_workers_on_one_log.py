@@ -46,7 +46,7 @@ from waiting import wait_until
 from workers.batches import batches
 from workers.learned_bandits import LearnedBandits
 from workers.log_trimming import LogTrimmer
-from workers.reward_ingestion import Cycles
+from workers.reward_ingestion import Cycles, Step
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
@@ -162,18 +162,24 @@ def one_url(store: Store) -> str:
 
 async def test_many_workers_on_one_log(one: Store):
     """Six race for every batch while rewards come in: each entry is folded by exactly one of them."""
-    cycles = Cycles(batch=5, least_s=0.0)  # none leaves the log to another for so long
+    cycles = Cycles(batch=5, least_s=0.0, most_s=0.0)  # none leaves the log to another for so long
     rng = np.random.default_rng(0)
     log = [("xyz"[i % 3], list(rng.normal(size=DIM)), float(rng.normal()), True) for i in range(300)]
-    told = [Seen() for _ in range(6)]
+
+    class Leaving(Seen):
+        """Its worker stops after a hundred: one that is always the first leaves the rest to the others."""
+
+        def folded(self, step: Step) -> None:
+            super().folded(step)
+            if self.entries > 100:
+                crew[next(number for number, seen in enumerate(told) if seen is self)].stop()
+
+    told: list[Seen] = [Leaving() for _ in range(6)]
     crew = [worker(one, seen, cycles=cycles) for seen in told]
     running = [asyncio.create_task(each.run()) for each in crew]
     await append(one, log)
 
     async def done() -> bool:
-        for each, seen in zip(crew, told, strict=True):
-            if seen.entries > 100:  # one that is always the first leaves the rest to the others
-                each.stop()
         return await one.rewards.backlog(0) == 0
 
     await wait_until(done, what="the log is applied")
