@@ -23,7 +23,6 @@ from app.storage.registry import WriteOnce
 EVERY_S = 5.0
 KEEP_MS, KEEP_REPEATED_MS = 86_400_000, 366 * 86_400_000  # what was asked for
 UNKNOWN = "there is no embedding with this id: results are kept for an hour"
-RUNNING = ("waiting", "running")
 
 
 class AskedEmbedding(msgspec.Struct, frozen=True):

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from shortlist.types import Matrix
 
@@ -101,9 +100,3 @@ def numbers_of(data: bytes) -> Sequence[float]:
     """Numbers of a pair, of each signal: exactly those of the token."""
     # Not by numpy, which takes ten times as long for one number, of which there are two in each reward.
     return _ONE_NUMBER.unpack(data) if len(data) == NUMBER_BYTES else unpack(f"<{len(data) // 4}f", data)
-
-
-def pairs_of(data: bytes, arms: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """What was expected and served of all arms. Shapes: (n, J) both."""
-    both = np.frombuffer(data, "<f4").astype(np.float64).reshape(arms, 2, -1)
-    return both[:, 0], both[:, 1]
