@@ -59,7 +59,10 @@ def expected_together(
     Cost: n^3 for at most ``MOST_TOGETHER`` of them.
     """
     expected, learned = features @ thetas_of(bandit, learner).T, values - served
-    root = learner.root if isinstance(learner, SignalPosteriors) else learner.root / learner.sigma
+    if isinstance(learner, SignalPosteriors):
+        root = learner.shared_root.matrix()
+    else:
+        root = learner.root / learner.sigma
     for start in range(0, len(features), MOST_TOGETHER):
         part = slice(start, start + MOST_TOGETHER)
         beyond = arm_effects.surprises_together(features[part], learned[part] - expected[part], root)

@@ -79,7 +79,9 @@ class Learner:
         """None: without rewards."""
         if self.state is not None:
             return self.state.sums.dim
-        return None if self.posterior is None else len(self.posterior.root)
+        if isinstance(self.posterior, SignalPosteriors):
+            return len(self.posterior.thetas[0])
+        return None if self.posterior is None else len(self.posterior.theta)
 
 
 class PriorId(NamedTuple):

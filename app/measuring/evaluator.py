@@ -328,7 +328,9 @@ class Evaluator:
             for key, posterior in zip(together, await asyncio.gather(*reads), strict=True):
                 held = posterior if self._policy.target_draws else _estimate(posterior)
                 result[key] = held
-                self._learners.put((number, key), held, 1_000 + held.theta.nbytes + held.root.nbytes)
+                numbers = len(held.theta) * (1 + len(held.theta) * self._policy.target_draws)
+                size = 1_000 + 8 * numbers
+                self._learners.put((number, key), held, size)
         return [posterior for posterior in result.values() if posterior is not None]
 
     def _check(self) -> None:

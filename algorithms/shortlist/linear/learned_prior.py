@@ -48,7 +48,7 @@ from shortlist import checks
 from shortlist.linear import ridge as regression
 from shortlist.linear import scales
 from shortlist.linear.reward_sizes import UsualSizes, usual_sizes
-from shortlist.linear.ridge import Factored
+from shortlist.linear.ridge import Factored, Root, Scaled
 from shortlist.linear.ridge_sums import RidgeSums
 from shortlist.linear.signals import SignalPosteriors
 from shortlist.types import Matrix, Vector
@@ -161,11 +161,11 @@ class LearnedPrior:
             thetas, residuals = thetas / factors, residuals / np.outer(factors, factors)
         thetas = np.ascontiguousarray(thetas.T)
         forms = np.stack((residuals, residuals))
-        for array in (thetas, root, forms):
+        for array in (thetas, forms):
             array.setflags(write=False)
         return SignalPosteriors(thetas, root, self.ridge, 1.0, forms, noise_given=True)
 
-    def posterior(self, sums: RidgeSums) -> Factored:
+    def posterior(self, sums: RidgeSums) -> Factored | Scaled:
         """Return the posterior of a key with these sums, of a prior without signals. Cost: O(D^3).
 
         Its root is one of R V^-1: ``sigma`` is the root of R. Raises: InvalidShape.
@@ -178,8 +178,7 @@ class LearnedPrior:
         else:
             theta, root = self._solved(sums, sums.moment * factors[0] + self.pull[0])
             theta, sigma = theta / factors[0], sigma / float(factors[0])
-        theta.setflags(write=False)
-        return regression.with_noise(Factored(theta, root, self.ridge), sigma)
+        return regression.with_noise(regression.of_root(theta, root, self.ridge), sigma)
 
     def _factors(self, sums: RidgeSums) -> Vector | None:
         """By what the rewards of a key are multiplied, (J,); None: by 1."""
@@ -188,7 +187,7 @@ class LearnedPrior:
         factors = self.sizes.factors(sums.products.diagonal(), sums.weight)
         return None if (factors == 1.0).all() else factors
 
-    def _solved(self, sums: RidgeSums, moments: NDArray[np.float64]) -> tuple[Vector, Matrix]:
+    def _solved(self, sums: RidgeSums, moments: NDArray[np.float64]) -> tuple[Vector, Root]:
         """V^-1 of the moments, and the root of V^-1. Shapes: (D,) or (D, J) -> the same, (D, D)."""
         precision = sums.lower_gram()
         precision += self.precision  # what stands above the diagonal is not read

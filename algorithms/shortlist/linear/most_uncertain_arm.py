@@ -103,12 +103,13 @@ class AlternatingSearch:
         return rows if len(rows) else StageSample()(posterior, state, rng)
 
     def _first(self, posterior: Posterior, rng: np.random.Generator) -> Vector:
-        inverse = posterior.root @ posterior.root.T
+        root = posterior.root
+        inverse = root @ root.T
         direction: Vector = inverse @ (inverse @ rng.standard_normal(len(inverse)))
         return direction
 
     def _climb(self, posterior: Posterior, state: Elimination, direction: Vector) -> Rows:
-        best, seen = 0.0, []
+        best, seen, root = 0.0, [], posterior.root
         for _ in range(self.rounds):
             direction /= np.linalg.norm(direction)
             hits = [self.solver.search(sign * direction, self.shortlist).rows for sign in (1.0, -1.0)]
@@ -122,7 +123,7 @@ class AlternatingSearch:
             if spans[widest] <= best:
                 break
             best = float(spans[widest])
-            direction = posterior.root @ (features[widest] @ posterior.root)
+            direction = root @ (features[widest] @ root)
         return np.concatenate(seen) if seen else np.empty(0, dtype=np.int64)
 
 
@@ -139,7 +140,8 @@ class QuadraticSearch:
     shortlist: int
 
     def __call__(self, posterior: Posterior, state: Elimination, rng: np.random.Generator) -> Rows:
-        query = packed(posterior.root @ posterior.root.T)
+        root = posterior.root
+        query = packed(root @ root.T)
         rows = state.living.among(self.solver.search(query, self.shortlist).rows)
         return rows if len(rows) else StageSample()(posterior, state, rng)
 

@@ -6,7 +6,8 @@ Notation
     gram, moment    sum x x^T (d, d) and sum r x (d,)
     V               ridge * I + gram (d, d), the precision
     theta           V^-1 moment (d,), the estimate theta^ of the paper
-    root            (d, d) with V^-1 = root root^T; L^-T for the Cholesky factor L of V, until ``learned``
+    root            (d, d) with V^-1 = root root^T; L^-T for the Cholesky factor L of V, until ``learned``;
+                    of more than 128 dimensions as L, with which a draw solves
     ||x||_{V^-1}    sqrt(x^T V^-1 x), the width of x: how uncertain x.theta is
 
 Source: Yang et al., "Linear Bandit Algorithms with Sublinear Time Complexity", Equation 1.
@@ -15,12 +16,12 @@ Source: Yang et al., "Linear Bandit Algorithms with Sublinear Time Complexity", 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lapack
+from scipy.linalg import blas, lapack
 
 from shortlist import checks
 from shortlist.errors import InvalidParameter
@@ -30,6 +31,7 @@ from shortlist.types import Matrix, Vector
 _BLOCK_ROWS = 4096
 _SHORT = 256
 _BLOCK = 256  # a factorisation of this many dimensions takes a millisecond or two
+WIDE_DIM = 128  # beyond, the inverse of a factor takes longer than the factorisation
 
 
 class Posterior(Protocol):
@@ -93,6 +95,105 @@ class Factored:
         return self.root @ rng.standard_normal(len(self.theta))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class DenseRoot:
+    """A root of V^-1 as it is. Shape: array (d, d)."""
+
+    array: Matrix
+
+    def matrix(self) -> Matrix:
+        """Shape: (d, d)."""
+        return self.array
+
+    def squares(self) -> float:
+        """The sum of the squares of its numbers."""
+        return float(np.vdot(self.array, self.array))
+
+    def times(self, vector: Vector) -> Vector:
+        """Return the root times a vector. Shapes: (d,) -> (d,). Cost: d^2 multiply-adds."""
+        product: Vector = self.array.dot(vector)
+        return product
+
+
+@dataclass(slots=True, eq=False)
+class FactorRoot:
+    """The root L^-T by the factor: a draw solves L^T y = xi, and never needs the inverse.
+
+    ``factor``: L^T, packed by columns. ``inverse``: L^-T in the same way, once it was asked for. So both have
+    as many numbers as one square. Shapes: (d (d + 1) / 2,) both.
+    """
+
+    dim: int
+    factor: Vector
+    inverse: Vector | None = None
+
+    @classmethod
+    def of(cls, lower: Matrix) -> FactorRoot:
+        """The root of V^-1 = L^-T L^-1, of L as ``factor_precision`` has it. Cost: d^2."""
+        return cls(len(lower), _packed(lower.T))
+
+    def matrix(self) -> Matrix:
+        """Shape: (d, d), a new array. Cost: O(d^3) when it is first asked for, then d^2."""
+        unpacked: Matrix = lapack.dtpttr(self.dim, self._inverted(), uplo="U")[0]
+        return unpacked
+
+    def squares(self) -> float:
+        """The sum of the squares of its numbers."""
+        return float(np.vdot(self._inverted(), self._inverted()))
+
+    def times(self, vector: Vector) -> Vector:
+        """Return the root times a vector. Shapes: (d,) -> (d,). Cost: d^2 / 2 multiply-adds."""
+        product: Vector = blas.dtpsv(self.dim, self.factor, vector, lower=0, trans=0)
+        return product
+
+    def _inverted(self) -> Vector:
+        if self.inverse is None:
+            lower = lapack.dtpttr(self.dim, self.factor, uplo="U")[0].T
+            self.inverse = _packed(invert_factor(lower).T)
+        return self.inverse
+
+
+Root = DenseRoot | FactorRoot
+
+
+def _packed(upper: Matrix) -> Vector:
+    packed: Vector = lapack.dtrttp(upper, uplo="U")[0]
+    return packed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scaled:
+    """A ``Posterior`` whose root is sigma times another one. It is made when it is asked for.
+
+    ``shared_root``: that of V^-1. ``length``: as of ``Factored``.
+    """
+
+    theta: Vector
+    shared_root: Root
+    ridge: float
+    sigma: float = 1.0
+    length: float = 0.0
+
+    @property
+    def root(self) -> Matrix:
+        """Shape: (d, d), a new array."""
+        return self.shared_root.matrix() * self.sigma
+
+    @property
+    def unit(self) -> float:
+        """The deviation of a reward that was not seen yet. Cost: d^2."""
+        if not self.length:
+            return self.sigma
+        variance = self.length * self.shared_root.squares() / len(self.theta)
+        return self.sigma * math.sqrt(1.0 + variance)
+
+    def noise(self, rng: np.random.Generator) -> Vector:
+        """Return sigma times the shared root times xi, standard normal. Shape: -> (d,). Cost: d^2."""
+        drawn = self.shared_root.times(rng.standard_normal(len(self.theta)))
+        drawn *= self.sigma
+        return drawn
+
+
 def prior(dim: int, *, ridge: float) -> Posterior:
     """Return the posterior of a learner that has seen nothing: theta = 0, V = ridge * I."""
     return posterior(empty(dim), ridge=ridge)
@@ -107,14 +208,22 @@ def posterior(sums: RidgeSums, *, ridge: float) -> Posterior:
 
     Cost: O(d^3). Raises InvalidParameter (ridge <= 0, not finite).
     """
-    thetas, root, used = solved(sums, sums.moment, ridge=ridge)
-    return _read_only(thetas, root, used)
+    theta, root, used = solved(sums, sums.moment, ridge=ridge)
+    return of_root(theta, root, used)
 
 
-def solved(sums: RidgeSums, moments: NDArray[np.float64], *, ridge: float) -> tuple[Vector, Matrix, float]:
+def of_root(theta: Vector, root: Root, ridge: float) -> Factored | Scaled:
+    """Return the posterior with this estimate and root of V^-1."""
+    if isinstance(root, DenseRoot):
+        return _read_only(theta, root.array, ridge)
+    theta.setflags(write=False)
+    return Scaled(theta, root, ridge)
+
+
+def solved(sums: RidgeSums, moments: NDArray[np.float64], *, ridge: float) -> tuple[Vector, Root, float]:
     """Return V^-1 of one moment, or of each column of several; the root of V^-1; and the ridge that is used.
 
-    Shapes: moments (d,) or (d, J) -> the same, (d, d), (). Cost: O(d^3).
+    Shapes: moments (d,) or (d, J) -> the same, a root (d, d), (). Cost: O(d^3).
     Raises InvalidParameter (ridge <= 0, not finite).
     """
     checks.in_range("ridge", ridge, above=0.0)
@@ -125,15 +234,22 @@ def solved(sums: RidgeSums, moments: NDArray[np.float64], *, ridge: float) -> tu
     return *solved_by(precision, moments), used
 
 
-def solved_by(precision: Matrix, moments: NDArray[np.float64]) -> tuple[Vector, Matrix]:
+def solved_by(precision: Matrix, moments: NDArray[np.float64]) -> tuple[Vector, Root]:
     """Return V^-1 of one moment, or of each column of several, and the root of V^-1.
 
-    ``precision`` is V, as its lower triangle. Shapes: (d, d), (d,) or (d, J) -> the same as moments, (d, d).
-    Cost: O(d^3). Raises InvalidParameter (V is not positive definite).
+    ``precision`` is V, as its lower triangle. Shapes: (d, d), (d,) or (d, J) -> the same as moments, a root
+    (d, d). Cost: d^3 / 3 multiply-adds, to 128 dimensions as many again for the inverse of the factor.
+    Raises InvalidParameter (V is not positive definite).
     """
-    factor, inverse = factored_precision(precision)
-    thetas, _ = lapack.dpotrs(factor, moments, lower=1)
-    return thetas, np.ascontiguousarray(inverse.T)
+    factor = factor_precision(precision)
+    # LAPACK would copy one that is stored by rows, as numpy's is
+    is_by_rows = factor.flags.c_contiguous
+    thetas, _ = lapack.dpotrs(factor.T if is_by_rows else factor, moments, lower=not is_by_rows)
+    if len(factor) > WIDE_DIM:
+        return thetas, FactorRoot.of(factor)
+    root = np.ascontiguousarray(invert_factor(factor).T)
+    root.setflags(write=False)
+    return thetas, DenseRoot(root)
 
 
 def mean_variance(root: Matrix, length: float) -> float:
@@ -141,7 +257,7 @@ def mean_variance(root: Matrix, length: float) -> float:
     return length * float(np.vdot(root, root)) / len(root)
 
 
-def with_noise(before: Posterior, sigma: float, *, length: float = 0.0) -> Factored:
+def with_noise(before: Posterior, sigma: float, *, length: float = 0.0) -> Factored | Scaled:
     """Return the posterior where rewards vary by ``sigma`` about their mean; ``before`` has them vary by 1.
 
     ``length``: as of ``Factored``.
@@ -150,31 +266,32 @@ def with_noise(before: Posterior, sigma: float, *, length: float = 0.0) -> Facto
     Raises: InvalidParameter (sigma <= 0).
     """
     checks.in_range("sigma", sigma, above=0.0)
+    if isinstance(before, Scaled):
+        return replace(before, sigma=before.sigma * sigma, length=length)
     root = before.root * sigma
     root.setflags(write=False)
     return Factored(before.theta, root, before.ridge, sigma, length)
 
 
-def factored_precision(precision: Matrix) -> tuple[Matrix, Matrix]:
-    """The lower Cholesky factor of a matrix, given as its lower triangle, and the inverse of the factor.
+def factor_precision(precision: Matrix) -> Matrix:
+    """The lower Cholesky factor L of a matrix, given as its lower triangle.
 
     scipy's LAPACK keeps the interpreter's lock, numpy does not. So large matrices are factored by numpy:
-    a thread that calls this does not keep others waiting. Shapes: (d, d) -> (d, d), (d, d).
+    a thread that calls this does not keep others waiting. Shapes: (d, d) -> (d, d).
+    Raises InvalidParameter (it is not positive definite).
     """
     if len(precision) <= _BLOCK:
         factor, failed = lapack.dpotrf(precision, lower=1, clean=1)
-        inverse, singular = lapack.dtrtri(factor, lower=1)
-        if failed or singular:
+        if failed:
             raise _not_definite()
-        return factor, inverse
+        return np.asarray(factor)
     try:
-        factor = np.asarray(np.linalg.cholesky(precision), dtype=np.float64)
+        return np.asarray(np.linalg.cholesky(precision), dtype=np.float64)
     except np.linalg.LinAlgError:
         raise _not_definite() from None
-    return factor, _inverse(factor)
 
 
-def _inverse(lower: Matrix) -> Matrix:
+def invert_factor(lower: Matrix) -> Matrix:
     """The inverse of a lower triangular matrix: of its blocks, by products. Shape: (d, d)."""
     dim = len(lower)
     if dim <= _BLOCK:
@@ -184,8 +301,8 @@ def _inverse(lower: Matrix) -> Matrix:
         return np.asarray(small)
     half = dim // 2
     inverse = np.zeros((dim, dim))
-    inverse[:half, :half] = _inverse(lower[:half, :half])
-    inverse[half:, half:] = _inverse(lower[half:, half:])
+    inverse[:half, :half] = invert_factor(lower[:half, :half])
+    inverse[half:, half:] = invert_factor(lower[half:, half:])
     inverse[half:, :half] = -inverse[half:, half:] @ (lower[half:, :half] @ inverse[:half, :half])
     return inverse
 
@@ -214,7 +331,7 @@ def learned(before: Posterior, features: Vector, value: float) -> Posterior:
     return _read_only(theta + moved, root - np.multiply.outer(shrunk, turned), before.ridge)
 
 
-def _read_only(theta: Vector, root: Matrix, ridge: float) -> Posterior:
+def _read_only(theta: Vector, root: Matrix, ridge: float) -> Factored:
     theta.setflags(write=False)
     root.setflags(write=False)
     return Factored(theta, root, ridge)
@@ -238,17 +355,18 @@ def widths(posterior: Posterior, features: Matrix) -> Vector:
     """
     if features.ndim != 2 or features.shape[1] != len(posterior.theta):
         checks.shape("features", features, (None, len(posterior.theta)))
+    root = posterior.root  # some make it when it is asked for
     if len(features) <= _SHORT:
-        turned = features.dot(posterior.root)
+        turned = features.dot(root)
         few: Vector = np.sqrt(np.vecdot(turned, turned))
         return few
-    if _is_scalar(posterior.root):  # no reward yet
+    if _is_scalar(root):  # no reward yet
         norms = np.sqrt(np.einsum("ij,ij->i", features, features, dtype=np.float64))
-        scaled: Vector = float(posterior.root[0, 0]) * norms
+        scaled: Vector = float(root[0, 0]) * norms
         return scaled
     found = np.empty(len(features))
     for start in range(0, len(features), _BLOCK_ROWS):
-        turned = features[start : start + _BLOCK_ROWS] @ posterior.root
+        turned = features[start : start + _BLOCK_ROWS] @ root
         np.einsum("ij,ij->i", turned, turned, out=found[start : start + _BLOCK_ROWS])
     return np.sqrt(found, out=found)
 

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from shortlist import checks
 from shortlist.linear import ridge as regression
-from shortlist.linear.ridge import Factored, Posterior
+from shortlist.linear.ridge import Posterior, Root, Scaled
 from shortlist.linear.ridge_sums import RidgeSums
 from shortlist.linear.scales import Scales, noise_of
 from shortlist.types import Matrix, Vector
@@ -91,47 +91,17 @@ class Weighing:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class WeighedSum:
-    """The posterior of a weighted sum, a ``ridge.Posterior``. Its root is made when it is asked for.
-
-    ``shared_root``: that of V^-1, of all weighted sums. ``length``: as of ``ridge.Factored``.
-    """
-
-    theta: Vector
-    shared_root: Matrix
-    ridge: float
-    sigma: float
-    length: float = 0.0
-
-    @property
-    def root(self) -> Matrix:
-        """Shape: (d, d), a new array."""
-        return self.shared_root * self.sigma
-
-    @property
-    def unit(self) -> float:
-        """The deviation of a reward that was not seen yet. Cost: d^2."""
-        variance = regression.mean_variance(self.shared_root, self.length) if self.length else 0.0
-        return self.sigma * math.sqrt(1.0 + variance)
-
-    def noise(self, rng: np.random.Generator) -> Vector:
-        """Return sigma times the shared root times xi, standard normal. Shape: -> (d,). Cost: d^2."""
-        drawn: Vector = self.shared_root.dot(rng.standard_normal(len(self.theta)))
-        drawn *= self.sigma
-        return drawn
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class SignalPosteriors:
     """What is known of all signals. Shapes: thetas (J, d), root (d, d), forms (2, J, J): P and R.
 
+    ``shared_root``: that of V^-1, of all weighted sums.
     ``noise_given``: both forms are S, which a learned prior has estimated from all keys.
     ``share``: how much of the square of a spread counts beside R, see ``scales.noise``.
     ``length``: of every weighted sum, as of ``ridge.Factored``.
     """
 
     thetas: Matrix
-    root: Matrix
+    shared_root: Root
     ridge: float
     weight: float
     forms: NDArray[np.float64]
@@ -156,9 +126,9 @@ class SignalPosteriors:
         learns_noise = scales.learns_noise or self.noise_given
         sigma = self._sigma(weighing, weights) if learns_noise else 1.0
         if weighing.weights == ALONE:
-            own = Factored(theta, self.root, self.ridge)
+            own = regression.of_root(theta, self.shared_root, self.ridge)
             return regression.with_noise(own, sigma, length=self.length) if learns_noise else own
-        return WeighedSum(theta, self.root, self.ridge, sigma, self.length)
+        return Scaled(theta, self.shared_root, self.ridge, sigma, self.length)
 
     def _sigma(self, weighing: Weighing, weights: Vector) -> float:
         given, own = 0.0, weights
@@ -181,7 +151,7 @@ def known(sums: RidgeSums, scales: Scales) -> SignalPosteriors:
     thetas, root, used = regression.solved(sums, columns, ridge=fit.ridge)
     thetas = np.ascontiguousarray(thetas.T).reshape(moments.shape)
     forms = np.stack((products, products - _products(moments, thetas)))
-    for array in (thetas, root, forms):
+    for array in (thetas, forms):
         array.setflags(write=False)
     return SignalPosteriors(thetas, root, used, sums.weight, forms, share=fit.share, length=fit.length)
 

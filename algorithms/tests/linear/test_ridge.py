@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -226,7 +227,8 @@ def test_a_large_matrix_is_factored_as_a_small_one_is(dim: int):
     rng = np.random.default_rng(dim)
     features = rng.normal(size=(2 * dim, dim))
     precision = features.T @ features + np.eye(dim)
-    factor, inverse = ridge.factored_precision(np.tril(precision))
+    factor = ridge.factor_precision(np.tril(precision))
+    inverse = ridge.invert_factor(factor)
     np.testing.assert_allclose(factor @ factor.T, precision, rtol=1e-10, atol=1e-8)
     np.testing.assert_allclose(inverse @ factor, np.eye(dim), atol=1e-10)
     assert not np.triu(factor, 1).any()
@@ -237,7 +239,7 @@ def test_a_large_matrix_is_factored_as_a_small_one_is(dim: int):
 @pytest.mark.parametrize("dim", [3, 300])
 def test_a_matrix_that_is_not_definite_is_refused(dim: int):
     with pytest.raises(InvalidParameter):
-        ridge.factored_precision(-np.eye(dim))
+        ridge.factor_precision(-np.eye(dim))
 
 
 @pytest.mark.rest
@@ -251,9 +253,8 @@ def test_large_matrices_are_not_factored_with_the_lock_of_the_interpreter(monkey
         sizes.append(len(factor))
         return inverse_of(factor, **options)
 
-    monkeypatch.setattr(
-        ridge, "lapack", SimpleNamespace(dpotrf=None, dtrtri=small, dpotrs=ridge.lapack.dpotrs)
-    )
+    used = {name: getattr(ridge.lapack, name) for name in ("dpotrs", "dtrttp", "dtpttr")}
+    monkeypatch.setattr(ridge, "lapack", SimpleNamespace(dpotrf=None, dtrtri=small, **used))
     features = np.random.default_rng(dim).standard_normal((50, dim))
     found = ridge.posterior(fold(features, np.ones(50)), ridge=2.0)
     precision = 2.0 * np.eye(dim) + features.T @ features
@@ -269,7 +270,35 @@ def test_what_stands_above_the_diagonal_does_not_matter(dim):
     rows = np.random.default_rng(dim).standard_normal((2 * dim, dim))
     matrix = np.eye(dim) + rows.T @ rows
     for given in (np.tril(matrix), matrix):
-        factor, inverse = ridge.factored_precision(given)
+        factor = ridge.factor_precision(given)
+        inverse = ridge.invert_factor(factor)
         np.testing.assert_allclose(factor, np.linalg.cholesky(matrix), rtol=1e-10, atol=1e-10)
         np.testing.assert_allclose(inverse @ np.tril(factor), np.eye(dim), atol=1e-9)
         assert not np.triu(inverse, 1).any()
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("dim", [128, 129, 257])
+def test_a_draw_is_the_root_times_normal_numbers(dim):
+    features = np.random.default_rng(dim).standard_normal((20, dim))
+    whole = ridge.with_noise(ridge.posterior(fold(features, np.ones(20)), ridge=2.0), 3.0, length=5.0)
+    before = whole.noise(np.random.default_rng(1))
+    root = whole.root
+    expected = root @ np.random.default_rng(1).standard_normal(dim)
+    np.testing.assert_allclose(before, expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_array_equal(whole.noise(np.random.default_rng(1)), before)  # also with the inverse
+    covariance = 9.0 * np.linalg.inv(2.0 * np.eye(dim) + features.T @ features)
+    np.testing.assert_allclose(root @ root.T, covariance, rtol=1e-9, atol=1e-11)
+    assert whole.unit == pytest.approx(math.sqrt(9.0 + 5.0 * covariance.trace() / dim), rel=1e-12)
+
+
+@pytest.mark.rest
+def test_the_posterior_of_many_dimensions_has_no_inverse_until_it_is_asked_for(monkeypatch):
+    inverses = []
+    invert = ridge.invert_factor
+    monkeypatch.setattr(ridge, "invert_factor", lambda lower: inverses.append(len(lower)) or invert(lower))
+    whole = ridge.posterior(fold(np.ones((1, 129)), np.ones(1)), ridge=2.0)
+    whole.noise(np.random.default_rng(1))
+    assert not inverses
+    assert whole.root.shape == whole.root.shape == (129, 129)
+    assert inverses == [129]
