@@ -1,0 +1,220 @@
+"""A linear bandit in one object: choose an arm, say what it earned, choose again.
+
+It puts together what the other modules of this folder have: sums of a ridge regression, scales by maximum
+evidence, a policy and an index. Every choice is made with all rewards before it.
+
+Notation
+    K, d        number of arms, dimension of their features
+    D           dimension of what is learned: d, and 1 for the intercept
+    sums        see ``ridge_sums``
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from shortlist import checks
+from shortlist.errors import InvalidParameter, InvalidShape
+from shortlist.linear import evidence, linear_ts, linucb, ridge_sums, scales, softmax
+from shortlist.linear.ridge import Posterior
+from shortlist.linear.ridge_sums import RidgeSums
+from shortlist.linear.scales import Scales
+from shortlist.mips.adaptive import Scan
+from shortlist.types import Matrix, MipsSolver, Rows, Vector
+
+ALPHA = 1.0  # of "linucb", where no exploration is given
+_SUMS = ("total", "error", "more", "more_error", "observations", "weight", "squares", "squares_error")
+_SETTINGS = ("policy", "exploration", "ridge", "intercept")
+
+
+class LinearBandit:
+    """Arms with features, of which it learns by their rewards which are best.
+
+    >>> import numpy as np
+    >>> arms, rng = [[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]], np.random.default_rng(1)
+    >>> bandit = LinearBandit(arms, rng=rng)
+    >>> for _ in range(30):
+    ...     (arm,) = bandit.choose()
+    ...     bandit = bandit.partial_fit(arm, reward=[0.2, 0.8, 0.9][arm])
+    >>> int(bandit.choose()[0])
+    2
+    >>> np.round(bandit.expected([1, 2]), 1).tolist()
+    [0.8, 0.9]
+    """
+
+    def __init__(
+        self,
+        arms: ArrayLike,
+        *,
+        rng: np.random.Generator,
+        policy: str = "sub_ts",
+        index: MipsSolver | None = None,
+        exploration: float | None = None,
+        ridge: float | None = None,
+        intercept: bool = True,
+    ) -> None:
+        """``arms`` (K, d): an array, or a list of lists.
+
+        ``policy``: ``"sub_ts"`` asks ``index``, ``"linear_ts"``, ``"linucb"`` and ``"softmax"`` compare all
+        arms. ``index``: finds rows of ``arms`` by inner product; None: all arms are compared.
+        ``exploration``: of Thompson sampling how many times the posterior's deviation is drawn, of
+        ``"linucb"`` alpha, of ``"softmax"`` the temperature; None: by the rewards, see ``scales``.
+        ``ridge``: None: by maximum evidence. ``intercept``: what all arms earn alike is learned too.
+        ``rng``: of all draws.
+
+        Raises: InvalidShape, NonFinite, InvalidParameter.
+        """
+        checks.generator(rng)
+        self._arms = _numbers("arms", arms)
+        checks.shape("arms", self._arms, (None, None))
+        if policy not in _POLICIES:
+            raise InvalidParameter(f"policy must be one of {', '.join(_POLICIES)}", argument="policy")
+        if index is not None and policy != "sub_ts":
+            raise InvalidParameter(f"{policy} compares all arms: leave index out", argument="index")
+        if exploration is not None:
+            checks.in_range("exploration", exploration, least=0.0)
+            if policy == "softmax":
+                checks.in_range("exploration", exploration, above=0.0)
+        if ridge is not None:
+            checks.in_range("ridge", ridge, above=0.0)
+        self.policy, self.exploration, self.ridge = policy, exploration, ridge
+        self.intercept = bool(intercept)
+        self._index: MipsSolver = Scan(self._arms) if index is None else index
+        self._rng = rng
+        self._sums = ridge_sums.empty(self._arms.shape[1] + self.intercept)
+        square = float(np.einsum("ij,ij->", self._arms, self._arms)) / max(len(self._arms), 1)
+        otherwise = (square + self.intercept or 1.0) / evidence.START
+        self._scales = Scales(ridge, otherwise, learns_noise=True, least_ratio=0.0)
+        self._posterior: Posterior | None = None
+
+    @property
+    def observations(self) -> int:
+        """How many rewards it has learned from."""
+        return self._sums.observations
+
+    def choose(self, k: int = 1, *, exclude: ArrayLike = ()) -> Rows:
+        """Rows of the ``k`` arms to show, the best first; none of ``exclude``.
+
+        Shapes: exclude (e,) -> (m,), m = min(k, K - e). Cost: O(D^3) for the first after a reward; a search.
+        Raises: InvalidParameter (k < 1; a row of ``exclude`` that is no arm).
+        """
+        checks.in_range("k", k, least=1, whole=True)
+        return _POLICIES[self.policy](self, int(k), np.unique(self._rows("exclude", exclude)))
+
+    def partial_fit(self, arm: ArrayLike, reward: ArrayLike) -> Self:
+        """Learn what an arm earned, or each of several. Returns the bandit itself.
+
+        Shapes: arm (), reward (); or (n,), (n,). Cost: O(D^2) for each. Nothing is learned where it raises:
+        InvalidShape, NonFinite, InvalidParameter (no such arm).
+        """
+        rows = self._rows("arm", arm)
+        rewards = np.atleast_1d(_numbers("reward", reward))
+        checks.shape("reward", rewards, (len(rows),))
+        features, first = self._with_constant(self._arms[rows]), np.ones(len(rows), dtype=np.bool_)
+        self._sums, self._posterior = ridge_sums.add(self._sums, features, rewards, first), None
+        return self
+
+    def expected(self, arm: ArrayLike | None = None) -> Vector:
+        """What arms are expected to earn; None: all of them. Shapes: arm (n,) -> (n,). Cost: O(n D)."""
+        features = self._arms if arm is None else self._arms[self._rows("arm", arm)]
+        found: Vector = self._with_constant(features) @ self.posterior.theta
+        return found
+
+    @property
+    def posterior(self) -> Posterior:
+        """Of all rewards so far. Cost: O(D^3), once after a reward."""
+        if self._posterior is None:
+            self._posterior = self._scales.posterior(self._sums)
+        return self._posterior
+
+    def save(self, path: str) -> None:
+        """Write what was learned and the settings to ``path``, which is to end with ``.npz``.
+
+        Arms, index and generator are not in it. Raises: OSError.
+        """
+        arrays: dict[str, Any] = {name: getattr(self._sums, name) for name in _SUMS}
+        given = {name: getattr(self, name) for name in _SETTINGS}
+        arrays |= {name: np.array(value) for name, value in given.items() if value is not None}
+        np.savez(path, **arrays)
+
+    @classmethod
+    def load(
+        cls, path: str, arms: ArrayLike, *, rng: np.random.Generator, index: MipsSolver | None = None
+    ) -> Self:
+        """The bandit that was saved. ``arms``, ``index``: as they were.
+
+        Arms may have been added, or have other features of the same meaning. Raises: OSError; InvalidShape
+        (arms of another dimension); InvalidParameter (a file that is none of a bandit).
+        """
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                values: dict[str, Any] = {name: file[name] for name in file.files}
+            values = {name: array if array.ndim else array.item() for name, array in values.items()}
+            sums = RidgeSums(**{name: values[name] for name in _SUMS})
+        except (ValueError, KeyError, EOFError) as error:
+            message = "path must be a file that LinearBandit.save wrote"
+            raise InvalidParameter(message, argument="path") from error
+        settings = {name: values[name] for name in _SETTINGS if name in values}
+        bandit = cls(arms, index=index, rng=rng, **settings)
+        if sums.dim != bandit._sums.dim:  # private: of the same class
+            message = f"arms must have {sums.dim - bandit.intercept} features, as those that were saved"
+            raise InvalidShape(message, argument="arms")
+        bandit._sums = sums
+        return bandit
+
+    def _rows(self, name: str, given: ArrayLike) -> Rows:
+        rows = np.atleast_1d(np.asarray(given))
+        if rows.ndim != 1 or (len(rows) and rows.dtype.kind not in "iu"):
+            raise InvalidParameter(f"{name} must be a row of arms, or a list of rows", argument=name)
+        if len(rows) and not (rows.min() >= 0 and rows.max() < len(self._arms)):
+            raise InvalidParameter(f"{name} must be from 0 to {len(self._arms) - 1}", argument=name)
+        return rows.astype(np.int64)
+
+    def _with_constant(self, features: Matrix) -> Matrix:
+        """Features as they are learned. Shapes: (n, d) -> (n, D)."""
+        return np.column_stack([features, np.ones(len(features))]) if self.intercept else features
+
+    def _multiple(self) -> float:
+        if self.exploration is not None:
+            return self.exploration
+        return scales.exploration_by_evidence(self._sums.dim)
+
+    def _sampled(self, k: int, exclude: Rows) -> Rows:
+        """The intercept is the same for all arms, so the index is not asked for it."""
+        drawn = linear_ts.draw(self.posterior, exploration=self._multiple(), rng=self._rng)
+        return self._index.search(drawn[: self._arms.shape[1]], k, exclude).rows
+
+    def _bounded(self, k: int, exclude: Rows) -> Rows:
+        alpha = ALPHA if self.exploration is None else self.exploration
+        features = self._with_constant(self._arms)
+        return linucb.choose(self.posterior, features, k=k, alpha=alpha, exclude=exclude).rows
+
+    def _softmax(self, k: int, exclude: Rows) -> Rows:
+        temperature = self.exploration
+        if temperature is None:
+            temperature = scales.TEMPERATURE * self.posterior.unit
+        left = np.setdiff1d(np.arange(len(self._arms)), exclude)
+        places = softmax.choose(self.expected(left), k=k, temperature=temperature, rng=self._rng).places
+        rows: Rows = left[places]
+        return rows
+
+
+_POLICIES: Mapping[str, Callable[[LinearBandit, int, Rows], Rows]] = {
+    "sub_ts": LinearBandit._sampled,
+    "linear_ts": LinearBandit._sampled,
+    "linucb": LinearBandit._bounded,
+    "softmax": LinearBandit._softmax,
+}
+
+
+def _numbers(name: str, given: ArrayLike) -> Matrix:
+    try:
+        array = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidShape(f"{name} must be numbers, in rows of one length", argument=name) from None
+    checks.finite(name, array)
+    return array

@@ -1,0 +1,139 @@
+"""`LinearBandit`: the algorithms of the folder in one object."""
+
+from __future__ import annotations
+
+import doctest
+from copy import deepcopy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shortlist.errors import InvalidArgument, InvalidShape
+from shortlist.linear import bandit as module
+from shortlist.linear import ridge_sums
+from shortlist.linear.bandit import LinearBandit
+from shortlist.mips.adaptive import Scan
+
+POLICIES = ["sub_ts", "linear_ts", "linucb", "softmax"]
+ARMS = np.random.default_rng(5).standard_normal((40, 4))
+TRUTH = np.array([1.0, -0.5, 0.25, 2.0])
+
+
+def drawing() -> np.random.Generator:
+    return np.random.default_rng(3)
+
+
+def played(bandit: LinearBandit, rounds: int) -> list[int]:
+    noise = np.random.default_rng(bandit.observations)
+    shown = []
+    for _ in range(rounds):
+        (arm,) = bandit.choose()
+        bandit.partial_fit(arm, 3.0 + ARMS[arm] @ TRUTH + 0.1 * noise.standard_normal())
+        shown.append(int(arm))
+    return shown
+
+
+def test_its_example_is_true():
+    found = doctest.testmod(module)
+    assert found.attempted > 3
+    assert not found.failed
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_it_finds_the_best_arm_and_what_arms_earn(policy: str):
+    bandit = LinearBandit(ARMS, policy=policy, rng=drawing())
+    shown = played(bandit, 150)
+    best = int((ARMS @ TRUTH).argmax())
+    assert bandit.expected().argmax() == best
+    assert shown[-20:].count(best) >= 10  # seeded; random arms: 1 of 40
+    assert bandit.expected([best])[0] == pytest.approx(3.0 + ARMS[best] @ TRUTH, abs=0.2)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_saved_bandit_goes_on_with_what_it_had_learned(policy: str, tmp_path: Path):
+    rng = drawing()
+    bandit = LinearBandit(ARMS, policy=policy, exploration=0.4, intercept=False, rng=rng)
+    played(bandit, 20)
+    bandit.save(str(tmp_path / "bandit.npz"))
+    other = LinearBandit.load(str(tmp_path / "bandit.npz"), ARMS, rng=deepcopy(rng))
+    assert played(other, 20) == played(bandit, 20)
+    assert np.array_equal(other.posterior.root, bandit.posterior.root)
+    assert (other.policy, other.exploration, other.ridge, other.intercept) == (policy, 0.4, None, False)
+
+
+def test_it_asks_the_index_for_the_drawn_arms_and_leaves_the_intercept_out():
+    class Recording(Scan):
+        def search(self, query, k, exclude=()):
+            asked.append((query, k, list(exclude)))
+            return super().search(query, k, exclude)
+
+    asked: list[tuple[np.ndarray, int, list[int]]] = []
+    with_index = LinearBandit(ARMS, index=Recording(ARMS), rng=drawing()).partial_fit([1, 2], [0.5, 1.0])
+    alone = LinearBandit(ARMS, rng=drawing()).partial_fit([1, 2], [0.5, 1.0])
+    assert np.array_equal(with_index.choose(5, exclude=[7, 3, 7]), alone.choose(5, exclude=[3, 7]))
+    ((query, k, excluded),) = asked
+    assert (query.shape, k, excluded) == ((4,), 5, [3, 7])
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_lists_hold_no_arm_twice_and_none_that_is_excluded(policy: str):
+    bandit = LinearBandit(ARMS.tolist(), policy=policy, rng=drawing())
+    rows = bandit.choose(50, exclude=range(5))
+    assert sorted(rows) == list(range(5, 40))
+
+
+def test_several_rewards_at_once_are_as_one_after_the_other():
+    together = LinearBandit(ARMS, rng=drawing()).partial_fit([1, 1, 2], [0.5, 1.5, -1.0])
+    apart = LinearBandit(ARMS, rng=drawing()).partial_fit(1, 0.5).partial_fit(1, 1.5).partial_fit(2, -1.0)
+    assert together.observations == apart.observations == 3
+    assert np.array_equal(together.posterior.theta, apart.posterior.theta)
+
+
+@pytest.mark.parametrize(
+    ("argument", "make"),
+    [
+        ("arms", lambda: LinearBandit([[1.0], [1.0, 2.0]], rng=drawing())),
+        ("arms", lambda: LinearBandit([1.0, 2.0], rng=drawing())),
+        ("arms", lambda: LinearBandit([[np.nan]], rng=drawing())),
+        ("policy", lambda: LinearBandit(ARMS, policy="best", rng=drawing())),
+        ("index", lambda: LinearBandit(ARMS, policy="softmax", index=Scan(ARMS), rng=drawing())),
+        ("exploration", lambda: LinearBandit(ARMS, exploration=-1.0, rng=drawing())),
+        ("exploration", lambda: LinearBandit(ARMS, policy="softmax", exploration=0.0, rng=drawing())),
+        ("ridge", lambda: LinearBandit(ARMS, ridge=0.0, rng=drawing())),
+        ("k", lambda: LinearBandit(ARMS, rng=drawing()).choose(0)),
+        ("k", lambda: LinearBandit(ARMS, rng=drawing()).choose(1.5)),
+        ("exclude", lambda: LinearBandit(ARMS, rng=drawing()).choose(exclude=[40])),
+        ("arm", lambda: LinearBandit(ARMS, rng=drawing()).partial_fit("kettle", 1.0)),
+        ("arm", lambda: LinearBandit(ARMS, rng=drawing()).partial_fit(-1, 1.0)),
+        ("reward", lambda: LinearBandit(ARMS, rng=drawing()).partial_fit(1, "good")),
+        ("reward", lambda: LinearBandit(ARMS, rng=drawing()).partial_fit([1, 2], 1.0)),
+        ("reward", lambda: LinearBandit(ARMS, rng=drawing()).partial_fit(1, np.inf)),
+    ],
+)
+def test_a_wrong_argument_is_named(argument: str, make):
+    with pytest.raises(InvalidArgument) as refused:
+        make()
+    assert refused.value.argument == argument
+
+
+def test_nothing_is_learned_where_a_reward_is_refused():
+    bandit = LinearBandit(ARMS, rng=drawing())
+    with pytest.raises(InvalidArgument):
+        bandit.partial_fit([1, 2], [1.0, np.nan])
+    assert bandit.observations == 0
+    assert not bandit.posterior.theta.any()
+
+
+def test_a_file_of_something_else_and_arms_of_another_dimension_are_refused(tmp_path: Path):
+    (tmp_path / "text").write_text("hello")
+    np.savez(tmp_path / "sums.npz", total=ridge_sums.empty(3).total)
+    for name in ("text", "sums.npz"):
+        with pytest.raises(InvalidArgument, match=r"LinearBandit\.save wrote") as refused:
+            LinearBandit.load(str(tmp_path / name), ARMS, rng=drawing())
+        assert refused.value.argument == "path"
+    LinearBandit(ARMS, rng=drawing()).save(str(tmp_path / "bandit.npz"))
+    with pytest.raises(InvalidShape, match="arms must have 4 features"):
+        LinearBandit.load(str(tmp_path / "bandit.npz"), ARMS[:, :3], rng=drawing())
+    with pytest.raises(FileNotFoundError):
+        LinearBandit.load(str(tmp_path / "none.npz"), ARMS, rng=drawing())
