@@ -155,7 +155,7 @@ class LinearBandit:
                 values: dict[str, Any] = {name: file[name] for name in file.files}
             values = {name: array if array.ndim else array.item() for name, array in values.items()}
             sums = RidgeSums(**{name: values[name] for name in _SUMS})
-        except (ValueError, KeyError, EOFError) as error:
+        except (ValueError, TypeError, KeyError, EOFError) as error:
             message = "path must be a file that LinearBandit.save wrote"
             raise InvalidParameter(message, argument="path") from error
         settings = {name: values[name] for name in _SETTINGS if name in values}

@@ -128,7 +128,8 @@ def test_nothing_is_learned_where_a_reward_is_refused():
 def test_a_file_of_something_else_and_arms_of_another_dimension_are_refused(tmp_path: Path):
     (tmp_path / "text").write_text("hello")
     np.savez(tmp_path / "sums.npz", total=ridge_sums.empty(3).total)
-    for name in ("text", "sums.npz"):
+    np.save(tmp_path / "array.npy", np.ones(3))
+    for name in ("text", "sums.npz", "array.npy"):
         with pytest.raises(InvalidArgument, match=r"LinearBandit\.save wrote") as refused:
             LinearBandit.load(str(tmp_path / name), ARMS, rng=drawing())
         assert refused.value.argument == "path"
