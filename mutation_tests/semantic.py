@@ -138,6 +138,7 @@ TESTS = {
     "keys": (
         "tests/api/test_api_keys.py",
         "tests/api/test_visitor_passes.py",
+        "tests/api/test_deleted_visitors.py",
         "tests/api/test_restricted_keys.py",
         "tests/api/test_guard.py",
         "tests/api/test_guarded_calls.py",

@@ -81,6 +81,20 @@ async def test_rows_exposures_and_events_of_a_visitor_go_and_no_others(public: A
     assert await public.ok("GET", "/v1/bandits/all/learners/_global") == learned
 
 
+async def test_choices_with_a_pass_go_where_no_visitor_is_counted(public: Api):
+    """Without caps the pass alone names the visitor of a choice."""
+    await public.bandit("plain", "c", scope="global", log={})
+
+    async def choose_again(visitor: str) -> str:
+        answer = await public.ok("POST", "/v1/bandits/plain/choose", {"event_id": "e"}, **of(visitor))
+        return str(answer["decision"])
+
+    ann, bob = await choose_again("ann"), await choose_again("bob")
+    await public.ok("DELETE", "/v1/bandits/plain/visitors/ann", status=204)
+    assert await choose_again("ann") != ann
+    assert await choose_again("bob") == bob
+
+
 async def test_what_is_counted_of_them_is_given_back(public: Api):
     async def held() -> dict[str, float]:
         lines = (await public.call("GET", "/metrics")).text.splitlines()

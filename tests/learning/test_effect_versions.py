@@ -14,9 +14,12 @@ from app.bandits.effect_version import (
     read_together,
     record_to_bytes,
 )
-from app.bandits.settings import BanditRecord, SignalRule
+from app.bandits.prior_version import version_of
+from app.bandits.settings import BanditRecord, LogRule, SignalRule
 from app.learning.effect_fits import MOVED, WHOLE_EVERY, _stored, add_sums, fitted
 from app.records.arm_sums import ArmSums
+from headless_service import HeadlessService
+from shortlist.linear.learned_prior import LearnedPrior
 
 SIGNALS = {"click": SignalRule(), "buy": SignalRule()}
 
@@ -125,3 +128,25 @@ def test_sums_of_another_space_or_of_earlier_features_are_left_out():
         for place in order:
             add_sums(totals, [("a", shown[place])], 1, None)
         assert (totals["a"].n, totals["a"].decisions, totals["a"].revision) == (10.0, 2, 2)
+
+
+@pytest.mark.anyio
+async def test_a_bandit_is_served_with_the_newest_version_after_the_next_poll(service: HeadlessService):
+    await service.quiet()
+    bandit = await service.bandit(
+        prior="learned", arm_effects="auto", ridge="auto", exploration="auto", log=LogRule()
+    )
+    one = np.eye(2)
+    prior = LearnedPrior.of(one[:1], one, one[:1, :1], keys=2, observations=2.0, variation=1.0)
+    bandit = bandit.with_prior(version_of(1, 0, prior))
+    effects = service.parts.effects
+    for number in (1, 2, 3):
+        version = EffectRecord(number, 0, 0, 0, [1.0], [1.0])
+        written = record_to_bytes(version)
+        assert (
+            await service.store.effects.write("b", bandit.uid, expected=number - 1, record=written) == number
+        )
+        await effects.sync()
+        served = (await effects.serving(bandit)).effects
+        assert served is not None
+        assert served.number == number

@@ -6,6 +6,7 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -49,6 +50,19 @@ async def test_memory_is_bounded_and_evicted_learners_come_back_right(service: H
     assert 5 <= len(learners) <= 12
     for key in keys:
         assert (await service.choose(bandit, key)).learner_version == 3
+
+
+async def test_a_learner_that_served_serves_by_the_terms_that_its_bandit_has_now(service: HeadlessService):
+    bandit = await service.bandit(ridge=1.0)
+    await service.observe(bandit, "o")
+    learner = bandit.learner_for("ann")
+    for ridge_now in (1.0, 4.0, 2.0):
+        bandit = await service.parts.bandits.change(
+            "b", lambda _, version, now=ridge_now: msgspec.structs.replace(version.record, ridge=now)
+        )
+        _, posterior = await service.parts.learners.current(bandit, learner)
+        precision = np.diag([ridge_now] * 2) + 1.0  # of one reward of arm a1, whose features are both 1
+        np.testing.assert_allclose(posterior.theta, np.linalg.solve(precision, np.ones(2)))
 
 
 @pytest.mark.rest

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from operator import itemgetter
 from typing import Any
 
@@ -202,6 +202,29 @@ async def test_what_was_known_is_what_is_known_less_what_came(case: str):
     assert (past.beginning, past.why) == ("known", None)
     assert past.weighs(0)
     await check(log, past)
+
+
+@pytest.mark.parametrize(("from_ms", "beginning"), [(None, "known"), (1_300, "log")])
+async def test_revised_rewards_are_taken_back_where_their_decisions_are_asked_for(
+    from_ms: int | None, beginning: str
+):
+    """Its learner counted each value. Of earlier decisions it is unknown when which value came."""
+    log = simulate("plain", 60, seed=9)
+    teach_before(log)
+    note_versions(log)
+    late = [
+        place for place, each in enumerate(log.rows[:30]) if each.rewards and each.rewards[-1].time > 1_300
+    ]
+    today = log.states_at(np.inf)
+    for place in late:
+        *earlier, last = log.rows[place].rewards
+        rewards = [*earlier, msgspec.structs.replace(last, revised=1)]
+        log.rows[place] = msgspec.structs.replace(log.rows[place], rewards=rewards)
+        today = {name: replace(state, version=state.version + 1) for name, state in today.items() if state}
+    past = PastLearners(log.bandit, HeldSource(), FixedStates(today))
+    await past.survey(pages(log.rows), from_ms=from_ms, to_ms=None)
+    assert len(late) > 3
+    assert past.beginning == beginning
 
 
 @pytest.mark.rest
