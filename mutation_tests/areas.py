@@ -127,13 +127,15 @@ AREAS = {
             "app/filtering/strategies.py",
         ),
         (
-            "tests/indexes/test_exact_by_hand.py",
+            "tests/indexes/test_search_plans.py",
             "tests/indexes/test_planner.py",
             "tests/indexes/test_exact_searches.py",
             "tests/indexes/test_filtered_search.py",
             "tests/indexes/test_renewed_plans.py",
             "tests/indexes/test_live.py",
         ),
+        plugins=("pytest_timeout", "anyio.pytest_plugin"),
+        conftest=True,
     ),
 }
 

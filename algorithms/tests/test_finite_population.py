@@ -18,6 +18,8 @@ from scipy import stats
 from shortlist import finite_population as bounds
 from shortlist.errors import InvalidParameter
 
+pytestmark = pytest.mark.rest
+
 LEVELS = (0.3, 1.0, 2.0, 5.0, 9.0)
 SIZES = ((20, (1, 2, 5, 10, 11, 19)), (400, (3, 40, 199, 201, 320, 399)), (20_000, (60, 2_000, 15_000)))
 SHARES = (0.0, 0.05, 0.3, 0.5, 0.9)
@@ -85,13 +87,11 @@ def test_a_bound_holds_for_two_values_of_any_share(name):
     assert worst(BOUNDS[name]) <= 1.0
 
 
-@pytest.mark.rest
 @pytest.mark.parametrize(("name", "factor"), [("hoeffding", 0.8), ("bernstein", 0.65), ("empirical", 0.4)])
 def test_a_smaller_radius_does_not_hold(name, factor):
     assert worst(BOUNDS[name], factor) > 1.0
 
 
-@pytest.mark.rest
 @pytest.mark.parametrize(("factor", "holds"), [(1.0, True), (0.5, False)])
 def test_the_root_mean_square_is_bounded(factor, holds):
     """``factor`` scales what is added to that of the sample."""
@@ -125,7 +125,6 @@ def test_a_bound_holds_over_all_subsets(values, t, level):
         assert excess(bound, values, drawn, t, level=level) <= 1.0 + 1e-9
 
 
-@pytest.mark.rest
 @pytest.mark.parametrize("name", BOUNDS)
 def test_nothing_is_left_to_chance_at_the_end(name):
     values = np.array([0.0, 0.5, 1.0])
@@ -144,7 +143,6 @@ def test_the_sample_size_is_large_enough_and_hardly_larger(u, population):
         assert bounds.rho(t - 3, population) * u > t - 3
 
 
-@pytest.mark.rest
 @pytest.mark.parametrize("t", [0, -1, 6])
 def test_a_sample_is_part_of_the_population(t):
     for bound in (bounds.rho, bounds.variance_factor):

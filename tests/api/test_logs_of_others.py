@@ -12,6 +12,8 @@ import pytest
 
 from server.cli import main
 
+pytestmark = pytest.mark.rest
+
 ARMS, EVENTS = 6, 300
 DEVICES = ("phone", "desktop")
 # Every offered arm is as likely as any other: the value of this policy can be computed by hand.
@@ -124,7 +126,6 @@ def test_a_table_says_the_same_as_json_lines(tmp_path: Path, catalogue: Path):
     )
 
 
-@pytest.mark.rest
 def test_rows_that_lack_something_are_named_and_left_out(tmp_path: Path, catalogue: Path):
     events = made_events()[:40]
     good = [dsjson(event, number) for number, event in enumerate(events)]
@@ -153,7 +154,6 @@ def test_rows_that_lack_something_are_named_and_left_out(tmp_path: Path, catalog
         assert f"the first is row {row}" in warnings
 
 
-@pytest.mark.rest
 def test_what_cannot_be_used_at_all_is_one_line(
     tmp_path: Path, catalogue: Path, capsys: pytest.CaptureFixture[str]
 ):

@@ -15,6 +15,8 @@ from shortlist_client import Client, Retry
 from shortlist_client.environment import proxy_of
 from shortlist_client.errors import InvalidArgument, ShortlistError
 
+pytestmark = pytest.mark.rest
+
 NOBODY = "http://127.0.0.1:1"
 VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
@@ -59,7 +61,6 @@ def test_the_error_names_the_variable(
     assert "secret" not in error
 
 
-@pytest.mark.rest
 @pytest.mark.parametrize("variable", ["http_proxy", "https_proxy", "SSL_CERT_FILE"])
 def test_what_the_address_does_not_need_does_no_harm(variable: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv(variable, "/no/such")
@@ -77,7 +78,6 @@ class Refusing(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.mark.rest
 def test_a_proxy_that_refuses_is_named(monkeypatch: pytest.MonkeyPatch):
     with HTTPServer(("127.0.0.1", 0), Refusing) as proxy:
         threading.Thread(target=proxy.handle_request, daemon=True).start()
@@ -86,7 +86,6 @@ def test_a_proxy_that_refuses_is_named(monkeypatch: pytest.MonkeyPatch):
     assert f"through the proxy 127.0.0.1:{proxy.server_port} of the variable http_proxy answers 403" in error
 
 
-@pytest.mark.rest
 def test_entries_of_no_proxy_that_httpx_refuses_are_honoured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("http_proxy", NOBODY)
     monkeypatch.setenv("no_proxy", "fd00::/8, [::1], 127.0.0.0/8")
@@ -113,7 +112,6 @@ MATCHES = [
 ]
 
 
-@pytest.mark.rest
 @pytest.mark.parametrize(("url", "no_proxy", "matches"), MATCHES)
 def test_which_hosts_are_reached_without_the_proxy(
     url: str, no_proxy: str, matches: bool, monkeypatch: pytest.MonkeyPatch
@@ -123,7 +121,6 @@ def test_which_hosts_are_reached_without_the_proxy(
     assert (proxy_of(url) is None) == matches
 
 
-@pytest.mark.rest
 def test_a_certificate_that_nobody_signed_is_named_as_such():
     def refuse(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError(str(ssl.SSLError("[SSL: CERTIFICATE_VERIFY_FAILED]")), request=request)
@@ -133,7 +130,6 @@ def test_a_certificate_that_nobody_signed_is_named_as_such():
         client.health()
 
 
-@pytest.mark.rest
 def test_a_client_of_ones_own_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("all_proxy", "socks5://127.0.0.1:1080")
     with pytest.raises(InvalidArgument):

@@ -46,7 +46,7 @@ def catalogues(draw):
             )
         if draw(st.integers(0, 3)) == 0:
             table, blocks = compacted(table, blocks)
-    return table.snapshot(), blocks
+    return table, blocks
 
 
 def compacted(table, blocks):
@@ -59,7 +59,8 @@ def compacted(table, blocks):
 
 @st.composite
 def problems(draw):
-    view, blocks = draw(catalogues())
+    table, blocks = draw(catalogues())
+    view = table.snapshot()
     query = draw(arrays(np.float64, view.dim, elements=GRID)) * 2.0 ** draw(
         st.sampled_from([-400, -25, 0, 3, 200])
     )
@@ -76,11 +77,13 @@ def expected(view, query, k, exclude):
 
 
 @settings(max_examples=60)
-@given(problems())
-def test_the_plain_scan_is_brute_force(problem):
+@given(problems(), st.integers(0, 40))
+def test_the_plain_scan_is_brute_force(problem, first):
+    """From any row on."""
     view, _, query, k, exclude = problem
-    found = scan(view, query, k, exclude)
-    assert (found.rows.tolist(), found.scores.tolist()) == expected(view, query, k, exclude)
+    found = scan(view, query, k, exclude, first=first)
+    before = np.union1d(exclude, np.arange(first))
+    assert (found.rows.tolist(), found.scores.tolist()) == expected(view, query, k, before)
     assert found.exact
 
 
@@ -94,6 +97,33 @@ def test_norm_blocks_and_a_scan_of_the_fresh_rows_are_brute_force(problem):
     found = merged(found, scan(view, query, k, exclude, first=blocks.covered), k)
     assert (found.rows.tolist(), found.scores.tolist()) == expected(view, query, k, exclude)
     assert found.exact
+
+
+@pytest.mark.rest
+@settings(max_examples=150)
+@given(catalogues(), st.data())
+def test_norm_blocks_of_some_rows_answer_for_the_view_that_is_asked(catalogue, data):
+    """Views from before and after deaths in turn, and that of a compaction."""
+    table, _ = catalogue
+    before, draw = table.snapshot(), data.draw
+    rows, died = (before.live_rows[draw(arrays(bool, before.live))] for _ in range(2))
+    sizes = st.sampled_from([1, 3, 1_024])
+    blocks = NormBlocks(before, rows, first=draw(sizes), largest=draw(sizes))
+    table.tombstone(died)
+    after = table.snapshot()
+    smaller, places = ArmTable.compacted(after)
+    views = [(blocks, before, rows)] * 2
+    views.insert(1, (blocks, after, rows))
+    moved = blocks.moved(places, smaller.snapshot().rows)
+    views.append((moved, smaller.snapshot(), places[np.setdiff1d(rows, died)]))
+    query, k = draw(arrays(np.float64, before.dim, elements=GRID)), draw(st.integers(1, 40))
+    for asked, view, of in views:
+        exclude = np.flatnonzero(draw(arrays(bool, view.rows)))
+        others = np.union1d(exclude, np.setdiff1d(np.arange(view.rows), of))
+        assert asked.search(view, query, k, exclude).rows.tolist() == expected(view, query, k, others)[0]
+        assert (asked.arms, asked.covered) == (len(rows), view.rows)
+    blocks.tombstone(died)
+    assert blocks.degradation.dead == len(np.intersect1d(rows, died))
 
 
 def arms_of_several_norms():

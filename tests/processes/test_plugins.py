@@ -17,6 +17,8 @@ from fork_server import ROOT
 from service_process import Service, environment, serving
 from waiting import wait_until_sync
 
+pytestmark = pytest.mark.rest
+
 ARMS = [
     {"id": f"a{i}", "features": [1.0, i / 10], "metadata": {"maker": "acme" if i % 2 else "zeta"}}
     for i in range(8)
@@ -116,14 +118,12 @@ def test_a_bandit_of_the_plugin_chooses_and_learns(http: httpx.Client):
         ({"constraints": {"never": {}}}, ["body", "constraints", "never"]),
     ],
 )
-@pytest.mark.rest
 def test_wrong_options_are_refused_by_name(http: httpx.Client, changes: dict[str, Any], field: list[str]):
     answer = http.put(PATH, json={**BANDIT, **changes})
     assert answer.status_code == 422, answer.text
     assert field in [error["loc"] for error in answer.json()["errors"]]
 
 
-@pytest.mark.rest
 def test_without_its_plugin_a_bandit_learns_and_chooses_nothing(site: Path, tmp_path: Path):
     data = tmp_path / "data"
     with serving(tmp_path / "1", data_dir=data, PYTHONPATH=f"{site}:{ROOT}") as service:
@@ -164,7 +164,6 @@ def test_without_its_plugin_a_bandit_learns_and_chooses_nothing(site: Path, tmp_
         ok(http, "DELETE", PATH)
 
 
-@pytest.mark.rest
 def test_routes_of_a_plugin_need_the_scope_that_they_declare(site: Path, tmp_path: Path):
     keys = f"{ENTRY} {ADMIN_ENTRY}"
     with (
@@ -179,7 +178,6 @@ def test_routes_of_a_plugin_need_the_scope_that_they_declare(site: Path, tmp_pat
         assert answer.status_code == 403
 
 
-@pytest.mark.rest
 def test_commands_find_the_plugin_as_the_service_does(site: Path):
     status, lines = shortlist(site, "inside", "--names")
     assert status == 0
@@ -314,7 +312,6 @@ def test_a_broken_plugin_ends_the_start_with_one_line(what: str, tmp_path: Path)
     assert BROKEN[what][2] in lines[0]
 
 
-@pytest.mark.rest
 @pytest.mark.parametrize("what", ["another name", "no router"])
 def test_the_doctor_says_that_a_plugin_is_broken(what: str, tmp_path: Path):
     write_broken(tmp_path, what)

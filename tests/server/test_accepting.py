@@ -15,6 +15,8 @@ from app.platform.settings import Settings
 from server import serving
 from server.serving import Server, listen
 
+pytestmark = pytest.mark.rest
+
 TURN_S = 0.005
 BEFORE = 200
 REQUEST = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -68,7 +70,6 @@ def listener():  # type: ignore[no-untyped-def]
         yield found
 
 
-@pytest.mark.rest
 def test_a_new_connection_waits_for_few_turns_of_others(listener: socket.socket):
     """One in each turn is what uvloop accepts: then it would be 200."""
 
@@ -88,7 +89,6 @@ def test_a_new_connection_waits_for_few_turns_of_others(listener: socket.socket)
     assert uvloop.run(turns()) < 8 + BEFORE // 26
 
 
-@pytest.mark.rest
 def test_where_nothing_else_is_done_processes_share_connections(listener: socket.socket):
     """An idle process takes one, and looks again: another one may be quicker to take the next."""
 

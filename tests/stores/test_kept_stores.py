@@ -21,6 +21,8 @@ from app.storage.embedded.server import EmbeddedServer
 from clock_shim import Clocks
 from service_process import run, serving
 
+pytestmark = pytest.mark.rest
+
 FOLDERS = sorted(path.parent for path in Path(__file__).parent.glob("*/content.jsonl"))
 PARTITIONS = {"SHORTLIST_PARTITIONS": "4"}
 KEEP_LOG = {"SHORTLIST_REWARD_LOG_S": "3000000000"}  # old entries stay, to be replayed
@@ -127,7 +129,6 @@ def test_it_is_continued_at_its_time(kept: Path, tmp_path: Path, clocks: Clocks)
                 check(call, step)
 
 
-@pytest.mark.rest
 def test_answers_that_differ_are_noticed() -> None:
     expected = {"theta": [0.5, 1.0], "version": 3, "best": ["a", "b"], "done": True}
     assert differences({**expected, "new": 1}, expected) == []

@@ -17,6 +17,8 @@ from shortlist.kcenter.ds_ts import ds_ts
 from shortlist.kcenter.ds_ucb import ds_ucb
 from shortlist.kcenter.triangle import implied
 
+pytestmark = pytest.mark.rest
+
 METHODS = [ds_ucb, ds_ts]
 
 
@@ -129,7 +131,6 @@ def one_side_for_both(lower: np.ndarray, upper: np.ndarray, *between: np.ndarray
     return implied(lower, lower, between[0], between[0])
 
 
-@pytest.mark.rest
 @pytest.mark.parametrize("mistake", [squares_for_a_metric, means_for_bounds, one_side_for_both])
 def test_bounds_that_follow_wrongly_are_noticed(
     mistake: Any, checked: list[int], monkeypatch: pytest.MonkeyPatch
@@ -141,7 +142,6 @@ def test_bounds_that_follow_wrongly_are_noticed(
     assert any(checked)
 
 
-@pytest.mark.rest
 @pytest.mark.parametrize("mistake", [squares_for_a_metric, one_side_for_both])
 def test_with_bounds_that_follow_wrongly_the_centres_are_wrong(
     mistake: Any, monkeypatch: pytest.MonkeyPatch
@@ -155,7 +155,6 @@ def test_with_bounds_that_follow_wrongly_the_centres_are_wrong(
     assert wrong
 
 
-@pytest.mark.rest
 def test_three_points_in_a_row_show_that_squares_are_no_metric() -> None:
     """At 0, 1/2 and 1: the squares 1, 1/4 and 1/4. As a metric, 1 <= 1/4 + 1/4 would have to hold."""
     found = brute_force.squared(np.array([[0.0], [1.0], [0.5]]))

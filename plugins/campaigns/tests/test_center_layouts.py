@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from shortlist.kcenter.center_set import Points
 from shortlist_campaigns.catalogue_centers import Layouts
+
+pytestmark = pytest.mark.rest
 
 
 class Catalogue:

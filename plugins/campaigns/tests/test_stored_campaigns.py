@@ -26,7 +26,7 @@ from shortlist_campaigns.fold import CampaignRecord, pack_state, unpack_event, u
 from shortlist_campaigns.noisy_centers import NoisyCenters
 from shortlist_campaigns.slates import Slates
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 STORED: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("version_0_1_0.json").read_text())
 ALGORITHMS: dict[str, Any] = {algorithm.kind: algorithm for algorithm in (Slates(), NoisyCenters())}
@@ -92,7 +92,6 @@ async def test_it_goes_on_as_it_would_have(store: Store, old: dict[str, Any], sn
     assert_same(pack_state(campaign.state), bytes.fromhex(old["then"]))
 
 
-@pytest.mark.rest
 @methods
 def test_parameters_and_states_are_written_as_they_were(old: dict[str, Any]):
     algorithm = ALGORITHMS[old["kind"]]

@@ -1,6 +1,6 @@
-"""Exact answers and the plans that lead to them, on small tables with the answers and the times written down.
+"""Which way of searching serves, and what each reads, on small tables with the times written down.
 
-Nothing is drawn and nothing is timed here: every answer is that of sorting the scores of all eligible arms.
+Nothing is drawn and nothing is timed here. Exact answers: test_exact_searches.py, test_filtered_search.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from app.filtering.strategies import CatalogueGraph, OwnBlocks, OwnCopy, OwnGrap
 from app.filters.filter import parse
 from app.indexes import filtered_search, norm_pruned, planner
 from app.indexes.eligible_rows import eligible_rows
-from app.indexes.exact import ExactOverlay, contenders, scan
+from app.indexes.exact import ExactOverlay
 from app.indexes.hnsw import HnswGraph
 from app.indexes.index import Build
 from app.indexes.limits import IndexLimits
@@ -27,7 +27,6 @@ from app.indexes.norm_pruned import NormBlocks
 from app.indexes.planner import core, plan, reserve_of
 from app.indexes.probes import Quality, Trial, solve
 from app.indexes.quality import LADDER, Degradation
-from app.indexes.table import ArmTable
 from shortlist.types import NO_ROWS
 from tests.indexes.brute_force import filled, only_structures, scores_of
 
@@ -53,76 +52,8 @@ def best_of(features, rows, query, k):
     return sorted(rows, key=lambda row: (-score[row], row))[:k]
 
 
-def table_with(dead, count=COUNT):
-    table = ArmTable(DIM)
-    table.append([str(row) for row in range(count)], features_of(count), np.arange(count))
-    table.tombstone(np.array(dead, dtype=np.int64))
-    return table
-
-
-DEAD = [0, 3, 13, 14, 39]
-EXCLUDED = np.array([12, 13, 29, 6])
-
-
-@pytest.mark.parametrize("first", [0, 1, 12, 13, 39, 40])
-@pytest.mark.parametrize("exclude", [NO_ROWS, EXCLUDED], ids=["all", "some"])
-@pytest.mark.parametrize("dead", [[], DEAD], ids=["alive", "dead"])
-def test_a_scan_from_a_row_on(first, exclude, dead):
-    view = table_with(dead).snapshot()
-    rows = set(range(first, COUNT)) - set(dead)
-    for query in QUERIES:
-        left = sorted(rows - set(exclude.tolist()))
-        for k in (1, 2, 50):
-            found = scan(view, query, k, exclude, first=first)
-            assert found.rows.tolist() == best_of(view.features, left, query, k)
-            assert found.exact
-            near = set(contenders(view, query, 1e-5, k, first=first).tolist())
-            assert near >= set(best_of(view.features, sorted(rows), query, k))
-            assert near <= set(range(first, COUNT))
-
-
-@pytest.mark.parametrize("exclude", [NO_ROWS, EXCLUDED], ids=["all", "some"])
-@pytest.mark.parametrize("blocks", [1, 4, 1_024])
-def test_blocks_of_any_size_and_their_dead(blocks, exclude):
-    """Built over half of the rows that live; more come, more die, all are numbered again; old views too."""
-    table = table_with(DEAD)
-    before = table.snapshot()
-    for rows in (None, np.arange(1, COUNT, 2)):
-        made = NormBlocks(before, rows if rows is None else rows[before.is_alive(rows)], first=blocks)
-        own = set(before.live_rows.tolist()) & set(range(COUNT) if rows is None else rows.tolist())
-        assert (made.arms, made.degradation.dead, made.covered) == (len(own), 0, COUNT)
-        later = table_with(DEAD)
-        later.append(["new"], np.full((1, DIM), 9.0), np.array([99]))
-        later.tombstone(np.array([1, 2, 21, 40]))
-        for view, dead in (
-            (before, []),
-            (later.snapshot(), [1, 2, 21]),
-            (before, []),
-            (later.snapshot(), [1, 2, 21]),
-        ):
-            for query in QUERIES:
-                left = sorted(own - set(dead) - set(exclude.tolist()))
-                for k in (1, 3, 60):
-                    found = made.search(view, query, k, exclude)
-                    assert found.rows.tolist() == best_of(before.features, left, query, k)
-        made.tombstone(np.array([1, 2, 21, 40]))
-        assert made.degradation.dead == len(own & {1, 2, 21})
-        position = np.where(later.snapshot().is_alive(np.arange(COUNT)), 0, -1)
-        position[position == 0] = np.arange(np.count_nonzero(position == 0))
-        moved = made.moved(position, int(position.max()) + 1)
-        smaller = ArmTable(DIM)
-        alive = np.flatnonzero(position >= 0)
-        smaller.append([str(row) for row in alive], before.features[alive], alive)
-        expected = {int(position[row]) for row in own} - {-1}
-        assert moved.covered == len(alive)
-        for query in QUERIES:
-            found = moved.search(smaller.snapshot(), query, 60)
-            assert found.rows.tolist() == best_of(before.features[alive], sorted(expected), query, 60)
-        smaller.tombstone(np.array([0, 5]))
-        for query in QUERIES:
-            found = moved.search(smaller.snapshot(), query, 60, np.array([7]))
-            left = sorted(expected - {0, 5, 7})
-            assert found.rows.tolist() == best_of(before.features[alive], left, query, 60)
+def table_view():
+    return filled(features_of()).snapshot().table
 
 
 def test_how_blocks_are_cut_and_what_they_take():
@@ -131,7 +62,7 @@ def test_how_blocks_are_cut_and_what_they_take():
     assert list(norm_pruned.block_bounds(9_000)) == [0, 1_024, 3_072, 7_168, 9_000]
     ends = list(norm_pruned.block_bounds(300_000))
     assert ends[6:] == [64_512, 130_048, 195_584, 261_120, 300_000]
-    made = NormBlocks(table_with([]).snapshot())
+    made = NormBlocks(table_view())
     size = sum(block.nbytes for *_, block in made._blocks)  # private: their bytes, counted by hand
     assert made.memory_bytes == 8 * COUNT + 4 * COUNT + size
     state = made.degradation
@@ -155,7 +86,7 @@ def test_blocks_are_read_until_the_bound_says_so_and_no_further(monkeypatch):
 
 
 def test_an_overlay_holds_its_arms_by_length():
-    view = table_with([]).snapshot()
+    view = table_view()
     overlay = ExactOverlay.copied(view, np.array([4, 9, 20, 31]))
     rows = overlay.rows.tolist()
     assert sorted(rows) == [4, 9, 20, 31]
@@ -210,29 +141,6 @@ def test_scores_are_struck_out_piece_by_piece(count):
     assert scores.tolist() == expected.tolist()
 
 
-@pytest.mark.parametrize("count", [0, 1, 5, 6, 39, 40])
-def test_gathering_and_masks_are_brute_force(count):
-    index = shop()
-    index.remove(["a4", "a30"])
-    snapshot = index.snapshot()
-    eligible = let_in(snapshot, {"number": {"$lt": count}})
-    rows = sorted(set(range(count)) - {4, 30})
-    view = snapshot.table
-    assert filtered_search.is_gathered(view, eligible) == (7 * len(rows) < 40)
-    assert filtered_search.exact_reads(view, eligible) == min(7 * len(rows), 40) * DIM
-    for query in QUERIES:
-        for exclude in (NO_ROWS, np.array([0, 2, 35])):
-            for k in (1, 2, 50):
-                expected = best_of(view.features, sorted(set(rows) - set(exclude.tolist())), query, k)
-                for found in (
-                    filtered_search.gather(view, eligible.rows, query, k, exclude),
-                    filtered_search.mask(view, eligible, query, k, exclude),
-                    filtered_search.search_exactly(view, eligible, query, k, exclude),
-                ):
-                    assert found.rows.tolist() == expected
-                    assert found.exact
-
-
 @pytest.mark.parametrize(("count", "gathered"), [(5, True), (6, False)])
 def test_few_arms_are_gathered(count, gathered, monkeypatch):
     """A gathered row takes as long as seven: five of 40 are few, six are not."""
@@ -243,16 +151,7 @@ def test_few_arms_are_gathered(count, gathered, monkeypatch):
     eligible = let_in(snapshot, {"number": {"$lt": count}})
     filtered_search.search_exactly(snapshot.table, eligible, QUERIES[0], 1, NO_ROWS)
     assert asked == ["gather" if gathered else "mask"]
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_what_is_struck_out_is_minus_infinite_and_the_rest_as_it_was(dtype):
-    for size in (1, 32_767, 32_768, 32_769, 70_000):
-        mask = np.arange(size) % 3 == 0
-        scores = np.arange(size, dtype=dtype) - 7
-        filtered_search.strike_out(scores, mask)
-        assert (scores[mask] == np.arange(size)[mask] - 7).all()
-        assert (scores[~mask] == -np.inf).all()
+    assert filtered_search.exact_reads(snapshot.table, eligible) == min(7 * count, 40) * DIM
 
 
 def test_room_for_scores_is_kept_up_to_a_size():
