@@ -201,6 +201,7 @@ async def test_effects_are_those_of_the_sums_of_all_surprises(api: Api):
     assert newest == sorted(newest, reverse=True)
 
 
+@pytest.mark.rest
 async def test_what_is_expected_of_history_knows_the_other_rewards_of_its_call(api: Api):
     """Else an arm that is liked by those who were shown it would seem better than its features."""
     await make(api)
@@ -265,6 +266,7 @@ async def test_what_is_expected_and_served_is_in_the_token_and_in_the_row(api: A
     assert any(arm["effect"] for arm in row["arms"])
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("fields", "more"),
     [
@@ -377,6 +379,7 @@ async def test_a_finding_says_that_one_key_gives_most_rewards_of_an_arm(api: Api
     assert 'shortlist_findings{name="one_key_teaches"} 1.0' in metrics
 
 
+@pytest.mark.rest
 async def test_sums_of_a_deleted_arm_go_with_the_last_token_that_can_name_it(api: Api):
     await make(api)
     await begin(api)
@@ -444,6 +447,7 @@ async def test_reasons_are_of_rewards_less_effects(api: Api):
         assert all(one["value"] == learned[one["arm"]][0] for one in each["because"])
 
 
+@pytest.mark.rest
 async def test_a_new_bandit_has_them_where_it_can(api: Api):
     """By default: with a learned prior. One that exists stays as it is, whatever is asked for again."""
     body = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key"}
