@@ -19,6 +19,7 @@ from app.bandits.spaces import Moves
 from app.catalogues.adaptive_solver import IndependentSolvers
 from app.catalogues.catalogues import Catalogues
 from app.catalogues.embeddings import Embeddings
+from app.catalogues.kinds import ARM_SOURCES
 from app.decision_log.buffer import RowBuffer
 from app.decision_log.reading import DecisionLog
 from app.filtering.filtered_snapshots import FilteredSnapshots
@@ -44,7 +45,6 @@ from app.measuring.evaluations import Evaluations, Progress
 from app.measuring.explain import Explanations
 from app.measuring.export import Exports
 from app.measuring.report import Reports
-from app.milvus.engine import Engine
 from app.moving.log_embeddings import LogEmbedding, LogEmbeddings
 from app.moving.moving import Moving
 from app.moving.plan_steps import PlanSteps
@@ -138,10 +138,10 @@ class Service:
         self.secrets = TokenSecrets(
             store, self.signer, period_ms=settings.token_secret_s * 1_000, token_ttl_ms=token_ttl_ms
         )
-        uri = settings.milvus_uri
-        self.engine = None if uri is None else Engine(uri.get_secret_value())
-        if self.engine is not None:
-            self._ending.push_async_callback(self.engine.close)
+        engines = {kind: source.engine(settings) for kind, source in ARM_SOURCES.items()}
+        self.engines = {kind: engine for kind, engine in engines.items() if engine is not None}
+        for engine in self.engines.values():
+            self._ending.push_async_callback(engine.close)
         hooks = Hooks(
             poll_for_news=lambda: self.sync.poll_for_news(),  # noqa: PLW0108 - made below
             poll_now=lambda: self.sync.poll_now(),  # noqa: PLW0108 - as above
@@ -158,7 +158,7 @@ class Service:
             keep_ms=token_ttl_ms,
             hooks=hooks,
             group=SharingGroup(shared_dir) if shared_dir is not None else None,
-            engine=self.engine,
+            engines=self.engines,
             index_limits=index_limits,
         )
         self.embeddings = Embeddings(store.arms, self.catalogues)
@@ -351,8 +351,8 @@ class Service:
         self._run(self._expected.run())
         await self.secrets.refresh()
         self._run(self.secrets.run())
-        if self.engine is not None:
-            await self.engine.open()
+        for engine in self.engines.values():
+            await engine.open()
         # Before the bandits, which are served only with their catalogues.
         await self.catalogues.load()
         self.catalogues.check_engine()
@@ -380,7 +380,7 @@ class Service:
             self.quotas.run(),
             health.watch(self.store),
             self.shown_metrics.run(self.health.measure_process),
-            arm_following.run(self.catalogues, self.store, self.engine),
+            arm_following.run(self.catalogues, self.store, self.engines),
             self._following.run(),
             self.embedding_jobs.run(),
             index_maintenance.run(self.catalogues, self.metrics, self._pauses),

@@ -131,9 +131,9 @@ def _check(client: Client, source: Catalogue, name: str, options: EmbedOptions) 
     """What can be said before anything is read."""
     if not 1 <= options.dim <= MAX_FEATURES:
         raise ShortlistError(f"--dim: must be from 1 to {MAX_FEATURES:,}")
-    if source.index["requested"] == "milvus":
+    if "collection" in source.index:
         raise ShortlistError(
-            f"--from: the arms of {source.id} are in Milvus, and an embedding needs them in memory"
+            f"--from: the arms of {source.id} are in an engine, and an embedding needs them in memory"
         )
     if not source.size:
         raise ShortlistError(f"--from: {source.id} has no arms")

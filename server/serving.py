@@ -26,12 +26,12 @@ from pydantic import SecretStr
 from threadpoolctl import threadpool_limits
 
 from app.bandits.spaces import Moves
+from app.catalogues.kinds import ARM_SOURCES
 from app.learning.effect_fits import EffectFits
 from app.learning.forgetting import Forgetting
 from app.learning.learned_priors import LearnedPriors
 from app.learning.prior_fits import PriorFits
 from app.learning.served_effects import ServedEffects
-from app.milvus.embedded_engine import EmbeddedEngine, is_embedded
 from app.platform.answers import Unread
 from app.platform.background import end, leave
 from app.platform.errors import StartupError
@@ -71,20 +71,17 @@ WORKER_PRIOR_BYTES = 4 << 20
 
 @contextlib.contextmanager
 def with_servers(settings: Settings) -> Iterator[Settings]:
-    """The settings, with the addresses of the store and of Milvus.
+    """The settings, with the addresses of the store and of engines of arms.
 
     Those that are not given, or are given as a file, are servers that live as long as this context.
     """
     with contextlib.ExitStack() as servers:
-        addresses: dict[str, SecretStr] = {}
         if settings.redis_url is None:
             store = servers.enter_context(EmbeddedServer(settings.data_dir))
-            addresses["redis_url"] = SecretStr(store.url)
-        uri = settings.milvus_uri
-        if uri is not None and is_embedded(uri.get_secret_value()):
-            engine = servers.enter_context(EmbeddedEngine(Path(uri.get_secret_value())))
-            addresses["milvus_uri"] = SecretStr(engine.uri)
-        yield settings.model_copy(update=addresses)
+            settings = settings.model_copy(update={"redis_url": SecretStr(store.url)})
+        for source in ARM_SOURCES.values():
+            settings = servers.enter_context(source.serving(settings))
+        yield settings
 
 
 class Acceptor:

@@ -189,9 +189,8 @@ def serve_child(listener: str, line: str, number: str, name: str, group_dir: str
 def _as_environment(settings: Settings) -> dict[str, str]:
     """The settings as variables from which the same settings are read."""
     words: dict[str, str] = {}
-    # Only what was set: defaults are the child's own. The two addresses are set here, of servers that were
-    # started.
-    for name in settings.model_fields_set | {"redis_url", "milvus_uri"}:
+    # Only what was set, addresses of servers that were started among it: defaults are the child's own.
+    for name in settings.model_fields_set:
         value = getattr(settings, name)
         if value is None:
             continue

@@ -17,7 +17,7 @@ from app.filters.fields import Value as FieldValue
 from app.filters.fields import fields_of, kind_of
 from app.filters.filter import Filter
 from app.filters.overview import no_arm_has
-from app.indexes.live import Snapshot
+from app.indexes.snapshot import Snapshot
 
 __all__ = [
     "Catalogue",

@@ -7,10 +7,10 @@ import re
 from functools import cache
 from pathlib import Path
 
-from app.catalogues.kinds import MilvusIndex
+from app.arm_sources.engine_index import EngineIndex
+from app.arm_sources.engine_snapshot import EngineSnapshot
 from app.indexes.index import OWN_KINDS, Index
 from app.indexes.live import LiveIndex
-from app.milvus.snapshot import MilvusSnapshot
 from app.policies.base import Policy
 from app.policies.registry import POLICIES
 from app.serving.constraints.base import Constraint
@@ -35,7 +35,7 @@ EXAMPLES = {"app/api/documentation.py", "server/cli.py"}  # they name a policy f
 @cache
 def registered() -> dict[str, str]:
     """The classes behind the contracts, and the file of each."""
-    found, left = set[type](), [Index, Policy, Constraint, MilvusIndex, LiveIndex, MilvusSnapshot]
+    found, left = set[type](), [Index, Policy, Constraint, EngineIndex, LiveIndex, EngineSnapshot]
     while left:
         found.add(each := left.pop())
         left += each.__subclasses__()
@@ -108,7 +108,7 @@ def is_kind(node: ast.expr) -> bool:
 def names_a_kind(node: ast.expr) -> bool:
     """Whether it is a kind in quotes, or a constant, which may be one."""
     values = {each.value for each in ast.walk(node) if isinstance(each, ast.Constant)}
-    return bool(values & {*OWN_KINDS}) or (isinstance(node, ast.Name) and node.id == "MILVUS")
+    return bool(values & {*OWN_KINDS})
 
 
 def sources() -> dict[str, str]:
@@ -147,9 +147,9 @@ def test_the_check_sees_an_import():
 
 ASKING = [
     ("app/filtering/a.py", "isinstance(x, HnswGraph | str)", 1),
-    ("workers/a.py", "[each for each in all if isinstance(each.index, MilvusIndex)]", 1),
+    ("workers/a.py", "[each for each in all if isinstance(each.index, EngineIndex)]", 1),
     ("app/filtering/a.py", "s.kind == 'hnsw' or s.kind in ('exact', 'norm_pruned')", 2),
-    ("app/catalogues/a.py", "record.index['kind'] != MILVUS", 1),
+    ("app/catalogues/a.py", "record.index['kind'] != 'hnsw'", 1),
     ("app/serving/a.py", "type(x) is QuotaConstraint", 1),
     ("app/serving/a.py", "match x:\n    case LinUcb():\n        pass", 1),
     ("app/moving/a.py", "NAMES = ('sub_elim', 'linear_elim')", 2),

@@ -1,7 +1,7 @@
-"""The follower: it keeps Milvus's copy of the arms, a catalogue at a time in one process of all.
+"""The follower: it keeps an engine's copy of the arms, a catalogue at a time in one process of all.
 
-It reads the changes of the store in their order, writes to Milvus how the arms are now, and notes how far it
-has come. Writing a change twice changes nothing, so the next follower goes on from the last note. A
+It reads the changes of the store in their order, writes to the engine how the arms are now, and notes how far
+it has come. Writing a change twice changes nothing, so the next follower goes on from the last note. A
 collection that is gone is made again, under another name, and is searched once it has everything.
 """
 
@@ -14,22 +14,22 @@ import re
 import secrets
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 import numpy as np
 
+from app.arm_sources.contract import ArmEngine, CollectionGone, EngineArm, NotLoaded
+from app.arm_sources.engine_index import COLLECTION, LAST_ARM, CopyQuality, EngineIndex
+from app.arm_sources.probing import Probing
 from app.catalogues.catalogue import Catalogue
-from app.milvus.engine import ArmRow, CollectionGone, Engine, NotLoaded
-from app.milvus.expressions import arm_terms
-from app.milvus.index import COLLECTION, LAST_ARM, MilvusIndex, MilvusQuality, Probing
 from app.platform.background import end
 from app.platform.errors import Unavailable
 from app.records.records import attributes_of, bytes_to_vector
 from app.storage.store import Store
 from app.storage.types import DescribedArm, Followed, Position
 
-log = logging.getLogger("shortlist.milvus")
+log = logging.getLogger("shortlist.following")
 
 LEASE_MS = 10_000
 IDLE_S = 1.0
@@ -41,7 +41,7 @@ SWEEP_S = 60.0
 FORGET_S = 60.0  # deleted arms stay in the order of changes for so long: processes that sleep hear of them
 DROP_S = 10.0  # after a switch searches of the earlier collection may be under way
 GROWTH = 1.5  # arms, since recall was measured
-SEAL_LEAST, SEAL_S = 5_000, 60.0  # arms without a graph that make Milvus build one, and how often at most
+SEAL_LEAST, SEAL_S = 5_000, 60.0  # arms without a graph that have one built, and how often at most
 MEASURE_S, MOST_MEASURE_S = 60.0, 3_600.0  # a recall that is too low is measured again: graphs take a while
 PREFIX = "shortlist"
 
@@ -50,7 +50,7 @@ class Following:
     """The follower of one catalogue. ``owner`` names this process, ``installation`` the store."""
 
     def __init__(
-        self, index: MilvusIndex, engine: Engine, store: Store, *, owner: str, installation: str
+        self, index: EngineIndex, engine: ArmEngine, store: Store, *, owner: str, installation: str
     ) -> None:
         self.index, self._engine, self._store = index, engine, store
         self._owner = owner
@@ -127,7 +127,7 @@ class Following:
             if self._checked:
                 await self._copied_page(seen.collection, seen)
         await asyncio.sleep(self._engine.settled_s)
-        quality = msgspec.msgpack.encode(MilvusQuality(options.ef_search or MilvusQuality().ef))
+        quality = msgspec.msgpack.encode(CopyQuality(options.ef_search or CopyQuality().ef))
         if not await self._noted(name, Position(), max(position, seen.position), quality):
             return False
         log.info("the arms of a catalogue are in the collection %s", name)
@@ -173,14 +173,11 @@ class Following:
         """Write how these arms are now; the position up to which the collection has everything."""
         ids = [change.arm for change in page]
         read = await self._store.followed_arms.read(self.index.uid, ids)
-        rows = [_row(arm) for arm in read if arm is not None]
+        arms = [_engine_arm(arm) for arm in read if arm is not None]
         gone = [change for change, arm in zip(page, read, strict=True) if arm is None]
-        await self._engine.write(collection, rows, [change.arm for change in gone])
+        await self._engine.write(collection, arms, [change.arm for change in gone])
         if self._unsealed is not None:
-            self._unsealed += len(rows)
-        # The engine answers writes before they can be searched: without it ``position`` would promise more
-        # than is there.
-        await self._engine.confirm(collection, ids[-1])
+            self._unsealed += len(arms)
         if gone:
             self._deleted.append((time.monotonic() + FORGET_S, gone))
         # What changed in a version is written at once: after a short page the last version is whole.
@@ -238,33 +235,39 @@ class Following:
         )
 
 
-async def run(catalogues: Iterable[Catalogue], store: Store, engine: Engine | None) -> None:
-    """Follow every catalogue that is kept in Milvus, until cancelled."""
-    if engine is None:
+async def run(catalogues: Iterable[Catalogue], store: Store, engines: Mapping[str, ArmEngine]) -> None:
+    """Follow every catalogue that is kept in one of these engines, by its kind, until cancelled."""
+    if not engines:
         return
     owner, installation, sweep_from = secrets.token_hex(8), "", 0.0
     tasks: dict[str, asyncio.Task[None]] = {}
     try:
         while True:
             indexes = {
-                catalogue.uid: catalogue.index for catalogue in catalogues if not catalogue.index.holds_arms
+                catalogue.uid: catalogue.index
+                for catalogue in catalogues
+                if catalogue.index.resident is None and catalogue.index.engine is not None
             }
             await end([tasks.pop(uid) for uid in tasks.keys() - indexes.keys()])
             with contextlib.suppress(Unavailable):
                 installation = installation or await _installation(store)
                 for uid in indexes.keys() - tasks.keys():
-                    follower = Following(indexes[uid], engine, store, owner=owner, installation=installation)
+                    index = indexes[uid]
+                    engine = engines[index.engine_name.kind]
+                    follower = Following(index, engine, store, owner=owner, installation=installation)
                     tasks[uid] = asyncio.create_task(follower.run())
                 if time.monotonic() >= sweep_from:
                     sweep_from = time.monotonic() + SWEEP_ALL_S
-                    await swept(engine, installation, indexes.keys())
+                    for engine in engines.values():
+                        with contextlib.suppress(Unavailable):
+                            await swept(engine, installation, indexes.keys())
             await asyncio.sleep(LOOK_S)
     finally:
         await end(tasks.values())
 
 
 async def swept(
-    engine: Engine, installation: str, uids: Collection[str], *, young_s: float = YOUNG_S
+    engine: ArmEngine, installation: str, uids: Collection[str], *, young_s: float = YOUNG_S
 ) -> None:
     """Drop collections of catalogues that are gone: the engine was away when they were deleted.
 
@@ -282,7 +285,6 @@ async def _installation(store: Store) -> str:
     return stored.decode()
 
 
-def _row(arm: DescribedArm) -> ArmRow:
-    terms = arm_terms(*attributes_of(arm.document))
+def _engine_arm(arm: DescribedArm) -> EngineArm:
     features = bytes_to_vector(arm.features).astype(np.float32)
-    return ArmRow(arm.id, arm.revision, features, terms.terms, terms.ends)
+    return EngineArm(arm.id, arm.revision, features, attributes_of(arm.document))

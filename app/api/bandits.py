@@ -266,10 +266,10 @@ def _with_used(bandit: Bandit, begins_with: tuple[float, float]) -> dict[str, An
 
 
 def _doubts(bandit: Bandit) -> list[str]:
-    """About a filter that no arm may ever match. Of arms in Milvus nobody here knows all fields."""
-    if bandit.arm_filter is None or not bandit.catalogue.holds_arms:
+    """About a filter that no arm may ever match. Of arms in an engine nobody here knows all fields."""
+    if bandit.arm_filter is None or bandit.catalogue.resident is None:
         return []
-    arms = bandit.catalogue.index.snapshot()
+    arms = bandit.catalogue.resident.snapshot()
     if not arms.size:
         return []
     return [f"filter: {no_arm_has(field)}" for field in unknown_fields(arms.attributes, bandit.arm_filter)]

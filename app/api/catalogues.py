@@ -355,9 +355,9 @@ def shown_filters(
 async def view_of(catalogue: Catalogue, filters: Sequence[FilterStatus]) -> dict[str, Any]:
     """The view with values that are not listed."""
     view, listed = _view(catalogue, filters), catalogue.encoding.listed
-    if listed and catalogue.holds_arms:
+    if listed and catalogue.resident is not None:
         # Whoever waits for an index asks again and again: all arms are counted once for each version.
-        version, snapshot = catalogue.version, catalogue.index.snapshot()
+        version, snapshot = catalogue.version, catalogue.resident.snapshot()
         if catalogue.unlisted[0] != version:
             catalogue.unlisted = version, await REQUESTS.run(partial(unlisted_values, snapshot, listed))
         view["unlisted"] = catalogue.unlisted[1]

@@ -108,7 +108,7 @@ def with_else(
     if or_else is None and rule.is_list:
         if before is not None and before.is_list:
             or_else = before.or_else
-        elif catalogue is not None and catalogue.holds_arms:
+        elif catalogue is not None and catalogue.resident is not None:
             or_else = "random"
     return replace(record, holdout=replace(rule, or_else=or_else))
 

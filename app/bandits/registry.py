@@ -142,7 +142,7 @@ class Bandits:
         served = self._served.get(name)
         record = self._completed(record, None if served is None else served.record)
         catalogue = await self._catalogues.get(record.catalogue)
-        if "arm_effects" in absent and not catalogue.holds_arms:
+        if "arm_effects" in absent and catalogue.resident is None:
             record = replace(record, arm_effects="off")
         contexts.check_size(record, catalogue.dim)
         record = await self._measured(record)
@@ -159,7 +159,7 @@ class Bandits:
         return await REQUESTS.run(partial(measured, record, arms))
 
     async def _measured_for_all(self, bandit: Bandit) -> BanditRecord:
-        """``_measured``, once for all who wait: of arms in Milvus it reads 20,000 from the store."""
+        """``_measured``, once for all who wait: of arms in an engine it reads 20,000 from the store."""
         task = self._measuring.get(bandit.stored)
         if task is None:
             task = self._measuring[bandit.stored] = task_for_all(self._measured(bandit.record))

@@ -45,8 +45,6 @@ def unlisted_values(snapshot: Snapshot, listed: Mapping[str, Sequence[str]]) -> 
     Cost: O(arms + values) for each field.
     """
     result = dict[str, UnlistedValues]()
-    if snapshot.waits:
-        return result
     rows, attributes = snapshot.eligible(), snapshot.attributes
     for name, values in listed.items():
         is_listed, others, has_other = set(values), Counter[str](), np.zeros(len(rows), dtype=np.bool_)
@@ -106,9 +104,9 @@ class Catalogue:
         return options_of(self.record)
 
     @property
-    def holds_arms(self) -> bool:
-        """Whether all arms are in memory."""
-        return self.index.holds_arms
+    def resident(self) -> LiveIndex | None:
+        """All arms, in memory; None: they are in an engine."""
+        return self.index.resident
 
     def check_writable(self) -> None:
         """Raise Conflict where arms are written to another catalogue, which this one follows."""
@@ -118,13 +116,14 @@ class Catalogue:
 
     def need_arms(self, what: str) -> None:
         """Raise NotPossibleHere unless all arms are in memory, which ``what`` looks at."""
-        if not self.holds_arms:
-            raise NotPossibleHere(f"{what} needs all arms in memory, and this catalogue is kept in Milvus")
+        if self.index.resident is None:
+            where = self.index.title
+            raise NotPossibleHere(f"{what} needs all arms in memory, and this catalogue is kept in {where}")
 
     @property
     def in_memory(self) -> LiveIndex:
         """The arms in memory: where an engine has the arms, those that it has not got yet."""
-        return self.index if self.index.holds_arms else self.index.overlay
+        return self.index.in_memory
 
     @property
     def shortlist(self) -> int:

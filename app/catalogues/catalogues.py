@@ -16,10 +16,12 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, 
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
 import msgspec
 
+from app.arm_sources.contract import ArmEngine
 from app.catalogues.arms import (
     MAX_UNFITTED_ARMS,
     Arm,
@@ -33,14 +35,13 @@ from app.catalogues.arms import (
 )
 from app.catalogues.catalogue import Catalogue, difference_of, with_documents
 from app.catalogues.kept_arms import ArmRepository, FoundArms
-from app.catalogues.kinds import Kinds
+from app.catalogues.kinds import ARM_SOURCES, Kinds
 from app.catalogues.replaced_features import ReplacedFeatures, has_replaced, keep_finding
 from app.filters.overview import MOST_SORTED, in_order
 from app.indexes.limits import LIMITS, IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.shared_arms import SharingGroup
 from app.indexes.snapshot import Snapshot
-from app.milvus.engine import Engine
 from app.platform.errors import Conflict, Invalid, NotFitted, NotFound, StartupError, Unavailable
 from app.platform.hooks import Hooks
 from app.platform.long_work import REQUESTS
@@ -77,8 +78,8 @@ class Catalogues:
     """All catalogues of the service.
 
     ``keep_ms``: how long features stay readable after they were replaced. ``group``: the processes that share
-    arms with this one, None where it is alone. ``engine``: where catalogues of the kind "milvus" keep their
-    arms; None: nowhere.
+    arms with this one, None where it is alone. ``engines``: where catalogues keep their arms that are not in
+    memory, by the kind of the catalogue.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class Catalogues:
         keep_ms: int,
         hooks: Hooks,
         group: SharingGroup | None = None,
-        engine: Engine | None = None,
+        engines: Mapping[str, ArmEngine] = MappingProxyType({}),
         index_limits: IndexLimits = LIMITS,
         limits: CatalogueLimits | None = None,
     ) -> None:
@@ -98,8 +99,9 @@ class Catalogues:
         self._hooks = hooks
         self._store = store
         self._index_dir = index_dir
-        self._kinds = Kinds(store, index_dir=index_dir, group=group, engine=engine, index_limits=index_limits)
-        self._engine = engine
+        self._kinds = Kinds(
+            store, index_dir=index_dir, group=group, engines=engines, index_limits=index_limits
+        )
         self._arms: dict[str, ArmRepository] = {}  # by uid, of those that are served
         self._replaced: dict[str, ReplacedFeatures] = {}  # by uid
         self._keep_ms = keep_ms + KEEP_MARGIN_MS
@@ -127,15 +129,28 @@ class Catalogues:
 
     def check_engine(self) -> None:
         """Raise StartupError if a catalogue is kept where this service cannot read."""
-        away = sorted(catalogue.name for catalogue in self if not catalogue.holds_arms)
-        if away and self._engine is None:
-            names = ", ".join(away[:MOST_NAMED])
-            raise StartupError(f"catalogues are kept in Milvus, but SHORTLIST_MILVUS_URI is not set: {names}")
+        for kind, source in ARM_SOURCES.items():
+            away = sorted(
+                catalogue.name
+                for catalogue in self
+                if catalogue.index.resident is None
+                and catalogue.index.engine is None
+                and catalogue.index.engine_name.kind == kind
+            )
+            if away:
+                names, where = ", ".join(away[:MOST_NAMED]), f"catalogues are kept in {source.title}"
+                raise StartupError(f"{where}, but {source.setting} is not set: {names}")
+
+    @property
+    def engine_titles(self) -> str:
+        """The engines that have arms of catalogues, for a sentence."""
+        titles = {catalogue.index.title for catalogue in self if catalogue.index.resident is None}
+        return " and ".join(sorted(titles))
 
     async def reach_engine(self) -> None:
-        """Return if arms are found of all catalogues that are kept in the engine. Raises Unavailable."""
+        """Return if arms are found of all catalogues that are kept in an engine. Raises Unavailable."""
         await asyncio.gather(
-            *(catalogue.index.reach_engine() for catalogue in self if not catalogue.index.holds_arms)
+            *(catalogue.index.reach_engine() for catalogue in self if catalogue.index.resident is None)
         )
 
     async def replace(self, records: Mapping[str, bytes]) -> None:
@@ -152,9 +167,9 @@ class Catalogues:
 
     async def behind(self) -> Sequence[Catalogue]:
         """Those to which other processes may have done something; those of an engine always may."""
-        versions = {catalogue.uid: catalogue.version for catalogue in self if catalogue.holds_arms}
+        versions = {catalogue.uid: catalogue.version for catalogue in self if catalogue.resident is not None}
         changed = set(await self._store.arms.behind(versions))
-        return [catalogue for catalogue in self if not catalogue.holds_arms or catalogue.uid in changed]
+        return [catalogue for catalogue in self if catalogue.resident is None or catalogue.uid in changed]
 
     async def sync(self, catalogue: Catalogue) -> None:
         """Do to the index what other processes have done to the catalogue."""
@@ -296,7 +311,7 @@ class Catalogues:
             arms, writes, fitted = prepared.arms, prepared.writes, catalogue.encoding.is_fitted
             if not fitted and len(catalogue.index) + len(arms) > self.limits.unfitted_arms:
                 raise NotFitted(full_message(len(catalogue.index), self.limits.unfitted_arms))
-            is_compared = fitted and catalogue.holds_arms
+            is_compared = fitted and catalogue.resident is not None
             before = await repository.find([arm.id for arm in arms]) if is_compared else None
             done = await self._store.arms.upsert(
                 catalogue.uid,

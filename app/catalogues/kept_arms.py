@@ -1,4 +1,4 @@
-"""The contract of where a process has the arms of a catalogue: all in its memory, or only some (Milvus)."""
+"""The contract of where a process has the arms of a catalogue: all in its memory, or only some of them."""
 
 from __future__ import annotations
 

@@ -2,44 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
+from app.arm_sources.contract import ArmEngine, ArmSource, EngineName, WrongEngine
+from app.arm_sources.engine_index import EngineIndex
+from app.catalogues.engine_arms import EngineArms
 from app.catalogues.kept_arms import ArmRepository
-from app.catalogues.milvus_arms import MilvusArms
 from app.catalogues.resident_arms import ResidentArms
 from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.planner import CHOICES
 from app.indexes.shared_arms import SharingGroup
-from app.milvus.engine import Engine, WrongEngine
-from app.milvus.index import MilvusIndex
+from app.milvus.source import MilvusSource
 from app.platform.errors import Invalid
 from app.records.records import CatalogueRecord
 from app.storage.store import Store
 
-MILVUS = "milvus"
-INDEX_CHOICES = (*CHOICES, MILVUS)
+ARM_SOURCES: Mapping[str, ArmSource] = {"milvus": MilvusSource()}
+INDEX_CHOICES = (*CHOICES, *ARM_SOURCES)
 """What an owner may ask for."""
-LEAST_DIM = 2  # that Milvus takes
-NO_ENGINE = "SHORTLIST_MILVUS_URI is not set: this service has no Milvus to keep arms in"
 
-ServedIndex = LiveIndex | MilvusIndex
+ServedIndex = LiveIndex | EngineIndex
 Opened = tuple[ServedIndex, ArmRepository]
 
 
 def options_of(record: CatalogueRecord) -> IndexOptions:
     """What was checked when it was made; what only a newer version knows is passed over."""
     options = record.index | {"target_recall": record.target_recall}
-    if record.index["kind"] == MILVUS:
+    if options["kind"] in ARM_SOURCES:
         del options["kind"]  # its engine searches: no structure of this process is asked for
     return msgspec.convert(options, IndexOptions)
 
 
+def _kind_of(record: CatalogueRecord) -> str:
+    """What its owner asked for."""
+    return str(record.index["kind"])
+
+
 class Kinds:
-    """Makes what serves a catalogue. ``engine`` None: there is no Milvus."""
+    """Makes what serves a catalogue. ``engines``: those that the settings name, by the kind of catalogue."""
 
     def __init__(
         self,
@@ -47,31 +51,35 @@ class Kinds:
         *,
         index_dir: Path,
         group: SharingGroup | None,
-        engine: Engine | None,
+        engines: Mapping[str, ArmEngine],
         index_limits: IndexLimits,
     ) -> None:
         self._index_limits = index_limits
         self._store = store
         self._index_dir = index_dir
         self._group = group
-        self._engine = engine
-        self._made: dict[str, Callable[[str, CatalogueRecord], Opened]] = {MILVUS: self._in_milvus}
+        self._engines = engines
 
     async def check(self, record: CatalogueRecord) -> None:
         """Raise Invalid, or Unavailable, if no such catalogue can be made now."""
-        if record.index["kind"] == MILVUS:
-            if self._engine is None:
-                raise Invalid(NO_ENGINE, path=("index", "kind"))
-            if record.dim < LEAST_DIM:
-                raise Invalid(f"dim must be at least {LEAST_DIM} with the kind milvus", path=("dim",))
-            try:
-                self._engine.check()
-            except WrongEngine as error:
-                raise Invalid(error.detail, path=("index", "kind")) from None
+        kind = _kind_of(record)
+        source, engine = ARM_SOURCES.get(kind), self._engines.get(kind)
+        if source is None:
+            return
+        if engine is None:
+            why = f"{source.setting} is not set: this service has no {source.title} to keep arms in"
+            raise Invalid(why, path=("index", "kind"))
+        if record.dim < source.least_dim:
+            raise Invalid(f"dim must be at least {source.least_dim} with the kind {kind}", path=("dim",))
+        try:
+            engine.check()
+        except WrongEngine as error:
+            raise Invalid(error.detail, path=("index", "kind")) from None
 
     def new_index(self, uid: str, record: CatalogueRecord) -> Opened:
         """The index of a catalogue, and its arms; to be opened."""
-        return self._made.get(str(record.index["kind"]), self._in_memory)(uid, record)
+        source = ARM_SOURCES.get(_kind_of(record))
+        return self._in_memory(uid, record) if source is None else self._in_engine(uid, record, source)
 
     def index_file(self, uid: str) -> Path:
         return self._index_dir / f"{uid}.index"
@@ -89,7 +97,15 @@ class Kinds:
         store = self._store.arms
         return index, ResidentArms(uid, index, store, dim=record.dim, file=file, group=group)
 
-    def _in_milvus(self, uid: str, record: CatalogueRecord) -> Opened:
-        options, store = options_of(record), self._store.followed_arms
-        index = MilvusIndex(uid, record.dim, options, self._engine, store)
-        return index, MilvusArms(index)
+    def _in_engine(self, uid: str, record: CatalogueRecord, source: ArmSource) -> Opened:
+        kind = _kind_of(record)
+        why_absent = f"the arms of this catalogue are in {source.title}, and {source.setting} is not set"
+        index = EngineIndex(
+            uid,
+            record.dim,
+            options_of(record),
+            engine=self._engines.get(kind),
+            store=self._store.followed_arms,
+            engine_name=EngineName(kind, source.title, why_absent),
+        )
+        return index, EngineArms(index)

@@ -15,7 +15,7 @@ from app.filtering.strategies import SearchStrategy
 from app.indexes.eligible_rows import EligibleRows, rows_left
 from app.indexes.filtered_search import search_exactly
 from app.indexes.index import IndexKind
-from app.indexes.snapshot import Snapshot
+from app.indexes.snapshot import ResidentSnapshot, Snapshot
 from app.indexes.table import not_in
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
@@ -25,8 +25,8 @@ ALONE_GONE = 3  # likewise of single arms: to ask for a second takes half as lon
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FilteredSnapshot(Snapshot):
-    """As ``Snapshot``, of the arms of ``among`` alone. ``table`` still has all arms of the catalogue.
+class FilteredSnapshot(ResidentSnapshot):
+    """As ``ResidentSnapshot``, of the arms of ``among`` alone. ``table`` still has all arms of the catalogue.
 
     ``all_arms``: the snapshot of all arms. ``strategy``: how to search, at this moment; None: every
     search is exact.

@@ -46,9 +46,9 @@ def no_arms(catalogue: Catalogue, arm_filter: Filter | None, detail: str = "") -
     is_empty = arm_filter is None or not len(catalogue.index)
     if not detail:
         detail = "the catalogue has no arms" if is_empty else "no arm of the catalogue matches the filter"
-    if arm_filter is None or is_empty or not catalogue.holds_arms:
+    if arm_filter is None or is_empty or catalogue.resident is None:
         return NoArms(detail)
-    snapshot = catalogue.index.snapshot()
+    snapshot = catalogue.resident.snapshot()
     unmet = FieldOverview(snapshot.attributes, snapshot.table.live_rows).unmet(arm_filter)
     if unmet:
         detail += ": " + "; ".join(why for _, why in unmet)
@@ -82,7 +82,7 @@ class FilteredSnapshots:
         snapshot = catalogue.index.snapshot()
         if arm_filter is None:
             return snapshot
-        if snapshot.waits:
+        if snapshot.waiting is not None:
             return snapshot.filtered(arm_filter)
         known_filter = self._filters.get((catalogue.uid, arm_filter.key))
         if known_filter is None or not known_filter.is_of(snapshot):

@@ -8,7 +8,7 @@ out. Nobody has proved that HNSW answers a fixed query with probability 0.9, so 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -57,4 +57,4 @@ class IndependentGraphs:
 
     def solvers(self, snapshot: Snapshot) -> list[Snapshot]:
         """The arms of ``snapshot``, searched by each of the graphs."""
-        return [replace(snapshot, structure=graph, segments=()) for graph in self.graphs]
+        return [snapshot.searched_by(graph) for graph in self.graphs]

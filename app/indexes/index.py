@@ -38,7 +38,7 @@ from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
 IndexKind = str
 """How a catalogue is searched, as answers say it: one of ``OWN_KINDS``, or the kind of a plug-in."""
-OWN_KINDS = ("exact", "norm_pruned", "inverted_file", "hnsw", "milvus")  # "exact": by no structure
+OWN_KINDS = ("exact", "norm_pruned", "inverted_file", "hnsw")  # "exact": by no structure
 
 _NUMBERS = counting()
 Saved = TypeVar("Saved")

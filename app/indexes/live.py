@@ -32,7 +32,6 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,13 +49,13 @@ from app.indexes.serving import IndexStatus, Serving
 from app.indexes.shared_arms import SharedArms
 from app.indexes.shared_format import sweep
 from app.indexes.sharing import Sharing
-from app.indexes.snapshot import Snapshot
+from app.indexes.snapshot import ResidentSnapshot
 from app.platform.cpus import usable_cpus
 from app.platform.errors import DimensionMismatch
 from shortlist import checks
 from shortlist.types import Vector
 
-__all__ = ["IndexOptions", "IndexStatus", "LiveIndex", "Maintenance", "Snapshot"]
+__all__ = ["IndexOptions", "IndexStatus", "LiveIndex", "Maintenance"]
 
 _RECENT_QUERIES = 256
 # Several processes leave compactions to their maker. One that waits for it so long that this share is dead
@@ -75,8 +74,6 @@ class LiveIndex:
     ``content``: what is searched. ``failures``: why the last work of a kind failed. ``rest_until``: no plan
     is made earlier, unless what serves soon serves no longer.
     """
-
-    holds_arms: Literal[True] = True  # in memory, all of them
 
     def __init__(
         self,
@@ -104,7 +101,7 @@ class LiveIndex:
         self._job: Maintenance | None = None
         self._segment_job: SegmentBuild | None = None
         self._measuring = Measuring()
-        self._snapshot: Snapshot | None = None
+        self._snapshot: ResidentSnapshot | None = None
         self._recent: deque[Vector] = deque(maxlen=_RECENT_QUERIES)
         if cache is not None:
             sweep(cache)
@@ -125,6 +122,16 @@ class LiveIndex:
         """Why the last work failed, of any kind; of shared arms, also where the maker failed."""
         failure = next(iter(self.failures.values()), None)
         return failure if failure is not None or self.sharing is None else self.sharing.shared.failure
+
+    @property
+    def resident(self) -> LiveIndex:
+        """All arms of the catalogue in memory: itself. None of a catalogue whose arms are in an engine."""
+        return self
+
+    @property
+    def in_memory(self) -> LiveIndex:
+        """The arms in memory: itself."""
+        return self
 
     def __len__(self) -> int:
         return len(self.content.table)
@@ -178,7 +185,7 @@ class LiveIndex:
             self._died_at = time.monotonic()
             self._snapshot = None
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> ResidentSnapshot:
         """The catalogue as it is now, in constant time."""
         if self._snapshot is None:
             serving = self._serving

@@ -18,7 +18,7 @@ from app.indexes.limits import LIMITS, IndexLimits
 from app.indexes.planner import GROWTH, SMALL, IndexOptions, Plan, is_small
 from app.indexes.quality import falls_short
 from app.indexes.segments import Segment, SegmentBuild, joined
-from app.indexes.snapshot import Snapshot
+from app.indexes.snapshot import ResidentSnapshot
 from app.indexes.table import TableSnapshot
 from shortlist.types import Vector
 
@@ -245,11 +245,11 @@ class Serving:
         is_slow = self.scan_us(self.fresh) > self.limits.fresh_share * self.plan.expected_us
         return is_slow and self.fresh >= self.limits.least_fresh
 
-    def snapshot(self, recent: deque[Vector], attributes: AttributeSnapshot) -> Snapshot:
+    def snapshot(self, recent: deque[Vector], attributes: AttributeSnapshot) -> ResidentSnapshot:
         """What searches go on with, whatever changes."""
         if self.is_scan_better:
-            return Snapshot(self.table, None, (), self.scan_us(), recent, attributes)
-        return Snapshot(self.table, self.structure, self.segments, self.search_us, recent, attributes)
+            return ResidentSnapshot(self.table, None, (), self.scan_us(), recent, attributes)
+        return ResidentSnapshot(self.table, self.structure, self.segments, self.search_us, recent, attributes)
 
     def segment_build(self, recent: Iterable[Vector], seed: int) -> SegmentBuild:
         """The work that makes the next segment."""
@@ -281,7 +281,7 @@ class Serving:
 
     def status(
         self,
-        snapshot: Snapshot,
+        snapshot: ResidentSnapshot,
         *,
         is_building: bool,
         memory_bytes: int,

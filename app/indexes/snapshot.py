@@ -1,10 +1,11 @@
-"""An immutable snapshot of a catalogue that can be searched from any thread."""
+"""A catalogue at one moment: how its arms are found and read."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from app.indexes.exact import contenders, scan
 from app.indexes.index import Index, IndexKind, ProposingIndex
 from app.indexes.segments import Segment
 from app.indexes.table import TableSnapshot
+from app.platform.long_work import WaitingWork
 from shortlist import checks
 from shortlist.mips.exact import ranked
 from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
@@ -23,20 +25,168 @@ from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 _NOTHING = TopK(NO_ROWS, np.empty(0), exact=True)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Snapshot:
+class Snapshot(ABC):
     """The catalogue at one moment, as a ``MipsSolver``; arms that come and go do not change it.
+
+    A ``ResidentSnapshot`` has all arms in memory. An ``EngineSnapshot`` asks an engine for arms, and knows
+    those alone that it was told of: ``table``, ``largest_norm``, ``listed``, ``lets_in``, ``eligible``,
+    ``page``, ``sample`` and ``searched_by`` are refused there (NotPossibleHere).
 
     ``structure`` None: every search is a plain scan. ``segments``: of rows that it does not cover, in their
     order; rows after them are fresh, and scanned. ``expected_us`` is the typical time of a search in
     microseconds, so that a caller can run long ones in a thread. ``recent`` collects the last queries.
     ``attributes``: tags and metadata of the arms of ``table`` at the same moment.
 
-    ``waits``: a search waits for another process, which has the arms. So it is for a thread of its own,
-    filters are for that process (``filtered``), and arms are known once they are loaded (``load``).
+    ``waiting``: what runs searches that wait for another process, which has the arms: then filters are for
+    that process too (``filtered``), and arms are known once they are loaded (``load``). None: searches
+    compute, here.
     """
 
-    waits: ClassVar[bool] = False
+    __slots__ = ()
+
+    waiting: ClassVar[WaitingWork | None] = None
+
+    table: TableSnapshot
+    structure: Index | None
+    segments: tuple[Segment, ...]
+    expected_us: float
+    recent: deque[Vector]
+    attributes: AttributeSnapshot
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """How many arms it has, about."""
+
+    @property
+    @abstractmethod
+    def kind(self) -> IndexKind:
+        """What searches it."""
+
+    @property
+    @abstractmethod
+    def is_exact(self) -> bool:
+        """Whether every search compares all arms, or those that it leaves out cannot win."""
+
+    @property
+    @abstractmethod
+    def proposes(self) -> bool:
+        """Whether searches propose arms that are scored again, so that asking for more finds better ones."""
+
+    @property
+    def proposing(self) -> ProposingIndex | None:
+        """The structure that does, None: there is none."""
+        return self.structure if isinstance(self.structure, ProposingIndex) else None
+
+    @property
+    def is_scanned(self) -> bool:
+        """Whether every search is a plain scan."""
+        return self.structure is None and not self.segments
+
+    @property
+    @abstractmethod
+    def largest_norm(self) -> float:
+        """A bound on the norms of the features."""
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether some arms of the catalogue are left out of it."""
+        return False
+
+    @property
+    def eligible_count(self) -> int | None:
+        """How many arms it has; None: that is not known."""
+        return self.size
+
+    @property
+    def whole(self) -> Snapshot:
+        """The snapshot of all arms of the catalogue."""
+        return self
+
+    @property
+    def plain(self) -> Snapshot:
+        """Itself: its features are the catalogue's own."""
+        return self
+
+    def filtered(self, arm_filter: Filter) -> Snapshot:
+        """The arms that a filter matches, where an engine finds them."""
+        raise NotImplementedError
+
+    async def load(self, ids: Sequence[str]) -> None:
+        """Know these arms as they are now, where an engine finds them. Raises Unavailable."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def searched_by(self, structure: Index) -> Snapshot:
+        """The same arms, searched by another structure of the same table alone."""
+
+    @abstractmethod
+    def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
+        """Return the ``k`` arms of largest score outside ``exclude``.
+
+        Shapes: query (d,), exclude (e,) distinct rows -> rows, scores (m,); m = min(k, eligible arms), also
+        when the answer is not exact. Raises: InvalidShape, NonFinite, InvalidParameter (k < 1).
+        """
+
+    def propose(self, query: Vector, count: int, exclude: Rows = NO_ROWS) -> Rows | None:  # noqa: ARG002
+        """About the ``count`` arms of largest score outside ``exclude``, and others, each once.
+
+        None where the structure proposes none. Shapes: query (d,), exclude (e,) -> (m,).
+        """
+        return None
+
+    @abstractmethod
+    def search_exact(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
+        """As ``search``, and every eligible arm is compared, where all are in memory."""
+
+    @abstractmethod
+    def rows_of(self, ids: Iterable[str]) -> Rows:
+        """Rows of the arms that are in this snapshot; unknown ids are left out."""
+
+    @abstractmethod
+    def id_of(self, row: int) -> str:
+        """The id of an arm."""
+
+    @abstractmethod
+    def revision_of(self, row: int) -> int:
+        """The revision of an arm."""
+
+    def catalogue_query(self, query: Vector) -> Vector:
+        """The query among the features of the catalogue: itself."""
+        return query
+
+    @abstractmethod
+    def features_of(self, rows: Rows) -> Matrix:
+        """A copy of the features. Shapes: rows (m,) -> (m, d) float64."""
+
+    @property
+    @abstractmethod
+    def listed(self) -> Rows:
+        """All rows of this snapshot, ascending. Shape: (n,). Cost: K the first time, then nothing."""
+
+    @abstractmethod
+    def lets_in(self, rows: Rows) -> NDArray[np.bool_]:
+        """True for rows of this snapshot. Shapes: (m,) -> (m,)."""
+
+    @abstractmethod
+    def eligible(self, exclude: Rows = NO_ROWS) -> Rows:
+        """All rows of this snapshot but those excluded, by revision. Shapes: exclude (e,) -> (m,)."""
+
+    @abstractmethod
+    def page(self, after_revision: int, limit: int) -> Rows:
+        """The first ``limit`` rows of larger revision, in ascending revision order."""
+
+    @abstractmethod
+    def sample(self, seed: int, limit: int) -> Rows:
+        """At most ``limit`` rows, drawn uniformly without replacement, in the order of the draw.
+
+        The same arms at the same revisions give the same draw in every process.
+        """
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ResidentSnapshot(Snapshot):
+    """A snapshot of arms that are all in the memory of this process. It can be searched from any thread."""
 
     table: TableSnapshot
     structure: Index | None
@@ -64,63 +214,21 @@ class Snapshot:
 
     @property
     def is_exact(self) -> bool:
-        """Whether every search compares all arms, or those that it leaves out cannot win."""
         parts = (self.structure, *(segment.structure for segment in self.segments))
         return all(part is None or part.is_exact for part in parts)
 
     @property
     def proposes(self) -> bool:
-        """Whether searches propose arms that are scored again, so that asking for more finds better ones."""
         return self.proposing is not None
 
     @property
-    def proposing(self) -> ProposingIndex | None:
-        """The structure that does, None: there is none."""
-        return self.structure if isinstance(self.structure, ProposingIndex) else None
-
-    @property
-    def is_scanned(self) -> bool:
-        """Whether every search is a plain scan."""
-        return self.structure is None and not self.segments
-
-    @property
     def largest_norm(self) -> float:
-        """A bound on the norms of the features."""
         return self.table.largest_norm
 
-    @property
-    def is_filtered(self) -> bool:
-        """Whether some arms of the catalogue are left out of it."""
-        return False
-
-    @property
-    def eligible_count(self) -> int | None:
-        """How many arms it has; None: that is not known."""
-        return self.size
-
-    @property
-    def whole(self) -> Snapshot:
-        """The snapshot of all arms of the catalogue."""
-        return self
-
-    @property
-    def plain(self) -> Snapshot:
-        """Itself: its features are the catalogue's own."""
-        return self
-
-    def filtered(self, arm_filter: Filter) -> Snapshot:
-        """The arms that a filter matches, of one that ``waits``."""
-        raise NotImplementedError
-
-    async def load(self, ids: Sequence[str]) -> None:
-        """Know these arms as they are now. Those in memory are known. Raises Unavailable."""
+    def searched_by(self, structure: Index) -> Snapshot:
+        return replace(self, structure=structure, segments=())
 
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
-        """Return the ``k`` arms of largest score outside ``exclude``.
-
-        Shapes: query (d,), exclude (e,) distinct rows -> rows, scores (m,); m = min(k, eligible arms), also
-        when the answer is not exact. Raises: InvalidShape, NonFinite, InvalidParameter (k < 1).
-        """
         self._check(query, k)
         # the next plan and measurements take some of their probes from the queries that were served
         # From any thread: to append to a deque with a maximum is one step.
@@ -144,10 +252,6 @@ class Snapshot:
         return ranked(rows, k, table.features, query, exact=is_exact)
 
     def propose(self, query: Vector, count: int, exclude: Rows = NO_ROWS) -> Rows | None:
-        """About the ``count`` arms of largest score outside ``exclude``, and others, each once.
-
-        None where the structure proposes none. Shapes: query (d,), exclude (e,) -> (m,).
-        """
         structure = self.proposing
         if structure is None or structure.degradation.has_lost(count):
             return None
@@ -168,14 +272,12 @@ class Snapshot:
             yield contenders(table, scaled, error, k, exclude, first=table.rows - self.fresh)
 
     def search_exact(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
-        """As ``search``, and every eligible arm is compared."""
         if self.is_exact and not self.is_scanned:
             return self.search(query, k, exclude)
         self._check(query, k)
         return scan(self.table, query, k, exclude)
 
     def rows_of(self, ids: Iterable[str]) -> Rows:
-        """Rows of the arms that are in this snapshot; unknown ids are left out."""
         return self.table.rows_of(ids)
 
     def id_of(self, row: int) -> str:
@@ -184,39 +286,26 @@ class Snapshot:
     def revision_of(self, row: int) -> int:
         return self.table.revisions.item(row)
 
-    def catalogue_query(self, query: Vector) -> Vector:
-        """The query among the features of the catalogue: itself."""
-        return query
-
     def features_of(self, rows: Rows) -> Matrix:
-        """A copy of the features. Shapes: rows (m,) -> (m, d) float64."""
         return self.table.features[rows]
 
     @property
     def listed(self) -> Rows:
-        """All rows of this snapshot, ascending. Shape: (n,). Cost: K the first time, then nothing."""
         return self.table.live_rows
 
     def lets_in(self, rows: Rows) -> NDArray[np.bool_]:
-        """True for rows of this snapshot. Shapes: (m,) -> (m,)."""
         return self.table.is_alive(rows)
 
     def eligible(self, exclude: Rows = NO_ROWS) -> Rows:
-        """All rows of this snapshot but those excluded, by revision. Shapes: exclude (e,) -> (m,)."""
         rows, _ = self.table.by_revision
         return rows[~np.isin(rows, exclude)] if len(exclude) else rows
 
     def page(self, after_revision: int, limit: int) -> Rows:
-        """The first ``limit`` rows of larger revision, in ascending revision order."""
         rows, revisions = self.table.by_revision
         start = int(revisions.searchsorted(after_revision, side="right"))
         return rows[start : start + limit]
 
     def sample(self, seed: int, limit: int) -> Rows:
-        """At most ``limit`` rows, drawn uniformly without replacement, in the order of the draw.
-
-        The same arms at the same revisions give the same draw in every process.
-        """
         rows, _ = self.table.by_revision
         return rows[np.random.default_rng(seed).choice(len(rows), min(limit, len(rows)), replace=False)]
 

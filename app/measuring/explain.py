@@ -31,7 +31,7 @@ from app.learning.learned_priors import LearnedPriors
 from app.learning.served_effects import ServedEffects
 from app.measuring.reasons import MOST_ROWS, KeyRewards, Reason, has_reasons, rewards_of
 from app.platform.errors import Invalid, NoArms, NotFound
-from app.platform.long_work import REQUESTS, SEARCHES
+from app.platform.long_work import REQUESTS
 from app.policies.computing import generator
 from app.policies.selection import Selection, SelectionRequest, measured
 from app.records.left_out import NOTHING_BARRED
@@ -169,7 +169,7 @@ class Explanations:
             rows = await self._log.of_learner(bandit_then, logged.decision.identity.learner, MOST_ROWS)
             rewards = await rewards_of(self._catalogues, bandit_then, rows)
         find = partial(_candidates, request, selection, [arm.id for arm in row.arms], rewards)
-        work = SEARCHES if snapshot.arms.plain.waits else REQUESTS
+        work = snapshot.arms.plain.waiting or REQUESTS
         return [], again, await work.run(find)
 
 

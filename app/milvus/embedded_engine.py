@@ -21,7 +21,7 @@ _PATIENCE_S = 1.0
 
 
 class EmbeddedEngine(EmbeddedServer):
-    """See the module. ``uri`` is for ``Engine``."""
+    """See the module. ``uri`` is for ``MilvusEngine``."""
 
     WHAT = "the engine of the arms (Milvus Lite)"
     SOCKET = "engine.sock:0"  # its server wants a port, which is part of the name here

@@ -20,7 +20,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from app.milvus.expressions import MOST_TERMS, TERM_CHARS
+from app.arm_sources.contract import ArmEngine, CollectionGone, EngineArm, NotLoaded, WrongEngine
+from app.filters.filter import Filter
+from app.milvus.expressions import MOST_TERMS, TERM_CHARS, arm_terms, expression_of
 from app.platform.errors import StartupError, Unavailable
 
 log = logging.getLogger("shortlist.milvus")
@@ -33,7 +35,6 @@ LOADING = "Milvus is still loading the collection of this catalogue"
 AWAY = "the engine of the arms (Milvus) does not answer"
 # Milvus: upserts came with 2.3.0, and arrays in rows, which filters ask, with 2.3.2.
 LEAST_VERSIONS: Mapping[str, tuple[int, int, int]] = {"milvus": (2, 3, 2), "milvus_lite": (3, 0, 0)}
-MOST_FOUND = 16_384  # of one search, by Milvus
 SEARCHED_TOGETHER = 64  # queries that wait for the same answer of the engine
 TIMEOUT_S = 5.0
 LONG_TIMEOUT_S = 60.0  # of what makes, loads or writes
@@ -81,6 +82,12 @@ class ArmRow:
     terms: Sequence[str]
     ends: Mapping[str, str]
 
+    @classmethod
+    def of(cls, arm: EngineArm) -> ArmRow:
+        """With what expressions ask of its tags and metadata."""
+        said = arm_terms(*arm.document)
+        return cls(arm.id, arm.revision, arm.features, said.terms, said.ends)
+
     def as_dict(self) -> dict[str, Any]:
         return {
             "id": self.id,
@@ -89,18 +96,6 @@ class ArmRow:
             "terms": self.terms,
             "ends": self.ends,
         }
-
-
-class WrongEngine(Unavailable):
-    """What answers is not an engine that we can use."""
-
-
-class CollectionGone(Unavailable):
-    """The engine has no collection of this name: somebody dropped it, or it is another engine."""
-
-
-class NotLoaded(Unavailable):
-    """The engine has the collection, but not in its memory, or not all of it."""
 
 
 class _Recovery(NamedTuple):
@@ -119,7 +114,7 @@ class _Search(NamedTuple):
     ef: int
 
 
-class Engine:
+class MilvusEngine(ArmEngine):
     """One Milvus, or Milvus Lite. ``uri``: http(s)://, tcp:// or unix:, with a token where it wants one."""
 
     def __init__(self, uri: str) -> None:
@@ -128,7 +123,6 @@ class Engine:
         self._errors: tuple[type[Exception], ...] = ()
         self._is_here = False  # it answered, and its version was checked; else nobody but the probe asks it
         self._probe: asyncio.Task[None] | None = None
-        self.fault: str | None = None  # why this engine cannot be used, whenever it answers
         self._waiting: dict[_Search, list[tuple[NDArray[np.float32], asyncio.Future[list[str]]]]] = {}
         self._searching: dict[_Search, asyncio.Task[None]] = {}
         self._recoveries: dict[str, _Recovery] = {}
@@ -249,14 +243,21 @@ class Engine:
         """Drop a collection, if it is there."""
         await self._made(lambda: self._client.drop_collection(name, timeout=TIMEOUT_S))
 
-    async def write(self, name: str, rows: Sequence[ArmRow], deleted: Sequence[str]) -> None:
-        """Insert or replace rows, and delete others. To repeat it changes nothing."""
+    async def write(self, name: str, arms: Sequence[EngineArm], deleted: Sequence[str]) -> None:
+        """Insert or replace arms, and delete others. To repeat it changes nothing."""
+        await self.write_rows(name, [ArmRow.of(arm) for arm in arms], deleted)
+
+    async def write_rows(self, name: str, rows: Sequence[ArmRow], deleted: Sequence[str] = ()) -> None:
+        """``write``, of arms whose terms are there. Returns when all of it can be searched."""
         if rows:
             data = [row.as_dict() for row in rows]
             await self._made(lambda: self._client.upsert(name, data, timeout=LONG_TIMEOUT_S))
         if deleted:
             ids = list(deleted)
             await self._made(lambda: self._client.delete(name, ids=ids, timeout=LONG_TIMEOUT_S))
+        # Milvus answers writes before they can be searched: it is asked for one of them.
+        for arm_id in [*deleted, *(row.id for row in rows)][-1:]:
+            await self._confirm(name, arm_id)
 
     async def seal(self, name: str) -> None:
         """Have Milvus build the graph over what was written. Until then it finds arms by a coarse index of
@@ -264,15 +265,28 @@ class Engine:
         """
         await self._made(lambda: self._client.flush(name, timeout=LONG_TIMEOUT_S))
 
-    async def confirm(self, name: str, arm: str) -> None:
+    async def _confirm(self, name: str, arm: str) -> None:
         """Return when the engine answers from all that was written before: it waits for it to be there."""
         strong = {"consistency_level": "Strong", "timeout": LONG_TIMEOUT_S}
         await self._made(lambda: self._client.query(name, ids=[arm], output_fields=["revision"], **strong))
 
     async def search(
+        self,
+        collection: str,
+        query: NDArray[np.float32],
+        limit: int,
+        *,
+        arm_filter: Filter | None = None,
+        ef: int,
+    ) -> list[str]:
+        """Ids of arms of large inner product, best first, about those that a filter matches."""
+        expression = "" if arm_filter is None else expression_of(arm_filter)
+        return await self.search_where(collection, query, limit, expression=expression, ef=ef)
+
+    async def search_where(
         self, collection: str, query: NDArray[np.float32], limit: int, *, expression: str, ef: int
     ) -> list[str]:
-        """Ids of arms of large inner product, best first. Shapes: query (d,).
+        """``search``, among the arms for which an expression is true. Shapes: query (d,).
 
         A collection that the engine has not in its memory is loaded: searches wait for ``LOAD_WAIT_S``. While
         the engine is known to be away, or loads for longer than that, they are refused at once. Raises

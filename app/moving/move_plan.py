@@ -190,7 +190,8 @@ def warnings_of(plan: MovePlan, policy: PolicyTerms, rules: Quotas) -> list[str]
             f"{plan.arms.only_from:,} arms of {bandit.record.catalogue} are not in {target.name} "
             "and will not be chosen any more"
         )
-    if target.holds_arms and target.index.status().state == "building":
+    arms = target.resident
+    if arms is not None and arms.status().state == "building":
         found.append(f"{target.name} has no index yet: it is scanned until it has one, which takes longer")
     if policy.eliminates:
         found.append("elimination begins again: which arms are left is computed again")
@@ -199,7 +200,7 @@ def warnings_of(plan: MovePlan, policy: PolicyTerms, rules: Quotas) -> list[str]
     serve = getattr(bandit.record.holdout, "serve", None)
     named = [(f"the quota {quota_id}", rule.arm) for quota_id, rule in rules if rule.arm is not None]
     named += [("the holdout", arm) for arm in (serve.arms if isinstance(serve, ServedArms) else ())]
-    missing = [(what, arm) for what, arm in named if target.holds_arms and arm not in target.index]
+    missing = [(what, arm) for what, arm in named if arms is not None and arm not in arms]
     for what, arm in missing[:MOST_NAMED]:
         found.append(f"{target.name} lacks the arm {arm} that {what} names")
     for field_name in _unknown_fields(target, bandit.arm_filter):
@@ -209,9 +210,9 @@ def warnings_of(plan: MovePlan, policy: PolicyTerms, rules: Quotas) -> list[str]
 
 def _unknown_fields(catalogue: Catalogue, arm_filter: Filter | None) -> list[str]:
     """The fields of a filter that no arm of the catalogue has."""
-    if arm_filter is None or not catalogue.holds_arms:
+    if arm_filter is None or catalogue.resident is None:
         return []
-    names = catalogue.index.snapshot().attributes.names.fields
+    names = catalogue.resident.snapshot().attributes.names.fields
     return [name for name in sorted(arm_filter.fields) if names.number_of(name) is None]
 
 

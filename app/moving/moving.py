@@ -145,8 +145,7 @@ class Moving:
             )
             return take_fields(before, plan.record, OF_MOVE), write
 
-        if target.holds_arms:
-            await self._steps.quotas.prepare(uid, target.index.snapshot)
+        await self._steps.quotas.prepare(uid, target.resident)
         moved = await self._bandits.move(bandit.name, bandit.stored, switch, by=by)
         space = moved.record.space
         for partition in range(self._store.partitions):

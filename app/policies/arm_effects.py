@@ -270,7 +270,7 @@ class EffectTables:
         Awaits nothing but for the first choices with a version of many arms.
         """
         version = bandit.effects
-        if version is None or not len(version.names) or arms.plain.waits:
+        if version is None or not len(version.names) or arms.plain.waiting is not None:
             return None
         table = arms.plain.whole.table
         weights = (1.0,) if bandit.weighing is None else bandit.weighing.weights

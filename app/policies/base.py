@@ -203,7 +203,7 @@ class Policy(ABC):
         """Raise Invalid when the arms are too many or have more dimensions than this policy can serve;
         NotPossibleHere where it needs all of them in memory, and they are not.
         """
-        if not catalogue.holds_arms:
+        if catalogue.resident is None:
             refused = [(path, f"{what} needs all arms in memory") for path, what in self._needs_all(record)]
             if refused:
                 raise NotPossibleHere.many(refused)

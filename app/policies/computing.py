@@ -20,7 +20,7 @@ from numpy.random.bit_generator import ISeedSequence
 from numpy.typing import NDArray
 
 from app.catalogues.learner_snapshot import LearnerSnapshot
-from app.platform.long_work import REQUESTS, SEARCHES, LongWork
+from app.platform.long_work import REQUESTS, LongWork
 from app.policies.selection import SelectionRequest
 
 DRAWN = 2**63  # beyond all that a request may ask for
@@ -66,12 +66,13 @@ async def computed(
 
     ``us``: about how many microseconds it takes without limits. Raises Unavailable (too much waits already).
     """
-    if request.limits and not arms.plain.waits:
+    waiting = arms.plain.waiting
+    if waiting is not None:
+        return await waiting.run(work)
+    if request.limits:
         us += limits_us(request, arms)
     if request.diverse is not None:
         us += drawn_us(request.k, candidates=request.searched)
-    if arms.plain.waits:
-        return await SEARCHES.run(work)
     return work() if us <= INLINE_US else await threads.run(work)
 
 

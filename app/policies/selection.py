@@ -149,7 +149,7 @@ class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
         if request.arm_filter is not None or request.quotas is not None:
             snapshot = await snapshot.among(filtered, request)
         arms = snapshot.arms.plain
-        if arms.waits:
+        if arms.waiting is not None:
             await arms.load([*request.pinned, *(request.arms or ())])
         return snapshot
 

@@ -26,9 +26,11 @@ from app.catalogues.blocked_copies import NO_MEMORY, BlockedCopies, BlockedCopy
 from app.catalogues.catalogue import Catalogue
 from app.filtering.filtered_snapshots import FilteredSnapshots, no_arms
 from app.filters.filter import Filter
-from app.indexes.live import IndexOptions, LiveIndex, Snapshot
+from app.indexes.exact import scan
+from app.indexes.live import IndexOptions, LiveIndex
+from app.indexes.snapshot import Snapshot
 from app.platform.errors import DimensionMismatch, Invalid, TooLarge
-from app.platform.long_work import SEARCHES, LongWork
+from app.platform.long_work import LongWork
 from shortlist.guarantee import Guarantee, exactly
 from shortlist.mips import adaptive, bounded_me, exact, racing
 from shortlist.mips.answer import Answer, Objective
@@ -209,7 +211,7 @@ def _scan(job: CatalogueJob, reason: str | None = None) -> Answer:
             table.working, table.features, squares, job.query, k=request.k, exclude=table.dead
         )
     else:
-        result = replace(job.snapshot, table=table, structure=None).search_exact(job.query, request.k)
+        result = scan(table, job.query, request.k)
     reads = table.live * table.dim
     return Answer(result.rows, result.scores, reads, reads, exactly(reason))
 
@@ -344,8 +346,8 @@ class Mips:
         search = METHODS[request.method]
         if not search.proposed:
             catalogue.need_arms(f"the method {request.method}")
-        if arm_filter is not None or snapshot.waits:
-            work = SEARCHES if snapshot.waits else self._work
+        if arm_filter is not None or snapshot.waiting is not None:
+            work = snapshot.waiting or self._work
             answer = await work.run(lambda: search.among(snapshot, query, request))
             ids = [snapshot.id_of(row) for row in answer.rows.tolist()]
         else:

@@ -17,7 +17,7 @@ import msgspec
 from app.bandits.bandit import Bandit
 from app.filters.filter import Filter
 from app.filters.overview import no_arm_has, unknown_fields
-from app.indexes.snapshot import Snapshot
+from app.indexes.live import LiveIndex
 from app.platform.deadlines import yield_to_others
 from app.platform.errors import Conflict, Invalid, NotFound, TooManyQuotas, Unavailable
 from app.platform.metrics import Metrics
@@ -83,22 +83,22 @@ class Quotas:
                 await self._read(uid)
                 self._noted[uid] = number  # last: if a read fails, it is read again in the next round
 
-    async def prepare(self, bandit_uid: str, snapshot_of: Callable[[], Snapshot]) -> None:
+    async def prepare(self, bandit_uid: str, arms: LiveIndex | None) -> None:
         """Find the arms that count for the quotas of a bandit in a catalogue that it is about to be moved to.
 
-        ``snapshot_of`` is called where there are quotas. Choices go on meanwhile, and find them known
-        afterwards. Raises Unavailable.
+        ``arms``: of that catalogue in memory; None: they are in an engine, and have no quotas. Choices go on
+        meanwhile, and find them known afterwards. Raises Unavailable.
         """
         ledger = self.ledgers.get(bandit_uid)
-        if ledger is not None:
-            await ledger.members.follow(snapshot_of())
+        if ledger is not None and arms is not None:
+            await ledger.members.follow(arms.snapshot())
 
     async def put(self, bandit: Bandit, quota_id: str, rule: QuotaRule) -> tuple[QuotaState, bool]:
         """Make a quota, or change ``most``, ``pace`` and ``to`` of one; (it, whether it is new).
 
         Raises Invalid, TooManyQuotas, Conflict (it counts something else), Unavailable.
         """
-        # In Milvus there is no table of arms here whose rows could be counted.
+        # In an engine there is no table of arms here whose rows could be counted.
         bandit.catalogue.need_arms("a quota")
         rule = rule.checked()
         _check_known(bandit, rule)

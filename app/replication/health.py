@@ -258,7 +258,7 @@ class Health:
             self._engine_lost_at = self._engine_lost_at or now
             if now - self._engine_lost_at < ENGINE_START_S:
                 reason = error.detail if isinstance(error, Unavailable) else "it does not answer in time"
-                raise Unavailable(f"Milvus is not ready: {reason}") from None
+                raise Unavailable(f"{self._catalogues.engine_titles} is not ready: {reason}") from None
         else:
             self._engine_lost_at = 0.0
 

@@ -204,8 +204,7 @@ class Sync:
             registry = await self._store.registry.read()
             await self._catalogues.replace(registry.catalogues)
             for uid, catalogue in self._bandits.moved(registry.bandits):
-                if catalogue.holds_arms:
-                    await self._quotas.prepare(uid, catalogue.index.snapshot)
+                await self._quotas.prepare(uid, catalogue.resident)
             self._bandits.replace(registry.bandits)
         await self._quotas.replace(registry.quotas)
         # Last: what failed on the way is done again at the next poll.

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from app.bandits.context import Context
-from app.indexes.live import Snapshot
+from app.indexes.snapshot import Snapshot
 from app.records.encoding import ContextRule, Encoding
 from shortlist.linear import bilinear, ridge, ridge_sums, sub_ts
 from shortlist.linear.ridge import Posterior

@@ -29,7 +29,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from app.indexes.live import Snapshot
+from app.indexes.snapshot import Snapshot
 from shortlist.linear import bilinear, ridge, ridge_sums, sub_ts
 from shortlist.types import Matrix, Vector
 from shortlist_client.files.progress import progress

@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from app.indexes.live import IndexOptions, LiveIndex, Snapshot
+from app.indexes.live import IndexOptions, LiveIndex
+from app.indexes.snapshot import Snapshot
 from shortlist.linear import ridge, ridge_sums, sub_ts
 from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
 from shortlist_client.files.progress import progress

@@ -15,9 +15,9 @@ from pymilvus import MilvusClient, MilvusException
 from pymilvus.grpc_gen import common_pb2, milvus_pb2, milvus_pb2_grpc
 
 from api_client import assert_problem, running
-from app.milvus import index as milvus_index
-from app.milvus.engine import Engine
-from app.milvus.index import MilvusIndex
+from app.arm_sources import engine_index
+from app.arm_sources.engine_index import EngineIndex
+from app.milvus.engine import MilvusEngine
 from app.platform.errors import StartupError
 from app.replication import health
 from milvus_engines import MilvusApi, running_on_milvus
@@ -41,9 +41,9 @@ def arms_of(count: int, seed: int = 0) -> dict[str, list[float]]:
     return {f"a{i}": row.tolist() for i, row in enumerate(rows)}
 
 
-def index_of(api: MilvusApi, name: str) -> MilvusIndex:
+def index_of(api: MilvusApi, name: str) -> EngineIndex:
     index = api.app.service.catalogues.served(name).index
-    assert isinstance(index, MilvusIndex)
+    assert isinstance(index, EngineIndex)
     return index
 
 
@@ -127,13 +127,13 @@ async def test_what_the_engine_still_has_of_an_arm_is_not_what_counts(shared, mo
     await shared.followed("still")
     index = index_of(shared, "still")
     held = asyncio.Event()
-    write = Engine.write
+    write = MilvusEngine.write
 
     async def waits(*arguments: Any) -> None:
         await held.wait()
         await write(*arguments)
 
-    monkeypatch.setattr(Engine, "write", waits)
+    monkeypatch.setattr(MilvusEngine, "write", waits)
     await shared.put_arms("still", {"b": [5.0, 0, 0, 0]})
     await shared.ok("DELETE", "/v1/catalogues/still/arms/a", status=204)
     for cleared in range(2):
@@ -321,15 +321,15 @@ async def test_a_full_overlay_stops_writes_until_the_engine_has_them(shared, mon
     await shared.followed("full")
     index = index_of(shared, "full")
     monkeypatch.setattr(index, "_room", 0)
-    monkeypatch.setattr(milvus_index, "ROOM_S", 0.05)
+    monkeypatch.setattr(engine_index, "ROOM_S", 0.05)
     held = asyncio.Event()
-    write = Engine.write
+    write = MilvusEngine.write
 
     async def waits(*arguments: Any) -> None:
         await held.wait()
         await write(*arguments)
 
-    monkeypatch.setattr(Engine, "write", waits)
+    monkeypatch.setattr(MilvusEngine, "write", waits)
     await shared.put_arms("full", {"b": [1.0, 0, 0, 0]})
     answer = await shared.http.put(
         "/v1/catalogues/full/arms", json={"arms": [{"id": "c", "features": [1.0, 0, 0, 0]}]}
@@ -337,7 +337,7 @@ async def test_a_full_overlay_stops_writes_until_the_engine_has_them(shared, mon
     assert_problem(answer, 503, "unavailable")
     assert (await shared.call("GET", "/v1/catalogues/full/arms/c")).status_code == 404
     held.set()
-    monkeypatch.setattr(milvus_index, "ROOM_S", 60.0)
+    monkeypatch.setattr(engine_index, "ROOM_S", 60.0)
     assert (await shared.put_arms("full", {"c": [1.0, 0, 0, 0]}))["added"] == 1
 
 
@@ -411,7 +411,7 @@ async def test_ready_waits_for_an_engine_that_starts_and_not_for_one_that_stays_
 
     await wait_until(is_ready, what="the collection is loaded")
     assert len((await shared.choose("ready", k=5))["arms"]) == 5, "it is loaded"
-    engine = shared.app.service.engine
+    engine = shared.app.service.engines["milvus"]
     assert engine is not None
     with monkeypatch.context() as away:
         away.setattr(engine, "_is_here", False)
@@ -429,7 +429,7 @@ async def test_ready_waits_for_searches_that_an_engine_refuses_though_it_says_th
     await shared.catalogue("early", arms_of(50))
     await greedy(shared, "early")
     await shared.followed("early")
-    engine = shared.app.service.engine
+    engine = shared.app.service.engines["milvus"]
     assert engine is not None
 
     async def refuses(*_: object) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json
-from app.indexes.snapshot import Snapshot
+from app.indexes.snapshot import ResidentSnapshot
 from app.policies.registry import POLICIES
 from shortlist.types import NO_ROWS
 from waiting import wait_until
@@ -136,9 +136,9 @@ async def test_where_the_index_finds_too_few_arms_epsilon_greedy_scans_for_the_r
     api: Api, monkeypatch: pytest.MonkeyPatch
 ):
     await build(api, "b", "epsilon_greedy", epsilon=0.0)
-    every, search = await api.choose("b", k=6), Snapshot.search
+    every, search = await api.choose("b", k=6), ResidentSnapshot.search
     monkeypatch.setattr(
-        Snapshot, "search", lambda self, query, _, exclude=NO_ROWS: search(self, query, 2, exclude)
+        ResidentSnapshot, "search", lambda self, query, _, exclude=NO_ROWS: search(self, query, 2, exclude)
     )
     assert ids(await api.choose("b", k=6)) == ids(every)
 

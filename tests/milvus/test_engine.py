@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 from pymilvus.grpc_gen import common_pb2, milvus_pb2, milvus_pb2_grpc
 
+from app.arm_sources.contract import CollectionGone, WrongEngine
 from app.milvus import embedded_engine
 from app.milvus.embedded_engine import EmbeddedEngine, is_embedded
-from app.milvus.engine import ArmRow, CollectionGone, Engine, WrongEngine, check_version
+from app.milvus.engine import ArmRow, MilvusEngine, check_version
 from app.platform.errors import StartupError, Unavailable
 from waiting import DEADLINE_S, wait_until
 
@@ -52,13 +53,13 @@ def test_others_are_refused(text):
 
 async def test_an_address_that_is_none_is_refused_at_the_start():
     with pytest.raises(StartupError, match="not an address"):
-        await Engine("ftp://milvus").open()
+        await MilvusEngine("ftp://milvus").open()
 
 
 async def test_without_the_extra_it_is_said_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "pymilvus", None)
     with pytest.raises(StartupError, match=r"pip install 'shortlist-service\[milvus\]'"):
-        await Engine("http://127.0.0.1:1").open()
+        await MilvusEngine("http://127.0.0.1:1").open()
     monkeypatch.setattr(embedded_engine, "find_spec", lambda name: None)
     with pytest.raises(StartupError, match=r"pip install 'shortlist-service\[milvus\]'"):
         EmbeddedEngine(tmp_path / "arms").start()
@@ -80,14 +81,14 @@ def test_a_setting_is_an_address_or_a_file():
 
 
 async def test_calls_that_are_refused_do_not_make_the_engine_seem_away(milvus_uri):
-    engine = Engine(milvus_uri)
+    engine = MilvusEngine(milvus_uri)
     await engine.open()
     with pytest.raises(CollectionGone):
-        await engine.search("none", ONES, 32, expression="", ef=32)
+        await engine.search_where("none", ONES, 32, expression="", ef=32)
     await engine.create("refusing", 2, m=16, ef_construction=100)
     with pytest.raises(Unavailable, match="refused"):
-        await engine.search("refusing", ONES, 32, expression="nonsense(", ef=32)
-    assert await engine.search("refusing", ONES, 32, expression="", ef=32) == []
+        await engine.search_where("refusing", ONES, 32, expression="nonsense(", ef=32)
+    assert await engine.search_where("refusing", ONES, 32, expression="", ef=32) == []
     assert (await engine.dim("refusing"), await engine.dim("none")) == (2, None)
     await engine.drop("refusing")
     await engine.drop("refusing")
@@ -98,22 +99,21 @@ async def test_an_engine_that_does_not_answer_is_away_and_refuses_nothing(monkey
     monkeypatch.setattr("app.milvus.engine.TIMEOUT_S", 0.5)  # nobody answers there
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        engine = Engine(f"http://127.0.0.1:{free.getsockname()[1]}")
+        engine = MilvusEngine(f"http://127.0.0.1:{free.getsockname()[1]}")
         await engine.open()
         with pytest.raises(Unavailable, match="does not answer"):
-            await engine.search("none", ONES, 32, expression="", ef=32)
+            await engine.search_where("none", ONES, 32, expression="", ef=32)
         assert [record for record in caplog.records if record.levelname == "ERROR"] == []
         await engine.close()
 
 
 async def test_searches_at_once_are_asked_together_and_each_has_its_own_answer(milvus_uri, monkeypatch):
-    engine = Engine(milvus_uri)
+    engine = MilvusEngine(milvus_uri)
     await engine.open()
     await engine.create("together", 2, m=16, ef_construction=100)
     angles = np.linspace(0.0, 2.0 * np.pi, 16, endpoint=False)
     rows = np.stack((np.cos(angles), np.sin(angles)), axis=1).astype(np.float32)
-    await engine.write("together", [ArmRow(f"a{i}", i, row, [], {}) for i, row in enumerate(rows)], [])
-    await engine.confirm("together", "a0")
+    await engine.write_rows("together", [ArmRow(f"a{i}", i, row, [], {}) for i, row in enumerate(rows)])
     ask, sizes = engine._ask, list[int]()  # private: how much is asked at a time
 
     async def counted(queries, search):
@@ -122,7 +122,7 @@ async def test_searches_at_once_are_asked_together_and_each_has_its_own_answer(m
 
     monkeypatch.setattr(engine, "_ask", counted)
     found = await asyncio.gather(
-        *(engine.search("together", row, 32, expression="", ef=32) for row in [*rows, rows[0]])
+        *(engine.search_where("together", row, 32, expression="", ef=32) for row in [*rows, rows[0]])
     )
     assert [ids[0] for ids in found] == [*(f"a{i}" for i in range(16)), "a0"]
     assert sizes == [17]
@@ -149,13 +149,13 @@ class FakeMilvus(milvus_pb2_grpc.MilvusServiceServicer):
         self.progress, self.fails, self._breaks = 100, 0, breaks
 
     @asynccontextmanager
-    async def serving(self, folder: Path) -> AsyncIterator[Engine]:
+    async def serving(self, folder: Path) -> AsyncIterator[MilvusEngine]:
         """It on a socket, and an engine that has found it."""
         server = grpc.aio.server()
         milvus_pb2_grpc.add_MilvusServiceServicer_to_server(self, server)
         server.add_insecure_port(f"unix:{folder}/milvus.sock")
         await server.start()
-        engine = Engine(f"unix:{folder}/milvus.sock")
+        engine = MilvusEngine(f"unix:{folder}/milvus.sock")
         await engine.open()
         try:
             yield engine
@@ -196,11 +196,11 @@ class FakeMilvus(milvus_pb2_grpc.MilvusServiceServicer):
         return answer
 
 
-async def search(engine: Engine, collection: str = "c") -> list[str]:
-    return await engine.search(collection, ONES, 32, expression="", ef=64)
+async def search(engine: MilvusEngine, collection: str = "c") -> list[str]:
+    return await engine.search_where(collection, ONES, 32, expression="", ef=64)
 
 
-async def answer(engine: Engine) -> list[str]:
+async def answer(engine: MilvusEngine) -> list[str]:
     """Of the first search that is not refused."""
 
     async def found() -> list[str]:
@@ -291,7 +291,7 @@ async def test_a_search_asks_for_ids_alone_and_is_sent_again_when_its_connection
         queries = [ONES, 2 * ONES, 3 * ONES]
         for sent in (2, 4):
             found = await asyncio.gather(
-                *(engine.search("c", query, 32, expression="e", ef=64) for query in queries)
+                *(engine.search_where("c", query, 32, expression="e", ef=64) for query in queries)
             )
             assert found == [["a", "b"], [], ["c"]]
             assert len(milvus.searches) == sent

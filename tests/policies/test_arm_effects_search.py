@@ -17,7 +17,7 @@ from app.filters.coded_values import Small
 from app.indexes.hnsw import HnswGraph
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.norm_pruned import NormBlocks
-from app.indexes.snapshot import Snapshot
+from app.indexes.snapshot import ResidentSnapshot
 from app.indexes.table import TableSnapshot, longest_first
 from app.policies.arm_effects import Directions, EffectSolver, EffectTables, RowEffects, directions_of
 from app.policies.limits import LimitedSolver, Limits
@@ -60,13 +60,13 @@ def worth_of(found: EffectVersion, ids: list[str], weights: np.ndarray, w: np.nd
     return np.array(worth)
 
 
-def in_blocks(snapshot: Snapshot) -> Snapshot:
+def in_blocks(snapshot: ResidentSnapshot) -> ResidentSnapshot:
     """The same arms, searched by an exact index that is no scan."""
     blocks = NormBlocks(snapshot.table)
-    return Snapshot(snapshot.table, blocks, (), 1.0, snapshot.recent, snapshot.attributes)
+    return ResidentSnapshot(snapshot.table, blocks, (), 1.0, snapshot.recent, snapshot.attributes)
 
 
-def in_graph(snapshot: Snapshot) -> Snapshot:
+def in_graph(snapshot: ResidentSnapshot) -> ResidentSnapshot:
     """The same arms in blocks that say that they are approximate, as a graph does."""
     found = in_blocks(snapshot)
     assert found.structure is not None
@@ -88,7 +88,7 @@ class Approximate:
 @pytest.mark.parametrize("searched", [lambda arms: arms, in_blocks, in_graph])
 @pytest.mark.parametrize("taus", [[0.0, 0.05], [1.0], [4.0], [0.3, 1.0]])
 def test_the_list_is_that_of_a_comparison_of_all_arms(
-    searched: Callable[[Snapshot], Snapshot], taus: list[float]
+    searched: Callable[[ResidentSnapshot], ResidentSnapshot], taus: list[float]
 ):
     rng = np.random.default_rng(len(taus) + int(10 * taus[0]))
     index = index_of(rng)
@@ -126,7 +126,7 @@ class TwoOfEachTen:
 
     field = None
 
-    def pairs(self, arms: Snapshot, rows: Rows) -> tuple[Small, Small, Rows]:
+    def pairs(self, arms: ResidentSnapshot, rows: Rows) -> tuple[Small, Small, Rows]:
         return np.arange(len(rows), dtype=np.int32), (rows % 10).astype(np.int32), np.full(10, 2)
 
 
@@ -269,7 +269,7 @@ def test_the_best_arms_are_among_those_that_a_graph_has_looked_at_or_of_large_ef
     graph.tuned(64, shortlist=20, most=graph.arms)
     index.upsert(["new"], 5.0 * np.ones((1, DIM)), [ARMS + 1])  # it is compared beside the graph
     table = index.snapshot().table
-    whole = Snapshot(table, graph, (), 1.0, snapshot.recent, index.snapshot().attributes)
+    whole = ResidentSnapshot(table, graph, (), 1.0, snapshot.recent, index.snapshot().attributes)
     effects = RowEffects.of(version(rng, [tau]), Directions(), table, np.ones(1), E, most_head=HEAD)
     best = 0
     for _ in range(100):

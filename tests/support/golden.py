@@ -28,6 +28,7 @@ import app
 import shortlist_campaigns
 import workers
 from app.api import api_keys
+from app.arm_sources import engine_index
 from app.bandits import effect_version, prior_version, settings, spaces, versions
 from app.filters import arrays, columns
 from app.indexes import (
@@ -43,7 +44,6 @@ from app.indexes import (
 )
 from app.learning import one_key_teaches, tokens
 from app.measuring import embedding_jobs, evaluation_jobs
-from app.milvus import index
 from app.quotas import rules
 from app.records import arm_sums, behaviour, encoding, features, left_out, logged, records
 from app.serving import choice
@@ -111,7 +111,7 @@ RECORDS: dict[str, type] = {
     "campaign of slates": slates.SlateParameters,
     "campaign of slates, rules": slates.SlateRules,
     "campaign of slates, at most": slates.AtMostRule,
-    "copy in an engine": index.MilvusQuality,
+    "copy in an engine": engine_index.CopyQuality,
     "evaluation": evaluation_jobs.JobHead,
     "evaluation, progress": evaluation_jobs.JobProgress,
     "loss": losses.Loss,

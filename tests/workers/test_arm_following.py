@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.catalogues import milvus_arms
-from app.catalogues.milvus_arms import MilvusArms
+from app.arm_sources.contract import EngineName
+from app.arm_sources.engine_index import EngineIndex
+from app.catalogues import engine_arms
+from app.catalogues.engine_arms import EngineArms
 from app.indexes.live import IndexOptions, LiveIndex
-from app.milvus.engine import Engine
-from app.milvus.index import MilvusIndex
+from app.milvus.engine import MilvusEngine
 from app.platform.errors import Unavailable
 from app.records.records import ArmDocument, pack, vector_to_bytes
 from app.storage import redis_keys
@@ -33,7 +34,7 @@ class Copy:
     """A catalogue of the store, and its copy in the engine."""
 
     store: LossyStore
-    engine: Engine
+    engine: MilvusEngine
     uid: str
 
     async def write(self, *arms: str, lot: int = 0) -> None:
@@ -45,7 +46,8 @@ class Copy:
         await self.store.arms.delete(self.uid, arms, **KEPT)
 
     def follower(self, owner: str = "me") -> Following:
-        index = MilvusIndex(self.uid, DIM, IndexOptions(), self.engine, self.store.followed_arms)
+        store, name = self.store.followed_arms, EngineName("milvus", "Milvus", "it is not set")
+        index = EngineIndex(self.uid, DIM, IndexOptions(), engine=self.engine, store=store, engine_name=name)
         return Following(index, self.engine, self.store, owner=owner, installation="test")
 
     async def held(self) -> dict[str, int]:
@@ -65,7 +67,7 @@ class Copy:
 
 @pytest.fixture
 async def copy(store, milvus_uri) -> AsyncIterator[Copy]:
-    engine = Engine(milvus_uri)
+    engine = MilvusEngine(milvus_uri)
     await engine.open()
     copy = Copy(LossyStore(store), engine, secrets.token_hex(8))
     yield copy
@@ -301,7 +303,7 @@ async def test_a_page_of_arms_is_in_the_order_of_changes_and_a_sample_has_living
     await copy.write(*(f"a{i}" for i in range(9)))
     await copy.delete("a2")
     await copy.write("a1", lot=1)
-    arms = MilvusArms(copy.follower().index)
+    arms = EngineArms(copy.follower().index)
     seen, after = list[str](), None
     while True:
         page = await arms.page(after, 3)
@@ -321,7 +323,7 @@ async def test_arms_that_the_store_has_lost_leave_the_overlay(copy):
     """As after the fail-over of a primary: the version is older, and so are the arms."""
     await copy.write("a0", "a1")
     index = copy.follower().index
-    arms = MilvusArms(index)
+    arms = EngineArms(index)
     await arms.sync()
     redis, stored = copy.store.arms._redis, dict[str, bytes]()  # private: the store loses arms
     for key in redis_keys.catalogue(copy.uid):
@@ -354,8 +356,8 @@ async def test_a_large_sample_is_read_in_pages_and_made_in_a_thread(copy, monkey
 
     monkeypatch.setattr(index.store, "read", counted)
     monkeypatch.setattr(LiveIndex, "upsert", noted)
-    monkeypatch.setattr(milvus_arms, "TAKEN_TOGETHER", 6)
-    sample = await MilvusArms(index).sampled()
+    monkeypatch.setattr(engine_arms, "TAKEN_TOGETHER", 6)
+    sample = await EngineArms(index).sampled()
     assert {sample.id_of(row) for row in range(sample.size)} == {
         f"a{i}" for i in range(20) if i not in {3, 4}
     }

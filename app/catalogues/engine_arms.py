@@ -1,4 +1,4 @@
-"""The arms of a catalogue that is searched in Milvus. They are read from the store, which has all of them."""
+"""The arms of a catalogue that is searched in an engine. They are read from the store, which has all."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from app.arm_sources.engine_index import LAST_ARM, EngineIndex
 from app.catalogues.kept_arms import FoundArms
 from app.filters.attributes import Document
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.snapshot import Snapshot
-from app.milvus.index import LAST_ARM, MilvusIndex
 from app.platform.deadlines import yield_to_others
 from app.platform.errors import Unavailable
 from app.platform.long_work import REQUESTS
@@ -28,12 +28,12 @@ SAMPLED, SAMPLED_NUMBERS = 20_000, 1 << 20
 SAMPLE_SEED = 0
 
 
-class MilvusArms:
+class EngineArms:
     """Implements ``ArmRepository``. Its order of arms is that of their last changes."""
 
     keeps_changes = True
 
-    def __init__(self, index: MilvusIndex) -> None:
+    def __init__(self, index: EngineIndex) -> None:
         self._index = index
         self._store = index.store
 

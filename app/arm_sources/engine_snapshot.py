@@ -1,4 +1,4 @@
-"""A catalogue in Milvus, for one request: what was asked for so far, and the search for more.
+"""A catalogue in an engine, for one request: what was asked for so far, and the search for more.
 
 Notation
     row         number of an arm in this snapshot, in the order in which it was met; an arm that is only
@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from app.arm_sources.contract import MOST_FOUND, EngineName
 from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.attributes import AttributeTable, Document
 from app.filters.filter import Filter
@@ -23,10 +24,8 @@ from app.indexes.filtered_search import search_exactly
 from app.indexes.index import IndexKind
 from app.indexes.planner import IndexOptions
 from app.indexes.snapshot import Snapshot
-from app.milvus.engine import MOST_FOUND
-from app.milvus.expressions import expression_of
 from app.platform.errors import NotPossibleHere
-from app.platform.long_work import wait_for
+from app.platform.long_work import SEARCHES, WaitingWork, wait_for
 from app.records.records import attributes_of, bytes_to_vector
 from app.storage.followed_arms import FollowedArms
 from shortlist import checks
@@ -35,7 +34,7 @@ from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 OVERSAMPLING = 4
 LEAST_ASKED = 32
 RECENT_SHARE = 0.1  # of the last search in the typical time
-ALL_ARMS = "it needs all arms in memory, and this catalogue is kept in Milvus"
+ALL_ARMS = "it needs all arms in memory, and this catalogue is kept in {}"
 
 
 class Searched(Protocol):
@@ -45,75 +44,56 @@ class Searched(Protocol):
     dim: int
     options: IndexOptions
     store: FollowedArms
+    engine_name: EngineName
     search_us: float
     recent: deque[Vector]
 
     def __len__(self) -> int: ...
 
-    async def proposed(self, query: Vector, limit: int, expression: str = "") -> list[str]:
+    async def proposed(self, query: Vector, limit: int, arm_filter: Filter | None = None) -> list[str]:
         """Ids of arms that the engine finds, best first. Raises Unavailable."""
 
 
-class MilvusSnapshot(Snapshot):
+class EngineSnapshot(Snapshot):
     """See the module. ``whole_overlay``: the arms of the overlay, at the same moment.
 
     ``search`` is for ``SEARCHES``: it waits for the engine and for the store.
     """
 
-    waits: ClassVar[bool] = True
+    waiting: ClassVar[WaitingWork | None] = SEARCHES
+    structure = None
+    segments = ()
 
     def __init__(self, index: Searched, whole_overlay: Snapshot, arm_filter: Filter | None) -> None:
-        set_field = object.__setattr__  # a snapshot is frozen; this one learns of arms
-        set_field(self, "_index", index)
-        set_field(self, "_overlay", whole_overlay)
-        set_field(self, "_filter", arm_filter)
-        set_field(self, "_ids", [])
-        set_field(self, "_rows", {})
-        set_field(self, "_absent", set())
-        set_field(self, "_revisions", {})
-        set_field(self, "_features", {})
-        set_field(self, "_documents", {})
-        set_field(self, "_decoded", {})
-        set_field(self, "_attributes", AttributeTable())
-        set_field(self, "_described", set())
-
-    _index: Searched
-    _overlay: Snapshot
-    _filter: Filter | None
-    _ids: list[str]
-    _rows: dict[str, int]
-    _absent: set[str]
-    _revisions: dict[int, int]
-    _features: dict[int, Vector]
-    _documents: dict[int, bytes]
-    _decoded: dict[int, Document]
-    _attributes: AttributeTable
-    _described: set[int]
+        self._index = index
+        self._overlay = whole_overlay
+        self._filter = arm_filter
+        self._ids: list[str] = []
+        self._rows: dict[str, int] = {}
+        self._absent: set[str] = set()
+        self._revisions: dict[int, int] = {}
+        self._features: dict[int, Vector] = {}
+        self._documents: dict[int, bytes] = {}
+        self._decoded: dict[int, Document] = {}
+        self._attributes = AttributeTable()
+        self._described: set[int] = set()
 
     def _refuse(self, *_: object) -> Any:
-        raise NotPossibleHere(ALL_ARMS)
+        raise NotPossibleHere(ALL_ARMS.format(self._index.engine_name.title))
 
     table = largest_norm = listed = property(_refuse)
-    lets_in = eligible = page = sample = _refuse  # type: ignore[assignment]
+    lets_in = eligible = page = sample = searched_by = _refuse  # type: ignore[assignment]
 
-    def filtered(self, arm_filter: Filter) -> MilvusSnapshot:
+    def filtered(self, arm_filter: Filter) -> EngineSnapshot:
         """The arms that a filter matches."""
-        return MilvusSnapshot(self._index, self._overlay, arm_filter)
+        return EngineSnapshot(self._index, self._overlay, arm_filter)
 
     @property
-    def structure(self) -> None:
-        return None
-
-    @property
-    def segments(self) -> tuple[()]:
-        return ()
-
-    @property
-    def expected_us(self) -> float:
+    def expected_us(self) -> float:  # type: ignore[override]
         return self._index.search_us
 
     @property
-    def recent(self) -> deque[Vector]:
+    def recent(self) -> deque[Vector]:  # type: ignore[override]
         return self._index.recent
 
     @property
@@ -121,7 +101,7 @@ class MilvusSnapshot(Snapshot):
         return None
 
     @property
-    def attributes(self) -> AttributeSnapshot:
+    def attributes(self) -> AttributeSnapshot:  # type: ignore[override]
         """The attributes of the arms that were met so far."""
         new = sorted(self._documents.keys() - self._described)
         if new:
@@ -136,7 +116,7 @@ class MilvusSnapshot(Snapshot):
 
     @property
     def kind(self) -> IndexKind:
-        return "milvus"
+        return self._index.engine_name.kind
 
     @property
     def proposes(self) -> bool:
@@ -197,11 +177,10 @@ class MilvusSnapshot(Snapshot):
     async def _found(self, query: Vector, k: int, exclude: Rows) -> TopK:
         """Ask for more while too many proposals are gone, changed, or do not match after all."""
         index, barred = self._index, set(exclude.tolist())
-        expression = "" if self._filter is None else expression_of(self._filter)
         limit = asked_for(max(k, index.options.shortlist) + len(barred))
         overlaid = self._overlaid(query, limit)
         while True:
-            ids = await index.proposed(query, limit, expression)
+            ids = await index.proposed(query, limit, self._filter)
             await self.load([*overlaid, *ids])
             rows = self._let_in(dict.fromkeys((*overlaid, *ids)), barred)
             if len(rows) >= k or len(ids) < limit or limit == MOST_FOUND:

@@ -1,0 +1,100 @@
+"""How good the proposals of an engine are, measured against a scan of all arms of the store.
+
+Notation
+    P, B        number of probes, arms of a page
+    recall@1    share of the probes whose best arm is among the proposals
+    ratio       score of the best proposal over that of the best arm
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.arm_sources.contract import ArmEngine
+from app.arm_sources.engine_index import CopyQuality, EngineIndex
+from app.arm_sources.engine_snapshot import asked_for
+from app.platform.deadlines import yield_to_others
+from app.records.records import bytes_to_vector
+from app.storage.store import Store
+from app.storage.types import Followed, Position
+from shortlist.types import Matrix, Vector
+
+PROBES = 64
+PAGE = 1_000
+EFS = (64, 128, 256, 512)
+SEED = 0x6D696C76
+
+
+@dataclass(frozen=True, slots=True)
+class _Best:
+    """The best arm of each probe. Shapes: ids (P,), scores (P,)."""
+
+    ids: Sequence[str]
+    scores: Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Probing:
+    """One measurement. ``alive`` is called between pages of arms."""
+
+    index: EngineIndex
+    engine: ArmEngine
+    store: Store
+    seen: Followed
+    alive: Callable[[], Awaitable[object]]
+
+    async def measured(self) -> CopyQuality:
+        """The least ``ef`` of ``EFS`` that reaches the recall of the catalogue, or the last; what it reaches.
+
+        Cost: every arm is read once, K P d multiplications; P searches for each ``ef``. Raises Unavailable.
+        """
+        probes = self._probes()
+        best = await self._compared(probes)
+        options, quality = self.index.options, CopyQuality(arms=self.seen.arms)
+        for ef in EFS if options.ef_search is None else (options.ef_search,):
+            quality = await self._tried(probes, best, ef)
+            if quality.recall_at_1 >= options.target_recall:
+                break
+        return quality
+
+    def _probes(self) -> Matrix:
+        """Half of them queries that were served, if so many were. Shape: -> (P, d)."""
+        dim, recent = self.index.dim, list(self.index.recent)[-PROBES // 2 :]
+        rng = np.random.default_rng((SEED, int(self.index.uid[:8], 16)))
+        drawn = rng.normal(size=(PROBES - len(recent), dim))
+        return np.concatenate((drawn, np.array(recent).reshape(-1, dim)))
+
+    async def _compared(self, probes: Matrix) -> _Best:
+        """Compare all arms with all probes, a page at a time."""
+        ids, scores = [""] * len(probes), np.full(len(probes), -np.inf)
+        uid, newest, after = self.index.uid, self.seen.version, Position()
+        while page := await self.store.followed_arms.changes(uid, after, PAGE, newest=newest):
+            after = page[-1]
+            arms = [arm for arm in await self.store.arms.read(uid, [change.arm for change in page]) if arm]
+            if arms:
+                products = np.array([bytes_to_vector(arm.features) for arm in arms]) @ probes.T
+                rows, largest = products.argmax(axis=0), products.max(axis=0)
+                for probe in np.flatnonzero(largest > scores).tolist():
+                    ids[probe], scores[probe] = arms[rows[probe]].id, largest[probe]
+            await yield_to_others()
+            await self.alive()
+        return _Best(ids, scores)
+
+    async def _tried(self, probes: Matrix, best: _Best, ef: int) -> CopyQuality:
+        hits, ratios = 0, list[float]()
+        limit = asked_for(self.index.options.shortlist)
+        for probe, arm, score in zip(probes, best.ids, best.scores.tolist(), strict=True):
+            near = probe.astype(np.float32)
+            proposed = await self.engine.search(self.seen.collection, near, limit, ef=ef)
+            hits += arm in proposed
+            ratios.append(1.0 if arm in proposed else await self._ratio(proposed, probe, score))
+        return CopyQuality(ef, hits / len(probes), float(np.mean(ratios)), min(ratios), self.seen.arms)
+
+    async def _ratio(self, proposed: Sequence[str], probe: Vector, score: float) -> float:
+        """Of the best proposal: 1 less what it lacks of the best score, relative to that."""
+        arms = [arm for arm in await self.store.arms.read(self.index.uid, proposed) if arm is not None]
+        best = max((float(bytes_to_vector(arm.features) @ probe) for arm in arms), default=-abs(score))
+        return 1.0 - max(score - best, 0.0) / (abs(score) or 1.0)
