@@ -276,7 +276,13 @@ class Service:
             moves=self.moves,
             priors=self.priors,
             fits=self.prior_fits,
-            sums=RecomputedSums(store, self.catalogues, self.bandits, moves=self.moves, workers=workers),
+            sums=RecomputedSums(
+                store=store,
+                catalogues=self.catalogues,
+                bandits=self.bandits,
+                moves=self.moves,
+                workers=workers,
+            ),
             policies=POLICIES,
             rewarded_ms=token_ttl_ms,
         )

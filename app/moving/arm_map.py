@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from app.indexes.snapshot import Snapshot
 from app.records.records import LearnerState
 from shortlist.linear import feature_map
 from shortlist.linear.feature_map import FeatureMap
-from shortlist.types import Matrix, Rows, Vector
+from shortlist.types import Matrix, Vector
 
 MOST_FITTED = 20_000  # arms by which a map is fitted
 MOST_PRODUCTS = 2e10  # of two numbers, in a fit: some seconds
@@ -50,62 +51,56 @@ def common_arms(old: Snapshot, new: Snapshot, shown: Mapping[str, int]) -> Commo
     """
     rows = old.eligible()
     ids = [old.id_of(row) for row in rows.tolist()]
-    there = new.table.row_of_each(ids)
-    both = np.flatnonzero(there >= 0)
-    chosen = both
-    most = _most(old.table.dim, new.table.dim)
+    new_rows = new.table.row_of_each(ids)
+    both = np.flatnonzero(new_rows >= 0)
+    products = old.table.dim * max(old.table.dim, new.table.dim) * (len(feature_map.RIDGES) + 2)
+    most, fitted_by = int(min(MOST_FITTED, max(4 * old.table.dim, MOST_PRODUCTS / products))), both
     if len(both) > most:
-        often = np.array([shown.get(ids[place], 0) for place in both.tolist()])
+        often = np.array([shown.get(ids[position], 0) for position in both.tolist()])
         first = np.argsort(-often, kind="stable")[: most // 2]
         others = np.setdiff1d(np.arange(len(both)), first)
-        chosen = both[np.union1d(first, others[:: -(-len(others) // (most - len(first)))])]
+        fitted_by = both[np.union1d(first, others[:: -(-len(others) // (most - len(first)))])]
     return CommonArms(
-        [ids[place] for place in chosen.tolist()],
-        _features(old, rows[chosen]),
-        _features(new, there[chosen]),
+        [ids[position] for position in fitted_by.tolist()],
+        old.features_of(rows[fitted_by]).astype(np.float64),
+        new.features_of(new_rows[fitted_by]).astype(np.float64),
         count=len(both),
         only_from=len(rows) - len(both),
         only_to=new.size - len(both),
     )
 
 
-def _features(snapshot: Snapshot, rows: Rows) -> Matrix:
-    return snapshot.features_of(rows).astype(np.float64)
-
-
-def _most(old: int, new: int) -> int:
-    products = old * max(old, new) * (len(feature_map.RIDGES) + 2)
-    return int(min(MOST_FITTED, max(4 * old, MOST_PRODUCTS / products)))
-
-
-def weights_of(arms: CommonArms, shown: Mapping[str, int]) -> tuple[Vector, bool]:
-    """How much each arm counts: by how often it was shown, if any was, and whether any was. Shape: (n,)."""
-    often = np.array([min(shown.get(arm, 0), MOST_SHOWN) for arm in arms.ids], dtype=float)
-    if not often.any():
-        return np.ones(len(often)), False
-    return np.maximum(np.sqrt(often), NEVER_SHOWN), True
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ArmMap:
-    """``forward``: from old features to new ones. ``back``: B (d, d'), the other way, for a context."""
+    """Between the features of the arms of two catalogues.
+
+    ``forward``  from old features to new ones
+    ``back``     B (d, d'), the other way, for a context
+    ``by_log``   whether arms count by how often they were shown; else all alike
+    """
 
     forward: FeatureMap
     back: Matrix | None
+    by_log: bool
+
+    @property
+    def answer(self) -> dict[str, Any]:
+        return {"r2": self.forward.r2, "shown": "log" if self.by_log else "all"}
 
 
-def fitted(arms: CommonArms, weights: Vector, bandit: Bandit) -> ArmMap:
+def fitted(arms: CommonArms, shown: Mapping[str, int], bandit: Bandit) -> ArmMap:
     """The map of a bandit's arms, affine where its learners have an intercept."""
+    often = np.array([min(shown.get(arm, 0), MOST_SHOWN) for arm in arms.ids], dtype=float)
+    by_log = bool(often.any())
+    weights = np.maximum(np.sqrt(often), NEVER_SHOWN) if by_log else np.ones(len(often))
     forward = feature_map.fit(arms.old, arms.new, weights, intercept=bandit.record.intercept)
     back = None
     if bandit.context is not None:
         back = feature_map.fit(arms.new, arms.old, weights, intercept=False).linear
-    return ArmMap(forward, back)
+    return ArmMap(forward, back, by_log)
 
 
-def transform_of(
-    found: ArmMap, bandit: Bandit, constant: float | None, moved: Bandit | None = None
-) -> Matrix:
+def transform_of(arms: ArmMap, bandit: Bandit, constant: float | None, moved: Bandit | None = None) -> Matrix:
     """T for the learners of a bandit. ``constant``: of its intercept in the new catalogue. Shape: (D', D).
 
     ``moved``: the bandit there, where its directions P' are others than P B: P' x' is near P' C x.
@@ -118,22 +113,20 @@ def transform_of(
     turned: Matrix | None = None
     if moved is not None and moved.context is not None and bandit.context is not None:
         before, after = (
-            np.eye(each.catalogue.dim) if context.directions is None else context.directions
-            for each, context in ((bandit, bandit.context), (moved, moved.context))
+            np.eye(of.catalogue.dim) if context.directions is None else context.directions
+            for of, context in ((bandit, bandit.context), (moved, moved.context))
         )
-        one = after @ found.forward.linear @ np.linalg.pinv(before)
+        one = after @ arms.forward.linear @ np.linalg.pinv(before)
         turned = np.kron(one, np.eye(bandit.context.encoding.dim)).astype(np.float64)
-    return feature_map.of_learner(
-        found.forward, interactions=interactions, turned=turned, constants=constants
-    )
+    return feature_map.of_learner(arms.forward, interactions=interactions, turned=turned, constants=constants)
 
 
-def directions_of(found: ArmMap, bandit: Bandit) -> Matrix | None:
+def directions_of(arms: ArmMap, bandit: Bandit) -> Matrix | None:
     """P' = P B; None of a bandit without a context. Shape: (p, d')."""
-    if bandit.context is None or found.back is None:
+    if bandit.context is None or arms.back is None:
         return None
     directions = bandit.context.directions
-    return found.back if directions is None else directions @ found.back
+    return arms.back if directions is None else directions @ arms.back
 
 
 def agreement(

@@ -122,52 +122,42 @@ def main() -> None:
 
 
 class RewardArrays:
-    """The newest rewards of rows that come in the order of time."""
+    """The newest rewards of rows that come in the order of time.
+
+    They are float64 one after the other: the number of the key, that of the arm, the value, the context.
+    """
 
     def __init__(self, task: JudgingTask) -> None:
         self._task = task
-        self._places = {arm_id: place for place, arm_id in enumerate(task.ids)}
-        self._numbers = dict[str, int]()
-        self._keys, self._arms, self._values = array("q"), array("q"), array("d")
-        self._contexts = array("d")
-        self._most = MAX_JUDGED_REWARDS
-        if task.context_dim:
-            self._most = min(self._most, MAX_CONTEXT_NUMBERS // task.context_dim)
+        self._numbers_of_arms = {arm_id: number for number, arm_id in enumerate(task.ids)}
+        self._numbers_of_keys = dict[str, int]()
+        self._rewards, self._width = array("d"), 3 + task.context_dim
+        self._most = min(MAX_JUDGED_REWARDS, MAX_CONTEXT_NUMBERS // max(task.context_dim, 1))
 
     def add(self, record: bytes, rewards: bytes) -> None:
         """Take the rewards of one row."""
         row = row_of(decision_of(record), "", rewards, None)
         if row.key is None:
             return
-        key, width = self._numbers.setdefault(row.key, len(self._numbers)), self._task.context_dim
-        for arm, value in self._values_of(row).items():
-            place = self._places.get(arm)
-            if place is None:
-                continue
-            self._keys.append(key)
-            self._arms.append(place)
-            self._values.append(value)
-            if width:
-                self._contexts.extend(row.context or [0.0] * width)
-        if len(self._values) >= 2 * self._most:
+        key = self._numbers_of_keys.setdefault(row.key, len(self._numbers_of_keys))
+        context = (row.context or [0.0] * self._task.context_dim) if self._task.context_dim else ()
+        for arm_id, value in self._values_of(row).items():
+            arm = self._numbers_of_arms.get(arm_id)
+            if arm is not None:
+                self._rewards.extend((key, arm, value, *context))
+        if len(self._rewards) >= 2 * self._most * self._width:
             self._drop_oldest()
 
     def rewards(self) -> Rewards:
         """All that are kept."""
         self._drop_oldest()
-        width, contexts = self._task.context_dim, None
-        if width:
-            numbers = (
-                np.frombuffer(self._contexts).reshape(-1, width) if self._contexts else np.empty((0, width))
-            )
-            contexts = Contexts(numbers, self._task.interactions)
-        keys, arms = (np.array(column, dtype=np.int64) for column in (self._keys, self._arms))
-        return Rewards(keys, arms, np.array(self._values), len(self._numbers), contexts)
+        rewards = np.asarray(self._rewards).reshape(-1, self._width)
+        contexts = Contexts(rewards[:, 3:], self._task.interactions) if self._task.context_dim else None
+        keys, arms = rewards[:, :2].astype(np.int64).T
+        return Rewards(keys, arms, rewards[:, 2], len(self._numbers_of_keys), contexts)
 
     def _drop_oldest(self) -> None:
-        surplus = max(0, len(self._values) - self._most)
-        del self._keys[:surplus], self._arms[:surplus], self._values[:surplus]
-        del self._contexts[: surplus * self._task.context_dim]
+        del self._rewards[: max(0, len(self._rewards) - self._most * self._width)]
 
     def _values_of(self, row: Row) -> Mapping[str, float]:
         weights, defaults = self._task.weights, self._task.defaults
@@ -187,18 +177,22 @@ class RewardArrays:
 def _judged(task: JudgingTask, rewards: Rewards) -> JudgedLog:
     table = np.frombuffer(task.table, dtype="<f4").astype(np.float64).reshape(len(task.ids), -1)
     try:
-        found = own_rewards.judge(rewards, table, task.dim, np.random.default_rng(SEED))
-        numbers = b""
-        if found.is_taken:
+        judgement = own_rewards.judge(rewards, table, task.dim, np.random.default_rng(SEED))
+        coordinates = np.empty(0)
+        if judgement.is_taken:
             coordinates = own_rewards.coordinates(rewards, table, task.dim, np.random.default_rng(SEED))
-            numbers = coordinates.astype("<f8").tobytes()
     except InvalidParameter as error:
         return JudgedLog(refused=str(error))
-    counts = np.bincount(rewards.arms, minlength=len(table)).astype("<i8").tobytes()
     return JudgedLog(
-        "", found.before, found.after, found.error, found.judged,
-        len(rewards), rewards.key_count, counts, numbers,
-    )  # fmt: skip
+        before=judgement.before,
+        after=judgement.after,
+        error=judgement.error,
+        judged=judgement.judged,
+        rewards=len(rewards),
+        keys=rewards.key_count,
+        counts=np.bincount(rewards.arms, minlength=len(table)).astype("<i8").tobytes(),
+        coordinates=coordinates.astype("<f8").tobytes(),
+    )
 
 
 def _framed(message: bytes) -> bytes:

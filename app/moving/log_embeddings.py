@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -65,22 +66,15 @@ class LogEmbedding(Answer, frozen=True):
     error: float
 
 
+@dataclass(frozen=True, slots=True)
 class LogEmbeddings:
-    """Makes them. ``move``: moves a bandit."""
+    """Makes them. ``moving`` moves a bandit."""
 
-    def __init__(
-        self,
-        catalogues: Catalogues,
-        bandits: Bandits,
-        log: DecisionLog,
-        embeddings: Embeddings,
-        moving: Moving,
-    ) -> None:
-        self._catalogues = catalogues
-        self._bandits = bandits
-        self._log = log
-        self._embeddings = embeddings
-        self._moving = moving
+    catalogues: Catalogues
+    bandits: Bandits
+    log: DecisionLog
+    embeddings: Embeddings
+    moving: Moving
 
     async def check(self, bandit: Bandit, catalogue: str, dim: int, liked: str | None) -> None:
         """Raise Conflict, Invalid, NotFitted or NotPossibleHere if this bandit cannot have any."""
@@ -96,7 +90,7 @@ class LogEmbeddings:
             signals = ", ".join(record.signals or {})
             message = f"no such signal: there are {signals}" if signals else "the bandit has no signals"
             raise Invalid(message, path=("signal",))
-        source = await self._embeddings.source(bandit.catalogue.name)
+        source = await self.embeddings.source(bandit.catalogue.name)
         size = source.dim + dim
         if bandit.context is not None:
             count = record.interactions
@@ -106,7 +100,7 @@ class LogEmbeddings:
             message = f"dim and the {source.dim:,} features of {source.name}{with_context} come to {size:,} "
             raise Invalid(f"{message}numbers, {MAX_JUDGED_DIM} at most", path=("dim",))
         try:
-            await self._catalogues.get(catalogue)
+            await self.catalogues.get(catalogue)
         except NotFound:
             return
         raise Conflict(f"the catalogue {catalogue} exists already; name another one, or delete it")
@@ -115,13 +109,14 @@ class LogEmbeddings:
         self, bandit_uid: str, catalogue: str, dim: int, liked: str | None, progress: Progress
     ) -> LogEmbedding:
         """Judge, and move if it gains. Raises NotFound, Conflict, Invalid, Unavailable, TooDifferent."""
-        bandit = self._bandits.by_uid(bandit_uid)
+        bandit = self.bandits.by_uid(bandit_uid)
         if bandit is None:
             raise NotFound("the bandit was deleted meanwhile")
-        found = await self._made_before(bandit, catalogue)
-        is_new = found is None
-        if found is None:
-            source = await self._embeddings.source(bandit.catalogue.name)
+        earlier = await self._made_before(bandit, catalogue)
+        if earlier is not None:
+            made, finding = earlier
+        else:
+            source = await self.embeddings.source(bandit.catalogue.name)
             task = _task(bandit, source, dim, liked)
             async with JUDGING.one():
                 judged = await judge(task, self._pages(bandit, progress))
@@ -129,25 +124,23 @@ class LogEmbeddings:
                 return _finding(judged, None)
             # It takes minutes to judge a log: what is of no use any more is not made.
             self._where_it_was(bandit, source.uid)
-            made = await self._make(catalogue, source, task, judged)
-            found = made, _finding(judged, catalogue)
-        made, finding = found
+            made, finding = await self._make(catalogue, source, task, judged), _finding(judged, catalogue)
         try:
             await self._wait_filled(made)
             newest = self._where_it_was(bandit, bandit.catalogue.uid, made.uid)
             if newest.catalogue.uid != made.uid:
-                await self._moving.move(newest.name, catalogue, "auto", dry_run=False, by=None)
+                await self.moving.move(newest.name, catalogue, "auto", dry_run=False, by=None)
         except (Conflict, NotFound):
             # Nobody has a use for it. After a kill, or while the store is away, it stays for the next try.
-            if is_new:
+            if earlier is None:
                 with contextlib.suppress(Conflict, NotFound):
-                    await self._catalogues.delete(made.name)
+                    await self.catalogues.delete(made.name)
             raise
         return finding
 
     def _where_it_was(self, bandit: Bandit, *catalogue_uids: str) -> Bandit:
         """The bandit as it is now. Raises Conflict unless it has one of these catalogues."""
-        newest = self._bandits.by_uid(bandit.uid)
+        newest = self.bandits.by_uid(bandit.uid)
         if newest is None or newest.catalogue.uid not in catalogue_uids:
             raise Conflict("the bandit was moved or deleted meanwhile: nothing was made, and nothing moved")
         return newest
@@ -155,7 +148,7 @@ class LogEmbeddings:
     async def _made_before(self, bandit: Bandit, name: str) -> tuple[Catalogue, LogEmbedding] | None:
         """What this work had made before it was interrupted."""
         try:
-            made = await self._catalogues.get(name)
+            made = await self.catalogues.get(name)
         except NotFound:
             return None
         behaviour = made.record.behaviour
@@ -169,7 +162,7 @@ class LogEmbeddings:
     async def _pages(self, bandit: Bandit, progress: Progress) -> AsyncIterator[Sequence[StoredRow]]:
         """The rows of the log since the last move: their arms have features in this catalogue."""
         pace, count = Pace(READ_SHARE), 0
-        pages = self._log.stored_pages(bandit, from_ms=bandit.record.moved_ms or None, together=READ_ROWS)
+        pages = self.log.stored_pages(bandit, from_ms=bandit.record.moved_ms or None, together=READ_ROWS)
         async for page in pages:
             yield page
             count += len(page)
@@ -182,18 +175,11 @@ class LogEmbeddings:
         rewarded, dim = np.flatnonzero(counts), numbers.shape[1]
         nothing = np.zeros((dim, source.dim), dtype="<f4").tobytes(), np.zeros(dim, dtype="<f4").tobytes()
         record = BehaviourRecord(
-            source.name,
-            source.uid,
-            *nothing,
-            kappa=1.0,
-            rewards=judged.rewards,
-            keys=judged.keys,
-            arms=len(rewarded),
-            without=len(counts) - len(rewarded),
-            beside=True,
+            source.name, source.uid, *nothing, kappa=1.0, rewards=judged.rewards, keys=judged.keys,
+            arms=len(rewarded), without=len(counts) - len(rewarded), beside=True,
             held_out=(judged.before, judged.after),
-        )
-        embedding = self._embeddings.begin(source, record)
+        )  # fmt: skip
+        embedding = self.embeddings.begin(source, record)
         # The record shrinks what it is given by n / (n + 1), and the coordinates are shrunk.
         whole = numbers * (counts[:, None] + 1.0) / np.maximum(counts[:, None], 1.0)
         for start in range(0, len(rewarded), BLOCK_ARMS):
@@ -208,7 +194,7 @@ class LogEmbeddings:
         until = time.monotonic() + FILL_S
         while True:
             try:
-                return await self._catalogues.need_fitted(catalogue)
+                return await self.catalogues.need_fitted(catalogue)
             except NotFitted:
                 if time.monotonic() > until:
                     raise Unavailable(f"{catalogue.name} was made, and its arms do not come") from None

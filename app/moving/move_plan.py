@@ -45,7 +45,6 @@ class MovePlan:
     ``sample``         the names of some, by which estimates are compared
     ``carry``          how learners are carried
     ``arm_map``        between the features of the arms; None: nothing is carried
-    ``weighed_by_log`` whether arms count by how often the decision log shows them
     ``space_map``      what the map makes of learners
     ``restores_ms``    when the move was that this one takes back: learners are what they were before it
     ``no_log``         why sums cannot be computed from the decision log; None: they can, or nobody asked
@@ -66,7 +65,6 @@ class MovePlan:
     sample: Sequence[str]
     carry: Carry = "none"
     arm_map: ArmMap | None = None
-    weighed_by_log: bool = False
     space_map: SpaceMap | None = None
     restores_ms: int | None = None
     no_log: str | None = None
@@ -95,13 +93,12 @@ class MovePlan:
 
     @property
     def answer(self) -> dict[str, Any]:
-        shown = {"r2": self.r2, "shown": "log" if self.weighed_by_log else "all"}
         return {
             "from": self.bandit.record.catalogue,
             "to": self.target.name,
             "carry": self.carry,
             "arms": self.arms.counts,
-            "map": None if self.r2 is None else shown,
+            "map": None if self.arm_map is None else self.arm_map.answer,
             "agreement": self.agreement,
             "learners": self.learners,
             "warnings": list(self.warnings),

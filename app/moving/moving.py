@@ -99,11 +99,8 @@ class Moving:
         """Why no move to the catalogue can be planned now."""
         refusals = list[ShortlistError]()
         if last is not None and not await self._is_carried(bandit):
-            message = (
-                f"learners are still being carried to {last.joined}: repeat it when the bandit "
-                'has no "move" any more'
-            )
-            refusals.append(Conflict(message))
+            waits = f"learners are still being carried to {last.joined}: repeat it when the bandit has no "
+            refusals.append(Conflict(f'{waits}"move" any more'))
         if target is bandit.catalogue:
             refusals.append(Invalid("the bandit has this catalogue already", path=("catalogue",)))
         return refusals
@@ -169,16 +166,10 @@ class Moving:
 
     async def _correct(self, bandit: Bandit, last: MoveRecord) -> Sequence[str]:
         """Correct what the map made of learners; what could not be. Raises Unavailable: repeat it."""
-        steps, warnings = self._steps, list[str]()
+        steps = self._steps
         if bandit.record.prior == "learned":  # by which it is known what was expected of arms
             bandit = bandit.with_prior(await steps.priors.newest(bandit))
-        corrected = await steps.sums.correct(bandit, restores=last.restores)
-        if corrected.left:
-            warnings.append(
-                f"{corrected.left:,} learners are as the map has carried them, as rewards came meanwhile"
-            )
-        if not corrected.has_arms:
-            warnings.append("effects of arms begin anew: they have too many numbers to be made again")
+        warnings = await steps.sums.correct(bandit, restores=last.restores)
         if bandit.record.prior == "learned":
             await steps.fits.fit(bandit)
         return warnings

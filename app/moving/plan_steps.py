@@ -54,7 +54,6 @@ LEAST_R2 = 0.1  # below it, learners are not carried unless that is asked for
 MOST_ROWS = 20_000  # of the decision log, the newest, by which arms are weighed
 ROWS_TOGETHER = 1_000
 KEYS_COMPARED = 100
-READ_TOGETHER = 10
 KEPT_BYTES = 200  # that a kept state takes besides itself, with its name
 OF_CATALOGUE = ("constant", "mean_square", "filled", "directions")
 OF_MOVE = ("catalogue", "space", "catalogue_uid", "moved_ms", *OF_CATALOGUE)
@@ -103,19 +102,14 @@ class PlanSteps:
 
     async def _count_shown(self, bandit: Bandit) -> Mapping[str, int]:
         """How often arms were shown, by the newest rows of the decision log of this catalogue."""
-        counts = Counter[str]()
-        if bandit.record.log is None:
-            return counts
-        cursor, read = None, 0
-        while read < MOST_ROWS:
+        counts, cursor, read = Counter[str](), None, 0
+        while bandit.record.log is not None and read < MOST_ROWS:
             from_ms = bandit.record.moved_ms or None
             rows, cursor = await self.log.page(
                 bandit, from_ms=from_ms, to_ms=None, cursor=cursor, limit=ROWS_TOGETHER, newest_first=True
             )
             counts.update(arm.id for row in rows for arm in row.arms)
-            read += len(rows)
-            if cursor is None:
-                break
+            read = MOST_ROWS if cursor is None else read + len(rows)
         return counts
 
     async def _begin(
@@ -146,27 +140,22 @@ class PlanSteps:
 
     async def _sample_learners(self, bandit: Bandit) -> tuple[int, Sequence[str]]:
         """How many learners there are, and the names of some, the same for the same learners."""
-        count, sample = 0, list[tuple[bytes, str]]()
+        count, sample = 0, list[str]()
         for partition in range(self.store.partitions):
-            names = [
-                name for name in await self.store.learners.names(partition, bandit.uid) if name != POOLED
-            ]
+            names = await self.store.learners.names(partition, bandit.uid)
+            names = [name for name in names if name != POOLED]
             count += len(names)
-            hashed = ((blake2b(name.encode(), digest_size=8).digest(), name) for name in names)
-            sample = nsmallest(KEYS_COMPARED, [*sample, *hashed])
-        return count, [name for _, name in sample]
+            sample = nsmallest(KEYS_COMPARED, [*sample, *names], key=_hash)
+        return count, sample
 
     async def _fit(self, plan: MovePlan, shown: Mapping[str, int]) -> MovePlan:
-        weights, weighed_by_log = arm_map.weights_of(plan.arms, shown)
-        fitted = await MEASURING.run(partial(arm_map.fitted, plan.arms, weights, plan.bandit))
+        fitted = await MEASURING.run(partial(arm_map.fitted, plan.arms, shown, plan.bandit))
         record, directions = plan.record, arm_map.directions_of(fitted, plan.bandit)
         transform = arm_map.transform_of(fitted, plan.bandit, record.constant)
         if directions is not None:
             record = replace_fields(record, directions=vector_to_bytes(directions.ravel()))
         space_map = SpaceMap(record.space, transform, fitted.forward.residual, plan.bandit.catalogue.dim)
-        return replace(
-            plan, arm_map=fitted, weighed_by_log=weighed_by_log, record=record, space_map=space_map
-        )
+        return replace(plan, arm_map=fitted, record=record, space_map=space_map)
 
     async def _restore(self, plan: MovePlan, last: MoveRecord | None) -> MovePlan:
         """Go back to what learners were before the last move, if that is asked for and kept."""
@@ -199,7 +188,12 @@ class PlanSteps:
             record = plan.record
             try:
                 if record.directions is not None:
-                    record = replace_fields(record, directions=await self._directions(plan))
+                    record = replace_fields(record, directions=None)
+                    if isinstance(record.interactions, int):
+                        arms = await self.catalogues.sampled(plan.target)
+                        work = partial(contexts.directions_of, arms, record.interactions)
+                        directions = vector_to_bytes((await MEASURING.run(work)).ravel())
+                        record = replace_fields(record, directions=directions)
                 check_numbers(plan.bandit, record, plan.target.dim)
                 return replace(await self._examine(plan, record, restores=False), carry="log")
             except (Invalid, NotWhole) as error:
@@ -213,15 +207,6 @@ class PlanSteps:
             )
             plan = plan.refuse(TooDifferent(message, path=("carry",)))
         return plan
-
-    async def _directions(self, plan: MovePlan) -> bytes | None:
-        """Those that a bandit with these interactions has in the catalogue."""
-        count = plan.record.interactions
-        if not isinstance(count, int):
-            return None
-        arms = await self.catalogues.sampled(plan.target)
-        directions = await MEASURING.run(partial(contexts.directions_of, arms, count))
-        return vector_to_bytes(directions.ravel())
 
     async def _examine(self, plan: MovePlan, record: BanditRecord, *, restores: bool) -> MovePlan:
         """The plan with this record, and what some learners will know by sums that are computed again.
@@ -269,21 +254,14 @@ class PlanSteps:
                 plan = replace(plan, prior=prior)
                 if prior is not None:
                     moved = moved.with_prior(version_of(1, 0, prior, space=plan.record.space))
-        learner_states = await self._states(bandit, plan.sample)
-        agreement = await MEASURING.run(partial(_agreement, plan, bandit, moved, learner_states))
+        states = dict[str, LearnerState]()
+        for name in plan.sample:
+            state = await self.learners.state(LearnerId(bandit.uid, name))
+            state = await self.learners.carried(bandit, state)
+            if state is not None:
+                states[name] = state
+        agreement = await MEASURING.run(partial(_agreement, plan, bandit, moved, states))
         return replace(plan, agreement=agreement)
-
-    async def _states(self, bandit: Bandit, names: Sequence[str]) -> Mapping[str, LearnerState]:
-        """What the learners of these names know, in the space of the bandit."""
-        learner_states = dict[str, LearnerState]()
-        for start in range(0, len(names), READ_TOGETHER):
-            batch = names[start : start + READ_TOGETHER]
-            read = await asyncio.gather(*(self.learners.state(LearnerId(bandit.uid, name)) for name in batch))
-            for name, state in zip(batch, read, strict=True):
-                carried = await self.learners.carried(bandit, state)
-                if carried is not None:
-                    learner_states[name] = carried
-        return learner_states
 
     async def _spaces(self, plan: MovePlan) -> Spaces:
         """The moves of the bandit, with the one that is planned."""
@@ -301,12 +279,16 @@ class PlanSteps:
         return bandit_of(plan.bandit.name, stored, plan.target, self.policies)
 
 
+def _hash(name: str) -> bytes:
+    return blake2b(name.encode(), digest_size=8).digest()
+
+
 def _agreement(
-    plan: MovePlan, bandit: Bandit, moved: Bandit, learner_states: Mapping[str, LearnerState]
+    plan: MovePlan, bandit: Bandit, moved: Bandit, states: Mapping[str, LearnerState]
 ) -> float | None:
     """The correlation of estimates before and after; None: no learner was carried."""
     pairs = list[tuple[LearnerState, LearnerState]]()
-    for name, state in learner_states.items():
+    for name, state in states.items():
         carried = plan.recomputed.get(name)
         if carried is None and plan.space_map is not None:
             carried = plan.space_map.states([state])[0]

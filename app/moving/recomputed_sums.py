@@ -18,8 +18,9 @@ import math
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import msgspec
@@ -82,6 +83,10 @@ WAIT_S = 0.05
 # Of the states that are read together, at least one. The store syncs as much to disk in one step, and whoever
 # reads a learner waits for that.
 AT_ONCE_BYTES = 1 << 17
+LAST_POSITION = "~"  # after that of every row
+
+ArmFeatures = Mapping[str, tuple[Vector, int]]
+"""Of arms, by their ids, with the revisions of these features."""
 
 
 class NotWhole(ShortlistError):
@@ -95,13 +100,10 @@ class Budget:
     rows: int = MOST_ROWS
     entries: int = MOST_ENTRIES
 
-    def take_rows(self, count: int) -> None:
-        self.rows -= count
+    def take(self, *, rows: int = 0, entries: int = 0) -> None:
+        self.rows, self.entries = self.rows - rows, self.entries - entries
         if self.rows < 0:
             raise NotWhole(f"the decision log has more than {MOST_ROWS:,} rows")
-
-    def take_entries(self, count: int) -> None:
-        self.entries -= count
         if self.entries < 0:
             raise NotWhole(f"more than {MOST_ENTRIES:,} rewards have come since")
 
@@ -121,30 +123,20 @@ class Recomputed:
 
 
 @dataclass(frozen=True, slots=True)
-class Corrected:
-    """``left``: learners that could not be corrected. ``has_arms``: whether what arms had learned was."""
-
-    left: int
-    has_arms: bool
-
-
-@dataclass(slots=True)
 class _Beginning:
     """What learners of one partition should know before the entries of its log that are read.
 
-    ``after``     the entry from which on they are
-    ``known_to``  the number of the newest entry that a page of rows had, by an entry whose decision is on
-                  it; None: each learner lacks as many as its version tells
+    ``after``     the entry from which on they are read
     ``spaces``    of entries whose features are those of the target
-    ``newest``    the number of the newest entry that ``states`` have
+    ``pages``     of rows of the decision log: the position of the last row of each, and the number of the
+                  newest entry that it had; none: each learner lacks as many entries as its version tells
     ``arms``      what learners taught arms; None: nothing of that is made again
     """
 
-    states: dict[str, LearnerState]
+    states: Mapping[str, LearnerState]
     after: str
-    known_to: Callable[[LogEntry], int] | None
     spaces: frozenset[int]
-    newest: int = 0
+    pages: Sequence[tuple[str, int]] = ()
     arms: RecomputedArms | None = None
 
     def since(self, name: str, entries: Sequence[LogEntry], now: LearnerState) -> Sequence[LogEntry]:
@@ -152,242 +144,226 @@ class _Beginning:
 
         Raises NotWhole: the log has fewer.
         """
-        if self.known_to is not None:
-            return [entry for entry in entries if entry_order(entry.entry_id)[1] > self.known_to(entry)]
+        if self.pages:
+            return [entry for entry in entries if entry_order(entry.entry_id)[1] > self._newest_at(entry)]
         had = self.states.get(name)
         count = now.version - (0 if had is None else had.version)
         if not 0 <= count <= len(entries):
             raise NotWhole("the reward log lacks some of what a learner has learned since")
         return entries[len(entries) - count :]
 
+    def _newest_at(self, entry: LogEntry) -> int:
+        """The number of the newest entry that the page had which has the decision of this one."""
+        source = source_of(entry)
+        if source is None or source.kind == "observation":
+            return self.pages[0][1]
+        position = redis_keys.row_field(source.decided_ms, source.id)
+        return self.pages[bisect_left(self.pages, (position, 0))][1]
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecomputedSums:
     """Recomputes sums of learners. ``moved``: the bandit in its new catalogue, maybe before it is moved."""
 
-    def __init__(
-        self, store: Store, catalogues: Catalogues, bandits: Bandits, *, moves: Moves, workers: Workers
-    ) -> None:
-        self._store = store
-        self._catalogues = catalogues
-        self._bandits = bandits
-        self._moves = moves
-        self._workers = workers
+    store: Store
+    catalogues: Catalogues
+    bandits: Bandits
+    moves: Moves
+    workers: Workers
 
     async def keep(self, bandit: Bandit, until_ms: int) -> bool:
         """Keep what learners know, until then. False: there is no space, and nothing is kept.
 
         Cost: each state is read and written once.
         """
+        uid, space, moves = bandit.uid, bandit.record.space, self.store.moves
         try:
-            await self._keep(bandit, until_ms)
+            for partition in range(self.store.partitions):
+                watermark = await self.store.learners.watermark(partition)
+                await moves.begin_keeping(partition, uid, space, watermark, until_ms)
+                for learners in await self._batches(bandit, partition):
+                    stored = await self.store.learners.stored(partition, learners)
+                    writes = await MEASURING.run(partial(_kept_writes, learners, stored))
+                    await moves.keep(partition, uid, space, writes, until_ms=until_ms)
         except StoreFull:  # others have taken it since the move was planned
-            for partition in range(self._store.partitions):
-                await self._store.moves.drop_kept(partition, bandit.uid, bandit.record.space)
+            for partition in range(self.store.partitions):
+                await moves.drop_kept(partition, uid, space)
             return False
         return True
 
-    async def _keep(self, bandit: Bandit, until_ms: int) -> None:
-        uid = bandit.uid
-        for partition in range(self._store.partitions):
-            watermark = await self._store.learners.watermark(partition)
-            await self._store.moves.begin_keeping(partition, uid, bandit.record.space, watermark, until_ms)
-            names = [each for each in await self._store.learners.names(partition, uid) if each != POOLED]
-            for some in by_step(names, bandit):
-                stored = await self._store.learners.stored(partition, [LearnerId(uid, each) for each in some])
-                writes = await MEASURING.run(partial(_kept_writes, uid, some, stored))
-                await self._store.moves.keep(partition, uid, bandit.record.space, writes, until_ms=until_ms)
-
     async def examine(self, moved: Bandit, spaces: Spaces, *, restores: bool) -> Mapping[str, LearnerState]:
         """Of at most ``MOST_EXAMINED`` learners what they would know. Raises NotWhole, Unavailable."""
-        found, budget, pace = dict[str, LearnerState](), Budget(), Pace(SHARE)
-        for partition in range(self._store.partitions):
-            async for learner in self._learners(moved, partition, spaces, budget, restores=restores):
+        wanted, budget, pace = dict[str, LearnerState](), Budget(), Pace(SHARE)
+        for partition in range(self.store.partitions):
+            async for batch in self._learners(moved, partition, spaces, budget, restores=restores):
                 await pace.rest()
-                for each in learner:
-                    if not isinstance(each, Recomputed):
-                        raise NotWhole(each)
-                    if len(found) < MOST_EXAMINED:
-                        found[each.learner.name] = each.wanted
-        return found
+                for learner in batch:
+                    if not isinstance(learner, Recomputed):
+                        raise NotWhole(learner)
+                    if len(wanted) < MOST_EXAMINED:
+                        wanted[learner.learner.name] = learner.wanted
+        return wanted
 
-    async def correct(self, moved: Bandit, *, restores: bool) -> Corrected:
+    async def correct(self, moved: Bandit, *, restores: bool) -> Sequence[str]:
         """Correct the learners of a bandit that was moved, and its arms if it is given with a learned prior.
 
-        Repeated, it changes nothing. Raises Unavailable.
+        What could not be corrected, in words. Repeated, it changes nothing. Raises Unavailable.
         """
         uid, number, left, has_arms = moved.uid, moved.record.space, 0, True
-        spaces, budget, pace = Spaces({}, await self._moves.maps({uid: number})), Budget(), Pace(SHARE)
-        progress = await self._store.moves.progress(uid)
-        for partition, each in enumerate(progress):
-            if each.made >= number:
+        spaces, budget, pace = Spaces({}, await self.moves.maps({uid: number})), Budget(), Pace(SHARE)
+        for partition, progress in enumerate(await self.store.moves.progress(uid)):
+            if progress.made >= number:
                 continue
             try:
                 is_applied = True
-                async for learner in self._learners(moved, partition, spaces, budget, restores=restores):
-                    made = [one for one in learner if isinstance(one, Recomputed)]
-                    left += len(learner) - len(made)
-                    has_arms &= all(one.taught is not None for one in made)
-                    last = await self._append(moved, partition, made, spaces)
-                    self._workers.wake(partition)
+                async for batch in self._learners(moved, partition, spaces, budget, restores=restores):
+                    recomputed = [learner for learner in batch if isinstance(learner, Recomputed)]
+                    left += len(batch) - len(recomputed)
+                    has_arms &= all(learner.taught is not None for learner in recomputed)
+                    writes = await MEASURING.run(partial(_corrections, moved, recomputed, spaces))
+                    appended = await self.store.rewards.append(partition, writes)
+                    self.workers.wake(partition)
+                    last = next((entry.entry_id for entry in reversed(appended) if entry.entry_id), "")
                     if last and is_applied:  # what no worker folds in time is in the log
-                        is_applied = await self._workers.wait_applied(partition, last)
+                        is_applied = await self.workers.wait_applied(partition, last)
                     await pace.rest()
             except NotWhole:
-                left += len(await self._store.learners.names(partition, uid))
-            await self._store.moves.all_made(partition, uid, number)
-        return Corrected(left, has_arms)
+                left += sum(map(len, await self._batches(moved, partition)))
+            await self.store.moves.all_made(partition, uid, number)
+        warnings = list[str]()
+        if left:
+            warnings.append(f"{left:,} learners are as the map has carried them, as rewards came meanwhile")
+        if not has_arms:
+            warnings.append("effects of arms begin anew: they have too many numbers to be made again")
+        return warnings
 
-    async def _append(self, moved: Bandit, partition: int, made: Sequence[Recomputed], spaces: Spaces) -> str:
-        """Append what is to be added to learners; the id of the last entry, or ""."""
-        now_ms, pooled = time.time_ns() // 1_000_000, moved.record.prior == "pooled"
-
-        def writes() -> list[RewardWrite]:
-            found = list[RewardWrite]()
-            carried = spaces.carried_each(moved.uid, [each.now for each in made], moved.record.space)
-            for each, now in zip(made, carried, strict=True):
-                if now is None:
-                    continue
-                sums = minus(each.wanted.sums, now.sums)
-                # these do not depend on features: what is left of them is rounding
-                sums = replace(sums, observations=0, weight=0.0, squares=0.0, squares_error=0.0)
-                change = LearnerState(0, sums, now.time_ms, now.half_life_s, moved.record.space)
-                payload = correction_payload(change, pooled=pooled, taught=each.taught)
-                number = entry_order(each.watermark)[1]
-                name = f"m/{moved.record.space}"
-                found.append(
-                    RewardWrite(each.learner, name, None, now_ms, DEDUPE_MS, payload, known_entry=number)
-                )
-            return found
-
-        done = await self._store.rewards.append(partition, await MEASURING.run(writes))
-        return next((each.entry_id for each in reversed(done) if each.entry_id), "")
+    async def _batches(self, bandit: Bandit, partition: int) -> Sequence[Sequence[LearnerId]]:
+        """The learners of a bandit in a partition, by as many as are read together."""
+        count = read_together(bandit.state_bytes, most_bytes=AT_ONCE_BYTES)
+        names = await self.store.learners.names(partition, bandit.uid)
+        learners = [LearnerId(bandit.uid, name) for name in names if name != POOLED]
+        return [learners[start : start + count] for start in range(0, len(learners), count)]
 
     async def _learners(
         self, moved: Bandit, partition: int, spaces: Spaces, budget: Budget, *, restores: bool
     ) -> AsyncIterator[Sequence[Recomputed | str]]:
         """All learners of a partition; in place of one that cannot be computed again the reason."""
-        uid = moved.uid
-        names = [each for each in await self._store.learners.names(partition, uid) if each != POOLED]
-        if not names:
+        batches = await self._batches(moved, partition)
+        if not batches:
             return
         if restores:
-            beginning = await self._kept(moved, partition, names)
+            beginning = await self._kept(moved, partition, batches)
         else:
             beginning = await self._logged(moved, partition, budget)
-        log = _LogOf(self._store, partition, uid, beginning.after)
-        for some in by_step(names, moved):
-            learners = [LearnerId(uid, name) for name in some]
-            watermark, stored = await self._at_watermark(partition, learners, beginning.newest)
-            own = await log.up_to(watermark, learners, budget)
-            arms = {source.arm for each in own.values() for entry in each if (source := source_of(entry))}
-            features = await self._catalogues.features(moved.catalogue, arms)
-            known = {arm: vector for arm, (vector, _) in features.items()}
-            make = partial(_made, moved, spaces, beginning, learners, stored, own, known, watermark)
-            yield await MEASURING.run(make)
+        log = _RewardsSince(self.store, partition, moved.uid, beginning.after)
+        for learners in batches:
+            watermark, stored = await self._at_watermark(partition, learners, beginning)
+            await log.read_up_to(watermark, budget)
+            rewards = [log.of(learner, watermark) for learner in learners]
+            sources = [source_of(entry) for entries in rewards for entry in entries]
+            arms = {source.arm for source in sources if source is not None}
+            features = await self.catalogues.features(moved.catalogue, arms)
+            yield await MEASURING.run(
+                partial(
+                    _recomputed, moved, spaces, beginning, watermark=watermark,
+                    learners=zip(learners, stored, rewards, strict=True), features=features,
+                )
+            )  # fmt: skip
 
     async def _at_watermark(
-        self, partition: int, learners: Sequence[LearnerId], least: int
+        self, partition: int, learners: Sequence[LearnerId], beginning: _Beginning
     ) -> tuple[str, Sequence[StoredLearner]]:
-        """Learners, and the watermark that they are of, which is not before the entry of number ``least``."""
-        self._workers.wake(partition)
+        """Learners, and the watermark that they are of, which is not before the newest entry of a row."""
+        least = beginning.pages[-1][1] if beginning.pages else 0
+        self.workers.wake(partition)
         for _ in range(TRIES):
-            watermark = await self._store.learners.watermark(partition)
+            watermark = await self.store.learners.watermark(partition)
             # rows of the decision log have rewards before a worker has folded them
             if entry_order(watermark)[1] >= least:
-                stored = await self._store.learners.stored(partition, learners)
-                if watermark == await self._store.learners.watermark(partition):
+                stored = await self.store.learners.stored(partition, learners)
+                if watermark == await self.store.learners.watermark(partition):
                     return watermark, stored
             await asyncio.sleep(WAIT_S)
         raise Unavailable("rewards come faster than learners can be read; safe to try again")
 
-    async def _kept(self, moved: Bandit, partition: int, names: Sequence[str]) -> _Beginning:
+    async def _kept(
+        self, moved: Bandit, partition: int, batches: Sequence[Sequence[LearnerId]]
+    ) -> _Beginning:
         space, states = moved.record.space, dict[str, LearnerState]()
-        after = await self._store.moves.kept_from(partition, moved.uid, space - 2)
+        after = await self.store.moves.kept_from(partition, moved.uid, space - 2)
         if after is None:
             raise NotWhole("what learners knew before the move is not kept any more")
-        for some in by_step(names, moved):
-            found = await self._store.moves.kept(partition, moved.uid, space - 2, some)
-            for name, data in zip(some, found, strict=True):
+        for learners in batches:
+            names = [learner.name for learner in learners]
+            kept = await self.store.moves.kept(partition, moved.uid, space - 2, names)
+            for name, data in zip(names, kept, strict=True):
                 if data is not None and (state := bytes_to_state(data)).space == space - 2:
                     states[name] = replace(state, space=space)
-        return _Beginning(states, after, None, frozenset((space - 2, space)))
+        return _Beginning(states, after, frozenset((space - 2, space)))
 
     async def _logged(self, moved: Bandit, partition: int, budget: Budget) -> _Beginning:
-        states, ends, newest, position = dict[str, LearnerState](), list[str](), list[int](), ""
-        size, records, pace = moved.state_bytes, dict[int, BanditRecord](), Pace(SHARE)
-        recomputed_arms = RecomputedArms(moved) if moved.learns_effects else None
-        while True:
-            page = await self._store.rows.read(
+        # before any row is read: the rows of a page have at least the rewards up to here
+        after = await self.store.learners.watermark(partition)
+        states, records, pages = dict[str, LearnerState](), dict[int, BanditRecord](), list[tuple[str, int]]()
+        pace, arms = Pace(SHARE), RecomputedArms(moved) if moved.learns_effects else None
+        position = ""
+        while position != LAST_POSITION:
+            page = await self.store.rows.read(
                 partition, moved.uid, after=position, before="", count=ROWS_TOGETHER, most_bytes=ROW_BYTES
             )
-            budget.take_rows(len(page.rows))
+            budget.take(rows=len(page.rows))
             decisions = [decision_of(row.record) for row in page.rows]
-            for version in {each.bandit_version for each in decisions} - records.keys():
-                then = await self._bandits.find(moved.uid, version)
-                if then is None:
-                    raise NotWhole(f"version {version} of the bandit is not kept any more")
-                records[version] = then.record
+            for number in {decision.bandit_version for decision in decisions} - records.keys():
+                version = await self.bandits.find(moved.uid, number)
+                if version is None:
+                    raise NotWhole(f"version {number} of the bandit is not kept any more")
+                records[number] = version.record
             rewarded = [pair for pair in zip(page.rows, decisions, strict=True) if pair[0].rewards]
-            arms = {arm for _, decision in rewarded for arm in decision.arms}
-            features = await self._catalogues.features(moved.catalogue, arms)
-            learn = partial(_of_rows, moved, rewarded, records, features, recomputed_arms)
+            arm_ids = {arm for _, decision in rewarded for arm in decision.arms}
+            features = await self.catalogues.features(moved.catalogue, arm_ids)
+            learn = partial(_of_rows, moved, rewarded, records, features, arms)
             for name, state in (await MEASURING.run(learn)).items():
                 states[name] = merged(states.get(name), state)
-            if recomputed_arms is not None:
+            if arms is not None:
                 await pace.rest()
-            if len(states) * size > MOST_BYTES:
+            if len(states) * moved.state_bytes > MOST_BYTES:
                 raise NotWhole(f"learners take more than {16 * MOST_BYTES >> 20:,} MB")
-            ends.append(page.following or "~")
-            newest.append(page.newest)
-            if not page.following:
-                break
-            position = page.following
-
-        def known_to(entry: LogEntry) -> int:
-            source = source_of(entry)
-            if source is None or source.kind == "observation":
-                return newest[0]
-            return newest[bisect_left(ends, redis_keys.row_field(source.decided_ms, source.id))]
-
-        return _Beginning(
-            states, f"0-{newest[0]}", known_to, frozenset((moved.record.space,)), newest[-1], recomputed_arms
-        )
+            position = page.following or LAST_POSITION
+            pages.append((position, page.newest))
+        return _Beginning(states, after, frozenset((moved.record.space,)), pages, arms)
 
 
-class _LogOf:
-    """The rewards of a bandit in the log of a partition, from an entry on, as far as they were read."""
+@dataclass(slots=True)
+class _RewardsSince:
+    """The rewards of a bandit in the log of a partition after an entry, as far as they were read.
 
-    def __init__(self, store: Store, partition: int, uid: str, after: str) -> None:
-        self._store = store
-        self._partition = partition
-        self._uid = uid
-        self._after = after
-        self._first = entry_order(after)[1] if after else 0
-        self._by_learner: dict[LearnerId, list[LogEntry]] = {}
+    One that came before its learner was forgotten is not told apart: ``_Beginning.since`` leaves it out, by
+    the version of the learner or by the rows that went with it.
+    """
 
-    async def up_to(
-        self, watermark: str, learners: Sequence[LearnerId], budget: Budget
-    ) -> Mapping[LearnerId, Sequence[LogEntry]]:
-        """The rewards of learners since they last began, up to a watermark. Raises NotWhole: too many."""
-        last = entry_order(watermark)[1]
-        while entry_order(self._after)[1] < last:
-            page = await self._store.rewards.read(self._partition, self._after, ENTRIES_TOGETHER)
-            budget.take_entries(sum(map(self._add, page)))
+    store: Store
+    partition: int
+    uid: str
+    after: str
+    _by_learner: dict[LearnerId, list[LogEntry]] = field(default_factory=dict)
+
+    async def read_up_to(self, watermark: str, budget: Budget) -> None:
+        """Raises NotWhole: they are too many."""
+        while entry_order(self.after)[1] < entry_order(watermark)[1]:
+            page = await self.store.rewards.read(self.partition, self.after, ENTRIES_TOGETHER)
+            budget.take(entries=sum(map(self._add, page)))
             if not page:
                 break
-            self._after = page[-1].entry_id
-        return {
-            learner: [
-                entry
-                for entry in self._by_learner.get(learner, ())
-                if self._first < entry_order(entry.entry_id)[1] <= last
-            ]
-            for learner in learners
-        }
+            self.after = page[-1].entry_id
+
+    def of(self, learner: LearnerId, watermark: str) -> Sequence[LogEntry]:
+        """Those of a learner, up to a watermark: what was read may be more."""
+        last, entries = entry_order(watermark)[1], self._by_learner.get(learner, ())
+        return [entry for entry in entries if entry_order(entry.entry_id)[1] <= last]
 
     def _add(self, entry: LogEntry) -> bool:
         """Whether it is anything but a correction, which is no reward that has come since."""
-        if entry.learner.bandit_uid != self._uid:
+        if entry.learner.bandit_uid != self.uid:
             return True
         try:
             payload = unpack(entry.payload, RewardPayload)
@@ -395,26 +371,37 @@ class _LogOf:
             return True  # it was left out
         if payload.features:
             self._by_learner.setdefault(entry.learner, []).append(entry)
-        elif not payload.state:
-            self._by_learner.pop(entry.learner, None)
         return not payload.corrects
 
 
-def by_step(names: Sequence[str], bandit: Bandit) -> Sequence[Sequence[str]]:
-    """The names of learners, by as many as are read together."""
-    count = read_together(bandit.state_bytes, most_bytes=AT_ONCE_BYTES)
-    return [names[start : start + count] for start in range(0, len(names), count)]
-
-
-def _kept_writes(uid: str, names: Sequence[str], stored: Sequence[StoredLearner]) -> list[CarriedWrite]:
+def _kept_writes(learners: Sequence[LearnerId], stored: Sequence[StoredLearner]) -> list[CarriedWrite]:
     writes = list[CarriedWrite]()
-    for name, each in zip(names, stored, strict=True):
-        try:
-            state = restored(LearnerId(uid, name), each)
-        except ValueError:
-            continue  # it cannot be read, before and after
-        if state is not None:
-            writes.append(CarriedWrite(name, each.checkpoint, len(each.tail), state_to_bytes(state)))
+    for learner, data in zip(learners, stored, strict=True):
+        with suppress(ValueError):  # one that cannot be read cannot be read after the move either
+            if (state := restored(learner, data)) is not None:
+                write = CarriedWrite(learner.name, data.checkpoint, len(data.tail), state_to_bytes(state))
+                writes.append(write)
+    return writes
+
+
+def _corrections(moved: Bandit, recomputed: Sequence[Recomputed], spaces: Spaces) -> list[RewardWrite]:
+    """The entries that add to learners what they lack."""
+    now_ms, pooled, space = time.time_ns() // 1_000_000, moved.record.prior == "pooled", moved.record.space
+    carried = spaces.carried_each(moved.uid, [learner.now for learner in recomputed], space)
+    writes = list[RewardWrite]()
+    for learner, now in zip(recomputed, carried, strict=True):
+        if now is None:
+            continue
+        sums = minus(learner.wanted.sums, now.sums)
+        # these do not depend on features: what is left of them is rounding
+        sums = replace(sums, observations=0, weight=0.0, squares=0.0, squares_error=0.0)
+        change = LearnerState(0, sums, now.time_ms, now.half_life_s, space)
+        payload = correction_payload(change, pooled=pooled, taught=learner.taught)
+        number = entry_order(learner.watermark)[1]
+        write = RewardWrite(
+            learner.learner, f"m/{space}", None, now_ms, DEDUPE_MS, payload, known_entry=number
+        )
+        writes.append(write)
     return writes
 
 
@@ -422,12 +409,12 @@ def _of_rows(
     moved: Bandit,
     rewarded: Sequence[tuple[StoredRow, Decision]],
     records: Mapping[int, BanditRecord],
-    features: Mapping[str, tuple[Vector, int]],
+    features: ArmFeatures,
     recomputed_arms: RecomputedArms | None,
 ) -> Mapping[str, LearnerState]:
     """What learners know of rows and no others. Raises NotWhole: an arm is not in the catalogue.
 
-    ``features``: of arms, and their revisions. ``recomputed_arms`` are taught by the rows.
+    ``recomputed_arms`` are taught by the rows.
     """
     items, revised = list[Item](), Counter[str]()
     for stored, decision in rewarded:
@@ -472,63 +459,61 @@ def _of_rows(
     }
 
 
-def _made(  # noqa: PLR0917 - one call, in a thread
+def _recomputed(
     moved: Bandit,
     spaces: Spaces,
     beginning: _Beginning,
-    learners: Sequence[LearnerId],
-    stored: Sequence[StoredLearner],
-    log: Mapping[LearnerId, Sequence[LogEntry]],
-    features: Mapping[str, Vector],
+    *,
     watermark: str,
+    learners: Iterable[tuple[LearnerId, StoredLearner, Sequence[LogEntry]]],
+    features: ArmFeatures,
 ) -> Sequence[Recomputed | str]:
-    """The learners that are there, as they are and as they should be, or why that is not known."""
-    found, after = list[Recomputed | str](), Spaces({moved.uid: moved.record.space}, spaces.maps)
-    for learner, each in zip(learners, stored, strict=True):
+    """The learners that are there, as they are and as they should be, or why that is not known.
+
+    ``learners``: each as it is stored, with its rewards since the beginning.
+    """
+    results, after = list[Recomputed | str](), Spaces({moved.uid: moved.record.space}, spaces.maps)
+    for learner, stored, rewards in learners:
         try:
-            now = restored(learner, each)
+            now = restored(learner, stored)
             if now is None:
                 continue
-            since = beginning.since(learner.name, log[learner], now)
+            since = beginning.since(learner.name, rewards, now)
             entries = [_with_features(entry, moved, beginning.spaces, features) for entry in since]
             begins = {learner: beginning.states.get(learner.name)}
             # a dead letter was one before too: it is passed over
-            wanted = fold(begins, entries, lambda *_: None, after).get(learner, begins[learner])
+            folded = fold(begins, entries, lambda *_: None, after).get(learner, begins[learner])
+            wanted = _with_same_rewards(now, folded)
         except NotWhole as error:
-            found.append(error.detail)
-            continue
-        reason = _difference(now, wanted)
-        taught = {} if beginning.arms is None else beginning.arms.of(learner.name)
-        found.append(
-            reason if wanted is None or reason else Recomputed(learner, watermark, now, wanted, taught)
-        )
-    return found
+            results.append(error.detail)
+        else:
+            taught = {} if beginning.arms is None else beginning.arms.of(learner.name)
+            results.append(Recomputed(learner, watermark, now, wanted, taught))
+    return results
 
 
-def _with_features(
-    entry: LogEntry, moved: Bandit, own: frozenset[int], features: Mapping[str, Vector]
-) -> LogEntry:
+def _with_features(entry: LogEntry, moved: Bandit, spaces: frozenset[int], features: ArmFeatures) -> LogEntry:
     """An entry with the features that its arm has in the catalogue; as it is where that lacks the arm.
 
     Then the fold maps it as it maps states.
     """
     payload, source, space = unpack(entry.payload, RewardPayload), source_of(entry), moved.record.space
-    if payload.space in own:
+    if payload.space in spaces:
         payload = replace_fields(payload, space=space)
     elif source is not None and source.arm in features:
         context = None if source.context is None else bytes_to_context(source.context)
-        joint = moved.joint_features(features[source.arm], context)
+        joint = moved.joint_features(features[source.arm][0], context)
         if source.examined is not None:
             joint = source.examined * joint
         payload = replace_fields(payload, features=vector_to_bytes(joint), space=space)
     return replace(entry, payload=pack(payload), source=b"")
 
 
-def _difference(now: LearnerState, wanted: LearnerState | None) -> str:
-    """Why the sums computed again are not of the same rewards; "": they are."""
+def _with_same_rewards(now: LearnerState, wanted: LearnerState | None) -> LearnerState:
+    """``wanted``, if it is of the same rewards as ``now``. Raises NotWhole."""
     count = 0 if wanted is None else wanted.version
     if wanted is None or count != now.version:
-        return (
+        raise NotWhole(
             f"of the {now.version:,} rewards of a learner {count:,} are there; the others are observations, "
             "an imported state, or of decisions that were not logged"
         )
@@ -538,5 +523,5 @@ def _difference(now: LearnerState, wanted: LearnerState | None) -> str:
     if now.time_ms != wanted.time_ms or not all(
         math.isclose(one, other, rel_tol=TOLERANCE, abs_tol=TOLERANCE) for one, other in pairs
     ):
-        return "the rewards of a learner are not those that it has learned from"
-    return ""
+        raise NotWhole("the rewards of a learner are not those that it has learned from")
+    return wanted

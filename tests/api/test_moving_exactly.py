@@ -1,7 +1,7 @@
 """A bandit is moved, and its learners know what those know that had the new features from the start."""
 
 import base64
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +10,12 @@ import pytest
 
 from api_client import Api, Json, running
 from app.learning.replay import compare
-from app.moving.recomputed_sums import Corrected
 from app.policies.computing import generator
 from app.records.records import LearnerState, bytes_to_state
 from app.serving import pipeline
 from app.storage.decision_rows import DecisionRows
-from app.storage.types import StoredRows
+from app.storage.reward_log import RewardLog
+from app.storage.types import LogEntry, StoredRows
 from store_server import patient_store
 from waiting import wait_until
 
@@ -257,6 +257,31 @@ async def test_rewards_between_two_pages_of_decisions_count_once(api: Api, monke
     await players.assert_alike("b", "c")
 
 
+async def test_rewards_before_the_rows_were_read_are_not_read_again(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+):
+    """So that those of all bandits before it do not count for the most that may come since."""
+    players = Players(api, {})
+    await players.make("b", "old")
+    await players.play(8)
+
+    async def are_folded() -> bool:
+        return sum(state.version for state in (await players.states("b")).values()) == 6
+
+    await wait_until(are_folded, what="the rewards are folded")
+    read_rewards, payloads = RewardLog.read, list[bytes]()
+
+    async def counted(self: RewardLog, *given: Any) -> Sequence[LogEntry]:
+        entries = await read_rewards(self, *given)
+        payloads.extend(entry.payload for entry in entries)
+        return entries
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RewardLog, "read", counted)
+        await api.ok("POST", "/v1/bandits/b/move", {"catalogue": "new", "carry": "log", "dry_run": True})
+    assert not payloads
+
+
 @pytest.mark.rest
 async def test_auto_takes_the_log_where_it_can_and_says_why_not(api: Api):
     players = Players(api, {})
@@ -479,8 +504,8 @@ async def test_whoever_repeats_the_call_finishes_what_was_begun(
     await players.make("c", "new")
     await players.play(8)
 
-    async def killed(*_: object, **__: object) -> Corrected:
-        return Corrected(0, has_arms=True)
+    async def killed(*_: object, **__: object) -> list[str]:
+        return []
 
     with monkeypatch.context() as patched:
         patched.setattr("app.moving.recomputed_sums.RecomputedSums.correct", killed)
