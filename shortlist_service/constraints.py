@@ -21,15 +21,16 @@ from app.platform.documents import Document
 from app.policies.limits import AtMost, CappedValues, Limit
 from app.policies.rules import Pin
 from app.policies.selection import SelectionRequest
-from app.serving.constraints.base import Constraint, ConstraintFields, LogRecord, Shown, View
+from app.serving.constraints.base import Constraint, LogRecord, Shown, View
 from app.serving.constraints.of_plugins import PluginConstraint
+from app.serving.request import ChooseRequest
 from app.storage.types import LearnerId
 
 __all__ = [
     "AtMost",
     "CappedValues",
+    "ChooseRequest",
     "Constraint",
-    "ConstraintFields",
     "Document",
     "Filter",
     "LearnerId",

@@ -194,7 +194,8 @@ async def selected_again(
     """
     decision = logged.decision
     key = decision.learner if bandit.record.scope == "per_key" else None
-    choice = ChooseRequest.of(asked, key=key, seed=part.seed if part.seeded else None)
+    arm_filter = None if asked.filter is None else parse(asked.filter)
+    choice = ChooseRequest.of(asked, arm_filter, key=key, seed=part.seed if part.seeded else None)
     request = choice.selection(
         bandit.weighed(decision.weights),
         decision.identity.learner,

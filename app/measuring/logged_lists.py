@@ -40,9 +40,8 @@ from app.filters.filter import Filter, none_of, parse
 from app.learning.tokens import decision_of, raw_of
 from app.measuring.outcomes import Terms, counted_rewards
 from app.records.logged import LoggedRequest, asked_of
-from app.serving.constraints.base import ConstraintFields
 from app.serving.pipeline import ConstraintRow
-from app.serving.request import rules_of
+from app.serving.request import ChooseRequest
 from shortlist.evaluation.logged import MAX_PLACES
 from shortlist.types import NO_ROWS, Matrix, Rows, Vector
 
@@ -192,7 +191,7 @@ def sort(
         text = _encode((asked.filter, barred.filters))
         if text not in filters:
             filters[text] = _filters_of(asked.filter, barred.filters)
-        choice = ConstraintFields(exclude=asked.exclude, arm_filter=filters[text][0], rules=rules_of(asked))
+        choice = ChooseRequest.of(asked, filters[text][0])
         if any(applies(choice, bandits[row.bandit_version]) for applies in not_in_row):
             unreadable += 1
             continue

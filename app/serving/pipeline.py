@@ -58,7 +58,6 @@ from app.serving.constraints.base import (
     NOTHING_LEFT_OUT,
     Applied,
     Constraint,
-    ConstraintFields,
     Shown,
     View,
     charged,
@@ -89,7 +88,7 @@ class ConstraintRow(NamedTuple):
     """A constraint, and whether it applies in a choice of a bandit: asked for every choice."""
 
     constraint: Constraint
-    applies: Callable[[ConstraintFields, Bandit], bool]
+    applies: Callable[[ChooseRequest, Bandit], bool]
 
 
 # In the order in which a choice asks them: each sees what those before it left, so those that may leave out a
@@ -124,7 +123,7 @@ def constraints_of(sync: Sync, caps: FrequencyCaps, quotas: Quotas) -> Sequence[
     )
 
 
-def _is_asked_for(name: str, _: ConstraintFields, bandit: Bandit) -> bool:
+def _is_asked_for(name: str, _: ChooseRequest, bandit: Bandit) -> bool:
     return bandit.record.constraints is not None and name in bandit.record.constraints
 
 

@@ -11,14 +11,13 @@ import numpy as np
 
 from app.bandits.bandit import Bandit
 from app.bandits.settings import HoldoutRule
-from app.filters.filter import parse
+from app.filters.filter import Filter
 from app.platform.ids import is_in_share
 from app.policies.limits import AtMost
 from app.policies.rules import NO_RULES, Diverse, Pin, Rules
 from app.policies.selection import SelectionRequest
 from app.records.encoding import Numbers32
 from app.records.logged import LoggedRequest, asked_bytes
-from app.serving.constraints.base import ConstraintFields
 from app.storage.types import LearnerId
 
 DIGEST_BYTES = 16
@@ -40,32 +39,37 @@ def group_of(bandit: str, unit: str, rule: HoldoutRule) -> Group:
     return "holdout" if is_in_share(bandit.encode(), unit, rule.share) else "policy"
 
 
-def rules_of(asked: LoggedRequest) -> Rules:
-    """The rules of a logged choice."""
-    if not asked.pins and not asked.at_most and asked.diverse is None:
-        return NO_RULES
-    pins, at_most = [Pin(*pin) for pin in asked.pins], [AtMost(*limit) for limit in asked.at_most]
-    return Rules(pins, at_most, None if asked.diverse is None else Diverse(*asked.diverse))
+class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked for. ``selection`` is what the policy is asked of it.
 
-
-class ChooseRequest(ConstraintFields, frozen=True, kw_only=True):
-    """One request for a choice.
-
-    ``event_id``   the same request for the same event of a key gets the same choice again
-    ``arms``       these, in this order, instead of a choice by the policy: a baseline
-    ``context``    as it was sent, where the bandit has one
-    ``include``    what comes with the arms of the answer (``choice``)
-    ``weights``    of signals, over those of the bandit
-    ``owner``      the visitor whose pass it came with
+    ``key``         whose learner chooses; None: of a global bandit
+    ``k``           how many arms, pinned ones included
+    ``exclude``     ids of arms that are not eligible
+    ``event_id``    the same request for the same event of a key gets the same choice again
+    ``seed``        of what is drawn; None: another one each time
+    ``activate``    False: the decision is deferred, and can be rewarded once it was activated
+    ``arms``        these, in this order, instead of a choice by the policy: a baseline
+    ``arm_filter``  which arms are eligible, besides what the bandit demands of all
+    ``rules``       pins, how many arms may share a value, how different they are
+    ``context``     as it was sent, where the bandit has one
+    ``include``     what comes with the arms of the answer (``choice``)
+    ``visitor``     whom a global bandit with a frequency cap shows it to
+    ``weights``     of signals, over those of the bandit
+    ``owner``       the visitor whose pass it came with
     """
 
     key: str | None = None
     k: int = 1
+    exclude: Sequence[str] = ()
     event_id: str | None = None
     seed: int | None = None
+    activate: bool = True
     arms: Sequence[str] | None = None
+    arm_filter: Filter | None = None
+    rules: Rules = NO_RULES
     context: object = None
     include: Sequence[str] = ()
+    visitor: str | None = None
     weights: Mapping[str, float] | None = None
     owner: str | None = None
 
@@ -77,8 +81,19 @@ class ChooseRequest(ConstraintFields, frozen=True, kw_only=True):
         return f"{self.owner}/{self.event_id}"  # no identifier has a slash
 
     @classmethod
-    def of(cls, asked: LoggedRequest, *, key: str | None, seed: int | None) -> ChooseRequest:
-        """The request of a logged choice; its context is not in it."""
+    def of(
+        cls,
+        asked: LoggedRequest,
+        arm_filter: Filter | None,
+        *,
+        key: str | None = None,
+        seed: int | None = None,
+    ) -> ChooseRequest:
+        """The request of a logged choice, without its context. ``arm_filter``: that of ``asked``."""
+        rules = NO_RULES
+        if asked.pins or asked.at_most or asked.diverse is not None:
+            pins, at_most = [Pin(*pin) for pin in asked.pins], [AtMost(*limit) for limit in asked.at_most]
+            rules = Rules(pins, at_most, None if asked.diverse is None else Diverse(*asked.diverse))
         return cls(
             key=key,
             k=asked.k,
@@ -86,8 +101,8 @@ class ChooseRequest(ConstraintFields, frozen=True, kw_only=True):
             event_id=asked.event_id,
             seed=seed,
             arms=asked.arms,
-            arm_filter=None if asked.filter is None else parse(asked.filter),
-            rules=rules_of(asked),
+            arm_filter=arm_filter,
+            rules=rules,
         )
 
     def selection(

@@ -19,8 +19,9 @@ from app.measuring import evaluations, logged_lists, past_learners
 from app.measuring.evaluator import EvaluatorLimits
 from app.policies import thompson
 from app.policies.selection import SelectionRequest
-from app.serving.constraints.base import Constraint, ConstraintFields, View
+from app.serving.constraints.base import Constraint, View
 from app.serving.pipeline import ConstraintRow
+from app.serving.request import ChooseRequest
 from logged_rows import MemoryLog, row_of
 from waiting import wait_until
 
@@ -755,7 +756,7 @@ async def test_a_log_of_at_most_rules_alone_is_refused(shared: Api):
 class Unlogged(Constraint):
     """Leaves out an arm where the request excludes others: what it left is not in the row."""
 
-    async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:
+    async def view(self, choice: ChooseRequest, request: SelectionRequest) -> View:
         return View(exclude=["a0"])
 
 

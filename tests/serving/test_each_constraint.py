@@ -20,7 +20,6 @@ from app.records.left_out import MOST_BLOCKS, NOT_KEPT
 from app.serving.constraints.base import (
     Applied,
     Constraint,
-    ConstraintFields,
     LogRecord,
     Shown,
     View,
@@ -31,6 +30,7 @@ from app.serving.constraints.of_plugins import Missing
 from app.serving.constraints.quotas import QuotaConstraint
 from app.serving.constraints.requested import AtMostRules, Exclusions, Filters, Pins
 from app.serving.pipeline import ConstraintRow
+from app.serving.request import ChooseRequest
 from app.storage.types import LearnerId
 from headless_service import HeadlessService
 from shortlist_service.testing import ConstraintCase, ConstraintContract, Lists
@@ -92,7 +92,7 @@ class Clock(Constraint):
     def __init__(self) -> None:
         self.times, self.forgotten = list[int](), list[LearnerId | None]()
 
-    async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:
+    async def view(self, choice: ChooseRequest, request: SelectionRequest) -> View:
         self.times.append(request.time_ms)
         return View(exclude=[f"a{request.time_ms % 4}"])
 
@@ -142,7 +142,7 @@ class Counted(Constraint):
     def __init__(self, name: str, refunds: list[str], left_out: str = "") -> None:
         self.name, self.refunds, self.left_out = name, refunds, left_out
 
-    async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:
+    async def view(self, choice: ChooseRequest, request: SelectionRequest) -> View:
         return View()
 
     async def charge(self, view: View, shown: Shown) -> str:

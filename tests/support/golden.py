@@ -135,7 +135,7 @@ NOT_STORED = {
     "_Exported", "_Served", "Access", "ActivationView", "Allowed", "Answer", "Applied", "Arm", "ArmRevision",
     "ArmsOfBehaviour", "EmbeddingHead", "JudgedLog", "JudgingTask", "LogEmbedding",
     "Bandit", "BanditQuota", "Barred", "Block", "Bucket", "Candidates", "ChooseRequest",
-    "ConstantSnapshot", "ConstraintFields", "Document", "Drawn", "DryRun", "DryRunArm", "EvaluationJob",
+    "ConstantSnapshot", "Document", "Drawn", "DryRun", "DryRunArm", "EvaluationJob",
     "ExposuresView", "ExposureView", "FieldError", "FieldSummary", "LearnedMoveView", "LearnedPageView",
     "LearnedReward", "LearningTermsView", "LoggedArm", "LoggedReward", "LogRecord", "PolicyNeeds",
     "PolicyView", "Problem", "PullsView", "PullView", "QueriesView", "QueryView", "QuotaCharge", "QuotaState",

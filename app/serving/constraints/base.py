@@ -40,28 +40,14 @@ import msgspec
 from app.filters.filter import Filter
 from app.indexes.snapshot import Snapshot
 from app.policies.limits import Limit
-from app.policies.rules import NO_RULES, Pin, Rules
+from app.policies.rules import Pin
 from app.policies.selection import SelectionRequest
 from app.quotas.snapshot import QuotaSnapshot
 from app.records.left_out import NOT_KEPT, joined
+from app.serving.request import ChooseRequest
 from app.storage.types import LearnerId
 
 MOST_LOGGED_HAD = 50  # arms and values that were not eligible, in the row of a decision
-
-
-class ConstraintFields(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of a request for a choice that constraints read. ``ChooseRequest`` has others besides.
-
-    ``activate``    False: the decision is deferred, and can be rewarded once it was activated
-    ``arm_filter``  which arms are eligible, besides what the bandit demands of all
-    ``visitor``     whom a global bandit with a frequency cap shows it to
-    """
-
-    exclude: Sequence[str] = ()
-    activate: bool = True
-    arm_filter: Filter | None = None
-    rules: Rules = NO_RULES
-    visitor: str | None = None
 
 
 class View(msgspec.Struct, frozen=True, eq=False):
@@ -154,7 +140,7 @@ class Constraint(ABC):
     is_in_row: ClassVar[bool] = False
 
     @abstractmethod
-    async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:
+    async def view(self, choice: ChooseRequest, request: SelectionRequest) -> View:
         """What it leaves. It may wait for the store, and draws nothing.
 
         ``choice``   as the caller sent it
@@ -194,7 +180,7 @@ class Applied(msgspec.Struct, eq=False):
 
 
 async def narrowed(
-    constraints: Sequence[Constraint], choice: ConstraintFields, request: SelectionRequest
+    constraints: Sequence[Constraint], choice: ChooseRequest, request: SelectionRequest
 ) -> tuple[SelectionRequest, list[Applied]]:
     """The request within the views of all these constraints, and each with its view."""
     applied: list[Applied] = []

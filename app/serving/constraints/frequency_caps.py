@@ -14,7 +14,8 @@ from app.platform.errors import Invalid
 from app.policies.limits import AtMost, CappedValues, Limit
 from app.policies.selection import SelectionRequest
 from app.records.left_out import NOT_KEPT
-from app.serving.constraints.base import Constraint, ConstraintFields, LogRecord, Shown, View
+from app.serving.constraints.base import Constraint, LogRecord, Shown, View
+from app.serving.request import ChooseRequest
 from app.storage.types import LearnerId
 
 
@@ -46,7 +47,7 @@ class FrequencyCapConstraint(Constraint):
     def forget_all(self) -> None:
         self._caps.forget_all()
 
-    async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:
+    async def view(self, choice: ChooseRequest, request: SelectionRequest) -> View:
         """Raises Invalid (no cap uses the visitor), Unavailable."""
         bandit, visitor = request.bandit, choice.visitor
         if visitor is not None and (bandit.record.repeats is None or bandit.record.scope == "per_key"):

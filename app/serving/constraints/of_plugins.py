@@ -17,7 +17,8 @@ from app.platform.documents import Document, errors_of
 from app.platform.errors import FieldPath, Unavailable
 from app.policies.registry import POLICIES
 from app.policies.selection import SelectionRequest
-from app.serving.constraints.base import Constraint, ConstraintFields, View
+from app.serving.constraints.base import Constraint, View
+from app.serving.request import ChooseRequest
 
 
 class PluginConstraint(Constraint):
@@ -38,7 +39,7 @@ class PluginConstraint(Constraint):
 class Missing(Constraint):
     """Refuses choices of bandits that need a plug-in which is not loaded."""
 
-    async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:
+    async def view(self, choice: ChooseRequest, request: SelectionRequest) -> View:
         if missing := ", ".join(missing_of(request.bandit)):
             raise Unavailable(f"no loaded plug-in provides {missing}, which the bandit needs")
         return View()

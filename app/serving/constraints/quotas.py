@@ -14,7 +14,8 @@ from app.quotas.ledger import QuotaLedger, Taken
 from app.quotas.quotas import Quotas
 from app.quotas.snapshot import QuotaSnapshot
 from app.records.left_out import NOT_KEPT
-from app.serving.constraints.base import Constraint, ConstraintFields, LogRecord, Shown, View
+from app.serving.constraints.base import Constraint, LogRecord, Shown, View
+from app.serving.request import ChooseRequest
 
 
 class QuotaCharge(msgspec.Struct, frozen=True):
@@ -32,7 +33,7 @@ class QuotaConstraint(Constraint):
     def __init__(self, quotas: Quotas) -> None:
         self._ledgers = quotas.ledgers
 
-    async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:
+    async def view(self, choice: ChooseRequest, request: SelectionRequest) -> View:
         ledger = self._ledgers.get(request.bandit.uid)
         if ledger is None:
             return View()

@@ -18,7 +18,8 @@ from app.platform.errors import Invalid
 from app.policies.fixed import CERTAIN
 from app.policies.selection import Selection, SelectionRequest
 from app.replication.sync import Sync
-from app.serving.constraints.base import Constraint, ConstraintFields, View
+from app.serving.constraints.base import Constraint, View
+from app.serving.request import ChooseRequest
 from shortlist.types import TopK
 
 
@@ -27,7 +28,7 @@ class Filters(Constraint):
 
     is_in_row = True
 
-    async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:
+    async def view(self, choice: ChooseRequest, request: SelectionRequest) -> View:
         return View(arm_filter=request.bandit.filter_with(choice.arm_filter))
 
 
@@ -36,14 +37,14 @@ class Exclusions(Constraint):
 
     is_in_row = True
 
-    async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:
+    async def view(self, choice: ChooseRequest, request: SelectionRequest) -> View:
         return View(exclude=choice.exclude)
 
 
 class AtMostRules(Constraint):
     """The rules ``at_most`` of the request."""
 
-    async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:
+    async def view(self, choice: ChooseRequest, request: SelectionRequest) -> View:
         return View(limits=choice.rules.at_most)
 
 
@@ -55,7 +56,7 @@ class Pins(Constraint):
     def __init__(self, sync: Sync) -> None:
         self._sync = sync
 
-    async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:
+    async def view(self, choice: ChooseRequest, request: SelectionRequest) -> View:
         """All of them. Raises Invalid, naming every pinned arm that is not in the catalogue."""
         pinned = choice.rules.pinned
         missing = await self._sync.missing(request.bandit.catalogue, pinned)

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from shortlist_service.constraints import (
-    ConstraintFields,
+    ChooseRequest,
     Document,
     PluginConstraint,
     SelectionRequest,
@@ -27,5 +27,5 @@ class Only(PluginConstraint):
 
     own_options = Options
 
-    async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:
+    async def view(self, choice: ChooseRequest, request: SelectionRequest) -> View:
         return View(arm_filter=parse_filter({"maker": {"$in": self.options_of(request).makers}}))
