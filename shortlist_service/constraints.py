@@ -19,11 +19,11 @@ from app.filters.filter import Filter
 from app.filters.filter import parse as parse_filter
 from app.platform.documents import Document
 from app.policies.limits import AtMost, CappedValues, Limit
+from app.policies.request import ChooseRequest
 from app.policies.rules import Pin
 from app.policies.selection import SelectionRequest
 from app.serving.constraints.base import Constraint, LogRecord, Shown, View
 from app.serving.constraints.of_plugins import PluginConstraint
-from app.serving.request import ChooseRequest
 from app.storage.types import LearnerId
 
 __all__ = [

@@ -20,12 +20,12 @@ from app.bandits.registry import Bandits
 from app.filters.fields import MAX_FIELD_CHARS
 from app.platform.documents import Answer
 from app.platform.errors import Forbidden, Invalid, NotFound, ShortlistError, within
+from app.policies.request import ChooseRequest
 from app.policies.rules import NO_RULES
 from app.serving.arm_list import ArmList
 from app.serving.choice import METADATA, Choice
 from app.serving.dry_runs import DryRun, DryRuns
 from app.serving.pipeline import Choosing, Refusal
-from app.serving.request import ChooseRequest
 from shortlist.errors import InvalidArgument
 
 router = json_router(prefix="/v1/bandits", tags=["choices"])

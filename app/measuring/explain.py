@@ -33,12 +33,12 @@ from app.measuring.reasons import MOST_ROWS, KeyRewards, Reason, has_reasons, re
 from app.platform.errors import Invalid, NoArms, NotFound
 from app.platform.long_work import REQUESTS
 from app.policies.computing import generator
+from app.policies.request import ChooseRequest
 from app.policies.selection import Selection, SelectionRequest, measured
 from app.records.left_out import NOTHING_BARRED
 from app.records.logged import LoggedRequest, LogPart
 from app.serving.constraints.base import View
 from app.serving.pipeline import Pipeline
-from app.serving.request import ChooseRequest
 from shortlist.types import Matrix, Vector
 
 MOST_CANDIDATES = 100

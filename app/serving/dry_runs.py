@@ -17,11 +17,11 @@ from app.platform.documents import Answer
 from app.platform.errors import Invalid
 from app.platform.long_work import REQUESTS
 from app.policies.computing import generator
+from app.policies.request import ChooseRequest
 from app.policies.selection import Selection, SelectionRequest, measured
 from app.replication.sync import Sync
 from app.serving.choice import ARM_BYTES, ChosenArm, arms_of, described
 from app.serving.pipeline import Pipeline
-from app.serving.request import ChooseRequest
 from app.storage.arms import ArmStore
 
 

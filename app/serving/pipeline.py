@@ -45,6 +45,7 @@ from app.policies.computing import draw_seed, generator
 from app.policies.elimination_state import Sets
 from app.policies.fixed import BASELINE, FIXED
 from app.policies.registry import POLICIES
+from app.policies.request import ChooseRequest
 from app.policies.selection import Selection, SelectionRequest
 from app.policies.uniform import UNIFORM
 from app.quotas.quotas import Quotas
@@ -70,7 +71,6 @@ from app.serving.constraints.frequency_caps import FrequencyCapConstraint
 from app.serving.constraints.of_plugins import PLUGIN_CONSTRAINTS, Missing
 from app.serving.constraints.quotas import QuotaConstraint
 from app.serving.constraints.requested import AtMostRules, Exclusions, Filters, Pins, with_pins
-from app.serving.request import ChooseRequest
 from app.storage.store import Store
 from app.storage.types import LearnerId, RowWrite
 from shortlist.errors import InvalidArgument

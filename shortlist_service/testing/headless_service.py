@@ -10,9 +10,9 @@ from app.learning.reward_entries import Observation, Reward
 from app.learning.rewards import Receipt
 from app.platform.background import end
 from app.platform.pauses import Pauses
+from app.policies.request import ChooseRequest
 from app.records.records import CatalogueRecord
 from app.serving.choice import Choice
-from app.serving.request import ChooseRequest
 from app.storage.store import Store
 from server.composition import Service
 

@@ -18,9 +18,9 @@ from app.learning.reward_entries import Reward
 from app.platform.errors import NoArms
 from app.policies.base import Policy
 from app.policies.limits import AtMost
+from app.policies.request import ChooseRequest
 from app.policies.rules import Pin, Rules
 from app.serving.choice import Choice
-from app.serving.request import ChooseRequest
 from shortlist_service.testing.headless_service import HeadlessService
 from shortlist_service.testing.shop import ARMS, MEANS, ids, maker, number, open_shop, teach
 

@@ -18,10 +18,10 @@ from app.decision_log.rows import LoggedReward, Row
 from app.measuring import evaluations, logged_lists, past_learners
 from app.measuring.evaluator import EvaluatorLimits
 from app.policies import thompson
+from app.policies.request import ChooseRequest
 from app.policies.selection import SelectionRequest
 from app.serving.constraints.base import Constraint, View
 from app.serving.pipeline import ConstraintRow
-from app.serving.request import ChooseRequest
 from logged_rows import MemoryLog, row_of
 from waiting import wait_until
 

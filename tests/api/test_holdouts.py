@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from app.bandits.settings import HoldoutRule
-from app.serving.request import group_of
+from app.policies.request import group_of
 
 pytestmark = pytest.mark.anyio
 SIGMAS, ALARM = 4.0, 1e-7

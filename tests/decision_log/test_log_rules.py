@@ -12,8 +12,8 @@ from app.filters.filter import parse
 from app.learning.tokens import decision_of, new_decision_id, raw_of, text_of
 from app.platform.ids import is_logged
 from app.platform.metrics import Metrics
+from app.policies.request import ChooseRequest
 from app.records.logged import LEFT_OUT, MOST_ASKED, LoggedRequest, asked_bytes, asked_of
-from app.serving.request import ChooseRequest
 from headless_service import HeadlessService
 from logged_rows import reward_of, row
 from workers.log_retention import LogRetention

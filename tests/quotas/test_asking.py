@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from app.policies.request import ChooseRequest
 from app.quotas.ledger import BATCH_SIZE, QuotaLedger
 from app.quotas.members import QuotaMembers
 from app.quotas.rules import BanditQuota, QuotaRule
-from app.serving.request import ChooseRequest
 from app.storage.types import Share, ShareAsked
 from headless_service import HeadlessService
 from store_by_clock import OneQuota, OwnClock, StoreByClock

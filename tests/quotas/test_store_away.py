@@ -9,8 +9,8 @@ import pytest
 from app.bandits.bandit import Bandit
 from app.bandits.settings import LogRule, RepeatsRule
 from app.platform.errors import NotFound, Unavailable
+from app.policies.request import ChooseRequest
 from app.quotas.rules import QuotaRule
-from app.serving.request import ChooseRequest
 from headless_service import HeadlessService
 
 pytestmark = pytest.mark.anyio

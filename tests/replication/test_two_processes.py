@@ -24,8 +24,8 @@ from app.learning.tokens import ANY_DECISION, Access
 from app.platform.deadlines import one_call
 from app.platform.errors import NoArms, NotFound, Unavailable
 from app.platform.settings import Settings
+from app.policies.request import ChooseRequest
 from app.replication import sync as module
-from app.serving.request import ChooseRequest
 from app.storage.store import Store
 from headless_service import HeadlessService
 from waiting import wait_until

@@ -13,6 +13,7 @@ from app.bandits.settings import LogRule, RepeatsRule
 from app.filters.filter import parse
 from app.learning.tokens import decision_of, raw_of
 from app.policies.limits import AtMost
+from app.policies.request import ChooseRequest
 from app.policies.rules import Pin, Rules
 from app.policies.selection import SelectionRequest
 from app.quotas.rules import QuotaRule
@@ -30,7 +31,6 @@ from app.serving.constraints.of_plugins import Missing
 from app.serving.constraints.quotas import QuotaConstraint
 from app.serving.constraints.requested import AtMostRules, Exclusions, Filters, Pins
 from app.serving.pipeline import ConstraintRow
-from app.serving.request import ChooseRequest
 from app.storage.types import LearnerId
 from headless_service import HeadlessService
 from shortlist_service.testing import ConstraintCase, ConstraintContract, Lists

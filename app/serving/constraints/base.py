@@ -40,11 +40,11 @@ import msgspec
 from app.filters.filter import Filter
 from app.indexes.snapshot import Snapshot
 from app.policies.limits import Limit
+from app.policies.request import ChooseRequest
 from app.policies.rules import Pin
 from app.policies.selection import SelectionRequest
 from app.quotas.snapshot import QuotaSnapshot
 from app.records.left_out import NOT_KEPT, joined
-from app.serving.request import ChooseRequest
 from app.storage.types import LearnerId
 
 MOST_LOGGED_HAD = 50  # arms and values that were not eligible, in the row of a decision

@@ -12,10 +12,10 @@ from app.frequency_caps.exposures import exposures_of, left_of_values, over_cap,
 from app.indexes.snapshot import Snapshot
 from app.platform.errors import Invalid
 from app.policies.limits import AtMost, CappedValues, Limit
+from app.policies.request import ChooseRequest
 from app.policies.selection import SelectionRequest
 from app.records.left_out import NOT_KEPT
 from app.serving.constraints.base import Constraint, LogRecord, Shown, View
-from app.serving.request import ChooseRequest
 from app.storage.types import LearnerId
 
 

@@ -16,9 +16,9 @@ from app.platform import plugins
 from app.platform.documents import Document, errors_of
 from app.platform.errors import FieldPath, Unavailable
 from app.policies.registry import POLICIES
+from app.policies.request import ChooseRequest
 from app.policies.selection import SelectionRequest
 from app.serving.constraints.base import Constraint, View
-from app.serving.request import ChooseRequest
 
 
 class PluginConstraint(Constraint):

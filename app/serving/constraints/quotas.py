@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import msgspec
 
+from app.policies.request import ChooseRequest
 from app.policies.selection import SelectionRequest
 from app.quotas.ledger import QuotaLedger, Taken
 from app.quotas.quotas import Quotas
 from app.quotas.snapshot import QuotaSnapshot
 from app.records.left_out import NOT_KEPT
 from app.serving.constraints.base import Constraint, LogRecord, Shown, View
-from app.serving.request import ChooseRequest
 
 
 class QuotaCharge(msgspec.Struct, frozen=True):

@@ -16,10 +16,10 @@ import numpy as np
 
 from app.platform.errors import Invalid
 from app.policies.fixed import CERTAIN
+from app.policies.request import ChooseRequest
 from app.policies.selection import Selection, SelectionRequest
 from app.replication.sync import Sync
 from app.serving.constraints.base import Constraint, View
-from app.serving.request import ChooseRequest
 from shortlist.types import TopK
 
 
