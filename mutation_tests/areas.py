@@ -129,6 +129,7 @@ AREAS = {
         (
             "tests/indexes/test_search_plans.py",
             "tests/indexes/test_planner.py",
+            "tests/indexes/test_planner_rules.py",
             "tests/indexes/test_exact_searches.py",
             "tests/indexes/test_filtered_search.py",
             "tests/indexes/test_renewed_plans.py",
