@@ -165,7 +165,7 @@ def _bandits() -> Sequence[tuple[str, str, str]]:
         (policy, scope, context)
         for policy, scope, context in itertools.product(POLICIES, SCOPES, CONTEXTS)
         if (CONTEXTS[context] is None or "context" in POLICIES[policy].options)
-        and (scope != "weights" or POLICIES[policy].max_signals is None)
+        and (scope != "weights" or POLICIES[policy].needs.max_signals is None)
     ]
 
 

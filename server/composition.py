@@ -61,6 +61,7 @@ from app.platform.settings import Settings
 from app.policies.arm_effects import EffectTables
 from app.policies.base import PolicyDependencies
 from app.policies.elimination_state import EliminationCache
+from app.policies.learner_states import LearnerStates
 from app.policies.registry import POLICIES
 from app.policies.warm_up import Covers, WarmUp
 from app.queries.mips import Mips
@@ -204,6 +205,7 @@ class Service:
         )
         self.decisions = Decisions(store, self.catalogues, self.bandits, self.signer, self.quotas)
         self.elimination = EliminationCache(self.learners, capacity_bytes=settings.elimination_cache_mb << 20)
+        self.learner_states = LearnerStates(self.elimination.states)
         self.independent = IndependentSolvers(capacity_bytes=settings.adaptive_cache_mb << 20)
         self.covers = covers = Covers()
         self.filtered = FilteredSnapshots(capacity_bytes=settings.filter_cache_mb << 20)
@@ -212,6 +214,7 @@ class Service:
             filtered=self.filtered,
             independent=self.independent,
             elimination=self.elimination,
+            states=self.learner_states,
             warm_up=WarmUp(store, covers, ttl_ms=token_ttl_ms),
             covers=covers,
             effects=EffectTables(capacity_bytes=max(16 << 20, learner_bytes // 2)),
@@ -471,7 +474,8 @@ class Service:
 
     def _forgotten(self, learners: Sequence[LearnerId] | None) -> None:
         constraints = [row.constraint for row in self.pipeline.constraints]
-        memories: Sequence[EliminationCache | Constraint] = [self.elimination, *constraints]
+        states: Sequence[EliminationCache | LearnerStates] = [self.elimination, self.learner_states]
+        memories: Sequence[EliminationCache | LearnerStates | Constraint] = [*states, *constraints]
         for memory in memories:
             if learners is None:
                 memory.forget_all()

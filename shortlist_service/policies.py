@@ -1,11 +1,11 @@
 """A policy from outside: a subclass of ``Policy`` with ``name``, ``summary`` and ``rank``.
 
-    from shortlist_service.policies import Candidates, Document, Policy, Posterior, Ranking
+    from shortlist_service.policies import Candidates, Policy, PolicyNeeds, Ranking
 
     class Greedy(Policy):
         name = "greedy"
         summary = "the arms of largest estimated reward; it never explores"
-        proposed = True
+        needs = PolicyNeeds(arms_in_memory=False)
 
         def rank(self, posterior, candidates, k, rng, prepared):
             return Ranking(candidates.search(posterior.theta, k))
@@ -13,14 +13,20 @@
 It needs nothing for filters, quotas, frequency caps, exclusions and pins, as long as it takes its arms from
 ``Candidates``. ``Policy`` and ``Policy.rank`` say in their docstrings what each method may do, and when.
 Options of its own are a ``Document`` in ``own_options``, and stand under ``options`` of a bandit.
+
+What else it can do it says by contracts. One that extends ``Evaluable`` too has a ``target``: then a log
+tells what it would have earned. One that extends ``StatefulPolicy`` in place of ``Policy`` gets in ``rank``
+what it remembers of the learner. The methods of ``Exploring``, which each policy has, say what "auto" means.
 """
 
+from app.bandits.completion import PolicyNeeds
 from app.bandits.settings import BanditRecord
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.platform.documents import Document
-from app.policies.base import Policy, PolicyDependencies
+from app.policies.base import Exploring, Policy, PolicyDependencies
 from app.policies.selection import Candidates, Ranking, ReadSnapshot, SelectionRequest
-from app.policies.targets import Pool, Target
+from app.policies.stateful import StatefulPolicy
+from app.policies.targets import Evaluable, EvaluationBatch, Lists, Pool, Target, Weighed
 from app.policies.warm_up import Covers
 from shortlist.linear.ridge import Posterior
 from shortlist.types import Rows, TopK
@@ -30,15 +36,22 @@ __all__ = [
     "Candidates",
     "Covers",
     "Document",
+    "Evaluable",
+    "EvaluationBatch",
+    "Exploring",
     "LearnerSnapshot",
+    "Lists",
     "Policy",
     "PolicyDependencies",
+    "PolicyNeeds",
     "Pool",
     "Posterior",
     "Ranking",
     "ReadSnapshot",
     "Rows",
     "SelectionRequest",
+    "StatefulPolicy",
     "Target",
     "TopK",
+    "Weighed",
 ]

@@ -24,6 +24,7 @@ from app.bandits.settings import (
     AUTO,
     FIXED,
     NEWEST_AUTO,
+    OF_POLICIES,
     POOLED_STAYS,
     RIDGE_OF_THEORY,
     BanditRecord,
@@ -38,7 +39,7 @@ from app.measuring.evaluation_warnings import warnings_of_log
 from app.moving.moving import Moving
 from app.platform.documents import fields_of
 from app.platform.errors import Invalid, NotChangeable, named_by
-from app.policies.base import SPECIAL_OPTIONS
+from app.policies.elimination import EliminationPolicy
 from app.policies.registry import POLICIES, PolicyName
 from app.serving.constraints.of_plugins import check_constraints, missing_settings
 
@@ -103,7 +104,7 @@ async def create(
     absent, record = FIELDS.keys() - body.model_fields_set, record_of(body)
     check_catalogue(request, record.catalogue)
     # Only a bandit that was changed to elimination has both: its learners have a number for the intercept.
-    if record.intercept and POLICIES[record.policy].fixed_scales:
+    if record.intercept and isinstance(POLICIES[record.policy], EliminationPolicy):
         raise Invalid(f"intercept cannot be combined with the policy {record.policy}", path=("intercept",))
     with named_by("catalogue"):
         created, new = await bandits.create(bandit, record, absent, by=key_name(request))
@@ -192,9 +193,8 @@ def record_of(body: BanditBody) -> BanditRecord:
         is_possible = policy.takes_effects and not no_arm_effects(record)
         record = msgspec.structs.replace(record, arm_effects="auto" if is_possible else "off")
     if "intercept" not in body.model_fields_set:
-        record = msgspec.structs.replace(
-            record, intercept=not policy.fixed_scales and not record.shift_rewards
-        )
+        intercept = not isinstance(policy, EliminationPolicy) and not record.shift_rewards
+        record = msgspec.structs.replace(record, intercept=intercept)
     if "auto" not in body.model_fields_set:
         record = msgspec.structs.replace(record, auto=NEWEST_AUTO)
     parsed_filter(record.filter)
@@ -245,7 +245,7 @@ def _left_behind(before: str, policy: object) -> set[str]:
     row = POLICIES.get(policy) if isinstance(policy, str) else None
     if row is None or policy == before:
         return set()
-    return SPECIAL_OPTIONS.keys() - row.all_options - FIXED.keys()
+    return OF_POLICIES.keys() - row.all_options - FIXED.keys()
 
 
 async def _reply(bandit: Bandit, learners: Learners, move: dict[str, Any] | None = None) -> Response:

@@ -9,25 +9,13 @@ from fastapi import Response
 from pydantic import BaseModel, create_model
 
 from app.api.strict_json import StrictModel, json_router, reply
+from app.bandits.completion import PolicyNeeds
 from app.bandits.settings import BanditSettings
 from app.platform.documents import Answer, fields_of
-from app.policies.base import Policy
+from app.policies.base import PolicySettings
 from app.policies.registry import POLICIES
 
 router = json_router(prefix="/v1/policies", tags=["bandits"])
-
-
-class PolicyNeeds(Answer, frozen=True):
-    """``arms_in_memory``: not for catalogues of kind milvus. ``max_dim``: of the arms. ``max_work``: of their
-    number times the square of their dimension. ``max_signals``: of the bandit. null: any.
-    """
-
-    schema_name = "PolicyNeeds"
-
-    arms_in_memory: bool
-    max_dim: int | None
-    max_work: float | None
-    max_signals: int | None
 
 
 class PolicyView(Answer, frozen=True):
@@ -59,12 +47,11 @@ def _views() -> list[PolicyView]:
     return [_view(policy) for policy in POLICIES.values()]
 
 
-def _view(policy: Policy) -> PolicyView:
-    needs = PolicyNeeds(not policy.proposed, policy.max_dim, policy.max_work, policy.max_signals)
-    return PolicyView(policy.name, policy.summary, _schema(policy), needs, policy.has_propensities)
+def _view(policy: PolicySettings) -> PolicyView:
+    return PolicyView(policy.name, policy.summary, _schema(policy), policy.needs, policy.has_propensities)
 
 
-def _schema(policy: Policy) -> dict[str, Any]:
+def _schema(policy: PolicySettings) -> dict[str, Any]:
     """JSON schema of an object with the options, each with what it is where it is absent."""
     names = policy.all_options | policy.reads
     fields = {

@@ -77,9 +77,9 @@ def patch_model(name: str, fields: Mapping[str, Any], text: str | None) -> type[
 def _patched(hint: Any) -> Any:
     """The type of a patch of one field: also for a field that is a document, or such a one or null."""
     for kind in (hint, *get_args(hint)):
-        if inspect.isclass(kind) and issubclass(kind, Document):
-            return patch_model(f"{kind.__name__}Patch", fields_of(kind), kind.__doc__) | None
         named = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+        if inspect.isclass(named) and issubclass(named, Document):
+            return patch_model(f"{named.__name__}Patch", fields_of(named), named.__doc__) | None
         if get_origin(named) is dict and get_args(named)[1] is not Any:  # documents by name
             key, document = get_args(named)
             return dict[key, _patched(document)] | None  # type: ignore[misc, valid-type]

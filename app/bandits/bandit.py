@@ -348,7 +348,7 @@ def bandit_of(
         version=version,
         context=context,
         weighing=signals.weighing_of(record),
-        fixed_weights=policy.max_signals is not None,
+        fixed_weights=policy.needs.max_signals is not None,
         constant=constant_of(record),
         is_settled=not record.intercept or record.constant is not None,
         former=former,

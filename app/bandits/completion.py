@@ -20,6 +20,7 @@ from app.bandits.settings import AUTO, BEFORE_AUTO, NEWEST_AUTO, BanditRecord
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.learner_snapshot import SHIFTED, ConstantCoordinate
 from app.indexes.snapshot import Snapshot
+from app.platform.documents import Answer
 from app.platform.errors import Invalid
 from app.records.features import REDUCE_CURE
 from app.records.records import differing
@@ -33,17 +34,30 @@ MOST_MEASURED = 1 << 20  # numbers of features
 NEW_WHERE_ABSENT = (*BEFORE_AUTO, "intercept", "arm_effects", "auto")
 
 
-class PolicyTerms(Protocol):
-    """``max_signals``: how many signals it takes; None: any, and any weights of a request.
+class PolicyNeeds(Answer, frozen=True):
+    """``arms_in_memory``: not for catalogues of kind milvus. ``max_dim``: of the arms. ``max_work``: of their
+    number times the square of their dimension. ``max_signals``: of the bandit. null: any.
+    """
 
-    ``eliminates``: whether it rules arms out for good.
+    schema_name = "PolicyNeeds"
+
+    arms_in_memory: bool = True
+    max_dim: int | None = None
+    max_work: float | None = None
+    max_signals: int | None = None
+
+
+class PolicyTerms(Protocol):
+    """``needs.max_signals``: how many signals it takes; None: any, and any weights of a request.
+
+    ``begins_again``: what it loses when a bandit moves to another catalogue, as a sentence; None: nothing.
     """
 
     @property
-    def max_signals(self) -> int | None: ...
+    def needs(self) -> PolicyNeeds: ...
 
     @property
-    def eliminates(self) -> bool: ...
+    def begins_again(self) -> str | None: ...
 
     def completed(self, record: BanditRecord, stored: BanditRecord | None = None) -> BanditRecord:
         """The record with the policy's defaults. Raises Invalid, naming every field that it refuses.
@@ -88,8 +102,9 @@ def completed(
         raise Invalid(f"prior: learned {missing}", path=("prior",))
     if record.arm_effects == "auto" and (refusal := no_arm_effects(record)):
         raise Invalid(f"arm_effects: auto {refusal}", path=("arm_effects",))
-    signals.check(record, most=policies[record.policy].max_signals)
-    _check_position(record, policies[record.policy])
+    signals.check(record, most=policies[record.policy].needs.max_signals)
+    if record.position is not None and record.shift_rewards:
+        raise Invalid("position cannot be combined with shift_rewards", path=("position",))
     return contexts.completed(policies[record.policy].completed(record, stored))
 
 
@@ -143,18 +158,6 @@ def _no_learned_prior(record: BanditRecord) -> str | None:
     if record.shift_rewards:
         return "cannot be combined with shift_rewards"
     return None
-
-
-def _check_position(record: BanditRecord, policy: PolicyTerms) -> None:
-    if record.position is None:
-        return
-    if policy.eliminates:
-        message = (
-            f"position cannot be combined with the policy {record.policy}: what it eliminates is so for good"
-        )
-        raise Invalid(message, path=("position",))
-    if record.shift_rewards:
-        raise Invalid("position cannot be combined with shift_rewards", path=("position",))
 
 
 def check_size(record: BanditRecord, dim: int, most_global: int = MAX_LEARNER_BYTES) -> None:

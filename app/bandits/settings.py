@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self, get_type_hints
+from typing import Annotated, Any, Literal, Self, get_args, get_type_hints
 
 import msgspec
 import numpy as np
@@ -58,6 +58,11 @@ class Fixed:
     """Marks a setting that cannot be changed, and says why."""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class OfPolicies:
+    """Marks a setting that only some policies have: those that name it in their ``options``."""
 
 
 def must_be(text: str) -> WrapValidator:
@@ -266,29 +271,34 @@ class BanditSettings(Document, frozen=True):
     prior: Annotated[
         Literal["learned", "pooled", "plain"],
         absent_is('"learned" where scope is "per_key" and no other setting refuses it, else "plain"'),
+        OfPolicies(),
     ] = "plain"
     prior_strength: Annotated[float, Field(gt=0, le=MAX_PRIOR_STRENGTH)] = 0.3
     half_life_s: Annotated[
         Annotated[float, Field(ge=1, le=MAX_HALF_LIFE_S)] | None,
         Fixed("the sums of learners are discounted by it"),
+        OfPolicies(),
     ] = None
     idle_ttl_s: Annotated[float, Field(ge=1, le=MAX_IDLE_TTL_S)] | None = None
     temperature: Annotated[
-        Temperature | Literal["auto"] | None, must_be('a number from 1e-9 to 1e9, "auto" or null')
+        Temperature | Literal["auto"] | None,
+        must_be('a number from 1e-9 to 1e9, "auto" or null'),
+        OfPolicies(),
     ] = None
     gamma: Annotated[
         Annotated[float, Field(ge=0, le=1e9)] | Literal["auto"] | None,
         must_be('a number from 0 to 1e9, "auto" or null'),
+        OfPolicies(),
     ] = None
-    explore: ExploreRule | None = None
+    explore: Annotated[ExploreRule, OfPolicies()] | None = None
     filter: Annotated[dict[str, Any], Field(description="conditions on the metadata of arms")] | None = None
     shift_rewards: Annotated[bool, Fixed("learners sum transformed features and rewards")] = False
-    solver: Literal["shortlist", "adaptive"] = "shortlist"
+    solver: Annotated[Literal["shortlist", "adaptive"], OfPolicies()] = "shortlist"
     holdout: HoldoutRule | None = None
     log: LogRule | None = None
     # Those that follow are stored only where they differ from their default, which therefore never changes.
     context: Annotated[
-        ContextRule | None, Fixed("a learner has parameters for each number of the context")
+        ContextRule | None, Fixed("a learner has parameters for each number of the context"), OfPolicies()
     ] = None
     interactions: Annotated[
         Annotated[int, Field(ge=1, le=MAX_DIM)] | Literal["all"] | None,
@@ -304,14 +314,14 @@ class BanditSettings(Document, frozen=True):
         Fixed("a learner has a parameter for it"),
         absent_is("true, but with shift_rewards and policies of elimination"),
     ] = False
-    epsilon: Annotated[float, Field(ge=0, le=1)] | None = None
-    alpha: Annotated[float, Field(ge=0, le=1e6)] | None = None
+    epsilon: Annotated[Annotated[float, Field(ge=0, le=1)] | None, OfPolicies()] = None
+    alpha: Annotated[Annotated[float, Field(ge=0, le=1e6)] | None, OfPolicies()] = None
     arm_effects: Annotated[
         Literal["auto", "off"],
         absent_is('"auto" where prior is "learned", the policy takes it and arms are in memory, else "off"'),
     ] = "off"
     auto: Annotated[Literal[1, 2], BeforeValidator(no_boolean), absent_is("2")] = 1
-    options: dict[str, Any] | None = None
+    options: Annotated[dict[str, Any] | None, OfPolicies()] = None
     constraints: dict[Identifier, dict[str, Any]] | None = None
 
 
@@ -348,12 +358,19 @@ class BanditRecord(BanditSettings, frozen=True):
 _NAMES = BanditRecord.__struct_fields__
 _ADDED = frozenset(_NAMES[_NAMES.index("log") + 1 :])
 _STORED = msgspec.structs.fields(BanditRecord)  # reads every annotation: milliseconds, for each bandit made
-# Why a setting cannot be changed; those that are not here can.
-FIXED: Mapping[str, str] = {
-    name: mark.reason
+_MARKS = [
+    (name, mark)
     for name, hint in get_type_hints(BanditSettings, include_extras=True).items()
-    for mark in getattr(hint, "__metadata__", ())
-    if isinstance(mark, Fixed)
+    for part in (hint, *get_args(hint))
+    for mark in getattr(part, "__metadata__", ())
+]
+# Why a setting cannot be changed; those that are not here can.
+FIXED: Mapping[str, str] = {name: mark.reason for name, mark in _MARKS if isinstance(mark, Fixed)}
+# The settings that only some policies have, and what each is where nobody asked for it.
+OF_POLICIES: Mapping[str, object] = {
+    field.name: field.default
+    for field in _STORED
+    if any(name == field.name and isinstance(mark, OfPolicies) for name, mark in _MARKS)
 }
 
 

@@ -51,7 +51,7 @@ soon as the worker knows of the fold; older versions are used for rows of the de
 are deleted with the bandit.
 
 In the memory of every process: the learner's posterior and the pooled prior are replaced at the process's
-next poll after the fold; elimination states and the history for frequency caps are dropped
+next poll after the fold; states of policies and the history for frequency caps are dropped
 (``Hooks.forgotten``). What a process keeps of a deleted bandit is never used again, and is evicted when the
 space is needed.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from app.bandits.settings import BanditRecord
-from app.measuring.evaluator import TOO_MUCH_MISSING, Evaluated, Evaluator
+from app.measuring.evaluator import TOO_MUCH_MISSING, Evaluated, Evaluator, evaluated_policy
 from app.policies.registry import POLICIES
 from shortlist.evaluation.logged import MAX_PLACES
 from shortlist.evaluation.off_policy import OffPolicyState
@@ -23,7 +23,7 @@ UNREADABLE = (
 
 def warnings_of(evaluator: Evaluator, policy: Evaluated) -> list[str]:
     """All that is worth a warning about one of its policies."""
-    caveats = POLICIES[evaluator.bandit.record.policy].caveats(evaluator.bandit)
+    caveats = evaluated_policy(evaluator.bandit).caveats(evaluator.bandit)
     unshown = _of_unshown_arms(policy)
     of_decisions = [*_of_decisions(evaluator, policy), *_of_weights(policy.state), *unshown, *caveats]
     return [*of_decisions, *_of_effects(evaluator), *_of_the_learners(evaluator)]

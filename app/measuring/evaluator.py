@@ -47,9 +47,8 @@ from app.platform.cache import BoundedCache
 from app.platform.errors import Invalid
 from app.platform.long_work import MEASURING
 from app.policies.arm_effects import Directions, RowEffects
-from app.policies.base import Policy
 from app.policies.registry import POLICIES
-from app.policies.targets import EvaluationBatch, Lists, Pool, Target, Weighed
+from app.policies.targets import Evaluable, EvaluationBatch, Lists, Pool, Target, Weighed
 from app.serving.pipeline import STATELESS, ConstraintRow
 from shortlist.evaluation import off_policy
 from shortlist.evaluation.logged import LARGEST_WEIGHT, Logged
@@ -541,10 +540,10 @@ def _start(estimators: Sequence[str], terms: Terms) -> OffPolicyState:
     return off_policy.start(estimators, places=1, rewards=rewards)
 
 
-def evaluated_policy(bandit: Bandit) -> Policy:
+def evaluated_policy(bandit: Bandit) -> Evaluable:
     """The policy of a bandit. Raises Invalid (policy): it cannot be evaluated on a log."""
     policy = POLICIES[bandit.record.policy]
-    if policy.not_evaluated is not None:
+    if not isinstance(policy, Evaluable):
         message = f"{policy.name} cannot be evaluated on a log: {policy.not_evaluated}"
         raise Invalid(message, path=("policy", "policy"))
     return policy

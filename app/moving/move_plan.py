@@ -157,7 +157,7 @@ def log_lacks(record: BanditRecord, policy: PolicyTerms) -> str | None:
         return f"it holds a share of {record.log.share:g} of the decisions, not all of them"
     if record.prior == "pooled":
         return "the pooled prior has its own sums; the map carries them"
-    if policy.eliminates:
+    if policy.begins_again is not None:
         return f"the policy {record.policy} begins again anyway"
     return None
 
@@ -190,8 +190,8 @@ def warnings_of(plan: MovePlan, policy: PolicyTerms, rules: Quotas) -> list[str]
     arms = target.resident
     if arms is not None and arms.status().state == "building":
         found.append(f"{target.name} has no index yet: it is scanned until it has one, which takes longer")
-    if policy.eliminates:
-        found.append("elimination begins again: which arms are left is computed again")
+    if policy.begins_again is not None:
+        found.append(policy.begins_again)
     if plan.carry != "none" and not plan.keeps_states:
         found.append(NOT_KEPT)
     serve = getattr(bandit.record.holdout, "serve", None)

@@ -99,7 +99,8 @@ class Settings(BaseSettings):
         64, description="Memory for recently used campaigns, of each kind."
     )
     elimination_cache_mb: Annotated[int, Field(ge=1)] = Field(
-        256, description="Memory for the living arms of recently used learners of elimination policies."
+        256,
+        description="Memory for states of recently used learners that policies keep, as elimination does.",
     )
     follow_s: Annotated[float, Field(gt=0, le=0.5)] = Field(
         0.1, description="How often a process polls the store for what others have changed."

@@ -1,4 +1,4 @@
-"""What a policy is: the class that every policy extends. ``policies.registry`` lists the policies.
+"""What a policy is: the class that each policy extends. ``policies.registry`` lists the policies.
 
 A policy chooses arms for one learner. To write one: make a subclass of ``Policy`` in a file of this folder,
 give it a ``name`` and a ``summary``, write ``rank``, and add an object of it to ``policies.registry``. All
@@ -13,22 +13,27 @@ A choice calls the methods of its policy in this order:
 
 Filters, quotas, frequency caps, exclusions and pins need nothing from a policy as long as it takes its arms
 from ``Candidates``.
+
+What else it can do it says by small contracts:
+
+    Exploring          what "auto" and "theory" mean: every policy has it, and may replace its methods
+    Evaluable          a log tells what it would have earned (``policies.targets``)
+    StatefulPolicy     it remembers something of each learner (``policies.stateful``)
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
 import msgspec
 
-from app.bandits.bandit import Bandit
-from app.bandits.completion import constant_of
-from app.bandits.settings import AUTO, BY_ARM, NEWEST_AUTO, BanditRecord
+from app.bandits.completion import PolicyNeeds, constant_of
+from app.bandits.settings import AUTO, BY_ARM, NEWEST_AUTO, OF_POLICIES, BanditRecord
 from app.bandits.signals import weighing_of
 from app.catalogues.adaptive_solver import IndependentSolvers
 from app.catalogues.catalogue import Catalogue
@@ -36,39 +41,19 @@ from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.learning.learners import Learners
 from app.platform.documents import Document, errors_of
-from app.platform.errors import FieldPath, Invalid, NotFound, NotPossibleHere
+from app.platform.errors import FieldPath, Invalid, NotPossibleHere
 from app.policies.arm_effects import EffectTables
 from app.policies.computing import computed
-from app.policies.elimination_state import EliminationCache, Sets
+from app.policies.elimination_state import EliminationCache
+from app.policies.learner_states import LearnerStates
 from app.policies.selection import Candidates, Ranking, ReadSnapshot, Selection, SelectionRequest
-from app.policies.targets import Pool, Target
 from app.policies.warm_up import Covers, WarmUp
-from app.storage.types import LearnerId
 from shortlist import confidence
 from shortlist.linear import evidence, scales
 from shortlist.linear.ridge import Posterior
 from shortlist.linear.scales import Scales
 from shortlist.types import NO_ROWS
 
-# The options of a bandit that only some policies have, and what each is where nobody asked for it.
-SPECIAL_OPTIONS: Mapping[str, object] = {
-    "temperature": None,
-    "gamma": None,
-    "epsilon": None,
-    "alpha": None,
-    "explore": None,
-    "solver": "shortlist",
-    "prior": "plain",
-    "half_life_s": None,
-    "context": None,
-    "options": None,
-}
-# Why some policies do not have an option.
-REASONS: Mapping[str, str] = {
-    "context": "an arm that is eliminated in one context may be the best one in another",
-    "prior": "what it eliminates is so for good, and a learned prior changes",
-    "half_life_s": "what it eliminates is so for good",
-}
 ANY_PRIOR = frozenset({"prior", "half_life_s"})
 
 
@@ -80,18 +65,17 @@ class PolicyDependencies:
     filtered: FilteredSnapshots
     independent: IndependentSolvers
     elimination: EliminationCache
+    states: LearnerStates
     warm_up: WarmUp
     covers: Covers
     effects: EffectTables
 
 
-class Policy(ABC):
-    """Chooses arms for a learner. Objects keep nothing: one serves all bandits of its name.
-
-    What a policy declares:
+class PolicySettings:
+    """What a policy declares, and which settings its bandits may have.
 
     ``name``, ``summary``  as in the API, and one sentence on how it explores
-    ``options``            those of ``SPECIAL_OPTIONS`` that it has; the others are refused
+    ``options``            the settings marked ``OfPolicies`` that it has; the others are refused
     ``own_options``        of a policy from outside: a ``Document`` of what stands under ``options`` of its
                            bandits, each field with its type, bounds and default; None: it has none
     ``reads``              the settings among those of every bandit that change what it does
@@ -99,21 +83,10 @@ class Policy(ABC):
     ``has_propensities``   whether ``rank`` gives the probability of each arm. They must be exact: evaluations
                            divide by them
     ``lists_by_score``     whether its lists are in the order of scores, so that ``diverse`` may reorder them
-    ``proposed``           whether it needs only the arms that an index proposes, not all arms in memory
-    ``max_dim``            largest dimension of the arms that it serves; None: any
-    ``max_work``           largest K d^2 of a catalogue that it serves; None: any
-    ``max_signals``        how many signals it takes; None: any, weighed again by each request
-    ``fixed_scales``       whether ridge and radius must stay as they are while a learner learns
-    ``needs_exploration``  whether ``exploration`` must not be 0
-    ``eliminates``         whether it rules arms out for good, which begins again in another catalogue
     ``takes_effects``      whether it knows what arms have beyond their features: ``Candidates.effects``
-
-    And of evaluations on a log:
-
-    ``not_evaluated``      why no log can tell what it earns; None: it has a ``target``
-    ``target_draws``       whether the target draws from posteriors; else estimates are enough
-    ``target_by_exclusion``  whether decisions that exclude other arms are other situations; else arms that
-                           are excluded stand before those of a list, as if they had been drawn already
+    ``needs``              what it needs of a catalogue and of a bandit: arms in memory, largest sizes
+    ``not_evaluated``      of one that is not ``Evaluable``: why no log can tell what it earns
+    ``begins_again``       a sentence on what a move to another catalogue loses; None: nothing
     """
 
     name: ClassVar[str]
@@ -124,17 +97,10 @@ class Policy(ABC):
     defaults: ClassVar[Mapping[str, object]] = {}
     has_propensities: ClassVar[bool] = False
     lists_by_score: ClassVar[bool] = False
-    proposed: ClassVar[bool] = False
-    max_dim: ClassVar[int | None] = None
-    max_work: ClassVar[float | None] = None
-    max_signals: ClassVar[int | None] = None
-    fixed_scales: ClassVar[bool] = False
-    needs_exploration: ClassVar[bool] = False
-    eliminates: ClassVar[bool] = False
     takes_effects: ClassVar[bool] = False
-    not_evaluated: ClassVar[str | None] = None
-    target_draws: ClassVar[bool] = False
-    target_by_exclusion: ClassVar[bool] = True
+    needs: ClassVar[PolicyNeeds] = PolicyNeeds()
+    not_evaluated: ClassVar[str] = "it does not say how likely it is to draw a list"
+    begins_again: ClassVar[str | None] = None
 
     # When a bandit is made or changed.
 
@@ -156,23 +122,25 @@ class Policy(ABC):
 
     def check(self, record: BanditRecord) -> Iterator[tuple[FieldPath, str]]:
         """What is wrong with the settings of a bandit of this policy: field and rule."""
-        for option, absent in SPECIAL_OPTIONS.items():
+        for option, absent in OF_POLICIES.items():
             if option not in self.all_options and getattr(record, option) != absent:
-                reason = REASONS.get(option, "it has no such option")
-                yield (option,), f"{option} cannot be combined with the policy {self.name}: {reason}"
+                reason = f"cannot be combined with the policy {self.name}: {self.why_not(option)}"
+                yield (option,), f"{option} {reason}"
         if self.own_options is not None:
             yield from errors_of(self.own_options, record.options or {}, ("options",))
         if record.arm_effects == "auto" and not self.takes_effects:
             reason = f"arm_effects: auto cannot be combined with the policy {self.name}"
             yield ("arm_effects",), f"{reason}, which ranks arms by their features alone"
-        if self.needs_exploration and record.exploration == 0:
-            yield ("exploration",), f"exploration must be > 0 for the policy {self.name}"
         if record.exploration == "theory" and record.ridge == AUTO:
             yield ("ridge",), 'ridge must be a number where exploration is "theory"'
 
+    def why_not(self, option: str) -> str:
+        """Why it does not have an option of other policies."""
+        return "it has no such option"
+
     @property
     def all_options(self) -> frozenset[str]:
-        """The ``SPECIAL_OPTIONS`` that it has."""
+        """The settings of some policies that it has."""
         return self.options if self.own_options is None else self.options | {"options"}
 
     def options_of(self, record: BanditRecord) -> Any:
@@ -207,23 +175,23 @@ class Policy(ABC):
             refused = [(path, f"{what} needs all arms in memory") for path, what in self._needs_all(record)]
             if refused:
                 raise NotPossibleHere.many(refused)
-        if self.max_dim is not None and catalogue.dim > self.max_dim:
-            message = f"the policy {self.name} needs a catalogue of dimension {self.max_dim} at most"
+        if self.needs.max_dim is not None and catalogue.dim > self.needs.max_dim:
+            message = f"the policy {self.name} needs a catalogue of dimension {self.needs.max_dim} at most"
             raise Invalid(message, path=("policy",))
         self.check_size(catalogue)
 
     def check_size(self, catalogue: Catalogue) -> None:
-        """Raise Invalid where the catalogue has more arms than ``max_work`` allows: K d^2."""
-        if self.max_work is None:
+        """Raise Invalid where the catalogue has more arms than ``needs.max_work`` allows: K d^2."""
+        if self.needs.max_work is None:
             return
-        most, arms = int(self.max_work / catalogue.dim**2), catalogue.index.snapshot().size
+        most, arms = int(self.needs.max_work / catalogue.dim**2), catalogue.index.snapshot().size
         if arms > most:
             why = f"it compares all of them, at most {most:,} of dimension {catalogue.dim}"
             raise Invalid(f"the policy {self.name} cannot serve {arms:,} arms: {why}", path=("policy",))
 
     def _needs_all(self, record: BanditRecord) -> Iterator[tuple[FieldPath, str]]:
         """What looks at every arm, of all that a bandit asks for."""
-        if not self.proposed:
+        if self.needs.arms_in_memory:
             yield ("policy",), f"the policy {self.name}"
         if record.solver == "adaptive":
             yield ("solver",), "the solver adaptive"
@@ -241,6 +209,10 @@ class Policy(ABC):
                 "else: random, where no arm of a holdout's list is eligible (say refuse),",
             )
 
+
+class Exploring(PolicySettings):
+    """What "auto" and "theory" stand for. A policy that explores in another way replaces what differs."""
+
     def theory_delta(self, record: BanditRecord) -> float:
         """The delta of the paper's radius, where ``exploration`` is "theory".
 
@@ -250,7 +222,7 @@ class Policy(ABC):
 
     def by_evidence(self, record: BanditRecord) -> bool:
         """Whether what is "auto" is that of maximum evidence."""
-        return record.auto >= NEWEST_AUTO and not self.fixed_scales
+        return record.auto >= NEWEST_AUTO
 
     def exploration(self, record: BanditRecord, dim: int, numbers: float) -> float:
         """The multiplier of sigma V^-1/2 xi, or the radius of elimination: as given, the paper's, or ours.
@@ -260,8 +232,6 @@ class Policy(ABC):
         if isinstance(record.exploration, float | int):
             return record.exploration
         if record.exploration == AUTO:
-            if self.fixed_scales:
-                return scales.RADIUS * (spread_of(record) or 1.0)
             if not self.by_evidence(record):
                 return scales.exploration(dim)
             # A context that is new in each decision explores by itself.
@@ -271,23 +241,15 @@ class Policy(ABC):
         return confidence.beta(self.theory_delta(record), dim=dim, horizon=record.horizon, ridge=ridge)
 
     def eta(self, record: BanditRecord) -> float:
-        """As given, or T^-1/2 (Corollaries 5.3 and 6.2), in the unit of rewards where the radius is."""
-        if record.eta is not None:
-            return record.eta
-        unit = (spread_of(record) or 1.0) if self.fixed_scales and record.exploration == AUTO else 1.0
-        return unit / math.sqrt(record.horizon)
+        """As given, or T^-1/2 (Corollaries 5.3 and 6.2)."""
+        return 1.0 / math.sqrt(record.horizon) if record.eta is None else record.eta
 
     def scales(self, record: BanditRecord, numbers: float) -> Scales:
         """How posteriors of its learners are made. ``numbers``: as for ``exploration``."""
-        square = 1.0 if record.mean_square is None else record.mean_square
-        if (constant := constant_of(record)) is not None:
-            square = constant.mean_square(square)
+        square = mean_square_of(record)
         otherwise = scales.ridge_share(numbers) * square
-        if self.fixed_scales:
-            return Scales(otherwise if isinstance(record.ridge, str) else record.ridge)
-        learns_noise = AUTO in (record.exploration, record.temperature, record.gamma) or any(
-            rule.noise != AUTO for rule in (record.signals or {}).values()
-        )
+        dials = (getattr(record, option) for option in ("exploration", *self.options))
+        learns_noise = AUTO in dials or any(rule.noise != AUTO for rule in (record.signals or {}).values())
         spread = spread_of(record) if learns_noise else None
         if self.by_evidence(record):
             ridge = None if isinstance(record.ridge, str) else record.ridge
@@ -298,7 +260,20 @@ class Policy(ABC):
             return Scales(None, otherwise, learns_noise, spread)
         return Scales(record.ridge, learns_noise=learns_noise, spread=spread)
 
-    # A choice.
+
+class Chooser(Exploring, ABC):
+    """Whatever chooses arms for a learner. Objects keep nothing: one serves all bandits of its name.
+
+    Nearly all are a ``Policy``, which only ranks. One that keeps more than a ranking needs extends this.
+    """
+
+    @abstractmethod
+    async def choose(self, dependencies: PolicyDependencies, request: SelectionRequest) -> Selection:
+        """Select arms. Raises Unavailable (a learner that is not in memory, or too much waits)."""
+
+
+class Policy(Chooser):
+    """Ranks the arms that a choice may have."""
 
     async def choose(self, dependencies: PolicyDependencies, request: SelectionRequest) -> Selection:
         """Select arms: read learner and arms at one moment, ``prepare``, then ``rank``.
@@ -366,21 +341,11 @@ class Policy(ABC):
         probability given those before it in the list: a list of Python floats, one for each arm.
         """
 
-    # An evaluation on a log.
 
-    async def target(self, covers: Covers, pool: Pool) -> Target:
-        """How likely this policy is to draw the lists of a log, over the arms of a pool."""
-        raise NotImplementedError(f"{self.name} cannot be evaluated, and must say so in not_evaluated")
-
-    def caveats(self, bandit: Bandit) -> Sequence[str]:
-        """Sentences on what the propensities of its target are worth, where they are not exact."""
-        return ()
-
-    # Elimination.
-
-    async def sets(self, dependencies: PolicyDependencies, bandit: Bandit, learner: LearnerId) -> Sets:
-        """What is left of the arms for a learner. Raises NotFound: it eliminates none."""
-        raise NotFound(f"not found: the policy {self.name} eliminates no arms")
+def mean_square_of(record: BanditRecord) -> float:
+    """The mean squared length of what learners learn from, of an arm."""
+    square = 1.0 if record.mean_square is None else record.mean_square
+    return square if (constant := constant_of(record)) is None else constant.mean_square(square)
 
 
 def spread_of(record: BanditRecord) -> float | None:

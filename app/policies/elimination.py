@@ -5,40 +5,80 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import NoReturn
 
 from app.bandits.bandit import Bandit
-from app.bandits.settings import BanditRecord
-from app.policies.base import Policy, PolicyDependencies
+from app.bandits.completion import PolicyNeeds
+from app.bandits.settings import AUTO, BanditRecord
+from app.platform.errors import FieldPath
+from app.policies.base import Chooser, PolicyDependencies, mean_square_of, spread_of
 from app.policies.computing import computed
 from app.policies.elimination_state import Sets, exact_sets, full_work, pick_exactly, rules_of, work_us
 from app.policies.selection import ReadSnapshot, Selection, SelectionRequest
 from app.storage.types import LearnerId
+from shortlist.linear import scales
+from shortlist.linear.scales import Scales
 
 MAX_ELIMINATION_DIM = 256
+# Why elimination does not have an option.
+REASONS: Mapping[str, str] = {
+    "context": "an arm that is eliminated in one context may be the best one in another",
+    "prior": "what it eliminates is so for good, and a learned prior changes",
+    "half_life_s": "what it eliminates is so for good",
+}
 
 
-class EliminationPolicy(Policy):
-    """Elimination is for good, so it has no prior that changes and does not discount.
+class EliminationPolicy(Chooser):
+    """Elimination is for good: it has no prior that changes, does not discount, and its scales stay.
 
-    Its choices keep what was eliminated, so they are no pure ranking: ``choose`` is overridden.
+    Its choices keep what was eliminated, so they are no pure ranking.
     """
 
     reads = frozenset({"ridge", "exploration", "delta", "horizon", "eta"})
-    eliminates = True
-    needs_exploration = True
-    fixed_scales = True
-    max_dim = MAX_ELIMINATION_DIM
-    max_signals = 1
+    needs = PolicyNeeds(max_dim=MAX_ELIMINATION_DIM, max_signals=1)
+    begins_again = "elimination begins again: which arms are left is computed again"
     not_evaluated = "it shows what it knows least about, so what it shows next depends on every reward before"
+
+    def check(self, record: BanditRecord) -> Iterator[tuple[FieldPath, str]]:
+        yield from super().check(record)
+        if record.exploration == 0:
+            yield ("exploration",), f"exploration must be > 0 for the policy {self.name}"
+        if record.position is not None:
+            refusal = f"position cannot be combined with the policy {self.name}"
+            yield ("position",), f"{refusal}: what it eliminates is so for good"
+
+    def why_not(self, option: str) -> str:
+        return REASONS.get(option) or super().why_not(option)
 
     def theory_delta(self, record: BanditRecord) -> float:
         """Yang et al. 2022, Algorithm 3, line 3."""
         return record.delta / 2
 
-    def rank(self, *_: object) -> NoReturn:
-        raise NotImplementedError("choose does not rank: it needs the state of elimination")
+    def exploration(self, record: BanditRecord, dim: int, numbers: float) -> float:
+        """The radius: as given, the paper's, or ours, in the unit of rewards."""
+        if record.exploration == AUTO:
+            return scales.RADIUS * _unit(record)
+        return super().exploration(record, dim, numbers)
+
+    def eta(self, record: BanditRecord) -> float:
+        """As given, or T^-1/2, in the unit of rewards where the radius is."""
+        ratio = super().eta(record)
+        return ratio * _unit(record) if record.eta is None and record.exploration == AUTO else ratio
+
+    def scales(self, record: BanditRecord, numbers: float) -> Scales:
+        """No number follows from rewards: what a noise learned too small rules out would not come back."""
+        ridge = scales.ridge_share(numbers) * mean_square_of(record)
+        return Scales(ridge if isinstance(record.ridge, str) else record.ridge)
+
+    @abstractmethod
+    async def sets(self, dependencies: PolicyDependencies, bandit: Bandit, learner: LearnerId) -> Sets:
+        """What is left of the arms for a learner."""
+
+
+def _unit(record: BanditRecord) -> float:
+    return spread_of(record) or 1.0
 
 
 class SubElim(EliminationPolicy):

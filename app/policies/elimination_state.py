@@ -20,8 +20,10 @@ prior's state, and those with fewer rewards than dimensions begin with it.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -279,7 +281,7 @@ class EliminationCache:
     def __init__(self, learners: Learners, *, capacity_bytes: int, inline_work: int = INLINE_WORK) -> None:
         self.inline_work = inline_work  # a pass of more multiply-adds is made in a thread
         self._learners = learners
-        self.states: BoundedCache[LearnerId, Placed] = BoundedCache(capacity_bytes)
+        self.states: BoundedCache[Hashable, Any] = BoundedCache(capacity_bytes)
         self.passes: dict[LearnerId, asyncio.Task[None]] = {}
         self._making = LongWork(threads=PASSES, waiting=WAITING)
         self.exact_choices = LongWork(threads=EXACT_CHOICES, waiting=WAITING)
@@ -357,7 +359,7 @@ class EliminationCache:
         if subject.snapshot.learner_version <= subject.bandit.catalogue.dim:
             keys.append(_prior(subject.bandit))
         for key in keys:
-            placed = self.states.get(key)
+            placed: Placed | None = self.states.get(key)
             if placed is None:
                 continue
             if fits(placed, subject.snapshot, subject.rules):

@@ -18,7 +18,7 @@ from app.policies import uniform
 from app.policies.base import ANY_PRIOR, Policy
 from app.policies.limits import Limits
 from app.policies.selection import Candidates, Drawn, Ranking, SelectionRequest
-from app.policies.targets import NO_ARM, EvaluationBatch, Lists, Pool, Weighed
+from app.policies.targets import NO_ARM, Evaluable, EvaluationBatch, Lists, Pool, Weighed
 from app.policies.warm_up import Covers
 from shortlist.evaluation.logged import MAX_PLACES
 from shortlist.linear import epsilon_greedy as algorithm
@@ -31,7 +31,7 @@ _EXPLORED_US = 20.0  # for each place that may be drawn
 BATCH_SIZE = 4_000_000  # arms of situations whose lists are weighed at once
 
 
-class EpsilonGreedy(Policy):
+class EpsilonGreedy(Policy, Evaluable):
     """At each place the best arm that is left, or with probability ``epsilon`` any of them."""
 
     name = "epsilon_greedy"

@@ -33,7 +33,7 @@ from app.policies.base import ANY_PRIOR, Policy, PolicyDependencies
 from app.policies.computing import drawn_us
 from app.policies.limits import Limits
 from app.policies.selection import Candidates, Drawn, Ranking, ReadSnapshot, SelectionRequest
-from app.policies.targets import NO_ARM, EvaluationBatch, Lists, Pool, Weighed
+from app.policies.targets import NO_ARM, Evaluable, EvaluationBatch, Lists, Pool, Weighed
 from app.policies.warm_up import Covers
 from shortlist.evaluation import igw_target
 from shortlist.linear import igw as algorithm
@@ -55,7 +55,7 @@ class DrawPool:
     is_all: bool
 
 
-class InverseGapWeighting(Policy):
+class InverseGapWeighting(Policy, Evaluable):
     """Draw k arms by inverse-gap weighting, each without those before it.
 
     Cost: one search of the index for max(k, ``shortlist``) arms, and O(k n).

@@ -11,13 +11,14 @@ from typing import ClassVar
 
 import numpy as np
 
+from app.bandits.completion import PolicyNeeds
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.policies.arm_effects import RowEffects
 from app.policies.base import ANY_PRIOR, Policy, PolicyDependencies
 from app.policies.elimination_state import full_work, work_us
 from app.policies.limits import Limits
 from app.policies.selection import Candidates, Ranking, ReadSnapshot, SelectionRequest
-from app.policies.targets import NO_ARM, EvaluationBatch, Pool
+from app.policies.targets import NO_ARM, Evaluable, EvaluationBatch, Pool
 from app.policies.thompson import Prepared, ThompsonTarget
 from app.policies.warm_up import Covers
 from shortlist.evaluation import logged
@@ -29,7 +30,7 @@ ALPHA = 1.0  # where absent
 MAX_LINUCB_WORK = 2e8  # K d^2, about a tenth of a second of one core
 
 
-class LinUcb(Policy):
+class LinUcb(Policy, Evaluable):
     """The arms of largest estimate plus ``alpha`` standard deviations of it."""
 
     name = "linucb"
@@ -38,7 +39,7 @@ class LinUcb(Policy):
     defaults: ClassVar[Mapping[str, object]] = {"alpha": ALPHA}
     lists_by_score = True
     takes_effects = True
-    max_work = MAX_LINUCB_WORK
+    needs = PolicyNeeds(max_work=MAX_LINUCB_WORK)
     target_draws = True
 
     async def prepare(

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
+from app.bandits.completion import PolicyNeeds
 from app.bandits.settings import BanditRecord
 from app.catalogues.catalogue import Catalogue
 from app.platform.errors import Unavailable
-from app.policies.base import Policy, PolicyDependencies
-from app.policies.selection import Candidates, SelectionRequest
-from shortlist.linear.ridge import Posterior
+from app.policies.base import Chooser, PolicyDependencies
+from app.policies.selection import SelectionRequest
 
 
-class MissingPolicy(Policy):
+class MissingPolicy(Chooser):
     """What a bandit of the policy ``name`` has while its plug-in is away.
 
     Rewards are learned, since they do not depend on the policy. Its settings were checked by it, so nothing
@@ -20,7 +20,7 @@ class MissingPolicy(Policy):
     """
 
     summary = "not installed here"
-    proposed = True
+    needs = PolicyNeeds(arms_in_memory=False)
     not_evaluated = "its plug-in is not installed here"
 
     def __init__(self, name: str) -> None:
@@ -37,7 +37,4 @@ class MissingPolicy(Policy):
         return
 
     async def choose(self, dependencies: PolicyDependencies, request: SelectionRequest) -> NoReturn:
-        raise Unavailable(self.reason)
-
-    def rank(self, posterior: Posterior, candidates: Candidates, k: int, rng: Any, prepared: Any) -> NoReturn:
         raise Unavailable(self.reason)

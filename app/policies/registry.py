@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from app.platform import plugins
 from app.platform.errors import StartupError
-from app.policies.base import Policy
+from app.policies.base import Chooser, Policy
 from app.policies.elimination import LinearElim, SubElim
 from app.policies.epsilon_greedy import EpsilonGreedy
 from app.policies.igw import InverseGapWeighting
@@ -18,7 +18,7 @@ from app.policies.missing import MissingPolicy
 from app.policies.softmax import SoftmaxPolicy
 from app.policies.thompson import LinearTs, SubTs
 
-_ROWS: tuple[Policy, ...] = (
+_ROWS: tuple[Chooser, ...] = (
     SubTs(),
     LinearTs(),
     SubElim(),
@@ -30,10 +30,10 @@ _ROWS: tuple[Policy, ...] = (
 )
 
 
-class Policies(dict[str, Policy]):
+class Policies(dict[str, Chooser]):
     """The policies by name. A bandit that is stored may have one that is not installed here."""
 
-    def __missing__(self, name: str) -> Policy:
+    def __missing__(self, name: str) -> Chooser:
         return MissingPolicy(name)
 
 

@@ -43,7 +43,7 @@ class SelectionRequest(msgspec.Struct, frozen=True, eq=False):
     ``context``   as it was encoded; None: the bandit has none
     ``quotas``    those of the bandit at one moment: arms of a used-up quota are not eligible
     ``limits``    how many arms it may have of each of some groups, pinned arms included
-    ``dry_run``   nothing is decided: no slot of a warm-up is taken, and no state of elimination is kept
+    ``dry_run``   nothing is decided: no slot of a warm-up is taken, and no state of a learner is kept
     """
 
     bandit: Bandit

@@ -24,7 +24,7 @@ from app.policies.arm_effects import RowEffects
 from app.policies.base import ANY_PRIOR, Policy
 from app.policies.limits import Limits
 from app.policies.selection import Candidates, Drawn, Ranking, SelectionRequest
-from app.policies.targets import EvaluationBatch, Lists, Pool, Weighed
+from app.policies.targets import Evaluable, EvaluationBatch, Lists, Pool, Weighed
 from app.policies.warm_up import Covers
 from shortlist.evaluation import softmax_target
 from shortlist.evaluation.softmax_target import Totals
@@ -39,7 +39,7 @@ BLOCK = 256  # arms: their scores in TOGETHER situations fit into the cache of a
 Prepared = tuple[float, float, float, float, float]
 
 
-class SoftmaxPolicy(Policy):
+class SoftmaxPolicy(Policy, Evaluable):
     """Draw k arms, each with p proportional to exp(score / temperature) among those that are left.
 
     Temperature and scores are in the scale of rewards, also when these are shifted.

@@ -11,10 +11,11 @@ Notation
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.filters.filter import Filter
 from app.indexes.snapshot import Snapshot, scores_of
 from app.policies.arm_effects import RowEffects
+from app.policies.warm_up import Covers
 from app.records.encoding import Numbers32
 from shortlist.linear.ridge import Posterior
 from shortlist.types import Matrix, Rows, Vector
@@ -171,6 +173,27 @@ class Weighed:
     expected: Matrix
     least: Vector
     most: Vector
+
+
+class Evaluable(ABC):
+    """What a policy adds that a log can tell the earnings of: ``class Mine(Policy, Evaluable)``.
+
+    ``target_draws``       whether its target draws from posteriors; else estimates are enough
+    ``target_by_exclusion``  whether decisions that exclude other arms are other situations; else arms that
+                           are excluded stand before those of a list, as if they had been drawn already
+    """
+
+    name: ClassVar[str]
+    target_draws: ClassVar[bool] = False
+    target_by_exclusion: ClassVar[bool] = True
+
+    @abstractmethod
+    async def target(self, covers: Covers, pool: Pool) -> Target:
+        """How likely this policy is to draw the lists of a log, over the arms of a pool."""
+
+    def caveats(self, bandit: Bandit) -> Sequence[str]:
+        """Sentences on what the propensities of its target are worth, where they are not exact."""
+        return ()
 
 
 class Target(Protocol):

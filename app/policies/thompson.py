@@ -17,12 +17,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.bandits.bandit import Bandit
+from app.bandits.completion import PolicyNeeds
 from app.catalogues.adaptive_solver import COPIES, ExactSolver, LadderWithScan, ladder
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.policies.arm_effects import DIRECTIONS, EffectSolver, RowEffects
 from app.policies.base import ANY_PRIOR, Policy, PolicyDependencies
 from app.policies.selection import Candidates, Ranking, ReadSnapshot, SelectionRequest
-from app.policies.targets import NO_ARM, EvaluationBatch, Lists, Pool, Weighed
+from app.policies.targets import NO_ARM, Evaluable, EvaluationBatch, Lists, Pool, Weighed
 from app.policies.warm_up import Covers
 from shortlist.evaluation import simulated_target
 from shortlist.evaluation.logged import MAX_PLACES
@@ -56,7 +57,7 @@ class ShortlistSolver:
         return TopK(hits.rows[:k], hits.scores[:k], hits.exact)
 
 
-class ThompsonSampling(Policy):
+class ThompsonSampling(Policy, Evaluable):
     """``solver`` says which arms are compared with what is drawn."""
 
     reads = frozenset({"ridge", "exploration", "delta", "horizon"})
@@ -131,7 +132,7 @@ class SubTs(ThompsonSampling):
     summary = "Thompson sampling; a search of the index answers what was drawn, in sublinear time"
     options = ANY_PRIOR | {"context", "explore", "solver"}
     reads = ThompsonSampling.reads | {"shortlist", "eta"}
-    proposed = True
+    needs = PolicyNeeds(arms_in_memory=False)
 
     def solver(self, dependencies: PolicyDependencies, bandit: Bandit, arms: LearnerSnapshot) -> MipsSolver:
         if bandit.record.solver == "adaptive":

@@ -37,11 +37,12 @@ from app.learning.served_effects import ServedEffects
 from app.learning.tokens import Decision, TokenSigner, decision_of, new_decision_id, raw_of, text_of
 from app.platform.answers import hold
 from app.platform.deadlines import caller, check, yield_to_others
-from app.platform.errors import EventUsed, Invalid, NoArms, ShortlistError, Unavailable, within
+from app.platform.errors import EventUsed, Invalid, NoArms, NotFound, ShortlistError, Unavailable, within
 from app.platform.ids import is_logged
 from app.platform.metrics import Metrics
-from app.policies.base import Policy, PolicyDependencies
+from app.policies.base import Chooser, PolicyDependencies
 from app.policies.computing import draw_seed, generator
+from app.policies.elimination import EliminationPolicy
 from app.policies.elimination_state import Sets
 from app.policies.fixed import BASELINE, FIXED
 from app.policies.registry import POLICIES
@@ -205,12 +206,15 @@ class Pipeline:
 
     async def sets(self, bandit: Bandit, learner: LearnerId) -> Sets:
         """What the policy has left of the arms for a learner. Raises NotFound: it eliminates none."""
-        return await POLICIES[bandit.record.policy].sets(self._dependencies, bandit, learner)
+        policy = POLICIES[bandit.record.policy]
+        if not isinstance(policy, EliminationPolicy):
+            raise NotFound(f"not found: the policy {policy.name} eliminates no arms")
+        return await policy.sets(self._dependencies, bandit, learner)
 
     async def _ranked(self, request: SelectionRequest, group: str | None) -> Selection:
         """The arms for a choice of this group: by the policy, the holdout or the caller; pins among them."""
         own, rule = POLICIES[request.bandit.record.policy], request.bandit.record.holdout
-        policy: Policy = own if request.arms is None else BASELINE
+        policy: Chooser = own if request.arms is None else BASELINE
         if request.diverse is not None and not policy.lists_by_score:
             what = f"the policy {own.name}" if request.arms is None else "a baseline"
             reason = "its lists have propensities, or are not in the order of scores"

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json
+from app.bandits.completion import PolicyNeeds
 from app.indexes.snapshot import ResidentSnapshot
 from app.policies.registry import POLICIES
 from shortlist.types import NO_ROWS
@@ -102,7 +103,7 @@ async def test_the_list_of_policies_says_what_each_takes(shared: Api):
         policy = POLICIES[each["name"]]
         assert each["summary"]
         assert each["propensities"] == policy.has_propensities
-        assert each["needs"]["arms_in_memory"] == (not policy.proposed)
+        assert each["needs"]["arms_in_memory"] == policy.needs.arms_in_memory
         assert policy.options <= each["options"]["properties"].keys()
     options = {each["name"]: each["options"]["properties"] for each in items}
     assert options["epsilon_greedy"]["epsilon"]["default"] == 0.1
@@ -146,8 +147,8 @@ async def test_where_the_index_finds_too_few_arms_epsilon_greedy_scans_for_the_r
 async def test_linucb_serves_what_it_can_measure_in_time(api: Api, monkeypatch: pytest.MonkeyPatch):
     """At most 2e8 / d^2 arms: here 2, to begin with and later."""
     linucb = POLICIES["linucb"]
-    assert linucb.max_work == 2e8
-    monkeypatch.setattr(type(linucb), "max_work", 18.0)
+    assert linucb.needs.max_work == 2e8
+    monkeypatch.setattr(type(linucb), "needs", PolicyNeeds(max_work=18.0))
     await api.catalogue("c", {"a": [1.0, 0.0, 0.0], "b": [0.0, 1.0, 0.0]})
     await api.bandit("b", "c", policy="linucb")
     assert len(ids(await api.choose("b", k=5))) == 2

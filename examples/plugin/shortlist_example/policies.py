@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from shortlist.linear import linear_ts
-from shortlist_service.policies import Candidates, Document, Policy, Posterior, Ranking
+from shortlist_service.policies import Candidates, Document, Policy, PolicyNeeds, Posterior, Ranking
 
 MAX_DRAWS = 20  # after so many draws with one best arm it is as good as known
 
@@ -31,7 +31,7 @@ class TopTwo(Policy):
     own_options = Options
     reads = frozenset({"ridge", "exploration"})
     lists_by_score = True
-    proposed = True
+    needs = PolicyNeeds(arms_in_memory=False)
     not_evaluated = "it draws from posteriors until two draws differ, which has no known propensity"
 
     def rank(

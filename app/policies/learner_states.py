@@ -1,0 +1,101 @@
+"""What stateful policies remember of learners: one bounded cache in the memory of each process.
+
+A state is of one version of its learner. It serves choices at that version as it is, and later ones once its
+policy let it follow the rewards between. Where anything else changed (the bandit, or the learner was
+forgotten) it is started again. All draws for a state come from a generator that the learner and its version
+fix, so a choice with a seed, and a dry run of it, do not depend on who came first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from app.platform.cache import BoundedCache
+from app.policies.computing import computed
+from app.policies.selection import ReadSnapshot, SelectionRequest
+from app.storage.types import LearnerId
+from shortlist.linear.ridge import Posterior
+
+ENTRY_BYTES = 500
+Start = Callable[[Posterior, np.random.Generator], Any]
+Follow = Callable[[Any, Posterior, np.random.Generator], Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Remembered:
+    """A state, the bandit as it was stored, and the version of the learner that the state has followed to."""
+
+    state: Any
+    bandit: bytes
+    version: int
+
+
+class LearnerStates:
+    """``cache`` bounds the memory of all states together; it may hold other things by other keys."""
+
+    def __init__(self, cache: BoundedCache[Hashable, Any]) -> None:
+        self._cache = cache
+        self._forgotten = 0  # how often a learner was: what was being made meanwhile is not kept
+
+    async def of(
+        self,
+        request: SelectionRequest,
+        snapshot: ReadSnapshot,
+        *,
+        start: Start,
+        follow: Follow,
+        nbytes: Callable[[Any], int],
+        us: float,
+    ) -> Any:
+        """The state of the learner of a request, at the version of ``snapshot``.
+
+        Args:
+            start: makes a state from a posterior alone. follow: makes the next one of a state, and of a later
+                posterior. Both are pure, and run in a thread where they take longer than 2 ms.
+            nbytes: the memory of a state.
+            us: about how many microseconds ``start`` and ``follow`` take.
+
+        Awaits nothing for a state at this version. A dry run keeps none. Raises Unavailable (too much waits).
+        """
+        key, stored, version = _key(request.learner), request.bandit.stored, snapshot.learner_version
+        before: Remembered | None = self._cache.get(key)
+        if before is not None and (before.bandit != stored or before.version > version):
+            before = None
+        if before is not None and before.version == version:
+            return before.state
+        posterior, rng = snapshot.posterior, _generator(request.learner, version)
+        work = partial(start, posterior, rng)
+        if before is not None:
+            work = partial(follow, before.state, posterior, rng)
+        forgotten = self._forgotten
+        state = await computed(work, request, snapshot.arms, us=us)
+        if not request.dry_run and forgotten == self._forgotten:
+            self._cache.put(key, Remembered(state, stored, version), ENTRY_BYTES + nbytes(state))
+        return state
+
+    def forget(self, learner: LearnerId) -> None:
+        """Drop what is remembered of a learner."""
+        self._forgotten += 1
+        self._cache.drop(_key(learner))
+
+    def forget_all(self) -> None:
+        """It is not known who was forgotten."""
+        self._forgotten += 1
+        self._cache.clear()
+
+
+def _key(learner: LearnerId) -> Hashable:
+    return "state", learner
+
+
+def _generator(learner: LearnerId, version: int) -> np.random.Generator:
+    """Not of ``hash``, which differs from process to process."""
+    named = f"{version}/{learner.bandit_uid}/{learner.name}".encode()
+    digest = hashlib.blake2b(named, digest_size=16).digest()
+    return np.random.default_rng(int.from_bytes(digest, "little"))
