@@ -89,7 +89,9 @@ def _said(catalogue: Catalogue, outcome: Outcome) -> Outcome:
 
 
 async def run(catalogues: Iterable[Catalogue], metrics: Metrics, pauses: Pauses = PAUSES) -> None:
-    """Maintain every catalogue in turn, until cancelled. One where it failed is left alone for a while."""
+    """Maintain every catalogue in turn, until cancelled. One where it failed is left alone for a while, and
+    one where nothing was due after it had settled until it changes.
+    """
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(_repeat(maintain, catalogues, metrics, pauses))
         tasks.create_task(_repeat(make_segment, catalogues, metrics, pauses))
@@ -104,13 +106,20 @@ async def _repeat(
     pauses: Pauses,
 ) -> None:
     resting: dict[str, float] = {}
+    idle_at: dict[str, float] = {}  # when nothing was due at a catalogue, after its last change
 
     async def once_each() -> bool:
         did_something = False
         for catalogue in catalogues:
-            if time.monotonic() < resting.get(catalogue.uid, 0.0):
+            # first: of a thousand catalogues most are at rest
+            if idle_at.get(catalogue.uid, 0.0) > catalogue.in_memory.settles_at:
+                continue
+            now = time.monotonic()
+            if now < resting.get(catalogue.uid, 0.0):
                 continue
             outcome = await work(catalogue)
+            if outcome == "nothing":
+                idle_at[catalogue.uid] = now
             if outcome == "failed":
                 # what failed would probably fail again, and take as long
                 resting[catalogue.uid] = time.monotonic() + pauses.index_rest_s

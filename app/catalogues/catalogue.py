@@ -72,6 +72,7 @@ class Catalogue:
     record: CatalogueRecord
     index: ServedIndex
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    in_memory: LiveIndex = field(init=False)  # where an engine has the arms, those that it has not got yet
     encoding: FeatureEncoding = field(init=False)
     fits_at: int = FIT_ARMS  # while it is not fitted: at how many arms to try
     # the index that its owner asked for, if it is of a plug-in that is not loaded
@@ -81,6 +82,7 @@ class Catalogue:
     unlisted: tuple[int, Mapping[str, UnlistedValues]] = (-1, {})
 
     def __post_init__(self) -> None:
+        self.in_memory = self.index.in_memory
         self.encoding = FeatureEncoding(self.record.features, self.record.reduction, self.record.dim)
         kind = str(self.record.index["kind"])
         self.missing_index = None if kind in INDEX_CHOICES else kind
@@ -119,11 +121,6 @@ class Catalogue:
         if self.index.resident is None:
             where = self.index.title
             raise NotPossibleHere(f"{what} needs all arms in memory, and this catalogue is kept in {where}")
-
-    @property
-    def in_memory(self) -> LiveIndex:
-        """The arms in memory: where an engine has the arms, those that it has not got yet."""
-        return self.index.in_memory
 
     @property
     def shortlist(self) -> int:

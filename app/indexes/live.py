@@ -28,6 +28,7 @@ it applies what happened since, and serves the result. Work that was cancelled o
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -72,7 +73,8 @@ class LiveIndex:
     ``limits``: when work is due.
 
     ``content``: what is searched. ``failures``: why the last work of a kind failed. ``rest_until``: no plan
-    is made earlier, unless what serves soon serves no longer.
+    is made earlier, unless what serves soon serves no longer. ``settles_at``: where nothing is due after this
+    moment, nothing will be until something changes, and then it is later.
     """
 
     def __init__(
@@ -105,6 +107,7 @@ class LiveIndex:
         self._recent: deque[Vector] = deque(maxlen=_RECENT_QUERIES)
         if cache is not None:
             sweep(cache)
+        self._note_change()
 
     @property
     def version(self) -> int:
@@ -116,6 +119,7 @@ class LiveIndex:
         self._version = version
         if self.sharing is not None:
             self.content.described.reached(version)
+            self._note_change()
 
     @property
     def failure(self) -> str | None:
@@ -160,7 +164,7 @@ class LiveIndex:
         self.written_at = time.monotonic()
         if replaced:
             self._died_at = self.written_at
-        self._snapshot = None
+        self._note_change()
 
     def describe(self, ids: Sequence[str], documents: Sequence[Document]) -> None:
         """Give arms their tags and metadata, in place of what they had; unknown ids are ignored.
@@ -175,7 +179,7 @@ class LiveIndex:
         if self.sharing is not None:
             content.described.note(np.array([row for row in rows if row is not None], dtype=np.int64))
         if content.describe(rows, documents):
-            self._snapshot = None
+            self._note_change()
 
     def remove(self, ids: Sequence[str]) -> None:
         """Remove arms; unknown ids are ignored."""
@@ -183,7 +187,7 @@ class LiveIndex:
         if rows:
             self.content.tombstone(np.array(rows, dtype=np.int64))
             self._died_at = time.monotonic()
-            self._snapshot = None
+            self._note_change()
 
     def snapshot(self) -> ResidentSnapshot:
         """The catalogue as it is now, in constant time."""
@@ -242,7 +246,7 @@ class LiveIndex:
             content.take_plan(job, job.plan)
         rest = self.limits.short_rest if self._serving.stage == "growing" else self.limits.rest
         self.rest_until = time.monotonic() + rest * job.seconds
-        self._snapshot = None
+        self._note_change()
 
     def begin_segment(self) -> SegmentBuild | None:
         """A segment of fresh arms that is due, or None; it may be made while other work is going on."""
@@ -259,7 +263,7 @@ class LiveIndex:
         self._segment_job = None
         if job.segment is not None:
             self.content.add_segment(job.segment, job.table)
-            self._snapshot = None
+            self._note_change()
 
     def begin_measurement(self) -> Measurement | None:
         """Measuring a graph again after deaths, or None; it may go on while there is other work."""
@@ -274,7 +278,7 @@ class LiveIndex:
     def finish_measurement(self, job: Measurement) -> None:
         """Tell what was found, unless the graph serves no longer."""
         self._measuring.finish(job, self.content.structure, self._options.target_recall)
-        self._snapshot = None
+        self._note_change()
 
     def begin_sharing(self) -> Adoption | None:
         """A publication to adopt, or one to make that is due; None: neither, or that is being done."""
@@ -306,7 +310,7 @@ class LiveIndex:
             self._job.follow(positions)
         if job.from_start:
             self.version = job.version
-        self._snapshot = None
+        self._note_change()
 
     def status(self) -> IndexStatus:
         return self._serving.status(
@@ -317,6 +321,16 @@ class LiveIndex:
             seed=self._seed,
             build_threads=self._threads,
         )
+
+    def _note_change(self) -> None:
+        """What served until now does no longer, and work may be due."""
+        self._snapshot = None
+        # Queries and other processes can make work due too: of graphs, and of what is shared or may be.
+        may_be_shared = self.sharing is not None and (self._is_untouched or self._sharing is not None)
+        if may_be_shared or isinstance(self.content.structure, RemeasuredIndex):
+            self.settles_at = math.inf
+        else:
+            self.settles_at = max(time.monotonic() + self.limits.at_rest_s, self.rest_until)
 
     @property
     def _serving(self) -> Serving:

@@ -56,6 +56,20 @@ def test_nothing_is_due_after_maintenance_nor_for_small_exact_catalogues(index):
     assert filled(np.empty((0, 8)), HNSW).begin_maintenance() is None
 
 
+def test_a_catalogue_settles_a_while_after_its_last_change(index):
+    assert index.settles_at == np.inf  # queries can make work on a graph due
+    scanned = filled(of_one_length(20, 8))
+    changes = [
+        lambda: add(scanned, 50, 1),
+        lambda: scanned.describe(["50"], [(["new"], {})]),
+        lambda: scanned.remove(["50"]),
+    ]
+    for change in changes:
+        before = scanned.settles_at = -1.0
+        change()
+        assert before < scanned.written_at + scanned.limits.at_rest_s <= scanned.settles_at < np.inf
+
+
 def test_fresh_arms_become_a_segment_when_scanning_them_takes_half_of_a_search(index):
     limit(index, least_fresh=1)
     measured(index, scan_us=1_000.0, expected_us=40.0)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -30,12 +31,14 @@ class Index:
 
     def __init__(self, run: Any) -> None:
         self.due: Any = Job(run)
-        self.begun = 0
+        self.begun = self.looks = 0
         self.finished: list[Any] = []
         self.failures: dict[str, str] = {}
+        self.settles_at = math.inf
 
     def begin_maintenance(self) -> Any:
         self.begun += self.due is not None
+        self.looks += 1
         return self.due
 
     def finish_maintenance(self, job: Any) -> None:
@@ -128,3 +131,25 @@ async def test_a_stop_does_not_wait_for_long_work():
     assert long.index.due.cancelled, "the work is told that nobody waits"
     assert long.index.finished
     release.set()
+
+
+@pytest.mark.rest
+async def test_a_catalogue_that_has_settled_is_not_looked_at_until_it_changes():
+    quiet, restless = catalogue("quiet", None), catalogue("restless", None)
+    quiet.index.due = restless.index.due = None
+    quiet.index.settles_at = 0.0
+    eager = Pauses(index_poll_s=0.001, index_idle_s=0.001)
+    task = asyncio.create_task(index_maintenance.run([quiet, restless], Metrics(), eager))
+
+    async def looked_often() -> bool:
+        return bool(restless.index.looks >= 20)
+
+    await wait_until(looked_often, what="the other one is looked at again and again")
+    assert quiet.index.looks == 1
+    quiet.index.settles_at = math.inf
+
+    async def looked_again() -> bool:
+        return bool(quiet.index.looks >= 3)
+
+    await wait_until(looked_again, what="it is looked at again after a change")
+    task.cancel()
