@@ -78,6 +78,22 @@ export function tick(ms, span) {
   return moment(ms, { hour: "2-digit", minute: "2-digit", ...(span > 600_000 ? {} : { second: "2-digit" }) });
 }
 
+/** Since when, as one says it: a time of today, a day of this week, or a date. @param {number} ms @param {number} now */
+export function since(ms, now) {
+  const day = (/** @type {number} */ each) => moment(each, { dateStyle: "short" });
+  if (day(ms) === day(now)) return moment(ms, { hour: "2-digit", minute: "2-digit" });
+  return now - ms < 6 * 86_400_000 ? new Date(ms).toLocaleString("en", { weekday: "long", ...(isUtc ? { timeZone: "UTC" } : {}) }) : moment(ms, { dateStyle: "medium" });
+}
+
+/** As a share or as a number. @param {number} value @param {boolean} isShare */
+const sized = (value, isShare) => (isShare ? percent(value, Math.abs(value) < 0.095 ? 1 : 0) : number(value));
+
+/** A difference in words: "31 % more". @param {number} value @param {boolean} isShare */
+export const moreOrLess = (value, isShare) => `${sized(Math.abs(value), isShare)} ${value < 0 ? "less" : "more"}`;
+
+/** Two bounds in words. @param {number[]} bounds @param {boolean} isShare */
+export const span = ([low, high], isShare) => `${sized(low, isShare)} to ${sized(high, isShare)}`;
+
 /** Words of the service as a sentence. @param {string} words */
 export const sentence = (words) => `${words[0].toUpperCase()}${words.slice(1)}${/[.!?]$/.test(words) ? "" : "."}`;
 

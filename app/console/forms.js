@@ -78,13 +78,19 @@ export class Form {
     if (input) input.value = typeof value === "string" ? value : write(value);
   }
 
-  /** What is typed in; fields that are empty are absent. Throws Problem that names the field. @returns {Record<string, any>} */
+  /** Hide a field, which then has no value, or show it. @param {string} name @param {boolean} isHidden */
+  hide(name, isHidden) {
+    this.inputs.get(name).closest(".field").hidden = isHidden;
+  }
+
+  /** What is typed in; fields that are empty or hidden are absent. Throws Problem that names the field. @returns {Record<string, any>} */
   values() {
     /** @type {Record<string, any>} */
     const found = {};
     const wrong = [];
     for (const { name, kind, loc } of this.fields) {
       const input = this.inputs.get(name);
+      if (input.closest(".field")?.hidden) continue;
       const text = kind === "file" ? "" : input.value.trim();
       if (kind === "file") found[name] = input.files?.[0];
       else if (!text) continue;

@@ -7,7 +7,7 @@ import { fieldOf, write } from "./json.js";
 import { meanOf } from "./linear.js";
 
 const PARTS = 40;
-const LOOKS = 8;
+const LOOKS = 6;
 export const LAST = 1000;
 const MOST_READ = 10_000;
 const MOST_TITLES = 200;
@@ -28,15 +28,15 @@ export async function timeline(bandit, since, signal) {
 
 /**
  * The mean reward of a group by pieces of time: a piece without decisions is a gap. With the standard deviation of a
- * decision, each point has two standard errors on both sides.
- * @param {any} report @param {string} group @param {number | null} [sd]
+ * decision, each point has two standard errors on both sides, within `bounds`.
+ * @param {any} report @param {string} group @param {number | null} [sd] @param {[number, number]} [bounds]
  */
-export function course(report, group, sd = null) {
+export function course(report, group, sd = null, [least, most] = [-Infinity, Infinity]) {
   return report.buckets.map((/** @type {any} */ bucket) => {
     const own = bucket.groups.find((/** @type {any} */ each) => each.group === group && each.decisions);
     if (!own) return { x: bucket.from, y: null, n: 0 };
     const error = sd === null ? null : (2 * sd) / Math.sqrt(own.decisions);
-    return { x: bucket.from, y: own.mean_reward, n: own.decisions, ...(error === null ? {} : { low: own.mean_reward - error, high: own.mean_reward + error }) };
+    return { x: bucket.from, y: own.mean_reward, n: own.decisions, ...(error === null ? {} : { low: Math.min(own.mean_reward, Math.max(least, own.mean_reward - error)), high: Math.max(own.mean_reward, Math.min(most, own.mean_reward + error)) }) };
   });
 }
 
@@ -47,14 +47,23 @@ export function deviation(rows, group) {
   return mean === null || values.length < 2 ? null : Math.sqrt(values.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (values.length - 1));
 }
 
-/** What was known of both groups at some times: means of all decisions until then, with their bands. @param {string} bandit @param {number} from @param {number} to @param {AbortSignal} [signal] */
-export async function bands(bandit, from, to, signal) {
-  const looks = [];
-  for (let part = 1; part <= LOOKS; part++) {
-    const until = Math.ceil(from + ((to - from) * part) / LOOKS);
-    looks.push({ at: until, report: await get(path`/v1/bandits/${bandit}/report` + query({ from: Math.floor(from), to: until }), signal) });
+/**
+ * What was known of both groups at some times: means of all decisions until then, with their bands. After a half of the decisions, a
+ * quarter, and so on, as pieces of `report` count them, so that all looks together read the log at most once more.
+ * @param {string} bandit @param {number} from @param {number} to @param {any} report of all, in pieces @param {number} bucketS @param {AbortSignal} [signal]
+ */
+export async function bands(bandit, from, to, report, bucketS, signal) {
+  /** @type {{at: number, before: number}[]} */
+  const ends = [];
+  let before = 0;
+  for (const { from: begin, groups } of report.buckets) {
+    before += groups.reduce((/** @type {number} */ sum, /** @type {any} */ each) => sum + each.decisions, 0);
+    ends.push({ at: begin + 1000 * bucketS, before });
   }
-  return looks;
+  const times = Array.from({ length: LOOKS }, (_, place) => ends.filter((each) => each.before && each.before <= report.decisions / 2 ** (place + 1)).pop()?.at ?? 0);
+  const looks = [...new Set(times)].filter((at) => at && at < to).sort((a, b) => a - b);
+  const reports = await Promise.all(looks.map((at) => get(path`/v1/bandits/${bandit}/report` + query({ from: Math.floor(from), to: at }), signal)));
+  return [...looks.map((at, place) => ({ at, report: reports[place] })), { at: to, report }];
 }
 
 /** The last decisions of a bandit, the newest last. @param {string} bandit @param {AbortSignal} [signal] @param {number} [most] @returns {Promise<any[]>} */
@@ -74,9 +83,6 @@ export async function decisionsOf(bandit, key, most, signal) {
   } while (cursor && found.length < most && read < MOST_READ);
   return { rows: found.slice(0, most), read, isAll: !cursor };
 }
-
-/** How strongly sizes of groups must speak against their share before it is said. */
-export const SRM_FACTOR = 1000;
 
 /** Since when the share of the holdout is what it is, in ms. @param {any} bandit @param {AbortSignal} [signal] */
 export async function holdoutSince(bandit, signal) {

@@ -1,25 +1,26 @@
 // Bandit: does it work, does it explore, what is it set to and since when, and changes with a preview.
 
 import { ask, get, list, now, path, Problem, query, send } from "./api.js";
+import { changes } from "./changes.js";
 import { chart } from "./charts.js";
 import { address, boxes, button, code, empty, folded, h, link, panel, redraw, skeleton, table, tile, warning } from "./dom.js";
-import { between, count, decimal, duration, isNumber, NONE, number, percent, plain, signed, time } from "./format.js";
+import { between, count, decimal, duration, isNumber, number, percent, plain, sentence as asSentence, signed, time } from "./format.js";
 import { action, deletion, Form, preview } from "./forms.js";
 import { read, write } from "./json.js";
 import { mismatch, surelyAtLeast } from "./linear.js";
-import { bands, course, deviation, entropy, holdoutSince, lastDecisions, lookOf, names, RANGES, shownArms, SRM_FACTOR, timeline, titleIn, titlesOf, verdict } from "./measure.js";
+import { bands, course, deviation, entropy, holdoutSince, lastDecisions, names, RANGES, shownArms, timeline, titleIn, titlesOf, verdict } from "./measure.js";
 import { moving } from "./move.js";
+import { alarmsOf, alarmsOfArms, boundsOf, isOfInterval, MISMATCH, outcome, SRM_FACTOR } from "./outcome.js";
 import { prior } from "./prior.js";
 import { quotas } from "./quotas.js";
-import { CHANGEABLE, FIXED, MEANINGS, merged } from "./settings.js";
+import { CHANGEABLE, difference, fieldName, FIXED, FORM_FIELDS, FORMS, MEANINGS, merged, settingWarnings } from "./settings.js";
 import { signals } from "./signals.js";
 
 const LOOK_MS = 10_000;
+const ALARMED = 200; // decisions
 const MOST_FOR_BANDS = 20_000;
 const MOST_LISTED = 1000;
-const DAY_MS = 86_400_000;
-const MOST_PRIORS = 500;
-const MOST_PRECISION = 2_200; // numbers: of some 65 dimensions
+const MOST_QUIET = 4; // usual windows of decisions
 const TABS = { "": "Does it work?", signals: "Signals", explore: "Does it explore?", quotas: "Quotas", settings: "Settings", versions: "What changed", learners: "Learners", prior: "What people share", move: "Move" };
 
 /** @param {import("./main.js").View} view */
@@ -38,8 +39,8 @@ export async function show(view) {
     h("p", {}, `Policy ${bandit.policy} over `, link(bandit.catalogue, ["catalogues", bandit.catalogue]), ". ", link("Try it", ["try", name]), " · ", link("What if", ["what-if", name]), " · ", link("Decisions", ["decisions", name])),
     h("nav", { class: "tabs", "aria-label": "Parts of this page" }, tabs),
     ...(bandit.move ? [h("p", { class: "warning" }, `Moved from ${bandit.move.from} to ${bandit.move.to}: what was learned is being carried, ${percent(bandit.move.carried)} is done.`)] : []),
-    ...(bandit.warnings ?? []).map(warning),
   );
+  if (!(tab in TABS)) return root.append(h("p", { class: "empty" }, `There is no tab ${tab} here.`));
   const body = h("div", { class: "page" });
   root.append(body);
   const needsLog = tab === "" || tab === "explore" || tab === "signals";
@@ -47,7 +48,7 @@ export async function show(view) {
   else if (tab === "explore") exploring(view, body, bandit);
   else if (tab === "signals") signals(view, body, bandit);
   else if (tab === "settings") settings(view, body, bandit);
-  else if (tab === "versions") await versions(view, body, bandit);
+  else if (tab === "versions") await changes(view, body, bandit);
   else if (tab === "learners") await learners(view, body, bandit);
   else if (tab === "prior") prior(view, body, bandit);
   else if (tab === "quotas") quotas(view, body, bandit);
@@ -63,13 +64,13 @@ export function noLog(name) {
 /** @param {import("./main.js").View} view @param {HTMLElement} body @param {any} bandit */
 async function working(view, body, bandit) {
   const { signal } = view;
-  const [note, warnings, places] = boxes(3);
+  const [note, claim, warnings, places] = boxes(4);
   const tiles = h("div", { class: "tiles" });
   const pieces = h("div", {}, skeleton(6));
   const looks = h("div", {}, skeleton(6));
   tiles.append(skeleton(2));
   const range = h("select", { value: view.query.get("range") ?? "", on: { change: () => (view.remember({ range: range.value }), (known = null), (drawnOf = -1), again()) } }, h("option", { value: "" }, "since the holdout is as it is, a week at most"), Object.keys(RANGES).map((each) => h("option", { value: each }, `the last ${each}`)));
-  body.append(h("div", {}, note, h("label", { class: "inline" }, "Decisions of ", range), tiles, warnings, places), h("div", { class: "cols" }, panel("Mean reward over time", pieces), panel("What was known when", looks)));
+  body.append(h("div", {}, note, claim, h("label", { class: "inline" }, "Decisions of ", range), tiles, warnings, places), h("div", { class: "cols" }, panel("Mean reward over time", pieces), panel("What was known when", looks)));
   const held = holdoutSince(bandit, signal);
   held.catch(() => null); // it is awaited below
   /** @type {{at: number, report: any}[] | null} */
@@ -82,23 +83,28 @@ async function working(view, body, bandit) {
     const { report, from, to, bucketS } = await timeline(bandit.id, since, signal);
     const groups = Object.fromEntries(report.groups.map((/** @type {any} */ each) => [each.group, each]));
     const { policy, holdout } = groups;
+    const { kind, sentence, numbers } = outcome(bandit, report, from);
+    redraw(claim, [sentence, numbers], () => [h("p", { class: `claim ${kind}` }, sentence), numbers && h("p", { class: "soft" }, numbers)]);
     redraw(tiles, report, () => [
-      tile("Lift over the holdout", signed(report.lift.value), verdict(bandit, report.lift, lookOf(report)), report.lift.interval?.[0] > 0 ? "good" : report.lift.interval?.[1] < 0 ? "bad" : ""),
+      tile("Lift over the holdout", signed(report.lift.value), verdict(bandit, report.lift), report.lift.interval?.[0] > 0 ? "good" : report.lift.interval?.[1] < 0 ? "bad" : ""),
       tile("Policy", decimal(policy?.mean_reward), `mean of ${count(policy?.decisions ?? 0)} decisions, ${between(policy?.interval)}`),
       tile("Holdout", decimal(holdout?.mean_reward), bandit.holdout ? `mean of ${count(holdout?.decisions ?? 0)} decisions, ${between(holdout?.interval)}` : "none is set"),
       tile("Rewarded", percent(policy?.decisions ? policy.rewarded / policy.decisions : NaN), "of the policy's decisions"),
     ]);
     const rows = await coming;
     const shares = mismatched(bandit, policy?.decisions ?? 0, holdout?.decisions ?? 0, rows);
-    redraw(warnings, [report.warnings, shares, bandit.holdout], () => [
+    const bounds = boundsOf(bandit, rows);
+    const alarms = [...alarmsOf(bandit, report, rows.slice(-ALARMED).reverse()), ...(await alarmsOfArms(bandit, signal))].filter((each) => !shares || each !== MISMATCH);
+    redraw(warnings, [report.warnings, shares, bandit.holdout, alarms], () => [
+      alarms.length ? h("p", { class: "warning alarm" }, alarms.map(asSentence).join(" ")) : !shares && h("p", { class: "done" }, "Nothing is wrong. ", h("span", { class: "soft" }, "Looked at: guardrails, the groups' sizes, whether rewards come, whether the learner learns, features and index.")),
       shares && h("p", { class: "warning" }, h("strong", {}, "Sample ratio mismatch. "), shares),
-      report.warnings.map(warning),
+      report.warnings.filter((/** @type {string} */ each) => !(isOfInterval(each) && bandit.holdout)).map(warning),
       !bandit.holdout && h("p", { class: "warning" }, "Without a holdout it is not known what would have been earned otherwise. ", h("a", { href: address(["bandits", bandit.id, "settings"], { set: "holdout", to: '{"share": 0.1}' }) }, "Set one"), "."),
     ]);
     redraw(places, report.places, () => (report.places.length ? placesOf(report.places) : []));
     const series = [
-      { name: "policy", kind: "policy", points: course(report, "policy", deviation(rows, "policy")) },
-      ...(holdout?.decisions ? [{ name: "holdout", kind: "holdout", points: course(report, "holdout", deviation(rows, "holdout")) }] : []),
+      { name: "policy", kind: "policy", points: course(report, "policy", deviation(rows, "policy"), bounds) },
+      ...(holdout?.decisions ? [{ name: "holdout", kind: "holdout", points: course(report, "holdout", deviation(rows, "holdout"), bounds) }] : []),
     ];
     redraw(pieces, series, () => [
       chart("lines", { label: "Mean reward of a decision", unit: "reward a decision", x: "time", series, none: "No decision is in the log yet." }),
@@ -110,19 +116,19 @@ async function working(view, body, bandit) {
     if (!total) return redraw(looks, "none", () => empty("No decision is in the log yet."));
     // What was known at earlier times is read once; then each look adds what is known now.
     const read = async () => {
-      known = known ? [...known, { at: to, report }] : await bands(bandit.id, from, to, signal);
-      drawLooks(looks, known);
+      known = known ? [...known, { at: to, report }] : await bands(bandit.id, from, to, report, bucketS, signal);
+      drawLooks(looks, known, bounds);
     };
     if (known || total <= MOST_FOR_BANDS) return read();
     return redraw(looks, total, () => [empty(`What is known now stands above. For what was known earlier ${count(total)} decisions are read several times.`), action("Read them", read)]);
   });
 }
 
-/** What was known of both groups at some times, with its bands. @param {HTMLElement} box @param {{at: number, report: any}[]} known */
-function drawLooks(box, known) {
+/** What was known of both groups at some times, with its bands within bounds. @param {HTMLElement} box @param {{at: number, report: any}[]} known @param {[number, number]} bounds */
+function drawLooks(box, known, [least, most]) {
   const of = (/** @type {string} */ group) => known.map(({ at, report }) => {
     const own = report.groups.find((/** @type {any} */ each) => each.group === group);
-    return { x: at, y: own?.decisions ? own.mean_reward : null, low: own?.interval?.[0], high: own?.interval?.[1] };
+    return { x: at, y: own?.decisions ? own.mean_reward : null, ...(own?.interval ? { low: Math.max(least, own.interval[0]), high: Math.min(most, own.interval[1]) } : {}) };
   });
   const series = ["policy", "holdout"].map((group) => ({ name: group, kind: group, points: of(group) })).filter(({ kind, points }) => kind === "policy" || points.some(({ y }) => y !== null));
   const { interval_kind, unit } = known[known.length - 1].report;
@@ -151,16 +157,17 @@ function mismatched(bandit, policy, holdout, rows) {
 
 /** @param {import("./main.js").View} view @param {HTMLElement} body @param {any} bandit */
 function exploring(view, body, bandit) {
-  const [note, most, best, fresh, curve] = boxes(5);
+  const [note, claim, most, best, fresh, curve] = boxes(6);
   const tiles = h("div", { class: "tiles" });
   const never = h("div", {}, skeleton());
   for (const box of [curve, fresh, most, best]) box.append(skeleton(6));
-  body.append(h("div", {}, note, tiles), panel("Never shown", never), h("div", { class: "cols" }, panel("Shown most", most), panel("Best paid", best), panel("How evenly it shows", curve), panel("How fast arms are tried", fresh)));
+  body.append(h("div", {}, note, claim, tiles), panel("Never shown", never), h("div", { class: "cols" }, panel("Shown most", most), panel("Best paid", best), panel("How evenly it shows", curve), panel("How fast arms are tried", fresh)));
   view.live(LOOK_MS, note, async () => {
     const [all, catalogue] = await Promise.all([lastDecisions(bandit.id, view.signal), get(path`/v1/catalogues/${bandit.catalogue}`, view.signal)]);
     const rows = all.filter((row) => row.group !== "holdout");
     const arms = shownArms(rows);
     const bits = entropy(rows);
+    redraw(claim, [arms.length, rows.length, catalogue.size], () => h("p", { class: "claim" }, inWords(arms, rows, catalogue)));
     redraw(tiles, [rows.length, bits, catalogue.size], () => [
       tile("Entropy", `${number(bits)} bits`, `as ${number(2 ** bits)} arms shown alike; all alike: ${number(Math.log2(Math.max(1, catalogue.size)))} bits`),
       tile("Arms shown", percent(catalogue.size ? arms.length / catalogue.size : NaN), `${count(arms.length)} of ${count(catalogue.size)}, in these decisions`),
@@ -168,7 +175,7 @@ function exploring(view, body, bandit) {
       tile("Since", rows.length ? time(rows[0].time) : "–", "the oldest of them"),
     ]);
     const windows = pieces(rows, 12);
-    const even = [{ name: "entropy", kind: "policy", points: windows.map((own) => ({ x: own[0].time, y: entropy(own) })) }];
+    const even = [{ name: "entropy", kind: "policy", points: withGaps(windows) }];
     redraw(curve, even, () => chart("lines", { label: "Entropy of what is shown", unit: "bits", x: "time", least: 0, series: even, none: "No decision is in the log yet." }));
     const seen = new Set();
     const tried = [{ name: "arms shown at least once", kind: "third", points: rows.map((row, place) => {
@@ -201,6 +208,26 @@ async function neverShown(box, bandit, catalogue, shown, decisions, signal) {
   ]);
 }
 
+/** How widely it shows, in words. @param {{id: string, shown: number}[]} arms the most shown first @param {any[]} rows @param {any} catalogue */
+function inWords(arms, rows, catalogue) {
+  if (!arms.length || !catalogue.size) return "Nothing was shown yet.";
+  const firsts = new Map();
+  for (const [place, row] of rows.entries()) for (const { id } of row.arms) if (!firsts.has(id)) firsts.set(id, place + 1);
+  const places = arms.reduce((sum, { shown }) => sum + shown, 0);
+  const middle = [...firsts.values()][Math.floor((firsts.size - 1) / 2)]; // they come in their order
+  return `${percent(Math.min(1, arms.length / catalogue.size))} of the catalogue was shown in the last ${count(rows.length)} decisions: half of these arms within the first ${count(middle)}. The arm that is shown most has ${percent(arms[0].shown / places)} of all places.`;
+}
+
+/** The entropy of windows of decisions, with a gap where far longer than usual nothing was decided. @param {any[][]} windows */
+function withGaps(windows) {
+  const lengths = windows.map((own) => own[own.length - 1].time - own[0].time).sort((a, b) => a - b);
+  const usual = lengths[Math.floor(lengths.length / 2)] ?? 0;
+  return windows.flatMap((own, place) => {
+    const last = windows[place - 1]?.[windows[place - 1].length - 1].time ?? own[0].time;
+    return [...(own[0].time - last > MOST_QUIET * usual + 1000 ? [{ x: last + 1, y: null }] : []), { x: own[0].time, y: entropy(own) }];
+  });
+}
+
 /** @template T @param {T[]} rows @param {number} parts @returns {T[][]} */
 function pieces(rows, parts) {
   const each = Math.max(20, Math.ceil(rows.length / parts));
@@ -225,6 +252,7 @@ function settings(view, body, bandit) {
   const held = view.query.get("held");
   body.append(
     held ? h("p", { class: "done", role: "status" }, held === "same" ? `Nothing was different: version ${count(bandit.version)} still holds. ` : `Version ${count(bandit.version)} holds from now on. `, link("What changed", ["bandits", bandit.id, "versions"])) : "",
+    ...settingWarnings(bandit).map(warning),
     h("div", { class: "cols" }, panel("Settings", table("Settings", ["setting", "value", ""], rows, "", "cards")), editor.el),
     panel("Delete", deletion(view, bandit.id, path`/v1/bandits/${bandit.id}`, `Gone for good with it: all that its ${bandit.scope === "per_key" ? "learners know" : "learner knows"}, its versions, its quotas${bandit.log ? ", and the log of its decisions" : ""}. Rewards that still come are refused. The catalogue ${bandit.catalogue} stays.`, ["bandits"])),
   );
@@ -237,10 +265,12 @@ export class PatchEditor {
   constructor(view, bandit) {
     this.view = view;
     this.bandit = bandit;
+    this.before = /** @type {any} */ (null); // the setting with a form, as its fields say it at first
     this.shown = h("div", {});
     this.form = new Form(
       [
         { name: "name", label: "Setting", kind: "select", options: CHANGEABLE, value: "exploration" },
+        ...FORM_FIELDS,
         { name: "value", label: "New value, as JSON", kind: "json", value: "", loc: "·", hint: "An object is merged into what is there; null stands for the default." },
       ],
       { submit: "Change the bandit", act: () => this.apply(), changed: () => this.draw(), label: "A change" },
@@ -253,7 +283,7 @@ export class PatchEditor {
   /** Begin with a setting. @param {string} name @param {string} [text] */
   take(name, text) {
     this.fill(name, text);
-    this.form.inputs.get("value").focus();
+    this.form.inputs.get(FORMS[name] ? fieldName(name, FORMS[name].fields[0].name) : "value").focus();
     this.el.scrollIntoView?.({ block: "nearest" });
   }
 
@@ -261,12 +291,27 @@ export class PatchEditor {
   fill(name, text) {
     this.form.set("name", name);
     this.form.set("value", text ?? write(this.bandit[name] ?? null));
-    this.form.fields[1].loc = name;
+    /** @type {import("./forms.js").Field} */ (this.form.fields.at(-1)).loc = FORMS[name] ? "·" : name;
+    for (const field of this.form.fields.slice(1)) this.form.hide(field.name, FORMS[name] ? !field.name.startsWith(fieldName(name, "")) : field.name !== "value");
+    const own = FORMS[name];
+    if (own) {
+      const texts = (/** @type {any} */ value) => Object.entries(own.show(value)).forEach(([field, shown]) => this.form.set(fieldName(name, field), shown));
+      texts(this.bandit[name] ?? null);
+      this.before = this.typed(name);
+      if (text) texts(merged(this.bandit[name] ?? null, read(text)));
+    }
     this.draw();
   }
 
+  /** What the fields of a setting say. @param {string} name */
+  typed(name) {
+    const values = this.form.values();
+    return FORMS[name].make(Object.fromEntries(FORMS[name].fields.map((field) => [field.name, values[fieldName(name, field.name)]])));
+  }
+
   get patch() {
-    return { [this.form.text("name")]: read(this.form.text("value") || "null") };
+    const name = this.form.text("name");
+    return { [name]: FORMS[name] ? difference(this.before, this.typed(name)) : read(this.form.text("value") || "null") };
   }
 
   call() {
@@ -283,7 +328,7 @@ export class PatchEditor {
         preview(this.call()),
       );
     } catch {
-      this.shown.replaceChildren(empty("The value is no JSON yet."));
+      this.shown.replaceChildren(empty(FORMS[this.form.text("name")] ? "A number cannot be read yet." : "The value is no JSON yet."));
     }
   }
 
@@ -295,29 +340,6 @@ export class PatchEditor {
     const changed = await send({ ...this.call(), headers: { "if-match": headers.get("etag") ?? "*" } });
     this.view.go(["bandits", this.bandit.id, "settings"], { held: changed.version === this.bandit.version ? "same" : changed.version });
   }
-}
-
-/** @param {import("./main.js").View} view @param {HTMLElement} body @param {any} bandit */
-async function versions(view, body, bandit) {
-  const [{ items }, priors] = await Promise.all([list(path`/v1/bandits/${bandit.id}/versions`, 200, view.signal, read), priorsOf(bandit, view.signal)]);
-  const events = items.map((version, place) => {
-    const before = items[place + 1];
-    const changed = before ? Object.keys(MEANINGS).filter((name) => write(before[name]) !== write(version[name])) : [];
-    const what = changed.map((name) => h("div", {}, name === "catalogue" ? "moved: " : `${name}: `, code(before[name]), " → ", code(version[name])));
-    return { ms: version.since_ms, cells: [`version ${count(version.version)}`, version.since_ms ? time(version.since_ms) : "not known", version.by ?? NONE, before ? what : "made, or older versions are gone"] };
-  });
-  events.push(...priors.map(({ version, since_ms: ms, observations, keys }) => ({ ms, cells: [`prior ${count(version)}`, time(ms), "the service", `fitted from ${count(observations)} rewards of ${count(keys)} keys`] })));
-  events.sort((a, b) => (b.ms ?? 0) - (a.ms ?? 0));
-  const recent = events.filter(({ ms }) => ms && ms > now() - DAY_MS).length;
-  body.append(panel("What changed", h("p", {}, `${recent ? count(recent) : "Nothing"} in the last 24 hours: versions of the settings, moves to another catalogue, and the learned priors that decisions of the log were made with.`), table("Versions", ["what", "since", "who", "what changed"], events.map(({ cells }) => cells), "", "cards"), h("p", { class: "hint" }, "Who: the name of the API key. Without keys, and of changes before names were kept, it is not known.")));
-}
-
-/** The versions of the learned prior that are kept; of long ones, which would be megabytes, the newest. @param {any} bandit @param {AbortSignal} signal @returns {Promise<any[]>} */
-async function priorsOf(bandit, signal) {
-  const at = path`/v1/bandits/${bandit.id}/log/priors`;
-  const [oldest] = bandit.prior === "learned" ? (await get(`${at}?limit=1`, signal)).items : [];
-  if (!oldest || (oldest.precision?.length ?? 0) <= MOST_PRECISION) return oldest ? (await list(at, MOST_PRIORS, signal)).items : [];
-  return [await get(path`/v1/bandits/${bandit.id}/prior`, signal)];
 }
 
 /** @param {import("./main.js").View} view @param {HTMLElement} body @param {any} bandit */

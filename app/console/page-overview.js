@@ -1,13 +1,13 @@
 // Overview: is it well, what does it do, and what could be next.
 
-import { get, list, Metrics, now, path, send } from "./api.js";
+import { get, list, Metrics, path, send } from "./api.js";
 import { chart } from "./charts.js";
 import { boxes, button, empty, h, link, panel, redraw, skeleton, table, tile } from "./dom.js";
 import { bytes, count, duration, number, percent, sentence } from "./format.js";
 import { Form, preview, previewOf, problemBox } from "./forms.js";
 import { fieldOf } from "./json.js";
-import { mismatch } from "./linear.js";
-import { course, holdoutSince, lookOf, SRM_FACTOR, timeline, verdict } from "./measure.js";
+import { course, holdoutSince, timeline } from "./measure.js";
+import { alarmsOf, catalogueAlarms, outcome } from "./outcome.js";
 import * as shop from "./shop.js";
 
 const LOOK_MS = 3000;
@@ -15,7 +15,6 @@ const LISTED_EVERY = 3;
 const REPORT_MS = 20_000;
 const MOST = 24;
 const VISITORS = 500;
-const QUIET_MS = 3_600_000;
 const CHOICES = /\/choose(\/batch)?$/;
 const ONE = /\/choose$/;
 const BATCH = /\/choose\/batch$/;
@@ -32,7 +31,7 @@ export async function show(view) {
   const order = h("select", { value: view.query.get("sort") ?? "attention" }, Object.entries(ORDERS).map(([name, [text]]) => h("option", { value: name }, text)));
   bandits.append(h("label", { class: "inline" }, "Sorted by ", order), rows.bandits);
   catalogues.append(rows.catalogues);
-  root.append(h("div", {}, health, tiles), bandits, catalogues, next);
+  root.append(health, bandits, catalogues, panel("The service", tiles), next);
   const rates = new Rates();
   /** @type {Map<string, any>} */
   const sparks = new Map();
@@ -51,17 +50,17 @@ export async function show(view) {
     const metrics = new Metrics(text ?? "");
     const seen = rates.read(metrics);
     const words = wellness(ready, status);
-    redraw(health, words, () => words.map(([kind, sentence]) => h("p", { class: kind }, sentence)));
     redraw(tiles, { ready, status, seen }, () => (status ? figures(ready, status, metrics, seen) : []));
     const [made, stocked, policies] = await lists;
-    const catalogues = new Map(stocked.items.map((/** @type {any} */ each) => [each.id, each]));
-    const draw = () => redraw(rows.bandits, [made, order.value, [...sparks]], () => (made.items.length ? banditTable(made.items, sparks, catalogues, order.value) : empty("None yet. A bandit chooses among the arms of a catalogue, and learns from rewards.")));
+    const draw = () => redraw(rows.bandits, [made, order.value, [...sparks]], () => (made.items.length ? banditTable(made.items, sparks, order.value) : empty("None yet. A bandit chooses among the arms of a catalogue, and learns from rewards.")));
     draw();
     order.onchange = () => (view.remember({ sort: order.value }), draw());
     redraw(rows.catalogues, stocked, () => (stocked.items.length ? catalogueTable(stocked.items) : empty("None yet. A catalogue holds arms: the items to choose from, each a vector.")));
     if (!steps) next.append((steps = new NextSteps(view, () => ((turn = 0), look()))).el);
     steps.update(made.items, stocked.items, policies.items);
-    await readSparks(made.items, sparks, draw, signal);
+    const wrong = () => redraw(health, [words, [...sparks].map(([, { alarms }]) => alarms)], () => toldOf(words, made.items, sparks));
+    wrong();
+    await readSparks(made.items, sparks, () => (draw(), wrong()), signal);
   });
 }
 
@@ -84,6 +83,17 @@ function wellness(ready, status) {
   return [
     ...(ready.status === "ready" ? [] : [/** @type {[string, string]} */ (["problem", `Not ready: ${ready.status}.`])]),
     ...found.map(({ good, text }) => /** @type {[string, string]} */ ([good === false ? "problem" : "warning", sentence(text)])),
+  ];
+}
+
+/** What is wrong with the service and its bandits, or that nothing is. @param {[string, string][]} words @param {any[]} bandits @param {Map<string, any>} sparks */
+function toldOf(words, bandits, sparks) {
+  const ill = bandits.filter(({ id }) => sparks.get(id)?.alarms.length);
+  const looked = bandits.slice(0, MOST).every(({ id }) => sparks.has(id));
+  return [
+    words.map(([kind, text]) => h("p", { class: kind }, text)),
+    ill.length > 0 && h("p", { class: "warning alarm" }, `${ill.length === 1 ? "A bandit needs" : `${count(ill.length)} bandits need`} attention: `, ill.map(({ id }, place) => [place ? ", " : "", link(id, ["bandits", id])]), "."),
+    !words.length && !ill.length && looked && h("p", { class: "done" }, "Nothing is wrong. ", h("span", { class: "soft" }, `The checks of the service are well${bandits.length ? `, and so ${bandits.length === 1 ? "is its bandit" : bandits.length > MOST ? `are the first ${count(MOST)} bandits` : `are its ${count(bandits.length)} bandits`}` : ""}.`)),
   ];
 }
 
@@ -165,39 +175,17 @@ async function readSparks(bandits, sparks, told, signal) {
   for (const bandit of bandits.slice(0, MOST)) {
     const before = sparks.get(bandit.id);
     if (before && moment - before.at < REPORT_MS) continue;
-    const { findings = [] } = await get(path`/v1/catalogues/${bandit.catalogue}`, signal);
-    const alarms = findings.some((/** @type {any} */ each) => each.name === "features_replaced") ? [`features of ${bandit.catalogue} replaced`] : [];
+    const alarms = catalogueAlarms(await get(path`/v1/catalogues/${bandit.catalogue}`, signal));
     if (!bandit.log) sparks.set(bandit.id, { at: moment, alarms });
     else {
       const since = await holdoutSince(bandit, signal);
-      const [{ report }, last] = await Promise.all([timeline(bandit.id, since, signal), get(path`/v1/bandits/${bandit.id}/log?order=desc&limit=200`, signal)]);
+      const [{ report, from }, last] = await Promise.all([timeline(bandit.id, since, signal), get(path`/v1/bandits/${bandit.id}/log?order=desc&limit=200`, signal)]);
       const groups = Object.fromEntries(report.groups.map((/** @type {any} */ group) => [group.group, group]));
       const mean = groups.policy?.decisions ? groups.policy.mean_reward : null;
-      sparks.set(bandit.id, { at: moment, mean, values: course(report, "policy").map((/** @type {any} */ point) => point.y), lift: report.lift, look: lookOf(report), decisions: groups.policy?.decisions ?? 0, alarms: [...alarms, ...alarmsOf(bandit, report, groups, last.items)] });
+      sparks.set(bandit.id, { at: moment, mean, values: course(report, "policy").map((/** @type {any} */ point) => point.y), lift: report.lift, told: outcome(bandit, report, from), decisions: groups.policy?.decisions ?? 0, alarms: [...alarms, ...alarmsOf(bandit, report, last.items)] });
     }
     told();
   }
-}
-
-/** What is wrong with a bandit, by its report and its last rows, the newest first. @param {any} bandit @param {any} report @param {any} groups @param {any[]} rows @returns {string[]} */
-function alarmsOf(bandit, report, groups, rows) {
-  const found = [];
-  for (const { signal, state } of report.guardrails ?? []) if (state === "broken") found.push(`guardrail of ${signal} broken`);
-  const share = bandit.holdout?.share;
-  if (share && share < 1 && bandit.scope === "global" && mismatch(groups.policy?.decisions ?? 0, groups.holdout?.decisions ?? 0, share) >= SRM_FACTOR) found.push("sample ratio mismatch");
-  const times = rows.flatMap((row) => row.rewards.filter((/** @type {any} */ each) => !each.default).map((/** @type {any} */ each) => each.time));
-  const oldest = rows[rows.length - 1]?.time;
-  if (rows.length && now() - rows[0].time < QUIET_MS && oldest < now() - QUIET_MS && Math.max(0, ...times) < now() - QUIET_MS) found.push("no rewards for an hour");
-  const versions = new Set(rows.map((row) => row.learner_version));
-  if (bandit.scope === "global" && rows.length === 200 && versions.size === 1 && times.length > 50) found.push("the learner stands still");
-  return found;
-}
-
-/** @param {any} bandit @param {any} spark @param {Map<string, any>} catalogues @returns {string[]} */
-function attention(bandit, spark, catalogues) {
-  const index = catalogues.get(bandit.catalogue)?.index;
-  const isLow = index?.recall_at_1 !== null && index?.recall_at_1 < index?.target_recall;
-  return [...(spark?.alarms ?? []), ...(isLow ? [`recall ${percent(index.recall_at_1)}, ${percent(index.target_recall)} are wanted`] : [])];
 }
 
 /** @type {Record<string, [string, (each: {bandit: any, spark: any, alarms: string[]}) => number | string]>} */
@@ -209,17 +197,19 @@ const ORDERS = {
   name: ["name", ({ bandit }) => bandit.id],
 };
 
-/** @param {any[]} bandits @param {Map<string, any>} sparks @param {Map<string, any>} catalogues @param {string} order */
-function banditTable(bandits, sparks, catalogues, order) {
+/** @param {any[]} bandits @param {Map<string, any>} sparks @param {string} order */
+function banditTable(bandits, sparks, order) {
   const by = fieldOf(ORDERS, order)?.[1] ?? ORDERS.attention[1];
-  const rows = bandits.map((bandit) => ({ bandit, spark: sparks.get(bandit.id), alarms: attention(bandit, sparks.get(bandit.id), catalogues) }));
+  const rows = bandits.map((bandit) => ({ bandit, spark: sparks.get(bandit.id), alarms: sparks.get(bandit.id)?.alarms ?? [] }));
   rows.sort((a, b) => (by(a) < by(b) ? -1 : by(a) > by(b) ? 1 : 0));
   const lines = rows.map(({ bandit, spark, alarms }) => {
     const drawn = spark?.lift ? chart("spark", { label: `mean reward of ${bandit.id}`, unit: "a decision", values: spark.values, mean: spark.mean }) : h("span", { class: "soft" }, bandit.log ? "" : "keeps no log");
     const look = alarms.length ? h("span", { class: "alarm" }, alarms.join("; ")) : "";
-    return [link(bandit.id, ["bandits", bandit.id]), link(bandit.catalogue, ["catalogues", bandit.catalogue]), bandit.policy, drawn, count(spark?.decisions), spark?.lift ? verdict(bandit, spark.lift, spark.look) : "", look, h("span", {}, link("Try it", ["try", bandit.id]))];
+    const told = spark?.told && h("span", {}, h("span", { class: `told ${spark.told.kind}` }, spark.told.sentence), h("span", { class: "meaning" }, spark.told.numbers));
+    const name = h("span", {}, link(bandit.id, ["bandits", bandit.id]), h("span", { class: "meaning" }, `${bandit.policy} over `, link(bandit.catalogue, ["catalogues", bandit.catalogue])));
+    return [name, told ?? "", drawn, count(spark?.decisions), look, h("span", {}, link("Try it", ["try", bandit.id]))];
   });
-  return table("Bandits", ["bandit", "catalogue", "policy", "policy's mean reward", "#policy's decisions", "against the holdout", "attention", ""], lines, "", "cards");
+  return table("Bandits", ["bandit", "is it better?", "policy's mean reward", "#its decisions", "attention", ""], lines, "", "cards");
 }
 
 /** @param {any[]} catalogues */

@@ -9,7 +9,7 @@ import { action, Form, preview } from "./forms.js";
 import { read } from "./json.js";
 import { chooseOne } from "./measure.js";
 import { noLog } from "./page-bandit.js";
-import { MEANINGS as SETTINGS, merged } from "./settings.js";
+import { logWarnings, MEANINGS as SETTINGS, merged } from "./settings.js";
 
 const MEANINGS = {
   ips: "weighs each reward by how much more probable the other policy makes it; unbiased, and noisy",
@@ -111,6 +111,7 @@ export async function show(view) {
   }, { class: "quiet" }));
   root.append(
     h("p", {}, "What would ", link(name, ["bandits", name]), ` have earned with other settings? Its logged decisions answer, as far as they hold what the other policy would have done. Now its policy is ${bandit.policy}. Nothing is changed.`),
+    ...logWarnings(bandit).map(warning),
     panel("Another setting", h("div", { class: "buttons" }, "Presets: ", presets), h("div", { class: "field" }, h("label", { for: "whatif-policy" }, "Policy"), policy, about), dials, form.el, listed, progress, folded("The call it makes", shown)),
     result,
   );

@@ -1,6 +1,9 @@
-// What each setting of a bandit means, in a sentence; which of them PATCH changes.
+// What each setting of a bandit means, in a sentence; which of them PATCH changes; those that are objects as forms.
 
-import { Exact } from "./json.js";
+import { Exact, write } from "./json.js";
+
+const DAY_S = 86_400;
+const ADDS_UP = [["first", "the first counts"], ["last", "the last counts"], ["sum", "they are added up"]];
 
 /** @type {Record<string, string>} */
 export const MEANINGS = {
@@ -46,6 +49,12 @@ export const FIXED = new Set(["catalogue", "scope", "context", "interactions", "
 
 export const CHANGEABLE = Object.keys(MEANINGS).filter((name) => !FIXED.has(name));
 
+/** What is said of a bandit's log, which evaluations read. @param {any} bandit @returns {string[]} */
+export const logWarnings = ({ warnings = [] }) => warnings.filter((/** @type {string} */ each) => /^in the log of /.test(each));
+
+/** What is said of its settings. @param {any} bandit @returns {string[]} */
+export const settingWarnings = ({ warnings = [] }) => warnings.filter((/** @type {string} */ each) => !/^in the log of /.test(each));
+
 /** @param {any} value */
 const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value) && !(value instanceof Exact);
 
@@ -55,4 +64,59 @@ export function merged(value, patch) {
   const result = new Map(Object.entries(isObject(value) ? value : {}));
   for (const [name, each] of Object.entries(patch)) result.set(name, each === null ? "the default" : merged(result.get(name), each));
   return Object.fromEntries(result);
+}
+
+/**
+ * `show`: the texts of the fields for a value. `make`: the value for what is typed in; null: none at all.
+ * @typedef {{fields: import("./forms.js").Field[], show: (value: any) => Record<string, string>, make: (typed: Record<string, any>) => any}} SettingForm
+ */
+
+/** @param {any} value */
+const text = (value) => (value === null || value === undefined ? "" : typeof value === "string" ? value : write(value));
+
+/** @type {Record<string, SettingForm>} */
+export const FORMS = {
+  holdout: {
+    fields: [
+      { name: "on", label: "A holdout", kind: "select", options: [["yes", "yes"], ["no", "no"]] },
+      { name: "share", label: "Its share", kind: "number", hint: "0.1: a tenth of the keys, or of the decisions of a global bandit." },
+      { name: "serve", label: "It is shown", kind: "select", options: [["random", "arms at random"], ["list", "a list of arms"]] },
+      { name: "arms", label: "The list", kind: "list", hint: "Ids of arms in their order, between commas." },
+      { name: "else", label: "Where none of these is eligible", kind: "select", options: [["default", "as it is by default"], ["random", "arms at random"], ["refuse", "nothing (409)"]] },
+    ],
+    show: (value) => ({ on: value ? "yes" : "no", share: text(value?.share), serve: value?.serve?.arms ? "list" : "random", arms: (value?.serve?.arms ?? []).join(", "), else: value?.else ?? "default" }),
+    make: ({ on, share = null, serve, arms = [], ...typed }) => (on === "no" ? null : { share, serve: serve === "list" ? { arms } : "random", else: typed.else === "default" ? null : typed.else }),
+  },
+  log: {
+    fields: [
+      { name: "on", label: "Keep a log", kind: "select", options: [["yes", "yes"], ["no", "no"]] },
+      { name: "days", label: "For how many days", kind: "number", hint: "7 if empty." },
+      { name: "share", label: "Share of the decisions", kind: "number", hint: "1 if empty: all." },
+    ],
+    show: (value) => ({ on: value ? "yes" : "no", days: value ? text(Number(value.keep_s ?? 7 * DAY_S) / DAY_S) : "", share: text(value?.share) }),
+    make: ({ on, days = null, share = null }) => (on === "no" ? null : { keep_s: days === null ? null : Number(days) * DAY_S, share }),
+  },
+  reward: {
+    fields: [
+      { name: "min", label: "At least", kind: "number", hint: "Less is refused. Empty: no bound." },
+      { name: "max", label: "At most", kind: "number", hint: "More is refused. Empty: no bound." },
+      { name: "aggregate", label: "Several for one decision", kind: "select", options: /** @type {[string, string][]} */ (ADDS_UP) },
+      { name: "wait_s", label: "Wait for how many seconds", kind: "number", hint: "Then the default counts. Empty: a decision without a reward teaches nothing." },
+      { name: "default", label: "The default", kind: "number", hint: "0 if empty." },
+    ],
+    show: (value) => Object.fromEntries(["min", "max", "aggregate", "wait_s", "default"].map((name) => [name, text(value?.[name])])),
+    make: ({ min = null, max = null, aggregate = "first", wait_s = null, ...typed }) => ({ min, max, aggregate, wait_s, default: typed.default ?? null }),
+  },
+};
+
+/** What a field is called in the form of a change. @param {string} setting @param {string} field */
+export const fieldName = (setting, field) => `${setting}-${field}`;
+
+/** All fields of all forms; errors of the service stand at the part that they name. */
+export const FORM_FIELDS = Object.entries(FORMS).flatMap(([setting, { fields }]) => fields.map((field) => ({ ...field, name: fieldName(setting, field.name), loc: `${setting}.${{ days: "keep_s", arms: "serve" }[field.name] ?? field.name}` })));
+
+/** The merge patch from one value of a setting to another: what is the same is left out. @param {any} before @param {any} after */
+export function difference(before, after) {
+  if (before === null || after === null) return after;
+  return Object.fromEntries(Object.entries(after).filter(([name, value]) => write(value) !== write(before[name] ?? null)));
 }

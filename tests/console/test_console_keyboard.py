@@ -226,6 +226,6 @@ def test_a_bandit_is_moved(browser: Browser, furnished: Service):
         tab_to(page, "Type mover to go on")
         page.keyboard.type("mover")
         page.keyboard.press("Enter")
-        expect(page.get_by_role("region", name="Versions")).to_contain_text("moved: films → other")
+        expect(page.get_by_role("region", name="Changes")).to_contain_text("moved: films → other")
         assert client.get_bandit("mover").catalogue == "other"
         console.check()

@@ -174,7 +174,7 @@ def test_a_setting_is_edited_without_loss(browser: Browser, tmp_path: Path):
         press(page, "Change the bandit", "PATCH")
         assert client.get_bandit("b").filter["sku"] == {"$gte": BIG + 2}
         page = console.open("bandits/b/versions")
-        versions = page.get_by_role("region", name="Versions")
+        versions = page.get_by_role("region", name="Changes")
         expect(versions).to_contain_text(FILTER)
         expect(versions).to_contain_text(f'"$gte":{BIG + 2}')
         patch = f'{{"filter":{FILTER}}}'

@@ -1,0 +1,126 @@
+// Is it better? A sentence of a bandit's report; what is wrong with it; and where bands of its rewards end.
+
+import { get, now, path } from "./api.js";
+import { count, decimal, moreOrLess, number, percent, since, span } from "./format.js";
+import { mismatch } from "./linear.js";
+import { earned } from "./measure.js";
+
+const QUIET_MS = 3_600_000;
+const SETTLED_MS = 10_000; // by then a reward is learned, and chosen by
+export const MISMATCH = "sample ratio mismatch";
+const HOPELESS = 1000; // times as many decisions as there are
+
+/** How strongly sizes of groups must speak against their share before it is said. */
+export const SRM_FACTOR = 1000;
+
+/** What the holdout of a bandit is served, in words. @param {any} bandit */
+export function served({ holdout }) {
+  const arms = holdout.serve?.arms;
+  return !arms ? "random arms" : arms.length === 1 ? `always ${arms[0]}` : `the fixed list of ${count(arms.length)} arms`;
+}
+
+/** What a decision earns, in words: the name of a signal that is the only one. @param {any} bandit */
+function unitOf({ signals }) {
+  const names = Object.keys(signals ?? {});
+  return names.length > 1 ? "weighted reward" : (names[0] ?? "reward");
+}
+
+/**
+ * Whether the policy earns more than its holdout, in one sentence, and the numbers behind it. All are of the same decisions as the
+ * interval. Shares are of the holdout's mean; where that is not above 0 there are none.
+ * @param {any} bandit @param {any} report @param {number} from when its decisions begin
+ * @returns {{word: string, kind: string, sentence: string, numbers: string}}
+ */
+export function outcome(bandit, report, from) {
+  const { lift: { value, interval }, decisions } = report;
+  const untold = { word: "cannot tell yet", kind: "", numbers: numbersOf(report) };
+  if (!bandit.holdout) return { ...untold, word: "no holdout", sentence: "It has no holdout, so nothing tells whether it is better than something else." };
+  if (value === null) return { ...untold, sentence: `It cannot be told yet: ${decisions ? "one of the groups has no decision" : "no decision is in the log"}.` };
+  const begin = since(from, now());
+  const other = served(bandit);
+  if (!interval) return { ...untold, sentence: `It cannot be told yet whether it is better than ${other}: ${reasonOf(report)}.` };
+  const base = report.groups.find((/** @type {any} */ each) => each.group === "holdout").mean_reward;
+  const isShare = base > 0;
+  const of = (/** @type {number} */ own) => (isShare ? own / base : own);
+  const unit = isShare ? unitOf(bandit) : `${unitOf(bandit)} a decision`;
+  if (interval[0] > 0 || interval[1] < 0) {
+    const bounds = interval[0] > 0 ? interval : [-interval[1], -interval[0]];
+    return { word: interval[0] > 0 ? "better" : "worse", kind: interval[0] > 0 ? "good" : "bad", sentence: `Since ${begin} ${moreOrLess(of(value), isShare)} ${unit} than ${other} (95 %: ${span(bounds.map(of), isShare)}).`, numbers: numbersOf(report) };
+  }
+  const more = moreDecisions(report);
+  const rest = more === null ? "So small a difference hardly shows" : `Some ${number(more, 2)} more decisions, if the difference stays as it is`;
+  return { ...untold, sentence: `It cannot be told yet whether it is better than ${other}: since ${begin} between ${moreOrLess(of(interval[0]), isShare)} and ${moreOrLess(of(interval[1]), isShare)} ${unit} (95 %). ${rest}.` };
+}
+
+/** Whether a warning says why a group has no interval. @param {string} text */
+export const isOfInterval = (text) => /^(policy|holdout): no interval/.test(text);
+
+/** Why there is no interval, in the words of the service: of the group that needs more. @param {any} report */
+function reasonOf({ warnings }) {
+  const needed = (/** @type {string} */ each) => Number(/about ([\d,]+)/.exec(each)?.[1].replaceAll(",", "") ?? 0);
+  const [found] = warnings.filter(isOfInterval).sort((/** @type {string} */ a, /** @type {string} */ b) => needed(b) - needed(a));
+  return found?.replace(/^(\w+): no/, "the $1 has no") ?? "there is no interval yet";
+}
+
+/** How many more decisions it takes until an interval no longer holds 0: its width falls with their root. Null: too many to say. @param {any} report */
+function moreDecisions({ lift: { value, interval }, decisions, as_of_decisions, unit }) {
+  const factor = ((interval[1] - interval[0]) / 2 / value) ** 2;
+  if (!(factor < HOPELESS)) return null;
+  const needed = as_of_decisions * factor;
+  // With keys the numbers are made anew at powers of two.
+  return Math.max(1, (unit === "key" ? 2 ** Math.ceil(Math.log2(needed)) : needed) - decisions);
+}
+
+/** Absolute: both means and their difference, of which decisions, and when there are new ones. @param {any} report */
+function numbersOf({ groups, lift, decisions, as_of_decisions, next_look }) {
+  const [policy, holdout] = ["policy", "holdout"].map((name) => groups.find((/** @type {any} */ each) => each.group === name)?.mean_reward ?? null);
+  if (policy === null) return "";
+  const means = holdout === null ? `${decimal(policy)} a decision` : `${decimal(policy)} a decision against ${decimal(holdout)}: ${moreOrLess(lift.value, false)}${lift.interval ? ` (95 %: ${span(lift.interval, false)})` : ", no interval yet"}`;
+  return `${means}, of ${as_of_decisions < decisions ? `the first ${count(as_of_decisions)} of ` : ""}${count(decisions)} decisions${next_look === null ? "" : `, anew at ${count(next_look)}`}.`;
+}
+
+/** What is wrong with the catalogue of a bandit. @param {any} catalogue */
+export function catalogueAlarms({ id, findings = [], index }) {
+  const isLow = index && index.recall_at_1 !== null && index.recall_at_1 < index.target_recall;
+  return [
+    ...(findings.some((/** @type {any} */ each) => each.name === "features_replaced") ? [`features of ${id} replaced`] : []),
+    ...(isLow ? [`recall ${percent(index.recall_at_1)}, ${percent(index.target_recall)} are wanted`] : []),
+  ];
+}
+
+/** What is wrong with a bandit, by its report and its last rows, the newest first. @param {any} bandit @param {any} report @param {any[]} rows @returns {string[]} */
+export function alarmsOf(bandit, report, rows) {
+  const found = [];
+  for (const { signal, state } of report.guardrails ?? []) if (state === "broken") found.push(`guardrail of ${signal} broken`);
+  const share = bandit.holdout?.share;
+  const [policy, holdout] = ["policy", "holdout"].map((name) => report.groups.find((/** @type {any} */ each) => each.group === name)?.decisions ?? 0);
+  if (share && share < 1 && bandit.scope === "global" && mismatch(policy, holdout, share) >= SRM_FACTOR) found.push(MISMATCH);
+  const times = rows.flatMap((row) => row.rewards.filter((/** @type {any} */ each) => !each.default).map((/** @type {any} */ each) => each.time));
+  const oldest = rows[rows.length - 1]?.time;
+  if (rows.length && now() - rows[0].time < QUIET_MS && oldest < now() - QUIET_MS && Math.max(0, ...times) < now() - QUIET_MS) found.push("no rewards for an hour");
+  const versions = new Set(rows.map((row) => row.learner_version));
+  if (bandit.scope === "global" && rows.length >= 200 && versions.size === 1 && times.filter((each) => each < rows[0].time - SETTLED_MS).length > 50) found.push("the learner stands still");
+  return found;
+}
+
+/** The features and the index of a bandit's catalogue as alarms. @param {any} bandit @param {AbortSignal} [signal] */
+export const alarmsOfArms = async (bandit, signal) => catalogueAlarms(await get(path`/v1/catalogues/${bandit.catalogue}`, signal));
+
+/**
+ * Between which bounds the mean of decisions lies: those of the settings, and where these have none, the least and the most that one of
+ * `rows` has earned. @param {any} bandit @param {any[]} rows @returns {[number, number]}
+ */
+export function boundsOf({ reward, signals }, rows) {
+  const longest = Math.max(1, ...rows.map((row) => row.arms.length));
+  const rules = signals ? Object.values(signals) : [reward];
+  const ends = rules.map(({ min, max, default: other, weight = 1, aggregate }) => {
+    const [low, high] = [min === null ? null : Math.min(Number(min), Number(other ?? 0)), max === null ? null : Math.max(Number(max), Number(other ?? 0))];
+    const isAdded = aggregate === "sum"; // of several rewards: only 0 bounds them
+    const scaled = [isAdded && low !== 0 ? null : low, isAdded && high !== 0 ? null : high].map((end) => (end === null ? null : end * Number(weight)));
+    return Number(weight) < 0 ? scaled.reverse() : scaled;
+  });
+  const bound = (/** @type {number} */ side) => (ends.some((each) => each[side] === null) ? null : ends.reduce((sum, each) => sum + Number(each[side]), 0));
+  const values = rows.map((row) => row.arms.reduce((/** @type {number} */ sum, /** @type {any} */ arm) => sum + (earned(row, arm.id) ?? 0), 0));
+  const [low, high] = [bound(0), bound(1)];
+  return [low === null ? values.reduce((least, each) => Math.min(least, each), Infinity) : Math.min(low, low * longest), high === null ? values.reduce((most, each) => Math.max(most, each), -Infinity) : Math.max(high, high * longest)];
+}

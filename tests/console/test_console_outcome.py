@@ -1,0 +1,312 @@
+"""The sentence that says whether a bandit is better, beside what is computed here from its report."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from console_browser import console_of
+from node import node
+from service_process import Service, serving
+from shortlist_client import Client
+from waiting import wait_until_sync
+
+OUTCOME = Path(__file__).parents[2] / "app/console/outcome.js"
+GLOBALS = "globalThis.HTMLElement = class {}; globalThis.navigator ??= {}; const DAY = 86_400_000;"
+NEEDS = "no interval below 30 keys; of both groups together that is about"
+
+
+def run(expression: str) -> Any:
+    """What an expression over the module comes to, in English."""
+    script = f"""
+        {GLOBALS}
+        Object.defineProperty(globalThis, "navigator", {{ value: {{ languages: ["en-GB"] }} }});
+        const {{ outcome, alarmsOf, boundsOf }} = await import({json.dumps(OUTCOME.as_uri())});
+        process.stdout.write(JSON.stringify({expression}));
+    """
+    return json.loads(node("--input-type=module", "--eval", script))
+
+
+def bandit(**settings: Any) -> dict[str, Any]:
+    reward = {"min": None, "max": None, "aggregate": "first", "default": None}
+    holdout = {"share": 0.2, "serve": "random"}
+    return {"scope": "global", "holdout": holdout, "signals": None, "reward": reward, **settings}
+
+
+def report(policy: float | None, holdout: float | None, interval: list[float] | None, **more: Any) -> Any:
+    lift = None if policy is None or holdout is None else policy - holdout
+    return {
+        "groups": [
+            {"group": name, "mean_reward": mean, "decisions": 100}
+            for name, mean in (("policy", policy), ("holdout", holdout))
+        ],
+        "lift": {"value": lift, "interval": interval},
+        "unit": "decision",
+        "decisions": 1_000,
+        "as_of_decisions": 1_000,
+        "next_look": None,
+        "warnings": [],
+        **more,
+    }
+
+
+def told(report: dict[str, Any], **settings: Any) -> dict[str, str]:
+    found: dict[str, str] = run(
+        f"outcome({json.dumps(bandit(**settings))}, {json.dumps(report)}, Date.now() - 40 * DAY)"
+    )
+    return found
+
+
+def test_a_difference_is_said_as_a_share_of_the_holdout_and_as_a_number():
+    found = told(report(0.131, 0.1, [0.012, 0.048]))
+    assert re.fullmatch(
+        r"Since .+ 31% more reward than random arms \(95 %: 12% to 48%\)\.", found["sentence"]
+    )
+    assert found["numbers"] == (
+        "0.131 a decision against 0.100: 0.031 more (95 %: 0.012 to 0.048), of 1,000 decisions."
+    )
+    assert (found["word"], found["kind"]) == ("better", "good")
+    worse = told(report(0.05, 0.1, [-0.08, -0.02]), signals={"click": {}})
+    assert "50% less click than random arms (95 %: 20% to 80%)" in worse["sentence"]
+    assert (worse["word"], worse["kind"]) == ("worse", "bad")
+    served = told(report(0.2, 0.1, [0.05, 0.15]), holdout={"share": 0.2, "serve": {"arms": ["a", "b"]}})
+    assert "100% more reward than the fixed list of 2 arms" in served["sentence"]
+
+
+def test_there_is_no_share_of_a_mean_that_is_not_above_0():
+    found = told(report(0.5, -0.5, [0.4, 1.6]))
+    assert "1 more reward a decision than random arms (95 %: 0.4 to 1.6)." in found["sentence"]
+
+
+def test_what_cannot_be_told_says_how_many_more_decisions_it_takes():
+    """Intervals shrink with the root of the decisions: a half width of .03 is .01 after 9 times as many."""
+    found = told(report(0.11, 0.1, [-0.02, 0.04]))
+    assert "between 20% less and 40% more reward (95 %)" in found["sentence"]
+    assert "Some 8,000 more decisions" in found["sentence"]
+    keys = told(
+        report(0.11, 0.1, [-0.02, 0.04], unit="key", decisions=1_500, as_of_decisions=1_024, next_look=2_048)
+    )
+    assert "Some 15,000 more decisions" in keys["sentence"]  # 16,384 less 1,500
+    assert keys["numbers"].endswith("of the first 1,024 of 1,500 decisions, anew at 2,048.")
+    alike = told(report(0.1, 0.1, [-0.02, 0.02]))
+    assert "So small a difference hardly shows." in alike["sentence"]
+
+
+def test_without_an_interval_the_sentence_says_why():
+    warnings = [f"policy: {NEEDS} 43", f"holdout: {NEEDS} 1,100"]
+    found = told(report(0.11, 0.1, None, warnings=warnings))
+    assert found["sentence"].endswith(f"the holdout has {NEEDS} 1,100.")
+    assert "no decision is in the log" in told(report(None, None, None, decisions=0))["sentence"]
+    assert "one of the groups has no decision" in told(report(0.1, None, None))["sentence"]
+    assert "no holdout" in told(report(0.1, None, None), holdout=None)["sentence"]
+
+
+def row(time: int, value: float, *, arms: int = 1, version: int = 1, reward_after: int = 1) -> dict[str, Any]:
+    return {
+        "time": time,
+        "learner_version": version,
+        "arms": [{"id": f"a{n}"} for n in range(arms)],
+        "rewards": [{"arm": "a0", "value": value, "time": time + reward_after, "default": False}],
+        "weights": None,
+    }
+
+
+def test_bands_end_where_rewards_do():
+    rows = [row(0, value) for value in (0.0, 0.25, 3.0)]
+    rule = {"min": None, "max": None, "aggregate": "first", "default": None}
+    signals = {
+        "click": {**rule, "min": 0, "max": 1, "weight": 1, "default": 0},
+        "return": {**rule, "min": 0, "max": 2, "weight": -3, "default": 0},
+    }
+    for settings, decisions, bounds in (
+        ({}, rows, [0, 3]),  # what was seen
+        ({"reward": {**rule, "min": 0, "max": 5}}, rows, [0, 5]),
+        ({"reward": {**rule, "min": -1, "max": 1}}, [row(0, 0.5, arms=3)], [-3, 3]),
+        ({"reward": {**rule, "min": 0, "max": 1, "aggregate": "sum"}}, rows, [0, 3]),
+        ({"signals": signals}, rows, [-6, 1]),
+    ):
+        found = run(f"boundsOf({json.dumps(bandit(**settings))}, {json.dumps(decisions)})")
+        assert found == bounds, settings
+
+
+def test_a_learner_stands_still_only_where_it_had_time_to_learn():
+    """A batch of 300 decisions at one moment has one version of the learner."""
+    told_of = report(0.1, 0.1, None)
+    for seconds, stands_still in ((0, False), (60, True)):
+        rows = [row(10_000_000 - n * seconds * 1_000, 1.0) for n in range(300)]
+        found = run(
+            f"alarmsOf({json.dumps(bandit(holdout=None))}, {json.dumps(told_of)}, {json.dumps(rows)})"
+        )
+        assert ("the learner stands still" in found) is stands_still
+
+
+@pytest.mark.rest
+def test_the_screen_says_first_whether_it_is_better(browser: Browser, tmp_path: Path):
+    with serving(tmp_path) as service, console_of(browser, service) as console, Client(service.url) as client:
+        client.put_catalogue("c", dim=1)
+        client.upsert_arms("c", [[float(n)] for n in range(4)], ids=[f"a{n}" for n in range(4)])
+        client.put_bandit(
+            "b",
+            catalogue="c",
+            policy="sub_ts",
+            log={},
+            holdout={"share": 0.5},
+            reward={"min": 0, "max": 1},
+        )
+        for _ in range(6):
+            choices = client.choose_batch("b", [{}] * 100).results
+            client.reward_batch(
+                [{"decision": each.decision, "value": float(each.arms[0].id == "a3")} for each in choices],
+                wait=True,
+            )
+        wait_until_sync(lambda: client.report("b").decisions == 600, what="all decisions are in the log")
+        lift = client.report("b").lift
+        assert lift.interval is not None
+        assert lift.interval[0] > 0  # .75 more: its half width is below .3
+        page = console.open("")
+        row_of = page.get_by_role("region", name="Bandits").locator("tbody tr")
+        expect(row_of).to_contain_text(re.compile("Since .+ more reward than random arms"))
+        expect(page.locator(".done")).to_contain_text("Nothing is wrong.")
+        heads = page.locator("main h2").all_inner_texts()
+        assert heads.index("Bandits") < heads.index("The service")
+        page = console.open("bandits/b")
+        expect(page.locator(".claim")).to_contain_text(re.compile("Since .+ more reward than random arms"))
+        expect(page.locator(".done")).to_contain_text("Nothing is wrong.")
+        warned = client.get_bandit("b").warnings[0][3:40]
+        expect(page.locator("main")).not_to_contain_text(warned)
+        page = console.open("bandits/b/explore")
+        expect(page.locator(".claim")).to_contain_text("of the catalogue was shown in the last")
+        page = console.open("bandits/b/nothing")
+        expect(page.locator(".empty")).to_contain_text("There is no tab nothing")
+        page = console.open("what-if/b")
+        expect(page.locator(".warning")).to_contain_text(warned)
+        console.check()
+
+
+@pytest.mark.rest
+def test_bands_of_a_chart_stay_within_rewards(browser: Browser, shop_service: Service):
+    """Clicks of the shop are 0 or 1: no point of a table of a chart has a band beyond."""
+    with console_of(browser, shop_service) as console:
+        page = console.open("bandits/shop-window")
+        for chart in (page.locator("sl-lines").first, page.locator("sl-lines").nth(1)):
+            chart.locator("summary").click()
+            text = chart.locator("table").inner_text()
+            ends = [
+                float(each.replace(",", ".")) for each in re.findall(r"[-\d,]+(?= …)|(?<=… )[-\d,]+", text)
+            ]
+            assert all(0.0 <= each <= 1.0 for each in ends)
+        console.check()
+
+
+@pytest.mark.rest
+def test_what_changed_is_one_feed(browser: Browser, tmp_path: Path):
+    """Settings, a quota, arms between two decisions, and what needs attention, each under its kind."""
+    with serving(tmp_path) as service, console_of(browser, service) as console, Client(service.url) as client:
+        client.put_catalogue("c", dim=1)
+        client.upsert_arms("c", [[1.0], [2.0]], ids=["a", "b"])
+        client.put_bandit("b", catalogue="c", policy="sub_ts", log={})
+        for arm in ("d", "e"):
+            client.choose_batch("b", [{}] * 20)
+            client.upsert_arms("c", [[3.0]], ids=[arm])
+            client.choose("b")
+        client.patch_bandit("b", exploration=0.5)
+        client.put_quota("b", "few", {"arm": "a", "most": 10, "from": "2026-01-01T00:00:00Z"})
+        wait_until_sync(lambda: len(list(client.log("b"))) == 42, what="all decisions are in the log")
+        rows = list(client.log("b"))
+        times = [
+            now.time for before, now in pairwise(rows) if before.catalogue_version != now.catalogue_version
+        ]
+        assert len(times) == 2
+        page = console.open("bandits/b/versions")
+        feed = page.get_by_role("region", name="Changes").locator("tbody tr")
+        for kind, count, text in (
+            ("settings", 2, "exploration"),
+            ("arms", 2, "arms of c"),
+            ("quota", 1, "quota few"),
+            ("traffic", 1, "the first decision"),
+        ):
+            page.get_by_label("Show").select_option(kind)
+            expect(feed).to_have_count(count)
+            expect(feed.filter(has_text=text).first).to_be_visible()
+        page.get_by_label("Show").select_option("move")
+        expect(page.locator(".empty")).to_contain_text("Nothing of this kind is kept.")
+        page.get_by_label("Show").select_option("")
+        expect(feed).to_have_count(6)
+        seconds = [each.split(" ")[-1] for each in feed.locator("td:first-child").all_inner_texts()]
+        assert seconds[:5] == sorted(seconds[:5], reverse=True)  # the newest first; the quota began long ago
+        console.check()
+
+
+@pytest.mark.rest
+def test_traffic_is_told_where_it_rises_or_falls_by_far(browser: Browser, shop_service: Service):
+    with console_of(browser, shop_service) as console:
+
+        def daily(route: Any) -> None:
+            counts = [3, 100, 110, 300, 290, 0, 0, 5]
+            buckets = [
+                {"from": 86_400_000 * n, "groups": [{"group": "policy", "decisions": count}]}
+                for n, count in enumerate(counts)
+            ]
+            route.fulfill(json={**route.fetch().json(), "buckets": buckets})
+
+        console.page.route("**/report?*bucket_s*", daily)
+        page = console.open("bandits/shop-window/versions?kind=traffic")
+        feed = page.get_by_role("region", name="Changes").locator("tbody tr")
+        expect(feed).to_have_count(3)
+        expect(feed.filter(has_text="rose from 110 to 300 decisions")).to_have_count(1)
+        expect(feed.filter(has_text="fell from 290 to 0 decisions")).to_have_count(1)
+        console.check()
+
+
+@pytest.mark.rest
+def test_holdout_log_and_reward_are_changed_by_forms(browser: Browser, tmp_path: Path):
+    with serving(tmp_path) as service, console_of(browser, service) as console, Client(service.url) as client:
+        client.put_catalogue("c", dim=1)
+        client.upsert_arms("c", [[1.0], [2.0]], ids=["a", "b"])
+        client.put_bandit("b", catalogue="c", policy="sub_ts")
+        page = console.open("bandits/b")
+        page.get_by_role("link", name="Keep one").click()
+        form = page.get_by_role("form", name="A change")
+        expect(form.get_by_label("New value, as JSON")).to_be_hidden()
+        expect(form.get_by_label("Keep a log")).to_have_value("yes")
+        form.get_by_label("For how many days").fill("3")
+        form.get_by_role("button", name="Change the bandit").click()
+        page.get_by_text("Version 2 holds from now on.").wait_for()
+        assert client.get_bandit("b").log == {"keep_s": 3 * 86_400, "share": 1.0}
+        page.get_by_role("button", name="Change holdout").click()
+        page.get_by_text("Nothing changes yet.").wait_for()
+        form.get_by_label("A holdout").select_option("yes")
+        form.get_by_label("Its share").fill("2")
+        form.get_by_label("It is shown").select_option("list")
+        form.get_by_label("The list").fill("b, a")
+        form.get_by_role("button", name="Change the bandit").click()
+        share = form.locator(".field", has=page.get_by_label("Its share"))
+        expect(share.locator(".error")).to_contain_text("less than or equal to 1")
+        form.get_by_label("Its share").fill("0.25")
+        form.get_by_role("button", name="Change the bandit").click()
+        page.get_by_text("Version 3 holds from now on.").wait_for()
+        served: Any = client.get_bandit("b").holdout
+        assert (served["share"], served["serve"]) == (0.25, {"arms": ["b", "a"]})
+        page.get_by_role("button", name="Change reward").click()
+        form.get_by_label("At least").fill("0")
+        form.get_by_label("At most").fill("1")
+        expect(page.locator("pre code")).to_contain_text('"max": 1')
+        form.get_by_role("button", name="Change the bandit").click()
+        page.get_by_text("Version 4 holds from now on.").wait_for()
+        reward: Any = client.get_bandit("b").reward
+        assert [reward[name] for name in ("min", "max", "aggregate", "wait_s")] == [0, 1, "first", None]
+        page.get_by_role("button", name="Change log").click()
+        form.get_by_label("Keep a log").select_option("no")
+        form.get_by_role("button", name="Change the bandit").click()
+        page.get_by_text("Version 5 holds from now on.").wait_for()
+        assert client.get_bandit("b").log is None
+        page.get_by_role("button", name="Change exploration").click()
+        expect(form.get_by_label("New value, as JSON")).to_be_visible()
+        expect(form.get_by_label("Keep a log")).to_be_hidden()
+        console.check()
