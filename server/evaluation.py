@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -54,6 +55,7 @@ from shortlist_client.files.learner_files import learners_of
 from shortlist_client.files.tables import open_tables
 
 NAME, UID = "log", "0" * 16
+MUCH_LOST = 0.5  # of the rows
 LogFormat = Literal["shortlist", "vw-dsjson", "table"]
 
 
@@ -117,7 +119,7 @@ def evaluate(
             learners,
             source=source,
             learners_from=learners_from,
-            other_log=log_format != "shortlist",
+            unread=None if log_format == "shortlist" else unread,
         )
         evaluation = asyncio.run(work)
         evaluation = replace(evaluation, warnings=[*unread.sentences(), *evaluation.warnings])
@@ -134,8 +136,9 @@ async def _evaluated(
     *,
     source: HeldSource,
     learners_from: Path | None,
-    other_log: bool,
+    unread: UnreadRows | None,
 ) -> Evaluation:
+    """``unread``: rows of a log of another system that are left out; None: it is a log of Shortlist."""
     held = None if learners_from is None else _learners(bandit, learners_from)
     past, read = PastLearners(bandit, source, held), ReadDecisions()
     seen = SeenRewards(bandit.record, partial(source.terms, bandit))
@@ -152,16 +155,27 @@ async def _evaluated(
         async for rows in seen.noted(_pages(rows_read, "learning", read)):
             await past.learn(rows)
         await past.begin(0)
+    _tell_early(read, 0 if unread is None else sum(unread.counts.values()))
     evaluator = Evaluator(bandit, source, lookup, estimators, seen=seen)
     for rows in rows_read("evaluating"):
         await evaluator.add(rows)
         if evaluator.is_unsupported:
             break
     check_usable(evaluator)
-    if other_log:
+    if unread is not None:
         evaluator.capped = 0  # what was not offered is the caller's word, as a filter is: no quota has a say
     evaluation = evaluations_of(evaluator, when)[0]
     return replace(evaluation, warnings=[*_warnings(read, held), *evaluation.warnings])
+
+
+def _tell_early(read: ReadDecisions, unread: int) -> None:
+    """Say before the log is weighed, which takes longest, that most of it cannot be used."""
+    lost, rows = read.unknown + unread, read.decisions + unread
+    if MUCH_LOST * rows <= lost < rows:  # none at all is an error, which says so
+        parts = [f"{read.unknown:,} show arms without a propensity"] * bool(read.unknown)
+        parts += [f"{unread:,} cannot be read"] * bool(unread)
+        words = f"{lost / rows:.0%} of {rows:,} rows cannot be used: {', '.join(parts)}"
+        print(f"warning: {words}", file=sys.stderr, flush=True)
 
 
 def _warnings(read: ReadDecisions, held: HeldLearners | None) -> Iterator[str]:

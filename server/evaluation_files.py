@@ -45,6 +45,8 @@ def rows_of(path: Path, desc: str, *, read: ReadDecisions | None = None) -> Iter
 class ReadDecisions:
     """Which decisions were read, by hashes of 64 bits of the decision and of its rewards: 16 bytes each.
 
+    ``decisions``     that were read, each once
+    ``unknown``       of these, that show an arm without a propensity: no policy is evaluated on them
     ``repeated``      how often a decision came again
     ``differing``     how often with other rewards than the first time
     ``known_before``  how many rewards a learner knew at the first of its decisions, the most of any
@@ -53,7 +55,7 @@ class ReadDecisions:
     """
 
     def __init__(self) -> None:
-        self.repeated = self.differing = self.known_before = 0
+        self.decisions = self.unknown = self.repeated = self.differing = self.known_before = 0
         self._keys = set[str | None]()
         self._earlier = np.empty((2, 0), dtype=np.int64)
         self._recent = dict[int, int]()
@@ -71,6 +73,8 @@ class ReadDecisions:
             self.repeated += 1
             self.differing += rewards != first
             return False
+        self.decisions += 1
+        self.unknown += any(arm.propensity is None and not arm.pinned for arm in row.arms)
         if row.key not in self._keys:
             self._keys.add(row.key)
             self.known_before = max(self.known_before, row.learner_version)

@@ -415,3 +415,17 @@ async def test_learners_that_knew_more_than_the_log_says(
     states.write_text(json.dumps({**listed[0], "state": "AAAA"}))
     assert await asyncio.to_thread(run, log, arms, policy, *given) == 2
     assert "learners.ndjson: row 1: state" in line_of(capsys)
+
+
+async def test_it_is_told_early_that_most_rows_have_no_propensities(
+    shared: Api, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    settings, asks = CASES[1]
+    rows = await logged(shared, "told-early", settings, asks)
+    for place, row in enumerate(rows[:34]):
+        arms = [msgspec.structs.replace(arm, propensity=None) for arm in row.arms]
+        rows[place] = msgspec.structs.replace(row, arms=arms)
+    log = write_log(rows, tmp_path / "log.ndjson")
+    assert await asyncio.to_thread(run, log, write_arms(tmp_path), settings) == 0
+    told = "85% of 40 rows cannot be used: 34 show arms without a propensity"
+    assert f"warning: {told}" in capsys.readouterr().err.splitlines()

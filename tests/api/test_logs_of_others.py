@@ -154,6 +154,24 @@ def test_rows_that_lack_something_are_named_and_left_out(tmp_path: Path, catalog
         assert f"the first is row {row}" in warnings
 
 
+def test_it_is_told_early_that_most_rows_cannot_be_used(
+    tmp_path: Path, catalogue: Path, capsys: pytest.CaptureFixture[str]
+):
+    """Before the rows are weighed; not where most can be used."""
+    good = [dsjson(event, number) for number, event in enumerate(made_events()[:40])]
+    log = tmp_path / "vw.json"
+    for bad, words in ((240, "86% of 280 rows cannot be used: 240 cannot be read"), (10, "")):
+        dangling = [{"RewardValue": 1.0, "EventId": f"dangling-{number}"} for number in range(bad)]
+        log.write_text("".join(json.dumps(line) + "\n" for line in (*good, *dangling)))
+        evaluated(log, catalogue, UNIFORM, "--format", "vw-dsjson")
+        lines = capsys.readouterr().err.splitlines()
+        told = [place for place, line in enumerate(lines) if "cannot be used" in line]
+        assert [lines[place] for place in told] == [f"warning: {words}"] * bool(words)
+        weighed = [place for place, line in enumerate(lines) if line.startswith("evaluating")]
+        assert weighed
+        assert all(place < weighed[0] for place in told)
+
+
 def test_what_cannot_be_used_at_all_is_one_line(
     tmp_path: Path, catalogue: Path, capsys: pytest.CaptureFixture[str]
 ):
