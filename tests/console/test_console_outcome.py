@@ -17,6 +17,8 @@ from service_process import Service, serving
 from shortlist_client import Client
 from waiting import wait_until_sync
 
+pytestmark = pytest.mark.rest
+
 OUTCOME = Path(__file__).parents[2] / "app/console/outcome.js"
 GLOBALS = "globalThis.HTMLElement = class {}; globalThis.navigator ??= {}; const DAY = 86_400_000;"
 NEEDS = "no interval below 30 keys; of both groups together that is about"
@@ -146,7 +148,6 @@ def test_a_learner_stands_still_only_where_it_had_time_to_learn():
         assert ("the learner stands still" in found) is stands_still
 
 
-@pytest.mark.rest
 def test_the_screen_says_first_whether_it_is_better(browser: Browser, tmp_path: Path):
     with serving(tmp_path) as service, console_of(browser, service) as console, Client(service.url) as client:
         client.put_catalogue("c", dim=1)
@@ -189,7 +190,6 @@ def test_the_screen_says_first_whether_it_is_better(browser: Browser, tmp_path: 
         console.check()
 
 
-@pytest.mark.rest
 def test_bands_of_a_chart_stay_within_rewards(browser: Browser, shop_service: Service):
     """Clicks of the shop are 0 or 1: no point of a table of a chart has a band beyond."""
     with console_of(browser, shop_service) as console:
@@ -204,7 +204,6 @@ def test_bands_of_a_chart_stay_within_rewards(browser: Browser, shop_service: Se
         console.check()
 
 
-@pytest.mark.rest
 def test_what_changed_is_one_feed(browser: Browser, tmp_path: Path):
     """Settings, a quota, arms between two decisions, and what needs attention, each under its kind."""
     with serving(tmp_path) as service, console_of(browser, service) as console, Client(service.url) as client:
@@ -243,7 +242,6 @@ def test_what_changed_is_one_feed(browser: Browser, tmp_path: Path):
         console.check()
 
 
-@pytest.mark.rest
 def test_traffic_is_told_where_it_rises_or_falls_by_far(browser: Browser, shop_service: Service):
     with console_of(browser, shop_service) as console:
 
@@ -264,7 +262,6 @@ def test_traffic_is_told_where_it_rises_or_falls_by_far(browser: Browser, shop_s
         console.check()
 
 
-@pytest.mark.rest
 def test_holdout_log_and_reward_are_changed_by_forms(browser: Browser, tmp_path: Path):
     with serving(tmp_path) as service, console_of(browser, service) as console, Client(service.url) as client:
         client.put_catalogue("c", dim=1)
