@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import numpy as np
 from fastapi import Query, Request, Response
 from msgspec.structs import replace
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from app.api.fields import Cursor, Identifier, Limit, Page, page_of, page_reply
 from app.api.guard import key_of, sees_all_bandits, sees_catalogue
@@ -22,7 +22,7 @@ from app.api.strict_json import JSON, Provided, StrictModel, json_router, reply
 from app.bandits.registry import Bandits
 from app.catalogues.catalogue import Catalogue, UnlistedValues, unlisted_values
 from app.catalogues.catalogues import Catalogues
-from app.catalogues.kinds import INDEX_CHOICES
+from app.catalogues.kinds import INDEX_CHOICES, check_installed
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.filtering.known_filter import FilterStatus
 from app.filters.fields import MAX_FIELD_CHARS
@@ -42,7 +42,7 @@ router = json_router(prefix="/v1/catalogues", tags=["catalogues"])
 if TYPE_CHECKING:
     IndexChoice = str
 else:
-    IndexChoice = Literal[INDEX_CHOICES]
+    IndexChoice = Annotated[Literal[INDEX_CHOICES], BeforeValidator(check_installed)]
 
 DisplayField = Annotated[str, Field(min_length=1, max_length=MAX_FIELD_CHARS)]
 

@@ -120,10 +120,10 @@ class Catalogues:
             await self._group.turn()
         async with self.changing:
             await self.replace((await self._store.registry.read()).catalogues)
-        for path in {*self._index_dir.glob("*.index")} - {
-            self._kinds.index_file(catalogue.uid) for catalogue in self
-        }:
-            path.unlink(missing_ok=True)  # of a catalogue that is gone
+        uids = {catalogue.uid for catalogue in self}
+        for path in self._index_dir.glob("*.index"):
+            if path.name.split(".")[0] not in uids:  # of a catalogue that is gone
+                path.unlink(missing_ok=True)
         if self._group is not None:
             self._group.loaded()
 

@@ -14,7 +14,7 @@ from app.catalogues.kept_arms import ArmRepository
 from app.catalogues.resident_arms import ResidentArms
 from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
-from app.indexes.planner import CHOICES
+from app.indexes.planner import CHOICES, MISSING
 from app.indexes.shared_arms import SharingGroup
 from app.milvus.source import MilvusSource
 from app.platform.errors import Invalid
@@ -27,6 +27,13 @@ INDEX_CHOICES = (*CHOICES, *ARM_SOURCES)
 
 ServedIndex = LiveIndex | EngineIndex
 Opened = tuple[ServedIndex, ArmRepository]
+
+
+def check_installed(kind: object) -> object:
+    """The kind as it is. Raises ValueError: it needs a package that is not installed."""
+    if (package := MISSING.get(str(kind))) is not None:
+        raise ValueError(f"the index {kind} needs the package {package}, which is not installed here")
+    return kind
 
 
 def options_of(record: CatalogueRecord) -> IndexOptions:

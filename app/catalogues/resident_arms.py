@@ -131,7 +131,8 @@ class ResidentArms:
         return features
 
     async def dropped(self) -> None:
-        self._file.unlink(missing_ok=True)
+        for path in self._file.parent.glob(f"{self._file.stem}*{self._file.suffix}"):  # of each kind of index
+            path.unlink(missing_ok=True)
         if self._group is not None:
             self._group.arms_of(self._uid).remove()
 

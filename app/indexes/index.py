@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count as counting
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -60,6 +60,15 @@ class Build:
     load_from: Path | None = None
     save_to: Path | None = None
     growing: GrowingIndex | None = None
+
+    def of_kind(self, kind: IndexKind) -> Build:
+        """With the files of this kind: structures that are tried one after the other must not share one."""
+        return replace(self, load_from=file_of(self.load_from, kind), save_to=file_of(self.save_to, kind))
+
+
+def file_of(path: Path | None, kind: IndexKind) -> Path | None:
+    """The file that keeps a structure of this kind beside others of its catalogue. Ours is the first."""
+    return path if path is None or kind in OWN_KINDS else path.with_name(f"{path.stem}.{kind}{path.suffix}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -180,7 +180,7 @@ def plan(
         if exact.numbers < limits.small_numbers:
             return exact.plan, exact.blocks
     tried = [
-        candidate.attempt(Task(table, options, build, exact, probes))
+        candidate.attempt(Task(table, options, build.of_kind(candidate.kind), exact, probes))
         for candidate in CANDIDATES
         if options.kind in ("auto", candidate.kind)
     ]
@@ -263,11 +263,14 @@ class Candidate:
     ``attempt`` builds and measures one. It returns its plan and it, or the plan of the exact search, with the
     reason, and that search's own structure. ``measured`` does that for a structure without tuning.
     ``saving``: how other processes get it; None: they scan their arms where it serves.
+    ``missing``: what is to be installed before it can be built; None: nothing. Catalogues that ask for it are
+    refused until then.
     """
 
     kind: IndexKind
     attempt: Callable[[Task], tuple[Plan, Index | None]]
     saving: Saving | None = None
+    missing: str | None = None
 
 
 def _with_graph(task: Task) -> tuple[Plan, Index | None]:
@@ -420,8 +423,11 @@ def _candidates() -> list[Candidate]:
     return candidates
 
 
-CANDIDATES = _candidates()
+_ALL = _candidates()
+CANDIDATES = [candidate for candidate in _ALL if candidate.missing is None]
 """All structures that are tried where no exact search is quick enough; the fastest that may serve does."""
+MISSING = {candidate.kind: candidate.missing for candidate in _ALL if candidate.missing is not None}
+"""What is to be installed before a structure can be built, by kind."""
 CHOICES = ("auto", "exact", *(candidate.kind for candidate in CANDIDATES))
 """What ``IndexOptions.kind`` may be."""
 

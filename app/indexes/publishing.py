@@ -23,7 +23,7 @@ from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.attributes import AttributeTable
 from app.indexes import shared_files
 from app.indexes.arm_rows import DescribedUntil
-from app.indexes.index import Index, PublicationReader, PublicationWriter
+from app.indexes.index import Index, PublicationReader, PublicationWriter, file_of
 from app.indexes.maintenance import Cancellation, Cancelled
 from app.indexes.planner import Plan, saving_of
 from app.indexes.segments import SavedSegment, Segment, end_of
@@ -186,7 +186,7 @@ class Publishing(Adoption):
             table=self.table,
             positions=self.positions,
             last=None if last is None else self.shared.folder_of(last),
-            cache=self.cache,
+            cache=file_of(self.cache, structure.kind),
         )
         covered, saved = end_of(self.positions[: structure.covered]), saving.save(structure, to)
         return SavedSearch(self.version, has_attributes, plan, covered, saved, segments)
