@@ -79,6 +79,23 @@ function numbersOf({ groups, lift, decisions, as_of_decisions, next_look }) {
   return `${means}, of ${as_of_decisions < decisions ? `the first ${count(as_of_decisions)} of ` : ""}${count(decisions)} decisions${next_look === null ? "" : `, anew at ${count(next_look)}`}.`;
 }
 
+/** What the holdout has cost, where the policy is the better one; "" elsewhere. @param {any} bandit @param {any} report */
+export function costOf(bandit, { lift, groups }) {
+  const size = groups.find((/** @type {any} */ each) => each.group === "holdout")?.decisions;
+  if (!(lift.interval?.[0] > 0)) return "";
+  return `The holdout has cost about ${number(lift.value * size, 2)} ${unitOf(bandit)}: its ${count(size)} decisions would have earned so much more.`;
+}
+
+/** What to do next, and the page where that is done. @param {any} bandit @param {any} report @param {string[]} alarms @returns {{text: string, parts: string[], query?: Record<string, string>}} */
+export function nextStep(bandit, { lift: { interval }, next_look }, alarms) {
+  const { id } = bandit;
+  if (alarms.length) return { text: "see what changed before this went wrong", parts: ["bandits", id, "versions"] };
+  if (!bandit.holdout) return { text: "set a holdout, so that there is something to compare with", parts: ["bandits", id, "settings"], query: { set: "holdout", to: '{"share": 0.1}' } };
+  if (interval && interval[1] < 0) return { text: "see what it shows, and what it does not", parts: ["bandits", id, "explore"] };
+  if (interval && interval[0] > 0) return { text: "ask what other settings would earn", parts: ["what-if", id] };
+  return { text: `wait for more decisions${next_look === null ? "" : `: there are new numbers at ${count(next_look)}`}; meanwhile see whether it explores`, parts: ["bandits", id, "explore"] };
+}
+
 /** What is wrong with the catalogue of a bandit. @param {any} catalogue */
 export function catalogueAlarms({ id, findings = [], index }) {
   const isLow = index && index.recall_at_1 !== null && index.recall_at_1 < index.target_recall;

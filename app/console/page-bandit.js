@@ -10,7 +10,7 @@ import { read, write } from "./json.js";
 import { mismatch, surelyAtLeast } from "./linear.js";
 import { bands, course, deviation, entropy, holdoutSince, lastDecisions, names, RANGES, shownArms, timeline, titleIn, titlesOf, verdict } from "./measure.js";
 import { moving } from "./move.js";
-import { alarmsOf, alarmsOfArms, boundsOf, isOfInterval, MISMATCH, outcome, SRM_FACTOR } from "./outcome.js";
+import { alarmsOf, alarmsOfArms, boundsOf, costOf, isOfInterval, MISMATCH, nextStep, outcome, SRM_FACTOR } from "./outcome.js";
 import { prior } from "./prior.js";
 import { quotas } from "./quotas.js";
 import { CHANGEABLE, difference, fieldName, FIXED, FORM_FIELDS, FORMS, MEANINGS, merged, settingWarnings } from "./settings.js";
@@ -64,13 +64,13 @@ export function noLog(name) {
 /** @param {import("./main.js").View} view @param {HTMLElement} body @param {any} bandit */
 async function working(view, body, bandit) {
   const { signal } = view;
-  const [note, claim, warnings, places] = boxes(4);
+  const [note, claim, next, warnings, places] = boxes(5);
   const tiles = h("div", { class: "tiles" });
   const pieces = h("div", {}, skeleton(6));
   const looks = h("div", {}, skeleton(6));
   tiles.append(skeleton(2));
   const range = h("select", { value: view.query.get("range") ?? "", on: { change: () => (view.remember({ range: range.value }), (known = null), (drawnOf = -1), again()) } }, h("option", { value: "" }, "since the holdout is as it is, a week at most"), Object.keys(RANGES).map((each) => h("option", { value: each }, `the last ${each}`)));
-  body.append(h("div", {}, note, claim, h("label", { class: "inline" }, "Decisions of ", range), tiles, warnings, places), h("div", { class: "cols" }, panel("Mean reward over time", pieces), panel("What was known when", looks)));
+  body.append(h("div", {}, note, claim, next, h("label", { class: "inline" }, "Decisions of ", range), tiles, warnings, places), h("div", { class: "cols" }, panel("Mean reward over time", pieces), panel("What was known when", looks)));
   const held = holdoutSince(bandit, signal);
   held.catch(() => null); // it is awaited below
   /** @type {{at: number, report: any}[] | null} */
@@ -95,6 +95,8 @@ async function working(view, body, bandit) {
     const shares = mismatched(bandit, policy?.decisions ?? 0, holdout?.decisions ?? 0, rows);
     const bounds = boundsOf(bandit, rows);
     const alarms = [...alarmsOf(bandit, report, rows.slice(-ALARMED).reverse()), ...(await alarmsOfArms(bandit, signal))].filter((each) => !shares || each !== MISMATCH);
+    const step = nextStep(bandit, report, shares ? [...alarms, shares] : alarms);
+    redraw(next, [step, costOf(bandit, report)], () => h("p", {}, costOf(bandit, report), h("strong", {}, " Next: "), link(step.text, step.parts, step.query), "."));
     redraw(warnings, [report.warnings, shares, bandit.holdout, alarms], () => [
       alarms.length ? h("p", { class: "warning alarm" }, alarms.map(asSentence).join(" ")) : !shares && h("p", { class: "done" }, "Nothing is wrong. ", h("span", { class: "soft" }, "Looked at: guardrails, the groups' sizes, whether rewards come, whether the learner learns, features and index.")),
       shares && h("p", { class: "warning" }, h("strong", {}, "Sample ratio mismatch. "), shares),

@@ -160,6 +160,7 @@ function figures(ready, status, metrics, seen) {
     ...(refused.length ? [tile("Refused", count(metrics.sum("shortlist_rate_refused_total")), `requests beyond the rate of the API key ${names}`)] : []),
     tile("Backlog", count(ready.backlog), ready.backlog ? `rewards, the oldest ${duration(ready.lag_s)}` : "rewards wait"),
     tile("Memory", bytes(metrics.sum("process_resident_memory_bytes")), together > 1 ? `of ${count(together)} processes` : "of this process"),
+    tile("Processor", percent(metrics.sum("process_cpu_seconds_total") / status.uptime_s), "of a core, in the mean since the start"),
     tile("Processes", count(seen.processes), "seen in the last minute"),
     tile("Arms", count(status.arms), `catalogues: ${count(status.catalogues)}`),
     tile("Learners", count(status.cached_learners), `in memory, ${bytes(status.cached_learner_bytes)}`),

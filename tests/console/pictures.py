@@ -1,4 +1,4 @@
-"""The pictures of docs/console.md, from the example shop: ``make console-pictures``."""
+"""The pictures of docs/console.md, of the example shop and a bandit with quotas: `make console-pictures`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 from console_browser import BROWSER, Console, load_shop
+from console_world import furnish
 from service_process import serving
 
 SIZE = {"width": 1120, "height": 700}
+LOW = {"width": 1120, "height": 460}
 
 
 def take(folder: Path) -> None:
-    """Write a picture of four pages each: the shop after a thousand visitors."""
+    """Write a picture of each page: the shop after a thousand visitors, then a bandit with quotas."""
     with tempfile.TemporaryDirectory() as own, serving(Path(own)) as service, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page(viewport=SIZE, locale="en-GB", reduced_motion="reduce")
@@ -39,6 +41,22 @@ def take(folder: Path) -> None:
         page.locator("h3", has_text="Nearest arms").wait_for()
         page.get_by_role("heading", name="The arms as a picture").evaluate("each => each.scrollIntoView()")
         page.screenshot(path=folder / "console-catalogue.png")
+        furnish(service)
+        page.set_viewport_size(LOW)
+        for name, address, waited in (
+            ("explore", "bandits/home/explore", "text=are in none of the last"),
+            ("quotas", "bandits/home/quotas", '[aria-label="Quotas"] tbody tr'),
+            ("changes", "bandits/home/versions", '[aria-label="Changes"] tbody tr:nth-child(6)'),
+            ("decisions", "decisions/home", '[aria-label="The last decisions"] tbody tr'),
+        ):
+            console.open(address)
+            page.locator(waited).first.wait_for()
+            page.screenshot(path=folder / f"console-{name}.png")
+        row = page.locator("tbody tr", has_text="policy").first
+        row.get_by_role("link", name="explain").click()
+        page.get_by_role("heading", name="What was shown").wait_for()
+        page.get_by_role("heading", name="What was shown").evaluate("each => each.scrollIntoView()")
+        page.screenshot(path=folder / "console-why.png")
         browser.close()
 
 

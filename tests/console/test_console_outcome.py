@@ -29,7 +29,8 @@ def run(expression: str) -> Any:
     script = f"""
         {GLOBALS}
         Object.defineProperty(globalThis, "navigator", {{ value: {{ languages: ["en-GB"] }} }});
-        const {{ outcome, alarmsOf, boundsOf }} = await import({json.dumps(OUTCOME.as_uri())});
+        const module = await import({json.dumps(OUTCOME.as_uri())});
+        const {{ outcome, alarmsOf, boundsOf, costOf, nextStep }} = module;
         process.stdout.write(JSON.stringify({expression}));
     """
     return json.loads(node("--input-type=module", "--eval", script))
@@ -307,3 +308,19 @@ def test_holdout_log_and_reward_are_changed_by_forms(browser: Browser, tmp_path:
         expect(form.get_by_label("New value, as JSON")).to_be_visible()
         expect(form.get_by_label("Keep a log")).to_be_hidden()
         console.check()
+
+
+def test_the_next_step_and_the_cost_of_a_holdout_follow_from_the_report():
+    better, worse, none = (
+        report(policy, 0.1, interval)
+        for policy, interval in ((0.131, [0.012, 0.048]), (0.05, [-0.08, -0.02]), (0.11, None))
+    )
+    owner, reports = json.dumps(bandit(id="b")), json.dumps([better, worse, none])
+    pair = f"[nextStep({owner}, each, []).parts.join('/'), costOf({owner}, each)]"
+    texts = run(f"{reports}.map((each) => {pair})")
+    cost = "The holdout has cost about 3.1 reward: its 100 decisions would have earned so much more."
+    assert texts == [["what-if/b", cost], ["bandits/b/explore", ""], ["bandits/b/explore", ""]]
+    step = f"nextStep({owner}, {json.dumps(better)}, ['no rewards for an hour'])"
+    assert run(step)["parts"] == ["bandits", "b", "versions"]
+    without = run(f"nextStep({json.dumps(bandit(id='b', holdout=None))}, {json.dumps(none)}, [])")
+    assert without["query"]["set"] == "holdout"

@@ -1,4 +1,4 @@
-"""Seven questions, each answered in at most three clicks from the overview; and what pages let one change."""
+"""Questions, each answered in at most three clicks from the overview; and what pages let one change."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Clicks:
         expect(self.page.locator("main")).to_contain_text(text)
 
 
-def test_seven_questions(browser: Browser, furnished: Service):
+def test_every_question_takes_three_clicks_at_most(browser: Browser, furnished: Service):
     with console_of(browser, furnished) as console, Client(furnished.url) as client:
         # Which bandit earns more than its holdout, and how sure is that?
         visit = Clicks(console)
@@ -64,6 +64,21 @@ def test_seven_questions(browser: Browser, furnished: Service):
         )  # fmt: skip
         expect(row.locator("td").nth(1)).to_contain_text(word)
         expect(row.locator("td").nth(1)).to_contain_text(re.compile("95 %|no interval"))
+        # Since when? The same sentence; then what was known when.
+        expect(row.locator("td").nth(1)).to_contain_text(re.compile("[Ss]ince"))
+        visit.click("plain")
+        visit.see("What was known when")
+        visit.see(f"of {client.report('plain').decisions:,} decisions".replace(",", "."))
+        # What is the next step?
+        visit.see("Next: wait for more decisions" if word.startswith("cannot") else "Next: ")
+        # What is broken? The first line says it, or that nothing is.
+        visit = Clicks(console)
+        ill = visit.page.locator("main .alarm").or_(visit.page.locator("main .done"))
+        expect(ill.first).to_be_visible()
+        # What does it cost?
+        for label in ("Memory", "Processor", "One choice, p99"):
+            tile = visit.page.locator(".tile", has=visit.page.get_by_text(label, exact=True))
+            expect(tile.locator("strong")).to_have_text(re.compile(r"\d|–"))
         # Why did user 7 see this?
         visit = Clicks(console)
         visit.click("home")
@@ -80,10 +95,20 @@ def test_seven_questions(browser: Browser, furnished: Service):
         visit.see("What was shown")
         visit.see(re.compile("softmax drew|The choice was made again"))
         visit.see("Film number")
-        # Which arms are never shown?
+        # Who gets what?
+        visit = Clicks(console)
+        visit.click("home")
+        visit.click("Decisions", within=visit.page.locator("main"))
+        newest = client.list_log("home", order="desc", limit=1).items[0]
+        first = visit.page.get_by_role("region", name="The last decisions").locator("tbody tr").first
+        expect(first).to_contain_text(str(newest.key))
+        for arm in newest.arms:
+            expect(first).to_contain_text(f"Film number {arm.id[1:]}")
+        # Does it explore? Which arms are never shown?
         visit = Clicks(console)
         visit.click("home")
         visit.click("Does it explore?")
+        visit.see("of the catalogue was shown in the last")
         visit.see(re.compile(r"\d+ of 60 arms are in none of the last \d+ decisions"))
         # Which quota runs out today?
         visit = Clicks(console)
