@@ -39,13 +39,13 @@ from app.learning.rewards import Rewards
 from app.learning.served_effects import ServedEffects
 from app.learning.tokens import TokenSecrets, TokenSigner
 from app.learning.warm_start import WarmStart
-from app.measuring.embedding_jobs import AskedEmbedding, EmbeddingJobs
+from app.measuring.embedding_jobs import EmbeddingJobs
 from app.measuring.evaluation_jobs import EvaluationJobs
-from app.measuring.evaluations import Evaluations, Progress
+from app.measuring.evaluations import Evaluations
 from app.measuring.explain import Explanations
 from app.measuring.export import Exports
 from app.measuring.report import Reports
-from app.moving.log_embeddings import LogEmbedding, LogEmbeddings
+from app.moving.log_embeddings import LogEmbeddings
 from app.moving.moving import Moving
 from app.moving.plan_steps import PlanSteps
 from app.moving.recomputed_sums import RecomputedSums
@@ -294,7 +294,11 @@ class Service:
             self.catalogues, self.bandits, self.decision_log, self.embeddings, self.moving
         )
         self.embedding_jobs = EmbeddingJobs(
-            EvaluationJobs(store.jobs, metrics), store.write_once, self._embed_log
+            EvaluationJobs(store.jobs, metrics),
+            store.write_once,
+            lambda asked, progress: self.log_embeddings.embed(
+                asked.bandit_uid, asked.catalogue, asked.dim, asked.signal, progress
+            ),
         )
         self._owns = leases.owns
         self.forgetting = Forgetting(store, workers, hooks, token_ttl_ms=token_ttl_ms)
@@ -427,11 +431,6 @@ class Service:
                 self.arm_list = service
             if isinstance(service, SupportsClose):
                 self._ending.enter_context(contextlib.closing(service))
-
-    async def _embed_log(self, asked: AskedEmbedding, progress: Progress) -> LogEmbedding:
-        return await self.log_embeddings.embed(
-            asked.bandit_uid, asked.catalogue, asked.dim, asked.signal, progress
-        )
 
     def _run(self, *work: Coroutine[Any, Any, None]) -> None:
         """Run this until ``stop``."""

@@ -92,7 +92,8 @@ def embed_history(
         yield "dry run: nothing was made"
         return
     head = _head(name, catalogue, table_to_embedding, counts)
-    body = b"".join(_framed(block) for block in [head, *_blocks(arms, embedding, liked)])
+    blocks = [head, *_blocks(arms, embedding, liked)]
+    body = b"".join(len(block).to_bytes(HEAD_BYTES, "little") + block for block in blocks)
     created = client.make_embedding(source, body)
     _wait_filled(client, name, catalogue.size)
     yield f"{name} has the arms of {source} with {created.dim} features each, and follows it"
@@ -228,10 +229,6 @@ def _blocks(arms: _Arms, embedding: ArmEmbedding, liked: NDArray[np.int64]) -> I
                 "vectors": embedding.vectors[rows].astype("<f4").tobytes(),
             }
         )
-
-
-def _framed(block: bytes) -> bytes:
-    return len(block).to_bytes(HEAD_BYTES, "little") + block
 
 
 def _wait_filled(client: Client, name: str, size: int) -> None:

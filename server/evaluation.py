@@ -96,7 +96,7 @@ def evaluate(
     settings = _settings(policy)
     with threadpool_limits(1):
         index = _index(catalogue)
-        first = _first(log) if log_format == "shortlist" else _first_of_others(log, log_format)
+        first = _first(log, log_format)
         if learners_from is not None and "intercept" not in settings:
             settings = _as_learned(settings, index, first, learners_from)
         bandit = _bandit(settings, index, first)
@@ -201,12 +201,6 @@ def _rows_of_others(
         yield rows if read is None else [row for row in rows if read.is_new(row)]
 
 
-def _first_of_others(log: Path, log_format: LogFormat) -> Row:
-    """What a bandit takes from the first row: whether there are keys."""
-    has_keys = log_format == TABLE and "key" in open_tables(log, id_column="action")[0].names
-    return Row("", 0, "key" if has_keys else None, 1, 0, 0, "other", None, None, None, None, [], [])
-
-
 def _learners(bandit: Bandit, path: Path) -> HeldLearners:
     """The learners of a file. Memory: theirs. Raises FileError."""
     states = dict[str, LearnerState]()
@@ -258,7 +252,11 @@ def _index(catalogue: Path) -> LiveIndex:
     return index
 
 
-def _first(log: Path) -> Row:
+def _first(log: Path, log_format: LogFormat) -> Row:
+    """What a bandit takes its scope and its context from."""
+    if log_format != "shortlist":
+        has_keys = log_format == TABLE and "key" in open_tables(log, id_column="action")[0].names
+        return Row("", 0, "key" if has_keys else None, 1, 0, 0, "other", None, None, None, None, [], [])
     for rows in rows_of(log, "looking"):
         if rows:
             return rows[0]
@@ -268,7 +266,8 @@ def _first(log: Path) -> Row:
 def _bandit(settings: dict[str, Any], index: LiveIndex, first: Row) -> Bandit:
     """The bandit with these settings that a log is of; its first row says what the settings do not."""
     try:
-        body = BanditBody.model_validate({**settings, "catalogue": NAME, "scope": _scope(first)})
+        scope = "global" if first.key is None else "per_key"
+        body = BanditBody.model_validate({**settings, "catalogue": NAME, "scope": scope})
     except ValidationError as error:
         raise _named(invalid(error, ())) from None
     record = record_of(body)
@@ -293,10 +292,6 @@ def _completed(record: BanditRecord, catalogue: Catalogue) -> BanditRecord:
         directions = contexts.directions_of(snapshot, record.interactions)
         record = msgspec.structs.replace(record, directions=vector_to_bytes(directions))
     return record
-
-
-def _scope(first: Row) -> str:
-    return "global" if first.key is None else "per_key"
 
 
 def _named(error: ShortlistError) -> Invalid:

@@ -40,9 +40,18 @@ def _lines(bandit: str, explanation: Json) -> Iterator[str]:
     for name in ("context", "filter", "eligible"):
         if row[name] is not None:
             yield f"{name}: {json.dumps(row[name])}"
-    yield "asked for: " + ("too much to be kept" if asked is None else _asked(asked))
+    if asked is None:
+        yield "asked for: too much to be kept"
+    else:
+        count = f"asked for: {asked['k']} arm" + "s" * (asked["k"] != 1)
+        others = {name: value for name, value in asked.items() if name != "k" and value}
+        yield ", ".join([count, *(f"{name} {json.dumps(value)}" for name, value in others.items())])
     yield f"seed {explanation['seed']}, " + ("of the request" if explanation["seeded"] else "drawn")
-    yield _repeated(explanation)
+    if explanation["repeated"] is None:
+        changed = "; ".join(REASONS.get(name, name) for name in explanation["changed"])
+        yield f"not made again: {changed}"
+    else:
+        yield "made again from the seed: " + ("the same" if explanation["repeated"] else "another choice")
     yield ""
     yield table([_arm(arm, row["rewards"]) for arm in row["arms"]])
     if explanation["candidates"]:
@@ -56,18 +65,6 @@ def _lines(bandit: str, explanation: Json) -> Iterator[str]:
             if candidate.get("because"):
                 parts = ", ".join(f"{part['arm']} +{part['share']:.3g}" for part in candidate["because"])
                 yield f"{candidate['id']} is shown because of {parts}"
-
-
-def _asked(asked: Json) -> str:
-    count = f"{asked['k']} arm" + "s" * (asked["k"] != 1)
-    others = {name: value for name, value in asked.items() if name != "k" and value}
-    return ", ".join([count, *(f"{name} {json.dumps(value)}" for name, value in others.items())])
-
-
-def _repeated(explanation: Json) -> str:
-    if explanation["repeated"] is None:
-        return "not made again: " + "; ".join(REASONS.get(name, name) for name in explanation["changed"])
-    return "made again from the seed: " + ("the same" if explanation["repeated"] else "another choice")
 
 
 def _arm(arm: Json, rewards: Sequence[Json]) -> dict[str, Any]:

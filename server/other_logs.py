@@ -202,7 +202,7 @@ def _event_of_line(
         probability = probabilities[0]
     if not _is_number(probability):
         raise Unread("have no probability (_label_probability)")
-    ids = [_leaf(action, arm_field) for action in multi]
+    ids = [next((value for name, value in _leaves(action) if name == arm_field), None) for action in multi]
     if None in ids:
         raise Unread(f"have an action without the feature {arm_field}")
     context = {name: value for name, value in _leaves(shared) if name != "_multi"}
@@ -231,10 +231,6 @@ def _leaves(features: Any) -> Iterator[tuple[str, Any]]:
                 yield from _leaves(value)
             else:
                 yield name, value
-
-
-def _leaf(action: Any, name: str) -> Any:
-    return next((value for leaf_name, value in _leaves(action) if leaf_name == name), None)
 
 
 def _table(path: Path, desc: str) -> Iterator[Numbered]:

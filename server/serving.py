@@ -52,7 +52,7 @@ from workers.learned_bandits import LearnedBandits
 from workers.leases import Leases, OnlyWorker
 from workers.log_retention import LogRetention
 from workers.prior_fitting import PriorFitting
-from workers.reward_ingestion import RewardWorker, Step
+from workers.reward_ingestion import RewardWorker
 
 log = logging.getLogger("shortlist")
 
@@ -346,14 +346,12 @@ async def _opened(settings: Settings, store: Store) -> ExpectedStore:
     return expected
 
 
-def _log_step(step: Step) -> None:
-    log.debug("applied %d entries of partition %d", step.entries, step.partition)
-
-
 def _worker(settings: Settings, store: Store, owns: Callable[[int], bool], moves: Moves) -> RewardWorker:
     return RewardWorker(
         store,
-        Hooks(folded=_log_step),
+        Hooks(
+            folded=lambda step: log.debug("applied %d entries of partition %d", step.entries, step.partition)
+        ),
         poll_s=WORKER_POLL_S,
         reward_log_s=settings.reward_log_s,
         capacity_bytes=settings.worker_cache_mb << 20,

@@ -83,13 +83,14 @@ class _Group:
         for process in self._processes.values():
             if process.returncode is None:
                 process.terminate()
-        # Later than each process's own grace: one that hangs is killed, and nothing else waits for it.
-        asyncio.get_running_loop().call_later(KILL_S, self._kill)
 
-    def _kill(self) -> None:
-        for process in self._processes.values():
-            if process.returncode is None:
-                process.kill()
+        def kill() -> None:
+            for process in self._processes.values():
+                if process.returncode is None:
+                    process.kill()
+
+        # Later than each process's own grace: one that hangs is killed, and nothing else waits for it.
+        asyncio.get_running_loop().call_later(KILL_S, kill)
 
     async def _keep(self, number: int) -> None:
         """Keep one process running.

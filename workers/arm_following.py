@@ -250,7 +250,10 @@ async def run(catalogues: Iterable[Catalogue], store: Store, engines: Mapping[st
             }
             await end([tasks.pop(uid) for uid in tasks.keys() - indexes.keys()])
             with contextlib.suppress(Unavailable):
-                installation = installation or await _installation(store)
+                if not installation:  # the name of this store among those that share an engine; made once
+                    name = secrets.token_hex(4).encode()
+                    stored = await store.write_once.put(None, "installation", name, ttl_ms=None)
+                    installation = stored.decode()
                 for uid in indexes.keys() - tasks.keys():
                     index = indexes[uid]
                     engine = engines[index.engine_name.kind]
@@ -277,12 +280,6 @@ async def swept(
         parts = re.fullmatch(rf"{PREFIX}_{installation}_([0-9a-f]+)_([0-9a-f]+)[0-9a-f]{{4}}", name)
         if parts and parts[1] not in uids and time.time() - int(parts[2], 16) >= young_s:
             await engine.drop(name)
-
-
-async def _installation(store: Store) -> str:
-    """The name of this store among those that share an engine; made once."""
-    stored = await store.write_once.put(None, "installation", secrets.token_hex(4).encode(), ttl_ms=None)
-    return stored.decode()
 
 
 def _engine_arm(arm: DescribedArm) -> EngineArm:

@@ -185,11 +185,11 @@ def _restored(before: Before) -> tuple[dict[LearnerId, CheckpointedLearner], dic
     broken: dict[LearnerId, str] = {}
     for learner, each in before.items():
         try:
-            kept[learner] = each if isinstance(each, CheckpointedLearner) else _kept(learner, each)
+            if not isinstance(each, CheckpointedLearner):
+                tail = tail_bytes(each.tail) if each.tail else 0
+                kept[learner] = CheckpointedLearner(restored(learner, each), tail)
+            else:
+                kept[learner] = each
         except Exception as error:
             broken[learner] = f"the learner's state cannot be read: {reason_of(error)}"
     return kept, broken
-
-
-def _kept(learner: LearnerId, stored: StoredLearner) -> CheckpointedLearner:
-    return CheckpointedLearner(restored(learner, stored), tail_bytes(stored.tail) if stored.tail else 0)

@@ -170,7 +170,11 @@ class ApiKeys:
             raise Unauthorized("the pass is damaged") from None
         digest = self._signers.get(signed_pass.fingerprint)
         # base64 can write the same bytes in several ways: only one is accepted
-        if digest is None or text_of(raw) != encoded or not hmac.compare_digest(tag, _tag(digest, signed)):
+        if (
+            digest is None
+            or text_of(raw) != encoded
+            or not hmac.compare_digest(tag, hmac.digest(digest, PASS_PREFIX + signed, "sha256"))
+        ):
             raise Unauthorized("the pass was not signed by an API key that is known")
         key, left_s = self._by_digest[digest], signed_pass.expires_s - time.time()
         if key.visitors_s is None:
@@ -312,7 +316,3 @@ def _visitors_s(key: str, text: str) -> int:
 def _fingerprint(digest: bytes) -> str:
     """Which key signed a pass; it leads neither to the key nor to what signs."""
     return urlsafe_b64encode(hashlib.sha256(digest).digest()[:_FINGERPRINT_BYTES]).decode("ascii")
-
-
-def _tag(digest: bytes, signed: bytes) -> bytes:
-    return hmac.digest(digest, PASS_PREFIX + signed, "sha256")

@@ -137,7 +137,10 @@ def problem(status: int, code: str, title: str, detail: str, errors: Sequence[Fi
 def document_of(error: ShortlistError | InvalidArgument, fields: Part = Part.BODY) -> Problem:
     """The problem document of an error. ``fields``: the part of the request that has its fields."""
     error = as_ours(error)
-    named = [FieldError(_location(path, fields), text) for path, text in error.errors]
+    named = [
+        FieldError(path if path and isinstance(path[0], Part) else (fields, *path), text)
+        for path, text in error.errors
+    ]
     kind = kind_of(error)
     return Problem(f"/problems/{error.code}", kind.title, kind.status, _detail_of(error), error.code, named)
 
@@ -169,10 +172,6 @@ def from_path(name: str) -> Iterator[None]:
             ((Part.PATH, *path) if path[:1] == (name,) else path, text) for path, text in error.errors
         ]
         raise
-
-
-def _location(path: FieldPath, fields: Part) -> FieldPath:
-    return path if path and isinstance(path[0], Part) else (fields, *path)
 
 
 def problem_response(error: ShortlistError | InvalidArgument, method: str = "POST") -> Response:

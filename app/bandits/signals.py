@@ -24,7 +24,10 @@ def weighing_of(record: BanditRecord, weights: Mapping[str, float] | None = None
     return Weighing(
         tuple(float(named.get(name, rule.weight)) for name, rule in signals.items()),
         tuple(None if rule.noise == AUTO else float(rule.noise) for rule in signals.values()),
-        tuple(map(_spread, signals.values())),
+        tuple(
+            None if rule.min is None or rule.max is None else (rule.max - rule.min) / 2.0
+            for rule in signals.values()
+        ),
     )
 
 
@@ -97,7 +100,3 @@ def check_change(before: BanditRecord, after: BanditRecord) -> None:
     ]
     if refused:
         raise Invalid.many(refused)
-
-
-def _spread(rule: SignalRule) -> float | None:
-    return None if rule.min is None or rule.max is None else (rule.max - rule.min) / 2.0

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable
 from itertools import groupby
 
 from app.platform.errors import Unavailable
@@ -90,8 +90,10 @@ class RowBuffer:
                 # First: who reads a row finds what it names, however busy the process is.
                 await self._keep_named()
                 for start in range(0, len(rows), BATCH_SIZE):
-                    calls = self._calls(rows[start : start + BATCH_SIZE])
-                    await asyncio.gather(*calls)
+                    by_partition = groupby(rows[start : start + BATCH_SIZE], key=self._partition)
+                    await asyncio.gather(
+                        *(self._store.rows.write(partition, list(own)) for partition, own in by_partition)
+                    )
                     written = min(len(rows), start + BATCH_SIZE)
             finally:  # to write a row again changes nothing
                 self._bytes -= sum(len(row.record) + ROW_BYTES for row in rows[:written])
@@ -112,8 +114,3 @@ class RowBuffer:
 
     def _partition(self, row: RowWrite) -> int:
         return row.decision.learner.partition(self._store.partitions)
-
-    def _calls(self, rows: Sequence[RowWrite]) -> Iterator[Awaitable[None]]:
-        """A call for each partition, of rows in the order of their partitions."""
-        for partition, theirs in groupby(rows, key=self._partition):
-            yield self._store.rows.write(partition, list(theirs))

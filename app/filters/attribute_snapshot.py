@@ -27,7 +27,6 @@ from app.filters.columns import (
     Mask,
     Numbers,
     OrderTest,
-    Paths,
     Test,
     among,
     are_integers,
@@ -167,7 +166,7 @@ class AttributeSnapshot:
             check()
             stays = is_latest[first : first + block.size]
             if stays.any():
-                blocks = pushed(blocks, block if stays.all() else block.renumbered(stays, _as_it_is))
+                blocks = pushed(blocks, block if stays.all() else block.renumbered(stays, lambda *same: same))
         return rows_now[is_latest].astype(np.int32), blocks
 
     def entries_of(self, rows: Rows) -> NDArray[np.int64]:
@@ -267,10 +266,6 @@ class _Sizes:
 
 
 _NO_SIZES = _Sizes(0, 0, 0)
-
-
-def _as_it_is(paths: Paths, numbers: NDArray[np.float64]) -> tuple[Paths, NDArray[np.float64]]:
-    return paths, numbers
 
 
 def _tested(tests: Sequence[tuple[int, Test | None]], block: ColumnBlock, out: Mask) -> None:

@@ -141,7 +141,16 @@ class Column:
         """
         columns = [column for _, _, column in pieces]
         dense = all(column.places is None for column in columns) and size == sum(len(c) for c in columns)
-        positions = None if dense else np.concatenate([_shifted(*piece) for piece in pieces])
+        positions = None
+        if not dense:
+            positions = np.concatenate(
+                [
+                    np.arange(first, first + count, dtype=np.uint16)
+                    if column.places is None
+                    else column.places + np.uint16(first)
+                    for first, count, column in pieces
+                ]
+            )
         distinct_values = [column.distinct for column in columns if column.distinct is not None]
         if len(distinct_values) == len(columns):
             distinct = np.unique(np.concatenate(distinct_values))
@@ -209,12 +218,6 @@ def spread(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> tuple[NDArray[
     counts = ends - starts
     which = np.repeat(np.arange(len(counts)), counts)
     return which, np.arange(len(which)) + (starts - counts.cumsum() + counts)[which]
-
-
-def _shifted(first: int, size: int, column: Column) -> Slots:
-    if column.places is None:
-        return np.arange(first, first + size, dtype=np.uint16)
-    return column.places + np.uint16(first)
 
 
 def _narrowed(numbers: Numbers) -> Numbers:

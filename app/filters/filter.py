@@ -346,7 +346,11 @@ def _fields(expression: Expression) -> Iterable[str]:
 def _holds(expression: Expression, result: Mapping[str, list[Value]]) -> bool:
     match expression:
         case OneOf(name, members):
-            return any(_equal(value, member) for value in result.get(name, ()) for member in members)
+            return any(
+                kind_of(value) is kind_of(member) and value == member
+                for value in result.get(name, ())
+                for member in members
+            )
         case Ordered(name, symbol, bound):
             kind = kind_of(bound)
             return any(
@@ -360,7 +364,3 @@ def _holds(expression: Expression, result: Mapping[str, list[Value]]) -> bool:
             return all(_holds(part, result) for part in parts)
         case AnyOf(parts):
             return any(_holds(part, result) for part in parts)
-
-
-def _equal(value: Value, other: Value) -> bool:
-    return kind_of(value) is kind_of(other) and value == other

@@ -59,7 +59,10 @@ class Numbering:
 
     def __getitem__(self, number: int) -> Name:
         mapped = len(self._first)
-        return self._names[number - mapped] if number >= mapped else _name(self._first[number])
+        if number >= mapped:
+            return self._names[number - mapped]
+        text = self._first[number]
+        return text[1:] if text[0] == _STRING else int(text[1:])
 
     def of(self, numbers: Sequence[int]) -> Iterator[Name]:
         """The name of each number. Cost: a microsecond for each that is mapped."""
@@ -93,10 +96,6 @@ class Numbering:
 
 def _text(name: Name) -> str:
     return _STRING + name if isinstance(name, str) else _INTEGER + str(name)
-
-
-def _name(text: str) -> Name:
-    return text[1:] if text[0] == _STRING else int(text[1:])
 
 
 @dataclass(frozen=True)

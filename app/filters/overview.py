@@ -94,8 +94,10 @@ class FieldOverview:
             # Only the shown values are looked up: a name that each of many arms has alone has as many values.
             most = np.argsort(-often, kind="stable")[:MOST_VALUES]
             names = self._attributes.names
-            texts = (_plain(names.value(stored, number)) for number in numbers[most].tolist())
-            counted += zip(texts, often[most].tolist(), strict=True)
+            for number, count in zip(numbers[most].tolist(), often[most].tolist(), strict=True):
+                value = names.value(stored, number)
+                is_integer = isinstance(value, float) and value.is_integer()
+                counted.append((int(value) if is_integer else value, count))
         counted = sorted(counted, key=lambda pair: -pair[1])[:MOST_VALUES]
         values: list[str | int | float | bool] = [value for value, _ in counted]
         return FieldSummary(name, having, types, distinct, values, [count for _, count in counted])
@@ -128,7 +130,8 @@ class FieldOverview:
             if not having:
                 unmet[name] = no_arm_has(name)
             elif has and wanted and wanted.isdisjoint(has):
-                is_what = " and ".join(f"{WORDS[kind]} in {_arms(types[TYPES[kind]])}" for kind in has)
+                counts = [(WORDS[kind], types[TYPES[kind]]) for kind in has]
+                is_what = " and ".join(f"{what} in {n:,} arm{'s' * (n != 1)}" for what, n in counts)
                 asked = " and ".join(WORDS[kind] for kind in WORDS if kind in wanted)
                 unmet[name] = f"`{shown(name)}` is {is_what}, and the filter compares it with {asked}"
         return list(unmet.items())
@@ -208,7 +211,10 @@ def in_order(
     after = None if cursor is None else _place_of(cursor, order, name)
     places = list[tuple[bool, int, Value, int, int]]()
     for row, revision, values in zip(rows.tolist(), revisions, attributes.values_of(name, rows), strict=True):
-        keys = [_key(kind, value) for kind, value in values]
+        keys = [
+            (_KIND_ORDER[kind], value[:SORTED_CHARS] if isinstance(value, str) else value)
+            for kind, value in values
+        ]
         best = (max(keys) if descending else min(keys)) if keys else (0, 0)
         # in the descending order the largest place comes first: of an arm that has a value, and is old
         has_value, age = (bool(keys), -revision) if descending else (not keys, revision)
@@ -221,21 +227,8 @@ def in_order(
     ]
 
 
-def _key(kind: ValueKind, value: Value) -> tuple[int, Value]:
-    return _KIND_ORDER[kind], value[:SORTED_CHARS] if isinstance(value, str) else value
-
-
-def _arms(count: int) -> str:
-    return "1 arm" if count == 1 else f"{count:,} arms"
-
-
 def _type(stored: Stored) -> str:
     return TYPES[KINDS[stored]] if stored in KINDS else NOTHING
-
-
-def _plain(value: Value) -> Value:
-    """An integer as an integer."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _text_of(cursor: str) -> str:

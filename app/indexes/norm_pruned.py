@@ -56,10 +56,11 @@ class NormBlocks(SegmentIndex):
         self._rows: Rows = live_rows[order]
         self._positions = positions_of(self._rows, self.covered)
         self._largest = float(table.norms[self._rows[0]]) if live_rows.size else 0.0
-        self._blocks = [
-            (start, stop, float(table.norms[self._rows[start]]), _block(table, self._rows[start:stop]))
-            for start, stop in pairwise(block_bounds(live_rows.size, first, largest))
-        ]
+        self._blocks = list[tuple[int, int, float, Working]]()
+        for start, stop in pairwise(block_bounds(live_rows.size, first, largest)):
+            block = aligned_empty(stop - start, table.dim, table.working.dtype)
+            block[:] = table.working[self._rows[start:stop]]
+            self._blocks.append((start, stop, float(table.norms[self._rows[start]]), block))
         self._gone = NO_ROWS
         # For how many tombstones the positions of their rows are known, and those positions, ascending.
         self._masked: tuple[int, NDArray[np.int64]] = (0, NO_ROWS)
@@ -153,9 +154,3 @@ def block_bounds(size: int, first: int = _FIRST_BLOCK, largest: int = _LARGEST_B
         stop = min(stop + length, size)
         length = min(2 * length, largest)
         yield stop
-
-
-def _block(table: TableSnapshot, rows: Rows) -> Working:
-    block = aligned_empty(len(rows), table.dim, table.working.dtype)
-    block[:] = table.working[rows]
-    return block

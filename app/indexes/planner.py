@@ -30,7 +30,7 @@ from app.indexes import graph_file
 from app.indexes import quality as ef_choice
 from app.indexes.exact import scan
 from app.indexes.hnsw import FEW_DEAD, HnswGraph, arm_bytes
-from app.indexes.index import OWN_KINDS, Build, Index, IndexKind, PublicationReader, Saving, TunableIndex
+from app.indexes.index import OWN_KINDS, Build, Index, IndexKind, Saving, TunableIndex
 from app.indexes.limits import LIMITS, IndexLimits
 from app.indexes.norm_pruned import NormBlocks
 from app.indexes.probes import (
@@ -450,10 +450,6 @@ def bytes_over(count: int, dim: int, options: IndexOptions) -> int:
     return count * arm_bytes(dim, options.m)
 
 
-def _load_blocks(at: PublicationReader) -> NormBlocks:
-    return NormBlocks(at.table, np.arange(at.covered), covered=at.covered)
-
-
 def saving_of(kind: IndexKind) -> Saving | None:
     """How a structure of this kind is shared between processes; None: it is not."""
     savings = {candidate.kind: candidate.saving for candidate in CANDIDATES}
@@ -461,4 +457,6 @@ def saving_of(kind: IndexKind) -> Saving | None:
     return savings.get(kind, _BLOCKS if kind == NormBlocks.kind else None)
 
 
-_BLOCKS = Saving(lambda _blocks, _to: None, _load_blocks)
+_BLOCKS = Saving(
+    lambda _blocks, _to: None, lambda at: NormBlocks(at.table, np.arange(at.covered), covered=at.covered)
+)

@@ -189,7 +189,10 @@ def solve(
     best = np.full(len(queries), -np.inf)
     winners = np.full(len(queries), table.live_rows[0] if among is None else int(among.argmax()))
     best_heirs, fallback_winners = best.copy(), winners.copy()
-    shortest = _shortest_of(table, reserve) if reserve else np.inf
+    shortest = np.inf  # norm of the shortest of the longest ``reserve`` arms
+    if reserve:
+        norms = table.norms[table.live_rows]
+        shortest = float(np.partition(norms, len(norms) - reserve)[len(norms) - reserve])
     for start in range(first, table.rows, _CHUNK_ROWS):
         rows = np.arange(start, min(start + _CHUNK_ROWS, table.rows))
         scores = working @ table.working[start : start + _CHUNK_ROWS].T
@@ -209,12 +212,6 @@ def solve(
     best = np.add.reduce(table.features.take(winners, axis=0) * queries, axis=1)
     groups = np.zeros(len(queries), dtype=np.int8) if groups is None else groups
     return Probes(queries, winners, best, fallback_winners, reserve, groups)
-
-
-def _shortest_of(table: TableSnapshot, reserve: int) -> float:
-    """The norm of the shortest of the longest ``reserve`` arms, at least one."""
-    norms = table.norms[table.live_rows]
-    return float(np.partition(norms, len(norms) - reserve)[len(norms) - reserve])
 
 
 def _take_better(best: Vector, winners: Rows, scores: NDArray[np.floating[Any]], rows: Rows) -> None:

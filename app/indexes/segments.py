@@ -195,16 +195,14 @@ class SegmentBuild(Cancellation):
         """An inverted file over ``rows`` (m,). Those of joined segments stay in their lists."""
         table, first, centroids = self.table, self.first, centroids_of(self.last)
         if centroids is None:
-            centroids = Centroids.trained(table, _known(self.structure, rows), rng)
+            trained_on = rows
+            if self.structure is not None:  # whose arms are more, as a rule
+                rows_of_structure = self.structure.rows[self.structure.rows >= 0]
+                trained_on = max(rows, rows_of_structure, key=len)
+            centroids = Centroids.trained(table, trained_on, rng)
         parts = [segment.structure for segment in self.joined]
         labels = known_labels(parts, centroids, first, table.rows)[rows - first]
         for new in batched(np.flatnonzero(labels < 0)):
             self.check()
             labels[new] = centroids.nearest(table.features[rows[new]].astype(table.working.dtype))
         return InvertedFile(table, centroids, rows, labels, first=first, check=self.check)
-
-
-def _known(structure: Index | None, rows: Rows) -> Rows:
-    """Rows to train centroids on: the arms of the structure, or ``rows`` if there are more of them."""
-    rows_of_structure = structure.rows[structure.rows >= 0] if structure is not None else rows
-    return rows_of_structure if len(rows_of_structure) > len(rows) else rows

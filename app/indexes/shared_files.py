@@ -63,7 +63,9 @@ def write_arms(folder: Path, table: TableSnapshot, *, check: Callable[[], None])
     Cost: 12 d + 50 bytes a row.
     """
     live_rows = table.live_rows
-    rows, capacity = len(live_rows), _capacity(len(live_rows))
+    rows = len(live_rows)
+    # Room for more, in whole cache lines.
+    capacity = -(-int(rows * _ROOM + _LEAST_ROOM) // _LINE) * _LINE
     ids = table.ids.strings_of(live_rows)
     for name in STRINGS:
         check()
@@ -88,11 +90,6 @@ def read_arms(folder: Path) -> ArmTable:
     if _digest(header, columns, ids) != header.digest:
         raise ValueError(f"the checksum of {folder.name} is wrong")
     return ArmTable.mapped(columns, ArmIds(ids), largest_norm=header.largest_norm)
-
-
-def _capacity(rows: int) -> int:
-    """Room for more, in whole cache lines."""
-    return -(-int(rows * _ROOM + _LEAST_ROOM) // _LINE) * _LINE
 
 
 def _write_features(

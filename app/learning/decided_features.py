@@ -76,7 +76,10 @@ async def decided_features(
             bandit.learned_features(features, context, place), bandit.record.space, revision
         )
 
-    if _may_replace(bandit) and not former.is_exact:
+    record = bandit.record
+    waits = record.reward.wait_s is not None
+    may_replace = waits or record.signals is not None or record.reward.aggregate != "first"
+    if may_replace and not former.is_exact:
         return await then() or await now()
     return await now() or await then()
 
@@ -97,9 +100,3 @@ def effect_terms(
     if decided.space != bandit.record.space or not teaches(pair):
         return EffectTerms(pair.served, examined=examined)
     return EffectTerms(pair.served, pair.expected, decision.arms[place], decided.revision, examined)
-
-
-def _may_replace(bandit: Bandit) -> bool:
-    record = bandit.record
-    waits = record.reward.wait_s is not None
-    return waits or record.signals is not None or record.reward.aggregate != "first"

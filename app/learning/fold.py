@@ -96,8 +96,8 @@ def continued(
     now = {learner: state}
     # An entry can count for its learner and be left out of the pooled prior: it was so when it was folded
     # first.
-    leave_out = _ignore if is_pooled else _refuse
-    for _ in _add_to(now, items, lambda entry: learner, leave_out, NO_SPACES):  # noqa: ARG005
+    leave_out: LeaveOut = (lambda *_: None) if is_pooled else _refuse
+    for _ in _add_to(now, items, lambda _: learner, leave_out, NO_SPACES):
         pass
     return now[learner]
 
@@ -133,10 +133,6 @@ def _state_of(items: Sequence[Item]) -> LearnerState:
 
 def _refuse(entry: LogEntry, reason: str) -> None:
     raise ValueError(f"entry {entry.entry_id} of its tail cannot be folded: {reason}")
-
-
-def _ignore(entry: LogEntry, reason: str) -> None:
-    pass
 
 
 def replaces_state(entry: LogEntry) -> bool:
@@ -242,19 +238,16 @@ def _add_to(
     by_kind: dict[object, dict[LearnerId, list[Item]]] = {}
     for learner, own in by_learner.items():
         # Nearly always. Only around a move each entry has to be looked at by itself.
-        if _is_of_one_space(now.get(learner), own, spaces.folded.get(learner.bandit_uid, 0)):
+        state = now.get(learner)
+        space = own[0][1].space if state is None else state.space
+        is_moved = spaces.folded.get(learner.bandit_uid, 0) > space
+        if not is_moved and all(payload.space == space for _, payload in own):
             by_kind.setdefault(_kind(own[0][1]), {})[learner] = own
         else:
             _add_across(now, learner, own, leave_out, spaces)
     for group in by_kind.values():
         _add(now, group, leave_out)
     yield from by_learner
-
-
-def _is_of_one_space(state: LearnerState | None, items: Sequence[Item], folded: int) -> bool:
-    """Whether items can be added to a state as they are, where the log has had the move ``folded``."""
-    space = items[0][1].space if state is None else state.space
-    return folded <= space and all(payload.space == space for _, payload in items)
 
 
 def _add_across(

@@ -121,8 +121,13 @@ class Forgetting:
 
         What was decided since then stays: a key that comes back is not forgotten a second time.
         """
+
+        def event_knew(record: bytes) -> int | None:
+            decision: Decision | None = self._hooks.event_decision(record)
+            return None if decision is None else decision.known_entry
+
         return await self._store.side_data.erase(
-            learner, entry_id, decision_knew=known_entry_of, event_knew=self._event_knew
+            learner, entry_id, decision_knew=known_entry_of, event_knew=event_knew
         )
 
     async def forget_visitor(self, learner: LearnerId, visitor: str) -> None:
@@ -148,10 +153,6 @@ class Forgetting:
         """Erase the remains of all learners of a deleted bandit."""
         await self._store.quotas.erase(uid)
         await self._store.side_data.erase_bandit(uid)
-
-    def _event_knew(self, record: bytes) -> int | None:
-        decision: Decision | None = self._hooks.event_decision(record)
-        return None if decision is None else decision.known_entry
 
 
 def _decision_of(record: bytes) -> Decision | None:

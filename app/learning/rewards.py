@@ -188,7 +188,9 @@ class Rewards:
                     writes[position] = self._entries.of_observation(bandit, item, known, now_ms)
             except Rejected as refusal:
                 receipt.rejected.append((position, refusal.code))
-        served = await self._with_effects(bandit)
+        served = bandit
+        if bandit.record.arm_effects != "off":
+            served = await self._effects.serving(await self._priors.serving(bandit))
         if served.learns_effects:
             accepted = {position: observations[position] for position in writes}
             for position, pair in (await self._pairs_of(served, accepted, features)).items():
@@ -197,11 +199,6 @@ class Rewards:
                     bandit, item, features[item.arm], now_ms, pair
                 )
         return await self.append(list(writes.items()), receipt)
-
-    async def _with_effects(self, bandit: Bandit) -> Bandit:
-        if bandit.record.arm_effects == "off":
-            return bandit
-        return await self._effects.serving(await self._priors.serving(bandit))
 
     async def _pairs_of(
         self,

@@ -49,23 +49,21 @@ class WarmStart:
         Each is appended once for a ``source``, such as the uid of a campaign: after a lost answer call again
         with the same rows. A bandit with a context learns from them as in a context of zeros.
         """
-        now_ms = time.time_ns() // 1_000_000
-        writes = [
-            RewardWrite(
-                learner=learner,
-                dedupe_key=f"c/{source}/{place}",
-                decision_key=None,
-                issued_ms=now_ms,
-                ttl_ms=self._ttl_ms,
-                payload=reward_payload(bandit.record, _joint(row, bandit), float(value), now_ms),
-                known_entry=NOT_DECIDED,
+        now_ms, writes = time.time_ns() // 1_000_000, list[RewardWrite]()
+        for place, (row, value) in enumerate(zip(rows, values, strict=True)):
+            if bandit.record.intercept:
+                joint = bandit.joint_features(row[:-1], None, float(row[-1]))
+            else:
+                joint = bandit.joint_features(row, None)
+            writes.append(
+                RewardWrite(
+                    learner=learner,
+                    dedupe_key=f"c/{source}/{place}",
+                    decision_key=None,
+                    issued_ms=now_ms,
+                    ttl_ms=self._ttl_ms,
+                    payload=reward_payload(bandit.record, joint, float(value), now_ms),
+                    known_entry=NOT_DECIDED,
+                )
             )
-            for place, (row, value) in enumerate(zip(rows, values, strict=True))
-        ]
         return await self._rewards.append(list(enumerate(writes)), Receipt())
-
-
-def _joint(row: Vector, bandit: Bandit) -> Vector:
-    if not bandit.record.intercept:
-        return bandit.joint_features(row, None)
-    return bandit.joint_features(row[:-1], None, float(row[-1]))

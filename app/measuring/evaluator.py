@@ -54,7 +54,7 @@ from shortlist.evaluation import off_policy
 from shortlist.evaluation.logged import LARGEST_WEIGHT, Logged
 from shortlist.evaluation.off_policy import ESTIMATORS, OffPolicyState
 from shortlist.linear.ridge import Factored, Posterior
-from shortlist.types import NO_ROWS, Matrix, Rows, Vector
+from shortlist.types import NO_ROWS, Matrix, Rows
 
 ESTIMATOR_NAMES = tuple(ESTIMATORS)
 NOISY_PIECE = 100  # where whole posteriors are needed: a megabyte each, at most
@@ -325,7 +325,11 @@ class Evaluator:
             together = absent[start : start + READ_TOGETHER]
             reads = (self._posterior(key, policy.bandit) for key in together)
             for key, posterior in zip(together, await asyncio.gather(*reads), strict=True):
-                held = posterior if self._policy.target_draws else _estimate(posterior)
+                held = posterior
+                if not self._policy.target_draws:
+                    # Without what it draws from: its unit is known, its noise is not asked for.
+                    theta = np.array(posterior.theta)
+                    held = Factored(theta, NO_ROOT, posterior.ridge, sigma=posterior.unit)
                 result[key] = held
                 numbers = len(held.theta) * (1 + len(held.theta) * self._policy.target_draws)
                 size = 1_000 + 8 * numbers
@@ -380,7 +384,9 @@ class Evaluator:
         predicted, propensities, rewards = np.zeros(shape), np.ones(shape), np.zeros(shape)
         offsets = situations.offsets[which][:, None]
         width = name.places
-        looked_at = self._examination(width)
+        # How likely each place is looked at: an arm earns that share of its estimate.
+        rule = self.bandit.record.position
+        looked_at = np.array([1.0 if rule is None else rule.at(position) for position in range(width)])
         earned = scores + offsets
         if work.of.rewards is not None:
             earned = earned.clip(*work.of.rewards)
@@ -395,11 +401,6 @@ class Evaluator:
         most[:, drawn] = looked_at[drawn] * (result.most[:, None] + offsets)
         missing = int((among < 0).any(axis=1).sum())
         return (propensities, targets, rewards, predicted, expected, least, most), missing
-
-    def _examination(self, places: int) -> Vector:
-        """How likely each place is looked at: an arm earns that share of its estimate. Shape: (places,)."""
-        rule = self.bandit.record.position
-        return np.array([1.0 if rule is None else rule.at(position) for position in range(places)])
 
     def _weigh(
         self, work: _Work, situations: EvaluationBatch, which: Rows, rows: Rows, scores: Matrix
@@ -560,8 +561,3 @@ def check_estimators(estimators: Sequence[str]) -> None:
         raise Invalid.many(errors)
     if not estimators:
         raise Invalid("estimators must name at least one", path=("estimators",))
-
-
-def _estimate(posterior: Posterior) -> Posterior:
-    """A posterior without what it draws from: its unit is known, its noise is not asked for."""
-    return Factored(np.array(posterior.theta), NO_ROOT, posterior.ridge, sigma=posterior.unit)

@@ -109,7 +109,8 @@ class ParquetEncoder:
     def add(self, rows: Sequence[Row]) -> bytes:
         """Take up rows. Cost: some microseconds a row."""
         if rows:
-            self._batches.append(_columns(rows, self._schema))
+            columns = [_column(field, rows) for field in self._schema]
+            self._batches.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
         if (
             sum(batch.num_rows for batch in self._batches) >= self._group_rows
             or sum(batch.nbytes for batch in self._batches) >= self._group_bytes
@@ -157,15 +158,10 @@ class _Sink(io.RawIOBase):
         return result
 
 
-def _columns(rows: Sequence[Row], schema: Any) -> Any:
-    """Arrow's record batch of some rows."""
-    return pa.RecordBatch.from_arrays([_column(field, rows) for field in schema], schema=schema)
-
-
 def _column(field: Any, rows: Sequence[Row]) -> Any:
     values = list(map(attrgetter(field.name), rows))
     if field.name in _TEXTS:
-        values = list(map(_text, values))
+        values = [None if value is None else _encode(value).decode() for value in values]
     elif pa.types.is_list(field.type) and pa.types.is_struct(field.type.value_type):
         as_tuple = attrgetter(*(part.name for part in field.type.value_type))  # as Arrow takes structs
         values = [list(map(as_tuple, value)) for value in values]
@@ -177,7 +173,3 @@ def _column(field: Any, rows: Sequence[Row]) -> Any:
 def _listed(numbers: object) -> object:
     """Of each signal; a bandit without signals has one number."""
     return [numbers] if isinstance(numbers, float) else numbers
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else _encode(value).decode()

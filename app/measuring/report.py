@@ -398,10 +398,8 @@ class ReportFold:
 
     def _buckets(self, groups: Sequence[GroupDecisions]) -> list[Bucket]:
         """From the first decision to the last, those without any among them."""
-        if self._bucket_ms is None:
-            return []
         used = [bucket for group in groups for bucket in group.buckets]
-        if not used:
+        if self._bucket_ms is None or not used:
             return []
         named = list(zip(GROUPS, groups, strict=True))
         return [
@@ -451,8 +449,18 @@ class Reports:
                 for name, fold in folds.items():
                     await MEASURING.run(partial(fold.add, page, terms[name]))
             reports = {name: fold.report(complete_from) for name, fold in folds.items()}
-        moves = await self._moves_within(bandit, complete_from or from_ms or 0, to_ms)
-        warnings = [*reports[None].warnings, *map(_words_of, moves)]
+        moves = [
+            ReportedMove(move.moved_ms, move.left, move.joined)
+            for move in await self._bandits.moves(bandit)
+            if (complete_from or from_ms or 0) <= move.moved_ms and (to_ms is None or move.moved_ms < to_ms)
+        ]
+        warnings = [
+            *reports[None].warnings,
+            *(
+                f"on {shown_time(move.time)} the bandit was moved from {move.left} to {move.joined}"
+                for move in moves
+            ),
+        ]
         if bandit.record.log is None and not any(group.decisions for group in reports[None].groups):
             warnings.append(NO_LOG)
         reports[None] = replace(reports[None], moves=moves, warnings=warnings)
@@ -461,17 +469,6 @@ class Reports:
         report = _with_signals(bandit, reports)
         self._watched.set_states(bandit.uid, [guardrail.state for guardrail in report.guardrails])
         return report
-
-    async def _moves_within(self, bandit: Bandit, from_ms: int, to_ms: int | None) -> list[ReportedMove]:
-        return [
-            ReportedMove(move.moved_ms, move.left, move.joined)
-            for move in await self._bandits.moves(bandit)
-            if from_ms <= move.moved_ms and (to_ms is None or move.moved_ms < to_ms)
-        ]
-
-
-def _words_of(move: ReportedMove) -> str:
-    return f"on {shown_time(move.time)} the bandit was moved from {move.left} to {move.joined}"
 
 
 def _with_signals(bandit: Bandit, reports: Mapping[str | None, Report]) -> Report:

@@ -145,7 +145,11 @@ class PlanSteps:
             names = await self.store.learners.names(partition, bandit.uid)
             names = [name for name in names if name != POOLED]
             count += len(names)
-            sample = nsmallest(KEYS_COMPARED, [*sample, *names], key=_hash)
+            sample = nsmallest(
+                KEYS_COMPARED,
+                [*sample, *names],
+                key=lambda name: blake2b(name.encode(), digest_size=8).digest(),
+            )
         return count, sample
 
     async def _fit(self, plan: MovePlan, shown: Mapping[str, int]) -> MovePlan:
@@ -277,10 +281,6 @@ class PlanSteps:
         version = replace_fields(plan.bandit.version, record=plan.record)
         stored = version_to_bytes(plan.bandit.uid, version)
         return bandit_of(plan.bandit.name, stored, plan.target, self.policies)
-
-
-def _hash(name: str) -> bytes:
-    return blake2b(name.encode(), digest_size=8).digest()
 
 
 def _agreement(

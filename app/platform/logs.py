@@ -53,7 +53,11 @@ class TextFormatter(logging.Formatter):
             f"{record.levelname:<8}",
             f"{record.name:<16}",
             _harmless(record.getMessage()),
-            *(f"{name}={_value(value)}" for name, value in extras.items()),
+            *(
+                f"{name}={text if text and text.isprintable() and ' ' not in text else repr(value)}"
+                for name, value in extras.items()
+                for text in [str(value)]
+            ),
         ]
         line = " ".join(words)
         if self._colored and record.levelname in _COLORS:
@@ -69,11 +73,6 @@ def _json_formatter() -> logging.Formatter:
         rename_fields={"levelname": "level", "name": "logger"},
         timestamp="time",
     )
-
-
-def _value(value: object) -> str:
-    text = str(value)
-    return text if text and text.isprintable() and " " not in text else repr(value)
 
 
 def _harmless(text: str) -> str:

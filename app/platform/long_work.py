@@ -11,14 +11,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from contextvars import copy_context
-from functools import partial
 from typing import Any, TypeVar
 
 from app.platform.cpus import usable_cpus
-from app.platform.deadlines import Caller, caller, check
+from app.platform.deadlines import caller, check
 from app.platform.errors import Unavailable
 
 T = TypeVar("T")
@@ -42,22 +41,19 @@ class LongWork:
         check(waits)
         if not self._places.acquire(blocking=False):
             raise Unavailable("too many long computations at once; try again soon")
-        future = self._pool.submit(partial(_begin, work, waits))
+
+        def begin() -> T:
+            check(waits)
+            return work()
+
+        future = self._pool.submit(begin)
         # Released when the thread ends, not when the caller leaves: the core is busy until then.
-        future.add_done_callback(self._done)
+        future.add_done_callback(lambda _: self._places.release())
         return await asyncio.wrap_future(future)
 
     def close(self) -> None:
         """Drop the computations that wait. Those that have begun end by themselves."""
         self._pool.shutdown(wait=False, cancel_futures=True)
-
-    def _done(self, _: Future[T]) -> None:
-        self._places.release()
-
-
-def _begin(work: Callable[[], T], waits: Caller | None) -> T:
-    check(waits)
-    return work()
 
 
 # For what a request computes itself, up to some tenths of a second.

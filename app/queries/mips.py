@@ -158,10 +158,12 @@ class _Sampler:
     def in_catalogue(self, job: CatalogueJob) -> Answer:
         request, table = job.request, job.prepared.table
         columns = job.copies.columns(job.prepared)
+        # What the plan is made from; nothing is measured where everything is compared anyway.
+        is_seeded = table.dim < bounded_me.LEAST_DIM or request.seed is not None
         options: dict[str, Any] = {
             "objective": request.objective,
             "value_range": request.value_range,
-            "costs": _costs(job),
+            "costs": SEEDED if is_seeded else job.copies.costs(),
         }
         rng = np.random.default_rng((request.seed or 0, job.uid, job.prepared.version))
         rewards: CoordinateRewards = RowMajorRewards(
@@ -196,12 +198,6 @@ class _Sampler:
         return self.search(rewards, **request.promise)
 
 
-def _costs(job: CatalogueJob) -> ReadCosts:
-    """What the plan is made from; nothing is measured where everything is compared anyway."""
-    compared = job.prepared.table.dim < bounded_me.LEAST_DIM
-    return SEEDED if compared or job.request.seed is not None else job.copies.costs()
-
-
 # Comparing everything -------------------------------------------------------------------------------
 def _scan(job: CatalogueJob, reason: str | None = None) -> Answer:
     request, table = job.request, job.prepared.table
@@ -232,10 +228,6 @@ def _scan_among(snapshot: Snapshot, query: Vector, request: MipsRequest) -> Answ
 
 
 # A graph --------------------------------------------------------------------------------------------
-def _graph(job: CatalogueJob) -> Answer:
-    return _graph_among(job.snapshot, job.query, job.request)
-
-
 def _graph_among(snapshot: Snapshot, query: Vector, request: MipsRequest) -> Answer:
     _refuse_nearest(request)
     result = snapshot.search(query, request.k)
@@ -304,7 +296,12 @@ METHODS: Mapping[MipsMethod, MipsSearch] = {
     "bounded_me": MipsSearch(_BOUNDED_ME.in_catalogue, _BOUNDED_ME.in_vectors),
     "racing": MipsSearch(_RACING.in_catalogue, _RACING.in_vectors),
     "exact": MipsSearch(_scan, _scan_vectors, _scan_among),
-    "hnsw": MipsSearch(_graph, _graph_of_vectors, _graph_among, proposed=True),
+    "hnsw": MipsSearch(
+        lambda job: _graph_among(job.snapshot, job.query, job.request),
+        _graph_of_vectors,
+        _graph_among,
+        proposed=True,
+    ),
     "adaptive": MipsSearch(_adaptive, _adaptive_vectors),
 }
 

@@ -171,14 +171,6 @@ def _first(reasons: Iterator[tuple[bool, str]]) -> str | None:
 
 
 # Races ----------------------------------------------------------------------------------------------
-def _racing_normal(job: FactorsJob) -> Draws:
-    return racing_normal(job.factors, variance=job.request.variance, **job.options)
-
-
-def _racing_ebs(job: FactorsJob) -> Draws:
-    return racing_ebs(job.factors, ranges=job.ranges, variance=job.request.variance, **job.options)
-
-
 def _raced(method: coordinates.RaceMethod) -> Callable[[ArmsJob], ArmDraws]:
     """A race over the coordinates of blocked arms, by the widths of ``method``."""
 
@@ -214,19 +206,16 @@ def _lil_ucb(job: FactorsJob) -> Draws:
 
 
 def _lil_ucb_of_arms(job: ArmsJob) -> ArmDraws:
-    reason = _first(_not_searched(job))
+    table = job.prepared.table
+    has_many = table.live > MOST_LIL_STATES
+    reason = _first(_nothing_saved(job)) or (TOO_MANY_STATES if has_many else None)
     if reason is not None:
         return _score_all(job, reason)
-    table, columns = job.prepared.table, job.copies.columns(job.prepared)
+    columns = job.copies.columns(job.prepared)
     factors, spread = coordinates.as_factors(table.features, table.live_rows, job.weights, columns)
     ranges, prior = np.full(factors.arms, spread), np.zeros(factors.arms)
     result = _lil_ucb(FactorsJob(factors, ranges, prior, job.generator(), job.request))
     return ArmDraws(result, table.live_rows[result.rows], ALL_SUMMED)
-
-
-def _not_searched(job: ArmsJob) -> Iterator[tuple[bool, str]]:
-    yield from _nothing_saved(job)
-    yield job.prepared.table.live > MOST_LIL_STATES, TOO_MANY_STATES
 
 
 def _lil_promise(request: SampleRequest) -> Guarantee:
@@ -237,12 +226,14 @@ def _lil_promise(request: SampleRequest) -> Guarantee:
 
 METHODS: Mapping[SamplingMethod, SamplingDraw] = {
     "racing_normal": SamplingDraw(
-        _racing_normal,
+        lambda job: racing_normal(job.factors, variance=job.request.variance, **job.options),
         _raced("racing_normal"),
         lambda request: Guarantee("pac", delta=request.delta, assumes="normal_means"),
     ),
     "racing_ebs": SamplingDraw(
-        _racing_ebs, _raced("racing_ebs"), lambda request: Guarantee("pac", delta=request.delta)
+        lambda job: racing_ebs(job.factors, ranges=job.ranges, variance=job.request.variance, **job.options),
+        _raced("racing_ebs"),
+        lambda request: Guarantee("pac", delta=request.delta),
     ),
     "lil_ucb": SamplingDraw(_lil_ucb, _lil_ucb_of_arms, _lil_promise),
     "exact": SamplingDraw(_sum_all, _score_all, None),

@@ -211,7 +211,7 @@ class FeatureEncoding:
         row[: self.field_numbers] = self._of_fields(tags, metadata, where)
         if self.given:
             row[self.field_numbers :] = features
-        elif len(features) and not _same(row, features):
+        elif len(features) and not np.array_equal(np.asarray(features, dtype=np.float32), row):
             message = "features are encoded from the metadata, and those given are others: leave them out"
             raise Invalid(message, path=(*where, "features"))
         return row
@@ -290,10 +290,6 @@ def warnings_of(encoding: FeatureEncoding) -> Iterable[str]:
             f"a learner of {dim:,} numbers takes {megabytes:.1f} MB, and a choice up to {times:.0f} times as "
             f"long as with 64: {cure}"
         )
-
-
-def _same(row: NDArray[np.float64], features: Sequence[float] | NDArray[np.floating]) -> bool:
-    return len(features) == len(row) and bool((np.asarray(features, dtype=np.float32) == row).all())
 
 
 def _products(rows: NDArray[np.floating], basis: NDArray[np.float32]) -> NDArray[np.float32]:

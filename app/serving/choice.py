@@ -202,7 +202,9 @@ async def described(
         (arms, place, fields)
         for arms, include in zip(answer, includes, strict=True)
         if include
-        for fields in [_fields_of(include)]
+        for fields in [
+            None if METADATA in include else {name.removeprefix(METADATA + ".") for name in include}
+        ]
         for place in range(len(arms))
     ]
     size, most, done, held = 0, FIRST_BYTES, 0, 0  # no answer is refused before it is known not to be small
@@ -220,23 +222,15 @@ async def described(
             raise TooLarge(message, path=("include",))
         for (arms, place, fields), document in zip(together, documents, strict=False):
             await yield_to_others()
-            arms[place] = msgspec.structs.replace(arms[place], metadata=_part(document, fields))
+            metadata = attributes_of(document)[1]
+            # As JSON, which takes less memory than objects.
+            part = msgspec.Raw(_encode(metadata if fields is None else part_of(metadata, fields)))
+            arms[place] = msgspec.structs.replace(arms[place], metadata=part)
         hold(COPIES * read - held)
         # Doubled: many arms of short metadata take few round trips, and long metadata is never read far
         # beyond the limit.
         held = most = min(2 * most, MAX_INCLUDED_BYTES)
     return answer
-
-
-def _fields_of(include: Sequence[str]) -> Collection[str] | None:
-    """The fields that are wanted; None: all metadata."""
-    return None if METADATA in include else {name.removeprefix(METADATA + ".") for name in include}
-
-
-def _part(document: bytes, fields: Collection[str] | None) -> msgspec.Raw:
-    """Metadata as JSON, which takes less memory than objects."""
-    metadata = attributes_of(document)[1]
-    return msgspec.Raw(_encode(metadata if fields is None else part_of(metadata, fields)))
 
 
 def part_of(document: Mapping[str, Any], fields: Collection[str], prefix: str = "") -> dict[str, Any]:

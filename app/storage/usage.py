@@ -34,7 +34,12 @@ class Usage(RedisPart):
         campaigns, moves, *result = await asyncio.gather(
             self._redis.command("HGET", keys.EVENT_LOG_BYTES, "all"),
             self._redis.command("HGET", keys.MOVE_BYTES, "all"),
-            *map(self._held_by, range(self.partitions)),
+            *(
+                self._redis.script(
+                    "usage", keys.of_partition(partition, keys.ledger, keys.decisions), list(_EXPIRING)
+                )
+                for partition in range(self.partitions)
+            ),
         )
         columns = zip(*result, strict=True)
         held = dict(zip(("waiting", *_EXPIRING), map(list, columns), strict=True))
@@ -45,8 +50,3 @@ class Usage(RedisPart):
         """The bytes that may still be taken of a kind that expires. Cost: that of ``read``."""
         await self.read()
         return self._quota.left(kind)
-
-    async def _held_by(self, partition: int) -> Sequence[int]:
-        names = keys.of_partition(partition, keys.ledger, keys.decisions)
-        held: Sequence[int] = await self._redis.script("usage", names, list(_EXPIRING))
-        return held
