@@ -22,7 +22,6 @@ from typing import Any, Literal
 import numpy as np
 import redis
 
-from app.platform.hooks import Hooks
 from app.storage.embedded.server import EmbeddedServer
 from app.storage.store import Store
 from examples.service import temporary_service
@@ -110,9 +109,7 @@ class _Worker:
     def __init__(self, url: str) -> None:
         self._runner, self._store = asyncio.Runner(), Store(url, partitions=16)
         self._runner.run(self._store.open())
-        self._worker = RewardWorker(
-            self._store, Hooks(), poll_s=1.0, reward_log_s=600, capacity_bytes=64 << 20
-        )
+        self._worker = RewardWorker(self._store, poll_s=1.0, reward_log_s=600, capacity_bytes=64 << 20)
 
     def drain(self) -> float:
         """Seconds of the processor."""

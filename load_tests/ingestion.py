@@ -27,7 +27,6 @@ import numpy as np
 import redis
 
 from app.learning.fold import fold
-from app.platform.hooks import Hooks
 from app.records.records import RewardPayload, pack, vector_to_bytes
 from app.storage.embedded.server import EmbeddedServer
 from app.storage.store import Store
@@ -137,7 +136,6 @@ async def _drain(url: str, log: list[LogEntry]) -> tuple[float, float, float]:
         await store.rewards.append(number % store.partitions, writes)
     worker = RewardWorker(
         store,
-        Hooks(),
         poll_s=1.0,
         reward_log_s=600,
         capacity_bytes=64 << 20,

@@ -147,11 +147,6 @@ class Service:
             poll_for_news=lambda: self.sync.poll_for_news(),  # noqa: PLW0108 - made below
             poll_now=lambda: self.sync.poll_now(),  # noqa: PLW0108 - as above
             has_taught=self._has_taught,
-            learners_changed=self._learners_changed,
-            resync=lambda partition: self._remote.sync(partition),  # noqa: PLW0108 - made below
-            folded=self._folded,
-            forgotten=self._forgotten,
-            event_decision=recorded_decision,
         )
         self.catalogues = Catalogues(
             store,
@@ -179,14 +174,14 @@ class Service:
         self.prior_fits = PriorFits(store, self.priors, metrics, moves=self.moves)
         self.effects = ServedEffects(store.effects, capacity_bytes=max(4 << 20, learner_bytes // 2))
         self.effect_fits = EffectFits(store, self.effects, metrics)
-        self._remote = remote = RemoteWorkers(self.learners, hooks, wait_s=pauses.applied_s)
+        self._remote = remote = RemoteWorkers(self.learners, self._learners_changed, wait_s=pauses.applied_s)
         is_alone = name is not None and group_dir is None  # its store is its own, and no other process serves
         leases = (
             OnlyWorker()
             if is_alone
             else Leases(store, name or secrets.token_hex(8), lease_s=settings.lease_s)
         )
-        self.worker = self._make_worker(leases, hooks) if settings.worker else None
+        self.worker = self._make_worker(leases) if settings.worker else None
         self._prior_fitting = PriorFitting(
             store.priors, self.bandits, self.priors, self.prior_fits, owns=leases.owns
         )
@@ -201,7 +196,7 @@ class Service:
             priors=self.priors,
             effects=self.effects,
             every_s=settings.follow_s,
-            hooks=hooks,
+            learners_changed=self._learners_changed,
         )
         self.decisions = Decisions(store, self.catalogues, self.bandits, self.signer, self.quotas)
         self.elimination = EliminationCache(self.learners, capacity_bytes=settings.elimination_cache_mb << 20)
@@ -301,7 +296,13 @@ class Service:
             ),
         )
         self._owns = leases.owns
-        self.forgetting = Forgetting(store, workers, hooks, token_ttl_ms=token_ttl_ms)
+        self.forgetting = Forgetting(
+            store,
+            workers,
+            token_ttl_ms=token_ttl_ms,
+            event_decision=recorded_decision,
+            forgotten=self._forgotten,
+        )
         self.reports = Reports(self.bandits, self.decision_log, metrics)
         self.exports, self.learned_log = Exports(self.decision_log), LearnedLog(store)
         self.explanations = Explanations(
@@ -441,16 +442,17 @@ class Service:
         uids = self.bandits.of_catalogue(catalogue)
         return any(counts.entries for counts in await self.store.priors.folded(uids))
 
-    def _make_worker(self, leases: Leases | OnlyWorker, hooks: Hooks) -> SharedWorker:
+    def _make_worker(self, leases: Leases | OnlyWorker) -> SharedWorker:
         worker = RewardWorker(
             self.store,
-            hooks,
             poll_s=POLL_S,
             reward_log_s=self.settings.reward_log_s,
             capacity_bytes=self.settings.worker_cache_mb << 20,
             owns=leases.owns,
             moves=self.moves,
             wait_s=self._pauses.applied_s,
+            folded=self._folded,
+            resync=self._remote.sync,
         )
         return SharedWorker(worker, leases, self._remote)
 

@@ -35,7 +35,6 @@ from app.learning.served_effects import ServedEffects
 from app.platform.answers import Unread
 from app.platform.background import end, leave
 from app.platform.errors import StartupError
-from app.platform.hooks import Hooks
 from app.platform.logs import set_up_logging
 from app.platform.metrics import Metrics
 from app.platform.settings import VERSION, Settings, misspelled
@@ -290,7 +289,7 @@ async def _work(settings: Settings, store: Store) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.stop)
     forgetting = Forgetting(
-        store, worker, Hooks(event_decision=recorded_decision), token_ttl_ms=settings.token_ttl_s * 1_000
+        store, worker, token_ttl_ms=settings.token_ttl_s * 1_000, event_decision=recorded_decision
     )
     metrics = Metrics()  # counted, and shown by nobody: this process has no HTTP
     housekeeping = Housekeeping(store, forgetting, metrics, wake=worker.wake)
@@ -349,12 +348,10 @@ async def _opened(settings: Settings, store: Store) -> ExpectedStore:
 def _worker(settings: Settings, store: Store, owns: Callable[[int], bool], moves: Moves) -> RewardWorker:
     return RewardWorker(
         store,
-        Hooks(
-            folded=lambda step: log.debug("applied %d entries of partition %d", step.entries, step.partition)
-        ),
         poll_s=WORKER_POLL_S,
         reward_log_s=settings.reward_log_s,
         capacity_bytes=settings.worker_cache_mb << 20,
         owns=owns,
         moves=moves,
+        folded=lambda step: log.debug("applied %d entries of partition %d", step.entries, step.partition),
     )

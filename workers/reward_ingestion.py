@@ -19,7 +19,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -30,7 +30,6 @@ from app.learning.fold import is_short, learners_of, spaces_of
 from app.platform.answers import Budget
 from app.platform.cache import BoundedCache
 from app.platform.errors import Unavailable
-from app.platform.hooks import Hooks
 from app.platform.pauses import PAUSES
 from app.records.arm_sums import ArmSums
 from app.records.records import pack, unpack
@@ -130,8 +129,9 @@ CYCLES = Cycles()
 class RewardWorker:
     """Applies rewards of every partition as soon as it is woken, and every ``poll_s`` without being woken.
 
-    ``hooks``              ``folded`` is called after each step; ``resync`` at the start, and when the
-                           watermark is not where this worker left it
+    ``folded(step)``       is called after each step
+    ``resync(partition)``  is called at the start, and when the watermark is not where this worker left it:
+                           read the learners again
     ``reward_log_s``       for how long applied entries stay in the log
     ``capacity_bytes``     of memory for the learners that this worker keeps
     ``wait_s``             whoever waits for an entry is told after so long that it is not applied
@@ -144,7 +144,6 @@ class RewardWorker:
     def __init__(
         self,
         store: Store,
-        hooks: Hooks,
         *,
         poll_s: float,
         reward_log_s: int,
@@ -153,11 +152,13 @@ class RewardWorker:
         moves: Moves | None = None,
         wait_s: float = PAUSES.applied_s,
         cycles: Cycles = CYCLES,
+        folded: Callable[[Step], None] = lambda _: None,
+        resync: Callable[[int], Awaitable[object]] | None = None,
     ) -> None:
         self.cycles = cycles
         self._store = store
         self._wait_s = wait_s
-        self._hooks = hooks
+        self._folded, self._resync = folded, resync
         self._poll_s = poll_s
         self._trimmer = LogTrimmer(store, reward_log_s=reward_log_s)
         # What was kept belongs to a watermark that this worker has set itself: states change with it alone.
@@ -305,7 +306,7 @@ class RewardWorker:
                     size = SUMS_BYTES + len(arm.arm)
                     self._kept_sums.put((partition, arm), (self._cycles[partition], sums), size)
                 self._moved[partition] |= done.moved
-                self._hooks.folded(Step(partition, watermark, last, done.states, len(entries)))
+                self._folded(Step(partition, watermark, last, done.states, len(entries)))
         return applied
 
     async def _before(self, partition: int, learners: Sequence[LearnerId]) -> Before:
@@ -355,7 +356,8 @@ class RewardWorker:
         if partition not in self._watermarks or watermark != known:
             self._cycles[partition] += 1
             self._moved[partition] = dict(await self._store.moves.folded(partition))
-            await self._hooks.resync(partition)
+            if self._resync is not None:
+                await self._resync(partition)
         if watermark != known:
             entries = await self._store.rewards.read(partition, watermark, self.cycles.batch)
         return watermark, entries

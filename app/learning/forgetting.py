@@ -51,21 +51,20 @@ soon as the worker knows of the fold; older versions are used for rows of the de
 are deleted with the bandit.
 
 In the memory of every process: the learner's posterior and the pooled prior are replaced at the process's
-next poll after the fold; states of policies and the history for frequency caps are dropped
-(``Hooks.forgotten``). What a process keeps of a deleted bandit is never used again, and is evicted when the
-space is needed.
+next poll after the fold; states of policies and the history for frequency caps are dropped (``forgotten``).
+What a process keeps of a deleted bandit is never used again, and is evicted when the space is needed.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from app.learning.checkpoints import Workers
 from app.learning.decisions import DEDUPE_MARGIN_MS, known_entry_of
 from app.learning.tokens import Decision, decision_of
-from app.platform.hooks import Hooks
 from app.records.records import state_payload
 from app.storage.store import Store
 from app.storage.types import LearnerId
@@ -76,14 +75,26 @@ FORGET = state_payload()
 class Forgetting:
     """Forgets learners. Every step is safe to repeat, and any number of processes may do it at the same time.
 
-    ``workers``       the processes that fold the reward log
-    ``token_ttl_ms``  how long a decision can be rewarded
+    ``workers``         the processes that fold the reward log
+    ``token_ttl_ms``    how long a decision can be rewarded
+    ``event_decision``  the decision of the choice that is stored for an event, None: unsaid. The record is
+                        written by serving
+    ``forgotten``       is told of learners: what this process made of their states is to be dropped
     """
 
-    def __init__(self, store: Store, workers: Workers, hooks: Hooks, *, token_ttl_ms: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        workers: Workers,
+        *,
+        token_ttl_ms: int,
+        event_decision: Callable[[bytes], Decision | None],
+        forgotten: Callable[[Sequence[LearnerId]], None] = lambda _: None,
+    ) -> None:
         self._store = store
         self._workers = workers
-        self._hooks = hooks
+        self._event_decision = event_decision
+        self._forgotten = forgotten
         self._ttl_ms = token_ttl_ms + DEDUPE_MARGIN_MS
 
     async def forget(self, learner: LearnerId) -> None:
@@ -99,7 +110,7 @@ class Forgetting:
         self._workers.wake(partition)
         applied = await self._workers.wait_applied(partition, entry_id)
         # after the fold: before it, a choice would fill the caches from the old state again
-        self._hooks.forgotten([learner])
+        self._forgotten([learner])
         if applied:
             await self.erase(learner, entry_id)
 
@@ -123,7 +134,7 @@ class Forgetting:
         """
 
         def event_knew(record: bytes) -> int | None:
-            decision: Decision | None = self._hooks.event_decision(record)
+            decision = self._event_decision(record)
             return None if decision is None else decision.known_entry
 
         return await self._store.side_data.erase(
@@ -145,9 +156,9 @@ class Forgetting:
             learner,
             visitor,
             row_names=lambda record: names(_decision_of(record)),
-            event_names=lambda record: names(self._hooks.event_decision(record)),
+            event_names=lambda record: names(self._event_decision(record)),
         )
-        self._hooks.forgotten([LearnerId(learner.bandit_uid, visitor)])
+        self._forgotten([LearnerId(learner.bandit_uid, visitor)])
 
     async def erase_bandit(self, uid: str) -> None:
         """Erase the remains of all learners of a deleted bandit."""

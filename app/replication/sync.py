@@ -17,7 +17,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from app.bandits.registry import Bandits
 from app.catalogues.catalogue import Catalogue
@@ -27,7 +27,6 @@ from app.learning.learners import Learners
 from app.learning.served_effects import ServedEffects
 from app.platform.deadlines import call_began, task_for_all
 from app.platform.errors import Unavailable
-from app.platform.hooks import Hooks
 from app.platform.pauses import PAUSES
 from app.quotas.quotas import Quotas
 from app.storage.store import Store
@@ -40,17 +39,22 @@ PATIENCE_S = 0.2
 NEWS_S = 5.0  # without an answer by then nobody knows whether what is asked for exists
 IDLE_S = 0.25  # half of what is promised: a poll, and a busy machine, take time too
 
+LearnersChanged = Callable[[int, LearnerChanges], None]
+"""Is told what was written to the learners of a partition: workers and caches are to know of it."""
+
 
 class RemoteWorkers:
     """Rewards are applied by other processes. They need no waking; the watermark tells how far they are.
 
-    What they apply is taken over by ``learners`` here.
+    What they apply is taken over by ``learners`` here, and ``learners_changed`` is told of it.
     """
 
-    def __init__(self, learners: Learners, hooks: Hooks, *, wait_s: float = PAUSES.applied_s) -> None:
+    def __init__(
+        self, learners: Learners, learners_changed: LearnersChanged, *, wait_s: float = PAUSES.applied_s
+    ) -> None:
         self._learners = learners
         self._wait_s = wait_s
-        self._hooks = hooks
+        self._learners_changed = learners_changed
         self._reached: dict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
         self._polling: dict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -60,7 +64,7 @@ class RemoteWorkers:
     async def sync(self, partition: int) -> LearnerChanges:
         """Take over what others have written to the learners of a partition. Raises Unavailable."""
         changes = (await self._learners.sync([partition]))[partition]
-        self._hooks.learners_changed(partition, changes)
+        self._learners_changed(partition, changes)
         return changes
 
     async def wait_applied(self, partition: int, entry_id: str) -> bool:
@@ -80,7 +84,7 @@ class RemoteWorkers:
 
 
 class Sync:
-    """Polls. Every poll calls ``Hooks.learners_changed`` for every partition."""
+    """Polls. Every poll calls ``learners_changed`` for every partition."""
 
     def __init__(
         self,
@@ -93,7 +97,7 @@ class Sync:
         priors: LearnedPriors,
         effects: ServedEffects,
         every_s: float,
-        hooks: Hooks,
+        learners_changed: LearnersChanged,
     ) -> None:
         self._store = store
         self._catalogues = catalogues
@@ -105,7 +109,7 @@ class Sync:
         self.every_s = every_s
         self._pause_s = every_s
         self._is_quiet = False  # nothing has changed and nobody has asked since the last poll
-        self._hooks = hooks
+        self._learners_changed = learners_changed
         self._registry_version = -1
         self._polling = asyncio.Lock()
         self._began = -float("inf")  # when the last poll began
@@ -214,7 +218,7 @@ class Sync:
         for partition, changes in (await self._learners.sync(range(self._store.partitions))).items():
             if changes.learners is None or len(changes.learners):
                 self._is_quiet = False
-            self._hooks.learners_changed(partition, changes)
+            self._learners_changed(partition, changes)
 
 
 async def _all(*work: Awaitable[None]) -> None:

@@ -10,7 +10,6 @@ from app.bandits.bandit import Bandit
 from app.bandits.settings import BanditRecord, ExploreRule, LogRule, RewardRule
 from app.bandits.versions import BanditVersion
 from app.learning import forgetting as module
-from app.platform.hooks import Hooks
 from app.platform.metrics import Metrics
 from app.records.records import LoggedDecision, unpack
 from app.storage import redis_keys
@@ -350,6 +349,12 @@ async def test_a_process_drops_what_it_made_of_a_learner_after_the_fold(store: S
             done.append("folded")
             return False
 
-    hooks = Hooks(forgotten=lambda learners: done.append("dropped"))
-    await module.Forgetting(store, Others(), hooks, token_ttl_ms=DAY_MS).forget(LearnerId("0" * 16, "ann"))
+    forgetting = module.Forgetting(
+        store,
+        Others(),
+        token_ttl_ms=DAY_MS,
+        event_decision=lambda _: None,
+        forgotten=lambda _: done.append("dropped"),
+    )
+    await forgetting.forget(LearnerId("0" * 16, "ann"))
     assert done == ["folded", "dropped"]

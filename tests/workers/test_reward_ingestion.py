@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from app.learning.checkpoints import restored
 from app.learning.fold import fold, learners_of
-from app.platform.hooks import Hooks
 from app.records.records import (
     POOLED,
     LearnerState,
@@ -120,7 +119,8 @@ def worker(
     seen = seen or Seen()
     return RewardWorker(
         store,
-        Hooks(folded=seen.folded, resync=seen.resync),
+        folded=seen.folded,
+        resync=seen.resync,
         poll_s=poll_s,
         reward_log_s=600,
         capacity_bytes=1 << 20,

@@ -28,7 +28,6 @@ from test_reward_ingestion import (
 )
 
 from app.learning.fold import fold
-from app.platform.hooks import Hooks
 from app.records.records import (
     LearnerState,
     RewardPayload,
@@ -272,7 +271,7 @@ async def test_an_entry_that_is_none_of_ours_is_a_dead_letter(store: Store, stor
 async def test_what_comes_within_a_cycle_is_applied_in_one_step(one: Store, monkeypatch: pytest.MonkeyPatch):
     """And at once if somebody waits for it: no cycle here would end by itself."""
     going, steps = worker(one, poll_s=3_600), list[int]()
-    monkeypatch.setattr(going, "_hooks", Hooks(folded=lambda step: steps.append(step.entries)))
+    monkeypatch.setattr(going, "_folded", lambda step: steps.append(step.entries))
     await append(one, [("x", [1.0, 2.0, 3.0], 1.0, True)])
     await going.drain()
     going.cycles = Cycles(least_s=3_600)
@@ -295,7 +294,7 @@ async def test_after_a_cycle_that_took_long_more_is_applied_in_one_step(
     """Unless a partition has more entries than a cycle applies: they are not kept waiting."""
     cycles = Cycles(factor=1e12, most_s=3_600, batch=2)
     going, steps = worker(one, poll_s=3_600, cycles=cycles), list[int]()
-    monkeypatch.setattr(going, "_hooks", Hooks(folded=lambda step: steps.append(step.entries)))
+    monkeypatch.setattr(going, "_folded", lambda step: steps.append(step.entries))
     await append(one, [("x", [1.0, 2.0, 3.0], 1.0, True)] * 5)
     await asyncio.wait_for(going.drain(), 60)
     assert steps == [2, 2, 1]
