@@ -228,26 +228,50 @@ class RepeatsRule(Document, frozen=True):
 
 
 class BanditSettings(Document, frozen=True):
-    """``auto`` follows from the features and from what a learner has seen. ``exploration``: ``theory`` is the
-    paper's radius; ``ridge`` is then 1 if absent. It is proved for features of norm at most 1 (with a context
-    those of arm and context together), for the plain prior and without a half-life.
-    ``shift_rewards``: for best mean rewards below 0; a learner then has an ``offset`` too. ``solver``: how
-    sub_ts searches; ``adaptive`` is the paper's ladder, its ratio ``eta`` (horizon^-1/2 if absent).
-    ``repeats``: how often a key, or a visitor of a global bandit, has the same arm.
-    ``context``: what every choice is told besides. ``interactions``: how many directions of the arms it acts
-    on, all if absent. ``signals``: several rewards, by name; a choice weighs them.
-    ``prior``: what a new key starts from. ``learned``: what the keys of the bandit have in common, and how
-    they differ; where absent of a ``per_key`` bandit whose ``ridge`` is ``auto`` and whose policy takes it,
-    else ``plain``. ``pooled``: the sums of all other keys, ``prior_strength`` times.
-    ``guardrails``: what a report and the metrics watch. ``position``: what a reward says of an arm depends on
-    where it stood. ``intercept``: learners have a number for what all arms have in common, their ``offset``;
-    a new bandit has it where this is absent, but with ``shift_rewards`` and elimination. ``epsilon``: with
-    this probability epsilon_greedy draws an arm at random. ``alpha``: how many standard deviations linucb
-    adds to an estimate. ``arm_effects``: ``auto`` learns from all keys what each arm has beyond its features;
-    it needs ``prior: learned``, where a new bandit has it. ``auto``: the rule that "auto" is computed by; a
-    new bandit has the newest, 2: by the evidence of what a learner has seen. 1 is that of bandits from before
-    it. ``options``: those of a policy that a plug-in adds; ``GET /v1/policies`` has their schema.
-    ``constraints``: those of plug-ins that every choice keeps to, each with its options.
+    """A number that can be ``auto`` follows from the features and from what a learner has seen.
+
+    ``catalogue``       whose arms are chosen from
+    ``policy``          how they are chosen, by its name
+    ``scope``           whether each key has a learner, or one learns from all
+    ``ridge``           of the prior of parameters; 1 if absent where ``exploration`` is ``theory``
+    ``exploration``     how much is explored: the larger, the more; ``theory``: the paper's radius, proved for
+                        features of norm at most 1 (with a context those of arm and context together), for the
+                        plain prior and without a half-life
+    ``delta``           with what probability the radius may be too small
+    ``horizon``         how many choices the radius is for
+    ``shortlist``       how many arms of highest estimate sub_ts and igw compare
+    ``eta``             ratio of the paper's ladder; horizon^-1/2 if absent
+    ``reward``          what counts as the reward of a decision
+    ``prior``           what a new key starts from. ``learned``: what the keys of the bandit have in common,
+                        and how they differ; where absent of a ``per_key`` bandit whose ``ridge`` is ``auto``
+                        and whose policy takes it, else ``plain``. ``pooled``: the sums of all other keys
+    ``prior_strength``  as how many observations all other keys together count in a pooled prior
+    ``half_life_s``     after which a reward counts half
+    ``idle_ttl_s``      after which a learner without rewards is forgotten
+    ``temperature``     of softmax, in the unit of rewards
+    ``gamma``           of igw: the larger, the more often the best arm is drawn
+    ``explore``         which arms a new key is shown first
+    ``filter``          which arms are eligible
+    ``shift_rewards``   for best mean rewards below 0; a learner then has an ``offset`` too
+    ``solver``          how sub_ts searches; ``adaptive`` is the paper's ladder
+    ``holdout``         who is served without the policy, to compare with
+    ``log``             which decisions are kept, and for how long
+    ``context``         what every choice is told besides
+    ``interactions``    how many directions of the arms the context acts on, all if absent
+    ``repeats``         how often a key, or a visitor of a global bandit, has the same arm
+    ``signals``         several rewards, by name; a choice weighs them
+    ``guardrails``      what a report and the metrics watch
+    ``position``        what a reward says of an arm depends on where it stood
+    ``intercept``       learners have a number for what all arms have in common, their ``offset``; a new
+                        bandit has it where this is absent, but with ``shift_rewards`` and elimination
+    ``epsilon``         with this probability epsilon_greedy draws an arm at random
+    ``alpha``           how many standard deviations linucb adds to an estimate
+    ``arm_effects``     ``auto`` learns from all keys what each arm has beyond its features; it needs
+                        ``prior: learned``, where a new bandit has it
+    ``auto``            the rule that "auto" is computed by; a new bandit has the newest, 2: by the evidence
+                        of what a learner has seen. 1 is that of bandits from before it
+    ``options``         of a policy that a plug-in adds; ``GET /v1/policies`` has their schema
+    ``constraints``     of plug-ins that every choice keeps to, each with its options
     """
 
     catalogue: Annotated[Identifier, Fixed("learners learn from its arms: POST …/move moves the bandit")]
@@ -328,13 +352,17 @@ class BanditSettings(Document, frozen=True):
 class BanditRecord(BanditSettings, frozen=True):
     """What a bandit is made with.
 
-    ``directions``: those of the catalogue when the bandit was made, float64 row by row; None without a
-    context, and with interactions "all". ``mean_square``: the mean squared length of its arms then, in the
-    unit of which ``auto`` is before there are rewards; None of a catalogue without arms, and with numbers.
-    ``filled``: how many numbers of an arm were not 0 then, on average; None where nothing depends on it.
-    ``constant``: of the ``intercept``, the root mean square of the coordinates of the arms then; None without
-    one, and until the catalogue has arms and a choice or a reward comes. ``space``: how often the bandit was
-    moved to another catalogue; then ``catalogue_uid`` and when, in ms since 1970.
+    ``directions``     those of the catalogue when the bandit was made, float64 row by row; None without a
+                       context, and with interactions "all"
+    ``mean_square``    the mean squared length of its arms then, in the unit of which ``auto`` is before there
+                       are rewards; None of a catalogue without arms, and with numbers
+    ``constant``       of the ``intercept``: the root mean square of the coordinates of the arms then; None
+                       without one, and until the catalogue has arms and a choice or a reward comes
+    ``space``          how often the bandit was moved to another catalogue
+    ``catalogue_uid``  of the catalogue that it was moved to
+    ``moved_ms``       when, since 1970
+    ``filled``         how many numbers of an arm were not 0 then, on average; None where nothing depends on
+                       it
     """
 
     directions: bytes | None = None
