@@ -2,7 +2,7 @@
 
 A write goes to the store first and is durable before it touches the index; writes to one catalogue are
 serialised by its lock, so the index sees them in the order of the store. What other processes write is read
-from dataclasses import dataclass
+from the catalogue's log of changes (``sync``), under the same lock. A catalogue or an arm that is not here
 may have been made by another process a moment ago: a call that asks for it polls the store first
 (``Hooks.poll_for_news``).
 """
