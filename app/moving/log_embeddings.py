@@ -114,7 +114,7 @@ class LogEmbeddings:
             raise NotFound("the bandit was deleted meanwhile")
         earlier = await self._made_before(bandit, catalogue)
         if earlier is not None:
-            made, finding = earlier
+            following, finding = earlier
         else:
             source = await self.embeddings.source(bandit.catalogue.name)
             task = _task(bandit, source, dim, liked)
@@ -124,17 +124,18 @@ class LogEmbeddings:
                 return _finding(judged, None)
             # It takes minutes to judge a log: what is of no use any more is not made.
             self._where_it_was(bandit, source.uid)
-            made, finding = await self._make(catalogue, source, task, judged), _finding(judged, catalogue)
+            following = await self._make(catalogue, source, task, judged)
+            finding = _finding(judged, catalogue)
         try:
-            await self._wait_filled(made)
-            newest = self._where_it_was(bandit, bandit.catalogue.uid, made.uid)
-            if newest.catalogue.uid != made.uid:
+            await self._wait_filled(following)
+            newest = self._where_it_was(bandit, bandit.catalogue.uid, following.uid)
+            if newest.catalogue.uid != following.uid:
                 await self.moving.move(newest.name, catalogue, "auto", dry_run=False, by=None)
         except (Conflict, NotFound):
             # Nobody has a use for it. After a kill, or while the store is away, it stays for the next try.
             if earlier is None:
                 with contextlib.suppress(Conflict, NotFound):
-                    await self.catalogues.delete(made.name)
+                    await self.catalogues.delete(following.name)
             raise
         return finding
 
@@ -148,16 +149,18 @@ class LogEmbeddings:
     async def _made_before(self, bandit: Bandit, name: str) -> tuple[Catalogue, LogEmbedding] | None:
         """What this work had made before it was interrupted."""
         try:
-            made = await self.catalogues.get(name)
+            catalogue = await self.catalogues.get(name)
         except NotFound:
             return None
-        behaviour = made.record.behaviour
+        behaviour = catalogue.record.behaviour
         is_ours = behaviour is not None and behaviour.beside and behaviour.held_out is not None
         if not is_ours or behaviour is None or behaviour.held_out is None:
             raise Conflict(f"the catalogue {name} was made meanwhile by others")
         before, after = behaviour.held_out
         sentence = f"{bandit.name} was moved to {name} after an interruption: the error fell"
-        return made, LogEmbedding(True, sentence, name, behaviour.rewards, behaviour.keys, before, after, 0.0)
+        return catalogue, LogEmbedding(
+            True, sentence, name, behaviour.rewards, behaviour.keys, before, after, 0.0
+        )
 
     async def _pages(self, bandit: Bandit, progress: Progress) -> AsyncIterator[Sequence[StoredRow]]:
         """The rows of the log since the last move: their arms have features in this catalogue."""
@@ -187,8 +190,8 @@ class LogEmbeddings:
             await embedding.add(
                 [task.ids[row] for row in rows.tolist()], counts[rows].astype(float), whole[rows]
             )
-        made, _ = await embedding.make(name)
-        return made
+        catalogue, _ = await embedding.make(name)
+        return catalogue
 
     async def _wait_filled(self, catalogue: Catalogue) -> None:
         until = time.monotonic() + FILL_S

@@ -140,13 +140,15 @@ def words_of(plan: MovePlan) -> list[str]:
         before = f"what they were in {plan.target.name} before the move of {shown_time(plan.restores_ms)}"
         return [f"learners are {before}, and learn with its features what came since"]
     told = plan.r2 if plan.agreement is None else (plan.r2 + plan.agreement) / 2.0
-    kept = "almost wholly" if told >= 0.8 else "in part" if told >= 0.3 else "hardly"
-    found = [f"what was learned will be kept {kept}: the map explains {plan.r2:.0%} of the new features"]
+    how_well = "almost wholly" if told >= 0.8 else "in part" if told >= 0.3 else "hardly"
+    sentences = [
+        f"what was learned will be kept {how_well}: the map explains {plan.r2:.0%} of the new features"
+    ]
     if plan.asked == "auto" and plan.no_log is not None:
-        found.append(
+        sentences.append(
             f"learners are carried by the map, not computed again from the decision log: {plan.no_log}"
         )
-    return found
+    return sentences
 
 
 def log_lacks(record: BanditRecord, policy: PolicyTerms) -> str | None:
@@ -164,45 +166,45 @@ def log_lacks(record: BanditRecord, policy: PolicyTerms) -> str | None:
 
 def refusals_of(plan: MovePlan, policy: PolicyTerms, rules: Quotas) -> Sequence[ShortlistError]:
     """Why the bandit cannot have the catalogue."""
-    found = list[ShortlistError]()
+    refusals = list[ShortlistError]()
     try:
         policy.check_arms(plan.record, plan.target)
         check_numbers(plan.bandit, plan.record, plan.target.dim)
         if rules:
             plan.target.need_arms("a quota")
     except Invalid as error:
-        found.append(Invalid(error.detail, path=("catalogue",)))
+        refusals.append(Invalid(error.detail, path=("catalogue",)))
     for quota_id, rule in rules:
         for field_name in _unknown_fields(plan.target, rule.parsed):
             message = f"no arm has the field {field_name} of the quota {quota_id}"
-            found.append(Invalid(message, path=("catalogue",)))
-    return found
+            refusals.append(Invalid(message, path=("catalogue",)))
+    return refusals
 
 
 def warnings_of(plan: MovePlan, policy: PolicyTerms, rules: Quotas) -> list[str]:
     """What the new catalogue lacks, or what begins again."""
-    bandit, target, found = plan.bandit, plan.target, list[str]()
+    bandit, target, warnings = plan.bandit, plan.target, list[str]()
     if plan.arms.only_from and not plan.refusals:
-        found.append(
+        warnings.append(
             f"{plan.arms.only_from:,} arms of {bandit.record.catalogue} are not in {target.name} "
             "and will not be chosen any more"
         )
     arms = target.resident
     if arms is not None and arms.status().state == "building":
-        found.append(f"{target.name} has no index yet: it is scanned until it has one, which takes longer")
+        warnings.append(f"{target.name} has no index yet: it is scanned until it has one, which takes longer")
     if policy.begins_again is not None:
-        found.append(policy.begins_again)
+        warnings.append(policy.begins_again)
     if plan.carry != "none" and not plan.keeps_states:
-        found.append(NOT_KEPT)
+        warnings.append(NOT_KEPT)
     serve = getattr(bandit.record.holdout, "serve", None)
     named = [(f"the quota {quota_id}", rule.arm) for quota_id, rule in rules if rule.arm is not None]
     named += [("the holdout", arm) for arm in (serve.arms if isinstance(serve, ServedArms) else ())]
     missing = [(what, arm) for what, arm in named if arms is not None and arm not in arms]
     for what, arm in missing[:MOST_NAMED]:
-        found.append(f"{target.name} lacks the arm {arm} that {what} names")
+        warnings.append(f"{target.name} lacks the arm {arm} that {what} names")
     for field_name in _unknown_fields(target, bandit.arm_filter):
-        found.append(f"no arm of {target.name} has the field {field_name} of the bandit's filter")
-    return found
+        warnings.append(f"no arm of {target.name} has the field {field_name} of the bandit's filter")
+    return warnings
 
 
 def _unknown_fields(catalogue: Catalogue, arm_filter: Filter | None) -> list[str]:

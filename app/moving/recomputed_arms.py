@@ -65,9 +65,9 @@ class RecomputedArms:
                 self._states.clear()
                 return
             self._teach(name, state, taught)
-        (own,) = learned(items).values()
-        if own is not None:
-            self._states[name] = merged(state, own)
+        (learned_here,) = learned(items).values()
+        if learned_here is not None:
+            self._states[name] = merged(state, learned_here)
 
     def of(self, name: str) -> Mapping[str, ArmSums] | None:
         """What a learner has taught arms, by their ids; None: it is not known."""
@@ -78,13 +78,13 @@ class RecomputedArms:
         posterior = self.moved.known(sums)
         if not isinstance(posterior, SignalPosteriors) and self.moved.has_own_unit(posterior.sigma):
             return
-        thetas, own = thetas_of(self.moved, posterior), self._sums.setdefault(name, {})
+        thetas, arm_sums = thetas_of(self.moved, posterior), self._sums.setdefault(name, {})
         for (entry, payload), arm, revision, features in taught:
             if payload.effect is None:
                 continue
             # As a token has it.
             expected = (thetas @ features).astype("<f4").tobytes()
             effect = msgspec.structs.replace(payload.effect, expected=expected, arm=arm, revision=revision)
-            found = add_entry(own.get(arm), entry, payload, effect)
-            if found is not None:
-                own[arm] = found
+            added = add_entry(arm_sums.get(arm), entry, payload, effect)
+            if added is not None:
+                arm_sums[arm] = added

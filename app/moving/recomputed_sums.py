@@ -427,9 +427,9 @@ def _of_rows(
             vector, revision = features[reward.arm]
             joint = moved.joint_features(vector, context)
             judged = None if reward.signal is None else SignalRef.of(record.signals or {}, reward.signal)
-            place = decision.arms.index(reward.arm)
-            examined = 1.0 if record.position is None else record.position.at(place)
-            pair = decision.effect_at(place)
+            position = decision.arms.index(reward.arm)
+            examined = 1.0 if record.position is None else record.position.at(position)
+            pair = decision.effect_at(position)
             data = reward_payload(
                 record,
                 examined * joint,
