@@ -19,6 +19,7 @@ tells what it would have earned. One that extends ``StatefulPolicy`` in place of
 what it remembers of the learner. The methods of ``Exploring``, which each policy has, say what "auto" means.
 """
 
+from app.bandits.bandit import Bandit
 from app.bandits.completion import PolicyNeeds
 from app.bandits.settings import BanditRecord
 from app.catalogues.learner_snapshot import LearnerSnapshot
@@ -27,11 +28,13 @@ from app.policies.base import Exploring, Policy, PolicyDependencies
 from app.policies.selection import Candidates, Ranking, ReadSnapshot, SelectionRequest
 from app.policies.stateful import StatefulPolicy
 from app.policies.targets import Evaluable, EvaluationBatch, Lists, Pool, Target, Weighed
+from app.policies.thompson import ThompsonTarget
 from app.policies.warm_up import Covers
 from shortlist.linear.ridge import Posterior
 from shortlist.types import Rows, TopK
 
 __all__ = [
+    "Bandit",
     "BanditRecord",
     "Candidates",
     "Covers",
@@ -52,6 +55,7 @@ __all__ = [
     "SelectionRequest",
     "StatefulPolicy",
     "Target",
+    "ThompsonTarget",
     "TopK",
     "Weighed",
 ]

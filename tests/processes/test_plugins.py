@@ -25,7 +25,7 @@ ARMS = [
 ]
 PATH = "/v1/bandits/b"
 BANDIT = {
-    "catalogue": "c", "policy": "top_two", "options": {"beta": 0.25}, "log": {},
+    "catalogue": "c", "policy": "ensemble", "options": {"models": 5}, "log": {},
     "constraints": {"only": {"makers": ["acme"]}},
 }  # fmt: skip
 KEY, ENTRY = new_key("reader", ["read"])
@@ -85,7 +85,7 @@ def client(service: Service) -> httpx.Client:
 
 
 def test_a_bandit_of_the_plugin_chooses_and_learns(http: httpx.Client):
-    assert "policies:top_two" in provided(http)["shortlist-example"]
+    assert "policies:ensemble" in provided(http)["shortlist-example"]
     ok(http, "PUT", PATH, BANDIT, 201)
     ok(http, "PUT", PATH, BANDIT, 200)
     makers = {arm["id"]: arm["metadata"]["maker"] for arm in ARMS}
@@ -101,8 +101,8 @@ def test_a_bandit_of_the_plugin_chooses_and_learns(http: httpx.Client):
         return answer.json() if answer.status_code == 200 else None
 
     assert wait_until_sync(explained, what="the row is in the log")["repeated"] is True
-    schema = {item["name"]: item for item in ok(http, "GET", "/v1/policies")["items"]}["top_two"]["options"]
-    assert "beta" in str(schema)
+    schema = {item["name"]: item for item in ok(http, "GET", "/v1/policies")["items"]}["ensemble"]["options"]
+    assert "models" in str(schema)
     assert ok(http, "GET", "/v1/sizes/c") == {"arms": 8}
     ok(http, "PUT", "/v1/catalogues/flat", {"dim": 2, "index": {"kind": "flat8"}}, 201)
 
@@ -110,7 +110,7 @@ def test_a_bandit_of_the_plugin_chooses_and_learns(http: httpx.Client):
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
-        ({"options": {"beta": 2}}, ["body", "options", "beta"]),
+        ({"options": {"models": 0}}, ["body", "options", "models"]),
         ({"options": {"gamma": 1}}, ["body", "options", "gamma"]),
         ({"policy": "sub_ts"}, ["body", "options"]),
         ({"policy": "top_three"}, ["body", "policy"]),
@@ -142,7 +142,7 @@ def test_without_its_plugin_a_bandit_learns_and_chooses_nothing(site: Path, tmp_
             assert ok(http, "GET", "/v1/catalogues/c")["state"] == "plugin_missing"
             refused = http.post(f"{PATH}/choose", json={})
             assert (refused.status_code, refused.json()["code"]) == (503, "unavailable")
-            for needed in ("the policy top_two", "the constraint only", "the index flat8"):
+            for needed in ("the policy ensemble", "the constraint only", "the index flat8"):
                 assert needed in refused.json()["detail"]
             findings = ok(http, "GET", "/v1/status")["findings"]
             assert [each["good"] for each in findings if each["name"] == "plugins"] == [False]

@@ -1,48 +1,106 @@
-"""Top-two Thompson sampling, for linear rewards.
+"""Ensemble sampling, for linear rewards: a few models a learner, of which each choice follows one.
 
-Source: Russo, "Simple Bayesian Algorithms for Best-Arm Identification" (2016), section 3.3. With probability
-``beta`` the arms of largest x.theta of one draw are shown, else those of a draw that has another best arm.
+Source: Lu and Van Roy, "Ensemble Sampling" (2017), section 4.1: model j is the ridge regression of rewards to
+which noise was added, w_j,s to the s-th, from a start that was drawn as well. With the sum u_j of x_s w_j,s
+and a standard normal z_j it is theta + sigma V^-1 (u_j + ridge^1/2 z_j). The service keeps no rewards by
+themselves; of some that came together the sum of x_s w_j,s is normal, and its covariance what they add to V.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field
 
-from shortlist.linear import linear_ts
-from shortlist_service.policies import Candidates, Document, Policy, PolicyNeeds, Posterior, Ranking
+from shortlist.evaluation.logged import MAX_PLACES
+from shortlist.types import Matrix
+from shortlist_service.policies import (
+    Bandit,
+    Candidates,
+    Covers,
+    Document,
+    Evaluable,
+    PolicyNeeds,
+    Pool,
+    Posterior,
+    Ranking,
+    StatefulPolicy,
+    ThompsonTarget,
+)
 
-MAX_DRAWS = 20  # after so many draws with one best arm it is as good as known
+MOST_MODELS = 30
+DRAWS = 1_000
 
 
 class Options(Document, frozen=True):
-    """``beta``: how often the best arm of the first draw is shown."""
+    """``models``: how many of the models of a learner are used."""
 
-    beta: Annotated[float, Field(gt=0, le=1)] = 0.5
+    models: Annotated[int, Field(ge=1, le=MOST_MODELS)] = 10
 
 
-class TopTwo(Policy):
-    """Shows the second best guess half of the time, so that it is told from the best one sooner."""
+@dataclass(frozen=True, eq=False)
+class Ensemble:
+    """Shapes: gram (d, d), the sum of x x^T; noise (30, d), the u_j; start (30, d), the z_j."""
 
-    name = "top_two"
-    summary = "draws until two draws disagree on the best arm, and shows the list of one of them"
+    gram: Matrix
+    noise: Matrix
+    start: Matrix
+
+    def grown_to(self, gram: Matrix, rng: np.random.Generator) -> Ensemble:
+        """The models after the rewards that made ``gram`` of the own. Cost: O(d^3)."""
+        values, vectors = np.linalg.eigh(gram - self.gram)
+        steps = rng.standard_normal(self.noise.shape) * np.sqrt(values.clip(min=0.0))
+        return Ensemble(gram, self.noise + steps @ vectors.T, self.start)
+
+
+def gram_of(posterior: Posterior) -> Matrix:
+    """V - ridge I, where root root^T is sigma^2 V^-1. Cost: O(d^3)."""
+    precision = posterior.sigma**2 * np.linalg.inv(posterior.root @ posterior.root.T)
+    return np.asarray(precision - posterior.ridge * np.eye(len(precision)))
+
+
+class EnsembleSampling(StatefulPolicy[Ensemble], Evaluable):
+    """Explores by the differences of models, which change a little with each reward."""
+
+    name = "ensemble"
+    summary = "one model of an ensemble, drawn at random, and the best arms by it"
     own_options = Options
     reads = frozenset({"ridge", "exploration"})
     lists_by_score = True
-    needs = PolicyNeeds(arms_in_memory=False)
-    not_evaluated = "it draws from posteriors until two draws differ, which has no known propensity"
+    needs = PolicyNeeds(arms_in_memory=False, max_signals=1)
+    target_draws = True
+
+    def start(self, posterior: Posterior, rng: np.random.Generator) -> Ensemble:
+        shape = MOST_MODELS, len(posterior.theta)
+        nothing = Ensemble(np.zeros((shape[1], shape[1])), np.zeros(shape), rng.standard_normal(shape))
+        return nothing.grown_to(gram_of(posterior), rng)
+
+    def follow(self, state: Ensemble, posterior: Posterior, rng: np.random.Generator) -> Ensemble:
+        return state.grown_to(gram_of(posterior), rng)
+
+    def nbytes(self, state: Ensemble) -> int:
+        return sum(int(array.nbytes) for array in (state.gram, state.noise, state.start))
 
     def rank(
-        self, posterior: Posterior, candidates: Candidates, k: int, rng: np.random.Generator, prepared: Any
+        self,
+        posterior: Posterior,
+        candidates: Candidates,
+        k: int,
+        rng: np.random.Generator,
+        prepared: Ensemble,
     ) -> Ranking:
-        exploration = candidates.bandit.exploration
-        beta = self.options_of(candidates.bandit.record).beta
-        leader = candidates.search(linear_ts.draw(posterior, exploration=exploration, rng=rng), k)
-        if rng.random() >= beta and len(leader.rows):
-            for _ in range(MAX_DRAWS):
-                challenger = candidates.search(linear_ts.draw(posterior, exploration=exploration, rng=rng), k)
-                if challenger.rows[0] != leader.rows[0]:
-                    return Ranking(candidates.bandit.observed(challenger))
-        return Ranking(candidates.bandit.observed(leader))
+        model = rng.integers(self.options_of(candidates.bandit.record).models)
+        noise = prepared.noise[model] + posterior.ridge**0.5 * prepared.start[model]
+        step = posterior.root @ (posterior.root.T @ noise) / posterior.sigma
+        query = posterior.theta + candidates.bandit.exploration * step
+        return Ranking(candidates.bandit.observed(candidates.search(query, k)), drawn=True)
+
+    async def target(self, covers: Covers, pool: Pool) -> ThompsonTarget:
+        """Over all ensembles that a learner could have, a model is a draw from the posterior."""
+        return ThompsonTarget(pool.arms, pool.arms, min(max(pool.k, 1), MAX_PLACES), DRAWS)
+
+    def caveats(self, bandit: Bandit) -> Sequence[str]:
+        return ("propensities are those over all ensembles, not of the one that a learner has",)
