@@ -39,7 +39,7 @@ help:
 
 # Packages of plugins/: those of everybody, and those that the extras install, which tests need.
 PLUGINS      := -e plugins/campaigns -e plugins/lake
-TEST_PLUGINS := -e plugins/streams
+TEST_PLUGINS := -e plugins/milvus -e plugins/streams
 
 $(VENV)/.installed: pyproject.toml constraints.txt algorithms/pyproject.toml clients/python/pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Shortlist needs Python 3.11 or newer; this is " + sys.version)'
@@ -109,8 +109,7 @@ test-workers: $(VENV)/.installed-test
 
 # What catalogues in Milvus promise, on a whole Milvus server, where `make test-rest` has Milvus Lite. A server takes 15 s to
 # start and some seconds for each collection: 25 minutes, most of them waiting.
-MILVUS_TESTS := tests/milvus tests/workers/test_arm_following.py tests/api/test_milvus.py tests/api/test_on_milvus.py \
-	tests/api/test_more_on_milvus.py tests/processes/test_milvus_kills.py
+MILVUS_TESTS := plugins/milvus tests/workers/test_arm_following.py tests/api/test_on_milvus.py tests/api/test_more_on_milvus.py
 
 $(VENV)/.installed-milvus-server: $(VENV)/.installed-test
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[milvus-server]'

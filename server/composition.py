@@ -19,7 +19,7 @@ from app.bandits.spaces import Moves
 from app.catalogues.adaptive_solver import IndependentSolvers
 from app.catalogues.catalogues import Catalogues
 from app.catalogues.embeddings import Embeddings
-from app.catalogues.kinds import ARM_SOURCES
+from app.catalogues.kinds import engines_of
 from app.decision_log.buffer import RowBuffer
 from app.decision_log.reading import DecisionLog
 from app.filtering.filtered_snapshots import FilteredSnapshots
@@ -139,8 +139,7 @@ class Service:
         self.secrets = TokenSecrets(
             store, self.signer, period_ms=settings.token_secret_s * 1_000, token_ttl_ms=token_ttl_ms
         )
-        engines = {kind: source.engine(settings) for kind, source in ARM_SOURCES.items()}
-        self.engines = {kind: engine for kind, engine in engines.items() if engine is not None}
+        self.engines = engines_of(settings)
         for engine in self.engines.values():
             self._ending.push_async_callback(engine.close)
         hooks = Hooks(

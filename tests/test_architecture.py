@@ -30,7 +30,6 @@ ARROWS = {
     "filters": {"platform", "shortlist"},
     "indexes": {"platform", "filters", "shortlist"},
     "arm_sources": {"platform", "storage", "records", "filters", "indexes", "shortlist"},
-    "milvus": {"platform", "storage", "filters", "arm_sources"},
     "catalogues": {
         "platform",
         "storage",
@@ -38,7 +37,6 @@ ARROWS = {
         "filters",
         "indexes",
         "arm_sources",
-        "milvus",
         "shortlist",
     },
     "filtering": {"platform", "filters", "indexes", "catalogues", "shortlist"},
@@ -178,7 +176,6 @@ ARROWS = {
         "records",
         "filters",
         "indexes",
-        "milvus",
         "catalogues",
         "filtering",
         "bandits",
@@ -208,14 +205,12 @@ ONLY_MODULES = {
 ONLY_IN = {
     "hnswlib": ("app/indexes/hnsw.py", "studies/bench/bounded_me.py"),
     "redis": "app/storage/",
-    "pymilvus": ("app/milvus/", "studies/bench/milvus.py"),
-    "milvus_lite": "app/milvus/",
+    "pymilvus": "studies/bench/milvus.py",
 }
 # What may use the default threads of asyncio. What a request waits for has threads of its own (``LongWork``):
 # else a few long requests would stop all of this.
 IN_DEFAULT_THREADS = {
     "app/catalogues/resident_arms.py": "arms are shared when a service starts",
-    "app/milvus/engine.py": "a collection is made",
     "workers/reward_ingestion.py": "rewards are folded",
     "workers/log_trimming.py": "checkpoints are made",
     "app/filtering/planning.py": "ways to search a filter are measured",

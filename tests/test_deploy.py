@@ -19,11 +19,11 @@ from packaging.utils import canonicalize_name
 
 import shortlist
 from app.api.api_keys import new_key
-from app.milvus.engine import check_version
 from app.platform.settings import Settings
 from openapi_document import openapi_document
 from server import cli
 from service_process import ShortlistProcess, serving
+from shortlist_milvus.engine import check_version
 from shortlist_streams.ingesting import source_of
 from waiting import wait_until_sync
 

@@ -18,6 +18,7 @@ FOLDERS = {
     "shortlist_client": "clients/python",
     "shortlist_service": ".",
     "shortlist_lake": "plugins/lake",
+    "shortlist_milvus": "plugins/milvus",
     "shortlist_streams": "plugins/streams",
 }
 STRANGER = """[project]
@@ -62,6 +63,7 @@ def test_each_wheel_holds_its_own_packages_alone(wheels: dict[str, Path]):
         "shortlist_client": {"shortlist_client"},
         "shortlist_service": {"app", "server", "shortlist_service", "workers"},
         "shortlist_lake": {"shortlist_lake"},
+        "shortlist_milvus": {"shortlist_milvus"},
         "shortlist_streams": {"shortlist_streams"},
     }
 

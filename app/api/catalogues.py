@@ -179,17 +179,17 @@ class CatalogueView(BaseModel):
     ``index``: ``kind`` is what serves, ``exact`` whether every search is exact: by ``exact``, a plain scan,
     and by ``norm_pruned``, which reads the longest arms first and stops where no other can win.
     ``recall_at_1``, ``recall_at_10`` and ``recall_at_100`` are of the best arm and of lists; the last two are
-    absent where the arms are in Milvus, where lists are not measured.
+    absent where the arms are in an engine, where lists are not measured.
 
     Of a catalogue with ``features``: what these are made from, without a basis; ``columns``, what each
     number means; ``reduction`` of its embedding; ``unlisted`` values of fields, which count as missing:
-    absent in lists, and where the arms are in Milvus. ``basis``: where it is asked for. ``warnings``: what
+    absent in lists, and where the arms are in an engine. ``basis``: where it is asked for. ``warnings``: what
     these features cost; absent if nothing is to be said. ``findings``: what is wrong with it, as in
     `/v1/status`; absent if nothing is.
 
     Of a catalogue that ``follows`` another one: ``behaviour``, of which its features are an embedding;
-    ``filled``: whether it has had all arms. ``state``: its index is of a plug-in that is not loaded here, so
-    its bandits choose nothing; else absent.
+    ``filled``: whether it has had all arms. ``state``: its index, or what has its arms, is of a
+    plug-in that is not loaded here, so its bandits choose nothing; else absent.
     """
 
     id: str
@@ -375,7 +375,7 @@ def _view(catalogue: Catalogue, filters: Sequence[FilterStatus]) -> dict[str, An
         "filters": [FilterView(**asdict(status)).model_dump() for status in filters],
         "display": catalogue.record.display,
     }
-    if catalogue.missing_index is not None:
+    if catalogue.missing_plugin is not None:
         view["state"] = "plugin_missing"
     encoding = catalogue.encoding
     if encoding.rule is not None:

@@ -126,7 +126,7 @@ class MipsVectorView(BaseModel):
 
 
 class MipsView(BaseModel):
-    """The best arm first. ``eligible``: how many the filter matches; null without one, and in Milvus."""
+    """The best arm first. ``eligible``: how many the filter matches; null without one, and in an engine."""
 
     arms: list[MipsArmView]
     method: str

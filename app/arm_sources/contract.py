@@ -149,9 +149,9 @@ class ArmEngine(ABC):
 class ArmSource(ABC):
     """A kind of catalogue whose arms are in an engine. One object for each process, made without arguments.
 
-    The name of its entry point is what users write: ``"index": {"kind": "milvus"}``.
+    The name of its entry point is what users write: ``"index": {"kind": NAME}``.
 
-    ``title``      of the engine, for sentences: "Milvus"
+    ``title``      of the engine, for sentences: a name
     ``setting``    the environment variable with its address
     ``least_dim``  of the arms that it takes
     """

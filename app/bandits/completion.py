@@ -35,8 +35,8 @@ NEW_WHERE_ABSENT = (*BEFORE_AUTO, "intercept", "arm_effects", "auto")
 
 
 class PolicyNeeds(Answer, frozen=True):
-    """``arms_in_memory``: not for catalogues of kind milvus. ``max_dim``: of the arms. ``max_work``: of their
-    number times the square of their dimension. ``max_signals``: of the bandit. null: any.
+    """``arms_in_memory``: not where the arms are in an engine. ``max_dim``: of the arms. ``max_work``: of
+    their number times the square of their dimension. ``max_signals``: of the bandit. null: any.
     """
 
     schema_name = "PolicyNeeds"

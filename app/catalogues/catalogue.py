@@ -12,7 +12,7 @@ import numpy as np
 
 from app.catalogues.arms import FIT_ARMS, Arm
 from app.catalogues.kept_arms import FoundArms
-from app.catalogues.kinds import INDEX_CHOICES, ServedIndex, options_of
+from app.catalogues.kinds import ServedIndex, missing_plugin, options_of
 from app.filters.names import Stored
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.snapshot import Snapshot
@@ -75,8 +75,8 @@ class Catalogue:
     in_memory: LiveIndex = field(init=False)  # where an engine has the arms, those that it has not got yet
     encoding: FeatureEncoding = field(init=False)
     fits_at: int = FIT_ARMS  # while it is not fitted: at how many arms to try
-    # the index that its owner asked for, if it is of a plug-in that is not loaded
-    missing_index: str | None = field(init=False)
+    # the index or the arm source that its owner asked for, if no loaded plug-in provides it
+    missing_plugin: str | None = field(init=False)
     is_filled: bool = field(init=False)  # whether it has had all arms of the catalogue that it follows
     # at which version they were counted last
     unlisted: tuple[int, Mapping[str, UnlistedValues]] = (-1, {})
@@ -84,8 +84,7 @@ class Catalogue:
     def __post_init__(self) -> None:
         self.in_memory = self.index.in_memory
         self.encoding = FeatureEncoding(self.record.features, self.record.reduction, self.record.dim)
-        kind = str(self.record.index["kind"])
-        self.missing_index = None if kind in INDEX_CHOICES else kind
+        self.missing_plugin = missing_plugin(self.record)
         self.is_filled = self.record.behaviour is None
 
     @property

@@ -144,13 +144,21 @@ class Catalogues:
     @property
     def engine_titles(self) -> str:
         """The engines that have arms of catalogues, for a sentence."""
-        titles = {catalogue.index.title for catalogue in self if catalogue.index.resident is None}
+        titles = {
+            catalogue.index.title
+            for catalogue in self
+            if catalogue.index.resident is None and catalogue.missing_plugin is None
+        }
         return " and ".join(sorted(titles))
 
     async def reach_engine(self) -> None:
         """Return if arms are found of all catalogues that are kept in an engine. Raises Unavailable."""
         await asyncio.gather(
-            *(catalogue.index.reach_engine() for catalogue in self if catalogue.index.resident is None)
+            *(
+                catalogue.index.reach_engine()
+                for catalogue in self
+                if catalogue.index.resident is None and catalogue.missing_plugin is None
+            )
         )
 
     async def replace(self, records: Mapping[str, bytes]) -> None:
@@ -183,7 +191,7 @@ class Catalogues:
 
         ``uid``: under which something of it is stored already.
         """
-        await self._kinds.check(record)
+        record = self._kinds.checked(record)
         data = with_uid(uid or secrets.token_hex(8), record)
         async with self.changing:
             stored = await self._store.registry.create_catalogue(name, data)

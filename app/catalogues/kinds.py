@@ -12,18 +12,27 @@ from app.arm_sources.engine_index import EngineIndex
 from app.catalogues.engine_arms import EngineArms
 from app.catalogues.kept_arms import ArmRepository
 from app.catalogues.resident_arms import ResidentArms
+from app.indexes.index import OWN_KINDS
 from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.planner import CHOICES, MISSING
 from app.indexes.shared_arms import SharingGroup
-from app.milvus.source import MilvusSource
-from app.platform.errors import Invalid
+from app.platform import plugins
+from app.platform.errors import Invalid, StartupError
+from app.platform.settings import Settings
 from app.records.records import CatalogueRecord
 from app.storage.store import Store
 
-ARM_SOURCES: Mapping[str, ArmSource] = {"milvus": MilvusSource()}
+OUR_SOURCES = {"milvus": "milvus_uri"}
+"""Our plug-ins: the kind, which is also the extra that installs it, and the setting that asks for it."""
+ARM_SOURCES: Mapping[str, ArmSource] = plugins.load(
+    "arm_sources",
+    ArmSource,  # type: ignore[type-abstract]
+    {*CHOICES, *OWN_KINDS},
+)
 INDEX_CHOICES = (*CHOICES, *ARM_SOURCES)
 """What an owner may ask for."""
+IN_ENGINE = "in_engine"  # of an index: the kind is an arm source that is none of ours
 
 ServedIndex = LiveIndex | EngineIndex
 Opened = tuple[ServedIndex, ArmRepository]
@@ -33,15 +42,45 @@ def check_installed(kind: object) -> object:
     """The kind as it is. Raises ValueError: it needs a package that is not installed."""
     if (package := MISSING.get(str(kind))) is not None:
         raise ValueError(f"the index {kind} needs the package {package}, which is not installed here")
+    if str(kind) in OUR_SOURCES and str(kind) not in ARM_SOURCES:
+        raise ValueError(f"{kind} needs the package shortlist-{kind}, which is not installed here")
     return kind
 
 
 def options_of(record: CatalogueRecord) -> IndexOptions:
     """What was checked when it was made; what only a newer version knows is passed over."""
     options = record.index | {"target_recall": record.target_recall}
-    if options["kind"] in ARM_SOURCES:
+    if is_in_engine(record):
         del options["kind"]  # its engine searches: no structure of this process is asked for
     return msgspec.convert(options, IndexOptions)
+
+
+def engines_of(settings: Settings) -> dict[str, ArmEngine]:
+    """The engines that the settings name, by the kind of catalogue; to be opened.
+
+    Raises StartupError: one that they name needs a package that is not here.
+    """
+    for kind, setting in OUR_SOURCES.items():
+        if kind not in ARM_SOURCES and getattr(settings, setting) is not None:
+            needed = f"the package shortlist-{kind} is not installed, or left out by {plugins.VARIABLE}"
+            install = f"pip install 'shortlist-service[{kind}]'"
+            raise StartupError(f"SHORTLIST_{setting.upper()} is set, but {needed}: {install}")
+    engines = {kind: source.engine(settings) for kind, source in ARM_SOURCES.items()}
+    return {kind: engine for kind, engine in engines.items() if engine is not None}
+
+
+def missing_plugin(record: CatalogueRecord) -> str | None:
+    """What the catalogue needs, and no loaded plug-in provides: "the index flat8"; None: nothing."""
+    kind = _kind_of(record)
+    if kind in INDEX_CHOICES:
+        return None
+    return f"the arm source {kind}" if is_in_engine(record) else f"the index {kind}"
+
+
+def is_in_engine(record: CatalogueRecord) -> bool:
+    """Whether the arms are in an engine, also in one that no loaded plug-in knows."""
+    kind = _kind_of(record)
+    return kind in ARM_SOURCES or kind in OUR_SOURCES or IN_ENGINE in record.index
 
 
 def _kind_of(record: CatalogueRecord) -> str:
@@ -67,12 +106,12 @@ class Kinds:
         self._group = group
         self._engines = engines
 
-    async def check(self, record: CatalogueRecord) -> None:
-        """Raise Invalid, or Unavailable, if no such catalogue can be made now."""
+    def checked(self, record: CatalogueRecord) -> CatalogueRecord:
+        """The record as it is stored. Raises Invalid, or Unavailable: no such catalogue can be made now."""
         kind = _kind_of(record)
         source, engine = ARM_SOURCES.get(kind), self._engines.get(kind)
         if source is None:
-            return
+            return record
         if engine is None:
             why = f"{source.setting} is not set: this service has no {source.title} to keep arms in"
             raise Invalid(why, path=("index", "kind"))
@@ -82,11 +121,14 @@ class Kinds:
             engine.check()
         except WrongEngine as error:
             raise Invalid(error.detail, path=("index", "kind")) from None
+        if kind in OUR_SOURCES:
+            return record
+        # Without its plug-in nobody could tell that its arms are not for this memory.
+        return msgspec.structs.replace(record, index={**record.index, IN_ENGINE: 1})
 
     def new_index(self, uid: str, record: CatalogueRecord) -> Opened:
         """The index of a catalogue, and its arms; to be opened."""
-        source = ARM_SOURCES.get(_kind_of(record))
-        return self._in_memory(uid, record) if source is None else self._in_engine(uid, record, source)
+        return self._in_engine(uid, record) if is_in_engine(record) else self._in_memory(uid, record)
 
     def index_file(self, uid: str) -> Path:
         return self._index_dir / f"{uid}.index"
@@ -104,15 +146,20 @@ class Kinds:
         store = self._store.arms
         return index, ResidentArms(uid, index, store, dim=record.dim, file=file, group=group)
 
-    def _in_engine(self, uid: str, record: CatalogueRecord, source: ArmSource) -> Opened:
+    def _in_engine(self, uid: str, record: CatalogueRecord) -> Opened:
         kind = _kind_of(record)
-        why_absent = f"the arms of this catalogue are in {source.title}, and {source.setting} is not set"
+        source = ARM_SOURCES.get(kind)
+        if source is None:
+            name = EngineName(kind, kind, f"no loaded plug-in provides the arm source {kind}")
+        else:
+            why = f"the arms of this catalogue are in {source.title}, and {source.setting} is not set"
+            name = EngineName(kind, source.title, why)
         index = EngineIndex(
             uid,
             record.dim,
             options_of(record),
             engine=self._engines.get(kind),
             store=self._store.followed_arms,
-            engine_name=EngineName(kind, source.title, why_absent),
+            engine_name=name,
         )
         return index, EngineArms(index)

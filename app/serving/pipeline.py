@@ -108,7 +108,7 @@ def constraints_of(sync: Sync, caps: FrequencyCaps, quotas: Quotas) -> Sequence[
     return (
         # Of a policy that is missing its own stand-in says so.
         ConstraintRow(
-            Missing(), lambda _, bandit: bool(bandit.record.constraints or bandit.catalogue.missing_index)
+            Missing(), lambda _, bandit: bool(bandit.record.constraints or bandit.catalogue.missing_plugin)
         ),
         *STATELESS,
         ConstraintRow(Pins(sync), lambda choice, _: bool(choice.rules.pins)),

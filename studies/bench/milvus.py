@@ -34,9 +34,9 @@ from urllib.parse import urlsplit
 import numpy as np
 from pymilvus import AsyncMilvusClient
 
-from app.milvus.embedded_engine import is_embedded
 from shortlist_client import Client
 from shortlist_client.files.progress import progress
+from shortlist_milvus.embedded_engine import is_embedded
 from studies.measurement import report
 
 ARMS, QUICK_ARMS = 300_000, 20_000

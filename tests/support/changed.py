@@ -42,7 +42,7 @@ MORE = {
 }
 # Folders whose tests have another name.
 ELSEWHERE = {
-    "app/arm_sources": ("tests/workers/test_arm_following.py", "tests/api/test_milvus.py"),
+    "app/arm_sources": ("tests/workers/test_arm_following.py", "plugins/milvus/tests"),
     "app/moving": ("tests/learning/test_fold_across_moves.py", "tests/api/test_moving_exactly.py"),
     "clients/cases": ("tests/clients",),
     "clients/python": ("tests/clients",),

@@ -18,8 +18,8 @@ import httpx
 import pytest
 
 from api_client import Api, running
-from app.milvus.embedded_engine import EmbeddedEngine
 from app.storage.embedded.server import EmbeddedServer
+from shortlist_milvus.embedded_engine import EmbeddedEngine
 from waiting import wait_until
 
 ON_SERVER = os.environ.get("SHORTLIST_TEST_MILVUS") == "server"

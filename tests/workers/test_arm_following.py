@@ -14,12 +14,12 @@ from app.arm_sources.engine_index import EngineIndex
 from app.catalogues import engine_arms
 from app.catalogues.engine_arms import EngineArms
 from app.indexes.live import IndexOptions, LiveIndex
-from app.milvus.engine import MilvusEngine
 from app.platform.errors import Unavailable
 from app.records.records import ArmDocument, pack, vector_to_bytes
 from app.storage import redis_keys
 from app.storage.types import ArmWrite, Position
 from lossy_store import LossyStore
+from shortlist_milvus.engine import MilvusEngine
 from workers import arm_following
 from workers.arm_following import Following
 

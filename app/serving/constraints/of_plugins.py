@@ -48,8 +48,8 @@ class Missing(Constraint):
 def missing_of(bandit: Bandit) -> Sequence[str]:
     """What the choices of a bandit need and no loaded plug-in provides."""
     missing = missing_settings(bandit.record)
-    index = bandit.catalogue.missing_index
-    return missing if index is None else [*missing, f"the index {index}"]
+    needed = bandit.catalogue.missing_plugin
+    return missing if needed is None else [*missing, needed]
 
 
 def missing_settings(record: BanditRecord) -> Sequence[str]:

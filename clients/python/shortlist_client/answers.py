@@ -328,17 +328,17 @@ class Catalogue:
     ``index``: ``kind`` is what serves, ``exact`` whether every search is exact: by ``exact``, a plain
     scan, and by ``norm_pruned``, which reads the longest arms first and stops where no other can win.
     ``recall_at_1``, ``recall_at_10`` and ``recall_at_100`` are of the best arm and of lists; the last
-    two are absent where the arms are in Milvus, where lists are not measured.
+    two are absent where the arms are in an engine, where lists are not measured.
 
     Of a catalogue with ``features``: what these are made from, without a basis; ``columns``, what each
     number means; ``reduction`` of its embedding; ``unlisted`` values of fields, which count as missing:
-    absent in lists, and where the arms are in Milvus. ``basis``: where it is asked for. ``warnings``:
+    absent in lists, and where the arms are in an engine. ``basis``: where it is asked for. ``warnings``:
     what these features cost; absent if nothing is to be said. ``findings``: what is wrong with it, as in
     `/v1/status`; absent if nothing is.
 
     Of a catalogue that ``follows`` another one: ``behaviour``, of which its features are an embedding;
-    ``filled``: whether it has had all arms. ``state``: its index is of a plug-in that is not loaded
-    here, so its bandits choose nothing; else absent.
+    ``filled``: whether it has had all arms. ``state``: its index, or what has its arms, is of a plug-in
+    that is not loaded here, so its bandits choose nothing; else absent.
     """
 
     id: str
@@ -643,7 +643,7 @@ class MipsGuarantee:
 
 @dataclass(frozen=True, slots=True)
 class MipsAnswer:
-    """The best arm first. ``eligible``: how many the filter matches; None without one, and in Milvus."""
+    """The best arm first. ``eligible``: how many the filter matches; None without one, and in an engine."""
 
     arms: tuple[MipsArm, ...]
     method: str
@@ -1579,7 +1579,7 @@ class Prior:
 
 @dataclass(frozen=True, slots=True)
 class PolicyNeeds:
-    """``arms_in_memory``: not for catalogues of kind milvus. ``max_dim``: of the arms. ``max_work``: of
+    """``arms_in_memory``: not where the arms are in an engine. ``max_dim``: of the arms. ``max_work``: of
     their number times the square of their dimension. ``max_signals``: of the bandit. None: any.
     """
 

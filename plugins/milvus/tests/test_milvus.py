@@ -17,10 +17,10 @@ from pymilvus.grpc_gen import common_pb2, milvus_pb2, milvus_pb2_grpc
 from api_client import assert_problem, running
 from app.arm_sources import engine_index
 from app.arm_sources.engine_index import EngineIndex
-from app.milvus.engine import MilvusEngine
 from app.platform.errors import StartupError
 from app.replication import health
 from milvus_engines import MilvusApi, running_on_milvus
+from shortlist_milvus.engine import MilvusEngine
 from waiting import DEADLINE_S, wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
@@ -295,7 +295,7 @@ async def test_while_the_engine_is_away_choices_wait_and_rewards_go_on(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         nowhere = f"http://127.0.0.1:{free.getsockname()[1]}"
-    monkeypatch.setattr("app.milvus.engine.TIMEOUT_S", 0.5)  # nobody answers there
+    monkeypatch.setattr("shortlist_milvus.engine.TIMEOUT_S", 0.5)  # nobody answers there
     async with running_on_milvus(store_url, tmp_path / "2", nowhere, empty=False) as api:
         answer = await api.http.post("/v1/bandits/b/choose", json={})
         assert_problem(answer, 503, "unavailable")
@@ -391,7 +391,7 @@ async def test_a_choice_loads_a_collection_that_is_there(shared, milvus_uri, mon
     await shared.catalogue("loads", arms_of(50))
     await greedy(shared, "loads")
     await shared.followed("loads")
-    monkeypatch.setattr("app.milvus.engine.LOAD_WAIT_S", DEADLINE_S)
+    monkeypatch.setattr("shortlist_milvus.engine.LOAD_WAIT_S", DEADLINE_S)
     await released(shared, "loads", milvus_uri)
     choices = await asyncio.gather(*(shared.choose("loads", k=5) for _ in range(8)))
     assert [len(choice["arms"]) for choice in choices] == [5] * 8
@@ -443,7 +443,7 @@ async def test_ready_waits_for_searches_that_an_engine_refuses_though_it_says_th
 
     with monkeypatch.context() as early:
         early.setattr(engine, "_ask", refuses)
-        early.setattr("app.milvus.engine.LOAD_WAIT_S", 0.0)
+        early.setattr("shortlist_milvus.engine.LOAD_WAIT_S", 0.0)
         for _ in range(3):
             assert_problem(await shared.http.get("/readyz"), 503, "unavailable")
             answer = await shared.http.post("/v1/bandits/early/choose", json={})

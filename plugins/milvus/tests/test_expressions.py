@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.filters.filter import Filter, parse
-from app.milvus import expressions
-from app.milvus.engine import ArmRow, MilvusEngine
-from app.milvus.expressions import ArmTerms, arm_terms, expression_of
+from shortlist_milvus import expressions
+from shortlist_milvus.engine import ArmRow, MilvusEngine
+from shortlist_milvus.expressions import ArmTerms, arm_terms, expression_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 

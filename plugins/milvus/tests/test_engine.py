@@ -15,10 +15,10 @@ import pytest
 from pymilvus.grpc_gen import common_pb2, milvus_pb2, milvus_pb2_grpc
 
 from app.arm_sources.contract import CollectionGone, WrongEngine
-from app.milvus import embedded_engine
-from app.milvus.embedded_engine import EmbeddedEngine, is_embedded
-from app.milvus.engine import ArmRow, MilvusEngine, check_version
 from app.platform.errors import StartupError, Unavailable
+from shortlist_milvus import embedded_engine
+from shortlist_milvus.embedded_engine import EmbeddedEngine, is_embedded
+from shortlist_milvus.engine import ArmRow, MilvusEngine, check_version
 from waiting import DEADLINE_S, wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
@@ -96,7 +96,7 @@ async def test_calls_that_are_refused_do_not_make_the_engine_seem_away(milvus_ur
 
 
 async def test_an_engine_that_does_not_answer_is_away_and_refuses_nothing(monkeypatch, caplog):
-    monkeypatch.setattr("app.milvus.engine.TIMEOUT_S", 0.5)  # nobody answers there
+    monkeypatch.setattr("shortlist_milvus.engine.TIMEOUT_S", 0.5)  # nobody answers there
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         engine = MilvusEngine(f"http://127.0.0.1:{free.getsockname()[1]}")
@@ -216,8 +216,8 @@ async def test_while_the_engine_is_known_to_be_away_nobody_waits_and_one_asks_wh
     tmp_path, monkeypatch
 ):
     """The question for its version is not answered until all searches are refused."""
-    monkeypatch.setattr("app.milvus.engine.TIMEOUT_S", DEADLINE_S)
-    monkeypatch.setattr("app.milvus.engine.REST_S", 0.0)
+    monkeypatch.setattr("shortlist_milvus.engine.TIMEOUT_S", DEADLINE_S)
+    monkeypatch.setattr("shortlist_milvus.engine.REST_S", 0.0)
     milvus = FakeMilvus()
     async with milvus.serving(tmp_path) as engine:
         assert await search(engine) == ["a", "b"]
@@ -244,8 +244,8 @@ async def test_while_the_engine_is_known_to_be_away_nobody_waits_and_one_asks_wh
 async def test_searches_are_refused_at_once_while_a_collection_takes_long_to_load(
     tmp_path, monkeypatch, fails, progress
 ):
-    monkeypatch.setattr("app.milvus.engine.LOAD_WAIT_S", 0.0)
-    monkeypatch.setattr("app.milvus.engine.REST_S", 0.0)
+    monkeypatch.setattr("shortlist_milvus.engine.LOAD_WAIT_S", 0.0)
+    monkeypatch.setattr("shortlist_milvus.engine.REST_S", 0.0)
     milvus = FakeMilvus()
     async with milvus.serving(tmp_path) as engine:
         milvus.fails, milvus.progress = fails, progress
@@ -267,7 +267,7 @@ async def test_searches_are_refused_at_once_while_a_collection_takes_long_to_loa
 async def test_a_search_waits_for_a_load_that_takes_a_moment_and_tells_of_what_is_not_there(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("app.milvus.engine.LOAD_WAIT_S", DEADLINE_S)
+    monkeypatch.setattr("shortlist_milvus.engine.LOAD_WAIT_S", DEADLINE_S)
     milvus = FakeMilvus()
     async with milvus.serving(tmp_path) as engine:
         milvus.fails, milvus.progress = 101, 50

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from app.arm_sources.contract import ArmSource
-from app.milvus.embedded_engine import EmbeddedEngine, is_embedded
-from app.milvus.engine import MilvusEngine
-from app.platform.settings import Settings
+from shortlist_milvus.embedded_engine import EmbeddedEngine, is_embedded
+from shortlist_milvus.engine import MilvusEngine
+from shortlist_service.arm_sources import ArmSource, Settings
 
 LEAST_DIM = 2  # that Milvus takes
 

@@ -28,8 +28,21 @@ from json.encoder import encode_basestring_ascii as quoted
 from math import inf, nextafter
 from typing import Any
 
-from app.filters.fields import Value, ValueKind, fields_of, kind_of
-from app.filters.filter import AllOf, AnyOf, Exists, Expression, Filter, Not, OneOf, Ordered, text_of
+from shortlist_service.arm_sources import (
+    AllOf,
+    AnyOf,
+    Exists,
+    Expression,
+    Filter,
+    Not,
+    OneOf,
+    Ordered,
+    Value,
+    ValueKind,
+    fields_of,
+    kind_of,
+    text_of,
+)
 
 MOST_TERMS = 4_096  # in an array of Milvus
 TERM_CHARS = 24

@@ -20,10 +20,16 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from app.arm_sources.contract import ArmEngine, CollectionGone, EngineArm, NotLoaded, WrongEngine
-from app.filters.filter import Filter
-from app.milvus.expressions import MOST_TERMS, TERM_CHARS, arm_terms, expression_of
-from app.platform.errors import StartupError, Unavailable
+from shortlist_milvus.expressions import MOST_TERMS, TERM_CHARS, arm_terms, expression_of
+from shortlist_service.arm_sources import (
+    ArmEngine,
+    CollectionGone,
+    EngineArm,
+    Filter,
+    NotLoaded,
+    WrongEngine,
+)
+from shortlist_service.errors import StartupError, Unavailable
 
 log = logging.getLogger("shortlist.milvus")
 T = TypeVar("T")

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.filters.fields import ValueKind
-from app.milvus import expressions
-from app.milvus.expressions import MORE, MOST_TERMS, arm_terms
+from shortlist_milvus import expressions
+from shortlist_milvus.expressions import MORE, MOST_TERMS, arm_terms
 
 NUMBERS = st.one_of(
     st.integers(-(2**63), 2**64 - 1),

@@ -12,9 +12,9 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from app.milvus.engine import INSTALL
-from app.platform.errors import StartupError
-from app.storage.embedded.server import EmbeddedServer
+from shortlist_milvus.engine import INSTALL
+from shortlist_service.arm_sources import EmbeddedServer
+from shortlist_service.errors import StartupError
 
 MEMTABLE_BYTES = 1 << 20  # rows beyond these are put in a graph; those before are compared one by one
 _PATIENCE_S = 1.0

@@ -1,1 +1,0 @@
-"""Milvus as a source of candidates, for catalogues that are too large for one process."""

@@ -1,0 +1,1 @@
+"""Catalogues of Shortlist whose arms are in Milvus."""
