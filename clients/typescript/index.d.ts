@@ -20,7 +20,7 @@ export declare class Client {
   /** Reward a decision. It counts once, however often it is sent. Throws RewardRejected. */
   reward(decision: string, options?: RewardOptions): Promise<Receipt>;
   /** Reward many decisions; each is accepted, a duplicate, or rejected with a code. `keepalive`: also when the page is left. */
-  rewardBatch(rewards: Reward[], options?: { wait?: boolean; keepalive?: boolean }): Promise<Receipt>;
+  rewardBatch(rewards: Reward[], options?: { wait?: boolean | undefined; keepalive?: boolean | undefined }): Promise<Receipt>;
   /** Say that decisions were shown which were made with `activate: false`. */
   activate(decisions: string[]): Promise<Activation>;
 }

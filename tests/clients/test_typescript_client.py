@@ -284,6 +284,21 @@ def test_the_types_have_the_fields_of_the_service():
         assert needed - filled == set(schema.get("required", ())), name
 
 
+def test_options_may_be_undefined_where_a_compiler_tells_that_from_absent():
+    """With exactOptionalPropertyTypes `{ key: maybe }` is an error where a type does not say so."""
+    text = (HOME / "src/types.ts").read_text()
+    answers = {"ChosenArm", "Choice", "DryRunArm", "DryRun"}
+    interfaces = re.findall(r"^export interface (\w+)[^{]*\{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL)
+    options = [
+        (name, line)
+        for name, body in interfaces
+        if name not in answers
+        for line in re.findall(r"^  \w+\?: .*;$", body, re.MULTILINE)
+    ]
+    assert len(options) > 30
+    assert [each for each in options if not each[1].endswith(" | undefined;")] == []
+
+
 def fields_of(text: str, name: str) -> dict[str, bool]:
     """The fields of an interface, and whether they may be missing."""
     match = re.search(rf"^export interface {name} \{{\n(.*?)^\}}", text, re.MULTILINE | re.DOTALL)

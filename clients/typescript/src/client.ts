@@ -83,7 +83,7 @@ export class Client {
   }
 
   /** Reward many decisions; each is accepted, a duplicate, or rejected with a code. */
-  async rewardBatch(rewards: Reward[], options: { wait?: boolean; keepalive?: boolean } = {}): Promise<Receipt> {
+  async rewardBatch(rewards: Reward[], options: { wait?: boolean | undefined; keepalive?: boolean | undefined } = {}): Promise<Receipt> {
     const { wait, keepalive } = checked(options, "{ wait: true }");
     listed("rewards", rewards).forEach((each, place) => {
       if (!Number.isFinite(each?.value)) throw new InvalidArgument(`reward ${place}: value must be a finite number`);
@@ -91,7 +91,7 @@ export class Client {
     const path = `/v1/rewards${wait ? "?wait=applied" : ""}`;
     const total: Receipt = { accepted: 0, duplicate: 0, rejected: [] };
     const now = Date.now();
-    for (const { first, items } of batches(rewards.map((each) => ({ at: now, ...each })))) {
+    for (const { first, items } of batches(rewards.map((each) => ({ ...each, at: each.at ?? now })))) {
       const body = { rewards: items };
       const part = await this.#send<Receipt>({ method: "POST", path, body, fields: RECEIPT, safe: true, keepalive });
       total.accepted += part.accepted;

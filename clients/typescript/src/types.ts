@@ -1,5 +1,6 @@
 // What calls take and give. Fields have the names of the REST contract; a test holds them to /openapi.json.
-// This file has types alone: the build ships it as it is, as declarations.
+// This file has types alone: the build ships it as it is, as declarations. Options may be given as undefined, which is
+// as if they were absent, also with exactOptionalPropertyTypes.
 
 /** A metadata filter in the language of MongoDB's queries: {price: {$lte: 20}}. */
 export type Filter = Record<string, unknown>;
@@ -22,36 +23,36 @@ export interface Diverse {
   /** From 0 to 1. */
   weight: number;
   /** "features", or a field of the metadata. */
-  over?: string;
+  over?: string | undefined;
 }
 
 export interface Rules {
-  pin?: Pin[];
-  at_most?: AtMost[];
-  diverse?: Diverse | null;
+  pin?: Pin[] | undefined;
+  at_most?: AtMost[] | undefined;
+  diverse?: Diverse | null | undefined;
 }
 
 export interface ChooseRequest {
   /** Who is asked for: needed by bandits of scope per_key, and refused by others. */
-  key?: string | null;
+  key?: string | null | undefined;
   /** How many arms. */
-  k?: number;
-  exclude?: string[];
+  k?: number | undefined;
+  exclude?: string[] | undefined;
   /** The same event is the same decision. The client makes one up where that matters. */
-  event_id?: string | null;
-  seed?: number | null;
+  event_id?: string | null | undefined;
+  seed?: number | null | undefined;
   /** False: the decision counts only once it is activated. */
-  activate?: boolean;
-  baseline?: string | null;
-  filter?: Filter | null;
-  rules?: Rules | null;
-  context?: Context | null;
+  activate?: boolean | undefined;
+  baseline?: string | null | undefined;
+  filter?: Filter | null | undefined;
+  rules?: Rules | null | undefined;
+  context?: Context | null | undefined;
   /** What comes with each arm: "metadata", or "metadata." and the name of a field. */
-  include?: string[];
+  include?: string[] | undefined;
   /** Whom a global bandit that limits repeats shows it to. */
-  visitor?: string | null;
+  visitor?: string | null | undefined;
   /** Of signals, over those of the bandit. */
-  weights?: Record<string, number> | null;
+  weights?: Record<string, number> | null | undefined;
 }
 
 export interface ChosenArm {
@@ -132,13 +133,13 @@ export interface Reward {
   decision: string;
   value: number;
   /** Which arm, where the choice had several. */
-  arm?: string | null;
+  arm?: string | null | undefined;
   /** For bandits that add up rewards: which reward this is. */
-  reward_id?: string | null;
+  reward_id?: string | null | undefined;
   /** Which of several rewards, exactly for bandits with signals. */
-  signal?: string | null;
+  signal?: string | null | undefined;
   /** When it was so, in ms since 1970: where the last reward counts it is the one that is latest. Now, if absent. */
-  at?: number;
+  at?: number | undefined;
 }
 
 export interface Rejected {
@@ -163,13 +164,13 @@ export interface Activation {
 /** How often and when a call that failed is sent again: by default the pauses add up to 6 to 13 s, and a service that starts is waited for. */
 export interface Retry {
   /** 1: nothing is sent again. Default: 8. */
-  attempts?: number;
+  attempts?: number | undefined;
   /** The first pause is between half and all of this; it doubles every time. Default: 100. */
-  firstWaitMs?: number;
+  firstWaitMs?: number | undefined;
   /** No pause is longer; a service that asks for a longer one is not waited for. Default: 10000. */
-  longestWaitMs?: number;
+  longestWaitMs?: number | undefined;
   /** After this time no further attempt begins. Default: 30000. */
-  totalMs?: number;
+  totalMs?: number | undefined;
 }
 
 export interface ClientOptions {
@@ -177,12 +178,12 @@ export interface ClientOptions {
    * An API key. In a page: a pass for its visitor, or what gets one from your server: it is called at first, and again
    * when a pass has expired. All its passes are for one visitor.
    */
-  key?: string | (() => string | Promise<string>);
+  key?: string | (() => string | Promise<string>) | undefined;
   /** How long each attempt may take. Default: 10000. */
-  timeoutMs?: number;
-  retry?: Retry;
+  timeoutMs?: number | undefined;
+  retry?: Retry | undefined;
   /** In place of the global fetch. */
-  fetch?: typeof fetch;
+  fetch?: typeof fetch | undefined;
 }
 
 export interface ChooseOptions extends ChooseRequest {
@@ -190,28 +191,28 @@ export interface ChooseOptions extends ChooseRequest {
    * An answer that is lost on the way is asked for again, and is the same decision. Default: where that matters, for
    * bandits that count a decision without reward (wait_s) or take turns with new keys (explore). In a page: always.
    */
-  once?: boolean;
+  once?: boolean | undefined;
 }
 
 export interface RewardOptions {
   /** Default: 1. */
-  value?: number;
-  arm?: string;
-  reward_id?: string;
-  signal?: string;
+  value?: number | undefined;
+  arm?: string | undefined;
+  reward_id?: string | undefined;
+  signal?: string | undefined;
   /** When it was so, in ms since 1970. Default: now. */
-  at?: number;
+  at?: number | undefined;
   /** Return when the reward is learned. */
-  wait?: boolean;
+  wait?: boolean | undefined;
 }
 
 export interface PassOptions {
   /** The `key` of choices of bandits of scope per_key, the `visitor` of others. */
   visitor: string;
   /** At most what `--visitors` of the key says. Default: 3600. */
-  expiresInS?: number;
+  expiresInS?: number | undefined;
   /** Those that it is for, of the bandits of the key. Default: all of them. */
-  bandits?: string[];
+  bandits?: string[] | undefined;
 }
 
 /** What keeps rewards that are not sent yet: localStorage, or anything like it. */
@@ -223,13 +224,13 @@ export interface Keep {
 
 export interface SenderOptions {
   /** How many are sent together. Default: 100. */
-  batch?: number;
+  batch?: number | undefined;
   /** How many are held at most; `add` throws beyond. Default: 10000. */
-  buffer?: number;
+  buffer?: number | undefined;
   /** How long a reward waits for others, and how long after a failure it is tried again. Default: 1000. */
-  everyMs?: number;
+  everyMs?: number | undefined;
   /** Where rewards are kept until the service has answered for them. Default: localStorage, in a page; null: nowhere. */
-  keep?: Keep | null;
+  keep?: Keep | null | undefined;
   /** Called with every reward that the service refuses, and its code. */
-  onRejected?: (reward: Reward, code: string) => void;
+  onRejected?: ((reward: Reward, code: string) => void) | undefined;
 }
