@@ -2,7 +2,7 @@
 
 import { get, list, path, query, send } from "./api.js";
 import { chart } from "./charts.js";
-import { boxes, code, empty, facts, h, keeping, link, panel, redraw, skeleton, table, tile } from "./dom.js";
+import { boxes, code, empty, facts, folded, h, keeping, link, panel, redraw, skeleton, table, tile } from "./dom.js";
 import { filterBuilder, wordsOf } from "./filters.js";
 import { bytes, count, decimal, duration, isNumber, number, percent, plain, sentence, time } from "./format.js";
 import { catalogueTable } from "./page-overview.js";
@@ -41,17 +41,19 @@ export async function show(view) {
   const selected = { id: "", near: new Set(), mark: () => {} };
   tiles.append(skeleton(2));
   const fields = fieldsOf(catalogue, signal);
+  let building = performance.now(); // since when it is seen
   root.append(h("p", {}, "Asked directly, without any learning: ", link("queries", ["queries", name]), " over these arms."), h("div", {}, note, wrong, tiles), one, arms(view, catalogue, fields, (id) => open(id)), picture(view, catalogue, fields, selected, (id) => open(id)), panel("Is the index good?", index), growing(view, catalogue, fields));
   view.live(LOOK_MS, note, async () => {
     const now = await get(path`/v1/catalogues/${name}`, signal);
     redraw(wrong, now.findings, () => (now.findings ?? []).map((/** @type {any} */ each) => h("p", { class: "problem" }, sentence(each.text))));
-    redraw(tiles, now, () => [
+    if (now.index.state !== "building") building = performance.now();
+    redraw(tiles, [now, now.index.state === "building" && Math.round(performance.now() / LOOK_MS)], () => [
       tile("Arms", count(now.size), `${count(now.dim)} numbers each`),
       tile("Searched", now.index.kind + (now.index.exact && now.index.kind !== "exact" ? ", exact" : ""), now.index.reason),
       tile("Recall", percent(now.index.recall_at_1), `of the best arm${now.index.recall_at_10 === undefined ? "" : `, ${percent(now.index.recall_at_10)} of lists of ten`}, measured; ${percent(now.index.target_recall)} are wanted`),
       tile("A search", duration(now.index.expected_us / 1e6), "expected"),
       now.follows && tile("Follows", link(now.follows, ["catalogues", now.follows]), now.behaviour.without ? `by what keys liked; ${count(now.behaviour.without)} arms by their fields` : "by what keys liked"),
-      tile("State", now.index.state, `version ${count(now.version)}`, now.index.state === "ready" ? "good" : ""),
+      tile("State", now.index.state, [`version ${count(now.version)}`, now.index.state === "building" && `; ${stillBuilt(now, (performance.now() - building) / 1000)}`], now.index.state === "ready" ? "good" : ""),
     ]);
     redraw(index, now, () => searched(now));
   });
@@ -71,6 +73,13 @@ export async function show(view) {
   }
   const given = view.query.get("arm");
   if (given) await open(given);
+}
+
+/** How long an index will still be built, by the last build of it. @param {any} catalogue @param {number} seenS for how long it was seen that it is built */
+function stillBuilt({ size, index: { build_s, arms_in_graph } }, seenS) {
+  if (!build_s || !arms_in_graph) return "no earlier build tells how long it will take";
+  const left = (build_s * size) / arms_in_graph - seenS;
+  return left > 0 ? `at most ${duration(Math.ceil(left))} more, by the last build` : "longer than the last build would tell";
 }
 
 /** What was built of an index: a graph in memory, or the copy of the arms in Milvus; nothing where arms are scanned. @param {any} index @returns {[string, any][]} */
@@ -106,9 +115,10 @@ function made(now) {
     ...warnings,
     h("h3", {}, "Features"),
     facts(/** @type {[string, any][]} */ ([
-      ["Numbers", now.columns.slice(0, SHOWN).join(", ") + (now.columns.length > SHOWN ? `, … (${count(now.columns.length)})` : "")],
+      ["Numbers of each arm", count(now.columns.length)],
       ...(reduction ? [["Embedding", `${count(now.features.embedding.dim)} numbers reduced to ${count(reduction.to)}`], ["Basis", waits ? "none yet: arms are not chosen" : reduction.state], ["Variance kept", percent(reduction.share_of_variance)], ["Of the ten nearest arms, kept", percent(reduction.overlap_at_10)]] : []),
     ])),
+    folded("What each number is", h("p", { class: "names" }, now.columns.join(", "))),
     unlisted.length ? table("Values that no field lists", ["field", "#arms", "the most frequent"], unlisted, "", "cards") : null,
   ];
 }

@@ -524,6 +524,31 @@ def test_a_bandit_whose_features_were_replaced_needs_attention(browser: Browser,
             console.check()
 
 
+def test_a_catalogue_says_how_long_its_index_will_be_built_and_names_all_its_numbers(
+    browser: Browser, shop_service: Service
+):
+    columns = [f"word.{number}" for number in range(98)]
+    built = {"build_s": 3_600.0, "arms_in_graph": 120}  # of 240 arms: twice as long
+
+    def building(route: Route) -> None:
+        told = route.fetch().json()
+        told["index"] |= {"state": "building", **built}
+        route.fulfill(json=told | {"columns": columns, "features": {}})
+
+    with console_of(browser, shop_service) as console:
+        console.page.route("**/v1/catalogues/shop", building)
+        page = console.open("catalogues/shop")
+        state = page.locator(".tile", has=page.get_by_text("State", exact=True))
+        expect(state).to_contain_text(re.compile(r"at most (2|1,99) h more, by the last build"))
+        page.get_by_text("What each number is").click()
+        names = page.locator("p.names")
+        expect(names).to_have_text(", ".join(columns))
+        assert names.evaluate("each => each.clientHeight / each.clientWidth") < 0.5
+        built["build_s"] = 0.0
+        expect(state).to_contain_text("no earlier build tells how long it will take")
+        console.check()
+
+
 @pytest.mark.slow
 def test_arms_have_pictures_where_their_addresses_are_of_https(browser: Browser, tmp_path: Path):
     addresses = ["https://images.example/a.svg", "http://images.example/b.svg", "javascript:window.ran=1"]
