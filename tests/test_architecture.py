@@ -109,6 +109,7 @@ ARROWS = {
         "quotas",
         "learning",
         "decision_log",
+        "measuring",
         "shortlist",
     },
     "queries": {"platform", "filters", "indexes", "catalogues", "filtering", "shortlist"},

@@ -91,14 +91,6 @@ class CompleteLog(LogPages, Protocol):
         ...
 
 
-def values_of(row: Row) -> dict[str, float]:
-    """What a learner without signals counts of a decision, by arm."""
-    values = dict[str, float]()
-    for reward, _, replaced, *_ in counted_of(row):
-        values[reward.arm] = reward.value + (values.get(reward.arm, 0.0) if replaced is None else 0.0)
-    return values
-
-
 def counted_of(row: Row) -> Iterator[tuple[LoggedReward, bool, float | None, float, Mapping[str, float]]]:
     """The rewards of a decision that learners count, in the order in which they came.
 

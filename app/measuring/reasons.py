@@ -14,8 +14,9 @@ import numpy as np
 
 from app.bandits.bandit import Bandit
 from app.catalogues.catalogues import Catalogues
-from app.decision_log.rows import Row, values_of
+from app.decision_log.rows import Row
 from app.measuring.logged_lists import revisions_in
+from app.measuring.outcomes import Terms, counted_rewards
 from shortlist.linear.ridge import Posterior
 from shortlist.types import Matrix, Vector
 
@@ -80,7 +81,7 @@ async def rewards_of(catalogues: Catalogues, bandit: Bandit, rows: Sequence[Row]
             continue  # its features are of another catalogue
         revisions = revisions_in(row)
         shown = {arm.id: arm for arm in row.arms}
-        for arm, value in values_of(row).items():
+        for arm, value in counted_rewards(row, Terms(0.0))[0].items():
             # Of one signal: a bandit of several has no reasons.
             effect = shown[arm].effect if arm in shown else None
             effect = effect if isinstance(effect, float) else 0.0

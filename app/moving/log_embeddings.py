@@ -22,7 +22,7 @@ from app.catalogues.catalogues import Catalogues
 from app.catalogues.embeddings import Embeddings
 from app.decision_log.reading import DecisionLog
 from app.decision_log.rows import NO_LOG
-from app.moving.judging_process import JudgedLog, JudgingTask, judge
+from app.measuring.judging_process import JudgedLog, JudgingTask, judge
 from app.moving.moving import Moving
 from app.platform.background import Pace
 from app.platform.documents import Answer

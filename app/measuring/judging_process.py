@@ -19,8 +19,8 @@ import msgspec
 import numpy as np
 
 from app.decision_log.reading import row_of
-from app.decision_log.rows import Row, values_of
 from app.learning.tokens import decision_of
+from app.measuring.outcomes import Terms, counted_rewards
 from app.platform.errors import Invalid, Unavailable
 from app.storage.types import StoredRow
 from shortlist.embedding import own_rewards
@@ -32,7 +32,7 @@ MAX_CONTEXT_NUMBERS = 1 << 25  # of the rewards that are judged, 256 MB
 SEED = 0
 LENGTH_BYTES = 8
 LOWEST_PRIORITY = 19
-COMMAND = "from app.moving.judging_process import main; main()"
+COMMAND = "from app.measuring.judging_process import main; main()"
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
@@ -131,6 +131,8 @@ class RewardArrays:
         self._task = task
         self._numbers_of_arms = {arm_id: number for number, arm_id in enumerate(task.ids)}
         self._numbers_of_keys = dict[str, int]()
+        default = sum(weight * task.defaults[name] for name, weight in (task.weights or {}).items())
+        self._terms = Terms(default, weights=task.weights, defaults=task.defaults)
         self._rewards, self._width = array("d"), 3 + task.context_dim
         self._most = min(MAX_JUDGED_REWARDS, MAX_CONTEXT_NUMBERS // max(task.context_dim, 1))
 
@@ -141,7 +143,7 @@ class RewardArrays:
             return
         key = self._numbers_of_keys.setdefault(row.key, len(self._numbers_of_keys))
         context = (row.context or [0.0] * self._task.context_dim) if self._task.context_dim else ()
-        for arm_id, value in self._values_of(row).items():
+        for arm_id, value in counted_rewards(row, self._terms)[0].items():
             arm = self._numbers_of_arms.get(arm_id)
             if arm is not None:
                 self._rewards.extend((key, arm, value, *context))
@@ -158,20 +160,6 @@ class RewardArrays:
 
     def _drop_oldest(self) -> None:
         del self._rewards[: max(0, len(self._rewards) - self._most * self._width)]
-
-    def _values_of(self, row: Row) -> Mapping[str, float]:
-        weights, defaults = self._task.weights, self._task.defaults
-        if weights is None:
-            return values_of(row)
-        sums = dict[str, dict[str, float]]()
-        for reward in row.rewards:
-            came = sums.setdefault(reward.arm, {})
-            if reward.signal is not None:
-                came[reward.signal] = came.get(reward.signal, 0.0) + reward.value
-        return {
-            arm: sum(weight * came.get(name, defaults[name]) for name, weight in weights.items())
-            for arm, came in sums.items()
-        }
 
 
 def _judged(task: JudgingTask, rewards: Rewards) -> JudgedLog:
