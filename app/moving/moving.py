@@ -24,7 +24,6 @@ from app.moving.move_plan import NOT_KEPT, Asked, MovePlan
 from app.moving.plan_steps import OF_MOVE, PlanSteps, take_fields
 from app.platform.errors import Conflict, Invalid, ShortlistError, named_by
 from app.records.records import MOVED, move_payload
-from app.storage.moves import MoveProgress
 from app.storage.types import MoveWrite
 
 
@@ -57,50 +56,43 @@ class Moving:
             last = await self._last(bandit)
             # A repeated call: its answer was lost. It is given the one of before, and moves nothing.
             if last is not None and last.joined_uid == target.uid and last.asked == carry:
-                if last.is_exact and not await self._is_carried(bandit):  # whoever began it was killed
+                if last.is_exact and await self._under_way(bandit):  # whoever began it was killed
                     await self._correct(bandit, last)
                 return {**last.answer, "bandit_version": last.version}
-            refusals = await self._refusals(bandit, target, last)
+            refusals = await self._refusals(bandit, target)
             if refusals and not dry_run:
                 raise refusals[0]
             plan = await self._steps.plan(bandit, target, carry, last)
             if dry_run:
                 refused = [f"it would be refused: {error.detail}" for error in (*refusals, *plan.refusals)]
-                answer = plan.answer
-                return {
-                    **answer,
-                    "warnings": [*refused, *answer["warnings"]],
-                    "bandit_version": bandit.version.number,
-                }
+                warnings = [*refused, *plan.warnings]
+                return {**plan.answer, "warnings": warnings, "bandit_version": bandit.version.number}
             if plan.refusals:
                 raise plan.refusals[0]
             return await self._switch(plan, by)
 
     async def status(self, bandit: Bandit) -> dict[str, Any] | None:
         """The move of a bandit whose learners are being carried; None: there is none. Raises Unavailable."""
-        if not bandit.record.space or await self._is_carried(bandit):
+        under_way = await self._under_way(bandit)
+        if under_way is None:
             return None
-        last = await self._last(bandit)
-        if last is None:
-            return None
-        progress = await self._store.moves.progress(bandit.uid)
-        carried = sum(_is_done(partition, last) for partition in progress)
+        last, carried = under_way
         return {
             "from": last.left,
             "to": last.joined,
             "carry": last.carry,
             "learners": last.answer["learners"],
-            "carried": round(carried / len(progress), 3),
+            "carried": carried,
         }
 
-    async def _refusals(
-        self, bandit: Bandit, target: Catalogue, last: MoveRecord | None
-    ) -> Sequence[ShortlistError]:
+    async def _refusals(self, bandit: Bandit, target: Catalogue) -> Sequence[ShortlistError]:
         """Why no move to the catalogue can be planned now."""
-        refusals = list[ShortlistError]()
-        if last is not None and not await self._is_carried(bandit):
-            waits = f"learners are still being carried to {last.joined}: repeat it when the bandit has no "
-            refusals.append(Conflict(f'{waits}"move" any more'))
+        refusals, under_way = list[ShortlistError](), await self._under_way(bandit)
+        if under_way is not None:
+            waits = (
+                f"learners are still being carried to {under_way[0].joined}: repeat it when the bandit has"
+            )
+            refusals.append(Conflict(f'{waits} no "move" any more'))
         if target is bandit.catalogue:
             refusals.append(Invalid("the bandit has this catalogue already", path=("catalogue",)))
         return refusals
@@ -109,14 +101,17 @@ class Moving:
         space = bandit.record.space
         return (await self._moves.of(bandit.uid, space)).get(space) if space else None
 
-    async def _is_carried(self, bandit: Bandit) -> bool:
+    async def _under_way(self, bandit: Bandit) -> tuple[MoveRecord, float] | None:
+        """The last move, and the share of partitions that are done; None: all are, or there was none."""
         space, last = bandit.record.space, await self._last(bandit)
-        if last is not None and self._carried.get(bandit.uid, 0) < space:
-            progress: Sequence[MoveProgress] = await self._store.moves.progress(bandit.uid)
-            if not all(_is_done(partition, last) for partition in progress):
-                return False
-            self._carried[bandit.uid] = space
-        return True
+        if last is None or self._carried.get(bandit.uid, 0) >= space:
+            return None
+        progress = await self._store.moves.progress(bandit.uid)
+        done = sum(min(part.carried, last.corrected(part)) >= last.number for part in progress)
+        if done < len(progress):
+            return last, round(done / len(progress), 3)
+        self._carried[bandit.uid] = space
+        return None
 
     async def _switch(self, plan: MovePlan, by: str | None) -> dict[str, Any]:
         bandit, target, uid = plan.bandit, plan.target, plan.bandit.uid
@@ -173,7 +168,3 @@ class Moving:
         if bandit.record.prior == "learned":
             await steps.fits.fit(bandit)
         return warnings
-
-
-def _is_done(progress: MoveProgress, last: MoveRecord) -> bool:
-    return min(progress.carried, last.corrected(progress)) >= last.number
