@@ -49,6 +49,7 @@ TESTS = {
         "plugins/campaigns/tests/test_slate_rules.py",
         "tests/api/test_diverse.py",
         "tests/contracts/test_store_frequency_caps.py",
+        "tests/api/test_constraint_contract.py",
         "tests/api/test_explanations.py",
         "tests/api/test_quotas.py",
         "tests/api/test_whole_service.py",

@@ -80,6 +80,8 @@ async def test_never_more_than_most_whatever_chooses(api: Api, name: str):
         0,
     ) or name == "named"
     assert found["used"] + found["reserved"] + found["left"] == 7
+    await quota(api, filter={"campaign": 0}, most=of_campaign - 1, per_s=DAY, status=200)
+    assert (await state(api))["left"] == 0, "more was shown than may be by now"
 
 
 @pytest.mark.rest
@@ -122,7 +124,6 @@ async def test_what_each_kind_of_choice_counts(api: Api):
     assert await used() == 21
 
 
-@pytest.mark.rest
 async def test_used_up_pins_are_left_out_and_others_stand(api: Api):
     await build(api)
     await quota(api, filter={"campaign": 0}, most=1)

@@ -376,6 +376,20 @@ def test_a_list_that_is_not_searched_further_finds_less(monkeypatch):
     assert recall(index, drawn(count=200, dim=24), 10) < told - 0.04
 
 
+def test_arms_that_die_while_a_graph_is_built_are_counted():
+    """Of their queries nobody knows what the graph finds now: no recall is told of them."""
+    features = np.random.default_rng(0).standard_normal((2_000, 8))
+    index = filled(features, IndexOptions(kind="hnsw", m=8, ef_construction=40), threads=1)
+    job = index.begin_maintenance()
+    job.run()
+    longest = np.argsort(-np.linalg.norm(features, axis=1))[:5]
+    index.remove([str(row) for row in longest])
+    index.finish_maintenance(job)
+    status = index.status()
+    assert status.kind == "hnsw"
+    assert status.recall_at_1 < job.plan.recall_at_1 - 0.02
+
+
 def test_what_is_lost_is_lost_by_the_worst_group_and_a_copy_counts_apart():
     counted = Degradation(8)
     quality = Quality(recall_at_1=1.0, ratio_mean=1.0, ratio_min=1.0, recall_error=0.0)

@@ -134,20 +134,6 @@ def test_an_arm_that_died_while_the_graph_was_copied_may_die_again():
     assert not {5, 6, 7} & set(other.rows[other.nearest(np.ones(8), 500)].tolist())
 
 
-def test_arms_that_die_while_a_graph_is_built_are_counted():
-    """Of their queries nobody knows what the graph finds now: no recall is told of them."""
-    features = gaussian(2_000, 8)
-    index = filled(features, HNSW, threads=1)
-    job = index.begin_maintenance()
-    job.run()
-    longest = np.argsort(-np.linalg.norm(features, axis=1))[:5]
-    index.remove([str(row) for row in longest])
-    index.finish_maintenance(job)
-    status = index.status()
-    assert status.kind == "hnsw"
-    assert status.recall_at_1 < job.plan.recall_at_1 - 0.02
-
-
 @pytest.mark.rest
 def test_rows_may_have_other_numbers_since():
     features = gaussian(1_500, 8)
