@@ -71,6 +71,7 @@ TESTS = {
         "tests/filters",
         "tests/indexes/test_filtered_search.py",
         "tests/indexes/test_renewed_plans.py",
+        "tests/indexes/test_search_plans.py",
         "tests/quotas/test_members.py",
         "tests/api/test_filters.py",
         "tests/api/test_filters_everywhere.py",
@@ -93,6 +94,7 @@ TESTS = {
         "tests/workers",
         "tests/api/test_revised_rewards.py",
         "tests/replication",
+        "tests/api/test_operations.py",
         "tests/api/test_moving_exactly.py",
     ),
     "workers": (

@@ -42,11 +42,14 @@ SETTINGS: list[Json] = [
     {"scope": "global"},
 ]
 QUICK = {0, 1, 5}  # places that `make test` plays
+REST = {9, 11}  # that `make test-rest` plays: directions, and places of lists; the others are slow
 
 
 def of_all_kinds(settings: list[Json]) -> list[Any]:
     return [
-        each if place in QUICK else pytest.param(each, marks=pytest.mark.slow)
+        each
+        if place in QUICK
+        else pytest.param(each, marks=pytest.mark.rest if place in REST else pytest.mark.slow)
         for place, each in enumerate(settings)
     ]
 

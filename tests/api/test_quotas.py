@@ -291,7 +291,6 @@ async def test_rewards_end_eligibility_when_enough_have_come(api: Api):
     assert (await state(api))["left"] == 0
 
 
-@pytest.mark.rest
 async def test_a_quota_counts_the_rewards_of_one_signal(api: Api):
     await build(api, signals={"click": {}, "buy": {"weight": 5.0}})
     of_arms = {"filter": {"campaign": 0}, "counts": "rewarded"}

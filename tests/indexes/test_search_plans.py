@@ -237,6 +237,20 @@ def test_a_way_that_holds_nothing_finds_nothing():
         index.describe(["a1"], [([], {"number": 1})])
 
 
+@pytest.mark.parametrize("kind", ["copy", "blocks"])
+def test_of_arms_that_came_later_the_best_that_is_not_excluded_is_found(kind):
+    index, wanted = shop(), {"number": {"$lt": 0}}
+    eligible = let_in(index.snapshot(), wanted)
+    strategy = made(kind, index.snapshot(), eligible)
+    index.describe(["a1", "a2", "a3"], [([], {"number": -1})] * 3)
+    later = index.snapshot()
+    followed = strategy.followed(later, let_in(later, wanted, eligible))
+    best = best_of(later.table.features, [1, 2, 3], QUERIES[1], 3)
+    for excluded in (1, 2):
+        found = followed.search(later, QUERIES[1], 1, np.array(best[:excluded]))
+        assert found.rows.tolist() == best[excluded : excluded + 1]
+
+
 class Graph(HnswGraph):
     """A graph that finds what it is told to, for as many as it is asked for."""
 

@@ -11,8 +11,6 @@ from shortlist.errors import InvalidShape, NonFinite
 from shortlist.linear import arm_effects
 from shortlist.linear.arm_effects import EffectFit, EffectSums
 
-pytestmark = pytest.mark.rest
-
 
 def summed(arms, surprises, weights, places, count) -> EffectSums:
     """The sums of rewards of these arms. ``places``: p of each."""
@@ -87,6 +85,7 @@ def test_the_variance_is_found_whatever_is_discounted(tau: float, half_life: flo
         assert arm_effects.fit(wrong, discounted=True).variance < 0.6 * found.variance
 
 
+@pytest.mark.rest
 def test_estimates_are_shrunk_by_the_ratio_of_noise_and_variance():
     fitted = EffectFit(0.25, 2.0)
     found, deviations = arm_effects.estimates(np.array([0.0, 8.0, 92.0]), np.array([0.0, 4.0, -50.0]), fitted)
@@ -102,6 +101,7 @@ def test_nothing_is_found_where_no_arm_has_two_rewards():
     assert arm_effects.fit(EffectSums(*np.zeros((4, 0)))) == arm_effects.NOTHING
 
 
+@pytest.mark.rest
 def test_bad_sums_are_named():
     with pytest.raises(InvalidShape, match="R"):
         arm_effects.fit(EffectSums(np.ones(2), np.ones(3), np.ones(2), np.ones(2)))
@@ -109,6 +109,7 @@ def test_bad_sums_are_named():
         arm_effects.fit(EffectSums(np.ones(1), np.ones(1), np.array([np.inf]), np.ones(1)))
 
 
+@pytest.mark.rest
 def test_rewards_of_1e9_and_of_one_value_give_finite_numbers():
     sums = EffectSums(*(np.full(3, each) for each in (4.0, 4e9, 4e18, 4.0)))
     found = arm_effects.fit(sums)
