@@ -17,8 +17,10 @@ const MEANINGS = {
   dr: "adds a model of the rewards to it; the steadiest where the model fits",
 };
 
-// What decides how far a policy explores; all else is changed as JSON.
-const DIALS = ["exploration", "temperature", "gamma", "epsilon", "alpha", "horizon"];
+// Numbers that do not decide how far a policy explores: they are changed as JSON, as all that is no number.
+const NO_DIALS = ["ridge", "delta", "shortlist", "half_life_s", "eta"];
+/** @param {any} schema @returns {boolean} */
+const takesNumber = (schema) => ["number", "integer"].includes(schema.type) || (schema.anyOf ?? []).some(takesNumber);
 
 /** @param {import("./main.js").View} view */
 export async function show(view) {
@@ -86,7 +88,7 @@ export async function show(view) {
   const policy = h("select", { id: "whatif-policy", value: worded(form.text("patch"))?.policy ?? bandit.policy, on: { change: () => options() } }, policies.map((/** @type {any} */ each) => h("option", { value: each.name }, each.name)));
   const options = () => {
     const { summary, options: schema } = policies.find((/** @type {any} */ each) => each.name === policy.value);
-    const names = DIALS.filter((each) => each in (schema.properties ?? {}));
+    const names = Object.keys(schema.properties ?? {}).filter((name) => !NO_DIALS.includes(name) && takesNumber(schema.properties[name]));
     const typed = worded(form.text("patch")) ?? {};
     const inputs = names.map((option) => {
       const given = typed.policy === policy.value ? typed[option] : undefined;
