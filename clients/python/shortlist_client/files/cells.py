@@ -184,6 +184,11 @@ class Column:
         if self._declared is None:
             self.kind, self.detail = self._found(counts, total) if total else ("value", "")
 
+    def expect_numbers(self) -> None:
+        """Take a settled column for one of numbers if it has any: those that are none are then mistakes."""
+        if self.kind in {"text", "date", "list"} and self._counts["number"] and len(self._units) <= 1:
+            self.kind, self.detail = "number", self._decimal_mark()
+
     def _found(self, counts: Counter[str], total: int) -> tuple[Kind, str]:  # noqa: PLR0911 - a row each
         enough = SHARE * total
         if not self.of_texts:

@@ -232,6 +232,8 @@ class History:
                 self.rows_total += len(rows) + len(rows.bad)
         for column in self.columns.values():
             column.settle()
+        if options.value is not None:
+            self.columns[options.value].expect_numbers()
         self.notes += [column.note for column in self.columns.values() if column.note]
         self._latest_ms = time.time_ns() // 1_000_000 + AHEAD_MS
 
