@@ -12,12 +12,12 @@ from pydantic import BaseModel, ValidationError, create_model
 from app.api.fields import Cursor, Identifier, Limit, Page, page_reply
 from app.api.filters import parsed_filter
 from app.api.guard import check_catalogue, key_name, key_of
-from app.api.learners import UsedView, used
+from app.api.learners import UsedView
 from app.api.moves import MoveStatusView
 from app.api.problems import problems
 from app.api.resource_changes import as_json, check, if_match, merged, patch_model
 from app.api.strict_json import Provided, StrictModel, invalid, json_router, reply
-from app.bandits.bandit import Bandit
+from app.bandits.bandit import Bandit, UsedScales
 from app.bandits.completion import default_prior, no_arm_effects
 from app.bandits.registry import Bandits
 from app.bandits.settings import (
@@ -253,7 +253,7 @@ async def _reply(bandit: Bandit, learners: Learners, move: dict[str, Any] | None
 
 
 def _answer(
-    bandit: Bandit, begins_with: tuple[float, float], status: int = 200, *, move: dict[str, Any] | None = None
+    bandit: Bandit, begins_with: UsedScales, status: int = 200, *, move: dict[str, Any] | None = None
 ) -> Response:
     view = _with_used(bandit, begins_with)
     answer = reply(view if move is None else {**view, "move": move}, status)
@@ -261,8 +261,8 @@ def _answer(
     return answer
 
 
-def _with_used(bandit: Bandit, begins_with: tuple[float, float]) -> dict[str, Any]:
-    return {**_view(bandit.name, bandit.version, _doubts(bandit)), "used": used(bandit, *begins_with)}
+def _with_used(bandit: Bandit, begins_with: UsedScales) -> dict[str, Any]:
+    return {**_view(bandit.name, bandit.version, _doubts(bandit)), "used": UsedView(*begins_with)}
 
 
 def _doubts(bandit: Bandit) -> list[str]:

@@ -52,10 +52,6 @@ class UsedView(Answer, frozen=True):
     exploration: float
 
 
-def used(bandit: Bandit, ridge: float, noise: float) -> UsedView:
-    return UsedView(ridge, noise, bandit.exploration)
-
-
 class EncodingView(BaseModel):
     """``dim`` is how many numbers a context becomes; ``columns`` says what each means, if named."""
 
@@ -200,7 +196,7 @@ async def learner(
         "version": report.version,
         **({} if owner.prior_version is None else {"prior_version": owner.prior_version}),
         "observations": report.observations,
-        "used": used(owner, report.ridge, report.noise),
+        "used": UsedView(*report.used),
         **_theta(owner, report),
     }
     rows = None

@@ -23,7 +23,7 @@ from app.indexes.snapshot import Snapshot
 from app.platform.errors import Invalid, NotFound
 from app.records.encoding import Numbers32
 from app.storage.types import LearnerId
-from shortlist.linear import learned_prior
+from shortlist.linear import learned_prior, scales
 from shortlist.linear.learned_prior import LearnedPrior
 from shortlist.linear.ridge import Posterior
 from shortlist.linear.ridge_sums import RidgeSums, empty
@@ -46,13 +46,22 @@ class FormerCatalogue(NamedTuple):
     until: int
 
 
+class UsedScales(NamedTuple):
+    """``noise``: the sigma that multiplies widths. ``exploration``: as ``Bandit.exploration_of``."""
+
+    ridge: float
+    noise: float
+    exploration: float
+
+
 class Bandit(msgspec.Struct, frozen=True):
     """A bandit that is being served. ``stored``: what is in the store of it, ``version`` is what it says.
 
     ``weighing``: of its signals; None without any. ``constant``: what its learners see besides an arm.
     ``is_settled``: whether that is known; the intercept waits for the first arms.
     ``prior``: the version of its learned prior that it is served with; None: it has none, or no version was
-    made yet. ``exploration_alone``: what ``exploration`` is without it; None: the same.
+    made yet. ``exploration``: as ``exploration_of``, or the least of it. ``exploration_alone``: what that is
+    without the learned prior; None: the same.
     ``effects``: the version of its arm effects that it is served with; None: it has none, or no prior yet.
     ``former``: of a version from before a move, what it had then: ``catalogue`` is that one, or else, where
     it is gone, the bandit's of now.
@@ -219,13 +228,22 @@ class Bandit(msgspec.Struct, frozen=True):
             raise ValueError("a bandit without signals knows none")
         return posterior_of_sums.weighed(self.weighing, self.scales)
 
+    def exploration_of(self, posterior: Posterior) -> float:
+        """What multiplies a draw from the posterior of a learner: more where rewards have little noise."""
+        # A context that is new in each decision explores by itself; a learned prior has a rule of its own.
+        if self.record.exploration != AUTO or self.context is not None or self.exploration_alone is not None:
+            return self.exploration
+        return scales.exploration_at(self.exploration, posterior.ratio)
+
+    def used(self, posterior: Posterior) -> UsedScales:
+        """What is used for the posterior of a learner."""
+        return UsedScales(posterior.ridge, posterior.sigma, self.exploration_of(posterior))
+
     @property
-    def begins_with(self) -> tuple[float, float]:
-        """Ridge and noise of a learner without rewards and without a prior of others."""
-        if self.weighing is None:
-            return self.scales.begins_with
-        prior = self.posterior(empty(1))
-        return self.scales.begins_with[0], prior.sigma
+    def begins_with(self) -> UsedScales:
+        """What a learner uses without rewards and without a prior of others."""
+        alone = self.with_prior(None)
+        return alone.used(alone.posterior(empty(1)))
 
     def filter_with(self, arm_filter: Filter | None) -> Filter | None:
         """What an arm must be like to be chosen: the demands of the bandit, and ``arm_filter``."""

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.bandits.bandit import Bandit
+from app.bandits.bandit import Bandit, UsedScales
 from app.bandits.prior_version import PriorVersion
 from app.bandits.spaces import BanditMoved, Moves
 from app.learning.checkpoints import LearnerReader, memory_bytes
@@ -108,8 +108,7 @@ class LearnerReport:
     observations: int
     theta: Vector
     sums: RidgeSums
-    ridge: float
-    noise: float
+    used: UsedScales
     signals: Mapping[str, Vector] | None = None
     prior: PriorVersion | None = None
 
@@ -123,7 +122,7 @@ class LearnerReport:
         precision = self.sums.gram
         if self.prior is not None and self.prior.learned is not None:
             return precision + self.prior.learned.precision
-        precision[np.diag_indices_from(precision)] += self.ridge
+        precision[np.diag_indices_from(precision)] += self.used.ridge
         return precision
 
 
@@ -266,18 +265,16 @@ class Learners:
             state.sums.observations,
             shown.theta,
             sums,
-            shown.ridge,
-            shown.sigma,
+            bandit.used(shown),
             thetas,
             bandit.prior,
         )
 
-    async def begins_with(self, bandit: Bandit) -> tuple[float, float]:
-        """Ridge and noise of a learner without rewards. Raises Unavailable, for a pooled prior."""
+    async def begins_with(self, bandit: Bandit) -> UsedScales:
+        """What a learner uses without rewards. Raises Unavailable, for a pooled prior."""
         if bandit.record.prior != "pooled" and bandit.prior is None:
             return bandit.begins_with
-        prior = await self._prior(bandit)
-        return prior.ridge, prior.sigma
+        return bandit.used(await self._prior(bandit))
 
     def applied(
         self, partition: int, before: str, after: str, states: Mapping[LearnerId, LearnerState | None]

@@ -227,6 +227,7 @@ class Exploring(PolicySettings):
     def exploration(self, record: BanditRecord, dim: int, numbers: float) -> float:
         """The multiplier of sigma V^-1/2 xi, or the radius of elimination: as given, the paper's, or ours.
 
+        By evidence the least of it, see ``Bandit.exploration_of``.
         ``dim``: dimension of what the learners learn. ``numbers``: of how many a decision says something.
         """
         if isinstance(record.exploration, float | int):
@@ -234,9 +235,7 @@ class Exploring(PolicySettings):
         if record.exploration == AUTO:
             if not self.by_evidence(record):
                 return scales.exploration(dim)
-            # A context that is new in each decision explores by itself.
-            most = math.inf if record.context is None else scales.exploration(numbers)
-            return min(scales.exploration_by_evidence(numbers), most)
+            return scales.exploration_by_evidence(numbers)
         ridge = record.ridge if isinstance(record.ridge, float | int) else 1.0
         return confidence.beta(self.theory_delta(record), dim=dim, horizon=record.horizon, ridge=ridge)
 

@@ -98,7 +98,12 @@ class ThompsonSampling(Policy, Evaluable):
     ) -> Ranking:
         bandit = candidates.request.bandit
         hits = algorithm.choose(
-            posterior, prepared, k=k, exploration=bandit.exploration, rng=rng, exclude=candidates.exclude
+            posterior,
+            prepared,
+            k=k,
+            exploration=bandit.exploration_of(posterior),
+            rng=rng,
+            exclude=candidates.exclude,
         )
         return Ranking(bandit.observed(hits), drawn=True)
 
@@ -191,7 +196,7 @@ class ThompsonTarget:
         # By the situation alone: an evaluation that is made again, or in other blocks, draws the same. Not
         # ``hash``, which differs from process to process.
         rng = np.random.default_rng(zlib.crc32(repr(situations.names[position]).encode()))
-        exploration, effects = situations.bandit.exploration, situations.effects
+        exploration, effects = situations.bandit.exploration_of(posterior), situations.effects
         queries = draws(posterior, self.draws, exploration=exploration, rng=rng)
         noise = np.zeros((self.draws, DIRECTIONS))
         if effects is not None and exploration:

@@ -27,10 +27,8 @@ def posterior(
     return Scales(ridge, otherwise, learns_noise, spread, least, (spread,)).posterior(sums)
 
 
-def exploration(dim: int, auto: int, *, has_context: bool = False) -> float:
-    """What multiplies a draw."""
-    before = scales.exploration(dim)
+def exploration(dim: int, auto: int, ratio: float = 0.0) -> float:
+    """What multiplies a draw; ``ratio``: of its posterior, 0 with a context or a learned prior."""
     if auto == 1:
-        return before
-    ours = scales.exploration_by_evidence(dim)
-    return min(ours, before) if has_context else ours
+        return scales.exploration(dim)
+    return scales.exploration_at(scales.exploration_by_evidence(dim), ratio)

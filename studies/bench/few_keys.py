@@ -108,7 +108,8 @@ def play(world: World, setting: Setting, *, seed: int = 0) -> Matrix:
                 posterior = posterior_of(own, pooled, setting, world, mean_square=mean_square)
             else:
                 posterior = prior.posterior(own)
-            exploration = exploration_of(own.dim, setting, world)
+            ratio = posterior.ratio if prior is None and world.contexts is None else 0.0
+            exploration = exploration_of(own.dim, setting, ratio)
             if prior is not None and world.contexts is None:
                 exploration = learned_prior.exploration(
                     exploration, keys=prior.keys, variation=prior.variation
@@ -147,11 +148,11 @@ def posterior_of(
     )
 
 
-def exploration_of(dim: int, setting: Setting, world: World) -> float:
-    """What multiplies the draws of a key without the learned prior."""
+def exploration_of(dim: int, setting: Setting, ratio: float) -> float:
+    """What multiplies the draws of a key without the learned prior; ``ratio``: of its posterior."""
     if setting.exploration is not None:
         return setting.exploration
-    return auto_rules.exploration(dim, setting.auto, has_context=world.contexts is not None)
+    return auto_rules.exploration(dim, setting.auto, ratio)
 
 
 def _reward(world: World, mean: float, rng: np.random.Generator) -> float:

@@ -230,7 +230,7 @@ def _posterior(
     )
     if way.exploration is not None and not way.learned:
         return found, way.exploration
-    return found, way.times * auto_rules.exploration(own.dim, way.auto)
+    return found, way.times * auto_rules.exploration(own.dim, way.auto, found.ratio)
 
 
 def fitted(sums: Sequence[RidgeSums], *, auto: int = 2) -> LearnedPrior | None:

@@ -53,7 +53,7 @@ TESTED_ELSEWHERE = {
 
 async def test_a_bandit_is_made_once(api: Api):
     created = await api.ok("PUT", "/v1/bandits/b", {"catalogue": "c", "policy": "sub_ts"}, 201)
-    used = {"ridge": pytest.approx((1 + 14 / 4) * 3 / 2), "noise": 1, "exploration": 0.5}
+    used = {"ridge": pytest.approx((1 + 14 / 4) * 3 / 2 / 4), "noise": 1, "exploration": 0.5}
     assert created == {"id": "b", **FULL, "version": 1, "used": used}
     before = await api.stored()
     for same in (FULL, {"catalogue": "c", "policy": "sub_ts", "reward": {}}):

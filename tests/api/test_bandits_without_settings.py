@@ -94,7 +94,7 @@ async def test_other_factors_change_no_more_than_rounding_does(api: Api, setting
         np.testing.assert_allclose([score for _, score, _ in mine], scores, rtol=1e-4, atol=1e-4)
 
 
-RATIOS = 4.0 ** np.arange(-6.0, 14.0)
+RATIOS = 4.0 ** np.arange(1.0, 14.0)
 VALUES = [1.0, -2.0, 4.0, 0.5]
 SQUARE = float((FEATURES.astype(float) ** 2).sum(axis=1).mean())
 
@@ -115,7 +115,9 @@ def of_evidence(
     for ratio in RATIOS:
         covariance = np.eye(len(told)) + ratio / length * whole @ whole.T
         left = float(told @ np.linalg.solve(covariance, told)) / (count + 1)
-        value = -np.linalg.slogdet(covariance)[1] - (count + 1) * np.log(left) - (np.log(ratio) / 3.0) ** 2
+        value = (
+            -np.linalg.slogdet(covariance)[1] - (count + 1) * np.log(left) - (np.log(ratio / 4.0) / 3.0) ** 2
+        )
         found.append((value, length / ratio, np.sqrt(left)))
     _, ridge, noise = max(found)
     return ridge, noise
@@ -128,7 +130,7 @@ async def observe(api: Api, name: str) -> None:
 
 async def test_a_bandit_says_what_it_uses(api: Api):
     await build(api, "b", policy="linear_ts")
-    begins = {"ridge": pytest.approx(SQUARE), "noise": 8.0, "exploration": 0.5}
+    begins = {"ridge": pytest.approx(SQUARE / 4), "noise": 8.0, "exploration": 0.5}
     bandit = await api.ok("GET", "/v1/bandits/b")
     assert (bandit["auto"], bandit["used"]) == (2, begins)
     assert (await api.learner("b"))["used"] == begins
@@ -213,11 +215,31 @@ async def test_little_noise_is_no_reason_to_stay_with_the_first_good_arm(api: Ap
     assert means[chosen[25:]].mean() > 0.95 * means.max()
 
 
-async def test_of_many_numbers_less_is_drawn(api: Api):
+async def test_of_many_numbers_less_is_drawn_until_rewards_show_little_noise(api: Api):
     """Most of what is drawn is of directions that no reward has shown yet."""
-    await api.catalogue("c", {"a": [1.0] * 63})
-    body = {"catalogue": "c", "policy": "sub_ts"}
-    assert (await api.ok("PUT", "/v1/bandits/b", body, 201))["used"]["exploration"] == 3.2 / (63 + 1) ** 0.5
+    rng = np.random.default_rng(12)
+    arms = rng.standard_normal((120, 63)).round(3)
+    await api.catalogue("c", {f"a{i}": row.tolist() for i, row in enumerate(arms)})
+    for name, rest in (("b", {}), ("c", {}), ("given", {"exploration": 0.3})):
+        await api.ok("PUT", f"/v1/bandits/{name}", {"catalogue": "c", "policy": "linear_ts", **rest}, 201)
+    least, half = 2.25 / (63 + 1) ** 0.5, 64.0
+    assert (await api.ok("GET", "/v1/bandits/b"))["used"]["exploration"] == pytest.approx(
+        least + (0.5 - least) * 4 / (4 + half)
+    )
+    values = {"b": arms @ rng.standard_normal(63), "c": rng.standard_normal(120)}
+    values["given"] = values["b"]
+    for name, of_arms in values.items():
+        for i, value in enumerate(of_arms):
+            await api.observe(name, {"id": f"o{i}", "arm": f"a{i}", "value": float(value)})
+    shown = {name: (await api.learner(name))["used"] for name in values}
+    length = float((arms**2).sum()) / len(arms) * (1 + 1 / 63)
+    for name in ("b", "c"):
+        ratio = length / shown[name]["ridge"]
+        expected = least + (0.5 - least) * ratio / (ratio + half)
+        assert shown[name]["exploration"] == pytest.approx(expected, rel=1e-2)
+    assert shown["b"]["exploration"] > 0.45
+    assert shown["c"]["exploration"] < 0.3
+    assert shown["given"]["exploration"] == 0.3
 
 
 async def test_of_one_hot_arms_a_decision_says_something_of_few_numbers(api: Api):
@@ -339,7 +361,7 @@ async def test_a_bandit_that_was_made_with_numbers_is_the_same_when_they_are_lef
     assert await api.ok("PUT", path, body, 200) == changed
     await api.refused("PUT", path, {**body, "exploration": 1}, status=409, code="conflict")
     assert (await api.ok("PATCH", path, {"exploration": None, "ridge": None}))["exploration"] == "auto"
-    assert (await api.ok("PUT", path, body, 200))["used"]["ridge"] == (5 + 5 / 2)
+    assert (await api.ok("PUT", path, body, 200))["used"]["ridge"] == (5 + 5 / 2) / 4
 
 
 async def test_the_radius_of_theory_needs_a_number_as_ridge(api: Api):

@@ -214,7 +214,7 @@ async def test_choices_do_not_depend_on_the_unit_of_features(api: Api):
         name = f"c{unit:g}"
         await api.catalogue(name, {arm: (unit * np.array(row)).tolist() for arm, row in ARMS.items()})
         made = await api.ok("PUT", "/v1/bandits/b", {"catalogue": name, "policy": "linear_ts"}, 201)
-        assert made["used"]["ridge"] == pytest.approx((3 + 1) * (C * unit) ** 2)
+        assert made["used"]["ridge"] == pytest.approx((3 + 1) * (C * unit) ** 2 / 4)
         for step in range(12):
             dry = await api.choose("b", k=2, seed=step, dry_run=True)
             choice = await api.choose("b", k=2, seed=step)

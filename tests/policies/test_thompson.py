@@ -1,5 +1,8 @@
 """Comparing all arms with many draws at once finds what a search for each draw finds."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -7,7 +10,8 @@ from app.bandits.effect_version import record_of, version_of
 from app.indexes.live import IndexOptions, LiveIndex
 from app.policies.arm_effects import DIRECTIONS, Directions, RowEffects
 from app.policies.targets import NO_ARM
-from app.policies.thompson import ThompsonTarget
+from app.policies.thompson import LinearTs, ThompsonTarget
+from shortlist.linear import ridge
 from shortlist.linear.arm_effects import EffectFit
 from shortlist.types import NO_ROWS
 
@@ -71,3 +75,30 @@ def test_with_effects_a_comparison_finds_what_searches_find(k: int):
     searched = target.best_by_search(queries, exclude, lambda: None, effects, noise)
     assert (scanned == searched).all()
     assert not (scanned == target.best_by_scan(queries, exclude, lambda: None)).all()
+
+
+@pytest.mark.rest
+def test_a_choice_and_its_evaluation_draw_as_much_as_the_posterior_says():
+    """Not by the number that the bandit begins with: here it says 0, and the best arm is sure."""
+    rng = np.random.default_rng(4)
+    index = LiveIndex(DIM, IndexOptions(kind="exact"))
+    index.upsert([f"a{n}" for n in range(ARMS)], rng.normal(size=(ARMS, DIM)), range(ARMS))
+    view, learner = index.snapshot(), ridge.prior(DIM, ridge=1.0)
+    for value in range(3):
+        learner = ridge.learned(learner, np.eye(DIM)[value], 1.0)
+    best = int(view.search(learner.theta, 1).rows[0])
+    bandit: Any = SimpleNamespace(exploration=9.0, exploration_of=lambda _: 0.0, observed=lambda hits: hits)
+    candidates: Any = SimpleNamespace(request=SimpleNamespace(bandit=bandit), exclude=NO_ROWS)
+    chosen = [LinearTs().rank(learner, candidates, 1, rng, view).hits.rows[0] for _ in range(20)]
+    assert chosen == [best] * 20
+    situations: Any = SimpleNamespace(
+        bandit=bandit,
+        effects=None,
+        names=["one"],
+        exclude=[NO_ROWS],
+        bounds=(np.zeros(1), np.ones(1)),
+        posterior=lambda _: learner,
+        scores=lambda _table, rows, _position: np.zeros(len(rows)),
+    )
+    rows, _ = ThompsonTarget(view, view, 1, 20)._drawn(situations, 0, lambda: None)  # private: one situation
+    assert rows.tolist() == [[best]] * 20

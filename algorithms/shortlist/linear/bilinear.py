@@ -111,6 +111,11 @@ class Given:
         return self.whole.unit
 
     @property
+    def ratio(self) -> float:
+        """That of the learner, whatever the context is."""
+        return self.whole.ratio
+
+    @property
     def root(self) -> Matrix:
         """M root, whose product with its transpose is M V^-1 M^T. Shape: (d, D). Cost: D^2 + p d D."""
         return _mapped(self.whole.root, self.directions, self.context)

@@ -14,11 +14,11 @@ Model
 
         -1/2 log det(I + rho G) - n/2 log(R / n) + constant.
 
-    log u has a weak prior, N(0, 3^2): before there are rewards u is 1. The spread counts as one more reward
-    of that size, for an arm of length sqrt(L) in a direction of its own: n is one more, R gains
-    spread^2 / (1 + u), and the determinant is multiplied by 1 + u. So neither noise nor u is taken for small
-    because the first few rewards happen to be. A spread that is not known is taken for three root mean
-    squares of the rewards. Of several signals, which share V, the sum of their logarithms is taken.
+    log u has a weak prior, N(log 4, 3^2), and u is at least 4. The spread counts as one more reward of that
+    size, for an arm of length sqrt(L) in a direction of its own: n is one more, R gains spread^2 / (1 + u),
+    and the determinant is multiplied by 1 + u. So neither noise nor u is taken for small because the first
+    few rewards happen to be. A spread that is not known is taken for three root mean squares of the rewards.
+    Of several signals, which share V, the sum of their logarithms is taken.
 
     The mode is taken, over powers of four. It follows from the sums alone, so it is the same for any order of
     rewards, after a crash, in a replay and in an evaluation; where features or rewards are multiplied by a
@@ -45,9 +45,11 @@ from scipy.linalg import lapack
 from shortlist.linear.ridge_sums import RidgeSums
 from shortlist.types import Matrix, Vector
 
-RATIOS: Vector = 4.0 ** np.arange(-6.0, 14.0)  # every u that is considered
+# DEVIATION (Bishop, section 3.5.1): none below 4. With a smaller one, what was tried is almost as uncertain
+# as what was not, and who has fewer rewards than numbers draws both alike.
+RATIOS: Vector = 4.0 ** np.arange(1.0, 14.0)  # every u that is considered
 UNKNOWN_SPREAD = 3.0  # what a spread is taken for that is not known, in root mean squares of the rewards
-START = 1.0  # u where the sums say nothing of it
+START = 4.0  # u where the sums say nothing of it
 PRIOR_LOG_SD = 3.0  # of log u
 _PRIOR: Vector = -0.5 * (np.log(RATIOS / START) / PRIOR_LOG_SD) ** 2
 _SHARES: Vector = 1.0 / (
@@ -55,7 +57,6 @@ _SHARES: Vector = 1.0 / (
 )  # of a squared spread that is left, and what that costs the determinant
 _LOG_SHARES: Vector = np.log(_SHARES)
 LEAST_SHARE = 2.0**-40  # of S that is taken for noise where rounding leaves less
-_LEAST_BY_MOMENTS = 2.0**-4
 MAX_DIM = 256  # beyond, a tridiagonal form costs more than all else, and holds the interpreter's lock
 
 
@@ -110,5 +111,5 @@ def _by_moments(gram: Matrix, share: float, weight: float) -> float:
     of_gram = 2.0 * float(np.vdot(gram, gram)) - float((gram.diagonal() ** 2).sum())
     of_moments = weight * share
     below = of_gram - of_moments + START
-    found = max(of_moments - weight + START, 0.0) / below if below > 0.0 else math.inf
-    return min(max(found, _LEAST_BY_MOMENTS), float(RATIOS[-1]))
+    found = (of_moments - weight + START) / below if below > 0.0 else math.inf
+    return min(max(found, float(RATIOS[0])), float(RATIOS[-1]))

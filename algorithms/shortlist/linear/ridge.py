@@ -67,6 +67,11 @@ class Posterior(Protocol):
         """The deviation by which temperatures are measured: ``sigma``, or what counts theta too."""
         ...
 
+    @property
+    def ratio(self) -> float:
+        """The u of ``evidence`` that the ridge means; 0 where nothing follows from it."""
+        ...
+
     def noise(self, rng: np.random.Generator) -> Vector:
         """A draw from N(0, V^-1). Shape: -> (d,). Cost: r normal draws."""
         ...
@@ -89,6 +94,11 @@ class Factored:
     def unit(self) -> float:
         """The deviation of a reward that was not seen yet: sigma, and the mean width. Cost: d^2."""
         return math.sqrt(self.sigma**2 + mean_variance(self.root, self.length)) if self.length else self.sigma
+
+    @property
+    def ratio(self) -> float:
+        """The squared length that its unit is of, over the ridge."""
+        return self.length / self.ridge
 
     def noise(self, rng: np.random.Generator) -> Vector:
         """Return root xi, xi standard normal. Shape: -> (d,). Cost: d normal draws, d^2 multiply-adds."""
@@ -186,6 +196,11 @@ class Scaled:
             return self.sigma
         variance = self.length * self.shared_root.squares() / len(self.theta)
         return self.sigma * math.sqrt(1.0 + variance)
+
+    @property
+    def ratio(self) -> float:
+        """The squared length that its unit is of, over the ridge."""
+        return self.length / self.ridge
 
     def noise(self, rng: np.random.Generator) -> Vector:
         """Return sigma times the shared root times xi, standard normal. Shape: -> (d,). Cost: d^2."""

@@ -49,6 +49,8 @@ PRIOR_REWARDS = 1.0
 TEMPERATURE = 0.2  # of softmax, times sigma
 GAMMA = 3.0  # of inverse-gap weighting, times n / sigma for n candidates
 RADIUS = 2.0  # of elimination, times the spread
+MOST_BY_EVIDENCE = 0.5  # of Thompson sampling
+LITTLE_NOISE = 64.0  # u where exploration is half way to ``MOST_BY_EVIDENCE``
 
 
 def mean_square(sums: RidgeSums) -> float:
@@ -128,8 +130,16 @@ def exploration(dim: float) -> float:
 
 
 def exploration_by_evidence(dim: float) -> float:
-    """Return 16 / (5 sqrt(d)), at most 1 / 2: as ``exploration``, of a posterior of maximum evidence."""
-    return min(0.5, 3.2 / math.sqrt(dim))
+    """Return ``exploration``, at most 1 / 2: of a posterior of maximum evidence the least, see below."""
+    return min(MOST_BY_EVIDENCE, exploration(dim))
+
+
+def exploration_at(least: float, ratio: float) -> float:
+    """Return what grows from ``least`` to 1 / 2, if that is more, with ``ratio``, u of maximum evidence.
+
+    Where rewards have little noise, one tells what an arm is worth: then it pays to explore many directions.
+    """
+    return least + max(MOST_BY_EVIDENCE - least, 0.0) * ratio / (ratio + LITTLE_NOISE)
 
 
 class Fit(NamedTuple):
@@ -164,12 +174,6 @@ class Scales:
     spread: float | None = None
     least_ratio: float | None = None
     spreads: tuple[float | None, ...] = ()
-
-    @property
-    def begins_with(self) -> tuple[float, float]:
-        """Ridge and noise without observations."""
-        noise = (self.spread or 1.0) if self.learns_noise else 1.0
-        return self.otherwise if self.ridge is None else self.ridge, noise
 
     def posterior(self, sums: RidgeSums) -> Posterior:
         """Return the posterior of these sums. Cost: O(d^3)."""

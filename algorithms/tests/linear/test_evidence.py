@@ -45,7 +45,7 @@ def of_rows(features, values, weights=None):
 
 
 def mode(values):
-    return evidence.RATIOS[(values - (np.log(evidence.RATIOS) / 3.0) ** 2 / 2).argmax()]
+    return evidence.RATIOS[(values - (np.log(evidence.RATIOS / 4.0) / 3.0) ** 2 / 2).argmax()]
 
 
 def with_reward_of_its_own(features, values, spread=None):
@@ -135,17 +135,18 @@ def test_it_does_not_depend_on_units(*, seed, length, value, bounded, dim):
 
 @pytest.mark.rest
 @pytest.mark.parametrize("spread", [None, 0.5])
-def test_where_rewards_say_nothing_the_prior_is_as_uncertain_as_a_reward(spread):
+def test_where_rewards_say_nothing_arms_differ_by_twice_the_noise(spread):
     terms = replace(BY_EVIDENCE, spread=spread, spreads=(spread,))
     zeros, unknown = fold(np.eye(3), np.zeros(3)), replace(fold(*some(2)), squares=math.nan)
     for sums in (zeros, unknown):
         posterior = terms.posterior(sums)
-        assert (posterior.ridge, posterior.sigma) == (mean_square(sums), spread or 1.0)
-    assert terms.begins_with == (7.0, spread or 1.0)
+        assert (posterior.ridge, posterior.sigma) == (mean_square(sums) / 4.0, spread or 1.0)
+    begins_with = terms.posterior(ridge_sums.empty(3))
+    assert (begins_with.ridge, begins_with.sigma, begins_with.ratio) == (7.0, spread or 1.0, 4.0)
     without_length = fold(np.zeros((2, 3)), np.ones(2))
     assert terms.posterior(without_length).ridge == 7.0
     one = fold(np.array([[3.0, 4.0]]), np.array([-0.25]))
-    assert terms.posterior(one).ridge == 25.0
+    assert terms.posterior(one).ridge == 25.0 / 4.0
 
 
 @pytest.mark.rest
@@ -154,15 +155,15 @@ def test_what_has_faded_keeps_its_noise_and_loses_what_it_says_of_the_ratio():
     sums = fold(features, values)
     assert ratio(sums) > 100.0
     faded = scaled(sums, 2.0**-40)
-    assert ratio(faded) == 1.0
+    assert ratio(faded) == 4.0
     twice = fold(np.concatenate((features, features)), np.concatenate((values, values)))
     assert ratio(scaled(twice, 0.5)) == ratio(sums)
 
 
 @pytest.mark.rest
-def test_fewer_learn_no_less_than_the_least_ratio():
+def test_no_ratio_is_below_the_least():
     sums = fold(*some(4, noise=50.0))
-    assert ratio(sums) < 2.0
+    assert ratio(sums) == 4.0
     assert replace(BY_EVIDENCE, least_ratio=8.0).fit(sums).ridge == mean_square(sums) / 8.0
     assert replace(BY_EVIDENCE, ridge=3.0).posterior(sums).ridge == 3.0
 
@@ -180,12 +181,13 @@ def test_a_ridge_that_is_given_leaves_noise_and_unit_to_the_rewards(bounds):
     square = 9.0 * sums.squares / sums.weight if bounds is None else bounds**2
     share = 1.0 / (1.0 + mean_square(sums) / other.ridge)
     assert other.sigma**2 == pytest.approx((left + share * square) / (sums.weight + 1.0))
-    assert replace(ours, ridge=3.0).begins_with == (3.0, bounds or 1.0)
+    begins_with = replace(ours, ridge=3.0).posterior(ridge_sums.empty(3))
+    assert (begins_with.ridge, begins_with.sigma) == (3.0, bounds or 1.0)
     assert replace(ours, ridge=3.0, learns_noise=False).posterior(sums).unit == 1.0
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize(("noise", "low", "high"), [(0.01, 100.0, 1e8), (0.5, 1.0, 30.0), (30.0, 0.0, 0.3)])
+@pytest.mark.parametrize(("noise", "low", "high"), [(0.01, 100.0, 1e8), (0.3, 4.01, 60.0), (30.0, 4.0, 4.0)])
 def test_more_than_256_numbers_are_told_by_two_moments(noise, low, high):
     rng = np.random.default_rng(5)
     features = rng.standard_normal((900, 300)) / math.sqrt(300)
@@ -193,9 +195,9 @@ def test_more_than_256_numbers_are_told_by_two_moments(noise, low, high):
     sums = ridge_sums.of(features, values, np.ones(900, dtype=np.bool_))
     gram, length = features.T @ features, (features**2).sum() / 900
     squares, moments = (values**2).sum() / length, ((values @ features) ** 2).sum() / length**2
-    above = 900 * moments / squares * length - 900 * length + length
+    above = 900 * moments / squares * length - 900 * length + 4 * length
     spectrum = (gram**2).sum() / length
-    expected = max(above / (spectrum - 900 * moments / squares * length + length), 2.0**-4)
+    expected = max(above / (spectrum - 900 * moments / squares * length + 4 * length), 4.0)
     found = ratio(sums)
     assert low <= found <= high
     if found < evidence.RATIOS[-1]:
@@ -211,8 +213,9 @@ def test_the_unit_counts_what_is_unknown_of_an_arm():
     arms *= math.sqrt(length) / np.linalg.norm(arms, axis=1, keepdims=True)
     widths = ((arms @ posterior.root) ** 2).sum(axis=1)
     assert posterior.unit**2 == pytest.approx(posterior.sigma**2 + widths.mean(), rel=0.02)
-    assert BY_EVIDENCE.posterior(ridge_sums.empty(3)).unit == pytest.approx(math.sqrt(2.0))
+    assert BY_EVIDENCE.posterior(ridge_sums.empty(3)).unit == pytest.approx(math.sqrt(5.0))
     older = Scales(None, learns_noise=True).posterior(sums)
-    assert older.unit == older.sigma
+    assert (older.unit, older.ratio) == (older.sigma, 0.0)
     of_signals = known(sums, BY_EVIDENCE).weighed(Weighing((2.0,), (None,), (None,)), BY_EVIDENCE)
     assert of_signals.unit == pytest.approx(2.0 * posterior.unit)
+    assert of_signals.ratio == posterior.ratio == pytest.approx(ratio(sums))

@@ -195,7 +195,16 @@ def test_mistakes_are_named():
     with pytest.raises(InvalidParameter, match="otherwise"):
         scales.ridge(sums, otherwise=0.0)
     assert [scales.exploration(dim) for dim in (1, 16, 64)] == [0.5625, 0.5625, 0.28125]
-    assert [scales.exploration_by_evidence(dim) for dim in (1, 40, 64)] == [0.5, 0.5, 0.4]
+    assert [scales.exploration_by_evidence(dim) for dim in (1, 20, 64)] == [0.5, 0.5, 0.28125]
+
+
+@pytest.mark.rest
+def test_exploration_grows_to_a_half_where_rewards_have_little_noise():
+    half_way = (0.25 + 0.5) / 2
+    grown = [scales.exploration_at(0.25, ratio) for ratio in (0.0, scales.LITTLE_NOISE, 1e9)]
+    assert grown == [0.25, half_way, pytest.approx(0.5)]
+    for least in (0.5, 0.5625, 16.0):  # as large already
+        assert scales.exploration_at(least, scales.LITTLE_NOISE) == least
 
 
 @pytest.mark.rest
@@ -219,6 +228,6 @@ def test_a_posterior_is_in_the_unit_of_the_noise():
         (scales.Scales(None, 3.0, learns_noise=True, spread=4.0), (3.0, 4.0)),
     ],
 )
-def test_what_a_learner_begins_with_is_said_without_one(made: scales.Scales, begins: tuple[float, float]):
+def test_what_a_learner_begins_with(made: scales.Scales, begins: tuple[float, float]):
     known = made.posterior(ridge_sums.empty(3))
-    assert made.begins_with == begins == (known.ridge, known.sigma)
+    assert begins == (known.ridge, known.sigma)
