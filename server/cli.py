@@ -311,6 +311,12 @@ def _evaluate_command(commands: argparse._SubParsersAction[Parser]) -> None:
         "before each block of the log from what came before",
     )
     evaluate.add_argument(
+        "--logged-by",
+        metavar="JSON",
+        help="settings of the sub_ts or linear_ts that wrote the log: then its propensities are estimated by "
+        "draws; without it decisions without propensities are left out",
+    )
+    evaluate.add_argument(
         "--format",
         choices=("shortlist", "vw-dsjson", "table"),
         default="shortlist",
@@ -549,5 +555,6 @@ def _evaluate(parsed: argparse.Namespace) -> None:
             priors=parsed.priors,
             log_format=parsed.format,
             arm_field=parsed.arm_field,
+            logged_by=parsed.logged_by,
         )
     write(parsed.json, result)

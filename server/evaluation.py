@@ -31,7 +31,16 @@ from app.catalogues.catalogue import Catalogue
 from app.decision_log.rows import Row
 from app.indexes.live import IndexOptions, LiveIndex
 from app.learning.learner_copies import checked_state
-from app.measuring.evaluations import Evaluation, When, answer_of, check_usable, evaluations_of
+from app.measuring.drawn_propensities import drawn_policy
+from app.measuring.evaluation_warnings import NOT_DRAWN
+from app.measuring.evaluations import (
+    Evaluation,
+    Evaluations,
+    When,
+    answer_of,
+    check_usable,
+    evaluations_of,
+)
 from app.measuring.evaluator import (
     ESTIMATOR_NAMES,
     Evaluator,
@@ -76,6 +85,7 @@ def evaluate(
     priors: Path | None = None,
     log_format: LogFormat = "shortlist",
     arm_field: str = ARM_FIELD,
+    logged_by: str | None = None,
 ) -> dict[str, Any]:
     """Print the estimates, and return them as the service answers them.
 
@@ -84,6 +94,8 @@ def evaluate(
     ``learners``       whether decisions are weighed with what was known before them, or with all of the log
     ``learners_from``  what the learners know today, as it was exported; None: what the log says
     ``priors``         versions of the learned prior; None: they are fitted from the log
+    ``logged_by``      settings that made the decisions, as JSON: propensities that the log does not have are
+                       estimated by draws; None: decisions without propensities are left out
     ``log_format``     whose log it is: see ``other_logs``, which also says what ``arm_field`` is
 
     Raises ShortlistError, in one line, for files and settings that cannot be used.
@@ -104,6 +116,8 @@ def evaluate(
         if priors is not None and bandit.record.prior != "learned":
             raise Invalid(f"--priors: the policy has the prior {bandit.record.prior}, which has no versions")
         source = HeldSource(priors={} if priors is None else priors_of(priors, bandit))
+        if logged_by is not None:
+            source.logged_by = _logged_by(logged_by, index, first, learners, log_format)
         rows, unread = partial(rows_of, log), UnreadRows()
         if log_format != "shortlist":
             arms = index.snapshot()
@@ -120,6 +134,7 @@ def evaluate(
             source=source,
             learners_from=learners_from,
             unread=None if log_format == "shortlist" else unread,
+            draws=logged_by is not None,
         )
         evaluation = asyncio.run(work)
         evaluation = replace(evaluation, warnings=[*unread.sentences(), *evaluation.warnings])
@@ -137,6 +152,7 @@ async def _evaluated(
     source: HeldSource,
     learners_from: Path | None,
     unread: UnreadRows | None,
+    draws: bool,
 ) -> Evaluation:
     """``unread``: rows of a log of another system that are left out; None: it is a log of Shortlist."""
     held = None if learners_from is None else _learners(bandit, learners_from)
@@ -155,8 +171,9 @@ async def _evaluated(
         async for rows in seen.noted(_pages(rows_read, "learning", read)):
             await past.learn(rows)
         await past.begin(0)
-    _tell_early(read, 0 if unread is None else sum(unread.counts.values()))
-    evaluator = Evaluator(bandit, source, lookup, estimators, seen=seen)
+    if not draws:
+        _tell_early(read, 0 if unread is None else sum(unread.counts.values()))
+    evaluator = Evaluator(bandit, source, lookup, estimators, seen=seen, draws=draws)
     for rows in rows_read("evaluating"):
         await evaluator.add(rows)
         if evaluator.is_unsupported:
@@ -176,6 +193,23 @@ def _tell_early(read: ReadDecisions, unread: int) -> None:
         parts += [f"{unread:,} cannot be read"] * bool(unread)
         words = f"{lost / rows:.0%} of {rows:,} rows cannot be used: {', '.join(parts)}"
         print(f"warning: {words}", file=sys.stderr, flush=True)
+
+
+def _logged_by(text: str, index: LiveIndex, first: Row, when: When, log_format: LogFormat) -> Bandit:
+    """The bandit that made the decisions of a log. Raises Invalid: draws cannot tell their propensities."""
+    if log_format != "shortlist":
+        raise Invalid("--logged-by is of the log of a bandit: others have their probabilities in them")
+    try:
+        bandit = _bandit(_settings(text), index, first)
+    except Invalid as error:
+        raise Invalid(error.detail.replace("--policy", "--logged-by")) from None
+    try:
+        Evaluations.check_draws(bandit, when)
+    except Invalid as error:
+        raise Invalid(f"--logged-by: {error.errors[0][1]}") from None
+    if drawn_policy(bandit.record) is None:
+        raise Invalid(f"--logged-by: {NOT_DRAWN}")
+    return bandit
 
 
 def _warnings(read: ReadDecisions, held: HeldLearners | None) -> Iterator[str]:

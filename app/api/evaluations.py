@@ -22,7 +22,14 @@ from app.bandits.registry import Bandits
 from app.bandits.settings import BanditRecord, must_be
 from app.bandits.versions import BanditVersion
 from app.measuring.evaluation_jobs import EvaluationJob, EvaluationJobs, JobHead
-from app.measuring.evaluations import Evaluation, Evaluations, Progress, When, answer_of
+from app.measuring.evaluations import (
+    Evaluation,
+    Evaluations,
+    Progress,
+    Propensities,
+    When,
+    answer_of,
+)
 from app.measuring.evaluator import ESTIMATOR_NAMES
 from app.platform.errors import Invalid, within
 from app.platform.long_work import MEASURING
@@ -62,6 +69,7 @@ class EvaluationBody(StrictModel):
     ``from`` and ``to``: which decisions.
 
     ``learners``: whether decisions are weighed with learners as they were before them, or as they are now.
+    ``propensities``: of decisions that have none in the log, left out or, with ``draws``, estimated.
     ``signal_places``: whether estimates of signals have their places too.
     """
 
@@ -69,6 +77,7 @@ class EvaluationBody(StrictModel):
     from_: Annotated[Time | None, Field(alias="from")] = None
     to: Time | None = None
     learners: When = "before"
+    propensities: Propensities = "logged"
     signal_places: bool = False
     estimators: Annotated[
         list[EstimatorName],
@@ -120,6 +129,9 @@ async def evaluate(
         target = await bandits.as_if(bandit, changed)
         targets = [target.weighed(weight_set) for weight_set in several]
     evaluations.check(target, body.estimators)
+    draws = body.propensities == "draws"
+    if draws:
+        evaluations.check_draws(target, body.learners)
 
     async def work(progress: Progress | None = None) -> bytes:
         evaluated = await evaluations.evaluate(
@@ -129,6 +141,7 @@ async def evaluate(
             to_ms=to_ms,
             when=body.learners,
             signal_places=body.signal_places,
+            draws=draws,
             progress=progress,
         )
         # In a thread: the JSON may have megabytes.

@@ -30,6 +30,8 @@ export async function show(view) {
   const bandit = await get(path`/v1/bandits/${name}`, signal, read);
   if (!bandit.log) return root.append(noLog(name));
   const { items: policies } = await get("/v1/policies", signal);
+  // Its log has no propensities: they are estimated, where learners are known as they were.
+  const drawn = !policies.find((/** @type {any} */ each) => each.name === bandit.policy)?.propensities && bandit.prior !== "pooled" && !bandit.half_life_s && !bandit.signals;
   const [shown, progress, listed] = boxes(3);
   const result = h("div", { class: "page", "aria-live": "polite" });
   const about = h("span", { class: "hint" });
@@ -38,7 +40,7 @@ export async function show(view) {
   const patches = [];
   const call = (/** @type {any} */ values, /** @type {any} */ patch) => {
     const { learners, from, to } = values;
-    return { policy: patch, learners, ...(from ? { from } : {}), ...(to ? { to } : {}) };
+    return { policy: patch, learners, ...(drawn && learners === "before" ? { propensities: "draws" } : {}), ...(from ? { from } : {}), ...(to ? { to } : {}) };
   };
   const form = new Form(
     [
@@ -164,7 +166,7 @@ function compared(bandit, patches, answers, apply) {
 
 /** @param {any} bandit @param {any} patch @param {any} answer @param {(call: import("./api.js").Call) => Promise<unknown>} apply */
 function estimates(bandit, patch, answer, apply) {
-  const { logged, support, learners } = answer;
+  const { logged, support, learners, propensities } = answer;
   const change = { method: "PATCH", path: path`/v1/bandits/${bandit.id}`, body: patch };
   const rows = answer.estimates.map((/** @type {any} */ each) => [h("span", {}, h("strong", {}, each.estimator), h("span", { class: "meaning" }, MEANINGS[/** @type {keyof typeof MEANINGS} */ (each.estimator)] ?? "")), decimal(each.value), between(each.interval), number(each.effective_sample_size), signed(each.value === null || logged.value === null ? null : each.value - logged.value)]);
   return panel(
@@ -175,6 +177,7 @@ function estimates(bandit, patch, answer, apply) {
       ["Decisions", count(logged.decisions)],
       ["Left out", count(logged.left_out)],
       ["Learners", learners ? `${learners.when}, ${count(learners.blocks)} blocks` : "–"],
+      ["Propensities", propensities?.source === "draws" ? `of ${count(propensities.estimated)} decisions from ${count(propensities.draws)} draws each` : "as logged"],
       ["Weight on what was never done", percent(support?.missing_share)],
       ["Largest weight", number(support?.largest_weight)],
     ]),

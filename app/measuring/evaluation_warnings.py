@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from app.bandits.settings import BanditRecord
+from app.measuring.drawn_propensities import drawn_policy, unknown_past
 from app.measuring.evaluator import TOO_MUCH_MISSING, Evaluated, Evaluator, evaluated_policy
 from app.policies.registry import POLICIES
 from shortlist.evaluation.logged import MAX_PLACES
@@ -18,6 +19,10 @@ MUCH_MISSING = 0.05
 UNREADABLE = (
     "the log does not say which arms they could show, as with the rules at_most and diverse, "
     "quotas whose arms were not kept, and requests that are larger than what it keeps"
+)
+NOT_DRAWN = (
+    "draws cannot tell theirs: only Thompson sampling draws its lists, without a warm-up, from arms, "
+    "learners, priors and effects that are known as they were"
 )
 
 
@@ -39,6 +44,9 @@ def warnings_of_log(record: BanditRecord) -> list[str]:
     if record.log is None or POLICIES[record.policy].has_propensities:
         return []
     knowing = f"{knowing_policies()} know theirs"
+    if drawn_policy(record) is not None and unknown_past(record) is None:
+        drawn = 'an evaluation estimates them where it is asked for "propensities": "draws"'
+        return [f"in the log of {record.policy} decisions have no propensities ({knowing}): {drawn}"]
     of_holdout = f"only the decisions of its holdout have propensities ({knowing}), and count"
     none = f"no decision has propensities ({knowing}), so no policy can be evaluated on it"
     rest = "reports, exports and explanations work on all of it"
@@ -56,7 +64,13 @@ def _of_decisions(evaluator: Evaluator, policy: Evaluated) -> Iterator[str]:
         yield f"only the first {every} were looked at: {none if is_none else too_few}"
     if evaluator.unknown:
         why = "they were made by another policy, or their arms were given"
+        why = why if evaluator.drawn is None else NOT_DRAWN
         yield f"{evaluator.unknown:,} of {every} have no propensities and were left out: {why}"
+    if evaluator.drawn is not None and evaluator.drawn.estimated:
+        drawn = f"the propensities of {evaluator.drawn.estimated:,} of {every} were estimated"
+        rare = "lists that the policy showed more rarely than that are missing, as the missing share says"
+        draws = f"{evaluator.drawn.draws:,} draws of the learner as it was"
+        yield f"{drawn} from {draws}: {rare}; ips is too low by them"
     if evaluator.unreadable:
         yield f"{evaluator.unreadable:,} of {every} were left out: {UNREADABLE}"
     if policy.gone:

@@ -24,7 +24,13 @@ from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.learning.learned_priors import LearnedPriors
 from app.learning.learners import Learners
 from app.learning.served_effects import ServedEffects
-from app.measuring.evaluation_warnings import UNREADABLE, knowing_policies, warnings_of
+from app.measuring.drawn_propensities import check_past
+from app.measuring.evaluation_warnings import (
+    NOT_DRAWN,
+    UNREADABLE,
+    knowing_policies,
+    warnings_of,
+)
 from app.measuring.evaluator import (
     LIMITS,
     TOO_MUCH_MISSING,
@@ -58,6 +64,7 @@ LOG_S = 10.0  # between two lines about how far an evaluation is
 
 Interval = tuple[float, float]
 When = Literal["before", "now"]
+Propensities = Literal["logged", "draws"]
 Progress = Callable[[int, int | None], None]
 
 
@@ -123,6 +130,17 @@ class LearnersUsed:
 
 
 @dataclass(frozen=True, slots=True)
+class PropensitiesUsed:
+    """Where the propensities of decisions are from. ``estimated``: how many were estimated, each from so many
+    ``draws`` at least.
+    """
+
+    source: Propensities
+    estimated: int
+    draws: int
+
+
+@dataclass(frozen=True, slots=True)
 class SignalEstimates:
     """Of one signal by itself, as of the sum. There are no predictions, so ``dr`` is ``ips``."""
 
@@ -165,6 +183,7 @@ class Evaluation:
     logged: LoggedValue
     support: LogSupport
     learners: LearnersUsed
+    propensities: PropensitiesUsed
     warnings: list[str]
     complete_from: int | None
     weights: dict[str, float] | None = None
@@ -226,11 +245,18 @@ def _evaluation_of(
             unshown_share=unshown_share,
         ),
         learners=LearnersUsed(when, past.beginning if past else None, len(past.blocks) if past else 0),
+        propensities=_propensities_of(evaluator),
         warnings=warnings_of(evaluator, policy),
         complete_from=complete_from,
         weights=policy.bandit.weights,
         signals=signals or None,
     )
+
+
+def _propensities_of(evaluator: Evaluator) -> PropensitiesUsed:
+    if evaluator.drawn is None:
+        return PropensitiesUsed("logged", 0, 0)
+    return PropensitiesUsed("draws", evaluator.drawn.estimated, evaluator.drawn.draws)
 
 
 def _logged(state: OffPolicyState, evaluator: Evaluator) -> LoggedValue:
@@ -304,6 +330,14 @@ class Evaluations:
         bandit.catalogue.need_arms("an evaluation")
         evaluated_policy(bandit)
 
+    @staticmethod
+    def check_draws(bandit: Bandit, when: When) -> None:
+        """Raise Invalid where propensities cannot be estimated by draws (propensities, learners)."""
+        if when != "before":
+            needed = "draws need what learners knew before each decision"
+            raise Invalid(f'{needed}: set it to "before", or leave it out', path=("learners",))
+        check_past(bandit)
+
     async def evaluate(
         self,
         weighed: Sequence[Bandit],
@@ -313,6 +347,7 @@ class Evaluations:
         to_ms: int | None,
         when: When,
         signal_places: bool = False,
+        draws: bool = False,
         progress: Progress | None = None,
     ) -> list[Evaluation]:
         """What the policy of a bandit would have earned, by each of several weights of its signals.
@@ -321,7 +356,8 @@ class Evaluations:
         None: without a bound.
 
         ``weighed``: the bandit by each of the weights, as ``Bandits.as_if`` makes it. ``when``: whether
-        decisions are weighed with what learners knew before them, or with what they know now.
+        decisions are weighed with what learners knew before them, or with what they know now. ``draws``:
+        whether propensities that the log does not have are estimated; ``check_draws`` it first.
         ``progress``: of a job, is told how many decisions were evaluated, of how many; None while that is
         not known. Jobs have slots of their own. It ends early where the log shows nothing of what the policy
         does. Cancelled, it ends at once.
@@ -356,6 +392,7 @@ class Evaluations:
                 seen=seen,
                 constraints=self.constraints,
                 limits=self.limits,
+                draws=draws,
             )
             await self._read(evaluator, from_ms, to_ms, progress or (lambda done, of: None))  # noqa: ARG005
             check_usable(evaluator)
@@ -411,8 +448,10 @@ def check_usable(evaluator: Evaluator) -> None:
     weighed = evaluator.decisions - evaluator.unweighed
     if not weighed or evaluator.unknown + evaluator.unreadable < weighed:
         return
-    no_propensities = f"they have no propensities, which {knowing_policies()} give"
-    why = no_propensities if evaluator.unknown else UNREADABLE
+    why = UNREADABLE
+    if evaluator.unknown:
+        without = f"they have no propensities, which {knowing_policies()} give"
+        why = without if evaluator.drawn is None else f"{without}, and {NOT_DRAWN}"
     message = f"none of the {evaluator.decisions:,} decisions in this time can be used: {why}"
     raise Invalid(message, path=("bandit",))
 

@@ -27,6 +27,7 @@ from app.bandits.bandit import Bandit
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.decision_log.rows import Row
 from app.filtering.filtered_snapshots import among
+from app.measuring.drawn_propensities import DrawnPropensities
 from app.measuring.logged_lists import (
     LoggedLists,
     SortedRows,
@@ -146,6 +147,7 @@ class Evaluator:
     ``unweighed``   of these, made when nothing was known yet
     ``without_effects``  of these, weighed as if arms had no effects, as those are not known
     ``effects_of_log``   of these, weighed with effects that were fitted to the log
+    ``drawn``       estimates propensities that the log does not have; None: such decisions are left out
     ``expected``    decisions of the whole log; None: nobody knows
     """
 
@@ -160,10 +162,12 @@ class Evaluator:
         seen: SeenRewards | None = None,
         constraints: Sequence[ConstraintRow] = STATELESS,
         limits: EvaluatorLimits = LIMITS,
+        draws: bool = False,
     ) -> None:
         """``weighed``: the bandit by several weights; without any by its own. ``seen``: of the whole log.
 
-        ``constraints``: what may have had a say in the decisions.
+        ``constraints``: what may have had a say in the decisions. ``draws``: whether propensities that the
+        log does not have are estimated, with ``PastLearners`` that have blocks.
         """
         self._limits = limits
         self.bandit = bandit
@@ -192,6 +196,9 @@ class Evaluator:
         self._learners: BoundedCache[tuple[int, str | None], Posterior] = BoundedCache(LEARNERS_BYTES)
         self._terms, self._then = dict[int, Terms](), dict[int, Bandit]()
         self._stopped = threading.Event()
+        self.drawn = None
+        if draws and self.past is not None:
+            self.drawn = DrawnPropensities(bandit, source, self.past, constraints, self._check)
         self._effects = dict[tuple[int, int], RowEffects]()  # of the block of now, by policy and table
         self._directions = dict[int, Directions]()
 
@@ -235,7 +242,7 @@ class Evaluator:
 
         Raises Invalid (policy): some would have weights beyond all numbers.
         """
-        piece = NOISY_PIECE if self._policy.target_draws else self._limits.piece
+        piece = NOISY_PIECE if self._policy.target_draws or self.drawn is not None else self._limits.piece
         try:
             start = 0
             while start < len(rows) and not self.is_unsupported:
@@ -266,6 +273,8 @@ class Evaluator:
             policy.bandit = policy.bandit.with_prior(past.prior).with_effects(past.effects)
 
     async def _add(self, rows: Sequence[Row]) -> None:
+        if self.drawn is not None and self.past is not None:
+            rows = await self.drawn.filled(rows, draw=self.past.weighs(self._block))
         if self.past is not None:
             await self.past.learn(rows)  # for later blocks
             if not self.past.weighs(self._block):

@@ -78,6 +78,8 @@ LARGE_DIM = 256  # as in ``learning.learners``
 StartMode = Literal["known", "log"]
 CountedReward = tuple[Row, LoggedReward, bool, float | None, float, Mapping[str, float]]
 _Item = tuple[LogEntry, RewardPayload]
+TimedReward = tuple[float, _Item]
+"""When a reward came, and as what it is folded."""
 _time = attrgetter("time")
 
 
@@ -118,12 +120,12 @@ class _Survey:
     first: dict[LearnerId, int] = field(default_factory=dict)
     since: States = field(default_factory=dict)
     revised: Counter[LearnerId] = field(default_factory=Counter)
-    late: list[tuple[float, _Item]] = field(default_factory=list)
+    late: list[TimedReward] = field(default_factory=list)
     under_way: int = 0
     is_whole: bool = True
     _came: dict[LearnerId, list[float]] = field(default_factory=dict)
 
-    def add_late(self, rewards: Sequence[tuple[float, _Item]]) -> None:
+    def add_late(self, rewards: Sequence[TimedReward]) -> None:
         """Note late ones, as many as may be."""
         self.is_whole &= len(self.late) + len(rewards) <= MOST_LATE
         if self.is_whole:
@@ -148,6 +150,7 @@ class PastLearners:
     ``effects``    the version of the arm effects that is known; None: there are none
     ``effects_of_log``  whether they were fitted from rows of the log alone
     ``most_bytes``     of all learners
+    ``late``       rewards of decisions before the first, that came later than it; of ``known``
     ``under_way_ms``   rewards that came so shortly before the log may not have been known to its decisions
     """
 
@@ -167,6 +170,7 @@ class PastLearners:
         self.prior: PriorVersion | None = None
         self.effects: EffectVersion | None = None
         self.effects_of_log = False
+        self.late: Sequence[TimedReward] = ()
         self._arms = dict[str, ArmSums]()
         self._later_arms = dict[int, dict[str, ArmSums]]()
         self._bandit = bandit
@@ -199,11 +203,11 @@ class PastLearners:
                 for row in rows[: len(rows) - len(rows_within)]
                 for reward in row.rewards
             )
-            early, is_whole = await self._rewards(late)
+            early, is_whole = await self.rewards_of(late)
             survey.add_late([reward for reward in early if from_ms <= reward[0] < now_ms])
             # What a reward was before it was revised is not known any more.
             survey.is_whole &= not any(reward.revised for row in late for reward in row.rewards)
-            rewards, are_whole = await self._rewards(rows_within)
+            rewards, are_whole = await self.rewards_of(rows_within)
             survey.is_whole &= is_whole and are_whole
             for row in rows_within:
                 learner = learner_of(self._bandit, row.key)
@@ -217,7 +221,12 @@ class PastLearners:
         if self.takes_back and self._standing is not None:
             await self._rewind(self._standing, survey)
             if self.beginning == "known":
+                self.late = survey.late
                 await MEASURING.run(partial(self._learn, survey.late))
+
+    def before_the_log(self) -> dict[LearnerId, LearnerState]:
+        """What was known before the first decision, before any block begins."""
+        return {learner: state for learner, state in self._now.items() if state is not None}
 
     async def begin(self, block: int, first: Row | None = None) -> None:
         """Know from now on what had come before the block, whose first row is ``first``."""
@@ -254,7 +263,7 @@ class PastLearners:
 
     async def learn(self, rows: Sequence[Row]) -> None:
         """Learn the rewards of some decisions, each in the block that knows it. Raises TooLarge, Invalid."""
-        rewards, _ = await self._rewards(rows)
+        rewards, _ = await self.rewards_of(rows)
         await MEASURING.run(partial(self._learn, rewards))
 
     def weighs(self, block: int) -> bool:
@@ -300,7 +309,7 @@ class PastLearners:
         elif known_rewards:
             self.why = "what they knew before it is unknown"
 
-    def _learn(self, rewards: Sequence[tuple[float, _Item]]) -> None:
+    def _learn(self, rewards: Sequence[TimedReward]) -> None:
         known_to = self.blocks.known_to(np.array([came_ms for came_ms, _ in rewards])).tolist()
         by_block = dict[int, list[_Item]]()
         for block, (_, item) in zip(known_to, rewards, strict=True):
@@ -325,7 +334,7 @@ class PastLearners:
             message = f'{size}: ask for less time, or for "learners": "now"'
             raise TooLarge(message, path=("learners",))
 
-    async def _rewards(self, rows: Sequence[Row]) -> tuple[Sequence[tuple[float, _Item]], bool]:
+    async def rewards_of(self, rows: Sequence[Row]) -> tuple[Sequence[TimedReward], bool]:
         """When each reward of some decisions came, as it is folded, and whether all of them can be."""
         counted = await MEASURING.run(
             lambda: [(row, *counted_reward) for row in rows for counted_reward in counted_of(row)]
@@ -341,8 +350,8 @@ class PastLearners:
         make = partial(self._items, [counted[position] for position in places], features[places])
         return await MEASURING.run(make), len(places) == len(counted)
 
-    def _items(self, counted: Sequence[CountedReward], features: Matrix) -> Sequence[tuple[float, _Item]]:
-        record, result = self._bandit.record, list[tuple[float, _Item]]()
+    def _items(self, counted: Sequence[CountedReward], features: Matrix) -> Sequence[TimedReward]:
+        record, result = self._bandit.record, list[TimedReward]()
         examined = np.array([self._examined(row, reward) for row, reward, *_ in counted])
         joint = examined[:, None] * self._joint(features, [row for row, *_ in counted])
         joint = np.ascontiguousarray(joint, dtype="<f8")

@@ -35,7 +35,8 @@ ShownArms = Sequence[tuple[Row, str]]
 class HeldSource:
     """Of one bandit, whose catalogue does not change and is in memory, without a store.
 
-    ``priors``: versions of its learned prior, by number.
+    ``priors``: versions of its learned prior, by number. ``logged_by``: with the settings that made the
+    decisions; None: with those that are evaluated.
     """
 
     covers: Covers = field(default_factory=Covers)
@@ -43,6 +44,7 @@ class HeldSource:
         default_factory=lambda: FilteredSnapshots(capacity_bytes=FILTER_BYTES)
     )
     priors: Mapping[int, PriorVersion] = field(default_factory=dict)
+    logged_by: Bandit | None = None
 
     async def snapshot(self, bandit: Bandit, arm_filter: Filter | None) -> LearnerSnapshot:
         """The arms that a filter matches."""
@@ -67,6 +69,10 @@ class HeldSource:
         """A version of its arm effects; None: it is not kept."""
         return None
 
+    def has_arms_of(self, bandit: Bandit, row: Row) -> bool:  # noqa: ARG002 - a file has no versions
+        """Whether the arms are those that a decision had to choose from."""
+        return True
+
     def of_held_arms(self, bandit: Bandit, effects: EffectVersion) -> EffectVersion:
         """Effects that a log tells, of the features that its arms have here: a file has no others."""
         table = bandit.catalogue.index.snapshot().table
@@ -80,7 +86,7 @@ class HeldSource:
 
     async def then(self, bandit: Bandit, version: int) -> Bandit:  # noqa: ARG002 - the log has no versions
         """A version of the bandit; of one that is no longer kept, that of now."""
-        return bandit
+        return self.logged_by or bandit
 
 
 class ServedSource(HeldSource):
@@ -127,6 +133,9 @@ class ServedSource(HeldSource):
 
     async def effects(self, bandit: Bandit, number: int) -> EffectVersion | None:
         return await self._effects.version(bandit.uid, number)
+
+    def has_arms_of(self, bandit: Bandit, row: Row) -> bool:
+        return row.catalogue_version == bandit.catalogue.version
 
     def of_held_arms(self, bandit: Bandit, effects: EffectVersion) -> EffectVersion:  # noqa: ARG002
         return effects

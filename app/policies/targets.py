@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.bandits.bandit import Bandit
+from app.bandits.settings import BanditRecord
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.filters.filter import Filter
 from app.indexes.snapshot import Snapshot, scores_of
@@ -194,6 +195,18 @@ class Evaluable(ABC):
     def caveats(self, bandit: Bandit) -> Sequence[str]:
         """Sentences on what the propensities of its target are worth, where they are not exact."""
         return ()
+
+
+class DrawsLists(Evaluable):
+    """What a policy adds whose logged lists more draws from the posterior of then tell the probability of."""
+
+    @abstractmethod
+    def draws_lists(self, record: BanditRecord) -> bool:
+        """Whether they do with these settings."""
+
+    @abstractmethod
+    async def logged_target(self, covers: Covers, pool: Pool) -> tuple[Target, int]:
+        """A target, and how often it draws for each situation."""
 
 
 class Target(Protocol):

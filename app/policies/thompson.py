@@ -12,18 +12,19 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from app.bandits.bandit import Bandit
 from app.bandits.completion import PolicyNeeds
+from app.bandits.settings import BanditRecord
 from app.catalogues.adaptive_solver import COPIES, ExactSolver, LadderWithScan, ladder
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.policies.arm_effects import DIRECTIONS, EffectSolver, RowEffects
 from app.policies.base import ANY_PRIOR, Policy, PolicyDependencies
 from app.policies.selection import Candidates, Ranking, ReadSnapshot, SelectionRequest
-from app.policies.targets import NO_ARM, Evaluable, EvaluationBatch, Lists, Pool, Weighed
+from app.policies.targets import NO_ARM, DrawsLists, EvaluationBatch, Lists, Pool, Weighed
 from app.policies.warm_up import Covers
 from shortlist.evaluation import simulated_target
 from shortlist.evaluation.logged import MAX_PLACES
@@ -35,6 +36,8 @@ from shortlist.types import NO_ROWS, Matrix, MipsSolver, Rows, TopK, Vector
 _PAIR_US = 0.002  # for each pair of dimensions: a draw of theta
 _USUAL_K = 100  # from here on a search takes as much longer as k is larger
 DRAWS = 1_000
+LEAST_DRAWS = 250
+LOGGED_NUMBERS = 170_000_000  # features times draws of a logged situation: 20 ms
 BATCH_SIZE = 2_000_000  # arms in the draws of decisions that are weighed at once
 SCANNED = 2_000_000  # numbers of the features that are compared with many draws at once, faster than an index
 SCORES = 500_000  # of draws that are compared at once
@@ -57,7 +60,7 @@ class ShortlistSolver:
         return TopK(hits.rows[:k], hits.scores[:k], hits.exact)
 
 
-class ThompsonSampling(Policy, Evaluable):
+class ThompsonSampling(Policy, DrawsLists):
     """``solver`` says which arms are compared with what is drawn."""
 
     reads = frozenset({"ridge", "exploration", "delta", "horizon"})
@@ -115,6 +118,16 @@ class ThompsonSampling(Policy, Evaluable):
     def target_solver(self, arms: LearnerSnapshot) -> MipsSolver:
         """How a target searches the arms."""
         return ExactSolver(arms)
+
+    def draws_lists(self, record: BanditRecord) -> bool:
+        """Not of a warm-up, whose slots no row names, nor of solvers that may miss the best arms."""
+        return record.explore is None and record.solver != "adaptive" and record.exploration != 0
+
+    async def logged_target(self, covers: Covers, pool: Pool) -> tuple[ThompsonTarget, int]:
+        """Of many arms fewer draws: each decision of a learner that learns is a situation of its own."""
+        numbers = max(1, pool.arms.size * pool.arms.table.dim)
+        draws = min(DRAWS, max(LEAST_DRAWS, LOGGED_NUMBERS // numbers))
+        return replace(await self.target(covers, pool), draws=draws), draws
 
     def caveats(self, bandit: Bandit) -> Sequence[str]:
         caveats = []

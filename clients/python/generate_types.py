@@ -31,6 +31,7 @@ NAMES = {
     "CenterGuaranteeView": "Guarantee", "DisplayBody": "Display", "EmbeddingRule": "Embedding",
     "EvaluationJobHead": "EvaluationJob", "EvaluationJobView": "EvaluationResult", "FeaturesRule": "Features",
     "FieldView": "CatalogueField", "FilterView": "UsedFilter", "LearnersUsed": "EvaluationLearners",
+    "PropensitiesUsed": "EvaluationPropensities",
     "LogEmbeddingJob": "EmbeddingJob",
     "LogSupport": "Support", "MipsCostView": "Cost", "MipsView": "MipsAnswer", "PolicyEstimate": "Estimate",
     "QueryView": "DistanceQuery", "ReduceRule": "Reduce", "RowView": "LoggedDecision",
@@ -42,7 +43,7 @@ PARENTS = {"Bandit": "Settings", "BanditVersion": "Bandit", "EvaluationResult": 
 # Fields that answers of 0.1.0 lacked, by class: they have a default, since the service may be older.
 LATER = {
     "Asked": "diverse", "Bandit": "version", "BanditVersion": "since_ms by", "Barred": "filters arms",
-    "Catalogue": "filters", "Estimate": "places", "Evaluation": "support learners complete_from",
+    "Catalogue": "filters", "Estimate": "places", "Evaluation": "support learners propensities complete_from",
     "EvaluationJob": "error", "EvaluationResult": "result", "Guardrail": "most least mean interval",
     "Learner": "used", "LearnedReward": "examined signal signal_number had space expected effect taught",
     "LearningTerms": "constant space moves next", "Links": "console", "LoggedValue": "interval left_out",
@@ -78,7 +79,7 @@ WORDS = {
     "Estimator": ("ips", "snips", "dr"), "ExportFormat": ("ndjson", "parquet"),
     "LearnersThen": ("before", "now"), "MipsMethod": ("bounded_me", "racing", "exact", "hnsw", "adaptive"),
     "Objective": ("inner_product", "nearest"), "Order": ("asc", "desc"),
-    "SampleMethod": ("racing_normal", "racing_ebs", "lil_ucb", "exact"),
+    "Propensities": ("logged", "draws"), "SampleMethod": ("racing_normal", "racing_ebs", "lil_ucb", "exact"),
 }  # fmt: skip
 # Fields of requests that take more than their schema says: arrays, and what becomes JSON.
 WIDER = {

@@ -39,3 +39,22 @@ def weigh(simulated: Rows, scores: Vector, which: Rows, drawn: Rows) -> tuple[Ma
         alike &= simulated[which, :, j] == drawn[:, j, None]
         propensities[:, j] = alike.sum(axis=1) / some
     return propensities, expected
+
+
+def with_own_draw(propensities: Matrix, draws: int) -> Matrix:
+    """Return what ``weigh`` found of logged lists, each counted as one draw more: none is 0.
+
+    The count c of a list down to a place, of probability p, is binomial, so its inverse is unbiased but for
+    what is rarer than one in ``draws``, and that is missing from mean weights, where it can be seen:
+
+        E[(M + 1) / (c + 1)] = (1 - (1 - p)^(M + 1)) / p
+
+    Shapes: propensities (n, k) of ``draws`` = M -> (n, k) in (0, 1]. Cost: O(n k).
+    Raises: InvalidShape, InvalidParameter (draws < 1).
+    """
+    checks.shape("propensities", propensities, (None, None))
+    checks.in_range("draws", draws, least=1)
+    counts = np.rint(np.cumprod(propensities, axis=1) * draws) + 1.0
+    before = np.hstack((np.full((len(counts), 1), draws + 1.0), counts[:, :-1]))
+    found: Matrix = counts / before
+    return found

@@ -191,3 +191,19 @@ def test_blocks_without_arms_are_passed_over(sizes):
     np.testing.assert_allclose(found.top, scores.max(axis=1))
     np.testing.assert_allclose(found.mass, np.exp(z).sum(axis=1))
     np.testing.assert_allclose(found.moment, (scores * np.exp(z)).sum(axis=1))
+
+
+def test_the_own_draw_makes_the_inverse_unbiased_but_for_what_is_rare():
+    """E[(M + 1) / (c + 1)] = (1 - (1 - p)^(M + 1)) / p, from the whole binomial distribution."""
+    draws, p = 40, 0.15
+    binomial = np.array([1.0])
+    for _ in range(draws):
+        binomial = np.convolve(binomial, [1.0 - p, p])
+    shares = np.arange(draws + 1)[:, None] / draws
+    inverse = 1.0 / simulated_target.with_own_draw(shares, draws)[:, 0]
+    assert binomial @ inverse == pytest.approx((1.0 - (1.0 - p) ** (draws + 1)) / p, rel=1e-12)
+    lists = simulated_target.with_own_draw(np.array([[0.5, 0.1], [0.0, 0.0]]), draws)
+    assert lists[0].tolist() == pytest.approx([21 / 41, 3 / 21])
+    assert lists[1].tolist() == pytest.approx([1 / 41, 1.0])
+    with pytest.raises(InvalidParameter, match="draws"):
+        simulated_target.with_own_draw(shares, 0)

@@ -828,6 +828,17 @@ class EvaluationLearners:
 
 
 @dataclass(frozen=True, slots=True)
+class EvaluationPropensities:
+    """Where the propensities of decisions are from. ``estimated``: how many were estimated, each from so
+    many ``draws`` at least.
+    """
+
+    source: str
+    estimated: int
+    draws: int
+
+
+@dataclass(frozen=True, slots=True)
 class SignalEstimates:
     """Of one signal by itself, as of the sum. There are no predictions, so ``dr`` is ``ips``."""
 
@@ -861,6 +872,7 @@ class Evaluation:
     warnings: tuple[str, ...]
     support: Support | None = None
     learners: EvaluationLearners | None = None
+    propensities: EvaluationPropensities | None = None
     complete_from: int | None = None
     weights: Mapping[str, float] | None = None
     signals: Mapping[str, SignalEstimates] | None = None

@@ -43,6 +43,9 @@ Objective = Literal["inner_product", "nearest"]
 Order = Literal["asc", "desc"]
 
 
+Propensities = Literal["logged", "draws"]
+
+
 SampleMethod = Literal["racing_normal", "racing_ebs", "lil_ucb", "exact"]
 
 
@@ -452,7 +455,8 @@ class ExplainBody(TypedDict):
 # ``policy``: what would be changed, as in PATCH; nothing is. ``from`` and ``to``: which decisions.
 #
 # ``learners``: whether decisions are weighed with learners as they were before them, or as they are
-# now. ``signal_places``: whether estimates of signals have their places too.
+# now. ``propensities``: of decisions that have none in the log, left out or, with ``draws``,
+# estimated. ``signal_places``: whether estimates of signals have their places too.
 # "from" cannot be the name of a field of a class.
 EvaluationBody = TypedDict(
     "EvaluationBody",
@@ -461,6 +465,7 @@ EvaluationBody = TypedDict(
         "from": str | None,
         "to": str | None,
         "learners": LearnersThen,
+        "propensities": Propensities,
         "signal_places": bool,
         "estimators": Sequence[Estimator],
     },

@@ -425,16 +425,18 @@ class Endpoints:
         estimators: Sequence[bodies.Estimator] | None = None,
         learners: bodies.LearnersThen | None = None,
         signal_places: bool | None = None,
+        propensities: bodies.Propensities | None = None,
     ) -> Call[Evaluation]:
         """What the bandit would have earned with another policy, on its log from ``start`` until ``end``.
 
         ``policy`` is what ``patch_bandit`` would change; nothing is. ``estimators``: all, unless some are
         named. ``learners``: whether decisions are weighed with what was known ``before`` them (unless asked
-        otherwise), or ``now``. ``signal_places``: whether estimates of signals have their places too. Times
-        without a zone are UTC. A long log takes longer than the ``timeout_s`` of most clients:
-        ``start_evaluation`` does not wait.
+        otherwise), or ``now``. ``signal_places``: whether estimates of signals have their places too.
+        ``propensities``: of decisions of Thompson sampling, which have none in the log, left out (``logged``,
+        unless asked otherwise) or estimated (``draws``). Times without a zone are UTC. A long log takes
+        longer than the ``timeout_s`` of most clients: ``start_evaluation`` does not wait.
         """
-        body = _evaluation(policy, start, end, estimators, learners, signal_places)
+        body = _evaluation(policy, start, end, estimators, learners, signal_places, propensities)
         return routes.EVALUATE.call(bandit, body=body)
 
     @endpoint
@@ -448,9 +450,10 @@ class Endpoints:
         estimators: Sequence[bodies.Estimator] | None = None,
         learners: bodies.LearnersThen | None = None,
         signal_places: bool | None = None,
+        propensities: bodies.Propensities | None = None,
     ) -> Call[StartedEvaluation]:
         """As ``evaluate``, but the answer is an id at once: ``get_evaluation`` says how it stands."""
-        body = _evaluation(policy, start, end, estimators, learners, signal_places)
+        body = _evaluation(policy, start, end, estimators, learners, signal_places, propensities)
         return routes.START_EVALUATION.call(bandit, body=body, query={"wait": "none"})
 
     @endpoint
@@ -996,6 +999,7 @@ def _evaluation(  # noqa: PLR0917 - as the two calls have them
     estimators: Sequence[bodies.Estimator] | None,
     learners: bodies.LearnersThen | None,
     signal_places: bool | None,
+    propensities: bodies.Propensities | None,
 ) -> Mapping[str, object]:
     return {
         "policy": policy,
@@ -1004,6 +1008,7 @@ def _evaluation(  # noqa: PLR0917 - as the two calls have them
         "estimators": estimators,
         "learners": learners,
         "signal_places": signal_places,
+        "propensities": propensities,
     }
 
 

@@ -1,0 +1,288 @@
+"""Propensities of logged decisions of policies that know none: estimated by draws from the posterior then.
+
+A learner is folded forward, reward by reward, to the version that made a decision. The propensity is the
+share of draws from it that give the logged list, which counts as a draw itself
+(``simulated_target.with_own_draw``). Decisions whose learner, prior, effects or arms are not known as they
+were stay without propensities, and so are left out.
+
+Memory: the learners, and the rewards that came later than the decisions that were read.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+
+import msgspec
+import numpy as np
+
+from app.bandits.bandit import Bandit
+from app.bandits.settings import BanditRecord
+from app.catalogues.learner_snapshot import LearnerSnapshot
+from app.decision_log.rows import Row
+from app.filtering.filtered_snapshots import among
+from app.learning.fold import learned, merged
+from app.measuring.logged_lists import (
+    LoggedLists,
+    PoolName,
+    joined,
+    known_rows,
+    lets_in,
+    rows_of,
+    sort,
+)
+from app.measuring.outcomes import Terms, terms_of
+from app.measuring.past_learners import PastLearners, TimedReward, learner_of
+from app.measuring.sources import HeldSource
+from app.platform.errors import Invalid
+from app.platform.long_work import MEASURING
+from app.policies.arm_effects import Directions, RowEffects
+from app.policies.registry import POLICIES
+from app.policies.targets import DrawsLists, EvaluationBatch, Lists, Pool
+from app.records.records import LearnerState
+from app.serving.pipeline import ConstraintRow
+from app.storage.types import LearnerId
+from shortlist.evaluation import simulated_target
+from shortlist.linear import ridge_sums
+
+STAND_IN = 1.0  # for a propensity, while rows are sorted
+MOST_POOLS = 64
+
+Situations = Mapping[Hashable, tuple[list[int], list[LoggedLists]]]
+"""Positions of decisions that the same draws serve, and their lists."""
+
+
+@dataclass(slots=True)
+class LearnersByVersion:
+    """Learners as they were at a version, of versions that are asked for in ascending order.
+
+    ``states``    as they were before the first decision
+    ``pending``   rewards that later versions know, by learner: a heap by the time at which they came
+    ``inexact``   learners of which some reward is not known as it was learned
+    """
+
+    states: dict[LearnerId, LearnerState]
+    pending: dict[LearnerId, list[tuple[float, int, TimedReward]]] = field(default_factory=dict)
+    inexact: set[LearnerId] = field(default_factory=set)
+    _numbers: Iterator[int] = field(default_factory=count)
+
+    def add(self, rewards: Sequence[TimedReward]) -> None:
+        """Rewards that came at some time. Cost: O(log n) each."""
+        for reward in rewards:
+            came_ms, (entry, _) = reward
+            heap = self.pending.setdefault(entry.learner, [])
+            heapq.heappush(heap, (came_ms, next(self._numbers), reward))
+
+    def at(self, learner: LearnerId, version: int) -> LearnerState | None:
+        """The state of this version; None: it is not known. Cost: D^2 for each reward since the last."""
+        state, heap = self.states.get(learner), self.pending.get(learner, [])
+        missing = version - (0 if state is None else state.version)
+        if learner in self.inexact or not 0 <= missing <= len(heap):
+            return None
+        if missing:
+            items = [heapq.heappop(heap)[2][1] for _ in range(missing)]
+            gained = learned(items)[learner]
+            if gained is not None:
+                state = self.states[learner] = merged(state, gained)
+        return state
+
+
+class DrawnPropensities:
+    """Estimates them for one log, whose rows are given in the order of time.
+
+    ``estimated``   decisions that have such propensities now
+    ``draws``       for each of them, at least
+    """
+
+    def __init__(
+        self,
+        bandit: Bandit,
+        source: HeldSource,
+        past: PastLearners,
+        constraints: Sequence[ConstraintRow],
+        check: Callable[[], None],
+    ) -> None:
+        """``past``: whose survey is done, and that did not begin with a block."""
+        self.estimated = self.draws = 0
+        self._bandit, self._source, self._past = bandit, source, past
+        self._constraints, self._check = constraints, check
+        self._learners = LearnersByVersion(past.before_the_log())
+        self._learners.add(past.late)
+        self._terms, self._then = dict[int, Terms](), dict[int, Bandit]()
+        self._pools = dict[Hashable, LearnerSnapshot]()
+        self._directions = dict[int, Directions]()
+
+    async def filled(self, rows: Sequence[Row], *, draw: bool) -> Sequence[Row]:
+        """The rows, with propensities where they can be estimated. ``draw``: False, only learn from them.
+
+        Cost: of each learner, context and choice of arms that decisions have, as of a target that draws.
+        """
+        await self._learn(rows)
+        if not draw:
+            return rows
+        result = list(rows)
+        for positions, lists in (await self._situations(rows)).values():
+            estimated = await self._estimated([rows[position] for position in positions], lists)
+            for position, row in zip(positions, estimated, strict=True):
+                result[position] = row
+        return result
+
+    async def _learn(self, rows: Sequence[Row]) -> None:
+        rewards, are_whole = await self._past.rewards_of(rows)
+        self._learners.add(rewards)
+        self._learners.inexact |= {
+            learner_of(self._bandit, row.key)
+            for row in rows
+            if not are_whole or any(reward.revised for reward in row.rewards)
+        }
+
+    async def _situations(self, rows: Sequence[Row]) -> Situations:
+        """Of the decisions that can be drawn again, by ascending version of the learner."""
+        for version in {row.bandit_version for row in rows} - self._then.keys():
+            bandit_then = self._then[version] = await self._source.then(self._bandit, version)
+            self._terms[version] = terms_of(bandit_then.record, self._bandit.weights)
+
+        def group() -> Situations:
+            found: dict[Hashable, tuple[list[int], list[LoggedLists]]] = {}
+            # By version: rows of processes that knew different rewards are in the order of time alone.
+            for position in sorted(range(len(rows)), key=lambda place: rows[place].learner_version):
+                row = rows[position]
+                if not self._is_drawn(row):
+                    continue
+                stand_in = _with_propensities(row, [STAND_IN] * len(row.arms))
+                sorted_rows = sort([stand_in], self._terms, self._then, self._constraints)
+                for lists in sorted_rows.lists:
+                    served = row.bandit_version, row.prior_version, row.effects_version, row.learner_version
+                    name = (*served, lists.name, lists.situations[0], lists.excluded[0])
+                    positions, of_situation = found.setdefault(name, ([], []))
+                    positions.append(position)
+                    of_situation.append(lists)
+            return found
+
+        return await MEASURING.run(group)
+
+    def _is_drawn(self, row: Row) -> bool:
+        """Whether more draws from the posterior tell how likely its list was."""
+        record = self._then[row.bandit_version].record
+        return (
+            drawn_policy(record) is not None
+            and row.policy == record.policy
+            and row.group != "holdout"
+            and row.weights is None
+            and any(arm.propensity is None and not arm.pinned for arm in row.arms)
+            and self._source.has_arms_of(self._bandit, row)
+        )
+
+    async def _estimated(self, rows: Sequence[Row], lists: Sequence[LoggedLists]) -> Sequence[Row]:
+        """Decisions of one situation, with propensities; as they are where something is not known."""
+        row, name = rows[0], lists[0].name
+        bandit = await self._as_served(row)
+        state = self._learners.at(learner_of(self._bandit, row.key), row.learner_version)
+        policy = drawn_policy(self._then[row.bandit_version].record)
+        if bandit is None or policy is None or (state is None and row.learner_version):
+            return rows
+        arms = await self._arms(bandit, row.bandit_version, name)
+        pool = Pool(bandit, arms, name.arm_filter, name.k)
+        target, draws = await policy.logged_target(self._source.covers, pool)
+
+        def drawn() -> Sequence[Row]:
+            sums = ridge_sums.empty(bandit.learner_dim) if state is None else state.sums
+            batch = EvaluationBatch(
+                bandit,
+                # The target draws from a seed of its own: then errors of both are independent.
+                [("logged", row.bandit_version, row.learner_version, lists[0].situations[0])],
+                [bandit.posterior(sums)],
+                np.zeros(1, dtype=np.int64),
+                joined([lists[0].situations[0][1]]),
+                [known_rows(arms, lists[0].excluded[0])],
+                effects=self._effects_of(bandit, arms),
+            )
+            ids = [arm for listed in lists for arm in listed.ids]
+            shown = rows_of(arms, ids).reshape(len(rows), -1)[:, list(name.drawn_places)]
+            if not lets_in(arms, shown).all():
+                return rows
+            which = np.zeros(len(rows), dtype=np.int64)
+            prepared = target.prepare(batch, self._check)
+            weighed = target.weigh(batch, prepared, Lists(which, shown, np.zeros(shown.shape)))
+            own = simulated_target.with_own_draw(weighed.propensities, draws)
+            self.estimated += len(rows)
+            self.draws = min(self.draws or draws, draws)
+            return [_with_drawn(one, name, column) for one, column in zip(rows, own.tolist(), strict=True)]
+
+        return await MEASURING.run(drawn)
+
+    async def _as_served(self, row: Row) -> Bandit | None:
+        """The bandit with the prior and the effects that made a decision; None: they are not kept."""
+        bandit = self._then[row.bandit_version]
+        if row.prior_version:
+            prior = await self._source.prior(self._bandit, row.prior_version)
+            if prior is None:
+                return None
+            bandit = bandit.with_prior(prior)
+        if row.effects_version:
+            effects = await self._source.effects(self._bandit, row.effects_version)
+            if effects is None:
+                return None
+            bandit = bandit.with_effects(effects)
+        return bandit
+
+    async def _arms(self, bandit: Bandit, version: int, name: PoolName) -> LearnerSnapshot:
+        """The arms that decisions of a version of the bandit could choose."""
+        arms = self._pools.get((version, name))
+        if arms is None:
+            if len(self._pools) >= MOST_POOLS:
+                self._pools.clear()
+            arms = await self._source.snapshot(bandit, bandit.filter_with(name.arm_filter))
+            if name.barred is not None:
+                arms = bandit.seen(await MEASURING.run(partial(among, arms.plain, name.barred)))
+            self._pools[version, name] = arms
+        return arms
+
+    def _effects_of(self, bandit: Bandit, arms: LearnerSnapshot) -> RowEffects | None:
+        if bandit.effects is None or not len(bandit.effects.names):
+            return None
+        table = arms.plain.whole.table
+        directions = self._directions.setdefault(table.number, Directions())
+        return RowEffects.of(bandit.effects, directions, table, np.ones(1), bandit.exploration)
+
+
+def drawn_policy(record: BanditRecord) -> DrawsLists | None:
+    """The policy of a bandit whose lists can be drawn again; None: another one, or with other settings."""
+    policy = POLICIES[record.policy]
+    return policy if isinstance(policy, DrawsLists) and policy.draws_lists(record) else None
+
+
+def unknown_past(record: BanditRecord) -> str | None:
+    """Why no posterior is known as it was, whatever the log says; None: it may be."""
+    if record.prior == "pooled":
+        return "a pooled prior"
+    if record.half_life_s is not None:
+        return "a half_life_s"
+    return None if record.signals is None else "signals"
+
+
+def check_past(bandit: Bandit) -> None:
+    """Raise Invalid (propensities) where draws cannot tell any."""
+    why = unknown_past(bandit.record)
+    if why is not None:
+        message = f"draws need what learners knew at each decision, which is not known with {why}"
+        raise Invalid(message, path=("propensities",))
+
+
+def _with_propensities(row: Row, propensities: Sequence[float]) -> Row:
+    arms = [
+        msgspec.structs.replace(arm, propensity=propensity)
+        for arm, propensity in zip(row.arms, propensities, strict=True)
+    ]
+    return msgspec.structs.replace(row, arms=arms)
+
+
+def _with_drawn(row: Row, name: PoolName, drawn: Sequence[float]) -> Row:
+    """``drawn``: of the places that were drawn. Places beyond those that are evaluated are not asked."""
+    propensities = [STAND_IN] * len(row.arms)
+    for place, propensity in zip(name.drawn_places, drawn, strict=True):
+        propensities[place] = propensity
+    return _with_propensities(row, propensities)
