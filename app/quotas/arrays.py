@@ -13,7 +13,8 @@ UNBOUNDED = 2**31 - 1
 class QuotaArrays:
     """What choices read of all quotas at once, by their numbers, and write: ``spent``.
 
-    ``used_up``, ``held_back``: whether arms of a quota are not eligible now; ``pace``: see ``pacing``;
+    ``used_up``, ``held_back``: whether arms of a quota are not eligible now; ``pace``: see ``pacing``, and
+    ``rates`` the rates in it;
     ``most``: may be spent in the window, as far as this process has heard, where a quota limits;
     ``one_arm``: whether a list has one arm of it at most. ``enough``: while no more than this is spent,
     nothing is lacking and nothing runs low. ``windows``: how many have begun.
@@ -25,6 +26,7 @@ class QuotaArrays:
         self.held_back = np.zeros(1, dtype=np.bool_)
         self.one_arm = np.zeros(1, dtype=np.bool_)
         self.pace = np.zeros(1, dtype=PACE)
+        self.rates = self.pace["rate"]
         self.most = np.full(1, UNBOUNDED, dtype=np.int64)
         # Choices read and write a few of these, one by one: in an array that takes three times as long.
         self.spent = np.zeros(1, dtype=np.int64).data
@@ -46,6 +48,7 @@ class QuotaArrays:
         self.held_back = np.pad(self.held_back, (0, more))
         self.one_arm = np.pad(self.one_arm, (0, more))
         self.pace = np.concatenate((self.pace, np.zeros(more, dtype=PACE)))
+        self.rates = self.pace["rate"]
         self.most = np.pad(self.most, (0, more), constant_values=UNBOUNDED)
         self.spent = np.pad(self.spent, (0, more)).data
         self.enough += [UNBOUNDED] * more

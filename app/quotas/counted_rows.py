@@ -91,12 +91,17 @@ class CountedRows:
 
     def counted_by(self, row: int) -> set[Counted]:
         """The values and filters that a row counts for. Cost: a read for each, and for each byte of bits."""
-        pairs = slice(self.starts.item(row), self.starts.item(row + 1))
-        counted: set[Counted] = {self.values[code] for code in self.codes[pairs].tolist()}
-        if len(self.bits):
-            places = np.flatnonzero(np.unpackbits(self.bits[:, row], bitorder="little")).tolist()
-            counted.update(self.filters[place] for place in places if place in self.filters)
+        codes, places = self.places_of(row)
+        counted: set[Counted] = {self.values[code] for code in codes}
+        counted.update(self.filters[place] for place in places if place in self.filters)
         return counted
+
+    def places_of(self, row: int) -> tuple[list[int], list[int]]:
+        """The places of the values and of the filters that a row counts for; some are of former filters."""
+        codes = self.codes[self.starts.item(row) : self.starts.item(row + 1)].tolist()
+        if not len(self.bits):
+            return codes, []
+        return codes, np.flatnonzero(np.unpackbits(self.bits[:, row], bitorder="little")).tolist()
 
     def matches(self, arm_filter: Filter, rows: Rows) -> NDArray[np.bool_]:
         """Whether one of ``filters`` matches these rows (n,)."""

@@ -31,12 +31,25 @@ from shortlist.types import Rows
 
 TABLES = 3  # whose rows are known: one, its successor, and that of a catalogue to move to
 MOST_CHANGES, MOST_NEW = 10_000, 8  # entries of arms and filters, since the rows were found
+MOST_ROWS = 4_096  # whose quotas are kept
 LONG_WORK = 1_000_000  # values that are compared: a few milliseconds; more is done in a thread
 STEPS_OF_A_VALUE = 1_000  # to look for one takes as long as to compare so many
 FOLLOWING = LongWork(threads=2, waiting=256, name="quotas")
 
 Numbers = Sequence[int]
 T = TypeVar("T")
+
+
+class KnownQuotas(NamedTuple):
+    """The quotas of what ``counted`` has: of values and filters by place, of ``rows`` that were asked for.
+
+    To look up a filter, or the bits of a row, takes microseconds.
+    """
+
+    counted: CountedRows
+    of_value: Sequence[Numbers]
+    of_filter: Mapping[int, Numbers]
+    rows: dict[int, Numbers]
 
 
 class QuotaMembers:
@@ -52,6 +65,7 @@ class QuotaMembers:
         # By table: while a bandit is moved, its quotas are followed in two catalogues.
         self._followed: dict[int, CountedRows] = {}
         self._following = asyncio.Lock()
+        self._known: KnownQuotas | None = None
 
     @property
     def filters(self) -> int:
@@ -74,6 +88,7 @@ class QuotaMembers:
 
     def _count(self, counted: Counted, quotas: int) -> None:
         self._version += 1
+        self._known = None
         if isinstance(counted, OneValue):
             _add(self._fields, counted.field, quotas)
         elif isinstance(counted, Filter):
@@ -90,6 +105,8 @@ class QuotaMembers:
         whole = snapshot.whole
         followed = self._followed.get(whole.table.number, NOTHING)
         is_known = followed.knows_each(whole.attributes, rows)
+        if followed.version == self._version and all(is_known):
+            return self._known_quotas(followed, whole, rows)
         counted = [
             followed.counted_by(row) if is_row_known else set[Counted]()
             for row, is_row_known in zip(rows, is_known, strict=True)
@@ -104,6 +121,28 @@ class QuotaMembers:
             for row, parts in zip(rows, counted, strict=True):
                 parts.update([OneArm(whole.id_of(row))] if row >= 0 else [])
         return [[number for part in parts for number in self._numbers.get(part, ())] for parts in counted]
+
+    def _known_quotas(self, followed: CountedRows, whole: Snapshot, rows: Sequence[int]) -> list[Numbers]:
+        """``quotas_of`` rows that ``followed`` knows, which is of all quotas that there are."""
+        known = self._known
+        if known is None or known.counted is not followed:
+            values = [self._numbers[value] for value in followed.values]
+            filters = {place: self._numbers[part] for place, part in followed.filters.items()}
+            known = self._known = KnownQuotas(followed, values, filters, {})
+        result = list[Numbers]()
+        for row in rows:
+            numbers = known.rows.get(row)
+            if numbers is None:
+                codes, places = followed.places_of(row)
+                found = [number for code in codes for number in known.of_value[code]]
+                found += [number for place in places for number in known.of_filter.get(place, ())]
+                if self._arms:
+                    found += self._numbers.get(OneArm(whole.id_of(row)), ())
+                if len(known.rows) >= MOST_ROWS:
+                    known.rows.clear()
+                numbers = known.rows[row] = found
+            result.append(numbers)
+        return result
 
     def _look_up(
         self,

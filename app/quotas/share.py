@@ -105,6 +105,7 @@ class UsedUp(Window):
 
 
 ShareState = Unknown | NoWindow | Open | UsedUp | Gone
+NOT_HELD = NoWindow, Gone
 
 
 def answered(rule: QuotaRule, sent: ShareAsked, share: Share, asked_at: float, now_ms: int) -> ShareState:
@@ -209,7 +210,7 @@ class QuotaShare:
     @property
     def holds(self) -> bool:
         """Whether it counts now."""
-        return not isinstance(self.state, NoWindow | Gone)
+        return not isinstance(self.state, NOT_HELD)
 
     @property
     def limits(self) -> bool:
@@ -256,18 +257,21 @@ class QuotaShare:
 
     def note(self) -> bool:
         """Write it to the arrays; whether its arms became eligible by that, or no longer are."""
-        arrays, number, granted = self._arrays, self.number, self.granted
+        arrays, number, state = self._arrays, self.number, self.state
+        # Each is asked once: a round notes hundreds of quotas, each twice.
+        is_shown, is_window = self.quota.rule.counts == "shown", isinstance(state, Window)
+        granted, holds = state.share if isinstance(state, Window) else 0, self.holds
         # Where rewards are counted the share limits nothing, so none may be left to spend.
-        is_out = self.is_used_up and (self.quota.rule.counts == "rewarded" or self.left <= 0)
-        has_changed = bool(is_out != arrays.used_up[number])
+        is_out = isinstance(state, UsedUp) and (not is_shown or arrays.spent[number] >= granted)
+        has_changed = bool(is_out != arrays.used_up.item(number))
         arrays.used_up[number] = is_out
-        free = self.state.free if isinstance(self.state, Open) else 0
-        is_bounded = self.limits and isinstance(self.state, Window)
-        arrays.most[number] = granted + free if is_bounded else UNBOUNDED
-        enough = granted - self.demand.size // 2 - 1 if self.limits else UNBOUNDED
-        arrays.enough[number] = enough if self.holds else -1  # nothing is spent of it now
-        if self.quota.rule.pace == "none" or not isinstance(self.state, Window):
-            arrays.pace["rate"][number] = 0.0
-            has_changed |= bool(arrays.held_back[number])
+        free = state.free if isinstance(state, Open) else 0
+        is_limited = holds and is_shown
+        arrays.most[number] = granted + free if is_limited and is_window else UNBOUNDED
+        enough = granted - self.demand.size // 2 - 1 if is_limited else UNBOUNDED
+        arrays.enough[number] = enough if holds else -1  # nothing is spent of it now
+        if self.quota.rule.pace == "none" or not is_window:
+            arrays.rates[number] = 0.0
+            has_changed |= bool(arrays.held_back.item(number))
             arrays.held_back[number] = False
         return has_changed

@@ -81,18 +81,20 @@ class QuotaBlockNames:
 class QuotaSnapshot:
     """The quotas of a bandit at one moment, which stays as it is.
 
-    ``out``: of each number, and False at last.
+    ``out``: of each number, and False at last. ``bars_nothing``: whether all arms are eligible.
     """
 
     blocks: QuotaBlockNames
     members: QuotaMembers
     slots: Sequence[QuotaShare | None]
     out: NDArray[np.bool_]
+    bars_nothing: bool = field(init=False)
     _eligible: dict[Snapshot, Snapshot] = field(default_factory=dict)
     _left_out: tuple[int, str] = -1, ""
 
     def __post_init__(self) -> None:
         self._version = self.blocks.version
+        self.bars_nothing = not self.out.any()  # every choice asks
 
     def left_out(self, *, ttl_ms: int) -> str:
         """The arms that are out, as a row of the log names them.
@@ -105,11 +107,6 @@ class QuotaSnapshot:
         if self._left_out[0] != day:
             self._left_out = day, self.blocks.named(self.out, day=day, ttl_ms=ttl_ms)
         return self._left_out[1]
-
-    @property
-    def bars_nothing(self) -> bool:
-        """Whether all arms are eligible."""
-        return not self.out.any()
 
     def known(self, base: Snapshot) -> Snapshot | None:
         """What ``eligible`` answered before."""
