@@ -72,7 +72,7 @@ def engines_of(settings: Settings) -> dict[str, ArmEngine]:
 def missing_plugin(record: CatalogueRecord) -> str | None:
     """What the catalogue needs, and no loaded plug-in provides: "the index flat8"; None: nothing."""
     kind = _kind_of(record)
-    if kind in INDEX_CHOICES:
+    if kind in CHOICES or kind in ARM_SOURCES:
         return None
     return f"the arm source {kind}" if is_in_engine(record) else f"the index {kind}"
 

@@ -1,4 +1,4 @@
-"""Contracts as classes: a package that adds a policy, a constraint or an index runs them on itself.
+"""Contracts as classes: a package that adds a policy, constraint, index or engine runs them on itself.
 
     from shortlist_service.testing import PolicyContract
     from my_package import FeelGood
@@ -14,12 +14,14 @@ from ``shortlist_service.testing.fixtures``, which ``conftest.py`` names:
     pytest_plugins = ["shortlist_service.testing.fixtures"]
 """
 
+from shortlist_service.testing.arm_engine_contract import ArmEngineContract
 from shortlist_service.testing.constraint_contract import ConstraintCase, ConstraintContract, Lists
 from shortlist_service.testing.headless_service import HeadlessService
 from shortlist_service.testing.index_contract import Build, IndexContract
 from shortlist_service.testing.policy_contract import PolicyContract
 
 __all__ = [
+    "ArmEngineContract",
     "Build",
     "ConstraintCase",
     "ConstraintContract",

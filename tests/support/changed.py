@@ -25,6 +25,7 @@ DOCUMENTS = ("tests/test_docs.py", "tests/test_papers.py", "tests/test_figures.p
 # Tests in other folders that hold a folder of code.
 MORE = {
     "app/api": ("tests/test_golden.py", "tests/clients"),
+    "app/arm_sources": ("tests/workers/test_arm_following.py", "plugins/milvus/tests"),
     "app/bandits": ("tests/api",),
     "app/console": ("tests/test_console_types.py",),
     "app/quotas": ("tests/api/test_quotas.py", "tests/contracts"),
@@ -42,7 +43,6 @@ MORE = {
 }
 # Folders whose tests have another name.
 ELSEWHERE = {
-    "app/arm_sources": ("tests/workers/test_arm_following.py", "plugins/milvus/tests"),
     "app/moving": ("tests/learning/test_fold_across_moves.py", "tests/api/test_moving_exactly.py"),
     "clients/cases": ("tests/clients",),
     "clients/python": ("tests/clients",),
@@ -56,6 +56,7 @@ ELSEWHERE = {
         "tests/policies/test_each_policy.py",
         "tests/serving/test_each_constraint.py",
         "tests/indexes/test_index_contract.py",
+        "tests/arm_sources",
         "tests/processes/test_plugin_environment.py",
     ),
     "load_tests": DOCUMENTS,

@@ -319,6 +319,7 @@ async def test_a_page_of_arms_is_in_the_order_of_changes_and_a_sample_has_living
     assert sorted((await arms.sample(6, 50)).ids) == sorted(seen)
 
 
+@pytest.mark.rest
 async def test_arms_that_the_store_has_lost_leave_the_overlay(copy):
     """As after the fail-over of a primary: the version is older, and so are the arms."""
     await copy.write("a0", "a1")

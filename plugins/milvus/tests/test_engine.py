@@ -19,11 +19,21 @@ from app.platform.errors import StartupError, Unavailable
 from shortlist_milvus import embedded_engine
 from shortlist_milvus.embedded_engine import EmbeddedEngine, is_embedded
 from shortlist_milvus.engine import ArmRow, MilvusEngine, check_version
+from shortlist_service.testing import ArmEngineContract
 from waiting import DEADLINE_S, wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 ONES = np.ones(2, np.float32)
+
+
+class TestMilvusEngine(ArmEngineContract):
+    @pytest.fixture
+    async def engine(self, milvus_uri) -> AsyncIterator[MilvusEngine]:
+        engine = MilvusEngine(milvus_uri)
+        await engine.open()
+        yield engine
+        await engine.close()
 
 
 @pytest.mark.parametrize(
