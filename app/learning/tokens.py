@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import binascii
+import hashlib
 import hmac
 import os
 import random
@@ -146,20 +147,39 @@ def new_decision_id() -> str:
     return binascii.b2a_base64(raw, newline=False).translate(_TO_URLS).decode("ascii")
 
 
+class KeyedHash:
+    """HMAC-SHA256 of one secret (RFC 2104), whose padded key is hashed once: less than half of the time.
+
+    ``secret``: at most 64 bytes.
+    """
+
+    def __init__(self, secret: bytes) -> None:
+        padded = secret.ljust(hashlib.sha256().block_size, b"\0")
+        self._inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in padded))
+        self._outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in padded))
+
+    def tag(self, signed: bytes) -> bytes:
+        """The first bytes of the HMAC. ``signed``: all of it."""
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(signed)
+        outer.update(inner.digest())
+        return outer.digest()[:TAG_LENGTH]
+
+
 class TokenSigner:
     """Makes and checks tokens. It knows several secrets by their numbers: see ``TokenSecrets``."""
 
     def __init__(self) -> None:
-        self._secrets: Mapping[bytes, bytes] = {}
+        self._secrets: Mapping[bytes, KeyedHash] = {}
         self._number = b""
-        self._secret = b""
+        self._secret = KeyedHash(b"")
         self._encode = msgspec.msgpack.Encoder().encode
 
     def use(self, secrets: Mapping[int, bytes], *, current: int) -> None:
         """Sign with the ``current`` secret from now on, and accept all of these."""
-        self._secrets = {_number(number): secret for number, secret in secrets.items()}
+        self._secrets = {_number(number): KeyedHash(secret) for number, secret in secrets.items()}
         self._number = _number(current)
-        self._secret = secrets[current]
+        self._secret = self._secrets[self._number]
 
     def sign(self, decision: Decision) -> str:
         return text_of(self.sign_raw(decision))
@@ -167,7 +187,7 @@ class TokenSigner:
     def sign_raw(self, decision: Decision) -> bytes:
         """``raw_of`` what ``sign`` makes."""
         signed = self._number + self._encode(_written(decision))
-        return signed + _tag(self._secret, signed)
+        return signed + self._secret.tag(signed)
 
     def verify(self, token: str, *, now_ms: int) -> Decision:
         """Return what was signed. Raises BadToken: ``invalid_token`` (forged, damaged) or ``expired``."""
@@ -178,7 +198,7 @@ class TokenSigner:
         signed, tag = raw[:-TAG_LENGTH], raw[-TAG_LENGTH:]
         secret = self._secrets.get(signed[:NUMBER_LENGTH])
         # Base64 can write the same bytes in several ways. Only the one that ``sign`` makes is accepted.
-        if secret is None or text_of(raw) != token or not hmac.compare_digest(tag, _tag(secret, signed)):
+        if secret is None or text_of(raw) != token or not hmac.compare_digest(tag, secret.tag(signed)):
             raise BadToken("invalid_token")
         try:
             # After the tag is checked: nobody's bytes but our own are ever decoded.
@@ -209,10 +229,6 @@ def _written(decision: Decision) -> Sequence[object]:
 def _number(number: int) -> bytes:
     """The last 32 bits: no two secrets that are kept at the same time have the same."""
     return (number % 2**32).to_bytes(NUMBER_LENGTH, "big")
-
-
-def _tag(secret: bytes, signed: bytes) -> bytes:
-    return hmac.digest(secret, signed, "sha256")[:TAG_LENGTH]
 
 
 class TokenSecrets:

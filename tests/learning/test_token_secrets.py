@@ -1,13 +1,14 @@
 """Secrets of tokens: every process signs and accepts with the same ones, and none is kept forever."""
 
 import asyncio
+import hmac
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from app.learning import tokens as token_secrets
-from app.learning.tokens import BadToken, Decision, TokenSecrets, TokenSigner
+from app.learning.tokens import BadToken, Decision, KeyedHash, TokenSecrets, TokenSigner
 from app.platform.errors import Unavailable
 from app.storage import redis_keys
 from app.storage.store import Store
@@ -127,3 +128,12 @@ async def test_another_period_does_not_share_numbers_by_accident(store: Store, c
     await one.secrets.refresh()
     await other.secrets.refresh()
     assert not set(one.secrets.known.values()) & set(other.secrets.known.values())
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("secret", [b"", bytes(range(32)), b"\xff" * 64])
+def test_a_tag_is_the_first_half_of_an_hmac(secret: bytes):
+    keyed = KeyedHash(secret)
+    for length in (0, 55, 64, 1_000):
+        signed = bytes(length)
+        assert keyed.tag(signed) == hmac.digest(secret, signed, "sha256")[:16]
