@@ -794,6 +794,8 @@ async def test_a_bandit_says_what_cannot_be_evaluated_on_its_log(shared: Api):
     path = "/v1/bandits/said"
     await create_softmax_bandit(shared, "said", policy="sub_ts", temperature=None)
     (text,) = (await shared.ok("GET", path))["warnings"]
+    assert 'an evaluation estimates them where it is asked for "propensities": "draws"' in text
+    (text,) = (await shared.ok("PATCH", path, {"policy": "linucb"}))["warnings"]
     assert "no policy can be evaluated" in text
     found = await shared.ok("PATCH", path, {"holdout": {"share": 0.1}})
     assert "only the decisions of its holdout" in found["warnings"][0]
