@@ -68,6 +68,7 @@ PARTS = {
     ),
     "The project": (
         "docs/reading-order",
+        "docs/tour",
         "docs/architecture",
         "CONTRIBUTING",
         "CHANGELOG",

@@ -33,6 +33,15 @@ NOT_RUN = {
     ("README.md", "$ make serve"): "installs, and serves until it is stopped",
     ("docs/quick-start.md", "$ make serve"): "installs, and serves until it is stopped",
     ("docs/console.md", "$ make serve"): "installs, and serves until it is stopped",
+    ("docs/tour.md", "$ git clone … shortlist && cd shortlist"): "clones and installs",
+    (
+        "docs/tour.md",
+        '   """Greedy: the arms of largest estimate. Nothing is explored."""',
+    ): "is a file of a change that the reader makes",
+    (
+        "docs/tour.md",
+        "       note: Annotated[str, Field(max_length=200)] | None = None",
+    ): "is a line of a change that the reader makes",
     (
         "algorithms/README.md",
         "$ pip install ./algorithms",
