@@ -160,6 +160,7 @@ figures: install
 	for name in choose growth regret churn; do $(BIN)/shortlist bench $$name --quick --json docs/figures/$$name.json || exit 1; done
 	$(if $(DATA),$(BIN)/python -m examples.demo --data $(DATA) --users 100 --rounds 100 --json docs/figures/demo.json --picture docs/figures/demo.svg)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plots]'
+	$(BIN)/python -m studies.bench.people_page docs/figures/people.json docs/figures/people.svg docs/measurements.md
 	$(BIN)/python -m studies.bench.peers_page docs/figures/peers.json docs/figures/peers.svg docs/measurements.md
 	$(BIN)/python -m studies.experiments.slate_plot docs/figures/slates.json docs/figures/slates.svg
 

@@ -50,7 +50,14 @@ PARTS = {
         "docs/sampling",
         "docs/glossary",
     ),
-    "API and clients": (API, "docs/clients", "docs/files", "clients/*/README", "clients/cases/README"),
+    "API and clients": (
+        API,
+        "docs/commands",
+        "docs/clients",
+        "docs/files",
+        "clients/*/README",
+        "clients/cases/README",
+    ),
     "Papers": ("algorithms/README", "docs/papers/README", "docs/papers/*"),
     "Operations": (
         "docs/operations",

@@ -314,7 +314,6 @@ def test_a_recipe_says_when_to_use_it_runs_and_shows_what_comes_back(recipe: str
     languages = {block.language for block in BLOCKS[f"docs/recipes/{recipe}"]}
     assert {"python", "text"} <= languages <= {"python", "text", "console", "js"}
     assert f"recipes/{recipe}" in (ROOT / "docs/index.md").read_text()
-    assert f"docs/recipes/{recipe}" in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.slow

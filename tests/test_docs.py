@@ -75,8 +75,13 @@ def test_every_limit_is_documented() -> None:
     assert checked - documented == NO_LIMITS.keys()
 
 
-def test_every_command_of_the_readme_exists() -> None:
-    commands = set(re.findall(r"`shortlist ([\w-]+)", (ROOT / "README.md").read_text()))
+def test_every_command_that_pages_name_exists() -> None:
+    commands = set(
+        re.findall(
+            r"`shortlist ([\w-]+)",
+            "".join((ROOT / page).read_text() for page in ("README.md", "docs/commands.md")),
+        )
+    )
     parser = cli.command_parser()
     # private: of argparse, which lists commands nowhere else
     (choices,) = [action.choices for action in parser._subparsers._group_actions]  # type: ignore[union-attr]

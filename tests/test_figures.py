@@ -14,12 +14,13 @@ pytestmark = pytest.mark.rest
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
+FIGURES = ROOT / "docs/figures/readme.txt"  # a figure a line: file | rows | value | text
 MOST_ROWS = 8
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One number of the README, as the comment below its table describes it.
+    """One number of the README, as a line of ``FIGURES`` describes it.
 
     ``rows`` picks rows of the file (``K=1000000, method=auto``, or ``all``), and ``value`` a number of each:
     the same in all of them, or the ``min`` or ``max`` of them. Without ``rows``, ``value`` is a path from the
@@ -49,26 +50,24 @@ class Figure:
         return float(value)
 
 
-def figures(text: str) -> list[Figure]:
-    """The lines of the comment: file | rows | value | text."""
-    (comment,) = re.findall(r"<!-- figures: file \| rows \| value \| text\n(.*?)\n-->", text, re.DOTALL)
-    return [Figure(*(part.strip() for part in line.split("|"))) for line in comment.splitlines()]
+def figures() -> list[Figure]:
+    return [Figure(*(part.strip() for part in line.split("|"))) for line in FIGURES.read_text().splitlines()]
 
 
 def table(text: str) -> list[tuple[str, str]]:
-    """The rows of the table before the comment: the figure, and the file that the row links."""
+    """The rows of the README's table: the figure, and the file that the row links."""
     rows = re.findall(r"^\| [^|]+ \| ([^|]+) \| [^|]*\]\(([\w/.]+\.json)\) \|$", text, re.MULTILINE)
     return [(figure, file) for figure, file in rows]
 
 
 def expected(file: str) -> list[str]:
     record = json.loads((ROOT / file).read_text())
-    return [figure.written(record) for figure in figures(README) if figure.file == file]
+    return [figure.written(record) for figure in figures() if figure.file == file]
 
 
 def test_there_are_few() -> None:
     assert 1 <= len(table(README)) <= MOST_ROWS
-    assert {figure.file for figure in figures(README)} == {file for _, file in table(README)}
+    assert {figure.file for figure in figures()} == {file for _, file in table(README)}
 
 
 @pytest.mark.parametrize(("shown", "file"), table(README))

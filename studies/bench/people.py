@@ -43,7 +43,7 @@ from studies.measurement import report
 SEED = 7_201
 ROUNDS, SHOWN = 20, 5
 QUICK_PLAYED, QUICK_OTHERS, QUICK_ROUNDS, QUICK_ARMS = 30, 200, 10, 600
-DRAWS = 4
+DRAWS = 3
 EARLY, WINDOW = 5, 5
 WITHIN_S = 86_400
 OURS: Mapping[str, Mapping[str, Any]] = {"ours": {}}  # name -> settings of the bandit

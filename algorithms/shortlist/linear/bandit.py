@@ -181,7 +181,7 @@ class LinearBandit:
     def _multiple(self) -> float:
         if self.exploration is not None:
             return self.exploration
-        return scales.exploration_by_evidence(self._sums.dim)
+        return scales.exploration_at(scales.exploration_by_evidence(self._sums.dim), self.posterior.ratio)
 
     def _sampled(self, k: int, exclude: Rows) -> Rows:
         """The intercept is the same for all arms, so the index is not asked for it."""

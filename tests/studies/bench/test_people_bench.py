@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from app.platform.errors import ShortlistError
-from studies.bench import behaviour_worlds, opponents, people
+from studies.bench import behaviour_worlds, opponents, people, people_page
 from studies.bench.behaviour_worlds import Events
 from studies.bench.opponents import OPPONENTS, Given, ItemKnn, Popular
 from studies.experiments import movielens
 
 pytestmark = pytest.mark.rest
 
+DOCS = Path(__file__).parents[3] / "docs"
 TASTES = 4  # each person of this past likes the arms of one taste, each arm is of one
 
 
@@ -136,3 +138,24 @@ def test_a_wrong_folder_is_named_and_without_one_films_are_left_out(
         people.worlds(True, tmp_path)
     assert len(people.worlds(True, None)) == 2
     assert "films are left out" in capsys.readouterr().out
+
+
+def test_the_table_and_the_picture_are_those_of_the_file():
+    """`python -m studies.bench.people_page` renews both."""
+    record = json.loads((DOCS / "figures/people.json").read_text())
+    assert (DOCS / "figures/people.svg").read_text() == people_page.picture(record)
+    assert people_page.table(record) in (DOCS / "measurements.md").read_text()
+    assert {row["opponent"] for row in record["rows"]} == people_page.NAMES.keys()
+
+
+def test_the_table_begins_with_the_worst_and_says_what_was_not_measured():
+    def row(world: str, ratio: float, error: float | None) -> dict[str, object]:
+        found = {"world": world, "setting": "table", "opponent": "popular", "ours": 1.5, "ahead": None}
+        return {**found, "ratio": ratio, "error": error, "first5": 0.5, "first5_error": error}
+
+    record = {"rows": [row("good", 2.0, None), row("bad", 0.8, 0.04)]}
+    assert people_page.table(record).splitlines()[2:] == [
+        f"| bad | table | 1.50 | 0.80 (0.04); 0.50 (0.04); never |{' not measured |' * 3}",
+        f"| good | table | 1.50 | 2.00; 0.50; never |{' not measured |' * 3}",
+    ]
+    assert people_page.picture(record).count("<circle") == len(people_page.NAMES) + 2 * 2
