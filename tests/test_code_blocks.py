@@ -234,8 +234,11 @@ def client(url: str) -> Iterator[Client]:
 
 
 @pytest.mark.parametrize("page", pages_with("python"))
-def test_the_python_of_a_page_runs_and_prints_what_it_shows(page: str, url: str, client: Client):
+def test_the_python_of_a_page_runs_and_prints_what_it_shows(
+    page: str, url: str, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     FOUND_BY.get(page, lambda _: None)(client)
+    monkeypatch.chdir(tmp_path)  # pages write files
     given = {"client": client, "url": url} if page in GIVEN_A_CLIENT else {}
     names = run_python(in_languages(page, "python", "text"), url, given)
     if isinstance(own := names.get("client"), Client):

@@ -50,9 +50,9 @@ def _elements(rows_of: Mapping[tuple[str, str], Mapping[str, Row]]) -> Iterator[
     yield '<rect width="100%" height="100%" fill="white"/>'
     yield f'<text x="20" y="24" font-size="16" font-weight="bold">{escape(title)}</text>'
     for place, (name, label) in enumerate(NAMES.items()):
-        x = 24 + 130 * place
-        yield f'<circle cx="{x}" cy="44" r="{DOT}" fill="{COLOURS[name]}"/>'
-        yield f'<text x="{x + 9}" y="48">{label}</text>'
+        left = 24 + 130 * place
+        yield f'<circle cx="{left}" cy="44" r="{DOT}" fill="{COLOURS[name]}"/>'
+        yield f'<text x="{left + 9}" y="48">{label}</text>'
     for panel, _, left in PANELS:
         yield f'<text x="{left + PANEL / 2}" y="72" text-anchor="middle" fill="#555">{panel}</text>'
         for tick in TICKS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from api_client import Api, Json, running
 from server.cli import main
+from waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
@@ -74,6 +76,16 @@ async def estimated(api: Api, decision: str, eligible: int) -> float:
     return 1.0 / eligible / float(found["support"]["largest_weight"])
 
 
+async def next_millisecond() -> None:
+    """A decision that is asked for by its time has a millisecond of its own."""
+    before = time.time_ns() // 1_000_000
+
+    async def is_later() -> bool:
+        return time.time_ns() // 1_000_000 > before
+
+    await wait_until(is_later, what="the next millisecond")
+
+
 @pytest.mark.parametrize(
     ("settings", "asks"),
     [
@@ -92,9 +104,9 @@ async def test_a_propensity_is_how_often_the_learner_of_then_would_have_chosen_t
         for ask in asks:
             await decide(api, 3, first=100 * turn, **ask)
             before = await shares(api, **ask)
-            await asyncio.sleep(0.002)  # a decision has a millisecond of its own: it is asked for by its time
+            await next_millisecond()
             choice = await decide(api, 1, first=100 * turn + 50, **ask)
-            await asyncio.sleep(0.002)
+            await next_millisecond()
             eligible = len(ARMS) - len(ask.get("exclude", ()))
             likely.append((choice["decision"], eligible, before.get(choice["arms"][0]["id"], 0.0)))
     for decision, eligible, share in likely:

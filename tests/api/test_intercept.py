@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json, running
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -322,7 +323,11 @@ async def test_processes_agree_and_decisions_of_every_version_count(store_url: s
     async with running(store_url, first) as one, running(store_url, second, empty=False) as other:
         await empty(one)
         await one.ok("PATCH", "/v1/bandits/b", {"delta": 0.1})
-        assert (await other.ok("GET", "/v1/bandits/b"))["version"] == 2
+
+        async def is_followed() -> bool:
+            return bool((await other.ok("GET", "/v1/bandits/b"))["version"] == 2)
+
+        await wait_until(is_followed, what="the other process has the change")
         await one.put_arms("c", ARMS)
         choice = await one.choose("b", exclude=["a1"])
         await other.reward({"decision": choice["decision"], "value": 1.0})  # unsettled as it knew it

@@ -6,7 +6,8 @@ import asyncio
 from itertools import count
 
 import pytest
-from test_store_usage import PARTITIONS, PERIOD_MS, TTL_MS, bounded, pass_time
+from test_store_usage import PARTITIONS, TTL_MS, bounded
+from test_store_usage_limits import PERIOD_MS, pass_time
 
 from app.storage import redis_keys
 from app.storage.store import Store

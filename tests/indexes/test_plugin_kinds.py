@@ -50,6 +50,7 @@ async def test_files_go_with_their_catalogue(api: Api, tmp_path: Path) -> None:
     await api.ok("PUT", "/v1/catalogues/c", {"dim": 2}, 201)
     await api.ok("PUT", "/v1/catalogues/d", {"dim": 2}, 201)
     catalogues = api.app.service.catalogues
+    # private: of the files of a catalogue nobody is told
     files = [catalogues._kinds.index_file((await catalogues.get(name)).uid) for name in ("c", "d")]
     ours = [file for path in files for file in (path, path.with_name(f"{path.stem}.flat8.index"))]
     gone = files[0].with_name("0000.flat8.index")
