@@ -20,6 +20,7 @@ UNREADABLE = (
     "the log does not say which arms they could show, as with the rules at_most and diverse, "
     "quotas whose arms were not kept, and requests that are larger than what it keeps"
 )
+DRAWN = '"propensities": "draws"'
 NOT_DRAWN = (
     "draws cannot tell theirs: only Thompson sampling draws its lists, without a warm-up, from arms, "
     "learners, priors and effects that are known as they were"
@@ -39,13 +40,26 @@ def knowing_policies() -> str:
     return f"{', '.join(name for name, policy in POLICIES.items() if policy.has_propensities)} and a holdout"
 
 
+def without_propensities(record: BanditRecord, *, was_drawn: bool) -> str:
+    """Why decisions of a bandit cannot be used, and what to ask for instead."""
+    why = f"they have no propensities, which {knowing_policies()} give"
+    if was_drawn:
+        return f"{why}, and {NOT_DRAWN}"
+    return f"{why}; an evaluation with {DRAWN} estimates them" if can_be_drawn(record) else why
+
+
+def can_be_drawn(record: BanditRecord) -> bool:
+    """Whether propensities of its decisions can be estimated by draws."""
+    return drawn_policy(record) is not None and unknown_past(record) is None
+
+
 def warnings_of_log(record: BanditRecord) -> list[str]:
     """What cannot be evaluated on the log of a bandit, if it has one."""
     if record.log is None or POLICIES[record.policy].has_propensities:
         return []
     knowing = f"{knowing_policies()} know theirs"
-    if drawn_policy(record) is not None and unknown_past(record) is None:
-        drawn = 'an evaluation estimates them where it is asked for "propensities": "draws"'
+    if can_be_drawn(record):
+        drawn = f"an evaluation estimates them where it is asked for {DRAWN}"
         return [f"in the log of {record.policy} decisions have no propensities ({knowing}): {drawn}"]
     of_holdout = f"only the decisions of its holdout have propensities ({knowing}), and count"
     none = f"no decision has propensities ({knowing}), so no policy can be evaluated on it"

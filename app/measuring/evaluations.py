@@ -26,10 +26,9 @@ from app.learning.learners import Learners
 from app.learning.served_effects import ServedEffects
 from app.measuring.drawn_propensities import check_past
 from app.measuring.evaluation_warnings import (
-    NOT_DRAWN,
     UNREADABLE,
-    knowing_policies,
     warnings_of,
+    without_propensities,
 )
 from app.measuring.evaluator import (
     LIMITS,
@@ -450,8 +449,7 @@ def check_usable(evaluator: Evaluator) -> None:
         return
     why = UNREADABLE
     if evaluator.unknown:
-        without = f"they have no propensities, which {knowing_policies()} give"
-        why = without if evaluator.drawn is None else f"{without}, and {NOT_DRAWN}"
+        why = without_propensities(evaluator.bandit.record, was_drawn=evaluator.drawn is not None)
     message = f"none of the {evaluator.decisions:,} decisions in this time can be used: {why}"
     raise Invalid(message, path=("bandit",))
 

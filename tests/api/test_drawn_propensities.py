@@ -157,7 +157,7 @@ async def test_the_policy_itself_has_about_the_value_that_was_logged(api: Api):
         assert low <= logged <= high
     assert any("were estimated from 1,000 draws of the learner" in each for each in found["warnings"])
     refusal = await api.refused("POST", "/v1/bandits/b/evaluations", {"policy": {}}, status=422)
-    assert "they have no propensities" in json.dumps(refusal)
+    assert 'an evaluation with "propensities": "draws" estimates them' in refusal["detail"]
 
 
 async def test_decisions_whose_arms_or_settings_are_not_known_are_left_out(api: Api):
