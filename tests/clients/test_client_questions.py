@@ -237,9 +237,8 @@ def test_a_policy_is_evaluated(client: Client):
     with pytest.raises(NotFound):
         client.get_evaluation("evaluated", started)
     assert client.get_bandit("evaluated").warnings == ()
-    assert (
-        "no policy can be evaluated" in client.patch_bandit("evaluated", policy="sub_ts", log={}).warnings[0]
-    )
+    (warning,) = client.patch_bandit("evaluated", policy="sub_ts", log={}).warnings
+    assert 'an evaluation estimates them where it is asked for "propensities": "draws"' in warning
     with pytest.raises(Invalid, match=r"body\.policy\.ridge"):
         client.evaluate("evaluated", {"ridge": -1.0})
     client.delete_bandit("evaluated")
