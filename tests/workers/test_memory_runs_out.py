@@ -15,14 +15,14 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from app.indexes import live, serving
+from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
 from workers.index_maintenance import make_segment, maintain
 
 COUNT, DIM = 4_000, 32
 features = np.random.default_rng(0).standard_normal((24 * COUNT, DIM))
 features[COUNT:] *= 2.0  # none is too short for a segment
-serving._LEAST_FRESH, serving._FRESH_SHARE, live._REST = 1, 0.0, 0.0
+limits = IndexLimits(least_fresh=1, fresh_share=0.0, rest=0.0, short_rest=0.0)
 
 
 def add(first, last):
@@ -34,7 +34,7 @@ def answers():
     return [snapshot.search(query, 5).rows.tolist() for query in features[:50]]
 
 
-index = LiveIndex(DIM, IndexOptions(kind="hnsw", m=8, ef_construction=40))
+index = LiveIndex(DIM, IndexOptions(kind="hnsw", m=8, ef_construction=40), limits=limits)
 catalogue = SimpleNamespace(name="shop", uid="shop", index=index, in_memory=index)
 add(0, COUNT)
 work = maintain
