@@ -11,12 +11,14 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from studies.bench.peers import CANNOT
+
+Shown = Callable[[Mapping[str, Any]], str]
 
 NAMES = {
     "vowpal": "Vowpal Wabbit",
@@ -31,7 +33,6 @@ OURS = {"service", "library"}
 COLOURS = {True: ("#7fb3d5", "#0b62a4"), False: ("#c9c9c9", "#8d8d8d")}  # few items, many items
 WIDTH, LEFT, RIGHT, TOP, ROW, BAR = 720, 150, 80, 64, 34, 13
 LEAST_MS = 0.05
-START, END = "<!-- peers -->", "<!-- /peers -->"
 HEAD = (
     "| items | what decides | setting | a decision | learning its reward | rounds | regret, first 100 "
     "| first 1,000 | what it leaves to you |\n|---|---|---|---|---|---|---|---|---|"
@@ -97,16 +98,17 @@ def _time(ms: float) -> str:
     return f"{ms / 1e3:.2g} s" if ms >= 1e3 else f"{ms:.0f} ms" if ms >= 10.0 else f"{ms:.2g} ms"
 
 
-def with_table(page: str, record: Mapping[str, Any]) -> str:
-    """The page with this table between its comments."""
-    return re.sub(rf"(?s){START}.*?{END}", lambda _: f"{START}\n{table(record)}\n{END}", page)
+def renew(name: str, picture: Shown, table: Shown, files: Sequence[str]) -> None:
+    """Write picture and table of a benchmark of this name.
 
-
-def main(file: str, svg: str, page: str) -> None:
-    record = json.loads(Path(file).read_text())
-    Path(svg).write_text(picture(record))
-    Path(page).write_text(with_table(Path(page).read_text(), record))
+    ``files``: its rows, the picture, and the page that has the table between two comments.
+    """
+    rows, svg, page = map(Path, files)
+    record = json.loads(rows.read_text())
+    svg.write_text(picture(record))
+    start, end, shown = f"<!-- {name} -->", f"<!-- /{name} -->", table(record)
+    page.write_text(re.sub(rf"(?s){start}.*?{end}", lambda _: f"{start}\n{shown}\n{end}", page.read_text()))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    renew("peers", picture, table, sys.argv[1:])

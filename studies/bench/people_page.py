@@ -7,14 +7,13 @@ Each has all rows. A point of the picture is the ratio of hits, ours over theirs
 
 from __future__ import annotations
 
-import json
 import math
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
-from pathlib import Path
 from typing import Any
+
+from studies.bench.peers_page import renew
 
 Row = Mapping[str, Any]
 
@@ -24,7 +23,6 @@ PANELS = (("first five rounds", "first5", 130), ("all rounds", "ratio", 375))  #
 LEAST, MOST, PANEL, AHEAD = 0.3, 4.0, 220, 620
 WIDTH, TOP, ROW, DOT = 780, 92, 38, 4
 TICKS = (0.5, 1.0, 2.0)
-START, END = "<!-- people -->", "<!-- /people -->"
 
 
 def groups(record: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, Row]]:
@@ -117,16 +115,5 @@ def _ahead(row: Row) -> str:
     return "never" if row["ahead"] is None else str(row["ahead"])
 
 
-def with_table(page: str, record: Mapping[str, Any]) -> str:
-    """The page with this table between its comments."""
-    return re.sub(rf"(?s){START}.*?{END}", lambda _: f"{START}\n{table(record)}\n{END}", page)
-
-
-def main(file: str, svg: str, page: str) -> None:
-    record = json.loads(Path(file).read_text())
-    Path(svg).write_text(picture(record))
-    Path(page).write_text(with_table(Path(page).read_text(), record))
-
-
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    renew("people", picture, table, sys.argv[1:])
