@@ -35,7 +35,7 @@ TESTS = {
         "tests/api/test_quotas.py",
         "tests/api/test_whole_service.py",
     ),
-    "indexes": ("tests/indexes",),
+    "indexes": ("tests/indexes", "algorithms/tests/index"),
     "measuring": (
         "tests/measuring",
         "tests/api/test_reports.py",

@@ -19,7 +19,8 @@ of ``Index`` says who calls which method, from which thread. An index that exten
 by filters too; one that extends ``RemeasuredIndex`` is measured again after arms died.
 """
 
-from app.indexes.index import (
+from app.indexes.planner import Candidate, IndexOptions, Plan, Task, measured
+from shortlist.index.index import (
     Build,
     Index,
     ProposingIndex,
@@ -28,10 +29,9 @@ from app.indexes.index import (
     RemeasuredIndex,
     Saving,
 )
-from app.indexes.planner import Candidate, IndexOptions, Plan, Task, measured
-from app.indexes.probes import ExactLists, Probes, Quality
-from app.indexes.quality import Degradation
-from app.indexes.table import TableSnapshot
+from shortlist.index.probes import ExactLists, Probes, Quality
+from shortlist.index.quality import Degradation
+from shortlist.index.table import TableSnapshot
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
 __all__ = [

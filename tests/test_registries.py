@@ -9,26 +9,27 @@ from pathlib import Path
 
 from app.arm_sources.engine_index import EngineIndex
 from app.arm_sources.engine_snapshot import EngineSnapshot
-from app.indexes.index import OWN_KINDS, Index
 from app.indexes.live import LiveIndex
 from app.policies.base import Policy
 from app.policies.registry import POLICIES
 from app.serving.constraints.base import Constraint
+from shortlist.index.index import OWN_KINDS, Index
 
 ROOT = Path(__file__).parent.parent
 REGISTRIES = {
     "app/indexes/planner.py",
-    "app/indexes/segments.py",
+    "algorithms/shortlist/index/segments.py",
     "app/catalogues/kinds.py",
     "app/policies/registry.py",
     "app/serving/pipeline.py",
 }
 # Structures are named by their own files, by registries, and where one is a step of another search.
 OWN_FILES = {
-    "app/indexes/graph_file.py": {"hnsw"},
+    "algorithms/shortlist/index/graph_file.py": {"hnsw"},
     "app/filtering/strategies.py": {"norm_pruned"},  # the rows that a filter lets in, in blocks
 }
-CAPABILITIES = "app/indexes/index.py"  # what a structure extends: these may be asked for
+STRUCTURES = "algorithms/shortlist/index/"
+CAPABILITIES = f"{STRUCTURES}index.py"  # what a structure extends: these may be asked for
 EXAMPLES = {"app/api/documentation.py", "server/cli.py"}  # they name a policy for the reader
 
 
@@ -39,7 +40,8 @@ def registered() -> dict[str, str]:
     while left:
         found.add(each := left.pop())
         left += each.__subclasses__()
-    return {each.__name__: f"{each.__module__.replace('.', '/')}.py" for each in found}
+    files = {each.__name__: f"{each.__module__.replace('.', '/')}.py" for each in found}
+    return {name: re.sub("^shortlist/", "algorithms/shortlist/", file) for name, file in files.items()}
 
 
 def questions(path: str, source: str) -> list[str]:
@@ -79,24 +81,21 @@ def structures_imported(path: str, source: str) -> list[str]:
     modules = {file.removesuffix(".py").rsplit("/", 1)[1] for file in structure_files()}
     found = list[str]()
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ImportFrom) and node.module == "app.indexes":
+        if isinstance(node, ast.ImportFrom) and node.module == "shortlist.index":
             found += [name.name for name in node.names]
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("app.indexes."):
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("shortlist.index."):
             found.append((node.module or "").rsplit(".", 1)[1])
         elif isinstance(node, ast.Import):
             found += [
-                name.name.rsplit(".", 1)[1] for name in node.names if name.name.startswith("app.indexes.")
+                name.name.rsplit(".", 1)[1] for name in node.names if name.name.startswith("shortlist.index.")
             ]
     return sorted({*found} & (modules | {"graph_file"}) - OWN_FILES.get(path, set()))
 
 
 @cache
 def structure_files() -> frozenset[str]:
-    """The files of the structures of ``app/indexes``, without those of the contract."""
-    return frozenset(file for file in registered().values() if file.startswith("app/indexes/")) - {
-        "app/indexes/index.py",
-        "app/indexes/live.py",
-    }
+    """The files of the structures, without that of the contract."""
+    return frozenset(file for file in registered().values() if file.startswith(STRUCTURES)) - {CAPABILITIES}
 
 
 def is_kind(node: ast.expr) -> bool:
@@ -112,7 +111,8 @@ def names_a_kind(node: ast.expr) -> bool:
 
 
 def sources() -> dict[str, str]:
-    paths = [path for folder in ("app", "workers", "server") for path in ROOT.glob(f"{folder}/**/*.py")]
+    folders = ("algorithms/shortlist/index", "app", "workers", "server")
+    paths = [path for folder in folders for path in ROOT.glob(f"{folder}/**/*.py")]
     assert len(paths) > 200
     return {str(path.relative_to(ROOT)): path.read_text() for path in paths}
 
@@ -124,18 +124,18 @@ def test_nothing_asks_which_structure_policy_or_constraint_it_is():
 
 def test_only_registries_import_a_structure():
     assert structure_files() == {
-        f"app/indexes/{name}.py" for name in ("hnsw", "inverted_file", "norm_pruned")
+        f"{STRUCTURES}{name}.py" for name in ("hnsw", "inverted_file", "norm_pruned")
     }
     found = {name: structures_imported(name, source) for name, source in sources().items()}
     assert {name: each for name, each in found.items() if each} == {}
 
 
 IMPORTING = [
-    ("app/indexes/publishing.py", "from app.indexes.hnsw import GraphTuning", ["hnsw"]),
-    ("app/indexes/publishing.py", "from app.indexes import graph_file, shared_files", ["graph_file"]),
-    ("workers/a.py", "import app.indexes.norm_pruned", ["norm_pruned"]),
-    ("app/indexes/graph_file.py", "from app.indexes.hnsw import HnswGraph", []),
-    ("app/indexes/planner.py", "from app.indexes.hnsw import HnswGraph", []),
+    ("app/indexes/publishing.py", "from shortlist.index.hnsw import GraphTuning", ["hnsw"]),
+    ("app/indexes/publishing.py", "from shortlist.index import graph_file, table", ["graph_file"]),
+    ("workers/a.py", "import shortlist.index.norm_pruned", ["norm_pruned"]),
+    ("algorithms/shortlist/index/graph_file.py", "from shortlist.index.hnsw import HnswGraph", []),
+    ("app/indexes/planner.py", "from shortlist.index.hnsw import HnswGraph", []),
     ("app/indexes/live.py", "from app.indexes.planner import IndexOptions", []),
 ]
 
@@ -155,7 +155,7 @@ ASKING = [
     ("app/moving/a.py", "NAMES = ('sub_elim', 'linear_elim')", 2),
     ("app/measuring/a.py", "why = 'only softmax knows'", 1),
     ("app/measuring/a.py", "'''Only softmax knows.'''", 0),
-    ("app/indexes/hnsw.py", "isinstance(x, HnswGraph)", 0),
+    ("algorithms/shortlist/index/hnsw.py", "isinstance(x, HnswGraph)", 0),
     ("app/indexes/planner.py", "isinstance(x, HnswGraph)", 0),
     ("app/indexes/serving.py", "self.options.kind == 'exact'", 0),
     ("app/policies/softmax.py", "name = 'softmax'", 0),

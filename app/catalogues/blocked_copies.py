@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from app.catalogues.catalogue import Catalogue
-from app.indexes.table import TableSnapshot
 from app.platform.cache import BoundedCache
+from shortlist.index.table import TableSnapshot
 from shortlist.mips import blocked, columns
 from shortlist.mips.blocked import BlockedArms
 from shortlist.mips.columns import Columns

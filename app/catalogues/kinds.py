@@ -12,7 +12,6 @@ from app.arm_sources.engine_index import EngineIndex
 from app.catalogues.engine_arms import EngineArms
 from app.catalogues.kept_arms import ArmRepository
 from app.catalogues.resident_arms import ResidentArms
-from app.indexes.index import OWN_KINDS
 from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.planner import CHOICES, MISSING
@@ -22,6 +21,7 @@ from app.platform.errors import Invalid, StartupError
 from app.platform.settings import Settings
 from app.records.records import CatalogueRecord
 from app.storage.store import Store
+from shortlist.index.index import OWN_KINDS
 
 OUR_SOURCES = {"milvus": "milvus_uri"}
 """Our plug-ins: the kind, which is also the extra that installs it, and the setting that asks for it."""

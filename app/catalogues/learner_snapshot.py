@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from app.indexes.snapshot import Snapshot
-from app.indexes.table import TableSnapshot
+from shortlist.index.table import TableSnapshot
 from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 
 _HALF_ROOT = math.sqrt(0.5)

@@ -14,9 +14,9 @@ from app.filtering.limits import LIMITS
 from app.filtering.strategies import SearchStrategy
 from app.indexes.eligible_rows import EligibleRows, rows_left
 from app.indexes.filtered_search import search_exactly
-from app.indexes.index import IndexKind
 from app.indexes.snapshot import ResidentSnapshot, Snapshot
-from app.indexes.table import not_in
+from shortlist.index.index import IndexKind
+from shortlist.index.table import not_in
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
 SPARE, MORE = 2, 4  # arms asked for besides those wanted, and how many times as many after too few

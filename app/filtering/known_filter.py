@@ -19,9 +19,9 @@ from app.filtering.plan import FilterPlan, graph_number
 from app.filtering.strategies import OwnCopy, SearchStrategy
 from app.filters.filter import Filter
 from app.indexes.eligible_rows import EligibleRows
-from app.indexes.exact import measured_scan_cost
 from app.indexes.filtered_search import exact_reads, is_gathered
 from app.indexes.snapshot import Snapshot
+from shortlist.index.exact import measured_scan_cost
 from shortlist.types import Vector
 
 PLAN_AFTER = 4  # uses

@@ -38,11 +38,11 @@ from app.filtering.strategies import (
 )
 from app.indexes.eligible_rows import EligibleRows
 from app.indexes.filtered_search import gather, mask, search_exactly
-from app.indexes.index import TunableIndex
-from app.indexes.probes import Probes, compare, queries_like, solve, time_alternately, typical_us
-from app.indexes.quality import LADDER, falls_short, reaches
 from app.indexes.snapshot import Snapshot
-from app.indexes.table import TableSnapshot
+from shortlist.index.index import TunableIndex
+from shortlist.index.probes import Probes, compare, queries_like, solve, time_alternately, typical_us
+from shortlist.index.quality import LADDER, falls_short, reaches
+from shortlist.index.table import TableSnapshot
 from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 
 PROBES = 400

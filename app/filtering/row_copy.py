@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from app.filters.arrays import grown
 from app.indexes.eligible_rows import Change
-from app.indexes.table import TableSnapshot, Working, aligned_empty, positions_of
+from shortlist.index.arrays import grown
+from shortlist.index.table import TableSnapshot, Working, aligned_empty, positions_of
 from shortlist.mips.exact import candidates
 from shortlist.types import NO_ROWS, Rows, Vector
 

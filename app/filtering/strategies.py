@@ -28,10 +28,10 @@ from app.filtering.limits import LIMITS
 from app.filtering.row_copy import EMPTY, RowCopy
 from app.indexes.eligible_rows import Change, EligibleRows, renumbered
 from app.indexes.filtered_search import GATHER_ROWS, contenders, masked_contenders
-from app.indexes.index import IndexKind, ProposingIndex, TunableIndex
-from app.indexes.norm_pruned import NormBlocks
 from app.indexes.snapshot import Snapshot, merged
-from app.indexes.table import TableSnapshot, not_in
+from shortlist.index.index import IndexKind, ProposingIndex, TunableIndex
+from shortlist.index.norm_pruned import NormBlocks
+from shortlist.index.table import TableSnapshot, not_in
 from shortlist.mips.exact import ranked
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.filters.arrays import Earlier
 from app.filters.columns import (
     Column,
     ColumnBlock,
@@ -32,6 +31,7 @@ from app.filters.columns import (
     are_integers,
     pushed,
 )
+from app.filters.earlier import Earlier
 from app.filters.fields import Value, ValueKind
 from app.filters.filter import ORDERS, AllOf, AnyOf, Exists, Expression, Filter, Not, OneOf, Ordered
 from app.filters.names import CODED, EVERY_STORING, KINDS, STORINGS, Names, Numbering, Stored

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from app.filters.arrays import NO_STRINGS, MappedStrings
 from app.filters.fields import Value, ValueKind
+from shortlist.index.arrays import NO_STRINGS, MappedStrings
 
 Name = str | int
 

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.filters.attributes import AttributeTable, Document
-from app.indexes.arm_rows import DescribedRows
-from app.indexes.index import Index
+from app.indexes.described_rows import DescribedRows
 from app.indexes.maintenance import Maintenance
 from app.indexes.planner import Plan
 from app.indexes.publishing import Adoption, Publishing
-from app.indexes.segments import Segment, end_of, fitting
-from app.indexes.table import ArmTable, TableSnapshot
+from shortlist.index.index import Index
+from shortlist.index.segments import Segment, end_of, fitting
+from shortlist.index.table import ArmTable, TableSnapshot
 from shortlist.types import Rows
 
 

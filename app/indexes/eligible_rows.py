@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.filter import Filter
-from app.indexes.table import TableSnapshot
+from shortlist.index.table import TableSnapshot
 from shortlist.types import Rows
 
 _NUMBERS = counting()

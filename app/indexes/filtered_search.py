@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.indexes.eligible_rows import EligibleRows
-from app.indexes.table import TableSnapshot, not_in
+from shortlist.index.table import TableSnapshot, not_in
 from shortlist.mips.exact import candidates, error_line, ranked, unit_scale
 from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 

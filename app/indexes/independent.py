@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.indexes.index import Index
 from app.indexes.planner import IndexOptions, build_over
 from app.indexes.snapshot import Snapshot
-from app.indexes.table import TableSnapshot
+from shortlist.index.index import Index
+from shortlist.index.table import TableSnapshot
 
 _EF = 64
 _CHANGED_SHARE = 0.2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.indexes.table import TableSnapshot
+from shortlist.index.table import TableSnapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

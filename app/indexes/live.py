@@ -38,22 +38,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.filters.attributes import Document
-from app.indexes.arm_rows import DescribedRows
 from app.indexes.content import IndexContent
-from app.indexes.index import RemeasuredIndex
+from app.indexes.described_rows import DescribedRows
 from app.indexes.limits import LIMITS, IndexLimits
 from app.indexes.maintenance import Maintenance, Measurement, Measuring
 from app.indexes.planner import IndexOptions
 from app.indexes.publishing import Adoption, Publishing
-from app.indexes.segments import SegmentBuild
 from app.indexes.serving import IndexStatus, Serving
 from app.indexes.shared_arms import SharedArms
-from app.indexes.shared_format import sweep
 from app.indexes.sharing import Sharing
 from app.indexes.snapshot import ResidentSnapshot
 from app.platform.cpus import usable_cpus
 from app.platform.errors import DimensionMismatch
 from shortlist import checks
+from shortlist.index.index import RemeasuredIndex
+from shortlist.index.segments import SegmentBuild
+from shortlist.index.shared_format import sweep
 from shortlist.types import Vector
 
 __all__ = ["IndexOptions", "IndexStatus", "LiveIndex", "Maintenance"]

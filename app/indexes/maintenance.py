@@ -10,7 +10,6 @@ is told.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -21,11 +20,12 @@ from pathlib import Path
 import numpy as np
 
 from app.filters.attributes import Compaction
-from app.indexes.index import Build, GrowingIndex, Index, RemeasuredIndex
 from app.indexes.limits import LIMITS, IndexLimits
 from app.indexes.planner import IndexOptions, Plan, find, plan
-from app.indexes.probes import ExactLists, Probes, Quality, quality_of, queries_like, solve, worst_of
-from app.indexes.table import ArmTable, TableSnapshot
+from shortlist.index.cancellation import Cancellation, Cancelled
+from shortlist.index.index import Build, GrowingIndex, Index, RemeasuredIndex
+from shortlist.index.probes import ExactLists, Probes, Quality, quality_of, queries_like, solve, worst_of
+from shortlist.index.table import ArmTable, TableSnapshot
 from shortlist.types import NO_ROWS, Rows, Vector
 
 _PROBE_SALT = 0x70726F62
@@ -36,25 +36,6 @@ _LIST_SLACK = 0.05  # where lists of up to ten find less than the target by so m
 def probe_generator(seed: int) -> np.random.Generator:
     """For probes: features may well have been drawn from the seed of the index itself."""
     return np.random.default_rng((seed, _PROBE_SALT))
-
-
-class Cancelled(Exception):
-    """The work was told to stop."""
-
-
-@dataclass(kw_only=True, slots=True, eq=False)
-class Cancellation:
-    """Tells work in another thread to stop."""
-
-    _cancelled: threading.Event = field(default_factory=threading.Event, init=False, repr=False)
-
-    def cancel(self) -> None:
-        self._cancelled.set()
-
-    def check(self) -> None:
-        """For the work, now and then. Raises Cancelled."""
-        if self._cancelled.is_set():
-            raise Cancelled
 
 
 @dataclass(kw_only=True, slots=True, eq=False)

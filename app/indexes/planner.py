@@ -26,14 +26,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from app.indexes import graph_file
-from app.indexes import quality as ef_choice
-from app.indexes.exact import scan
-from app.indexes.hnsw import FEW_DEAD, HnswGraph, arm_bytes
-from app.indexes.index import OWN_KINDS, Build, Index, IndexKind, Saving, TunableIndex
 from app.indexes.limits import LIMITS, IndexLimits
-from app.indexes.norm_pruned import NormBlocks
-from app.indexes.probes import (
+from app.platform import plugins
+from app.platform.errors import StartupError
+from shortlist import checks
+from shortlist.index import graph_file
+from shortlist.index import quality as ef_choice
+from shortlist.index.exact import scan
+from shortlist.index.hnsw import FEW_DEAD, HnswGraph, arm_bytes
+from shortlist.index.index import OWN_KINDS, Build, Index, IndexKind, Saving, TunableIndex
+from shortlist.index.norm_pruned import NormBlocks
+from shortlist.index.probes import (
     LIST,
     SERVED,
     ExactLists,
@@ -45,11 +48,8 @@ from app.indexes.probes import (
     time_alternately,
     typical_us,
 )
-from app.indexes.quality import LADDER, LARGEST_TARGET, LEAST_TARGET, TARGET_RECALL, choose_ef
-from app.indexes.table import TableSnapshot, longest_first
-from app.platform import plugins
-from app.platform.errors import StartupError
-from shortlist import checks
+from shortlist.index.quality import LADDER, LARGEST_TARGET, LEAST_TARGET, TARGET_RECALL, choose_ef
+from shortlist.index.table import TableSnapshot, longest_first
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
 SMALL = "small enough to be scanned"

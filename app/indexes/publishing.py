@@ -22,14 +22,14 @@ import numpy as np
 from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.attributes import AttributeTable
 from app.indexes import shared_files
-from app.indexes.arm_rows import DescribedUntil
-from app.indexes.index import Index, PublicationReader, PublicationWriter, file_of
-from app.indexes.maintenance import Cancellation, Cancelled
+from app.indexes.described_rows import DescribedUntil
 from app.indexes.planner import Plan, saving_of
-from app.indexes.segments import SavedSegment, Segment, end_of
 from app.indexes.shared_arms import SharedArms
-from app.indexes.shared_format import Array, linked, read_packed, write_packed
-from app.indexes.table import ArmTable, TableSnapshot
+from shortlist.index.cancellation import Cancellation, Cancelled
+from shortlist.index.index import Index, PublicationReader, PublicationWriter, file_of
+from shortlist.index.segments import SavedSegment, Segment, end_of
+from shortlist.index.shared_format import Array, linked, read_packed, write_packed
+from shortlist.index.table import ArmTable, TableSnapshot
 from shortlist.types import NO_ROWS, Rows
 
 log = logging.getLogger("shortlist.indexes")

@@ -12,14 +12,14 @@ from typing import Literal
 import numpy as np
 
 from app.filters.attribute_snapshot import AttributeSnapshot
-from app.indexes.exact import measured_scan_cost
-from app.indexes.index import GrowingIndex, Index, IndexKind
 from app.indexes.limits import LIMITS, IndexLimits
 from app.indexes.planner import GROWTH, SMALL, IndexOptions, Plan, is_small
-from app.indexes.quality import falls_short
-from app.indexes.segments import Segment, SegmentBuild, joined
 from app.indexes.snapshot import ResidentSnapshot
-from app.indexes.table import TableSnapshot
+from shortlist.index.exact import measured_scan_cost
+from shortlist.index.index import GrowingIndex, Index, IndexKind
+from shortlist.index.quality import falls_short
+from shortlist.index.segments import Segment, SegmentBuild, joined
+from shortlist.index.table import TableSnapshot
 from shortlist.types import Vector
 
 # When to plan again.

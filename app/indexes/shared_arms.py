@@ -23,8 +23,8 @@ from pathlib import Path
 
 import numpy as np
 
-from app.indexes.shared_format import write
 from app.platform.directory_lock import try_lock
+from shortlist.index.shared_format import write
 
 _CURRENT, _NEXT, _FAILURE = "current", "next", "failure"
 _FAILURE_BYTES = 512

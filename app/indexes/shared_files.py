@@ -15,13 +15,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from app.filters.arrays import MappedStrings
 from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.attributes import AttributeTable
 from app.filters.columns import ColumnBlock
 from app.filters.names import Names, Numbering
-from app.indexes.arm_rows import ArmIds
-from app.indexes.shared_format import (
+from shortlist.index.arm_ids import ArmIds
+from shortlist.index.arrays import MappedStrings
+from shortlist.index.shared_format import (
     Array,
     created,
     digest_of,
@@ -31,7 +31,7 @@ from app.indexes.shared_format import (
     write_all,
     write_packed,
 )
-from app.indexes.table import ALIVE, ArmColumns, ArmTable, TableSnapshot, is_dimension_major, laid_out
+from shortlist.index.table import ALIVE, ArmColumns, ArmTable, TableSnapshot, is_dimension_major, laid_out
 from shortlist.types import Rows
 
 HEADER = "header"

@@ -11,7 +11,7 @@ from app.indexes.planner import Plan
 from app.indexes.publishing import Adoption, Publishing
 from app.indexes.serving import Serving
 from app.indexes.shared_arms import SharedArms
-from app.indexes.table import ArmTable
+from shortlist.index.table import ArmTable
 
 # When to make a publication: arms and attributes that are not in the last one are this share of what is in
 # it, and at rest this one.

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.filter import Filter
-from app.indexes.exact import contenders, scan
-from app.indexes.index import Index, IndexKind, ProposingIndex
-from app.indexes.segments import Segment
-from app.indexes.table import TableSnapshot
 from app.platform.long_work import WaitingWork
 from shortlist import checks
+from shortlist.index.exact import contenders, scan
+from shortlist.index.index import Index, IndexKind, ProposingIndex
+from shortlist.index.segments import Segment
+from shortlist.index.table import TableSnapshot
 from shortlist.mips.exact import ranked
 from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 

@@ -37,10 +37,10 @@ from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.filtering.filtered_snapshot import FilteredSnapshot
 from app.indexes.filtered_search import is_gathered, strike_out
 from app.indexes.snapshot import merged
-from app.indexes.table import SPARE, TableSnapshot, not_in
 from app.platform.cache import BoundedCache
 from app.platform.deadlines import task_for_all
 from app.platform.long_work import REQUESTS
+from shortlist.index.table import SPARE, TableSnapshot, not_in
 from shortlist.mips.exact import candidates, error_bound, unit_scale
 from shortlist.types import NO_ROWS, Matrix, MipsSolver, Rows, TopK, Vector
 

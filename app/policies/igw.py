@@ -27,7 +27,6 @@ from app.bandits.bandit import Bandit
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.filters.filter import Filter
 from app.indexes.snapshot import Snapshot
-from app.indexes.table import not_in
 from app.policies.arm_effects import EffectSolver, RowEffects
 from app.policies.base import ANY_PRIOR, Policy, PolicyDependencies
 from app.policies.computing import drawn_us
@@ -36,6 +35,7 @@ from app.policies.selection import Candidates, Drawn, Ranking, ReadSnapshot, Sel
 from app.policies.targets import NO_ARM, Evaluable, EvaluationBatch, Lists, Pool, Weighed
 from app.policies.warm_up import Covers
 from shortlist.evaluation import igw_target
+from shortlist.index.table import not_in
 from shortlist.linear import igw as algorithm
 from shortlist.linear import scales
 from shortlist.linear.ridge import Posterior

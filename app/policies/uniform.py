@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.indexes.snapshot import Snapshot
-from app.indexes.table import not_in
 from app.policies.base import Policy
 from app.policies.limits import Limits
 from app.policies.selection import Candidates, Ranking, SelectionRequest
+from shortlist.index.table import not_in
 from shortlist.linear import softmax as algorithm
 from shortlist.linear.ridge import Posterior
 from shortlist.sampling.uniform import draw_distinct

@@ -26,12 +26,12 @@ from app.catalogues.blocked_copies import NO_MEMORY, BlockedCopies, BlockedCopy
 from app.catalogues.catalogue import Catalogue
 from app.filtering.filtered_snapshots import FilteredSnapshots, no_arms
 from app.filters.filter import Filter
-from app.indexes.exact import scan
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.snapshot import Snapshot
 from app.platform.errors import DimensionMismatch, Invalid, TooLarge
 from app.platform.long_work import LongWork
 from shortlist.guarantee import Guarantee, exactly
+from shortlist.index.exact import scan
 from shortlist.mips import adaptive, bounded_me, exact, racing
 from shortlist.mips.answer import Answer, Objective
 from shortlist.mips.measured_costs import measure

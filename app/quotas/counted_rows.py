@@ -20,8 +20,8 @@ from app.filters.coded_values import coded_among
 from app.filters.filter import Filter
 from app.indexes.eligible_rows import Moment, eligible_rows, matches_of
 from app.indexes.snapshot import Snapshot
-from app.indexes.table import TableSnapshot
 from app.quotas.rules import Counted, OneValue
+from shortlist.index.table import TableSnapshot
 from shortlist.types import Rows
 
 Numbers = NDArray[np.int32]

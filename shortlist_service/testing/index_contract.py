@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from app.indexes.index import OWN_KINDS, Index, ProposingIndex
 from app.indexes.live import LiveIndex
-from app.indexes.table import TableSnapshot
+from shortlist.index.index import OWN_KINDS, Index, ProposingIndex
+from shortlist.index.table import TableSnapshot
 
 Build = Callable[[TableSnapshot], Index]
 ARMS, DIM, QUERIES, K = 1_000, 8, 40, 5

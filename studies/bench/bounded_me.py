@@ -221,7 +221,7 @@ def _faiss(vectors: Single) -> Iterator[Method]:
 
 
 def _hnsw(vectors: Single) -> Iterator[Method]:
-    import hnswlib  # noqa: PLC0415 - here as a peer; the service's own is app/indexes/hnsw.py
+    import hnswlib  # noqa: PLC0415 - here as a peer; the service's own is algorithms/shortlist/index/hnsw.py
 
     index = hnswlib.Index(space="ip", dim=vectors.shape[1])
     started = time.thread_time()

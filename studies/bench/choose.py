@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from app.indexes.live import IndexOptions, LiveIndex
-from app.indexes.norm_pruned import NormBlocks
 from app.policies import igw
 from app.policies.warm_up import center_ids
+from shortlist.index.norm_pruned import NormBlocks
 from shortlist.linear import linear_ts, ridge
 from shortlist.linear.ridge import Posterior
 from shortlist.types import Matrix, Vector

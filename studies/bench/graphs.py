@@ -26,13 +26,13 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from app.indexes.exact import ExactOverlay, scan
-from app.indexes.hnsw import HEAD_NUMBERS, HnswGraph
 from app.indexes.planner import core, reserve_of
-from app.indexes.probes import Trial, compare, make_queries, solve
-from app.indexes.quality import LADDER, TARGET_RECALL, reaches
-from app.indexes.table import ArmTable, TableSnapshot
 from app.platform.errors import ShortlistError
+from shortlist.index.exact import ExactOverlay, scan
+from shortlist.index.hnsw import HEAD_NUMBERS, HnswGraph
+from shortlist.index.probes import Trial, compare, make_queries, solve
+from shortlist.index.quality import LADDER, TARGET_RECALL, reaches
+from shortlist.index.table import ArmTable, TableSnapshot
 from shortlist.mips.exact import ranked, unit_scale
 from shortlist.types import Rows, TopK, Vector
 from shortlist_client.files.progress import progress

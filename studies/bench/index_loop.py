@@ -11,7 +11,7 @@ import numpy as np
 
 from app.indexes.live import LiveIndex, Maintenance
 from app.indexes.maintenance import Measurement
-from app.indexes.segments import SegmentBuild
+from shortlist.index.segments import SegmentBuild
 
 LOOK_EVERY_S = 0.2
 CHECK_EVERY = 4

@@ -32,10 +32,10 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from app.indexes.exact import scan
 from app.indexes.limits import LIMITS, IndexLimits
 from app.indexes.live import LiveIndex
-from app.indexes.probes import compare, solve
+from shortlist.index.exact import scan
+from shortlist.index.probes import compare, solve
 from shortlist.types import Matrix
 from shortlist_client.files.progress import progress
 from studies.measurement import report

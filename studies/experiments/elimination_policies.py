@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from app.indexes.table import aligned_empty
+from shortlist.index.table import aligned_empty
 from shortlist.linear import elimination, sub_elim
 from shortlist.linear.elimination import Elimination, EliminationRules
 from shortlist.linear.living_arms import NO_ARMS

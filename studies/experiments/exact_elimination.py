@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.indexes.table import aligned_empty
+from shortlist.index.table import aligned_empty
 from shortlist.linear.ridge import Posterior
 from shortlist.types import Matrix, Rows, Vector
 from studies.experiments.synthetic import Environment

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from app.indexes.live import IndexOptions, LiveIndex
-from app.indexes.quality import LADDER
-from app.indexes.table import aligned_empty
+from shortlist.index.quality import LADDER
+from shortlist.index.table import aligned_empty
 from shortlist.linear import sub_ts
 from shortlist.linear.ridge import Posterior
 from shortlist.types import NO_ROWS, Rows, TopK, Vector

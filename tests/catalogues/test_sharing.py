@@ -12,12 +12,13 @@ import httpx
 import pytest
 
 from app.catalogues.resident_arms import ResidentArms
-from app.indexes import shared_files, shared_format
+from app.indexes import shared_files
 from app.indexes.limits import IndexLimits
 from app.platform.settings import Settings
 from headless_service import PATIENT
 from server.application import create_app
 from server.composition import SHARED
+from shortlist.index import shared_format
 from store_clients import connect, flush
 from waiting import wait_until
 

@@ -30,9 +30,9 @@ from app.filtering.limits import LIMITS
 from app.filtering.plan import FilterPlan, graph_number
 from app.filtering.strategies import CatalogueGraph, OwnCopy, OwnGraph
 from app.filters.filter import parse
-from app.indexes.hnsw import HnswGraph, arm_bytes
 from app.indexes.live import IndexOptions, LiveIndex
 from app.records.records import CatalogueRecord
+from shortlist.index.hnsw import HnswGraph, arm_bytes
 from shortlist.types import NO_ROWS
 from waiting import wait_until_sync
 

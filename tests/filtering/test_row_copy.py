@@ -7,7 +7,7 @@ import pytest
 
 from app.filtering.row_copy import EMPTY, RowCopy
 from app.indexes.eligible_rows import Change
-from app.indexes.table import ArmTable, TableSnapshot
+from shortlist.index.table import ArmTable, TableSnapshot
 from shortlist.types import NO_ROWS
 
 DIM = 3

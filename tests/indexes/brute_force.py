@@ -9,7 +9,7 @@ import numpy as np
 
 from app.indexes import planner
 from app.indexes.live import IndexOptions, LiveIndex
-from app.indexes.probes import Probes, Quality, Search, compare
+from shortlist.index.probes import Probes, Quality, Search, compare
 
 
 def scores_of(features, query):

@@ -22,16 +22,16 @@ from app.filtering.plan import PlanOptions, plan_filter
 from app.filters.filter import parse
 from app.indexes import planner
 from app.indexes.eligible_rows import eligible_rows
-from app.indexes.index import Index, ProposingIndex, PublicationReader, PublicationWriter, Saving
 from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.planner import Candidate, Plan, Task, measured
-from app.indexes.probes import ExactLists, Probes, Quality, Trial
 from app.indexes.publishing import Adoption, Publishing
-from app.indexes.quality import Degradation
 from app.indexes.shared_arms import SharedArms
-from app.indexes.table import TableSnapshot, positions_of
 from headless_service import PATIENT
+from shortlist.index.index import Index, ProposingIndex, PublicationReader, PublicationWriter, Saving
+from shortlist.index.probes import ExactLists, Probes, Quality, Trial
+from shortlist.index.quality import Degradation
+from shortlist.index.table import TableSnapshot, positions_of
 from shortlist.mips.exact import ranked
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 from tests.indexes.brute_force import best_ids, filled, limit, measure, only_structures

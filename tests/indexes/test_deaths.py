@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.indexes import hnsw, planner
-from app.indexes.inverted_file import InvertedFile
+from app.indexes import planner
 from app.indexes.limits import LIMITS, IndexLimits
 from app.indexes.live import IndexOptions
-from app.indexes.probes import Quality, Trial
-from app.indexes.quality import Degradation
-from app.indexes.segments import Segment
+from shortlist.index import hnsw
+from shortlist.index.inverted_file import InvertedFile
+from shortlist.index.probes import Quality, Trial
+from shortlist.index.quality import Degradation
+from shortlist.index.segments import Segment
 from tests.indexes.brute_force import filled, limit, maintain, measure, measure_anew
 
 ARMS, DIM = 8_000, 32

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.indexes.arm_rows import DescribedRows
+from app.indexes.described_rows import DescribedRows
 from app.indexes.limits import LIMITS
 
 pytestmark = pytest.mark.rest

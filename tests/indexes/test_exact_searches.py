@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from app.indexes import norm_pruned
-from app.indexes.exact import scan
-from app.indexes.norm_pruned import NormBlocks
 from app.indexes.snapshot import merged
-from app.indexes.table import ArmTable, aligned_empty
 from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
+from shortlist.index import norm_pruned
+from shortlist.index.exact import scan
+from shortlist.index.norm_pruned import NormBlocks
+from shortlist.index.table import ArmTable, aligned_empty
 from tests.indexes.brute_force import filled, scores_of
 
 GRID = st.integers(-2, 2).map(float)

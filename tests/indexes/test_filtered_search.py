@@ -17,9 +17,9 @@ from app.filtering.strategies import CatalogueGraph, OwnBlocks, OwnCopy, OwnGrap
 from app.filters.filter import Filter, parse
 from app.indexes.eligible_rows import EligibleRows, eligible_rows
 from app.indexes.filtered_search import gather, mask
-from app.indexes.hnsw import HnswGraph
 from app.indexes.live import IndexOptions, LiveIndex, Maintenance
 from app.indexes.snapshot import Snapshot
+from shortlist.index.hnsw import HnswGraph
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 from tests.indexes.brute_force import limit
 

@@ -7,9 +7,9 @@ import stat
 import numpy as np
 import pytest
 
-from app.indexes import graph_file
 from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
+from shortlist.index import graph_file
 from tests.indexes.brute_force import filled, maintain
 
 pytestmark = pytest.mark.rest
@@ -51,7 +51,7 @@ def read(path, index, options=OPTIONS):
 def test_the_same_graph_comes_back_without_building(path, features, monkeypatch):
     built = filled(features, OPTIONS)
     maintain(built)
-    monkeypatch.setattr("app.indexes.hnsw.HnswGraph.build", lambda *a, **k: pytest.fail("built again"))
+    monkeypatch.setattr("shortlist.index.hnsw.HnswGraph.build", lambda *a, **k: pytest.fail("built again"))
     loaded = filled(features, OPTIONS, cache=path)
     maintain(loaded)
     assert loaded.status().kind == "hnsw"

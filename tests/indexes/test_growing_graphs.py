@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.indexes import graph_file
-from app.indexes.exact import scan
-from app.indexes.hnsw import HnswGraph
 from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
-from app.indexes.probes import solve
-from app.indexes.table import longest_first
+from shortlist.index import graph_file
+from shortlist.index.exact import scan
+from shortlist.index.hnsw import HnswGraph
+from shortlist.index.probes import solve
+from shortlist.index.table import longest_first
 from tests.indexes.brute_force import filled, limit, maintain, measure
 
 pytestmark = pytest.mark.rest

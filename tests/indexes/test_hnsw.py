@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.indexes import hnsw
-from app.indexes.exact import scan
-from app.indexes.hnsw import HnswGraph
-from app.indexes.hnsw_build import build_lock
 from app.indexes.live import IndexOptions
-from app.indexes.probes import solve
-from app.indexes.table import longest_first
+from shortlist.index import hnsw
+from shortlist.index.exact import scan
+from shortlist.index.hnsw import HnswGraph
+from shortlist.index.hnsw_build import build_lock
+from shortlist.index.probes import solve
+from shortlist.index.table import longest_first
 from shortlist.types import NO_ROWS
 from tests.indexes.brute_force import filled, maintain, measure
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.indexes.inverted_file import Centroids, InvertedFile
-from app.indexes.norm_pruned import NormBlocks
 from app.indexes.planner import IndexOptions, build_over
-from app.indexes.table import TableSnapshot
+from shortlist.index.inverted_file import Centroids, InvertedFile
+from shortlist.index.norm_pruned import NormBlocks
+from shortlist.index.table import TableSnapshot
 from shortlist_service.testing import Build, IndexContract
 
 

@@ -7,10 +7,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from app.indexes import hnsw, planner
-from app.indexes.exact import ScanCost, measured_scan_cost
+from app.indexes import planner
 from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions
+from shortlist.index import hnsw
+from shortlist.index.exact import ScanCost, measured_scan_cost
 from tests.indexes.brute_force import filled, limit, maintain
 
 pytestmark = pytest.mark.rest

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.indexes import graph_file, planner
-from app.indexes.hnsw import HnswGraph
-from app.indexes.index import Build
+from app.indexes import planner
 from app.indexes.limits import LIMITS, IndexLimits
 from app.indexes.planner import IndexOptions, plan
-from app.indexes.probes import Trial
+from shortlist.index import graph_file
+from shortlist.index.hnsw import HnswGraph
+from shortlist.index.index import Build
+from shortlist.index.probes import Trial
 from tests.indexes.brute_force import filled, measure
 
 

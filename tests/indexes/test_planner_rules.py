@@ -10,8 +10,8 @@ from app.filters.attributes import AttributeTable
 from app.indexes import planner
 from app.indexes.limits import IndexLimits
 from app.indexes.planner import IndexOptions, core, plan, reserve_of
-from app.indexes.probes import SERVED, Quality, Trial, compare, make_queries, queries_like, solve
 from app.indexes.snapshot import ResidentSnapshot
+from shortlist.index.probes import SERVED, Quality, Trial, compare, make_queries, queries_like, solve
 from tests.indexes.brute_force import filled, maintain, measure, measure_anew
 
 pytestmark = pytest.mark.rest

@@ -10,9 +10,9 @@ import pytest
 
 from api_client import Api, running
 from app.indexes import planner
-from app.indexes.index import Build, Index
 from app.indexes.limits import IndexLimits
 from app.indexes.planner import Candidate, IndexOptions, Plan, Task, plan
+from shortlist.index.index import Build, Index
 from tests.indexes.brute_force import filled, only_structures
 
 pytestmark = pytest.mark.rest

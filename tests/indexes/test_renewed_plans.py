@@ -28,10 +28,10 @@ from app.filtering.strategies import CatalogueGraph, OwnBlocks, OwnCopy, OwnGrap
 from app.filters.filter import parse
 from app.indexes.eligible_rows import EligibleRows, eligible_rows
 from app.indexes.filtered_search import mask
-from app.indexes.hnsw import HnswGraph
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.snapshot import Snapshot
-from app.indexes.table import TableSnapshot
+from shortlist.index.hnsw import HnswGraph
+from shortlist.index.table import TableSnapshot
 from shortlist.types import NO_ROWS, Rows, Vector
 
 pytestmark = pytest.mark.rest

@@ -7,7 +7,7 @@ import pytest
 
 from app.indexes import planner
 from app.indexes.live import IndexOptions
-from app.indexes.probes import solve
+from shortlist.index.probes import solve
 from tests.indexes.brute_force import filled, maintain
 
 pytestmark = pytest.mark.rest

@@ -16,17 +16,18 @@ from app.filtering.limits import FilterLimits
 from app.filtering.plan import FilterPlan, PlanOptions, plan_filter, renew
 from app.filtering.strategies import CatalogueGraph, OwnBlocks, OwnCopy, OwnGraph
 from app.filters.filter import parse
-from app.indexes import filtered_search, norm_pruned, planner
+from app.indexes import filtered_search, planner
 from app.indexes.eligible_rows import eligible_rows
-from app.indexes.exact import ExactOverlay
-from app.indexes.hnsw import HnswGraph
-from app.indexes.index import Build
 from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
-from app.indexes.norm_pruned import NormBlocks
 from app.indexes.planner import core, plan, reserve_of
-from app.indexes.probes import Quality, Trial, solve
-from app.indexes.quality import LADDER, Degradation
+from shortlist.index import norm_pruned
+from shortlist.index.exact import ExactOverlay
+from shortlist.index.hnsw import HnswGraph
+from shortlist.index.index import Build
+from shortlist.index.norm_pruned import NormBlocks
+from shortlist.index.probes import Quality, Trial, solve
+from shortlist.index.quality import LADDER, Degradation
 from shortlist.types import NO_ROWS
 from tests.indexes.brute_force import filled, only_structures, scores_of
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.indexes.inverted_file import Centroids, InvertedFile
 from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions
-from app.indexes.norm_pruned import NormBlocks
-from app.indexes.probes import make_queries, solve
-from app.indexes.segments import Segment, fitting, joined
+from shortlist.index.inverted_file import Centroids, InvertedFile
+from shortlist.index.norm_pruned import NormBlocks
+from shortlist.index.probes import make_queries, solve
+from shortlist.index.segments import Segment, fitting, joined
 from tests.indexes.brute_force import filled, limit, maintain, measure_anew
 
 DIM = 8

@@ -10,16 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.filters.arrays import MappedStrings
 from app.filters.filter import parse
-from app.indexes import shared_files, shared_format
-from app.indexes.arm_rows import ArmIds
+from app.indexes import shared_files
 from app.indexes.eligible_rows import eligible_rows
 from app.indexes.limits import LIMITS, IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex, Maintenance
 from app.indexes.publishing import Adoption, Publishing
 from app.indexes.shared_arms import SharedArms
-from app.indexes.table import ArmTable
+from shortlist.index import shared_format
+from shortlist.index.arm_ids import ArmIds
+from shortlist.index.arrays import MappedStrings
+from shortlist.index.table import ArmTable
 
 DIM = 3
 OPTIONS = IndexOptions(kind="hnsw", m=4, ef_construction=20)
@@ -91,7 +92,7 @@ def test_a_file_that_was_changed_anywhere_is_refused(tmp_path: Path, table: ArmT
 
 @pytest.mark.rest
 def test_ids_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.filters.arrays._hash", len)
+    monkeypatch.setattr("shortlist.index.arrays._hash", len)
     names = [f"{row:03}" for row in range(50)] + ["longer"]
     ids = ArmIds(MappedStrings.of(iter(names), len(names)))
     assert [ids.last_row(name) for name in names] == list(range(51))
@@ -156,7 +157,7 @@ def test_one_builds_and_the_other_serves_the_same_graph(tmp_path: Path, monkeypa
     assert type(share(other)) is Adoption
     assert maker.snapshot().structure is None, "the first is of the arms alone"
     built(maker)
-    monkeypatch.setattr("app.indexes.hnsw.HnswGraph.build", lambda *a, **k: pytest.fail("built again"))
+    monkeypatch.setattr("shortlist.index.hnsw.HnswGraph.build", lambda *a, **k: pytest.fail("built again"))
     other.remove(["5"])
     assert type(share(other)) is Adoption
     assert share(other) is None
@@ -327,7 +328,7 @@ def test_what_has_no_room_to_read_a_graph_is_not_damaged(tmp_path: Path, monkeyp
     def full(*arguments: object, **named: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("app.indexes.graph_file.load", full)
+    monkeypatch.setattr("shortlist.index.graph_file.load", full)
     with pytest.raises(OSError, match="No space left"):
         share(other)
     assert SharedArms(tmp_path / "shared", lambda: False).current == 1

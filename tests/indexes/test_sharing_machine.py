@@ -17,8 +17,8 @@ from app.indexes.eligible_rows import eligible_rows
 from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex, Maintenance
 from app.indexes.publishing import Adoption
-from app.indexes.segments import SegmentBuild
 from app.indexes.shared_arms import SharedArms
+from shortlist.index.segments import SegmentBuild
 
 pytestmark = pytest.mark.rest
 

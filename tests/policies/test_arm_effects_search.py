@@ -14,14 +14,14 @@ from app.bandits.effect_version import EffectVersion, record_of, version_of
 from app.catalogues.learner_snapshot import ConstantCoordinate, ConstantSnapshot
 from app.filtering.filtered_snapshot import without_rows
 from app.filters.coded_values import Small
-from app.indexes.hnsw import HnswGraph
 from app.indexes.live import IndexOptions, LiveIndex
-from app.indexes.norm_pruned import NormBlocks
 from app.indexes.snapshot import ResidentSnapshot
-from app.indexes.table import TableSnapshot, longest_first
 from app.policies.arm_effects import Directions, EffectSolver, EffectTables, RowEffects, directions_of
 from app.policies.limits import LimitedSolver, Limits
 from app.policies.warm_up import CentersFirst
+from shortlist.index.hnsw import HnswGraph
+from shortlist.index.norm_pruned import NormBlocks
+from shortlist.index.table import TableSnapshot, longest_first
 from shortlist.linear.arm_effects import EffectFit, estimates
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 

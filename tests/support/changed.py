@@ -39,6 +39,7 @@ MORE = {
     "app/policies": ("tests/api/test_policy_contract.py", "tests/test_registries.py"),
     "app/serving": ("tests/api/test_constraint_contract.py", "tests/api/test_choosing.py"),
     "app/storage": ("tests/contracts", "tests/test_golden.py"),
+    "algorithms/shortlist/index": ("tests/indexes", "tests/filtering"),
     "algorithms/shortlist": ("algorithms/tests/test_battery.py",),
 }
 # Folders whose tests have another name.

@@ -25,23 +25,14 @@ import msgspec
 import numpy as np
 
 import app
+import shortlist.index
 import shortlist_campaigns
 import workers
 from app.api import api_keys
 from app.arm_sources import engine_index
 from app.bandits import effect_version, prior_version, settings, spaces, versions
-from app.filters import arrays, columns
-from app.indexes import (
-    graph_file,
-    hnsw,
-    inverted_file,
-    planner,
-    probes,
-    publishing,
-    segments,
-    shared_files,
-    shared_format,
-)
+from app.filters import columns
+from app.indexes import planner, publishing, shared_files
 from app.learning import one_key_teaches, tokens
 from app.measuring import embedding_jobs, evaluation_jobs
 from app.quotas import rules
@@ -51,6 +42,7 @@ from app.storage import redis_keys
 from app.storage.embedded import losses
 from app.storage.types import DecisionId, LearnerId
 from openapi_document import openapi_document
+from shortlist.index import arrays, graph_file, hnsw, inverted_file, probes, segments, shared_format
 from shortlist_campaigns import fold as campaign_records
 from shortlist_campaigns import noisy_centers, slates
 
@@ -147,8 +139,8 @@ NOT_STORED = {
 
 
 def modules() -> Iterator[types.ModuleType]:
-    """Every module of the service."""
-    for package in (app, shortlist_campaigns, workers):
+    """Every module of the service, and those of the library that write files."""
+    for package in (app, shortlist.index, shortlist_campaigns, workers):
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if found.name.split(".")[-1] not in PROGRAMS:
                 yield importlib.import_module(found.name)
@@ -165,7 +157,7 @@ def _is_record(kind: object) -> bool:
     return (
         isinstance(kind, type)
         and issubclass(kind, msgspec.Struct)
-        and kind.__module__.split(".")[0] in {"app", "shortlist_campaigns", "workers"}
+        and kind.__module__.split(".")[0] in {"app", "shortlist", "shortlist_campaigns", "workers"}
     )
 
 

@@ -12,8 +12,8 @@ from app.filtering.filtered_snapshot import FilteredSnapshot
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.filtering.limits import FilterLimits
 from app.filters.filter import MAX_CONDITIONS, parse
-from app.indexes.hnsw import HnswGraph
 from app.platform.settings import Settings
+from shortlist.index.hnsw import HnswGraph
 from shortlist.types import TopK
 from studies.bench import attribute_memory, filter_churn, filters, largest_filter, served_filters
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.indexes.hnsw_build import _added, _mappings, huge_pages
+from shortlist.index.hnsw_build import _added, _mappings, huge_pages
 
 pytestmark = pytest.mark.rest
 
@@ -53,13 +53,13 @@ def test_a_block_that_is_allocated_within_is_in_huge_pages_and_keeps_what_is_in_
 
 
 def test_a_small_block_is_left_alone(monkeypatch):
-    monkeypatch.setattr("app.indexes.hnsw_build._advise", lambda parts: pytest.fail(f"asked for {parts}"))
+    monkeypatch.setattr("shortlist.index.hnsw_build._advise", lambda parts: pytest.fail(f"asked for {parts}"))
     with huge_pages(1 << 20):
         pass
 
 
 def test_a_system_without_such_a_list_is_left_alone(monkeypatch, tmp_path):
-    monkeypatch.setattr("app.indexes.hnsw_build._advise", lambda parts: pytest.fail(f"asked for {parts}"))
+    monkeypatch.setattr("shortlist.index.hnsw_build._advise", lambda parts: pytest.fail(f"asked for {parts}"))
     with huge_pages(_BLOCK, tmp_path / "maps"):
         pass
 

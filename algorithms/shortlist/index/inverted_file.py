@@ -25,10 +25,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from app.indexes.index import Index, IndexKind, SegmentIndex
-from app.indexes.probes import LIST, LONGEST_LIST, ExactLists, Groups, Probes, Quality, typical_us
-from app.indexes.quality import Degradation
-from app.indexes.table import TableSnapshot, Working, not_in, positions_of
+from shortlist.index.index import Index, IndexKind, SegmentIndex
+from shortlist.index.probes import LIST, LONGEST_LIST, ExactLists, Groups, Probes, Quality, typical_us
+from shortlist.index.quality import Degradation
+from shortlist.index.table import TableSnapshot, Working, not_in, positions_of
 from shortlist.mips.exact import candidates, error_line, ranked, unit_scale
 from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.indexes.probes import Quality, Trial
-from app.indexes.quality import (
+from shortlist.index.probes import Quality, Trial
+from shortlist.index.quality import (
     LADDER,
     LARGEST_TARGET,
     LEAST_TARGET,

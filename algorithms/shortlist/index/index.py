@@ -30,10 +30,10 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from app.indexes.probes import ExactLists, Probes, Quality
-from app.indexes.quality import Degradation
-from app.indexes.shared_format import Array, unpacked
-from app.indexes.table import TableSnapshot
+from shortlist.index.probes import ExactLists, Probes, Quality
+from shortlist.index.quality import Degradation
+from shortlist.index.shared_format import Array, unpacked
+from shortlist.index.table import TableSnapshot
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
 IndexKind = str

@@ -19,10 +19,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from app.indexes.index import IndexKind, SegmentIndex
-from app.indexes.probes import ExactLists, Probes, Quality
-from app.indexes.quality import Degradation
-from app.indexes.table import TableSnapshot, Working, aligned_empty, positions_of
+from shortlist.index.index import IndexKind, SegmentIndex
+from shortlist.index.probes import ExactLists, Probes, Quality
+from shortlist.index.quality import Degradation
+from shortlist.index.table import TableSnapshot, Working, aligned_empty, positions_of
 from shortlist.mips.exact import candidates, error_bound, kth_largest_or_less, ranked, unit_scale
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 

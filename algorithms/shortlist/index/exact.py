@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.indexes.table import TableSnapshot, Working, aligned_empty, longest_first
+from shortlist.index.table import TableSnapshot, Working, aligned_empty, longest_first
 from shortlist.mips.exact import candidates, ranked
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 

@@ -39,7 +39,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from app.indexes.probes import LIST, Groups, Quality, Trial
+from shortlist.index.probes import LIST, Groups, Quality, Trial
 
 LADDER = (*range(32, 128, 4), *range(128, 256, 16), *range(256, 513, 64))
 

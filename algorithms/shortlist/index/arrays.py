@@ -1,7 +1,7 @@
 """Arrays that only grow, and arrays of strings that several processes can map.
 
-Attributes of arms are only ever appended, so their arrays grow and are never rewritten: a snapshot of them
-stays valid. Strings (ids, values of fields) are kept as one array of bytes with offsets and sorted hashes,
+Rows are only ever appended, so their arrays grow and are never rewritten: a snapshot of them stays valid.
+Strings (ids, values of fields) are kept as one array of bytes with offsets and sorted hashes,
 not as Python objects, so that processes of one service can map the same file. A list and a dictionary of a
 million strings would take 170 MB in each process.
 """
@@ -21,21 +21,6 @@ T = TypeVar("T", np.int32, np.int64)
 _LEAST_CAPACITY = 64
 _GROWTH = 1.5
 _HASH_BYTES = 8
-
-
-class Earlier:
-    """For every entry the one that it replaced, -1 for none. Snapshots share it; empty until one did."""
-
-    def __init__(self) -> None:
-        self.entries = np.empty(0, dtype=np.int32)
-
-    def note(self, entries: NDArray[np.int32], replaced: NDArray[np.int32]) -> None:
-        """Shapes: (n,), (n,)."""
-        self.entries = grown(self.entries, int(entries.max()) + 1, used=len(self.entries))
-        self.entries[entries] = replaced
-
-    def of(self, entry: int) -> int:
-        return int(self.entries[entry]) if entry < len(self.entries) else -1
 
 
 def grown(array: NDArray[T], least: int, *, used: int) -> NDArray[T]:

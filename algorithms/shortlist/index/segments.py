@@ -26,14 +26,21 @@ from functools import partial
 import msgspec
 import numpy as np
 
-from app.indexes.exact import scan
-from app.indexes.hnsw_build import build_lock
-from app.indexes.index import Index, SegmentIndex
-from app.indexes.inverted_file import Centroids, InvertedFile, SavedLists, batched, centroids_of, known_labels
-from app.indexes.maintenance import Cancellation, Cancelled
-from app.indexes.norm_pruned import NormBlocks
-from app.indexes.probes import ExactLists, Quality, compare, make_queries, solve
-from app.indexes.table import TableSnapshot
+from shortlist.index.cancellation import Cancellation, Cancelled
+from shortlist.index.exact import scan
+from shortlist.index.hnsw_build import build_lock
+from shortlist.index.index import Index, SegmentIndex
+from shortlist.index.inverted_file import (
+    Centroids,
+    InvertedFile,
+    SavedLists,
+    batched,
+    centroids_of,
+    known_labels,
+)
+from shortlist.index.norm_pruned import NormBlocks
+from shortlist.index.probes import ExactLists, Quality, compare, make_queries, solve
+from shortlist.index.table import TableSnapshot
 from shortlist.types import Rows, Vector
 
 _RATIO = 4

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.indexes.table import TableSnapshot
+from shortlist.index.table import TableSnapshot
 from shortlist.types import Rows
 
 _SIMD_FLOATS = 16

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from app.indexes import table as tables
-from app.indexes.table import ArmTable, TableSnapshot
+from shortlist.index import table as tables
+from shortlist.index.table import ArmTable, TableSnapshot
 
 DIM, PIECE, ROWS = 5, 7, 4_000
 EXTRA = 2 * PIECE  # rows by which a table may be behind when it is full

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.indexes import probes
-from app.indexes.probes import time_alternately, typical_us
+from shortlist.index import probes
+from shortlist.index.probes import time_alternately, typical_us
 from shortlist.types import TopK
 
 pytestmark = pytest.mark.rest

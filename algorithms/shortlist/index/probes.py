@@ -25,8 +25,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from app.indexes.exact import scan
-from app.indexes.table import TableSnapshot
+from shortlist.index.exact import scan
+from shortlist.index.table import TableSnapshot
 from shortlist.mips.exact import unit_scale
 from shortlist.types import Matrix, Rows, TopK, Vector
 

@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.filters.arrays import grown
-from app.indexes.arm_rows import ArmIds
+from shortlist.index.arm_ids import ArmIds
+from shortlist.index.arrays import grown
 from shortlist.mips.exact import error_line, unit_scale
 from shortlist.types import Matrix, Rows, Vector
 

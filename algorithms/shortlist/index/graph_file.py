@@ -31,11 +31,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from app.indexes.hnsw import GraphTuning, HnswGraph
-from app.indexes.index import Build, PublicationReader, PublicationWriter, Saving
-from app.indexes.probes import Groups
-from app.indexes.shared_format import linked, private_file
-from app.indexes.table import TableSnapshot
+from shortlist.index.hnsw import GraphTuning, HnswGraph
+from shortlist.index.index import Build, PublicationReader, PublicationWriter, Saving
+from shortlist.index.probes import Groups
+from shortlist.index.shared_format import linked, private_file
+from shortlist.index.table import TableSnapshot
 from shortlist.mips.exact import row_scores
 from shortlist.types import Rows, Vector
 

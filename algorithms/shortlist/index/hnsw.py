@@ -40,12 +40,12 @@ import hnswlib
 import numpy as np
 from numpy.typing import NDArray
 
-from app.indexes.exact import ExactOverlay
-from app.indexes.hnsw_build import copied, huge_pages, insert, padded
-from app.indexes.index import GrowingIndex, Index, IndexKind, RemeasuredIndex, TunableIndex
-from app.indexes.probes import LIST, LONGEST_LIST, ExactLists, Groups, Probes, Quality
-from app.indexes.quality import Degradation
-from app.indexes.table import TableSnapshot, longest_first, not_in, positions_of
+from shortlist.index.exact import ExactOverlay
+from shortlist.index.hnsw_build import copied, huge_pages, insert, padded
+from shortlist.index.index import GrowingIndex, Index, IndexKind, RemeasuredIndex, TunableIndex
+from shortlist.index.probes import LIST, LONGEST_LIST, ExactLists, Groups, Probes, Quality
+from shortlist.index.quality import Degradation
+from shortlist.index.table import TableSnapshot, longest_first, not_in, positions_of
 from shortlist.mips.exact import error_line, ranked, unit_scale
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
