@@ -122,8 +122,8 @@ AREAS = {
     # What decides that an answer is exact.
     "exact": Area(
         (
-            *(f"{ALGORITHMS}/index/{name}.py" for name in ("exact", "norm_pruned")),
-            *(f"app/indexes/{name}.py" for name in ("planner", "filtered_search")),
+            *(f"{ALGORITHMS}/index/{name}.py" for name in ("exact", "norm_pruned", "planner")),
+            "app/indexes/filtered_search.py",
             "app/filtering/plan.py",
             "app/filtering/strategies.py",
         ),

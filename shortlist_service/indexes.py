@@ -19,7 +19,6 @@ of ``Index`` says who calls which method, from which thread. An index that exten
 by filters too; one that extends ``RemeasuredIndex`` is measured again after arms died.
 """
 
-from app.indexes.planner import Candidate, IndexOptions, Plan, Task, measured
 from shortlist.index.index import (
     Build,
     Index,
@@ -29,6 +28,7 @@ from shortlist.index.index import (
     RemeasuredIndex,
     Saving,
 )
+from shortlist.index.planner import Candidate, IndexOptions, Plan, Task, measured
 from shortlist.index.probes import ExactLists, Probes, Quality
 from shortlist.index.quality import Degradation
 from shortlist.index.table import TableSnapshot

@@ -17,7 +17,8 @@ from shortlist.index.index import OWN_KINDS, Index
 
 ROOT = Path(__file__).parent.parent
 REGISTRIES = {
-    "app/indexes/planner.py",
+    "app/indexes/candidates.py",
+    "algorithms/shortlist/index/planner.py",
     "algorithms/shortlist/index/segments.py",
     "app/catalogues/kinds.py",
     "app/policies/registry.py",
@@ -135,8 +136,8 @@ IMPORTING = [
     ("app/indexes/publishing.py", "from shortlist.index import graph_file, table", ["graph_file"]),
     ("workers/a.py", "import shortlist.index.norm_pruned", ["norm_pruned"]),
     ("algorithms/shortlist/index/graph_file.py", "from shortlist.index.hnsw import HnswGraph", []),
-    ("app/indexes/planner.py", "from shortlist.index.hnsw import HnswGraph", []),
-    ("app/indexes/live.py", "from app.indexes.planner import IndexOptions", []),
+    ("app/indexes/candidates.py", "from shortlist.index.hnsw import HnswGraph", []),
+    ("app/indexes/live.py", "from shortlist.index.planner import IndexOptions", []),
 ]
 
 
@@ -156,7 +157,7 @@ ASKING = [
     ("app/measuring/a.py", "why = 'only softmax knows'", 1),
     ("app/measuring/a.py", "'''Only softmax knows.'''", 0),
     ("algorithms/shortlist/index/hnsw.py", "isinstance(x, HnswGraph)", 0),
-    ("app/indexes/planner.py", "isinstance(x, HnswGraph)", 0),
+    ("app/indexes/candidates.py", "isinstance(x, HnswGraph)", 0),
     ("app/indexes/serving.py", "self.options.kind == 'exact'", 0),
     ("app/policies/softmax.py", "name = 'softmax'", 0),
 ]

@@ -21,7 +21,6 @@ from app.filters.attributes import AttributeTable, Document
 from app.filters.filter import Filter
 from app.indexes.eligible_rows import eligible_rows
 from app.indexes.filtered_search import search_exactly
-from app.indexes.planner import IndexOptions
 from app.indexes.snapshot import Snapshot
 from app.platform.errors import NotPossibleHere
 from app.platform.long_work import SEARCHES, WaitingWork, wait_for
@@ -29,6 +28,7 @@ from app.records.records import attributes_of, bytes_to_vector
 from app.storage.followed_arms import FollowedArms
 from shortlist import checks
 from shortlist.index.index import IndexKind
+from shortlist.index.planner import IndexOptions
 from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 
 OVERSAMPLING = 4

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.indexes.independent import IndependentGraphs
-from app.indexes.planner import IndexOptions
 from app.indexes.snapshot import Snapshot
 from app.platform.cache import BoundedCache
 from shortlist.index.cancellation import Cancellation, Cancelled
+from shortlist.index.planner import IndexOptions
 from shortlist.mips.adaptive import Ladder
 from shortlist.types import NO_ROWS, Matrix, MipsSolver, Rows, TopK, Vector
 

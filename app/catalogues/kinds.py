@@ -12,9 +12,9 @@ from app.arm_sources.engine_index import EngineIndex
 from app.catalogues.engine_arms import EngineArms
 from app.catalogues.kept_arms import ArmRepository
 from app.catalogues.resident_arms import ResidentArms
+from app.indexes.candidates import CHOICES, MISSING
 from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
-from app.indexes.planner import CHOICES, MISSING
 from app.indexes.shared_arms import SharingGroup
 from app.platform import plugins
 from app.platform.errors import Invalid, StartupError

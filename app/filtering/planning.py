@@ -15,10 +15,10 @@ from app.filtering.known_filter import GRAPH_AFTER, KnownFilter, Work
 from app.filtering.plan import FilterPlan, PlanOptions, plan_filter, renew
 from app.filtering.strategies import SearchStrategy
 from app.indexes.eligible_rows import eligible_rows
-from app.indexes.planner import IndexOptions, build_over, bytes_over
 from app.indexes.snapshot import Snapshot
 from shortlist.index.cancellation import Cancellation, Cancelled
 from shortlist.index.index import TunableIndex
+from shortlist.index.planner import IndexOptions, build_over, bytes_over
 from shortlist.index.table import longest_first
 from shortlist.types import Rows
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from app.filters.attributes import AttributeTable, Document
 from app.indexes.described_rows import DescribedRows
 from app.indexes.maintenance import Maintenance
-from app.indexes.planner import Plan
 from app.indexes.publishing import Adoption, Publishing
 from shortlist.index.index import Index
+from shortlist.index.planner import Plan
 from shortlist.index.segments import Segment, end_of, fitting
 from shortlist.index.table import ArmTable, TableSnapshot
 from shortlist.types import Rows

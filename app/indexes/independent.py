@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.indexes.planner import IndexOptions, build_over
 from app.indexes.snapshot import Snapshot
 from shortlist.index.index import Index
+from shortlist.index.planner import IndexOptions, build_over
 from shortlist.index.table import TableSnapshot
 
 _EF = 64

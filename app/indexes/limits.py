@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shortlist.index.planner import LEAST_PROBES, SMALL_NUMBERS
 from shortlist.index.table import TableSnapshot
 
 
@@ -28,9 +29,9 @@ class IndexLimits:
     ``described_rows``      so many changes of descriptions are noted before each row is kept once
     """
 
-    small_numbers: int = 500_000
+    small_numbers: int = SMALL_NUMBERS
     shared_numbers: int = 500_000
-    least_probes: int = 1_000
+    least_probes: int = LEAST_PROBES
     least_dead: int = 1_024
     dead_share: float = 0.2
     changed_share: float = 0.5

@@ -38,11 +38,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.filters.attributes import Document
+from app.indexes.candidates import is_forced
 from app.indexes.content import IndexContent
 from app.indexes.described_rows import DescribedRows
 from app.indexes.limits import LIMITS, IndexLimits
 from app.indexes.maintenance import Maintenance, Measurement, Measuring
-from app.indexes.planner import IndexOptions
 from app.indexes.publishing import Adoption, Publishing
 from app.indexes.serving import IndexStatus, Serving
 from app.indexes.shared_arms import SharedArms
@@ -52,6 +52,7 @@ from app.platform.cpus import usable_cpus
 from app.platform.errors import DimensionMismatch
 from shortlist import checks
 from shortlist.index.index import RemeasuredIndex
+from shortlist.index.planner import IndexOptions
 from shortlist.index.segments import SegmentBuild
 from shortlist.index.shared_format import sweep
 from shortlist.types import Vector
@@ -348,7 +349,7 @@ class LiveIndex:
     @property
     def _sharing(self) -> Sharing | None:
         """What is shared with others, None of a catalogue that each process scans for itself."""
-        is_small = len(self) * self._dim < self.limits.shared_numbers and not self._options.is_forced
+        is_small = len(self) * self._dim < self.limits.shared_numbers and not is_forced(self._options)
         return None if is_small else self.sharing
 
     @property

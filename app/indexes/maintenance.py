@@ -20,10 +20,11 @@ from pathlib import Path
 import numpy as np
 
 from app.filters.attributes import Compaction
+from app.indexes.candidates import CANDIDATES
 from app.indexes.limits import LIMITS, IndexLimits
-from app.indexes.planner import IndexOptions, Plan, find, plan
 from shortlist.index.cancellation import Cancellation, Cancelled
 from shortlist.index.index import Build, GrowingIndex, Index, RemeasuredIndex
+from shortlist.index.planner import IndexOptions, Plan, find, plan
 from shortlist.index.probes import ExactLists, Probes, Quality, quality_of, queries_like, solve, worst_of
 from shortlist.index.table import ArmTable, TableSnapshot
 from shortlist.types import NO_ROWS, Rows, Vector
@@ -102,7 +103,14 @@ class Maintenance(Cancellation):
         )
         rng = probe_generator(self.seed)
         chosen, structure = plan(
-            self.table, self.options, build, recent=self.recent, rng=rng, limits=self.limits
+            self.table,
+            self.options,
+            build,
+            recent=self.recent,
+            rng=rng,
+            candidates=CANDIDATES,
+            small_numbers=self.limits.small_numbers,
+            least_probes=self.limits.least_probes,
         )
         self.check()
         self.plan, self.structure = chosen, structure

@@ -22,11 +22,12 @@ import numpy as np
 from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.attributes import AttributeTable
 from app.indexes import shared_files
+from app.indexes.candidates import saving_of
 from app.indexes.described_rows import DescribedUntil
-from app.indexes.planner import Plan, saving_of
 from app.indexes.shared_arms import SharedArms
 from shortlist.index.cancellation import Cancellation, Cancelled
 from shortlist.index.index import Index, PublicationReader, PublicationWriter, file_of
+from shortlist.index.planner import Plan
 from shortlist.index.segments import SavedSegment, Segment, end_of
 from shortlist.index.shared_format import Array, linked, read_packed, write_packed
 from shortlist.index.table import ArmTable, TableSnapshot

@@ -12,11 +12,12 @@ from typing import Literal
 import numpy as np
 
 from app.filters.attribute_snapshot import AttributeSnapshot
+from app.indexes.candidates import is_forced
 from app.indexes.limits import LIMITS, IndexLimits
-from app.indexes.planner import GROWTH, SMALL, IndexOptions, Plan, is_small
 from app.indexes.snapshot import ResidentSnapshot
 from shortlist.index.exact import measured_scan_cost
 from shortlist.index.index import GrowingIndex, Index, IndexKind
+from shortlist.index.planner import GROWTH, SMALL, IndexOptions, Plan, is_small
 from shortlist.index.quality import falls_short
 from shortlist.index.segments import Segment, SegmentBuild, joined
 from shortlist.index.table import TableSnapshot
@@ -142,8 +143,9 @@ class Serving:
         if self.structure is not None and self.structure.degradation.is_degraded:
             return True
         is_approximate = self.structure is None or not self.structure.is_exact
-        return not self.options.is_forced and (
-            (is_approximate and is_small(self.table, self.limits)) or self.search_us > self.scan_us()
+        return not is_forced(self.options) and (
+            (is_approximate and is_small(self.table, self.limits.small_numbers))
+            or self.search_us > self.scan_us()
         )
 
     @property
@@ -175,7 +177,7 @@ class Serving:
     @property
     def is_too_small(self) -> bool:
         """Whether all arms are scanned, however they were searched before."""
-        return not self.options.is_forced and is_small(self.table, self.limits)
+        return not is_forced(self.options) and is_small(self.table, self.limits.small_numbers)
 
     @property
     def is_wasteful(self) -> bool:

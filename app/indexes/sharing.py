@@ -7,10 +7,10 @@ from pathlib import Path
 
 from app.indexes.content import IndexContent
 from app.indexes.limits import IndexLimits
-from app.indexes.planner import Plan
 from app.indexes.publishing import Adoption, Publishing
 from app.indexes.serving import Serving
 from app.indexes.shared_arms import SharedArms
+from shortlist.index.planner import Plan
 from shortlist.index.table import ArmTable
 
 # When to make a publication: arms and attributes that are not in the last one are this share of what is in

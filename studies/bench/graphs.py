@@ -26,10 +26,10 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from app.indexes.planner import core, reserve_of
 from app.platform.errors import ShortlistError
 from shortlist.index.exact import ExactOverlay, scan
 from shortlist.index.hnsw import HEAD_NUMBERS, HnswGraph
+from shortlist.index.planner import core, reserve_of
 from shortlist.index.probes import Trial, compare, make_queries, solve
 from shortlist.index.quality import LADDER, TARGET_RECALL, reaches
 from shortlist.index.table import ArmTable, TableSnapshot

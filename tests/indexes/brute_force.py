@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from app.indexes import planner
+from app.indexes import candidates
 from app.indexes.live import IndexOptions, LiveIndex
 from shortlist.index.probes import Probes, Quality, Search, compare
 
@@ -32,14 +32,14 @@ def filled(features, options=None, **arguments):
 
 
 @contextmanager
-def only_structures(*candidates):
+def only_structures(*structures):
     """The planner tries these alone."""
-    registered = planner.CANDIDATES[:]
-    planner.CANDIDATES[:] = candidates
+    registered = candidates.CANDIDATES[:]
+    candidates.CANDIDATES[:] = structures
     try:
         yield
     finally:
-        planner.CANDIDATES[:] = registered
+        candidates.CANDIDATES[:] = registered
 
 
 def limit(index, **changes):

@@ -20,15 +20,15 @@ from app.filtering import plan as filter_plan
 from app.filtering.limits import FilterLimits
 from app.filtering.plan import PlanOptions, plan_filter
 from app.filters.filter import parse
-from app.indexes import planner
 from app.indexes.eligible_rows import eligible_rows
 from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
-from app.indexes.planner import Candidate, Plan, Task, measured
 from app.indexes.publishing import Adoption, Publishing
 from app.indexes.shared_arms import SharedArms
 from headless_service import PATIENT
+from shortlist.index import planner
 from shortlist.index.index import Index, ProposingIndex, PublicationReader, PublicationWriter, Saving
+from shortlist.index.planner import Candidate, Plan, Task, measured
 from shortlist.index.probes import ExactLists, Probes, Quality, Trial
 from shortlist.index.quality import Degradation
 from shortlist.index.table import TableSnapshot, positions_of

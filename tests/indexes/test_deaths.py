@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.indexes import planner
 from app.indexes.limits import LIMITS, IndexLimits
 from app.indexes.live import IndexOptions
-from shortlist.index import hnsw
+from shortlist.index import hnsw, planner
 from shortlist.index.inverted_file import InvertedFile
 from shortlist.index.probes import Quality, Trial
 from shortlist.index.quality import Degradation

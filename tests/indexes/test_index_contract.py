@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.indexes.planner import IndexOptions, build_over
 from shortlist.index.inverted_file import Centroids, InvertedFile
 from shortlist.index.norm_pruned import NormBlocks
+from shortlist.index.planner import IndexOptions, build_over
 from shortlist.index.table import TableSnapshot
 from shortlist_service.testing import Build, IndexContract
 

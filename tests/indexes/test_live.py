@@ -15,11 +15,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from app.indexes import maintenance, planner
+from app.indexes import maintenance
 from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
 from app.platform.errors import DimensionMismatch
 from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
+from shortlist.index import planner
 from tests.indexes.brute_force import best_ids, filled, maintain, scores_of
 
 IDS = st.lists(st.integers(0, 40).map("arm-{}".format), unique=True, min_size=1, max_size=12)

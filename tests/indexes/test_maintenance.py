@@ -7,10 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from app.indexes import planner
 from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions
-from shortlist.index import hnsw
+from shortlist.index import hnsw, planner
 from shortlist.index.exact import ScanCost, measured_scan_cost
 from tests.indexes.brute_force import filled, limit, maintain
 

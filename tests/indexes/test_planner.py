@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.indexes import planner
-from app.indexes.limits import LIMITS, IndexLimits
-from app.indexes.planner import IndexOptions, plan
-from shortlist.index import graph_file
+from shortlist.index import graph_file, planner
 from shortlist.index.hnsw import HnswGraph
 from shortlist.index.index import Build
+from shortlist.index.planner import SMALL_NUMBERS, IndexOptions, plan
 from shortlist.index.probes import Trial
 from tests.indexes.brute_force import filled, measure
 
@@ -23,7 +21,7 @@ def view_of(features):
     return filled(features).snapshot().table
 
 
-ANY_SIZE = IndexLimits(small_numbers=0)
+ANY_SIZE = 0
 """Small catalogues are planned like large ones."""
 
 
@@ -40,13 +38,14 @@ def timed_as(monkeypatch, speedup):
 BUILD = Build(seed=0, threads=1, check=lambda: None)
 
 
-def decide(view, *, wanted=False, make=None, ef_search=None, target=0.95, limits=ANY_SIZE):
+def decide(view, *, wanted=False, make=None, ef_search=None, target=0.95, small_numbers=ANY_SIZE):
     options = IndexOptions(
         "hnsw" if wanted else "auto", ef_search=ef_search, shortlist=10, target_recall=target
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(graph_file, "make", lambda table, rows, build, **shape: (make or no_graph)(rows))
-        return plan(view, options, BUILD, recent=(), rng=np.random.default_rng(1), limits=limits)
+        rng = np.random.default_rng(1)
+        return plan(view, options, BUILD, recent=(), rng=rng, small_numbers=small_numbers)
 
 
 def no_graph(rows):
@@ -67,7 +66,7 @@ def of_one_length(count, dim, seed=0):
 
 
 def test_a_small_catalogue_is_scanned_and_no_graph_is_built():
-    decided, structure = decide(view_of(gaussian(300, 8)), limits=LIMITS)
+    decided, structure = decide(view_of(gaussian(300, 8)), small_numbers=SMALL_NUMBERS)
     assert (decided.kind, structure, decided.recall_at_1) == ("exact", None, 1.0)
     assert decided.reason.startswith("small")
 
@@ -75,8 +74,10 @@ def test_a_small_catalogue_is_scanned_and_no_graph_is_built():
 @pytest.mark.parametrize(("numbers", "kind"), [(2_401, "exact"), (2_400, "hnsw")])
 def test_how_many_numbers_are_small_says_whether_a_graph_is_built(monkeypatch, numbers, kind):
     timed_as(monkeypatch, 3.0)
-    view, limits = view_of(of_one_length(300, 8)), IndexLimits(small_numbers=numbers)
-    assert decide(view, make=build(view) if kind == "hnsw" else no_graph, limits=limits)[0].kind == kind
+    view = view_of(of_one_length(300, 8))
+    assert (
+        decide(view, make=build(view) if kind == "hnsw" else no_graph, small_numbers=numbers)[0].kind == kind
+    )
 
 
 def test_below_the_floor_the_index_serves_exactly():

@@ -7,10 +7,9 @@ import pytest
 from test_planner import BUILD, build, decide, gaussian, of_one_length, timed_as, view_of
 
 from app.filters.attributes import AttributeTable
-from app.indexes import planner
-from app.indexes.limits import IndexLimits
-from app.indexes.planner import IndexOptions, core, plan, reserve_of
 from app.indexes.snapshot import ResidentSnapshot
+from shortlist.index import planner
+from shortlist.index.planner import IndexOptions, core, plan, reserve_of
 from shortlist.index.probes import SERVED, Quality, Trial, compare, make_queries, queries_like, solve
 from tests.indexes.brute_force import filled, maintain, measure, measure_anew
 
@@ -41,8 +40,7 @@ def pruned_in(monkeypatch, us, scan_us):
 def test_norms_that_differ_are_pruned_and_few_numbers_are_read(monkeypatch):
     """Of 320,000 numbers some thousands are read: no graph is built."""
     pruned_in(monkeypatch, us=30.0, scan_us=90.0)
-    limits = IndexLimits(small_numbers=200_000)
-    decided, structure = decide(view_of(lognormal(20_000, 16)), limits=limits)
+    decided, structure = decide(view_of(lognormal(20_000, 16)), small_numbers=200_000)
     assert decided.kind == structure.kind == "norm_pruned"
     assert (decided.recall_at_1, decided.ratio_min) == (1.0, 1.0)
     assert (decided.expected_us, decided.scan_us) == (30.0, 90.0)

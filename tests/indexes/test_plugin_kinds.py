@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from api_client import Api, running
-from app.indexes import planner
-from app.indexes.limits import IndexLimits
-from app.indexes.planner import Candidate, IndexOptions, Plan, Task, plan
+from app.indexes import candidates
 from shortlist.index.index import Build, Index
-from tests.indexes.brute_force import filled, only_structures
+from shortlist.index.planner import Candidate, IndexOptions, Plan, Task, plan
+from tests.indexes.brute_force import filled
 
 pytestmark = pytest.mark.rest
 
@@ -38,8 +37,8 @@ def test_each_structure_that_is_tried_has_a_file_of_its_own(tmp_path: Path) -> N
     rng, path = np.random.default_rng(0), tmp_path / "0a1b.index"
     table = filled(rng.normal(size=(5_000, 64))).snapshot().table
     build = Build(seed=0, threads=1, check=lambda: None, load_from=path, save_to=path)
-    with only_structures(candidate("hnsw"), candidate("flat8"), candidate("ivf_pq")):
-        plan(table, IndexOptions(), build, recent=(), rng=rng, limits=IndexLimits(small_numbers=1))
+    tried = [candidate(kind) for kind in ("hnsw", "flat8", "ivf_pq")]
+    plan(table, IndexOptions(), build, recent=(), rng=rng, candidates=tried, small_numbers=1)
     assert files == {
         "hnsw": path, "flat8": tmp_path / "0a1b.flat8.index", "ivf_pq": tmp_path / "0a1b.ivf_pq.index"
     }  # fmt: skip
@@ -66,7 +65,7 @@ async def test_files_go_with_their_catalogue(api: Api, tmp_path: Path) -> None:
 async def test_a_kind_whose_package_is_absent_is_refused_with_what_to_install(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(planner.MISSING, "ivf_pq", "faiss-cpu")
+    monkeypatch.setitem(candidates.MISSING, "ivf_pq", "faiss-cpu")
     body = {"dim": 2, "index": {"kind": "ivf_pq"}}
     told = await api.refused("PUT", "/v1/catalogues/c", body, loc=["body", "index", "kind"])
     assert "the index ivf_pq needs the package faiss-cpu, which is not installed here" in str(told)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.indexes import planner
 from app.indexes.live import IndexOptions
+from shortlist.index import planner
 from shortlist.index.probes import solve
 from tests.indexes.brute_force import filled, maintain
 

@@ -16,20 +16,19 @@ from app.filtering.limits import FilterLimits
 from app.filtering.plan import FilterPlan, PlanOptions, plan_filter, renew
 from app.filtering.strategies import CatalogueGraph, OwnBlocks, OwnCopy, OwnGraph
 from app.filters.filter import parse
-from app.indexes import filtered_search, planner
+from app.indexes import filtered_search
 from app.indexes.eligible_rows import eligible_rows
-from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
-from app.indexes.planner import core, plan, reserve_of
-from shortlist.index import norm_pruned
+from shortlist.index import norm_pruned, planner
 from shortlist.index.exact import ExactOverlay
 from shortlist.index.hnsw import HnswGraph
 from shortlist.index.index import Build
 from shortlist.index.norm_pruned import NormBlocks
+from shortlist.index.planner import core, plan, reserve_of
 from shortlist.index.probes import Quality, Trial, solve
 from shortlist.index.quality import LADDER, Degradation
 from shortlist.types import NO_ROWS
-from tests.indexes.brute_force import filled, only_structures, scores_of
+from tests.indexes.brute_force import filled, scores_of
 
 pytestmark = pytest.mark.rest
 
@@ -641,13 +640,13 @@ def test_where_most_arms_can_win_all_are_taken():
 def test_blocks_serve_that_are_a_tenth_faster(monkeypatch, us, scan_us, kind):
     """One arm is ten times as long as the others: of every search one arm is read, and the rest is not."""
     monkeypatch.setattr(planner, "time_alternately", lambda search, exact, queries: ([], us, scan_us))
-    limits = IndexLimits(small_numbers=40)
     features = np.vstack((10 * np.eye(2), -10 * np.eye(2), features_of(96, 2) / 10))
     no_graph = planner.Candidate("hnsw", lambda task: (task.exact.plan, task.exact.blocks))
     build = Build(seed=0, threads=1, check=lambda: None)
     view, rng = filled(features).snapshot().table, np.random.default_rng(1)
-    with only_structures(no_graph):
-        decided, structure = plan(view, IndexOptions(), build, recent=(), rng=rng, limits=limits)
+    decided, structure = plan(
+        view, IndexOptions(), build, recent=(), rng=rng, candidates=[no_graph], small_numbers=40
+    )
     assert decided.kind == kind
     assert (structure is None) == (kind == "exact")
     assert decided.size == 100

@@ -32,7 +32,7 @@ from app.api import api_keys
 from app.arm_sources import engine_index
 from app.bandits import effect_version, prior_version, settings, spaces, versions
 from app.filters import columns
-from app.indexes import planner, publishing, shared_files
+from app.indexes import publishing, shared_files
 from app.learning import one_key_teaches, tokens
 from app.measuring import embedding_jobs, evaluation_jobs
 from app.quotas import rules
@@ -42,7 +42,7 @@ from app.storage import redis_keys
 from app.storage.embedded import losses
 from app.storage.types import DecisionId, LearnerId
 from openapi_document import openapi_document
-from shortlist.index import arrays, graph_file, hnsw, inverted_file, probes, segments, shared_format
+from shortlist.index import arrays, graph_file, hnsw, inverted_file, planner, probes, segments, shared_format
 from shortlist_campaigns import fold as campaign_records
 from shortlist_campaigns import noisy_centers, slates
 

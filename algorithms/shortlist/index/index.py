@@ -1,8 +1,8 @@
-"""What an index structure is: the class that each extends. ``planner.CANDIDATES`` lists those that are tried.
+"""What an index structure is: the class that each extends. ``planner.OURS`` lists those that are tried.
 
 A structure finds the rows of a table with the largest inner product. It has the rows that were alive when it
 was built, below ``covered``; ``Snapshot`` searches later rows beside it. To write one: make a subclass of
-``Index`` in a file of this folder, and add a row to ``planner.CANDIDATES``. What else it can do it says by
+``Index`` in a file of this folder, and add a row to ``planner.OURS``. What else it can do it says by
 extending other classes of this file as well: ``ProposingIndex``, ``RemeasuredIndex``, ``GrowingIndex``,
 ``TunableIndex``. The row says how it is written for the other processes of a service (``Saving``); without
 that they scan their arms where it serves.

@@ -146,7 +146,7 @@ def fitting(segments: Sequence[Segment], structure: Index | None) -> tuple[Segme
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class SegmentBuild(Cancellation):
-    """Call ``run`` in any thread, then ``LiveIndex.finish_segment`` in the thread of the event loop.
+    """Call ``run`` in any thread; the service then takes it over in the thread of the event loop.
 
     ``first``: where the segment begins. ``cut``: shorter arms are left out. ``joined``: segments with rows
     from there on, which it replaces. ``last``: the structure of the last segment, whose centroids are taken

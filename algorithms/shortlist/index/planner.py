@@ -7,7 +7,7 @@
     1. A catalogue of fewer than 500,000 numbers (arms times dimension) is scanned.
     2. Of the two exact searches the faster one is kept. It serves if it takes no longer than scanning 500,000
        numbers.
-    3. Otherwise what ``CANDIDATES`` lists is built and measured against it: of a graph ``quality`` decides
+    3. Otherwise what the candidates list is built and measured against it: of a graph ``quality`` decides
        which ef it serves with, if any.
 
 Why 500,000: Gaussian and unit arms of dimension 8 to 64 were searched at ef 32 and more. A graph over 320,000
@@ -26,15 +26,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from app.indexes.limits import LIMITS, IndexLimits
-from app.platform import plugins
-from app.platform.errors import StartupError
 from shortlist import checks
 from shortlist.index import graph_file
 from shortlist.index import quality as ef_choice
 from shortlist.index.exact import scan
 from shortlist.index.hnsw import FEW_DEAD, HnswGraph, arm_bytes
-from shortlist.index.index import OWN_KINDS, Build, Index, IndexKind, Saving, TunableIndex
+from shortlist.index.index import Build, Index, IndexKind, Saving, TunableIndex
 from shortlist.index.norm_pruned import NormBlocks
 from shortlist.index.probes import (
     LIST,
@@ -52,6 +49,8 @@ from shortlist.index.quality import LADDER, LARGEST_TARGET, LEAST_TARGET, TARGET
 from shortlist.index.table import TableSnapshot, longest_first
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
+SMALL_NUMBERS = 500_000  # a catalogue with fewer is scanned
+LEAST_PROBES = 1_000
 SMALL = "small enough to be scanned"
 GROWTH = 1.5  # a catalogue that has grown or shrunk by this factor is planned again
 
@@ -112,17 +111,12 @@ class IndexOptions:
     Raises InvalidParameter (m outside 2..256, target_recall outside .8...999, the others below 1).
     """
 
-    kind: str = "auto"  # or "exact", or the kind of one of ``CANDIDATES``
+    kind: str = "auto"  # or "exact", or the kind of a candidate
     m: int = 16
     ef_construction: int = 100
     ef_search: int | None = None
     shortlist: int = 30
     target_recall: float = TARGET_RECALL
-
-    @property
-    def is_forced(self) -> bool:
-        """Whether the owner asks for one structure, however large the catalogue is."""
-        return any(self.kind == candidate.kind for candidate in CANDIDATES)
 
     def __post_init__(self) -> None:
         checks.in_range("m", self.m, least=2, most=256)
@@ -145,9 +139,9 @@ class ExactSearch:
     numbers: float
 
 
-def is_small(table: TableSnapshot, limits: IndexLimits) -> bool:
-    """Whether the catalogue is so small that no index is tried."""
-    return table.live * table.dim < limits.small_numbers
+def is_small(table: TableSnapshot, small_numbers: int) -> bool:
+    """Whether the catalogue has so few numbers that no index is tried."""
+    return table.live * table.dim < small_numbers
 
 
 def plan(
@@ -157,31 +151,37 @@ def plan(
     *,
     recent: Sequence[Vector],
     rng: np.random.Generator,
-    limits: IndexLimits = LIMITS,
+    candidates: Sequence[Candidate] | None = None,
+    small_numbers: int = SMALL_NUMBERS,
+    least_probes: int = LEAST_PROBES,
 ) -> tuple[Plan, Index | None]:
     """Measure, build what is needed as ``build`` says, decide.
 
     ``recent``: queries that were served lately, each (d,); half of the probes are taken from them.
+    ``candidates``: structures that are tried; None: ``OURS``. ``small_numbers``: fewer are scanned.
+    ``least_probes``: a plan is measured by so many queries at least.
     Of a catalogue that grows the plan serves for a short while only. So it is quick, and its graph is small.
     """
+    candidates = OURS if candidates is None else candidates
+    is_forced = any(options.kind == candidate.kind for candidate in candidates)
     is_growing = build.growing is not None
-    queries, groups = make_queries(table.dim, _probes_for(table, is_growing, limits), recent, rng)
+    queries, groups = make_queries(table.dim, _probes_for(table, is_growing, least_probes), recent, rng)
     scan_us = typical_us(lambda query: scan(table, query, 1), queries[:_TIMED])
     recent_probes = int(np.count_nonzero(groups == SERVED))
     plain = Plan("exact", table.live, scan_us, scan_us, recent_probes=recent_probes)
     if options.kind == "exact" or not table.live:
         return replace(plain, reason="as configured"), None
-    if is_small(table, limits) and not options.is_forced:
+    if is_small(table, small_numbers) and not is_forced:
         return plain, None
     probes = solve(table, queries, reserve=reserve_of(table, is_growing=is_growing), groups=groups)
     exact = ExactSearch(plain, lambda query: scan(table, query, 1), None, table.live * table.dim)
-    if not options.is_forced:
+    if not is_forced:
         exact = _faster_exact(table, exact, probes)
-        if exact.numbers < limits.small_numbers:
+        if exact.numbers < small_numbers:
             return exact.plan, exact.blocks
     tried = [
         candidate.attempt(Task(table, options, build.of_kind(candidate.kind), exact, probes))
-        for candidate in CANDIDATES
+        for candidate in candidates
         if options.kind in ("auto", candidate.kind)
     ]
     serving = [attempt for attempt in tried if attempt[1] is not None]
@@ -191,11 +191,11 @@ def plan(
     return min(serving, key=lambda attempt: attempt[0].expected_us) if serving else tried[0]
 
 
-def _probes_for(table: TableSnapshot, is_growing: bool, limits: IndexLimits) -> int:
+def _probes_for(table: TableSnapshot, is_growing: bool, least_probes: int) -> int:
     if is_growing:
         return _FEWER_PROBES
     affordable = _MOST_SCANNED // max(1, table.live * table.dim)
-    return max(limits.least_probes, min(table.live // _ARMS_A_PROBE, _MOST_PROBES, affordable))
+    return max(least_probes, min(table.live // _ARMS_A_PROBE, _MOST_PROBES, affordable))
 
 
 def _faster_exact(table: TableSnapshot, plain: ExactSearch, probes: Probes) -> ExactSearch:
@@ -234,6 +234,11 @@ class Task:
     exact: ExactSearch
     probes: Probes
 
+    @property
+    def is_forced(self) -> bool:
+        """Whether the owner asked for this structure, however large the catalogue is."""
+        return self.options.kind != "auto"
+
 
 def measured(task: Task, index: Index, build_s: float) -> tuple[Plan, Index | None]:
     """The plan of an approximate structure that needs no tuning, if it may serve; else the exact search's.
@@ -248,7 +253,7 @@ def measured(task: Task, index: Index, build_s: float) -> tuple[Plan, Index | No
 
     trial = compare(lambda query: search(query, 1), task.exact.search, probes)
     comparison = _comparison(task.exact, trial, target, index.kind)
-    if choose_ef({0: trial}, target, forced=task.options.is_forced) is None:
+    if choose_ef({0: trial}, target, forced=task.is_forced) is None:
         plan = replace(task.exact.plan, build_s=build_s, reason=f"{index.kind} was tried: {comparison}")
         return plan, task.exact.blocks
     lists = ExactLists.of(table, probes.queries[:_LISTS], probes.groups[:_LISTS], last=index.covered)
@@ -289,8 +294,8 @@ def _with_graph(task: Task) -> tuple[Plan, Index | None]:
     graph.with_head(table)
     graph.with_reserve(table, chosen.reserve, substitutes, chosen.cut)
     build_s = time.perf_counter() - started
-    trials = _measured_efs(table, graph, options, exact, probes)
-    ef = choose_ef(trials, options.target_recall, forced=options.is_forced)
+    trials = _measured_efs(task, graph, probes)
+    ef = choose_ef(trials, options.target_recall, forced=task.is_forced)
     if ef is None:
         ef, trial = list(trials.items())[-1]
         reason = f"a graph was tried: {_comparison(exact, trial, options.target_recall, f'ef {ef}')}"
@@ -309,16 +314,15 @@ def _with_graph(task: Task) -> tuple[Plan, Index | None]:
     return _served(exact, graph.kind, trial, ef=ef, build_s=build_s, reason=comparison), graph
 
 
-def _measured_efs(
-    table: TableSnapshot, graph: HnswGraph, options: IndexOptions, exact: ExactSearch, probes: Probes
-) -> dict[int, Trial]:
+def _measured_efs(task: Task, graph: HnswGraph, probes: Probes) -> dict[int, Trial]:
     """Measure some ef: by bisection the least for which it is settled that no larger one is chosen."""
+    table, options, exact = task.table, task.options, task.exact
     trials: dict[int, Trial] = {}
 
     def settles(ef: int) -> bool:
         graph.tuned(ef, shortlist=options.shortlist, most=graph.arms)
         trials[ef] = compare(lambda query: find(table, graph, query, 1), exact.search, probes)
-        return ef_choice.is_settled(trials[ef], options.target_recall, forced=options.is_forced)
+        return ef_choice.is_settled(trials[ef], options.target_recall, forced=task.is_forced)
 
     # By bisection, since recall and time both grow with ef: some six efs are measured instead of forty.
     bisect_left(LADDER if options.ef_search is None else (options.ef_search,), True, key=settles)
@@ -413,23 +417,8 @@ def reserve_of(table: TableSnapshot, *, is_growing: bool = False) -> int:
     return max(1, int((FEW_DEAD if is_growing else _RESERVE) * table.live))
 
 
-def _candidates() -> list[Candidate]:
-    """Our structures, and those of plug-ins. Raises StartupError: one breaks the contract."""
-    candidates = [Candidate("hnsw", _with_graph, graph_file.SAVING)]
-    for name, candidate in plugins.load("indexes", Candidate, OWN_KINDS).items():
-        if candidate.kind != name:
-            raise StartupError(f"the index {name} of a plug-in must have this kind, not {candidate.kind}")
-        candidates.append(candidate)
-    return candidates
-
-
-_ALL = _candidates()
-CANDIDATES = [candidate for candidate in _ALL if candidate.missing is None]
-"""All structures that are tried where no exact search is quick enough; the fastest that may serve does."""
-MISSING = {candidate.kind: candidate.missing for candidate in _ALL if candidate.missing is not None}
-"""What is to be installed before a structure can be built, by kind."""
-CHOICES = ("auto", "exact", *(candidate.kind for candidate in CANDIDATES))
-"""What ``IndexOptions.kind`` may be."""
+OURS = (Candidate("hnsw", _with_graph, graph_file.SAVING),)
+"""What is tried where no exact search is quick enough, without plug-ins."""
 
 
 def build_over(
@@ -448,15 +437,3 @@ def build_over(
 def bytes_over(count: int, dim: int, options: IndexOptions) -> int:
     """About how much memory ``build_over`` takes for so many rows."""
     return count * arm_bytes(dim, options.m)
-
-
-def saving_of(kind: IndexKind) -> Saving | None:
-    """How a structure of this kind is shared between processes; None: it is not."""
-    savings = {candidate.kind: candidate.saving for candidate in CANDIDATES}
-    # Blocks need nothing but the arms, and are quickly made.
-    return savings.get(kind, _BLOCKS if kind == NormBlocks.kind else None)
-
-
-_BLOCKS = Saving(
-    lambda _blocks, _to: None, lambda at: NormBlocks(at.table, np.arange(at.covered), covered=at.covered)
-)

@@ -1,0 +1,45 @@
+"""The structures that the planner tries: those of the library, and those of plug-ins."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from app.platform import plugins
+from app.platform.errors import StartupError
+from shortlist.index.index import OWN_KINDS, IndexKind, Saving
+from shortlist.index.norm_pruned import NormBlocks
+from shortlist.index.planner import OURS, Candidate, IndexOptions
+
+
+def _candidates() -> list[Candidate]:
+    """Raises StartupError: a plug-in breaks the contract."""
+    candidates = [*OURS]
+    for name, candidate in plugins.load("indexes", Candidate, OWN_KINDS).items():
+        if candidate.kind != name:
+            raise StartupError(f"the index {name} of a plug-in must have this kind, not {candidate.kind}")
+        candidates.append(candidate)
+    return candidates
+
+
+_ALL = _candidates()
+CANDIDATES = [candidate for candidate in _ALL if candidate.missing is None]
+"""All structures that are tried where no exact search is quick enough; the fastest that may serve does."""
+MISSING = {candidate.kind: candidate.missing for candidate in _ALL if candidate.missing is not None}
+"""What is to be installed before a structure can be built, by kind."""
+CHOICES = ("auto", "exact", *(candidate.kind for candidate in CANDIDATES))
+"""What ``IndexOptions.kind`` may be."""
+_BLOCKS = Saving(
+    lambda _blocks, _to: None, lambda at: NormBlocks(at.table, np.arange(at.covered), covered=at.covered)
+)
+
+
+def is_forced(options: IndexOptions) -> bool:
+    """Whether the owner asks for one structure, however large the catalogue is."""
+    return any(options.kind == candidate.kind for candidate in CANDIDATES)
+
+
+def saving_of(kind: IndexKind) -> Saving | None:
+    """How a structure of this kind is shared between processes; None: it is not."""
+    savings = {candidate.kind: candidate.saving for candidate in CANDIDATES}
+    # Blocks need nothing but the arms, and are quickly made.
+    return savings.get(kind, _BLOCKS if kind == NormBlocks.kind else None)
