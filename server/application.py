@@ -19,6 +19,7 @@ from app.api import (
     catalogues,
     choose,
     console,
+    console_pages,
     decision_log,
     decisions,
     documentation,
@@ -47,6 +48,7 @@ from app.api.guard import EXPOSED, Guard
 from app.api.static_files import StaticFile
 from app.api.strict_json import JSON, encoded
 from app.indexes.limits import LIMITS, IndexLimits
+from app.platform import plugin_settings
 from app.platform.answers import Answers
 from app.platform.background import end
 from app.platform.logs import provider, telemetry
@@ -87,6 +89,9 @@ ENDPOINTS = (
 )
 
 
+# Before anything is opened: what is wrong with a plug-in ends the start.
+plugin_settings.load()
+console_pages.load()
 PLUGIN_ROUTES = plugin_routes.load({route.path for module in ENDPOINTS for route in module.router.routes})
 # Plug-ins stand among questions about catalogues: names of types in the clients follow from this order.
 _QUESTIONS = ENDPOINTS.index(sampling)

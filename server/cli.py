@@ -68,8 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ShortlistError as error:
         print(f"shortlist: {error.detail}", file=sys.stderr)
     except ValidationError as error:
-        wrong = [(".".join(map(str, item["loc"])), item["msg"]) for item in error.errors(include_input=False)]
-        print("shortlist:", "; ".join(f"setting {name}: {rule}" for name, rule in wrong), file=sys.stderr)
+        print("shortlist:", plugins.settings_problem(error), file=sys.stderr)
     except KeyboardInterrupt:
         print("shortlist: interrupted", file=sys.stderr)
         return 1

@@ -21,6 +21,7 @@ import numpy as np
 from app.api.api_keys import configured
 from app.indexes.live import IndexOptions, LiveIndex
 from app.platform.errors import ShortlistError, StartupError
+from app.platform.plugin_settings import names_of_plugins
 from app.platform.plugins import plugins
 from app.platform.settings import Settings, misspelled
 from app.replication.expected_store import ExpectedStore
@@ -109,7 +110,7 @@ def _folder(settings: Settings) -> Iterator[Finding]:
 
 
 def _variables(_: Settings) -> Iterator[Finding]:
-    sentences = misspelled(os.environ)
+    sentences = misspelled(os.environ, names_of_plugins())
     for sentence in sentences:
         yield "settings", False, sentence
     if not sentences:

@@ -37,6 +37,7 @@ from app.platform.background import end, leave
 from app.platform.errors import StartupError
 from app.platform.logs import set_up_logging
 from app.platform.metrics import Metrics
+from app.platform.plugin_settings import names_of_plugins
 from app.platform.settings import VERSION, Settings, misspelled
 from app.replication.expected_store import ExpectedStore
 from app.serving.choice import recorded_decision
@@ -219,7 +220,7 @@ def log_ready(listener: socket.socket, settings: Settings) -> None:
     log.info("Shortlist %s is ready on http://%s:%d", VERSION, address, port, extra=address_fields)
     if settings.has_console:
         log.info("Open http://%s:%d/console in a browser", address, port)
-    for sentence in misspelled(os.environ):
+    for sentence in misspelled(os.environ, names_of_plugins()):
         log.warning("%s", sentence)
 
 

@@ -7,6 +7,8 @@
     ``routes``        calls of the API
     ``arm_lists``     lists of arms that a choice may ask for as its ``baseline``
     ``commands``      commands of ``shortlist``
+    ``settings``      settings, read from the environment
+    ``console``       pages of the console
     ``bodies``        items of the API's calls, to check them elsewhere
     ``tokens``        what the token of a decision says
     ``lake``          logs as Parquet files

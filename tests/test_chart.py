@@ -22,6 +22,7 @@ from app.platform.settings import Settings
 from openapi_document import openapi_document
 from server import cli
 from service_process import ShortlistProcess, serving
+from shortlist_campaigns.settings import CampaignSettings
 
 pytestmark = pytest.mark.rest
 
@@ -168,7 +169,7 @@ def test_commands_and_settings_of_the_pods_exist(name: str) -> None:
         variables = environment_of(container, manifests)
         ours = {key.removeprefix("SHORTLIST_").lower(): variables[key] for key in variables}
         ours = {key: value for key, value in ours.items() if not key.startswith(("otel_", "pod_"))}
-        assert ours.keys() <= Settings.model_fields.keys()
+        assert ours.keys() <= Settings.model_fields.keys() | CampaignSettings.model_fields.keys()
         settings = Settings(host="0.0.0.0", **{"api_keys_file": "/etc/shortlist/api-keys", **ours})
         settings.check()
         assert settings.redis_url is not None
@@ -404,7 +405,7 @@ def rule_of(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_settings_of_the_values_are_those_of_the_service() -> None:
-    """All but those that the chart itself decides."""
+    """All but those that the chart itself decides; with those of the plug-ins of the image."""
     own = {
         "host",
         "port",
@@ -418,6 +419,8 @@ def test_settings_of_the_values_are_those_of_the_service() -> None:
     rules = {name: rule_of(rule) for name, rule in Settings.model_json_schema()["properties"].items()}
     assert own <= rules.keys()
     expected = {name: rule for name, rule in rules.items() if name not in own}
+    of_campaigns = CampaignSettings.model_json_schema()["properties"]
+    expected |= {name: rule_of(rule) for name, rule in of_campaigns.items()}
     assert SCHEMA["properties"]["settings"]["properties"] == expected, json.dumps(expected, indent=2)
 
 

@@ -82,6 +82,8 @@ def test_library_and_client_do_not_mind_a_stranger_who_is_called_app(python: Pat
 def test_the_service_comes_with_the_files_of_its_console(wheels: dict[str, Path]):
     files = {f"app/console/{path.name}" for path in (ROOT / "app/console").iterdir()}
     assert files <= set(zipfile.ZipFile(wheels["shortlist_service"]).namelist())
+    page = "shortlist_campaigns/page-campaigns.js"
+    assert page in zipfile.ZipFile(wheels["shortlist_campaigns"]).namelist()
 
 
 def test_the_library_comes_typed(wheels: dict[str, Path]):

@@ -12,6 +12,8 @@ from pathlib import Path
 from fastapi import Request, Response
 from fastapi.responses import RedirectResponse
 
+from app.api import console_pages
+from app.api.console_pages import FOLDER, PAGE
 from app.api.static_files import StaticFile
 from app.api.strict_json import Provided, json_router
 from app.platform.errors import NotFound
@@ -19,7 +21,6 @@ from app.platform.settings import Settings
 
 router = json_router(tags=["operations"])
 
-PAGE = "index.html"
 KINDS = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -30,17 +31,16 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' https:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-_FOLDER = Path(__file__).parents[1] / "console"
 
 
 @cache
 def files() -> dict[str, StaticFile]:
-    """All files by name; read when the first one is asked for."""
-    return {
-        path.name: StaticFile.of(path.read_bytes(), KINDS[path.suffix])
-        for path in sorted(_FOLDER.iterdir())
-        if path.suffix in KINDS
-    }
+    """All files by name, with those of plug-ins; read when the first one is asked for."""
+    pages = console_pages.load()
+    paths = [*sorted(FOLDER.iterdir()), *(page.module for page in pages.values())]
+    contents = {path.name: path.read_bytes() for path in paths if path.suffix in KINDS}
+    contents[PAGE] = console_pages.with_links(contents[PAGE].decode(), pages).encode()
+    return {name: StaticFile.of(content, KINDS[Path(name).suffix]) for name, content in contents.items()}
 
 
 @router.get("/console", include_in_schema=False)

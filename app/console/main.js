@@ -16,7 +16,8 @@ import * as overview from "./page-overview.js";
  */
 /** @typedef {{show: (view: View) => Promise<unknown> | unknown}} PageModule */
 
-// What loads a page, by the first part of its address. Only the first page comes with this module.
+// What loads a page, by the first part of its address. Only the first page comes with this module. The link of a page
+// of a plug-in names its module.
 /** @type {Record<string, () => Promise<PageModule>>} */
 const PAGES = {
   "": async () => overview,
@@ -27,7 +28,6 @@ const PAGES = {
   decisions: () => import("./page-decision.js"),
   "what-if": () => import("./page-whatif.js"),
   queries: () => import("./page-queries.js"),
-  campaigns: () => import("./page-campaigns.js"),
 };
 const DRAWN_MS = 1000;
 
@@ -94,16 +94,19 @@ async function show() {
   const { signal } = leave;
   const [place, search = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const [name, ...parts] = place.split("/").map(decoded);
-  const load = fieldOf(PAGES, name);
+  let load = fieldOf(PAGES, name);
   let title = "Not here";
+  /** @type {string | undefined} */
+  let module;
   for (const each of nav.querySelectorAll("a")) {
     const own = each.getAttribute("href") === address(name ? [name] : []);
-    if (own) title = each.textContent;
+    if (own) [title, module] = [each.textContent, each.dataset.module];
     if (own) each.setAttribute("aria-current", "page");
     else each.removeAttribute("aria-current");
   }
-  // What it is of: a bandit or a catalogue, a key of a bandit, a campaign.
-  const names = parts.slice(name === "campaigns" ? 1 : 0, ["campaigns", "keys"].includes(name) ? 2 : 1);
+  if (module) load = () => import(`./${module}`);
+  // What it is of: a bandit or a catalogue, a key of a bandit, what a plug-in has last in an address.
+  const names = module ? parts.slice(-1) : parts.slice(0, name === "keys" ? 2 : 1);
   const root = h("div", { class: "page" });
   const held = main.contains(document.activeElement);
   main.replaceChildren(root);

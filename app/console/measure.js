@@ -138,7 +138,7 @@ export function entropy(rows) {
   return arms.reduce((sum, { shown }) => sum - (shown / total) * Math.log2(shown / total), 0);
 }
 
-/** Names of all bandits or catalogues, at most 200. @param {"bandits" | "catalogues" | "slates" | "centers"} what @param {AbortSignal} [signal] */
+/** Names of all bandits, catalogues or what else is listed so, at most 200. @param {string} what @param {AbortSignal} [signal] */
 export async function names(what, signal) {
   return (await list(`/v1/${what}`, 200, signal)).items;
 }
@@ -172,15 +172,6 @@ export async function titlesOf(catalogue, ids, signal) {
   const pairs = await Promise.all([...known].map(async ([id, title]) => /** @type {[string, string]} */ ([id, await title])));
   const found = new Map(pairs);
   return (id) => found.get(id) ?? id;
-}
-
-/** What arms of a campaign are called: as in the first catalogue with titles that has the first of them. @param {string[]} ids @param {AbortSignal} signal */
-export async function titlesAmong(ids, signal) {
-  for (const catalogue of ids.length ? await names("catalogues", signal) : []) {
-    const named = await titlesOf(catalogue, ids.slice(0, 1), signal);
-    if (named(ids[0]) !== ids[0]) return titlesOf(catalogue, ids, signal);
-  }
-  return (/** @type {string} */ id) => id;
 }
 
 /** What columns of features are called: those of a hashed text by its words. @param {string} catalogue @param {AbortSignal} [signal] @returns {Promise<(column: string) => string>} */

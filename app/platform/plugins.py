@@ -1,4 +1,4 @@
-"""Plug-ins: packages that add policies, constraints, indexes, routes or commands by entry points.
+"""Plug-ins: packages that add policies, constraints, indexes, routes and more by entry points.
 
 A package names what it adds in the groups ``shortlist.policies`` and so on of its metadata. Every command and
 every process of ``--workers`` reads the same environment, so all of them load the same. ``SHORTLIST_PLUGINS``
@@ -19,10 +19,21 @@ from functools import cache
 from importlib.metadata import EntryPoint, distributions
 from typing import Any, TypeVar
 
+from pydantic import ValidationError
+
 from app.platform.documents import Document
 from app.platform.errors import ShortlistError, StartupError
 
-GROUPS = ("policies", "constraints", "indexes", "arm_sources", "routes", "commands")
+GROUPS = (
+    "policies",
+    "constraints",
+    "indexes",
+    "arm_sources",
+    "routes",
+    "commands",
+    "settings",
+    "console_pages",
+)
 VARIABLE = "SHORTLIST_PLUGINS"
 ALL = "*"
 EARLY = "needs a module of its own: what it imports is loaded after it"
@@ -88,9 +99,17 @@ def start_errors(what: str) -> Iterator[None]:
         yield
     except ShortlistError:
         raise
+    except ValidationError as error:  # of settings: the value may be a secret
+        raise StartupError(f"{what}: {settings_problem(error)}") from None
     except (Exception, SystemExit) as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise StartupError(f"{what}: {reason}") from error
+
+
+def settings_problem(error: ValidationError) -> str:
+    """What is wrong with which setting; without the values."""
+    wrong = [(".".join(map(str, item["loc"])), item["msg"]) for item in error.errors(include_input=False)]
+    return "; ".join(f"setting {name}: {rule}" for name, rule in wrong)
 
 
 def _entry_points(group: str) -> Iterator[tuple[str, EntryPoint]]:

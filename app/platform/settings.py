@@ -1,4 +1,4 @@
-"""All settings, in one table: environment variables, command-line flags and docs/settings.md come from here.
+"""The settings of the service in one table: variables, flags and docs/settings.md come from here.
 
 Every setting is read from ``SHORTLIST_<NAME>``; the flags of ``shortlist serve`` win over the environment.
 Units are part of the names.
@@ -95,9 +95,6 @@ class Settings(BaseSettings):
     worker_cache_mb: Annotated[int, Field(ge=1)] = Field(
         64, description="Memory for the states of learners that a worker keeps to fold rewards into."
     )
-    campaign_cache_mb: Annotated[int, Field(ge=1)] = Field(
-        64, description="Memory for recently used campaigns, of each kind."
-    )
     elimination_cache_mb: Annotated[int, Field(ge=1)] = Field(
         256,
         description="Memory for states of recently used learners that policies keep, as elimination does.",
@@ -148,7 +145,7 @@ class Settings(BaseSettings):
         4_096, description="Memory of the store for dedupe keys of rewards and observations. Beyond: 503."
     )
     max_campaigns_mb: Annotated[int, Field(ge=1)] = Field(
-        1_024, description="Memory of the store for campaigns and their results. Beyond: 429."
+        1_024, description="Memory of the store for what plug-ins keep: campaigns, results. Beyond: 429."
     )
     max_repeats_mb: Annotated[int, Field(ge=1)] = Field(
         1_024,
@@ -216,12 +213,13 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def misspelled(variables: Iterable[str]) -> list[str]:
+def misspelled(variables: Iterable[str], names_of_plugins: Iterable[str]) -> list[str]:
     """A sentence for each environment variable that is no setting though its name is close to that of one.
 
     Others are left alone: Kubernetes, for example, makes some for a service that is called shortlist.
+    ``names_of_plugins``: of the settings that plug-ins add.
     """
-    names = [PREFIX + name.upper() for name in Settings.model_fields]
+    names = [PREFIX + name.upper() for name in (*Settings.model_fields, *names_of_plugins)]
     return [
         f"{variable} is not a setting and has no effect: did you mean {close[0]}?"
         for variable in sorted(variables)

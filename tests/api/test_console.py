@@ -16,7 +16,11 @@ from app.platform.settings import Settings
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 FOLDER = Path(console.__file__).parents[1] / "console"
-SOURCES = sorted(path for path in FOLDER.iterdir() if path.suffix in {".js", ".css", ".html"})
+PAGES_OF_PLUGINS = sorted(FOLDER.parents[1].glob("plugins/*/shortlist_*/*.js"))
+SOURCES = [
+    *sorted(path for path in FOLDER.iterdir() if path.suffix in {".js", ".css", ".html"}),
+    *PAGES_OF_PLUGINS,
+]
 # What would make markup, code or a style of a text.
 DANGEROUS = re.compile(
     r"\b(innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|createContextualFragment|srcdoc|eval"
@@ -43,7 +47,7 @@ async def test_a_browser_is_sent_there_and_a_program_is_told(shared: Api):
 
 
 async def test_every_file_is_served_as_what_it_is_and_kept_until_it_changes(shared: Api):
-    paths = ["/console", *(f"/console/{path.name}" for path in FOLDER.iterdir())]
+    paths = ["/console", *(f"/console/{path.name}" for path in (*FOLDER.iterdir(), *PAGES_OF_PLUGINS))]
     kinds = set()
     for path in paths:
         answer = await shared.call("GET", path)
@@ -83,9 +87,15 @@ def test_the_page_names_the_modules_of_the_first_page_and_then_all_others_at_low
     others -= first
     assert named.keys() == first | others | {"console.css", "icon.svg"}
     assert {name for name, more in named.items() if 'fetchpriority="low"' in more} == others
-    for path in FOLDER.glob("*.js"):
+    for path in (*FOLDER.glob("*.js"), *PAGES_OF_PLUGINS):
         for name in re.findall(r'(?:from |import\()"\./([\w.-]+)"', path.read_text()):
             assert (FOLDER / name).exists(), f"{path.name}: {name}"
+
+
+async def test_the_page_of_a_plugin_has_a_link_and_a_module(shared: Api):
+    page = (await shared.call("GET", "/console")).text
+    assert '<a href="#/campaigns" data-module="page-campaigns.js">Campaigns</a></li>\n</ul></nav>' in page
+    assert '<link rel="modulepreload" href="console/page-campaigns.js" fetchpriority="low">\n</head>' in page
 
 
 async def test_head_is_answered_like_get_without_the_body(shared: Api):

@@ -233,10 +233,23 @@ BROKEN = {
     "a second arm list": ("shortlist.routes", "mine = broken:SecondList", "the second with lists of arms"),
     "a command of ours": ("shortlist.commands", "serve = broken:NotAPolicy", "has a name that is taken"),
     "no options of a command": ("shortlist.commands", "mine = broken:NoOptions", "cannot be added: KeyError"),
+    "settings that are none": ("shortlist.settings", "mine = broken:NotAPolicy", "is no PluginSettings"),
+    "a setting of ours": ("shortlist.settings", "mine = broken:OurSetting", "names that are taken: port"),
+    "a setting out of bounds": (
+        "shortlist.settings",
+        "mine = broken:NegativeSetting",
+        "cannot be loaded: setting mine_mb: Input should be greater than 0",
+    ),
+    "no page": ("shortlist.console_pages", "mine = broken:NotAPolicy", "is no ConsolePage"),
+    "a page of ours": ("shortlist.console_pages", "bandits = broken:OUR_PAGE", "has a name that is taken"),
+    "a file of ours": ("shortlist.console_pages", "mine = broken:OUR_PAGE", "a file of its own"),
+    "a file that is absent": ("shortlist.console_pages", "mine = broken:ABSENT_PAGE", "a file of its own"),
     "an index of ours": ("shortlist.indexes", "hnsw = broken:NotAPolicy", "has a name that is taken"),
 }
 SOURCE = """
-from shortlist_service import arm_lists, commands, policies, routes
+from pathlib import Path
+from pydantic import Field
+from shortlist_service import arm_lists, commands, console, policies, routes, settings
 class Policy(policies.Policy):
     name, summary = "other", "chooses nothing"
     def rank(self, *arguments): ...
@@ -286,6 +299,12 @@ class SecondList(routes.Routes):
     router = routes.json_router(prefix="/v1/mine", tags=["x"])
     def services(self, dependencies):
         return {"lists": Lists()}
+class OurSetting(settings.PluginSettings):
+    port: int = 1
+class NegativeSetting(settings.PluginSettings):
+    mine_mb: int = Field(-1, gt=0, validate_default=True)
+OUR_PAGE = console.ConsolePage("Mine", Path("main.js"))
+ABSENT_PAGE = console.ConsolePage("Mine", Path("page-absent.js"))
 """
 
 

@@ -18,6 +18,7 @@ from shortlist_campaigns.noisy_centers import (
     NoisyCenters,
     answer,
 )
+from shortlist_campaigns.settings import CampaignSettings
 from shortlist_service.errors import Invalid
 from shortlist_service.routes import (
     SEVERAL_CALLS,
@@ -209,7 +210,7 @@ class CenterCalls(Routes):
     }
 
     def services(self, dependencies: RouteDependencies) -> Mapping[str, object]:
-        capacity_bytes = dependencies.settings.campaign_cache_mb << 20
+        capacity_bytes = CampaignSettings().campaign_cache_mb << 20
         campaigns: CenterCampaigns = Campaigns(
             dependencies.event_logs, NoisyCenters(), capacity_bytes=capacity_bytes
         )

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, Field, StringConstraints, field_
 from shortlist_campaigns import limits
 from shortlist_campaigns.campaigns import CampaignName, Campaigns
 from shortlist_campaigns.fold import options_of
+from shortlist_campaigns.settings import CampaignSettings
 from shortlist_campaigns.slate_warm_start import teach_bandit
 from shortlist_campaigns.slates import (
     BestSlates,
@@ -333,6 +334,6 @@ class SlateCalls(Routes):
     }
 
     def services(self, dependencies: RouteDependencies) -> Mapping[str, object]:
-        capacity_bytes = dependencies.settings.campaign_cache_mb << 20
+        capacity_bytes = CampaignSettings().campaign_cache_mb << 20
         slates: SlateCampaigns = Campaigns(dependencies.event_logs, Slates(), capacity_bytes=capacity_bytes)
         return {"slates": slates, "best_slates": BestSlates(slates)}

@@ -42,6 +42,8 @@ def test_a_service_without_them_starts_and_lacks_their_calls_alone(tmp_path: Pat
         assert error["loc"] == ["body", "baseline"]
         paths = http.get("/openapi.json").json()["paths"]
         assert [path for path in paths if "slates" in path or "centers" in path] == []
+        assert "campaigns" not in http.get("/console").text
+        assert http.get("/console/page-campaigns.js").status_code == 404
         service.process.terminate()
         service.wait()
     with serving(tmp_path / "3", data_dir=data) as service, client(service) as http:

@@ -5,7 +5,7 @@ import { chart } from "./charts.js";
 import { boxes, empty, facts, h, link, panel, redraw, table, tile, warning } from "./dom.js";
 import { count, decimal, number, percent } from "./format.js";
 import { action, deletion, Form, previewOf } from "./forms.js";
-import { names, titlesAmong } from "./measure.js";
+import { names, titlesOf } from "./measure.js";
 
 const LOOK_MS = 2000;
 
@@ -174,4 +174,13 @@ async function centers(view, name) {
       return queries.map((/** @type {any} */ { query, pair }) => [{ query }, pair.map(named).join(" and ")]);
     },
   })), panel("Delete", deletion(view, name, at, "Gone for good with it: all distances that were told, the centres that were found, and the pairs that still wait for one.", ["campaigns"])));
+}
+
+/** What arms of a campaign are called: as in the first catalogue with titles that has the first of them. @param {string[]} ids @param {AbortSignal} signal */
+async function titlesAmong(ids, signal) {
+  for (const catalogue of ids.length ? await names("catalogues", signal) : []) {
+    const named = await titlesOf(catalogue, ids.slice(0, 1), signal);
+    if (named(ids[0]) !== ids[0]) return titlesOf(catalogue, ids, signal);
+  }
+  return (/** @type {string} */ id) => id;
 }

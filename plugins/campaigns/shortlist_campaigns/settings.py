@@ -1,0 +1,15 @@
+"""The settings of campaigns. What they may store is bounded by SHORTLIST_MAX_CAMPAIGNS_MB of the service."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from shortlist_service.settings import PluginSettings
+
+
+class CampaignSettings(PluginSettings):
+    campaign_cache_mb: Annotated[int, Field(ge=1)] = Field(
+        default=64, description="Memory for recently used campaigns, of each kind."
+    )
