@@ -9,6 +9,7 @@ from pathlib import Path
 
 from app.arm_sources.engine_index import EngineIndex
 from app.arm_sources.engine_snapshot import EngineSnapshot
+from app.catalogues.kinds import ARM_SOURCES
 from app.indexes.live import LiveIndex
 from app.policies.base import Policy
 from app.policies.registry import POLICIES
@@ -129,6 +130,12 @@ def test_only_registries_import_a_structure():
     }
     found = {name: structures_imported(name, source) for name, source in sources().items()}
     assert {name: each for name, each in found.items() if each} == {}
+
+
+def test_the_console_names_no_arm_source():
+    """It asks what an index can do: another engine than ours is shown as ours is."""
+    for path in (ROOT / "app/console").glob("*.js"):
+        assert not [name for name in ARM_SOURCES if name in path.read_text().lower()], path.name
 
 
 IMPORTING = [

@@ -179,7 +179,8 @@ class CatalogueView(BaseModel):
     ``index``: ``kind`` is what serves, ``exact`` whether every search is exact: by ``exact``, a plain scan,
     and by ``norm_pruned``, which reads the longest arms first and stops where no other can win.
     ``recall_at_1``, ``recall_at_10`` and ``recall_at_100`` are of the best arm and of lists; the last two are
-    absent where the arms are in an engine, where lists are not measured.
+    absent where the arms are in an engine, where lists are not measured. ``arms_in_memory``: whether the arms
+    can be searched exactly, sorted, and their fields counted; not where they are in an engine.
 
     Of a catalogue with ``features``: what these are made from, without a basis; ``columns``, what each
     number means; ``reduction`` of its embedding; ``unlisted`` values of fields, which count as missing:
@@ -365,7 +366,11 @@ async def view_of(catalogue: Catalogue, filters: Sequence[FilterStatus]) -> dict
 
 
 def _view(catalogue: Catalogue, filters: Sequence[FilterStatus]) -> dict[str, Any]:
-    index: dict[str, Any] = {"requested": catalogue.record.index["kind"], **asdict(catalogue.index.status())}
+    index: dict[str, Any] = {
+        "requested": catalogue.record.index["kind"],
+        "arms_in_memory": catalogue.resident is not None,
+        **asdict(catalogue.index.status()),
+    }
     view: dict[str, Any] = {
         "id": catalogue.name,
         "dim": catalogue.dim,

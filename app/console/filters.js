@@ -77,7 +77,7 @@ export function filterBuilder(form, name, catalogue, signal) {
     if (!now) return void (let_in.textContent = "The filter is no JSON yet.");
     const dim = await dimOf();
     try {
-      const body = { query: new Array(dim.dim).fill(0), k: 1, method: dim.index.kind === "milvus" ? "hnsw" : "exact", ...(now.filter === undefined ? {} : { filter: now.filter }) };
+      const body = { query: new Array(dim.dim).fill(0), k: 1, method: dim.index.arms_in_memory ? "exact" : "hnsw", ...(now.filter === undefined ? {} : { filter: now.filter }) };
       const found = await send({ method: "POST", path: path`/v1/catalogues/${catalogue}/mips`, body }, signal);
       let_in.textContent = now.filter === undefined ? `No filter: all ${count(dim.size)} arms.` : found.eligible === undefined || found.eligible === null ? "Some arms match." : `${count(found.eligible)} of ${count(dim.size)} arms match.`;
     } catch (error) {
@@ -148,7 +148,7 @@ export function filterBuilder(form, name, catalogue, signal) {
     try {
       for (const field of (await list(path`/v1/catalogues/${catalogue}/fields`, MOST_FIELDS, signal)).items) fields.set(field.field, field);
     } catch (error) {
-      if (!(error instanceof Problem)) throw error; // of arms in Milvus no values are counted
+      if (!(error instanceof Problem)) throw error; // of arms in an engine no values are counted
     }
     isReady = true;
     names.append(...[...fields.values()].map((field) => h("option", { value: field.field }, wordsOf(field))));

@@ -82,9 +82,9 @@ function stillBuilt({ size, index: { build_s, arms_in_graph } }, seenS) {
   return left > 0 ? `at most ${duration(Math.ceil(left))} more, by the last build` : "longer than the last build would tell";
 }
 
-/** What was built of an index: a graph in memory, or the copy of the arms in Milvus; nothing where arms are scanned. @param {any} index @returns {[string, any][]} */
+/** What was built of an index: a graph in memory, or the copy of the arms in an engine; nothing where arms are scanned. @param {any} index @returns {[string, any][]} */
 function built(index) {
-  if (index.kind === "milvus") return [["Collection", index.collection || "none yet"], ["Changes that it lacks", count(index.pending)], ["Arms in memory, changed lately", count(index.overlay)], ["Arms when recall was measured", count(index.measured_arms)]];
+  if (!index.arms_in_memory) return [["Collection", index.collection || "none yet"], ["Changes that it lacks", count(index.pending)], ["Arms in memory, changed lately", count(index.overlay)], ["Arms when recall was measured", count(index.measured_arms)]];
   if (!index.arms_in_graph) return [];
   return [["Breadth of a search", count(index.ef_search)], ["Last build took", duration(index.build_s || null)], ["Arms in the graph", count(index.arms_in_graph)], ["Segments beside it", count(index.segments)], ["New, scanned until the next build", count(index.fresh)], ["Deleted, still in the graph", count(index.dead)]];
 }
@@ -125,7 +125,7 @@ function made(now) {
 
 /** The fields of the arms, by name; none where they are not in memory. @param {any} catalogue @param {AbortSignal} signal @returns {Promise<any[]>} */
 async function fieldsOf(catalogue, signal) {
-  if (catalogue.index.kind === "milvus") return [];
+  if (!catalogue.index.arms_in_memory) return [];
   return (await list(path`/v1/catalogues/${catalogue.id}/fields`, MOST_FIELDS, signal)).items;
 }
 
@@ -136,7 +136,7 @@ function arms(view, catalogue, fields, open) {
   const state = { cursor: /** @type {string | null} */ (null), sort: view.query.get("sort"), order: view.query.get("order") ?? "asc", items: /** @type {any[]} */ ([]), counted: /** @type {any[]} */ ([]), isFiltered: false, isRead: false };
   const more = action("Show more", () => page());
   fields.then((all) => ((state.counted = all), state.isRead && draw()), () => null); // of many arms they take a while, and the arms are shown before
-  const canSort = catalogue.size <= MOST_SORTED && catalogue.index.kind !== "milvus";
+  const canSort = catalogue.size <= MOST_SORTED && catalogue.index.arms_in_memory;
 
   const draw = () => {
     const known = state.counted.filter((each) => each.field !== "tags" && !("none" in each.types && Object.keys(each.types).length === 1)).sort((a, b) => b.arms - a.arms).map((each) => each.field);
@@ -161,7 +161,7 @@ function arms(view, catalogue, fields, open) {
   /** @param {any} filter */
   const filtered = async (filter) => {
     // A search for the arms of largest product with zeros: any arms that the filter matches.
-    const body = { query: new Array(catalogue.dim).fill(0), k: SHOWN, method: catalogue.index.kind === "milvus" ? "hnsw" : "exact", filter };
+    const body = { query: new Array(catalogue.dim).fill(0), k: SHOWN, method: catalogue.index.arms_in_memory ? "exact" : "hnsw", filter };
     const found = await send({ method: "POST", path: `${at}/mips`, body }, view.signal);
     state.items = await Promise.all(found.arms.map((/** @type {any} */ each) => get(`${at}/arms/${encodeURIComponent(each.id)}`, view.signal)));
     state.isFiltered = state.isRead = more.hidden = true;

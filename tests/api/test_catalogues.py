@@ -32,7 +32,10 @@ async def test_a_catalogue_is_made_once(api: Api):
     made = await api.ok("PUT", "/v1/catalogues/c", {"dim": 3}, 201)
     assert (made["id"], made["dim"], made["size"], made["version"]) == ("c", 3, 0, 0)
     assert (made["index"]["kind"], made["index"]["state"], made["index"]["exact"]) == ("exact", "ready", True)
-    assert set(made["index"]) == {"requested"} | {field.name for field in dataclasses.fields(IndexStatus)}
+    assert made["index"]["arms_in_memory"] is True
+    assert set(made["index"]) == {"requested", "arms_in_memory"} | {
+        field.name for field in dataclasses.fields(IndexStatus)
+    }
     before = await api.stored()
     for same in (
         {"dim": 3},

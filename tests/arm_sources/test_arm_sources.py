@@ -59,6 +59,7 @@ async def copied(api: Api, name: str = "c") -> dict[str, Any]:
 
     await wait_until(has_all, what="the engine has every arm")
     index: dict[str, Any] = (await api.ok("GET", f"/v1/catalogues/{name}"))["index"]
+    assert index["arms_in_memory"] is False
     return index
 
 
