@@ -30,8 +30,6 @@ PATCHED = {
     "tests/examples": 1,  # the largest of its cases
     "tests/platform": 1,  # a slice of the process
     "tests/replication": 1,  # patience with a store that hangs
-    "tests/studies/bench": 79,  # sizes of benchmarks
-    "tests/studies/experiments": 26,  # sizes of experiments
     "tests/workers": 9,  # they follow Milvus
 }
 

@@ -22,16 +22,14 @@ from app.filters.attributes import AttributeTable, Document
 from shortlist_client.files.progress import progress
 
 SEED = 1_517
-ARMS, QUICK_ARMS = 1_000_000, 100_000
 BATCH = 10_000
 LANGUAGES, MAKERS = 20, 10_000
 HIGHEST_PRICE_CENTS = 20_000
 FIELDS = 5
 
 
-def row(quick: bool) -> dict[str, Any]:
-    """Memory of the attributes of 100,000 (quick) or 1,000,000 arms."""
-    count = QUICK_ARMS if quick else ARMS
+def row(count: int) -> dict[str, Any]:
+    """Memory of the attributes of this many arms."""
     rng = np.random.default_rng(SEED)
     gc.collect()
     tracemalloc.start()

@@ -13,7 +13,7 @@ With ``--data`` the vectors are also factors of MovieLens' films, and factors of
 are so few that a scan is faster than any sampling, so plans count reads alone there.
 
 Every query is answered by the scan and by a method in turn, at least ``REPEATS`` times each and for
-``LEAST_S`` seconds, and the least of each counts, so that both see the machine in one state. Times are
+50 ms, and the least of each counts, so that both see the machine in one state. Times are
 processor seconds of the one thread, so that others on the machine do not count. Where the schedule saves
 nothing the method is the scan, as in the service.
 ``for_1``, ``for_100``, ``for_10000``: speed-up over the scan when that many queries share the preparation.
@@ -22,7 +22,8 @@ nothing the method is the scan, as in the service.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -42,7 +43,7 @@ from shortlist.mips.read_costs import READS_ALONE, ReadCosts
 from shortlist.mips.rewards import blocked_rewards
 from shortlist_client.files.progress import progress
 from studies.bench.one_shot_method import Find, Method, Result, Rows
-from studies.bench.screening_methods import screening_methods
+from studies.bench.screening_methods import SWEEP, Sweep, screening_methods
 from studies.experiments import movielens
 from studies.experiments.coordinates import Data, Single, make
 from studies.measurement import report
@@ -53,15 +54,27 @@ DIMS = (4_096, 16_384, 65_536)
 QUICK_DIMS = (4_096,)
 DATA: tuple[Data, ...] = ("gaussian", "uniform", "low_rank")
 KS = (5, 10)
-# Epsilon as a share of R: from a schedule that reads everything to one that reads next to nothing.
-SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 1.0)
 DELTA = 0.05
-REPEATS, LEAST_S = 3, 0.05
+REPEATS = 3
 # Peers hold a copy of their own, and a graph takes minutes to build beyond this.
 MOST_PEER_NUMBERS = 200_000_000
-EF_SEARCH = (16, 64, 256)
 # Factors of MovieLens' ratings, as many as the paper's own source has of Netflix and Yahoo.
 FACTORS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What is swept. ``shares``: epsilon / R, from a schedule that reads everything to one that reads next to
+    nothing. ``least_s``: how long a query is measured at least.
+    """
+
+    shares: Sequence[float] = (0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 1.0)
+    ef_search: Sequence[int] = (16, 64, 256)
+    screening: Sweep = SWEEP
+    least_s: float = 0.05
+
+
+SETTINGS = Settings()
 
 
 def run(quick: bool, data: Path | None = None) -> dict[str, Any]:
@@ -80,36 +93,44 @@ def run(quick: bool, data: Path | None = None) -> dict[str, Any]:
     return report("bounded-me", rows, seed=SEED)
 
 
-def case(data: Data, n: int, dim: int, queries: int, costs: ReadCosts) -> list[dict[str, Any]]:
+def case(
+    data: Data, n: int, dim: int, queries: int, costs: ReadCosts, *, settings: Settings = SETTINGS
+) -> list[dict[str, Any]]:
     """All methods on one set of vectors; plans are made from the ``costs``."""
     rng = np.random.default_rng((SEED, dim, DATA.index(data)))
     vectors, asked = make(data, n, dim, queries, rng)
-    return _rows(data, vectors, asked, costs, rng)
+    return _rows(data, (vectors, asked), costs, rng, settings)
 
 
-def films(folder: Path, queries: int) -> list[dict[str, Any]]:
+def films(folder: Path, queries: int, settings: Settings = SETTINGS) -> list[dict[str, Any]]:
     """All methods on factors of MovieLens, asked for ``queries`` users. Raises FileNotFoundError."""
     rng = np.random.default_rng((SEED, FACTORS))
     items, users = movielens.rating_factors(movielens.read(folder), FACTORS)
     asked = users[rng.choice(len(users), size=queries, replace=False)]
-    return _rows("movielens", items.astype(np.float32), asked.astype(np.float32), READS_ALONE, rng)
+    pair = items.astype(np.float32), asked.astype(np.float32)
+    return _rows("movielens", pair, READS_ALONE, rng, settings)
 
 
 def _rows(
-    data: str, vectors: Single, asked: Single, costs: ReadCosts, rng: np.random.Generator
+    data: str,
+    vectors_and_queries: tuple[Single, Single],
+    costs: ReadCosts,
+    rng: np.random.Generator,
+    settings: Settings,
 ) -> list[dict[str, Any]]:
+    vectors, asked = vectors_and_queries
     started = time.thread_time()
     arms = blocked.build(vectors, rng=rng, costs=costs)
     build_s = time.thread_time() - started
     found = []
-    for method in (*_sampled(vectors, arms, build_s, costs), *_peers(vectors)):
+    for method in (*_sampled(vectors, arms, build_s, costs, settings), *_peers(vectors, settings)):
         for k in KS:
-            row = _measure(vectors, asked, method, k)
+            row = _measure(vectors, asked, method, k, settings.least_s)
             found.append({"data": data, "n": len(vectors), "N": vectors.shape[1], "k": k, **row})
     return found
 
 
-def _measure(vectors: Single, asked: Single, method: Method, k: int) -> dict[str, Any]:
+def _measure(vectors: Single, asked: Single, method: Method, k: int, least_s: float) -> dict[str, Any]:
     """Medians over the queries."""
     columns: dict[str, list[float]] = {
         "precision": [],
@@ -122,7 +143,7 @@ def _measure(vectors: Single, asked: Single, method: Method, k: int) -> dict[str
     epsilon = None
     for query in asked:
         scan_s, (best, means), search_s, result = _in_turn(
-            partial(scan, vectors, query, k), partial(method.find, query, k)
+            partial(scan, vectors, query, k), partial(method.find, query, k), least_s
         )
         columns["precision"].append(len(set(best.tolist()) & set(result.rows.tolist())) / k)
         # Candidates can be fewer than k: what is missing counts as the worst vector.
@@ -155,10 +176,12 @@ def _measure(vectors: Single, asked: Single, method: Method, k: int) -> dict[str
     }
 
 
-def _in_turn(one: Callable[[], Any], other: Callable[[], Any]) -> tuple[float, Any, float, Any]:
+def _in_turn(
+    one: Callable[[], Any], other: Callable[[], Any], least_s: float
+) -> tuple[float, Any, float, Any]:
     """The least times of both, and what they return."""
     seconds = list[tuple[float, float]]()
-    while len(seconds) < REPEATS or np.sum(seconds) < LEAST_S:
+    while len(seconds) < REPEATS or np.sum(seconds) < least_s:
         started = time.thread_time()
         first = one()
         between = time.thread_time()
@@ -174,7 +197,9 @@ def scan(vectors: Single, query: Single, k: int) -> tuple[Rows, Single]:
     return np.argpartition(products, len(products) - k)[len(products) - k :], products
 
 
-def _sampled(vectors: Single, arms: BlockedArms, build_s: float, costs: ReadCosts) -> Iterator[Method]:
+def _sampled(
+    vectors: Single, arms: BlockedArms, build_s: float, costs: ReadCosts, settings: Settings
+) -> Iterator[Method]:
     def find(search: Callable[..., Answer], share: float) -> Find:
         def found(query: Single, k: int) -> Result:
             rewards = blocked_rewards(arms, query, costs=costs)
@@ -191,16 +216,16 @@ def _sampled(vectors: Single, arms: BlockedArms, build_s: float, costs: ReadCost
         return found
 
     for search in (bounded_me, racing):
-        for share in SHARES:
+        for share in settings.shares:
             yield Method(search.__name__, share, build_s, find(search, share))
 
 
-def _peers(vectors: Single) -> Iterator[Method]:
+def _peers(vectors: Single, settings: Settings) -> Iterator[Method]:
     if vectors.size > MOST_PEER_NUMBERS:
         return
-    yield from screening_methods(vectors, SEED)
+    yield from screening_methods(vectors, SEED, settings.screening)
     yield from _faiss(vectors)
-    yield from _hnsw(vectors)
+    yield from _hnsw(vectors, settings.ef_search)
 
 
 def _faiss(vectors: Single) -> Iterator[Method]:
@@ -220,7 +245,7 @@ def _faiss(vectors: Single) -> Iterator[Method]:
     yield Method("faiss_flat", None, build_s, find)
 
 
-def _hnsw(vectors: Single) -> Iterator[Method]:
+def _hnsw(vectors: Single, ef_search: Sequence[int]) -> Iterator[Method]:
     import hnswlib  # noqa: PLC0415 - here as a peer; the service's own is algorithms/shortlist/index/hnsw.py
 
     index = hnswlib.Index(space="ip", dim=vectors.shape[1])
@@ -236,5 +261,5 @@ def _hnsw(vectors: Single) -> Iterator[Method]:
 
         return found
 
-    for ef in EF_SEARCH:
+    for ef in ef_search:
         yield Method("hnswlib", ef, build_s, find(ef))

@@ -20,6 +20,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,21 +30,30 @@ from threadpoolctl import threadpool_limits
 from app.indexes.live import IndexOptions, LiveIndex
 from shortlist.types import Matrix
 from shortlist_client.files.progress import progress
-from studies.bench.index_loop import IndexLoop, Stretch
+from studies.bench.index_loop import CHECK_EVERY, IndexLoop, Stretch
 from studies.measurement import report
 
 SEED = 11
-DIM = 32
-ARMS = 200_000
-QUICK_ARMS = 100_000
-QUIET_S = 5.0
 OPTIONS = IndexOptions(kind="hnsw", ef_search=192)
 TURNOVER = 2.0
 STRETCH = 0.2
 TASTES, NARROW_QUERIES, NARROW_SIGMA = 30, 8, 0.1
 BATCH = 100
-ARMS_PER_S = 2_000
 SWITCH_INTERVAL_S = 0.0005  # as in the service
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """``quiet_s``: of searches before anything changes. ``check_every``: see ``IndexLoop``."""
+
+    arms: int = 200_000
+    dim: int = 32
+    quiet_s: float = 5.0
+    arms_per_s: int = 2_000
+    check_every: int = CHECK_EVERY
+
+
+WHOLE, QUICK = Sizes(), Sizes(arms=100_000)
 
 
 def _row(stretch: Stretch, loop: IndexLoop, share: float, quiet_p99: float | None) -> dict[str, Any]:
@@ -71,8 +81,8 @@ def _narrow(index: LiveIndex) -> dict[str, float]:
     """The recall of users who each ask near one direction, which no probe was drawn for."""
     rng, snapshot = np.random.default_rng(SEED + 1), index.snapshot()
     recalls = []
-    for taste in rng.standard_normal((TASTES, DIM)):
-        queries = taste + NARROW_SIGMA * rng.standard_normal((NARROW_QUERIES, DIM))
+    for taste in rng.standard_normal((TASTES, snapshot.table.dim)):
+        queries = taste + NARROW_SIGMA * rng.standard_normal((NARROW_QUERIES, len(taste)))
         found = [snapshot.search(query, 1).rows[0] for query in queries]
         best = [snapshot.search_exact(query, 1).rows[0] for query in queries]
         recalls.append(float(np.mean(np.equal(found, best))))
@@ -80,27 +90,28 @@ def _narrow(index: LiveIndex) -> dict[str, float]:
     return {"narrow_recall_at_1": float(np.mean(recalls)), "worst_recall_at_1": float(np.mean(least))}
 
 
-def run(quick: bool) -> dict[str, Any]:
+def run(quick: bool, sizes: Sizes | None = None) -> dict[str, Any]:
     """Replace 200 % of 100,000 (quick) or 200,000 arms at 2,000 a second; print and return the rows."""
-    arms = QUICK_ARMS if quick else ARMS
+    sizes = sizes or (QUICK if quick else WHOLE)
+    arms = sizes.arms
     rng = np.random.default_rng(SEED)
-    features = rng.standard_normal((arms, DIM))
+    features = rng.standard_normal((arms, sizes.dim))
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with tempfile.TemporaryDirectory() as folder, threadpool_limits(1):
-        index = LiveIndex(DIM, OPTIONS, cache=Path(folder) / "churn.index", seed=SEED)
+        index = LiveIndex(sizes.dim, OPTIONS, cache=Path(folder) / "churn.index", seed=SEED)
         index.upsert([str(arm) for arm in range(arms)], features, range(arms))
-        loop = IndexLoop(index, rng)
+        loop = IndexLoop(index, rng, sizes.check_every)
         try:
-            rows = _watch(loop, features, rng)
+            rows = _watch(loop, features, rng, sizes)
         finally:
             loop.stop()
     return report("churn", rows, seed=SEED)
 
 
-def _watch(loop: IndexLoop, features: Matrix, rng: np.random.Generator) -> list[dict[str, Any]]:
+def _watch(loop: IndexLoop, features: Matrix, rng: np.random.Generator, sizes: Sizes) -> list[dict[str, Any]]:
     loop.settle()
     quiet = Stretch()
-    loop.search_until(time.monotonic() + QUIET_S, quiet)
+    loop.search_until(time.monotonic() + sizes.quiet_s, quiet)
     rows = [_row(quiet, loop, 0.0, None)]
     arms, revision = len(features), len(features)
     per_stretch = int(STRETCH * arms)
@@ -108,9 +119,9 @@ def _watch(loop: IndexLoop, features: Matrix, rng: np.random.Generator) -> list[
         stretch = Stretch()
         retired = np.argsort(-np.linalg.norm(features, axis=1))[:per_stretch]
         for start in range(0, per_stretch, BATCH):
-            next_batch = time.monotonic() + BATCH / ARMS_PER_S
+            next_batch = time.monotonic() + BATCH / sizes.arms_per_s
             batch = retired[start : start + BATCH]
-            features[batch] = rng.standard_normal((len(batch), DIM))
+            features[batch] = rng.standard_normal((len(batch), sizes.dim))
             revisions = range(revision, revision + len(batch))
             loop.index.upsert([str(arm) for arm in batch], features[batch], revisions)
             revision += len(batch)

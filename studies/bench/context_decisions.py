@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,44 +37,52 @@ from shortlist_client.files.progress import progress
 from studies.bench.choose import index_of
 
 SEED = 1_617
-ARMS, QUICK_ARMS = 1_000_000, 100_000
 DIM = 32
-SHAPES = ((8, 8), (31, 32))  # m, p: D = 96 and 1,024
-DECISIONS, QUICK_DECISIONS = 2_000, 300
-TURN = 50
 EXPLORATION, RIDGE = 1.0, 1.0
 REMAKES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """``turn``: decisions of a way in a row. ``shapes``: m, p."""
+
+    arms: int = 1_000_000
+    decisions: int = 2_000
+    turn: int = 50
+    shapes: tuple[tuple[int, int], ...] = ((8, 8), (31, 32))  # D = 96 and 1,024
+
+
+WHOLE, QUICK = Sizes(), Sizes(arms=100_000, decisions=300)
 
 Numbers = list[float]
 Decide = Callable[[Numbers], object]
 
 
-def rows(quick: bool) -> list[dict[str, Any]]:
-    """2,000 decisions over 1,000,000 arms (quick: 300 over 100,000) of each kind; a row for each."""
-    arms, decisions = (QUICK_ARMS, QUICK_DECISIONS) if quick else (ARMS, DECISIONS)
-    features = np.random.default_rng(SEED).standard_normal((arms, DIM))
+def rows(sizes: Sizes) -> list[dict[str, Any]]:
+    """Decisions of each kind over the same arms; a row for each."""
+    features = np.random.default_rng(SEED).standard_normal((sizes.arms, DIM))
     index = index_of("auto", features, SEED)
     kind = index.status().kind
     with threadpool_limits(1):
         return [
-            {"part": "decisions", "K": arms, "d": DIM, "index": kind, **row}
-            for row in compare(index.snapshot(), features.T @ features, decisions)
+            {"part": "decisions", "K": sizes.arms, "d": DIM, "index": kind, **row}
+            for row in compare(index.snapshot(), features.T @ features, sizes)
         ]
 
 
-def compare(snapshot: Snapshot, gram: Matrix, decisions: int) -> list[dict[str, Any]]:
-    """A row without context, and one of each of ``SHAPES``. ``gram`` (d, d): the sum of x x^T of the arms."""
+def compare(snapshot: Snapshot, gram: Matrix, sizes: Sizes) -> list[dict[str, Any]]:
+    """A row without context, and one of each shape. ``gram`` (d, d): the sum of x x^T of the arms."""
     rng = np.random.default_rng(SEED)
-    contexts = rng.standard_normal((decisions, max(m for m, _ in SHAPES))).tolist()
+    contexts = rng.standard_normal((sizes.decisions, max(m for m, _ in sizes.shapes))).tolist()
     posterior, made_ms = _posterior(DIM)
     ways = [(_described(None, None, DIM, made_ms), without(snapshot, posterior, rng))]
-    for m, p in SHAPES:
+    for m, p in sizes.shapes:
         numbers = DIM + p * m
         posterior, made_ms = _posterior(numbers)
         context = Context(Encoding(ContextRule(dim=m)), bilinear.directions(gram, p))
         decide = within(snapshot, posterior, context, rng)
         ways.append((_described(m, p, numbers, made_ms), decide))
-    us, cpu_us = take_turns([decide for _, decide in ways], contexts)
+    us, cpu_us = take_turns([decide for _, decide in ways], contexts, sizes.turn)
     middle, cpu = np.median(us, axis=2), np.median(cpu_us, axis=2)
     return [
         {
@@ -89,16 +98,16 @@ def compare(snapshot: Snapshot, gram: Matrix, decisions: int) -> list[dict[str, 
     ]
 
 
-def take_turns(ways: list[Decide], contexts: list[Numbers]) -> NDArray[np.float64]:
-    """Microseconds of every decision of every way, by the clock and of the processor; some each in a turn.
+def take_turns(ways: list[Decide], contexts: list[Numbers], size: int) -> NDArray[np.float64]:
+    """Microseconds of every decision of every way, by the clock and of the processor, ``size`` in a turn.
 
-    Shape: (2, ways, turns, n).
+    Shape: (2, ways, turns, size).
     """
-    turns = len(contexts) // TURN
-    us = np.empty((2, len(ways), turns, TURN))
+    turns = len(contexts) // size
+    us = np.empty((2, len(ways), turns, size))
     for turn in progress(range(turns), "turns of decisions"):
         for place, decide in enumerate(ways):
-            for number, context in enumerate(contexts[turn * TURN : (turn + 1) * TURN]):
+            for number, context in enumerate(contexts[turn * size : (turn + 1) * size]):
                 started, cpu_started = time.perf_counter(), time.thread_time()
                 decide(context)
                 us[1, place, turn, number] = (time.thread_time() - cpu_started) * 1e6

@@ -47,12 +47,21 @@ from studies.bench.choose import index_of
 from studies.experiments.movielens import DIM, GOOD, LEAST_RATINGS, Ratings, read
 
 SEED = 1_618
-ROUNDS = 20
 CONTEXT = 8
-SERVED = 100
-TUNING, SPLITS = 60, 5
-QUICK_TUNING, QUICK_SPLITS = 15, 2
 _FIRST = np.array([True])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """Users to tune on, and those who are served in each split, with the rounds of each user."""
+
+    tuning: int = 60
+    splits: int = 5
+    served: int = 100
+    rounds: int = 20
+
+
+WHOLE, QUICK = Sizes(), Sizes(tuning=15, splits=2)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,18 +113,20 @@ class Played:
     learn_us: float
 
 
-def rows(quick: bool, data: Path, peers: Sequence[Way] = ()) -> list[dict[str, Any]]:
-    """Tune every way on 60 (quick: 15) users, and serve 100 others in each of 5 (quick: 2) splits.
+def rows(sizes: Sizes, data: Path, peers: Sequence[Way] = ()) -> list[dict[str, Any]]:
+    """Tune every way on some users, and serve others in each split.
 
     Raises FileNotFoundError, ValueError: no MovieLens data, or too few users.
     """
-    tuned, count = (QUICK_TUNING, QUICK_SPLITS) if quick else (TUNING, SPLITS)
-    tuning, splits = groups(read(data), tuned, SERVED, count)
+    tuning, splits = groups(read(data), sizes)
     ways = [*WAYS, *peers]
     with threadpool_limits(1):
-        chosen = {way.name: tune(way, tuning) for way in progress(ways, "ways to recommend, tuned")}
+        chosen = {
+            way.name: tune(way, tuning, sizes.rounds) for way in progress(ways, "ways to recommend, tuned")
+        }
         played = {
-            way.name: serve(way, chosen[way.name], splits) for way in progress(ways, "ways to recommend")
+            way.name: serve(way, chosen[way.name], splits, sizes.rounds)
+            for way in progress(ways, "ways to recommend")
         }
     pooled = np.array([each.reward for each in played["pooled"]])
     return [
@@ -123,7 +134,7 @@ def rows(quick: bool, data: Path, peers: Sequence[Way] = ()) -> list[dict[str, A
             "part": "films",
             "way": name,
             "setting": "" if chosen[name] is None else str(chosen[name]),
-            "users": SERVED * count,
+            "users": sizes.served * sizes.splits,
             **_mean("reward", "error", np.array([each.reward for each in results])),
             **_mean("gain", "gain_error", np.array([each.reward for each in results]) - pooled),
             "decide_us": float(np.mean([each.decide_us for each in results])),
@@ -138,16 +149,19 @@ def _mean(name: str, error: str, values: Vector) -> dict[str, float]:
     return {name: float(values.mean()), error: float(spread)}
 
 
-def groups(ratings: Ratings, tuning: int, served: int, splits: int) -> tuple[Films, list[Films]]:
+def groups(ratings: Ratings, sizes: Sizes) -> tuple[Films, list[Films]]:
     """Users to tune on, who are in no split, and the splits, each of other users. Raises ValueError."""
     counts = np.bincount(ratings.users)
     active = np.random.default_rng(SEED).permutation(np.flatnonzero(counts >= LEAST_RATINGS))
-    if len(active) < tuning + served:
+    if len(active) < (wanted := sizes.tuning + sizes.served):
         raise ValueError(
-            f"only {len(active)} users have {LEAST_RATINGS} ratings or more, {tuning + served} are wanted"
+            f"only {len(active)} users have {LEAST_RATINGS} ratings or more, {wanted} are wanted"
         )
-    own, others = active[:tuning], active[tuning:]
-    draws = [np.random.default_rng((SEED, split)).permutation(others)[:served] for split in range(splits)]
+    own, others = active[: sizes.tuning], active[sizes.tuning :]
+    draws = [
+        np.random.default_rng((SEED, split)).permutation(others)[: sizes.served]
+        for split in range(sizes.splits)
+    ]
     return films_for(ratings, own, own, SEED), [
         films_for(ratings, held, np.concatenate((own, held)), split) for split, held in enumerate(draws)
     ]
@@ -181,26 +195,26 @@ def _liked(ratings: Ratings, some: Rows) -> NDArray[np.bool_]:
     return likes
 
 
-def tune(way: Way, films: Films) -> Any:
+def tune(way: Way, films: Films, rounds: int) -> Any:
     """The setting with the largest reward; the first of them."""
     if len(way.settings) == 1:
         return way.settings[0]
-    rewards = [play(way.make(films, setting, SEED), films, SEED).reward for setting in way.settings]
+    rewards = [play(way.make(films, setting, SEED), films, SEED, rounds).reward for setting in way.settings]
     return way.settings[int(np.argmax(rewards))]
 
 
-def serve(way: Way, setting: Any, splits: Sequence[Films]) -> list[Played]:
+def serve(way: Way, setting: Any, splits: Sequence[Films], rounds: int) -> list[Played]:
     """All users of each split, by a new recommender."""
-    return [play(way.make(films, setting, seed), films, seed) for seed, films in enumerate(splits)]
+    return [play(way.make(films, setting, seed), films, seed, rounds) for seed, films in enumerate(splits)]
 
 
-def play(recommender: Recommender, films: Films, seed: int) -> Played:
+def play(recommender: Recommender, films: Films, seed: int, rounds: int) -> Played:
     """All users in turn. Every way meets them in the same order."""
     rng, reward, decide_s, learn_s = np.random.default_rng((SEED, seed)), 0, 0.0, 0.0
     for user in films.users:
         recommender.start(user)
         excluded = user.known
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             started = time.thread_time()
             film = recommender.choose(user, excluded, rng)
             decided = time.thread_time()
@@ -209,8 +223,8 @@ def play(recommender: Recommender, films: Films, seed: int) -> Played:
             decide_s += decided - started
             reward += int(user.likes[film])
             excluded = np.append(excluded, film)
-    rounds = ROUNDS * len(films.users)
-    return Played(reward / rounds, decide_s / rounds * 1e6, learn_s / rounds * 1e6)
+    decisions = rounds * len(films.users)
+    return Played(reward / decisions, decide_s / decisions * 1e6, learn_s / decisions * 1e6)
 
 
 class Ranked:

@@ -18,6 +18,7 @@ Fold and numpy take turns, a batch each; their least times count.
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,35 +32,43 @@ from shortlist.types import Matrix
 from shortlist_client.files.progress import progress
 
 SEED = 1_619
-SHAPES = ((16, 0, 0), (16, 16, 16), (32, 0, 0), (32, 31, 32))  # d, m, p: D = 16, 272, 32 and 1,024
-BATCH = 500
-BATCHES, QUICK_BATCHES = 6, 2
 LEARNER = LearnerId("0" * 16, "learner")
 
 
-def rows(quick: bool) -> list[dict[str, Any]]:
-    """Fold 6 (quick: 2) batches of each shape; a row for each."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """``batch``: rewards of a batch. ``shapes``: d, m, p."""
+
+    batch: int = 500
+    batches: int = 6
+    shapes: tuple[tuple[int, int, int], ...] = (
+        (16, 0, 0), (16, 16, 16), (32, 0, 0), (32, 31, 32),  # D = 16, 272, 32 and 1,024
+    )  # fmt: skip
+
+
+WHOLE, QUICK = Sizes(), Sizes(batches=2)
+
+
+def rows(sizes: Sizes) -> list[dict[str, Any]]:
+    """Fold batches of each shape; a row for each."""
     with threadpool_limits(1):
-        return [
-            row(dim, m, p, QUICK_BATCHES if quick else BATCHES)
-            for dim, m, p in progress(SHAPES, "shapes of learners")
-        ]
+        return [row(*shape, sizes) for shape in progress(sizes.shapes, "shapes of learners")]
 
 
-def row(dim: int, m: int, p: int, batches: int) -> dict[str, Any]:
+def row(dim: int, m: int, p: int, sizes: Sizes) -> dict[str, Any]:
     """What learning costs with these dimensions."""
     rng = np.random.default_rng((SEED, dim, m))
-    arms = rng.standard_normal((BATCH, dim))
+    arms = rng.standard_normal((sizes.batch, dim))
     taught = arms
     if p:
         directions = bilinear.directions(arms.T @ arms, p)
-        taught = bilinear.phi(arms, directions, rng.standard_normal((BATCH, m)))
-    values = rng.standard_normal(BATCH)
+        taught = bilinear.phi(arms, directions, rng.standard_normal((sizes.batch, m)))
+    values = rng.standard_normal(sizes.batch)
     states: States = {}
     precision, moment = np.zeros((taught.shape[1],) * 2), np.zeros(taught.shape[1])
     seconds = []
-    for batch in range(batches):
-        entries = log_entries(taught, values, first=batch * BATCH)
+    for batch in range(sizes.batches):
+        entries = log_entries(taught, values, first=batch * sizes.batch)
         started = time.thread_time()
         states |= fold(states, entries)
         folded = time.thread_time()
@@ -75,8 +84,8 @@ def row(dim: int, m: int, p: int, batches: int) -> dict[str, Any]:
         "p": p,
         "D": taught.shape[1],
         "rewards": 0 if state is None else state.version,
-        "per_s": float(BATCH / fold_s),
-        "numpy_per_s": float(BATCH / numpy_s),
+        "per_s": float(sizes.batch / fold_s),
+        "numpy_per_s": float(sizes.batch / numpy_s),
         "vs_numpy": float(fold_s / numpy_s),
         "entry_bytes": len(entries[0].payload),
     }

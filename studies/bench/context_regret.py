@@ -36,11 +36,21 @@ from shortlist_client.files.progress import progress
 from studies.bench.choose import index_of
 
 SEED = 1_616
-ARMS, DIM, CONTEXT, INTERACTIONS = 10_000, 16, 4, 8
-STEPS = 3_000
-SEEDS, QUICK_SEEDS = 10, 2
+DIM, CONTEXT, INTERACTIONS = 16, 4, 8
 EXPLORATION, RIDGE = 1.0, 1.0
 _FIRST = np.array([True])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """``steps``: of each of so many ``seeds``."""
+
+    arms: int = 10_000
+    steps: int = 3_000
+    seeds: int = 10
+
+
+WHOLE, QUICK = Sizes(), Sizes(seeds=2)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,17 +77,17 @@ class Learner(Protocol):
     def learn(self, arm: int, context: Vector, reward: float) -> None: ...
 
 
-def rows(quick: bool) -> list[dict[str, Any]]:
-    """Play every way to choose on 2 (quick) or 10 paired seeds; a row for each."""
-    seeds = range(SEED, SEED + (QUICK_SEEDS if quick else SEEDS))
-    played = [of_seed(seed) for seed in progress(seeds, "seeds of contexts")]
+def rows(sizes: Sizes) -> list[dict[str, Any]]:
+    """Play every way to choose on paired seeds; a row for each."""
+    seeds = range(SEED, SEED + sizes.seeds)
+    played = [of_seed(seed, sizes) for seed in progress(seeds, "seeds of contexts")]
     regrets = {name: np.array([each[name][0] for each in played]) for name in WAYS}
     return [
         {
             "part": "regret",
-            "K": ARMS,
+            "K": sizes.arms,
             "D": DIM + INTERACTIONS * CONTEXT,
-            "steps": STEPS,
+            "steps": sizes.steps,
             "policy": name,
             "seeds": len(seeds),
             "regret_mean": float(regret.mean()),
@@ -91,23 +101,23 @@ def rows(quick: bool) -> list[dict[str, Any]]:
     ]
 
 
-def of_seed(seed: int) -> dict[str, tuple[float, float]]:
+def of_seed(seed: int, sizes: Sizes) -> dict[str, tuple[float, float]]:
     """Regret and microseconds of a step, by the name of the way to choose."""
-    world = make(seed)
+    world = make(seed, sizes)
     snapshot = index_of("hnsw", world.arms, seed).snapshot()
     return {name: play(world, way(world, snapshot), seed) for name, way in WAYS.items()}
 
 
-def make(seed: int) -> World:
+def make(seed: int, sizes: Sizes) -> World:
     """Draw a world; all of it is drawn before the first step."""
     rng = np.random.default_rng(seed)
-    arms = rng.standard_normal((ARMS, DIM))
+    arms = rng.standard_normal((sizes.arms, DIM))
     directions = bilinear.directions(arms.T @ arms, INTERACTIONS)
     theta = rng.standard_normal(DIM)
     weights = rng.standard_normal((INTERACTIONS, CONTEXT)) * np.sqrt(DIM / INTERACTIONS)
-    contexts = rng.standard_normal((STEPS, CONTEXT))
+    contexts = rng.standard_normal((sizes.steps, CONTEXT))
     contexts /= np.linalg.norm(contexts, axis=1, keepdims=True)
-    return World(arms, directions, theta, weights, contexts, rng.standard_normal(STEPS))
+    return World(arms, directions, theta, weights, contexts, rng.standard_normal(sizes.steps))
 
 
 def play(world: World, learner: Learner, seed: int) -> tuple[float, float]:

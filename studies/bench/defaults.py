@@ -41,6 +41,7 @@ Columns of the worlds of many keys
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,39 +53,63 @@ from app.platform.command_line import table
 from app.platform.errors import ShortlistError
 from shortlist.types import Matrix
 from shortlist_client.files.progress import progress
-from studies.bench import many_keys, noise_levels
+from studies.bench import few_keys, many_keys, noise_levels
 from studies.bench.few_keys import SEED, Setting, World, clicks, context, films, gauss, play, ranked
 from studies.experiments import movielens
 from studies.measurement import record
 
-DRAWS, PEOPLE_DRAWS, NOISE_DRAWS = 4, 3, 24
-QUICK_NOISE_ARMS = (1_000,)
-EARLY, WINDOW = 60, 10
+WINDOW = 10
 EXPLORATIONS, RIDGES = (0.03, 0.1, 0.2, 0.5, 1.0), (0.1, 0.3, 1.0, 3.0)
 POOLED_STRENGTH = 1.0
-
-
 GRID = [Setting(exploration, strength) for exploration in EXPLORATIONS for strength in RIDGES]
-QUICK_GRID = [Setting(exploration, strength) for exploration in (0.1, 0.5) for strength in (0.3, 3.0)]
 ONES = Setting(1.0, 1.0)
 ALONE, POOLED = Setting(), Setting(strength=POOLED_STRENGTH)
 OURS = Setting(intercept=True, learned=True)
 
 
-def run(quick: bool, data: Path | None = None) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """How often each world is drawn, and what is tried in it; ``early``: rounds of its first row."""
+
+    draws: int = 4
+    people_draws: int = 3
+    noise_draws: int = 24
+    grid: Sequence[Setting] = tuple(GRID)
+    people_grid: Sequence[many_keys.Way] = tuple(many_keys.GRID)
+    noise_arms: Sequence[int] = noise_levels.ARMS
+    early: int = 60
+    few: few_keys.Sizes = few_keys.SIZES
+    genre_users: int = many_keys.GENRE_USERS
+    click_users: int = many_keys.CLICK_USERS
+
+
+WHOLE = Sizes()
+QUICK = Sizes(
+    draws=1,
+    people_draws=1,
+    noise_draws=1,
+    grid=[Setting(exploration, strength) for exploration in (0.1, 0.5) for strength in (0.3, 3.0)],
+    people_grid=many_keys.GRID[-1:],
+    noise_arms=(1_000,),
+)
+
+
+def run(quick: bool, data: Path | None = None, sizes: Sizes | None = None) -> dict[str, Any]:
     """Play all worlds, those of films only with ``data``; print and return their rows.
 
     ``quick``: each once, and a grid of 2 by 2. Raises ShortlistError: no MovieLens data in ``data``.
     """
+    sizes = sizes or (QUICK if quick else WHOLE)
+    normal = partial(gauss, sizes=sizes.few)
     makes: list[Callable[[int], World]] = [
-        partial(gauss, "gauss4", 4),
-        partial(gauss, "gauss16", 16),
-        partial(gauss, "gauss16 x 0.1", 16, scale=0.1),
-        partial(gauss, "gauss16 x 10", 16, scale=10.0),
-        partial(gauss, "gauss64", 64),
-        partial(gauss, "lognormal", 16, lognormal=0.7),
-        clicks,
-        context,
+        partial(normal, "gauss4", 4),
+        partial(normal, "gauss16", 16),
+        partial(normal, "gauss16 x 0.1", 16, scale=0.1),
+        partial(normal, "gauss16 x 10", 16, scale=10.0),
+        partial(normal, "gauss64", 64),
+        partial(normal, "lognormal", 16, lognormal=0.7),
+        partial(clicks, sizes=sizes.few),
+        partial(context, sizes=sizes.few),
     ]
     crowds = many_keys.worlds()
     if data is None:
@@ -93,32 +118,33 @@ def run(quick: bool, data: Path | None = None) -> dict[str, Any]:
         try:
             ratings = movielens.read(data)
             makes += [
-                partial(films, "films", ratings, repeats=False),
-                partial(films, "films again", ratings, repeats=True),
+                partial(films, "films", ratings, repeats=False, sizes=sizes.few),
+                partial(films, "films again", ratings, repeats=True, sizes=sizes.few),
             ]
-            crowds += many_keys.film_worlds(ratings, movielens.described(data, ratings))
+            described = movielens.described(data, ratings)
+            crowds += many_keys.film_worlds(ratings, described, sizes.genre_users, sizes.click_users)
             makes[-1](0)
         except (OSError, ValueError) as error:
             raise ShortlistError(f"--data: {error}") from None
     rows: list[dict[str, Any]] = []
     with threadpool_limits(1):
         for make in progress(makes, "worlds"):
-            rows += rows_of(make, 1 if quick else DRAWS, QUICK_GRID if quick else GRID)
+            rows += rows_of(make, sizes.draws, sizes.grid, sizes.early)
         print(table(rows))
         shared = [
-            many_keys.rows_of(
-                make, 1 if quick else PEOPLE_DRAWS, many_keys.GRID[-1:] if quick else many_keys.GRID
-            )
+            many_keys.rows_of(make, sizes.people_draws, sizes.people_grid)
             for make in progress(crowds, "worlds of many keys")
         ]
-        levels = noise_levels.rows(1, arms=QUICK_NOISE_ARMS) if quick else noise_levels.rows(NOISE_DRAWS)
+        levels = noise_levels.rows(sizes.noise_draws, arms=sizes.noise_arms)
     print(table(levels))
     print(table(shared))
     return record("defaults", [*rows, *shared, *levels], seed=SEED)
 
 
-def rows_of(make: Callable[[int], World], draws: int, grid: Sequence[Setting]) -> list[dict[str, Any]]:
-    """Play all ways in all draws of a world; a row for the first rounds, and one for all if they are more."""
+def rows_of(
+    make: Callable[[int], World], draws: int, grid: Sequence[Setting], early: int
+) -> list[dict[str, Any]]:
+    """Play all ways in all draws of a world; a row of ``early`` rounds, and one of all if they are more."""
     worlds, fresh = [make(draw) for draw in range(draws)], [make(draws + draw) for draw in range(draws)]
     world = worlds[0]
     random = np.concatenate([ranked(draw, None) for draw in worlds])
@@ -131,7 +157,7 @@ def rows_of(make: Callable[[int], World], draws: int, grid: Sequence[Setting]) -
     # The best of a grid is best by chance too: it is compared in draws that did not choose it.
     again: dict[Setting, Matrix] = {}
     rows = []
-    for rounds in sorted({min(EARLY, world.rounds), world.rounds}):
+    for rounds in sorted({min(early, world.rounds), world.rounds}):
 
         def earned(of: Matrix, rounds: int = rounds) -> float:
             return float(of[:, : rounds * world.batch].mean())
@@ -162,10 +188,10 @@ def rows_of(make: Callable[[int], World], draws: int, grid: Sequence[Setting]) -
     return rows
 
 
-def ahead_from(world: World, rewards: Matrix, others: Matrix) -> int | None:
-    """The first round such that every ten rounds from it on earn more; None: not even the last ten do."""
+def ahead_from(world: World, rewards: Matrix, others: Matrix, window: int = WINDOW) -> int | None:
+    """The first round such that every ``window`` rounds from it on earn more; None: not even the last do."""
     more = (rewards - others).reshape(-1, world.rounds, world.batch).mean(axis=(0, 2))
-    windows = np.convolve(more, np.ones(min(WINDOW, world.rounds)), "valid")
+    windows = np.convolve(more, np.ones(min(window, world.rounds)), "valid")
     behind = np.flatnonzero(windows <= 0.0)
     if not len(behind):
         return 1

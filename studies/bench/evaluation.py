@@ -46,12 +46,7 @@ SEED = 1_717
 DIM = 32
 NUMBERS = 8  # of a context
 TEMPERATURE = 0.2
-PAGE = 500
-LEARNED = 2_000  # rewards that the learner has seen
 LOOP_SHARE = 10  # one in ten decisions is enough to time the loop, which is slow
-ROUNDS = {False: 5, True: 3}
-DECISIONS = {False: 100_000, True: 20_000}
-LENGTHS = {False: (100_000, 1_000_000), True: (10_000, 100_000)}
 UID = "0" * 16
 
 
@@ -72,27 +67,46 @@ CASES = (
     Case("each its own context", 3_000, situations=1_000_000),
     Case("a million arms", 1_000_000),
 )
-QUICK_CASES = CASES[:4]
 
 
-def run(quick: bool) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """``lengths``: of the logs whose memory is measured. ``learned``: rewards that the learner has seen.
+    ``page``: rows of a log that are read at once.
+    """
+
+    cases: Sequence[Case] = CASES
+    decisions: int = 100_000
+    rounds: int = 5
+    lengths: Sequence[int] = (100_000, 1_000_000)
+    learned: int = 2_000
+    page: int = 500
+
+
+WHOLE = Sizes()
+QUICK = Sizes(cases=CASES[:4], decisions=20_000, rounds=3, lengths=(10_000, 100_000))
+
+
+def run(quick: bool, sizes: Sizes | None = None) -> dict[str, Any]:
     """Print and return a row for each case, and for each length of a log."""
-    cases = QUICK_CASES if quick else CASES
+    sizes = sizes or (QUICK if quick else WHOLE)
     with threadpool_limits(1):  # as the service does
-        memory = [_memory(length) for length in progress(LENGTHS[quick], "logs")]  # before any large case
-        rows = [_speed(case, DECISIONS[quick], ROUNDS[quick]) for case in progress(cases, "cases")]
+        memory = [
+            _memory(length, sizes) for length in progress(sizes.lengths, "logs")
+        ]  # before any large case
+        rows = [_speed(case, sizes) for case in progress(sizes.cases, "cases")]
     found = report("evaluation", rows, seed=SEED)
     print("\nby how much the largest memory of the process grew while a log was evaluated")
     print(table(memory))
     return {**found, "memory": memory}
 
 
-def _speed(case: Case, decisions: int, rounds: int) -> dict[str, Any]:
-    decisions = min(decisions, 20_000) if case.situations > decisions else decisions
-    world = World(case)
+def _speed(case: Case, sizes: Sizes) -> dict[str, Any]:
+    decisions = min(sizes.decisions, 20_000) if case.situations > sizes.decisions else sizes.decisions
+    world = World(case, sizes)
     pages = list(world.pages(decisions))
     times, loops, before = [], [], []
-    for _ in range(rounds):
+    for _ in range(sizes.rounds):
         started = time.process_time()
         evaluator = asyncio.run(world.evaluate(pages))
         times.append((time.process_time() - started) / decisions)
@@ -120,8 +134,8 @@ def _speed(case: Case, decisions: int, rounds: int) -> dict[str, Any]:
     }
 
 
-def _memory(decisions: int) -> dict[str, Any]:
-    world = World(CASES[0])
+def _memory(decisions: int, sizes: Sizes) -> dict[str, Any]:
+    world = World(CASES[0], sizes)
     before = peak_mb()
     evaluator = asyncio.run(world.evaluate_before(lambda: world.pages(decisions)))
     return {"decisions": evaluator.decisions, "before_mb": before, "grown_mb": peak_mb() - before}
@@ -130,7 +144,8 @@ def _memory(decisions: int) -> dict[str, Any]:
 class World:
     """A catalogue, a bandit, a learner, and logs of any length."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, sizes: Sizes) -> None:
+        self.page = sizes.page
         rng = np.random.default_rng(SEED)
         self.case = case
         self.features: Matrix = rng.standard_normal((case.arms, DIM)) / np.sqrt(DIM)
@@ -139,11 +154,11 @@ class World:
         self.token = _token()
         self.bandit = _bandit(case, self.ids, self.features)
         self.source = HeldSource()
-        self.known = asyncio.run(self._learned())
+        self.known = asyncio.run(self._learned(sizes.learned))
 
-    async def _learned(self) -> PastLearners:
+    async def _learned(self, rewards: int) -> PastLearners:
         known = PastLearners(self.bandit, self.source)
-        for page in self.pages(LEARNED, seed=1):
+        for page in self.pages(rewards, seed=1):
             await known.learn(page)
         await known.begin(0)
         return known
@@ -151,8 +166,8 @@ class World:
     def pages(self, decisions: int, seed: int = 2) -> Iterator[Sequence[Row]]:
         """A log of uniform draws."""
         rng = np.random.default_rng((SEED, seed))
-        for start in range(0, decisions, PAGE):
-            yield [self._row(start + place, rng) for place in range(min(PAGE, decisions - start))]
+        for start in range(0, decisions, self.page):
+            yield [self._row(start + place, rng) for place in range(min(self.page, decisions - start))]
 
     def _row(self, number: int, rng: np.random.Generator) -> Row:
         case = self.case

@@ -28,7 +28,7 @@ from studies.measurement import peak_mb, report
 
 SEED = 1_611
 ROWS, QUICK_ROWS = 1_000_000, 100_000
-PAGE, PAGES = 500, 20
+PAGE = 500
 ARMS, CONTEXT, TOKEN_BYTES = 3, 8, 200
 REWARDED = 0.3
 
@@ -51,11 +51,14 @@ class _Pages:
             yield self._pages[number % len(self._pages)]
 
 
-def run(quick: bool) -> dict[str, Any]:
-    """Export 100,000 (quick) or 1,000,000 rows in each format; print and return a row for each."""
+def run(quick: bool, rows: int | None = None, page_count: int = 20) -> dict[str, Any]:
+    """Export 100,000 (quick) or 1,000,000 rows in each format; print and return a row for each.
+
+    ``page_count``: pages that come again and again.
+    """
     rng = np.random.default_rng(SEED)
-    pages = [[_row(rng) for _ in range(PAGE)] for _ in range(PAGES)]
-    count = QUICK_ROWS if quick else ROWS
+    pages = [[_row(rng) for _ in range(PAGE)] for _ in range(page_count)]
+    count = rows or (QUICK_ROWS if quick else ROWS)
     return report("export", [asyncio.run(_measured(kind, pages, count)) for kind in FORMATS], seed=SEED)
 
 

@@ -28,10 +28,23 @@ from studies.bench import auto_rules, many_keys
 from studies.experiments import movielens
 
 SEED = 2018
-ARMS, KEYS, ROUNDS = 1_000, 5, 300
-CLICK_KEYS, CLICK_ROUNDS, CLICK_BATCH = 2, 40, 100
-USERS, FILM_ROUNDS = 25, 60
+CLICK_KEYS, CLICK_BATCH = 2, 100
 COMMON = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """``users``: keys of the worlds of films."""
+
+    arms: int = 1_000
+    keys: int = 5
+    rounds: int = 300
+    click_rounds: int = 40
+    users: int = 25
+    film_rounds: int = 60
+
+
+SIZES = Sizes()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -181,32 +194,35 @@ def _tastes(rng: np.random.Generator, keys: int, dim: int) -> tuple[Vector, Matr
     return common, np.sqrt(COMMON) * common + np.sqrt(1 - COMMON) * rng.standard_normal((keys, dim))
 
 
-def gauss(name: str, dim: int, draw: int, *, scale: float = 1.0, lognormal: float = 0.0) -> World:
+def gauss(
+    name: str, dim: int, draw: int, *, scale: float = 1.0, lognormal: float = 0.0, sizes: Sizes = SIZES
+) -> World:
     """Gaussian arms; with ``lognormal`` their directions, and lengths of their own."""
     rng = np.random.default_rng((SEED, dim, draw))
-    features = rng.standard_normal((ARMS, dim)) / np.sqrt(dim)
+    features = rng.standard_normal((sizes.arms, dim)) / np.sqrt(dim)
     if lognormal:
         features /= np.linalg.norm(features, axis=1, keepdims=True)
-        features *= np.exp(lognormal * rng.standard_normal((ARMS, 1)))
-    common, tastes = _tastes(rng, KEYS, dim)
+        features *= np.exp(lognormal * rng.standard_normal((sizes.arms, 1)))
+    common, tastes = _tastes(rng, sizes.keys, dim)
     means = tastes @ features.T
-    return World(name, scale * features, lambda key, _at: means[key], features @ common, KEYS, ROUNDS)
+    popularity = features @ common
+    return World(name, scale * features, lambda key, _at: means[key], popularity, sizes.keys, sizes.rounds)
 
 
-def clicks(draw: int, dim: int = 16) -> World:
+def clicks(draw: int, dim: int = 16, sizes: Sizes = SIZES) -> World:
     """Clicks with probability 0.01 exp(x.theta - 1 / 2), at most one half."""
-    rng = np.random.default_rng((SEED, 3, draw))
-    features = rng.standard_normal((ARMS, dim)) / np.sqrt(dim)
+    rng, arms = np.random.default_rng((SEED, 3, draw)), sizes.arms
+    features = rng.standard_normal((arms, dim)) / np.sqrt(dim)
     common, tastes = _tastes(rng, CLICK_KEYS, dim)
 
     def chances(taste: Matrix) -> Matrix:
         found: Matrix = np.minimum(0.01 * np.exp(taste @ features.T - 0.5), 0.5)
         return found
 
-    others = chances(np.sqrt(COMMON) * common + np.sqrt(1 - COMMON) * rng.standard_normal((2 * ARMS, dim)))
-    shown = np.tile(np.arange(ARMS), 2)  # each arm to two others
-    clicked = rng.random(2 * ARMS) < others[np.arange(2 * ARMS), shown]
-    popularity = np.bincount(shown, clicked, minlength=ARMS).astype(np.float64)
+    others = chances(np.sqrt(COMMON) * common + np.sqrt(1 - COMMON) * rng.standard_normal((2 * arms, dim)))
+    shown = np.tile(np.arange(arms), 2)  # each arm to two others
+    clicked = rng.random(2 * arms) < others[np.arange(2 * arms), shown]
+    popularity = np.bincount(shown, clicked, minlength=arms).astype(np.float64)
     means = chances(tastes)
     return World(
         "clicks",
@@ -214,20 +230,20 @@ def clicks(draw: int, dim: int = 16) -> World:
         lambda key, _at: means[key],
         popularity,
         CLICK_KEYS,
-        CLICK_ROUNDS,
+        sizes.click_rounds,
         rewards="click",
         batch=CLICK_BATCH,
     )
 
 
-def context(draw: int, dim: int = 16, m: int = 4, p: int = 8) -> World:
+def context(draw: int, dim: int = 16, m: int = 4, p: int = 8, sizes: Sizes = SIZES) -> World:
     """Rewards x.theta + (P x)^T W u; the context moves them as much as the taste does."""
-    rng = np.random.default_rng((SEED, 4, draw))
-    features = rng.standard_normal((ARMS, dim)) / np.sqrt(dim)
+    rng, keys, rounds = np.random.default_rng((SEED, 4, draw)), sizes.keys, sizes.rounds
+    features = rng.standard_normal((sizes.arms, dim)) / np.sqrt(dim)
     directions = bilinear.directions(features.T @ features, p)
-    common, tastes = _tastes(rng, KEYS, dim)
-    weights = rng.standard_normal((KEYS, p, m)) * np.sqrt(dim / p)
-    contexts = rng.standard_normal((KEYS, ROUNDS, m))
+    common, tastes = _tastes(rng, keys, dim)
+    weights = rng.standard_normal((keys, p, m)) * np.sqrt(dim / p)
+    contexts = rng.standard_normal((keys, rounds, m))
     contexts /= np.linalg.norm(contexts, axis=2, keepdims=True)
 
     def means(key: int, at: int) -> Vector:
@@ -235,13 +251,13 @@ def context(draw: int, dim: int = 16, m: int = 4, p: int = 8) -> World:
         return found
 
     return World(
-        "context", features, means, features @ common, KEYS, ROUNDS, contexts=contexts, directions=directions
+        "context", features, means, features @ common, keys, rounds, contexts=contexts, directions=directions
     )
 
 
-def films(name: str, ratings: movielens.Ratings, draw: int, *, repeats: bool) -> World:
+def films(name: str, ratings: movielens.Ratings, draw: int, *, repeats: bool, sizes: Sizes = SIZES) -> World:
     """Users who are held back; features and popularity are from the ratings of all others."""
-    held, _, known = movielens.split(ratings, USERS, seed=draw)
+    held, _, known = movielens.split(ratings, sizes.users, seed=draw)
     good = ratings.good
     liked = good[held].toarray()
     popularity = np.asarray(good[known].sum(axis=0), dtype=np.float64).ravel()
@@ -250,8 +266,8 @@ def films(name: str, ratings: movielens.Ratings, draw: int, *, repeats: bool) ->
         movielens.movie_features(good, known),
         lambda key, _at: liked[key],
         popularity,
-        USERS,
-        FILM_ROUNDS,
+        sizes.users,
+        sizes.film_rounds,
         rewards="certain",
         repeats=repeats,
     )

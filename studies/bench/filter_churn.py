@@ -40,16 +40,25 @@ from studies.bench.served_filters import ASKED, new_views, plan, served_catalogu
 
 SEED = 1_516
 DIM = 32
-ARMS = 100_000
-SHARES = (0.5, 0.1, 0.01, 0.001)
 LOTS = 10_000
-ANSWERS, QUICK_ANSWERS = 1_000_000, 40_000
 QUIET_SHARE = 0.02  # of the answers, before anything changes
 TURNOVER = 2.0
 STRETCH = 0.2
 BATCH = 100
-ARMS_PER_S, QUICK_ARMS_PER_S = 1_000, 4_000
 CHECK_EVERY = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """``answers``: of all filters, one for each of the ``shares``. ``arms_per_s``: that are replaced."""
+
+    arms: int = 100_000
+    shares: Sequence[float] = (0.5, 0.1, 0.01, 0.001)
+    answers: int = 1_000_000
+    arms_per_s: int = 1_000
+
+
+WHOLE, QUICK = Sizes(), Sizes(answers=40_000, arms_per_s=4_000)
 
 
 @dataclass(slots=True)
@@ -119,10 +128,15 @@ class Searches:
     """Searches of all filters in turn, each counted and checked."""
 
     def __init__(
-        self, views: FilteredSnapshots, catalogue: Catalogue, shop: Shop, rng: np.random.Generator
+        self,
+        views: FilteredSnapshots,
+        catalogue: Catalogue,
+        shop: Shop,
+        shares: Sequence[float],
+        rng: np.random.Generator,
     ) -> None:
-        self.asked = [asked(share) for share in SHARES]
-        self.tallies = [Tally() for _ in SHARES]
+        self.asked = [asked(share) for share in shares]
+        self.tallies = [Tally() for _ in shares]
         self.count = 0
         self._views = views
         self._catalogue = catalogue
@@ -152,7 +166,7 @@ class Searches:
 
     def fresh(self) -> list[Tally]:
         """Begin to count again; returns what was counted."""
-        before, self.tallies, self.count = self.tallies, [Tally() for _ in SHARES], 0
+        before, self.tallies, self.count = self.tallies, [Tally() for _ in self.asked], 0
         return before
 
 
@@ -161,35 +175,34 @@ def asked(share: float) -> Asked:
     return Asked(share, bound, parse({"lot": {"$lt": bound}}))
 
 
-def rows(quick: bool) -> list[dict[str, Any]]:
-    """Replace 200 % of 100,000 arms; a row for each filter, with 1,000,000 (quick: 40,000) answers in all."""
+def rows(sizes: Sizes) -> list[dict[str, Any]]:
+    """Replace 200 % of the arms; a row for each filter."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
         with tempfile.TemporaryDirectory() as folder:
-            return asyncio.run(_watch(Path(folder), quick))
+            return asyncio.run(_watch(Path(folder), sizes))
     finally:
         sys.setswitchinterval(interval)
 
 
-async def _watch(folder: Path, quick: bool) -> list[dict[str, Any]]:
+async def _watch(folder: Path, sizes: Sizes) -> list[dict[str, Any]]:
     rng = np.random.default_rng(SEED)
     index = LiveIndex(DIM, OPTIONS, cache=folder / "churn.index", seed=SEED)
-    shop = Shop(index, ARMS, rng)
+    shop = Shop(index, sizes.arms, rng)
     catalogue, views = served_catalogue(index, OPTIONS), new_views()
-    searches, loop = Searches(views, catalogue, shop, rng), IndexLoop(index, rng)
+    searches, loop = Searches(views, catalogue, shop, sizes.shares, rng), IndexLoop(index, rng)
     try:
         loop.settle()
         await searches.plan()
-        answers = QUICK_ANSWERS if quick else ANSWERS
-        while searches.count < QUIET_SHARE * answers:
+        while searches.count < QUIET_SHARE * sizes.answers:
             await searches.one()
         quiet = searches.fresh()
-        await _replace_all(shop, loop, searches, answers, QUICK_ARMS_PER_S if quick else ARMS_PER_S)
+        await _replace_all(shop, loop, searches, sizes)
     finally:
         loop.stop()
         views.close()
-    ways = {str(status.filter): status for status in views.in_use(catalogue, 2 * len(SHARES))}
+    ways = {str(status.filter): status for status in views.in_use(catalogue, 2 * len(sizes.shares))}
     return [
         {
             "part": "churn",
@@ -211,19 +224,17 @@ async def _watch(folder: Path, quick: bool) -> list[dict[str, Any]]:
     ]
 
 
-async def _replace_all(
-    shop: Shop, loop: IndexLoop, searches: Searches, answers: int, arms_per_s: int
-) -> None:
-    per_stretch = int(STRETCH * ARMS)
+async def _replace_all(shop: Shop, loop: IndexLoop, searches: Searches, sizes: Sizes) -> None:
+    per_stretch = int(STRETCH * sizes.arms)
     stretches = round(TURNOVER / STRETCH)
     replaced = 0
     for _ in progress(range(stretches), "stretches of churn"):
         retired = shop.longest(per_stretch)
         for start in range(0, per_stretch, BATCH):
-            next_batch = time.monotonic() + BATCH / arms_per_s
+            next_batch = time.monotonic() + BATCH / sizes.arms_per_s
             shop.replace(retired[start : start + BATCH])
             replaced += BATCH
-            due = answers * replaced / (stretches * per_stretch)
+            due = sizes.answers * replaced / (stretches * per_stretch)
             while searches.count < due or time.monotonic() < next_batch:
                 loop.look()
                 await searches.one()

@@ -31,6 +31,7 @@ import gc
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from types import CoroutineType
 from typing import Any, Literal
 
@@ -61,18 +62,14 @@ Program = Callable[[Vector], Found]
 
 SEED = 1_515
 DIM = 32
-QUICK_SIZES: Sequence[int] = (100_000,)
-SIZES: Sequence[int] = (100_000, 1_000_000)
 NORMS: Sequence[Norms] = ("gaussian", "lognormal")
 PLACEMENTS: Sequence[Placement] = ("independent", "clustered")
-SHARES = (0.5, 0.1, 0.01, 0.001, 0.0001)
-QUERIES: dict[bool, int] = {True: 300, False: 600}  # by quick
 MANY_ARMS, QUERIES_OF_MANY = 1_000_000, 200
-TURN = 50
 LOTS = 10_000
 AVERSION = 2.0  # least component of a query against the direction, in standard deviations of an arm's
 DESCRIBED_TOGETHER = 10_000
-TARGETS: dict[str, tuple[Literal["least", "most"], float]] = {
+Targets = Mapping[str, tuple[Literal["least", "most"], float]]
+TARGETS: Targets = {
     "recall_at_1": ("least", 0.98),
     "ratio_mean": ("least", 0.999),
     "false_exact": ("most", 0),
@@ -90,6 +87,28 @@ _SAME_SCORE = 1e-6
 _MINUS_INF = np.uint32(0xFF800000)  # its bits
 _TRIED = 10
 _TURNS = 10  # further questions: one is not timed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """``turn``: queries of a turn. ``limits``: which filters are planned. ``largest``, ``memory``: arms of
+    these parts.
+    """
+
+    arms: Sequence[int] = (100_000, 1_000_000)
+    norms: Sequence[Norms] = NORMS
+    placements: Sequence[Placement] = PLACEMENTS
+    shares: Sequence[float] = (0.5, 0.1, 0.01, 0.001, 0.0001)
+    queries: int = 600
+    turn: int = 50
+    limits: FilterLimits = LIMITS
+    largest: int = 1_000_000
+    churn: filter_churn.Sizes = filter_churn.WHOLE
+    memory: int = 1_000_000
+
+
+WHOLE = Sizes()
+QUICK = Sizes(arms=(100_000,), queries=300, largest=100_000, churn=filter_churn.QUICK, memory=100_000)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,29 +164,30 @@ class Method:
         return float(np.median(np.array(self.turns) / np.array(other.turns)))
 
 
-def run(quick: bool, limits: FilterLimits = LIMITS) -> dict[str, Any]:
+def run(quick: bool, sizes: Sizes | None = None, targets: Targets = TARGETS) -> dict[str, Any]:
     """All parts: 100,000 arms (full: 1,000,000 as well); print and return their rows, and what missed."""
+    sizes = sizes or (QUICK if quick else WHOLE)
     with threadpool_limits(1):
-        parts = [asyncio.run(_searches(quick, limits))]
-        parts += [[largest_filter.row(quick)], filter_churn.rows(quick), [attribute_memory.row(quick)]]
+        parts = [asyncio.run(_searches(sizes)), [largest_filter.row(sizes.largest)]]
+        parts += [filter_churn.rows(sizes.churn), [attribute_memory.row(sizes.memory)]]
     for rows in parts:
         for row in rows:
-            row["missed"] = " ".join(missed(row)) or "-"
+            row["missed"] = " ".join(missed(row, targets)) or "-"
         print(table(rows))
-    found = [(row, name) for rows in parts for row in rows for name in missed(row)]
+    found = [(row, name) for rows in parts for row in rows for name in missed(row, targets)]
     for row, name in found:
-        print(f"missed: {_said(row)}: {name} {row[name]:.4g}, {' '.join(map(str, TARGETS[name]))}")
+        print(f"missed: {_said(row)}: {name} {row[name]:.4g}, {' '.join(map(str, targets[name]))}")
     wrong = sum(name in OF_ANSWERS for _, name in found)
     print(f"{len(found)} targets missed, {wrong} of them by wrong answers")
     return record("filters", [row for rows in parts for row in rows], seed=SEED) | {"failed": wrong > 0}
 
 
-def missed(row: Mapping[str, Any]) -> list[str]:
+def missed(row: Mapping[str, Any], targets: Targets = TARGETS) -> list[str]:
     """The columns of a row that miss their target."""
-    names = [name for name in TARGETS if row.get(name) is not None]
+    names = [name for name in targets if row.get(name) is not None]
     if row.get("filter") == "new":
         names.remove("vs_unfiltered")
-    return [name for name in names if not _is_within(row[name], *TARGETS[name])]
+    return [name for name in names if not _is_within(row[name], *targets[name])]
 
 
 def _is_within(value: float, side: Literal["least", "most"], bound: float) -> bool:
@@ -179,15 +199,12 @@ def _said(row: Mapping[str, Any]) -> str:
     return ", ".join(f"{row[name]}" for name in names if name in row)
 
 
-async def _searches(quick: bool, limits: FilterLimits) -> list[dict[str, Any]]:
+async def _searches(sizes: Sizes) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
-    sizes = QUICK_SIZES if quick else SIZES
-    for count, norms in progress([(count, norms) for count in sizes for norms in NORMS], "catalogues"):
+    for count, norms in progress(list(product(sizes.arms, sizes.norms)), "catalogues"):
         arms = make(count, norms)
-        for placement in PLACEMENTS:
-            for share in SHARES:
-                queries = QUERIES_OF_MANY if count >= MANY_ARMS else QUERIES[quick]
-                rows += await case(arms, placement, share, queries, limits)
+        for placement, share in product(sizes.placements, sizes.shares):
+            rows += await case(arms, placement, share, sizes)
         del arms
         gc.collect()
     return rows
@@ -219,16 +236,15 @@ def make(count: int, norms: Norms) -> Arms:
     return Arms(norms, served_catalogue(index, IndexOptions()), features, plain, lots, away)
 
 
-async def case(
-    arms: Arms, placement: Placement, share: float, count: int, limits: FilterLimits = LIMITS
-) -> list[dict[str, Any]]:
+async def case(arms: Arms, placement: Placement, share: float, sizes: Sizes) -> list[dict[str, Any]]:
     """Time the filter that lets in this share, new and known: a row for each."""
     catalogue, bound = arms.catalogue, round(LOTS * share)
     wanted = parse({placement: {"$lt": bound}})
     let_in = arms.lots[placement] < bound
+    count = QUERIES_OF_MANY if len(let_in) >= MANY_ARMS else sizes.queries
     rng = np.random.default_rng((SEED, len(let_in), bound))
     queries = queries_of(arms, placement, count, rng)
-    views = new_views(limits)
+    views = new_views(sizes.limits)
     started = time.perf_counter()
     await plan(views, catalogue, wanted, queries_of(arms, placement, ASKED, rng))
     plan_ms = (time.perf_counter() - started) * 1e3
@@ -239,7 +255,7 @@ async def case(
         "known": fastest(of_known(arms.plain, let_in), queries[:_TRIED]),
     }
     others = iter([parse({placement: {"$lt": bound - NEW_STEP * n}}) for n in range(1, count + _TURNS)])
-    of_others = new_views(limits)
+    of_others = new_views(sizes.limits)
 
     async def known(query: Vector) -> TopK:
         return _answer(await views.of(catalogue, wanted), query)
@@ -250,7 +266,7 @@ async def case(
     unfiltered = Method(lambda query: _answer(snapshot, query))
     numpy_ = {state: Method(program) for state, (_, program) in rivals.items()}
     ours = {"new": Method(new), "known": Method(known)}
-    await take_turns([unfiltered, *numpy_.values(), *ours.values()], queries)
+    await take_turns([unfiltered, *numpy_.values(), *ours.values()], queries, sizes.turn)
     best = _best(arms.features[let_in], queries)
     (status,) = views.in_use(catalogue, 1)
     exact_way = "gather" if GATHER_ROWS * status.eligible < len(let_in) else "mask"
@@ -367,14 +383,14 @@ def _median_us(program: Callable[[Vector], object], queries: Matrix) -> float:
     return float(np.median(seconds) * 1e6)
 
 
-async def take_turns(methods: Sequence[Method], queries: Matrix) -> None:
-    """Let every method answer every query, each another block of them in a turn.
+async def take_turns(methods: Sequence[Method], queries: Matrix, size: int) -> None:
+    """Let every method answer every query, each another block of ``size`` in a turn.
 
     So none finds in the cache what the one before it has read.
     """
     for method in methods:
         await Method(method.search).answer(queries[:1])  # what is made by the first search is not timed
-    blocks = np.array_split(queries, max(len(methods), len(queries) // TURN))
+    blocks = np.array_split(queries, max(len(methods), len(queries) // size))
     for turn in range(len(blocks)):
         for place, method in enumerate(methods):
             await method.answer(blocks[(turn + place) % len(blocks)])

@@ -51,7 +51,6 @@ PROBES = 1_000
 SEED = 7
 M, EF_CONSTRUCTION, PROPOSED = 16, 100, 30
 _CHUNK = 20_000
-MOST_EF = 256
 
 Search = Callable[[Vector], TopK]
 Graph = tuple[Search, Callable[[int], None], float, float]
@@ -70,7 +69,7 @@ def run(quick: bool) -> dict[str, Any]:
     return report("graphs", rows, seed=SEED)
 
 
-def case(arms: int, dim: int, data: choose.Data) -> list[dict[str, Any]]:
+def case(arms: int, dim: int, data: choose.Data, most_ef: int = 256) -> list[dict[str, Any]]:
     """The rows of one catalogue."""
     rng = np.random.default_rng((SEED, arms, dim))
     table = table_of(choose.make(arms, dim, data, rng))
@@ -79,7 +78,7 @@ def case(arms: int, dim: int, data: choose.Data) -> list[dict[str, Any]]:
     graphs = {"hnswlib": hnswlib_graph(table, rows), "faiss_sq8": faiss_graph(table, rows)}
     found = []
     trials: dict[str, dict[int, Trial]] = {name: {} for name in graphs}
-    for ef in (each for each in LADDER[::2] if each <= MOST_EF):
+    for ef in (each for each in LADDER[::2] if each <= most_ef):
         for name, (search, tune, build_s, memory_mb) in graphs.items():
             tune(ef)
             trial = trials[name][ef] = compare(search, lambda query: scan(table, query, 1), probes)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,11 +37,25 @@ DIM = 16
 SEED = 2022
 REWARDS = 200
 TIMED, QUICK_TIMED = 1_000, 200
-IMPORTED, QUICK_IMPORTED = 2_000_000, 200_000
-IMPORT_DIM, IMPORT_BATCH, IMPORTED_PER_S = 32, 1_000, 13_000
-IMPORT_CHECK = 200  # one search of so many is compared with a scan, outside the times
-REST_S, QUIET_S = 10.0, 5.0  # at rest after so long without work; then searches are timed
+IMPORTED_PER_S = 13_000
 POLICIES = ("linear_ts", "sub_ts", "linear_elim", "sub_elim")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Import:
+    """``check_every``: one search of so many is compared with a scan, outside the times. ``rest_s``: at rest
+    after so long without work; then searches are timed for ``quiet_s``.
+    """
+
+    arms: int = 2_000_000
+    dim: int = 32
+    batch: int = 1_000
+    check_every: int = 200
+    rest_s: float = 10.0
+    quiet_s: float = 5.0
+
+
+WHOLE, QUICK = Import(), Import(arms=200_000)
 
 
 def run(quick: bool) -> dict[str, Any]:
@@ -56,7 +71,7 @@ def run(quick: bool) -> dict[str, Any]:
             scan = found[place][policy.replace("sub", "linear")]
             row = {"policy": policy, "K": arms, "us_per_decision": us[place], "times_scan": scan / us[place]}
             rows.append({**row, "exponent": exponent})
-    rows += imported(QUICK_IMPORTED if quick else IMPORTED)
+    rows += imported(QUICK if quick else WHOLE)
     return report("growth", rows, seed=SEED)
 
 
@@ -100,17 +115,17 @@ def decisions(arms: int, timed: int) -> dict[str, float]:
     }
 
 
-def imported(arms: int) -> list[dict[str, Any]]:
+def imported(sizes: Import) -> list[dict[str, Any]]:
     """Search while arms are imported, and after it; a row for each tenth of them and one at rest."""
-    rng = np.random.default_rng(SEED)
-    features = rng.standard_normal((arms, IMPORT_DIM))
-    index = LiveIndex(IMPORT_DIM, IndexOptions(), seed=SEED)
-    loop, stretch, began = IndexLoop(index, rng, IMPORT_CHECK), Stretch(), time.monotonic()
+    rng, arms = np.random.default_rng(SEED), sizes.arms
+    features = rng.standard_normal((arms, sizes.dim))
+    index = LiveIndex(sizes.dim, IndexOptions(), seed=SEED)
+    loop, stretch, began = IndexLoop(index, rng, sizes.check_every), Stretch(), time.monotonic()
     rows: list[dict[str, Any]] = []
     with threadpool_limits(1):
         try:
-            for first in progress(range(0, arms, IMPORT_BATCH), "batches"):
-                last = first + IMPORT_BATCH
+            for first in progress(range(0, arms, sizes.batch), "batches"):
+                last = first + sizes.batch
                 index.upsert(
                     [str(row) for row in range(first, last)], features[first:last], range(first, last)
                 )
@@ -118,14 +133,14 @@ def imported(arms: int) -> list[dict[str, Any]]:
                 if last * 10 // arms > len(rows):
                     rows.append(_import_row(loop, stretch))
                     stretch = Stretch()
-            builds, rest_from = loop.builds, time.monotonic() + REST_S + loop.last_s
+            builds, rest_from = loop.builds, time.monotonic() + sizes.rest_s + loop.last_s
             while time.monotonic() < rest_from:
                 loop.search_until(time.monotonic() + 1.0, Stretch())
                 if loop.is_busy or loop.builds > builds:
                     # The planner rests as long as its last build took.
-                    builds, rest_from = loop.builds, time.monotonic() + REST_S + loop.last_s
+                    builds, rest_from = loop.builds, time.monotonic() + sizes.rest_s + loop.last_s
             quiet = Stretch()
-            loop.search_until(time.monotonic() + QUIET_S, quiet)
+            loop.search_until(time.monotonic() + sizes.quiet_s, quiet)
         finally:
             loop.stop()
     rows.append(_import_row(loop, quiet) | {"phase": "rest"})

@@ -31,10 +31,10 @@ class Stretch:
 class IndexLoop:
     """``builds``: structures that were built. ``cpu_s``: processor time of all work, ``last_cpu_s``: of the
     last build of a structure, ``last_s``: how long that took, in seconds. One search of ``check_every`` is
-    compared with a scan; None: of CHECK_EVERY.
+    compared with a scan.
     """
 
-    def __init__(self, index: LiveIndex, rng: np.random.Generator, check_every: int | None = None) -> None:
+    def __init__(self, index: LiveIndex, rng: np.random.Generator, check_every: int = CHECK_EVERY) -> None:
         self.index = index
         self._check_every = check_every
         self.builds = 0
@@ -69,7 +69,7 @@ class IndexLoop:
             started = time.perf_counter()
             found = snapshot.search(query, 1)
             stretch.us.append((time.perf_counter() - started) * 1e6)
-            if len(stretch.us) % (self._check_every or CHECK_EVERY) == 0:
+            if len(stretch.us) % self._check_every == 0:
                 stretch.checked += 1
                 stretch.hits += found.rows[0] == snapshot.search_exact(query, 1).rows[0]
             if time.monotonic() >= deadline:

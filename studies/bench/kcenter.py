@@ -11,13 +11,14 @@ Notation
     layout_ms   laying the points out in blocks, once for many calls
 
 "clusters" are far apart, and their outermost points clearly the farthest; "scattered" points are independent:
-all distances nearly tie, the worst case. Every method is run ``RUNS`` times, of which the fastest counts.
+all distances nearly tie, the worst case. Every method is run three times, of which the fastest counts.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -36,9 +37,7 @@ from studies.measurement import report
 SEED = 5
 DELTA = 0.1
 CLUSTERS = 12
-SIZES, QUICK_SIZES = (100, 300, 1_000, 3_000, 10_000), (100, 1_000)
 COUNTS = (3, 10)
-RUNS = 3
 METHODS: dict[str, Callable[..., CenterSet]] = {
     "ds_ucb experiment": partial(ds_ucb, ci="experiment"),
     "ds_ucb kl": ds_ucb,
@@ -47,14 +46,27 @@ METHODS: dict[str, Callable[..., CenterSet]] = {
 T = TypeVar("T")
 
 
-def run(quick: bool) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """Points in clusters, and ``scattered`` ones. ``runs``: of which the fastest counts."""
+
+    points: Sequence[int] = (100, 300, 1_000, 3_000, 10_000)
+    scattered: int = 1_000
+    runs: int = 3
+
+
+WHOLE, QUICK = Sizes(), Sizes(points=(100, 1_000))
+
+
+def run(quick: bool, sizes: Sizes | None = None) -> dict[str, Any]:
     """Print the table; return the record."""
+    sizes = sizes or (QUICK if quick else WHOLE)
     rows: list[dict[str, Any]] = []
     with threadpool_limits(1):
-        for n in progress(QUICK_SIZES if quick else SIZES, "sizes"):
-            rows += _rows("clusters", clusters(n, CLUSTERS, seed=SEED))
-        scattered = np.random.default_rng(SEED).random((QUICK_SIZES[-1], DIM), dtype=np.float32)
-        rows += _rows("scattered", scattered)
+        for n in progress(sizes.points, "sizes"):
+            rows += _rows("clusters", clusters(n, CLUSTERS, seed=SEED), sizes.runs)
+        scattered = np.random.default_rng(SEED).random((sizes.scattered, DIM), dtype=np.float32)
+        rows += _rows("scattered", scattered, sizes.runs)
     return report("kcenter", [{**row, "growth": _growth(row, rows)} for row in rows], seed=SEED)
 
 
@@ -67,18 +79,17 @@ def _growth(row: dict[str, Any], rows: list[dict[str, Any]]) -> float | None:
     return float(np.polyfit(np.log(sizes), np.log(times), 1)[0])
 
 
-def _rows(data: str, points: Points) -> list[dict[str, Any]]:
-    layout_s, layout = _timed(lambda: blocked(points, rng=np.random.default_rng(SEED)), runs=1)
-    return [row for k in COUNTS for row in _compared(data, points, layout, layout_s, k)]
+def _rows(data: str, points: Points, runs: int) -> list[dict[str, Any]]:
+    layout_s, layout = _timed(lambda: blocked(points, rng=np.random.default_rng(SEED)), 1)
+    rows = [row for k in COUNTS for row in _compared(data, points, layout, k, runs)]
+    return [{**row, "layout_ms": layout_s * 1e3} for row in rows]
 
 
-def _compared(
-    data: str, points: Points, layout: Coordinates, layout_s: float, k: int
-) -> list[dict[str, Any]]:
-    exact_s, exact = _timed(lambda: naive_greedy(points, k=k, first=0, rng=np.random.default_rng(0)))
+def _compared(data: str, points: Points, layout: Coordinates, k: int, runs: int) -> list[dict[str, Any]]:
+    exact_s, exact = _timed(lambda: naive_greedy(points, k=k, first=0, rng=np.random.default_rng(0)), runs)
     rows = []
     for name, method in METHODS.items():
-        seconds, found = _timed(partial(_sampled, method, layout, k))
+        seconds, found = _timed(partial(_sampled, method, layout, k), runs)
         saving, speed = found.exhaustive_reads / found.reads, exact_s / seconds
         rows.append(
             {
@@ -93,7 +104,6 @@ def _compared(
                 "ns_per_read": seconds * 1e9 / found.reads,
                 "ms": seconds * 1e3,
                 "exact_ms": exact_s * 1e3,
-                "layout_ms": layout_s * 1e3,
                 "guarantee": found.guarantee.kind,
                 "greedy's": bool((found.centers == exact.centers).all()),
             }
@@ -105,7 +115,7 @@ def _sampled(method: Callable[..., CenterSet], layout: Coordinates, k: int) -> C
     return method(layout, k=k, delta=DELTA, first=0, rng=np.random.default_rng(SEED))
 
 
-def _timed(work: Callable[[], T], *, runs: int = RUNS) -> tuple[float, T]:
+def _timed(work: Callable[[], T], runs: int) -> tuple[float, T]:
     """Return the least time of some runs, and the last result."""
     times = []
     for _ in range(runs):

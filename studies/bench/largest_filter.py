@@ -23,13 +23,11 @@ from studies.bench.attribute_memory import BATCH, MAKERS, documents
 from studies.bench.served_filters import new_views, served_catalogue
 
 SEED = 1_518
-ARMS, QUICK_ARMS = 1_000_000, 100_000
 DIM = 2
 
 
-def row(quick: bool) -> dict[str, Any]:
-    """Ask the largest filter of 100,000 (quick) or 1,000,000 arms."""
-    count = QUICK_ARMS if quick else ARMS
+def row(count: int) -> dict[str, Any]:
+    """Ask the largest filter of this many arms."""
     rng = np.random.default_rng(SEED)
     index = LiveIndex(DIM, IndexOptions(kind="exact"), seed=SEED)
     for start in progress(range(0, count, BATCH), "batches of arms"):

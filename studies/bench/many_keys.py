@@ -396,15 +396,22 @@ def worlds() -> list[Callable[[int], People]]:
     ]
 
 
-def film_worlds(ratings: movielens.Ratings, described: Matrix) -> list[Callable[[int], People]]:
+def film_worlds(
+    ratings: movielens.Ratings,
+    described: Matrix,
+    genre_users: int = GENRE_USERS,
+    click_users: int = CLICK_USERS,
+) -> list[Callable[[int], People]]:
     """Users of MovieLens."""
+    by_genre = partial(genres, ratings=ratings, described=described, users=genre_users)
+    by_clicks = partial(rated_clicks, ratings=ratings, users=click_users)
     return [
-        partial(genres, "genres", ratings, described),
-        partial(genres, "genres, 150 others", ratings, described, history=150),
-        partial(rated_clicks, "drawn clicks", ratings),
-        partial(rated_clicks, "drawn clicks, none twice", ratings, repeats=False),
-        partial(rated_clicks, "drawn clicks, 125 rounds", ratings, rounds=125),
-        partial(rated_clicks, "drawn clicks, none twice, 125 rounds", ratings, rounds=125, repeats=False),
+        partial(by_genre, "genres"),
+        partial(by_genre, "genres, 150 others", history=150),
+        partial(by_clicks, "drawn clicks"),
+        partial(by_clicks, "drawn clicks, none twice", repeats=False),
+        partial(by_clicks, "drawn clicks, 125 rounds", rounds=125),
+        partial(by_clicks, "drawn clicks, none twice, 125 rounds", rounds=125, repeats=False),
     ]
 
 
@@ -430,13 +437,13 @@ def rare_clicks(name: str, draw: int, *, dim: int = 16) -> People:
 
 
 def genres(
-    name: str, ratings: movielens.Ratings, described: Matrix, draw: int, *, history: int = 0
+    name: str, draw: int, *, ratings: movielens.Ratings, described: Matrix, users: int, history: int = 0
 ) -> People:
     """Films by genre, year and how many others rated them, five a round, none twice; a hit is a film that the
     user liked. ``history``: so many others played before; each was shown up to 50 of the films that they
     rated, and 50 at random.
     """
-    held, others, known = movielens.split(ratings, GENRE_USERS, seed=draw)
+    held, others, known = movielens.split(ratings, users, seed=draw)
     liked = ratings.good.toarray()
     counts = np.bincount(ratings.movies[np.isin(ratings.users, known)], minlength=liked.shape[1])
     features = np.column_stack((described, 2.0 * np.log1p(counts) / np.log1p(counts.max())))
@@ -455,7 +462,7 @@ def genres(
         features,
         lambda _: liked[held],
         popularity,
-        GENRE_USERS,
+        users,
         20,
         rewards="certain",
         spread=0.5,
@@ -466,10 +473,10 @@ def genres(
 
 
 def rated_clicks(
-    name: str, ratings: movielens.Ratings, draw: int, *, rounds: int = 25, repeats: bool = True
+    name: str, draw: int, *, ratings: movielens.Ratings, users: int, rounds: int = 25, repeats: bool = True
 ) -> People:
     """Clicks are drawn, with the chances of ``movielens.clicked``."""
-    held, _, known = movielens.split(ratings, CLICK_USERS, seed=draw)
+    held, _, known = movielens.split(ratings, users, seed=draw)
     features, means = movielens.clicked(ratings, held, known)
     popularity = np.asarray(ratings.good[known].sum(axis=0), dtype=np.float64).ravel()
     return People(
@@ -477,7 +484,7 @@ def rated_clicks(
         features,
         lambda _: means,
         popularity,
-        CLICK_USERS,
+        users,
         rounds,
         rewards="click",
         spread=0.5,

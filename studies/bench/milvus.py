@@ -12,7 +12,7 @@ queries of the same kind) take turns, block by block. Times are medians of block
 more, which is neither of the service nor of the engine. ``held_mb``: what the service holds more than it did
 empty, with the extra loaded; ``engine_mb``: what Milvus Lite holds.
 
-At last changes are written for ``FOLLOW_S`` seconds, ``changes_per_s`` if that is possible.
+At last changes are written for ten seconds, ``changes_per_s`` if that is possible.
 ``changes_written``: how many a second were; ``most_pending``: how many the engine lacked at most;
 ``behind_s``: how long after the last write it lacked some. Needs the extra `milvus`.
 """
@@ -27,6 +27,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -39,11 +40,9 @@ from shortlist_client.files.progress import progress
 from shortlist_milvus.embedded_engine import is_embedded
 from studies.measurement import report
 
-ARMS, QUICK_ARMS = 300_000, 20_000
 DIM, TOGETHER = 64, 2_000
-BLOCKS, BLOCK, QUICK_BLOCKS = 5, 32, 3
 CALLERS = (1, 8)
-CHANGES_PER_S, FOLLOW_S, BATCH = 2_000, 10.0, 200
+CHANGES_PER_S, BATCH = 2_000, 200
 K = 10
 SEED = 2026
 START_S, FOLLOWED_S = 60.0, 600.0
@@ -51,12 +50,25 @@ START_S, FOLLOWED_S = 60.0, 600.0
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-def run(quick: bool) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """``block``: calls of a block. ``follow_s``: how long changes are written."""
+
+    arms: int = 300_000
+    blocks: int = 5
+    block: int = 32
+    follow_s: float = 10.0
+
+
+WHOLE, QUICK = Sizes(), Sizes(arms=20_000, blocks=3)
+
+
+def run(quick: bool, sizes: Sizes | None = None) -> dict[str, Any]:
     """Fill a service, and measure it and the engine; a row for each number of callers."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         service = _Service(Path(folder))
         try:
-            rows = service.measured(QUICK_ARMS if quick else ARMS, QUICK_BLOCKS if quick else BLOCKS)
+            rows = service.measured(sizes or (QUICK if quick else WHOLE))
         finally:
             service.stop()
     return report("milvus", rows, seed=SEED)
@@ -83,23 +95,22 @@ class _Service:
         self._process.terminate()
         self._process.wait()
 
-    def measured(self, arms: int, blocks: int) -> list[dict[str, Any]]:
+    def measured(self, sizes: Sizes) -> list[dict[str, Any]]:
         with Client(self.url) as client:
             client.put_catalogue("c", dim=DIM, index={"kind": "milvus"})
             client.put_bandit("b", catalogue="c", policy="sub_ts")
             client.upsert_arms("c", np.ones((1, DIM)), ids=["first"])
             empty = _resident_mb(self._process.pid)
             began = time.monotonic()
-            _fill(client, arms)
+            _fill(client, sizes.arms)
             index = _followed(client)
             filled_s = time.monotonic() - began
-            rows = [
-                asyncio.run(_compared(self.url, self._uri, index, callers, blocks)) for callers in CALLERS
-            ]
+            rows = [asyncio.run(_compared(self.url, self._uri, index, callers, sizes)) for callers in CALLERS]
             held = _resident_mb(self._process.pid) - empty
             engine = _resident_mb(_engine_of(self._process.pid)) if self._is_embedded else None
-            common = {"K": arms, "held_mb": held, "engine_mb": engine, "arms_per_s": arms / filled_s}
-            common |= _kept_up(client, arms)
+            common = {"K": sizes.arms, "held_mb": held, "engine_mb": engine}
+            common["arms_per_s"] = sizes.arms / filled_s
+            common |= _kept_up(client, sizes)
             client.delete_bandit("b")
             client.delete_catalogue("c")
         return [
@@ -141,15 +152,15 @@ def _followed(client: Client) -> Mapping[str, Any]:
         time.sleep(0.5)
 
 
-def _kept_up(client: Client, arms: int) -> dict[str, float]:
+def _kept_up(client: Client, sizes: Sizes) -> dict[str, float]:
     """How the follower keeps up with changes that come at a steady rate."""
     rng = np.random.default_rng(SEED + 1)
     began, written, most = time.monotonic(), 0, 0
-    while (now := time.monotonic()) - began < FOLLOW_S:
+    while (now := time.monotonic()) - began < sizes.follow_s:
         if written > CHANGES_PER_S * (now - began):
             time.sleep(0.01)
             continue
-        ids = [f"arm-{number}" for number in rng.choice(arms, BATCH, replace=False).tolist()]
+        ids = [f"arm-{number}" for number in rng.choice(sizes.arms, BATCH, replace=False).tolist()]
         client.upsert_arms("c", rng.normal(size=(BATCH, DIM)), ids=ids)
         written += BATCH
         most = max(most, client.get_catalogue("c").index["pending"])
@@ -165,7 +176,7 @@ def _kept_up(client: Client, arms: int) -> dict[str, float]:
 
 
 async def _compared(
-    url: str, uri: str, index: Mapping[str, Any], callers: int, blocks: int
+    url: str, uri: str, index: Mapping[str, Any], callers: int, sizes: Sizes
 ) -> dict[str, Any]:
     rng = np.random.default_rng(SEED + callers)
     engine = AsyncMilvusClient(uri)
@@ -191,10 +202,10 @@ async def _compared(
 
         times: dict[str, list[float]] = {"bare": [], "choose": []}
         spans = {"bare": 0.0, "choose": 0.0}
-        for block in range(blocks + 1):
+        for block in range(sizes.blocks + 1):
             for name, call in (("bare", bare), ("choose", choice)):
                 began = time.perf_counter()
-                found = await _timed(call, callers)
+                found = await _timed(call, callers, sizes.block)
                 if block:  # the first one warms up
                     times[name] += found
                     spans[name] += time.perf_counter() - began
@@ -210,12 +221,12 @@ async def _compared(
     }
 
 
-async def _timed(call: Callable[[int], Awaitable[None]], callers: int) -> list[float]:
-    """Seconds of each of ``BLOCK`` calls, so many at a time. ``call`` is told which caller it is of."""
+async def _timed(call: Callable[[int], Awaitable[None]], callers: int, calls: int) -> list[float]:
+    """Seconds of each of the calls, so many at a time. ``call`` is told which caller it is of."""
     times: list[float] = []
 
     async def caller(number: int) -> None:
-        for _ in range(BLOCK // callers):
+        for _ in range(calls // callers):
             began = time.perf_counter()
             await call(number)
             times.append(time.perf_counter() - began)

@@ -59,9 +59,6 @@ from studies.experiments import movielens
 from studies.measurement import report
 
 SEED = 5_701
-VISITORS, QUICK_VISITORS = 104, 48
-RATED, SHOWN, SHOWN_AFTER = 30, 30, 10
-DRAWS = 3
 OLD_SHARE = 0.6
 TITLE_NUMBERS = 64
 BEFORE, AFTER = "before", "after"
@@ -71,6 +68,21 @@ PRIORS: Mapping[str, Mapping[str, Any]] = {"default": {}, "plain": {"prior": "pl
 CARRIES = ("none", "map", "log")
 LEAST_MAP, LEAST_REWARD = 0.8, 0.9
 WORDS = ("almost wholly", "in part", "hardly")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """Films that each visitor rates, and is shown before and after the move."""
+
+    visitors: int = 104
+    draws: int = 3
+    priors: Sequence[str] = tuple(PRIORS)
+    rated: int = 30
+    shown: int = 30
+    shown_after: int = 10
+
+
+WHOLE, QUICK = Sizes(), Sizes(visitors=48, draws=1, priors=("default",))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,12 +106,13 @@ class Visitors:
     chances: Matrix
 
 
-def run(quick: bool, data: Path | None = None) -> dict[str, Any]:
+def run(quick: bool, data: Path | None = None, sizes: Sizes | None = None) -> dict[str, Any]:
     """A row for each pair and prior; print and return them.
 
     ``quick``: fewer visitors, one draw of them, and bandits without a setting. Raises ShortlistError: no
     MovieLens data in ``data``, or the extra is missing.
     """
+    sizes = sizes or (QUICK if quick else WHOLE)
     if data is None:
         raise ShortlistError("moving: --data names no MovieLens directory")
     try:
@@ -108,26 +121,26 @@ def run(quick: bool, data: Path | None = None) -> dict[str, Any]:
         raise ShortlistError(str(error)) from error
     played: dict[tuple[str, str], list[dict[str, Any]]] = {}
     with temporary_service() as service, service.connect() as client:
-        for draw in range(1 if quick else DRAWS):
-            visitors, pairs = world(ratings, titles, QUICK_VISITORS if quick else VISITORS, draw)
+        for draw in range(sizes.draws):
+            visitors, pairs = world(ratings, titles, sizes, draw)
             for pair in progress(pairs, f"moves, draw {draw}", leave=False):
-                for prior in ("default",) if quick else PRIORS:
-                    found = measured(client, pair, PRIORS[prior], visitors, draw)
+                for prior in sizes.priors:
+                    found = measured(client, pair, PRIORS[prior], visitors, draw=draw, sizes=sizes)
                     played.setdefault((pair.name, prior), []).append(found)
     rows = [{"pair": pair, "prior": prior, **_mean(rows)} for (pair, prior), rows in played.items()]
     return report("moving", rows, seed=SEED) | {"failed": any(map(_misses, rows))}
 
 
 def world(
-    ratings: movielens.Ratings, titles: Mapping[str, str], count: int, draw: int
+    ratings: movielens.Ratings, titles: Mapping[str, str], sizes: Sizes, draw: int
 ) -> tuple[Visitors, Sequence[Pair]]:
     """Visitors, and pairs of features that know nothing of them."""
     rng = np.random.default_rng((SEED, draw))
-    held, _, known = movielens.split(ratings, count, seed=draw)
+    held, _, known = movielens.split(ratings, sizes.visitors, seed=draw)
     rated, others = list[tuple[Rows, Vector]](), list[tuple[Rows, Vector]]()
     for user in held.tolist():
         own = rng.permutation(np.flatnonzero(ratings.users == user))
-        for found, some in ((rated, own[:RATED]), (others, own[RATED:])):
+        for found, some in ((rated, own[: sizes.rated]), (others, own[sizes.rated :])):
             found.append((ratings.movies[some], ratings.values[some].astype(np.float64)))
     visitors = Visitors(rated, others, movielens.clicked(ratings, held, known)[1])
     some = rng.random(len(ratings.values)) < OLD_SHARE
@@ -148,8 +161,8 @@ def world(
     ]
 
 
-def title_features(titles: Sequence[str]) -> Matrix:
-    """Principal components of text embeddings, whose weights are part of the package. Shape: (K, 64).
+def title_features(titles: Sequence[str], dim: int = TITLE_NUMBERS) -> Matrix:
+    """Principal components of text embeddings, whose weights are part of the package. Shape: (K, dim).
 
     Raises ShortlistError: the extra is missing.
     """
@@ -165,12 +178,18 @@ def title_features(titles: Sequence[str]) -> Matrix:
     embedded = np.asarray(encoder.embed(list(titles)), dtype=np.float64)
     embedded -= embedded.mean(axis=0)
     _, _, directions = np.linalg.svd(embedded, full_matrices=False)
-    found: Matrix = embedded @ directions[:TITLE_NUMBERS].T
+    found: Matrix = embedded @ directions[:dim].T
     return found
 
 
 def measured(
-    client: Client, pair: Pair, settings: Mapping[str, Any], visitors: Visitors, draw: int
+    client: Client,
+    pair: Pair,
+    settings: Mapping[str, Any],
+    visitors: Visitors,
+    *,
+    draw: int,
+    sizes: Sizes,
 ) -> dict[str, Any]:
     """What becomes of learners of these visitors in a pair, by bandits with these settings."""
     for name, features in ((BEFORE, pair.old), (AFTER, pair.new)):
@@ -185,7 +204,7 @@ def measured(
         client.put_bandit(name, catalogue=catalogue, policy="sub_ts", scope="per_key", **settings, **more)
     found = {
         **_learned(client, pair, visitors, learns_prior="prior" not in settings),
-        **_earned(client, visitors, draw),
+        **_earned(client, visitors, draw, sizes),
     }
     for name in names:
         client.delete_bandit(name)
@@ -201,7 +220,9 @@ def _learned(client: Client, pair: Pair, visitors: Visitors, *, learns_prior: bo
         for films, _ in visitors.rated
     ]
     for carry in (*CARRIES, "new"):
-        decisions = _choose(client, f"learns-{carry}", [{"k": RATED, "rules": {"pin": own}} for own in pins])
+        decisions = _choose(
+            client, f"learns-{carry}", [{"k": len(own), "rules": {"pin": own}} for own in pins]
+        )
         rewards: list[Any] = [
             {"decision": each.decision, "arm": str(film), "value": value}
             for each, (films, values) in zip(decisions, visitors.rated, strict=True)
@@ -252,14 +273,15 @@ def _correlation(thetas: Sequence[Vector], features: Matrix, visitors: Visitors)
     return float(np.mean(found))
 
 
-def _earned(client: Client, visitors: Visitors, draw: int) -> dict[str, Any]:
-    luck = np.random.default_rng((SEED, draw, 1)).random((SHOWN + SHOWN_AFTER, *visitors.chances.shape))
+def _earned(client: Client, visitors: Visitors, draw: int, sizes: Sizes) -> dict[str, Any]:
+    rounds = sizes.shown + sizes.shown_after
+    luck = np.random.default_rng((SEED, draw, 1)).random((rounds, *visitors.chances.shape))
     users = np.arange(len(visitors.chances))
     earned: dict[str, list[float]] = {carry: [] for carry in (*CARRIES, "new")}
     for at, lucky in enumerate(luck):
         rewards: list[Any] = []
         for carry, own in earned.items():
-            if at == SHOWN and carry != "new":
+            if at == sizes.shown and carry != "new":
                 _move(client, f"earns-{carry}", carry)
             asked = [{"seed": int(at * len(users) + user)} for user in users]
             decisions = _choose(client, f"earns-{carry}", asked)
@@ -269,7 +291,7 @@ def _earned(client: Client, visitors: Visitors, draw: int) -> dict[str, Any]:
             clicks = zip(decisions, lucky[users, shown] < chances, strict=True)
             rewards += [{"decision": each.decision, "value": float(click)} for each, click in clicks]
         client.reward_batch(rewards, wait=True)
-    last = {carry: float(np.mean(own[SHOWN:])) for carry, own in earned.items()}
+    last = {carry: float(np.mean(own[sizes.shown :])) for carry, own in earned.items()}
     return {"start": last["new"], **{f"{carry}'": last[carry] / last["new"] for carry in CARRIES}}
 
 

@@ -13,7 +13,7 @@ All are given what the bandit is given: in the setting without a past only what 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Protocol
@@ -69,9 +69,9 @@ class Way:
     module: str | None = None
 
 
-def installed() -> Iterator[Way]:
+def installed(opponents: Sequence[Way]) -> Iterator[Way]:
     """The opponents that are installed; the others are named."""
-    for way in OPPONENTS:
+    for way in opponents:
         if way.module is not None and find_spec(way.module) is None:
             print(f"{way.name}: {way.module} is not installed (.venv/bin/pip install -e '.[peers]')")
         else:

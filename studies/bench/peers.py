@@ -19,7 +19,7 @@ this task. What it leaves to its user is in ``CANNOT``.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
@@ -89,7 +89,7 @@ def run(quick: bool) -> dict[str, Any]:
     """Every peer on every world; print and return the rows."""
     rows: list[dict[str, Any]] = []
     budget = QUICK_BUDGET_S if quick else BUDGET_S
-    ways = list(installed())
+    ways = list(installed(PEERS))
     for dim in QUICK_DIMS if quick else DIMS:
         slow = set[tuple[str, str]]()
         for arms in QUICK_ITEMS if quick else ITEMS:
@@ -106,12 +106,12 @@ def run(quick: bool) -> dict[str, Any]:
     return found
 
 
-def installed() -> Iterator[Way]:
+def installed(peers: Sequence[Way]) -> Iterator[Way]:
     """The peers that are installed; the others are named."""
-    missing = dict.fromkeys(way.module for way in PEERS if find_spec(way.module) is None)
+    missing = dict.fromkeys(way.module for way in peers if find_spec(way.module) is None)
     for module in missing:
         print(f"{module} is not installed (.venv/bin/pip install -e '.[peers]'): it has no row")
-    yield from (way for way in PEERS if way.module not in missing)
+    yield from (way for way in peers if way.module not in missing)
 
 
 def played(world: World, way: Way, budget_s: float, rounds: int = ROUNDS) -> dict[str, Any]:

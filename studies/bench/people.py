@@ -63,7 +63,7 @@ def run(quick: bool, data: Path | None = None) -> dict[str, Any]:
 
     ``quick``: one draw, fewer people, rounds and arms. Raises ShortlistError: no MovieLens data in ``data``.
     """
-    ways = list(opponents.installed())
+    ways = list(opponents.installed(opponents.OPPONENTS))
     rounds, draws = (QUICK_ROUNDS, 1) if quick else (ROUNDS, DRAWS)
     return report("people", rows_of(worlds(quick, data), ways, rounds=rounds, draws=draws), seed=SEED)
 

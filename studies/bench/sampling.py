@@ -28,7 +28,6 @@ SIZE = 100_000
 QUICK_SIZE = 20_000
 STATES = (2, 10, 100)
 DELTAS = (0.01, 0.1)
-MOST_S = {True: 0.3, False: 0.5}
 MOST_DRAWS = 400
 SEED = 5
 
@@ -41,14 +40,17 @@ def run(quick: bool) -> dict[str, Any]:
     points = [(rewards, states) for states in STATES for rewards in REWARDS]
     for rewards, states in progress(points, "populations"):
         noise = population(rewards, states, QUICK_SIZE if quick else SIZE)
+        most_s = 0.3 if quick else 0.5
         for sigma in SIGMAS:
             logs = sigma * noise + np.log(probabilities(states)) / len(noise)
-            rows += [{"rewards": rewards, "D": states, "sigma": sigma, **row} for row in measure(logs, quick)]
+            rows += [
+                {"rewards": rewards, "D": states, "sigma": sigma, **row} for row in measure(logs, most_s)
+            ]
     return report("sampling", rows, seed=SEED)
 
 
-def measure(logs: Matrix, quick: bool) -> list[dict[str, Any]]:
-    """The rows of one population. Shapes: logs (N, D)."""
+def measure(logs: Matrix, most_s: float) -> list[dict[str, Any]]:
+    """The rows of one population, each after at most so many seconds. Shapes: logs (N, D)."""
     size, states = logs.shape
     factors, ranges = Factors(states, size, _reader(logs)), np.ptp(logs, axis=0)
     samplers: dict[str, Sampler] = {
@@ -69,7 +71,7 @@ def measure(logs: Matrix, quick: bool) -> list[dict[str, Any]]:
         for name, sampler in samplers.items():
             sampler(factors, np.random.default_rng(SEED), delta)  # B_Normal is made once for a delta
             wrong, reads, seconds = 0, 0, list[float]()
-            while sum(seconds) < MOST_S[quick] and len(seconds) < MOST_DRAWS:
+            while sum(seconds) < most_s and len(seconds) < MOST_DRAWS:
                 seed = len(seconds)
                 started = time.thread_time()
                 drawn = sampler(factors, np.random.default_rng(seed), delta)

@@ -9,7 +9,8 @@ Source: Liu, Wu, Mozafari, "A Bandit Approach to Maximum Inner Product Search", 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -21,27 +22,37 @@ from shortlist.mips.screening.screened import Screened
 from studies.bench.one_shot_method import Find, Method, Result
 from studies.experiments.coordinates import Single
 
-BUDGETS = (0.01, 0.03, 0.1, 0.2, 0.5, 1.0)
-BITS_AND_TABLES = ((1, 1), (2, 2), (4, 4), (4, 10), (8, 10), (8, 50), (12, 50), (16, 50), (20, 50))
-DEPTHS = (0, 1, 2, 3, 4, 6, 8)
-
 Screen = Callable[[Single], Screened]
 
 
-def screening_methods(vectors: Single, seed: int) -> Iterator[Method]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """Shares of the vectors, bits and tables, depths."""
+
+    budgets: Sequence[float] = (0.01, 0.03, 0.1, 0.2, 0.5, 1.0)
+    hashes: Sequence[tuple[int, int]] = (
+        (1, 1), (2, 2), (4, 4), (4, 10), (8, 10), (8, 50), (12, 50), (16, 50), (20, 50),
+    )  # fmt: skip
+    depths: Sequence[int] = (0, 1, 2, 3, 4, 6, 8)
+
+
+SWEEP = Sweep()
+
+
+def screening_methods(vectors: Single, seed: int, sweep: Sweep) -> Iterator[Method]:
     """Yield every method at every setting. Shapes: vectors (n, N)."""
     started = time.thread_time()
     greedy = GreedyMips.build(vectors)
     build_s = time.thread_time() - started
-    for share in BUDGETS:
+    for share in sweep.budgets:
         screen = partial(greedy.candidates, budget=max(1, round(share * len(vectors))))
         yield Method("greedy_mips", share, build_s, _find(vectors, screen))
-    for bits, tables in BITS_AND_TABLES:
+    for bits, tables in sweep.hashes:
         started = time.thread_time()
         hashed = LshMips.build(vectors, bits=bits, tables=tables, rng=np.random.default_rng(seed))
         build_s = time.thread_time() - started
         yield Method("lsh_mips", f"{bits} x {tables}", build_s, _find(vectors, hashed.candidates))
-    for depth in DEPTHS:
+    for depth in sweep.depths:
         started = time.thread_time()
         tree = PcaMips.build(vectors, depth, np.random.default_rng(seed))
         build_s = time.thread_time() - started

@@ -25,7 +25,7 @@ def run(quick: bool, data: Path | None = None) -> dict[str, Any]:
     with threadpool_limits(1):
         parts = {
             "front": signals_front.rows(quick, data),
-            "coverage": signals_front.coverage(quick),
+            "coverage": signals_front.coverage(signals_front.QUICK_LOGS if quick else signals_front.LOGS),
             "places": signals_places.rows(quick),
             "cost": signals_cost.rows(quick),
         }

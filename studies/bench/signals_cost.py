@@ -16,7 +16,7 @@ turns, so that all see the machine in one state.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,9 @@ def rows(quick: bool) -> list[dict[str, Any]]:
     return [{**row, **over_http.get((row["J"], row["weights"]), {})} for row in found]
 
 
-def choices(features: np.ndarray[Any, Any], turns: int) -> list[dict[str, Any]]:
+def choices(
+    features: np.ndarray[Any, Any], turns: int, counts: Sequence[int] = COUNTS
+) -> list[dict[str, Any]]:
     """Processor time of choices of each kind, in turns."""
     snapshot = index_of("auto", features, SEED).snapshot()
     rng, ways = np.random.default_rng(SEED), dict[tuple[int, str], Callable[[], object]]()
@@ -64,7 +66,7 @@ def choices(features: np.ndarray[Any, Any], turns: int) -> list[dict[str, Any]]:
 
     plain = scales.posterior(sums(1))
     ways[0, "own"] = lambda: sub_ts.choose(plain, snapshot, k=1, exploration=0.4, rng=rng)
-    for count in COUNTS:
+    for count in counts:
         known, nothing = signals.known(sums(count), scales), (None,) * count
         own = known.weighed(Weighing((1.0,) * count, nothing, nothing), scales)
 

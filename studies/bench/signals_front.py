@@ -141,33 +141,44 @@ class Draw:
     dial: Rows
     own: Rows
 
-    def values(self, which: str, place: int) -> Vector:
-        """Of one setting. Shape: (looks,)."""
-        return self.world.value(DIAL[place], getattr(self, which)[:, place])
+    def values(self, which: str, setting: float, place: int) -> Vector:
+        """Of one setting, which is at ``place``. Shape: (looks,)."""
+        return self.world.value(setting, getattr(self, which)[:, place])
 
 
 def front(
-    name: str, worlds: Sequence[World], decisions: int, check: int, *, goal_is_best: bool
+    name: str,
+    worlds: Sequence[World],
+    decisions: int,
+    check: int,
+    *,
+    goal_is_best: bool,
+    dial: Sequence[float] = DIAL,
 ) -> list[dict[str, Any]]:
     """A row of each setting."""
     draws = []
     for number, world in enumerate(progress(worlds, f"draws of {name}")):
-        dial = learned(world, DIAL, decisions, check, number)
-        own = [learned(world, (setting,), decisions, check, number) for setting in DIAL]
-        draws.append(Draw(world, check, dial, np.hstack(own)))
-    found = [_row(name, draws, place, goal_is_best=goal_is_best) for place in range(len(DIAL))]
+        shown = learned(world, dial, decisions, check, number)
+        own = [learned(world, (setting,), decisions, check, number) for setting in dial]
+        draws.append(Draw(world, check, shown, np.hstack(own)))
+    found = [
+        _row(name, draws, setting, place, goal_is_best=goal_is_best) for place, setting in enumerate(dial)
+    ]
     dials, owns = ([row[which] for row in found] for which in ("dial_needed", "own_needed"))
     dial_all = None if None in dials else max(dials)
     own_all = None if None in owns else sum(owns)
     return [{**row, "dial_all": dial_all, "own_all": own_all} for row in found]
 
 
-def _row(name: str, draws: Sequence[Draw], place: int, *, goal_is_best: bool) -> dict[str, Any]:
-    setting = DIAL[place]
+def _row(
+    name: str, draws: Sequence[Draw], setting: float, place: int, *, goal_is_best: bool
+) -> dict[str, Any]:
     every = np.arange(len(draws[0].world.features))
     known = np.array([draw.world.value(setting, every) for draw in draws])
     best, random = known.max(axis=1), known.mean(axis=1)
-    dial, own = (np.array([each.values(which, place) for each in draws]) for which in ("dial", "own"))
+    dial, own = (
+        np.array([each.values(which, setting, place) for each in draws]) for which in ("dial", "own")
+    )
     goals = random + NEAR * ((best if goal_is_best else own[:, -4:].mean(axis=1)) - random)
     points = {
         which: np.mean([each.world.means[getattr(each, which)[-1, place]] for each in draws], axis=0)
@@ -227,9 +238,8 @@ def posterior(sums: RidgeSums, setting: float, settings: Sequence[float]) -> Pos
     return signals.weighed(sums.with_signals(2), SCALES, weighing)
 
 
-def coverage(quick: bool) -> list[dict[str, Any]]:
+def coverage(logs: int) -> list[dict[str, Any]]:
     """How often the intervals of an evaluation hold the truth; a row of each estimator."""
-    logs = QUICK_LOGS if quick else LOGS
     held = np.array([_held(number) for number in progress(range(logs), "logs")])
     return [
         {

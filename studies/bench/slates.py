@@ -6,6 +6,8 @@ A decision is one pull, asked and told; looks are spread over the pulls between 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,26 +17,37 @@ from shortlist.slates.campaign_state import SlateMethod, SlateState
 from shortlist.slates.least_squares import fit
 from shortlist.slates.widths import Look
 from shortlist_client.files.progress import progress
-from studies.experiments.slate_instances import STARTS, mean_samples, normal, play, synthetic
+from studies.experiments.slate_instances import STARTS, begin, mean_samples, normal, play, synthetic
 from studies.measurement import report
 
 SEED = 2020
-SIZES = ((50, 5), (100, 10), (200, 20), (400, 30), (1_000, 50))
-LONG = (100, 10, 100_000)
-SMALL = ((10, 2), (12, 3), (16, 4), (20, 4))
 METHODS: tuple[SlateMethod, ...] = ("saqm", "sa_foa", "icb")
 TESTS = {"saqm": saqm.excess, "sa_foa": sa_foa.excess, "icb": icb.excess}
 
 
-def run(quick: bool) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """n and k: of ``timed`` decisions, of a ``long`` campaign and its pulls, and beside Exhaustive."""
+
+    timed: Sequence[tuple[int, int]] = ((50, 5), (100, 10), (200, 20), (400, 30), (1_000, 50))
+    long: tuple[int, int, int] = (100, 10, 100_000)
+    small: Sequence[tuple[int, int]] = ((10, 2), (12, 3), (16, 4), (20, 4))
+    seeds: int = 10
+
+
+WHOLE = Sizes()
+QUICK = Sizes(timed=WHOLE.timed[:3], seeds=2)
+
+
+def run(quick: bool, sizes: Sizes | None = None) -> dict[str, Any]:
     """Measure on 2 (quick) or 10 seeds; print and return the rows."""
-    sizes = SIZES[: 3 if quick else None]
-    times = [decision_times(n, k) for n, k in progress(sizes, "values of n")]
+    sizes = sizes or (QUICK if quick else WHOLE)
+    times = [decision_times(n, k) for n, k in progress(sizes.timed, "values of n")]
     exponents = exponent_row(times)
     report("slates", [*times, exponents], seed=SEED)
-    long = long_campaign()
+    long = long_campaign(*sizes.long)
     report("slates", [long], seed=SEED)
-    compared = [against_exhaustive(n, k, 2 if quick else 10) for n, k in progress(SMALL, "sizes")]
+    compared = [against_exhaustive(n, k, sizes.seeds) for n, k in progress(sizes.small, "sizes")]
     record = report("slates", compared, seed=SEED)
     return {**record, "rows": [*times, exponents, long, *compared]}
 
@@ -70,9 +83,8 @@ def exponent_row(times: list[dict[str, Any]]) -> dict[str, Any]:
     return {"n": "exponent", "k": None, **fitted}
 
 
-def long_campaign() -> dict[str, Any]:
-    """Seconds of computing of 100,000 pulls in batches of 100 that never stop."""
-    n, k, pulls = LONG
+def long_campaign(n: int, k: int, pulls: int) -> dict[str, Any]:
+    """Seconds of computing of so many pulls in batches of 100 that never stop."""
     row: dict[str, Any] = {"n": n, "k": k, "pulls": pulls}
     for method in METHODS:
         row[f"{method}_seconds"] = timed(method, n, k, first=0, last=pulls)[0]
@@ -112,8 +124,8 @@ def against_exhaustive(n: int, k: int, seeds: int) -> dict[str, Any]:
         for seed in range(2 if bound == "paper" else seeds):
             theta = synthetic(n, k, 0.4, np.random.default_rng((SEED, seed)))
             draw = normal(1.0, np.random.default_rng((SEED, seed, 1)))
-            one = play(method, theta, k, draw, noise_std=1.0, seed=seed, bound=bound)  # type: ignore[arg-type]
-            played.append(one)
+            state = begin(method, n, k, noise_std=1.0, seed=seed, bound=bound)  # type: ignore[arg-type]
+            played.append(play(state, theta, draw))
         means[method, bound] = mean_samples(played)
     exact, certified, paper = (
         means[key] for key in (("exhaustive", "certified"), ("saqm", "certified"), ("saqm", "paper"))

@@ -30,7 +30,6 @@ from studies.experiments.plots import figure
 from studies.measurement import report
 
 SEED = 7
-ARMS, REWARDS = 10_000, 100_000
 DELTAS = (0.01, 0.05, 0.1, 0.2, 0.3)
 EPSILONS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6)
 RUNS, QUICK_RUNS = 20, 4
@@ -105,17 +104,25 @@ def run(name: str, quick: bool, data: Path | None) -> dict[str, Any]:  # noqa: A
     return report(name, rows, seed=SEED)
 
 
-def row(order: Order, epsilon: float, runs: int, plan: RoundPlan = "printed") -> dict[str, Any]:
+def row(
+    order: Order,
+    epsilon: float,
+    runs: int,
+    plan: RoundPlan = "printed",
+    *,
+    n: int = 10_000,
+    dim: int = 100_000,
+) -> dict[str, Any]:
     """As the paper: the (1 - delta) percentile of the suboptimality over the runs, averaged over delta."""
     percentiles, reads, failed = [], [], 0
     for delta in DELTAS:
         found = []
         for seed in range(runs):
             rng = np.random.default_rng((SEED, seed, int(1e3 * delta), int(1e3 * epsilon)))
-            ones = rng.binomial(REWARDS, rng.random(ARMS))
-            coins = Coins(ones, REWARDS, order, rng)
+            ones = rng.binomial(dim, rng.random(n))
+            coins = Coins(ones, dim, order, rng)
             answer = bounded_me(coins, k=1, epsilon=epsilon, delta=delta, plan=plan)
-            found.append(float(ones.max() - ones[answer.rows[0]]) / REWARDS)
+            found.append(float(ones.max() - ones[answer.rows[0]]) / dim)
             reads.append((answer.reads or 0) / answer.exhaustive_reads)
         percentiles.append(float(np.quantile(found, 1.0 - delta)))
         failed += int(np.sum(np.array(found) > epsilon))

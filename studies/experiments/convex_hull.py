@@ -38,7 +38,6 @@ ARMS, QUICK_ARMS = 10_000, 1_000
 HULLS = (2, 3, 4, 5, 6)
 DIMENSIONS = (8, 12, 16, 32)
 FLAT, COORDINATES, NOISE = 3, 2_048, 1e-3
-QUERIES = 20
 SHARE, DELTA = 0.05, 0.05  # epsilon as a share of R, and delta
 
 Find = Callable[[Matrix], Rows]
@@ -62,17 +61,17 @@ def run(name: str, quick: bool, data: Path | None) -> dict[str, Any]:  # noqa: A
     return report(name, rows, seed=SEED)
 
 
-def row(kind: str, n: int, dim: int, m: int, find: Find) -> dict[str, Any]:
-    """Count the corners, and compare the best of them with the best of all arms on some queries."""
+def row(kind: str, n: int, dim: int, m: int, find: Find, *, asked: int = 20) -> dict[str, Any]:
+    """Count the corners, and compare the best of them with the best of all arms on ``asked`` queries."""
     rng = np.random.default_rng((SEED, dim, m))
-    vectors = arms(kind, min(n, 2_000) if dim == COORDINATES else n, dim, rng)
+    vectors = arms(kind, n if kind == "gaussian" else min(n, 2_000), dim, rng)
     started = time.thread_time()
     corners = find(vectors)
     hull_s = time.thread_time() - started
-    queries = rng.standard_normal((QUERIES, dim))
+    queries = rng.standard_normal((asked, dim))
     started = time.thread_time()
     products = [vectors @ query for query in queries]
-    scan_s = (time.thread_time() - started) / QUERIES
+    scan_s = (time.thread_time() - started) / asked
     same = [bool(np.isclose(found[corners].max(), found.max(), rtol=1e-9)) for found in products]
     exactly = find is extreme_points
     reads = reads_of(vectors, corners if exactly else None, queries, rng)

@@ -34,7 +34,6 @@ FIELD, AUTHORS_OF_A_FIELD = (
 TAIL = 1.2  # author k has about k^-TAIL of the mentions of a name
 HOTTEST, COOLEST = 1.0, 0.2
 PRINTED_FIRST = 3
-JUDGED = 4  # one draw in this many is compared with the exact one
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -193,10 +192,12 @@ class Run:
     largest: int
 
 
-def sample(names: Sequence[Mentions], draw: Draw, *, sweeps: int, every: int, seed: int) -> Run:
+def sample(
+    names: Sequence[Mentions], draw: Draw, *, sweeps: int, every: int, seed: int, judge_every: int = 4
+) -> Run:
     """Anneal from ``HOTTEST`` to ``COOLEST``; look at F-1 after every ``every`` updates.
 
-    Some draws are compared with the exact ones of the same Gumbel variables. That is not counted.
+    One draw of ``judge_every`` is compared with the exact one of the same Gumbel variables; not counted.
     """
     rng = np.random.default_rng(seed)
     state = [Name(mentions) for mentions in names]
@@ -212,7 +213,7 @@ def sample(names: Sequence[Mentions], draw: Draw, *, sweeps: int, every: int, se
         labels, clusters = state[number].candidates(mention, tau)
         noise = int(rng.integers(2**62))
         chosen, read = draw(clusters, np.random.default_rng(noise))
-        if draw is not exactly and update % JUDGED == 0:
+        if draw is not exactly and update % judge_every == 0:
             right, _ = exactly(clusters, np.random.default_rng(noise))
             wrong, asked = wrong + (chosen != right), asked + 1
         state[number].put(mention, labels[chosen])

@@ -12,6 +12,7 @@ Notation
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ SWEEP = (0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 PROVEN = "kl", "kl, triangle"
 
 
-def run(name: str, quick: bool, data: Path | None) -> dict[str, Any]:
+def run(name: str, quick: bool, data: Path | None, c_alphas: Sequence[float] = SWEEP) -> dict[str, Any]:
     """Print a row for each C_alpha and data set, and two for the proven intervals; return the record."""
     n, k, runs = (100, 5, 5) if quick else (1_000, 10, 20)
     sets = {"clusters": clusters(n, 4 * k, seed=SEED, least=LEAST)}
@@ -41,17 +42,20 @@ def run(name: str, quick: bool, data: Path | None) -> dict[str, Any]:
         sets["patches"] = images
     if data is not None:
         sets["movielens ratings"] = movies(data, seed=SEED)["movielens ratings"][:n]
-    rows = [row for label, points in sets.items() for row in sweep(label, points, k=k, runs=runs)]
+    widths: list[float | str] = [*c_alphas, *PROVEN]
+    rows = [row for label, points in sets.items() for row in sweep(label, points, widths, k=k, runs=runs)]
     return report(name, rows, seed=SEED)
 
 
-def sweep(label: str, points: Points, *, k: int, runs: int) -> list[dict[str, Any]]:
+def sweep(
+    label: str, points: Points, widths: Sequence[float | str], *, k: int, runs: int
+) -> list[dict[str, Any]]:
     """Return the rows of one data set. Shapes: points (n, m)."""
     layout = blocked(points, rng=np.random.default_rng(SEED))
     starts = np.random.default_rng(SEED).choice(len(points), size=runs, replace=False).tolist()
     rng = np.random.default_rng(SEED)
     greedy = {first: naive_greedy(points, k=k, first=first, rng=rng).centers.tolist() for first in starts}
-    rows, widths = [], list[float | str]([*SWEEP, *PROVEN])
+    rows = []
     for width in progress(widths, f"widths on {label}"):
         for method in ("ds_ucb", "ds_ts") if width in PROVEN else ("ds_ucb",):
             queries, wrong = 0, 0

@@ -16,7 +16,7 @@ Notation
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -50,13 +50,17 @@ NOISE_STD = {"V": 0.1, "VI": 0.001**0.5, "VII": None}
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How far to go: most answers of a campaign; largest n of sampling, of random sampling, of campaigns."""
+    """How far to go: most answers of a campaign; largest n of sampling, of random sampling, of campaigns.
+
+    ``deltas``: of Table I.
+    """
 
     most: int
     sampled: int
     random: int
     asked: int
     asked_k: int
+    deltas: Sequence[float] = tuple(printed.TABLE_1)
 
 
 FULL = Effort(300_000_000, 10_000, 1_000, 1_000, 10)
@@ -96,9 +100,9 @@ class Cell:
         }
 
 
-def run(name: str, quick: bool, data: Path | None) -> dict[str, Any]:
+def run(name: str, quick: bool, data: Path | None, effort: Effort | None = None) -> dict[str, Any]:
     """Print the tables as one, a line a method; return the record."""
-    effort = QUICK if quick else FULL
+    effort = effort or (QUICK if quick else FULL)
     films = {} if data is None else movies(data, seed=SEED)
     cells = list(_cells(effort))
     found: dict[int, list[dict[str, Any]]] = {}
@@ -116,8 +120,8 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _cells(effort: Effort) -> Iterator[Cell]:
-    for delta, paper in printed.TABLE_1.items():
-        yield Cell("I", 1_000, 10, delta, {"ds_ucb": paper})
+    for delta in effort.deltas:
+        yield Cell("I", 1_000, 10, delta, {"ds_ucb": printed.TABLE_1[delta]})
     for table, numbers, methods in TABLES:
         for (n, k), paper_numbers in numbers.items():
             asked = table in NOISE_STD

@@ -52,11 +52,17 @@ RULES: tuple[tuple[str, Literal["ns_ts", "ns_tands"], Threshold], ...] = (
 COUNTS = 2**40  # larger than any number of queries that is looked for
 
 
-def run(name: str, quick: bool, data: Path | None) -> dict[str, Any]:  # noqa: ARG001 - as all reproductions
+def run(
+    name: str,
+    quick: bool,
+    data: Path | None,  # noqa: ARG001 - as all reproductions
+    deltas: Sequence[float] = DELTAS,
+) -> dict[str, Any]:
     """Print both tables; return all rows, each with its theorem."""
     n, dim, k = (30, 4_096, 3) if quick else (100, 12_288, 5)
-    sampled = dimension_sampling(corners(n, k + 2, dim, seed=SEED), k)
-    asked = noisy_distances(distances(clusters(15, 5, seed=SEED, dim=2_048, least=0.4)), 3 if quick else 5)
+    sampled = dimension_sampling(corners(n, k + 2, dim, seed=SEED), k, deltas)
+    between = distances(clusters(15, 5, seed=SEED, dim=2_048, least=0.4))
+    asked = noisy_distances(between, 3 if quick else 5, deltas)
     print("\nTheorems 1 and 2: queries of coordinates")
     report(name, sampled, seed=SEED)
     print("\nTheorems 3 and 4: answers")
@@ -77,12 +83,12 @@ def corners(n: int, count: int, dim: int, *, seed: int) -> Points:
     return flipped.astype(np.float32) - np.float32(0.5)
 
 
-def dimension_sampling(points: Points, k: int) -> list[dict[str, Any]]:
+def dimension_sampling(points: Points, k: int, deltas: Sequence[float]) -> list[dict[str, Any]]:
     """Return a row for each delta: both bounds, and what DS-UCB and DS-TS read."""
     found, layout = distances(points), blocked(points, rng=np.random.default_rng(SEED))
     centers = greedy(found, k, 0)
     rows = []
-    for delta in DELTAS:
+    for delta in deltas:
         row: dict[str, Any] = {
             "n": len(points),
             "m": points.shape[1],
@@ -143,10 +149,10 @@ def stage_times(found: Matrix, centers: Sequence[int]) -> Vector:
     return np.array(times)
 
 
-def noisy_distances(found: Matrix, k: int) -> list[dict[str, Any]]:
+def noisy_distances(found: Matrix, k: int, deltas: Sequence[float]) -> list[dict[str, Any]]:
     """Return a row for each delta: what Theorems 3 and 4 say, and what was asked."""
     rows = []
-    for delta in DELTAS:
+    for delta in deltas:
         for theorem, stages in ((3, 2), (4, k)):
             centers = greedy(found, stages, 0)
             least = NOISE_STD**2 * float(stage_times(found, centers).sum()) * math.log(1.0 / delta)

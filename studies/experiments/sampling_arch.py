@@ -106,12 +106,17 @@ class Setting:
         return Chain(self.series, self.pseudo, self.decisions(way), rng, priors.copy(), steps.copy())
 
 
-def run(name: str, quick: bool, data: Path | None) -> dict[str, Any]:  # noqa: ARG001 - of every reproduction
+def run(
+    name: str,
+    quick: bool,
+    data: Path | None,  # noqa: ARG001 - of every reproduction
+    scale: Scale | None = None,
+) -> dict[str, Any]:
     """Print and return the variance of rewards, the posterior of the orders, and what the chains cost.
 
     In full it takes about five minutes of one core; ``quick``: 3,000 returns and short chains, seconds.
     """
-    scale = QUICK if quick else FULL
+    scale = scale or (QUICK if quick else FULL)
     setting = Setting.of(make(scale.size, SEED))
     adapted = {way: adapt(setting, way, scale.adapting) for way in FIRST_STEPS}
     priors = adapted["exact"].priors

@@ -57,12 +57,17 @@ FULL = Scale(((700, 10), (200, 8), (100, 6)), 5, 3)
 QUICK = Scale(((120, 4), (30, 3)), 4, 2)
 
 
-def run(name: str, quick: bool, data: Path | None) -> dict[str, Any]:  # noqa: ARG001 - of every reproduction
+def run(
+    name: str,
+    quick: bool,
+    data: Path | None,  # noqa: ARG001 - of every reproduction
+    scale: Scale | None = None,
+) -> dict[str, Any]:
     """Print and return what the ways read and how well they cluster.
 
     In full it takes about three minutes of one core; ``quick``: 150 mentions, seconds.
     """
-    scale = QUICK if quick else FULL
+    scale = scale or (QUICK if quick else FULL)
     names = [make(size, authors, (SEED, place)) for place, (size, authors) in enumerate(scale.names)]
     found = {way: sample_all(names, way, scale) for way in WAYS}
     ends, curves = [*totals(found)], [*means(found)]

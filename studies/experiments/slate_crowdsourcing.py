@@ -9,6 +9,7 @@ magnitude can be compared, and which method needs fewest; no more.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,10 @@ from shortlist.slates.campaign_state import SlateMethod
 from shortlist.slates.widths import Bound
 from shortlist.types import Matrix, Vector
 from shortlist_client.files.progress import progress
-from studies.experiments.slate_instances import MOST, Draw, Played, mean_samples, play
+from studies.experiments.slate_instances import Draw, begin, mean_samples, play
 from studies.measurement import report
 
 SEED = 2020
-K = 10
 # Name, workers, average and best accuracy, printed samples of ICB, SAQM, SA-FOA.
 TASKS = (
     ("IT", 36, 0.54, 0.84, (46_658, 68_328, 3_421)),
@@ -41,27 +41,33 @@ PLAYED: tuple[tuple[SlateMethod, Bound], ...] = (
 )
 
 
-def run(name: str, quick: bool, data: Path | None) -> dict[str, Any]:  # noqa: ARG001 - as all reproductions
+def run(
+    name: str,
+    quick: bool,
+    data: Path | None,  # noqa: ARG001 - as all reproductions
+    *,
+    k: int = 10,
+    tasks: Sequence[tuple[str, int, float, float, tuple[int, ...]]] = TASKS,
+    methods: Sequence[tuple[SlateMethod, Bound]] = PLAYED,
+) -> dict[str, Any]:
     """Print mean samples beside the printed ones. SAQM with Theorem 1's ratio needs more than a million."""
     rows = []
-    for task, n, average, best, printed in progress(TASKS[: 3 if quick else None], "tasks"):
-        row: dict[str, Any] = {"task": task, "n": n, "slates": f"{math.comb(n, K):.1e}"}
+    for task, n, average, best, printed in progress(tasks[: 3 if quick else None], "tasks"):
+        row: dict[str, Any] = {"task": task, "n": n, "slates": f"{math.comb(n, k):.1e}"}
         row |= dict(zip(("icb printed", "saqm printed", "sa_foa printed"), printed, strict=True))
         wrong = 0
-        for method, bound in PLAYED:
-            played = [_campaign((n, average, best), method, bound, seed) for seed in range(2 if quick else 5)]
+        for method, bound in methods:
+            played = []
+            for seed in range(2 if quick else 5):
+                theta = accuracies(n, average, best, np.random.default_rng((SEED, n, seed)))
+                draw = right_answers(np.random.default_rng((SEED, n, seed, 1)))
+                # A right answer is 1/2-sub-Gaussian (Hoeffding), and workers answer independently.
+                state = begin(method, n, k, noise_std=math.sqrt(k) / 2.0, seed=seed, bound=bound)
+                played.append(play(state, theta, draw))
             row[method if bound == "certified" else f"{method} bound=paper"] = mean_samples(played)
             wrong += sum(one.lost > 0.5 for one in played)
         rows.append({**row, "not within epsilon": wrong})
     return report(name, rows, seed=SEED)
-
-
-def _campaign(task: tuple[int, float, float], method: SlateMethod, bound: Bound, seed: int) -> Played:
-    n, average, best = task
-    theta = accuracies(n, average, best, np.random.default_rng((SEED, n, seed)))
-    draw = right_answers(np.random.default_rng((SEED, n, seed, 1)))
-    # A right answer is 1/2-sub-Gaussian (Hoeffding), and workers answer independently.
-    return play(method, theta, K, draw, noise_std=math.sqrt(K) / 2.0, seed=seed, bound=bound, most=MOST)
 
 
 def accuracies(n: int, average: float, best: float, rng: np.random.Generator) -> Vector:

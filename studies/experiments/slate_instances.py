@@ -28,7 +28,7 @@ STARTS: dict[SlateMethod, Callable[..., SlateState]] = {
     "icb": icb.start,
     "exhaustive": exhaustive.start,
 }
-EPSILON, DELTA = 0.5, 0.05
+DELTA = 0.05
 BATCH = 1_000
 MOST = 1_000_000
 
@@ -72,38 +72,17 @@ def begin(
     bound: Bound = "certified",
     allocation: Allocation = "uniform",
     matroid: PartitionMatroid | None = None,
+    epsilon: float = 0.5,
 ) -> SlateState:
     """A campaign before any pull."""
     return STARTS[method](
-        n=n, k=k, epsilon=EPSILON, delta=DELTA, noise_std=noise_std, reach=None, allocation=allocation,
+        n=n, k=k, epsilon=epsilon, delta=DELTA, noise_std=noise_std, reach=None, allocation=allocation,
         bound=bound, seed=seed, matroid=matroid,
     )  # fmt: skip
 
 
-def play(
-    method: SlateMethod,
-    theta: Vector,
-    k: int,
-    draw: Draw,
-    *,
-    noise_std: float,
-    seed: int,
-    bound: Bound = "certified",
-    allocation: Allocation = "uniform",
-    most: int = MOST,
-    matroid: PartitionMatroid | None = None,
-) -> Played:
+def play(state: SlateState, theta: Vector, draw: Draw, *, most: int = MOST) -> Played:
     """Run a campaign to its end; only the algorithm is timed. After ``most`` results it is given up."""
-    state = begin(
-        method,
-        len(theta),
-        k,
-        noise_std=noise_std,
-        seed=seed,
-        bound=bound,
-        allocation=allocation,
-        matroid=matroid,
-    )
     seconds = 0.0
     while not state.done and state.observed < most:
         started = time.perf_counter()

@@ -11,8 +11,11 @@ Source: Yang et al., "Linear Bandit Algorithms with Sublinear Time Complexity", 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -32,51 +35,71 @@ from studies.experiments.synthetic import PERIOD, Environment
 from studies.experiments.ts_policies import LinearTs, SubTs
 from studies.measurement import report
 
-STEPS = 20_000
 EXPLORATION = 2.0
-RADIUS = 6.5
 SEED = 2022
-SEEDS, QUICK_SEEDS = 10, 2
-MILLION_SEEDS = 3
-USERS, QUICK_USERS = 300, 6
 
 
-def run(name: str, quick: bool, data: Path | None, keep: Path | None = None) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """``users``: of table 3, of so many who are ``held`` back from the features of films."""
+
+    steps: int = 20_000
+    radius: float = 6.5
+    seeds: int = 10
+    million_seeds: int = 3
+    users: int = 300
+    held: int = 300
+
+
+WHOLE, QUICK = Plan(), Plan(seeds=2, million_seeds=2, users=6)
+
+
+def run(
+    name: str,
+    quick: bool,
+    data: Path | None,
+    keep: Path | None = None,
+    *,
+    plan: Plan | None = None,
+    columns: Sequence[Printed] | None = None,
+) -> dict[str, Any]:
     """Play every algorithm of the table on all seeds (users in table 3); print and return the rows.
 
     ``data``: a MovieLens directory, for table 3. ``keep``: where finished runs are, and are left.
+    ``columns``: in place of those of the table.
     """
-    seeds = _seeds(name, quick, data)
-    runs: dict[Printed, list[Run]] = {column: [] for column in TABLES[name]}
+    plan, columns = plan or (QUICK if quick else WHOLE), columns or TABLES[name]
+    seeds = _seeds(name, plan, data)
+    runs: dict[Printed, list[Run]] = {column: [] for column in columns}
     keeper = KeptRuns(keep)
     with threadpool_limits(1):
-        for seed, column in progress([(seed, column) for seed in seeds for column in TABLES[name]], name):
-            runs[column].append(_run(keeper, name, column, seed, data))
-    rows = [_row(name, column, runs, data) for column in TABLES[name]]
-    curves = [_curve(column, runs[column]) for column in TABLES[name]]
-    record = report(name, rows, seed=SEED) | {"curves": curves, "steps": STEPS}
+        for seed, column in progress(list(product(seeds, columns)), name):
+            runs[column].append(_run(keeper, name, column, seed, data=data, plan=plan))
+    arms = None if name != "table3" or data is None else len(_films(data, plan.held)[0])
+    rows = [_row(name, column, runs, arms or column.K) for column in columns]
+    curves = [_curve(column, runs[column]) for column in columns]
+    record = report(name, rows, seed=SEED) | {"curves": curves, "steps": plan.steps}
     sublinear_figures.write(record, Path())
     return record
 
 
-def _seeds(name: str, quick: bool, data: Path | None) -> range:
+def _seeds(name: str, plan: Plan, data: Path | None) -> range:
     if name != "table3":
-        seeds = MILLION_SEEDS if name == "table1-million" else SEEDS
-        return range(SEED, SEED + (QUICK_SEEDS if quick else seeds))
+        return range(SEED, SEED + (plan.million_seeds if name == "table1-million" else plan.seeds))
     if data is None:
         raise ShortlistError("table3 needs a MovieLens directory: --data DIR with u.data or ratings.dat")
-    return range(min(_films(data)[1].shape[0], QUICK_USERS if quick else USERS))
+    return range(min(_films(data, plan.held)[1].shape[0], plan.users))
 
 
-def _run(keeper: KeptRuns, name: str, column: Printed, seed: int, data: Path | None) -> Run:
+def _run(keeper: KeptRuns, name: str, column: Printed, seed: int, *, data: Path | None, plan: Plan) -> Run:
     where = _where(name, column, data)
     policy = column.algorithm + (f"-{column.shortlist}" if column.shortlist else "")
     what = {"version": version("shortlist"), "environment": where, "policy": policy, "seed": seed}
-    what |= {"steps": STEPS, "exploration": EXPLORATION, "radius": RADIUS}
+    what |= {"steps": plan.steps, "exploration": EXPLORATION, "radius": plan.radius}
 
     def make() -> Run:
-        environment = _environment(name, column.K, column.change, seed, data)
-        return play(environment, _policy(column, environment, seed), seed=seed)
+        environment = _environment(name, column, seed, data, plan)
+        return play(environment, _policy(column, environment, seed, plan.radius), seed=seed)
 
     return keeper.get(f"{where}-{policy}-{seed}", what, make)
 
@@ -90,23 +113,24 @@ def _where(name: str, column: Printed, data: Path | None) -> str:
 
 
 @lru_cache(maxsize=1)
-def _environment(name: str, arms: int, change: int, seed: int, data: Path | None) -> Environment:
+def _environment(name: str, column: Printed, seed: int, data: Path | None, plan: Plan) -> Environment:
+    arms, change, steps = column.K, column.change, plan.steps
     if name == "table3" and data is not None:
-        features, liked = _films(data)
-        return movielens.environment(liked[seed], features, steps=STEPS, change=change)
+        features, liked = _films(data, plan.held)
+        return movielens.environment(liked[seed], features, steps=steps, change=change)
     if name in {"table4", "table5"}:
-        arms += change * ((STEPS - 1) // PERIOD)
-    return synthetic.make(arms, STEPS, change=change, deletions=name == "table4", seed=seed)
+        arms += change * ((steps - 1) // PERIOD)
+    return synthetic.make(arms, steps, change=change, deletions=name == "table4", seed=seed)
 
 
 @lru_cache(maxsize=1)
-def _films(data: Path) -> tuple[Any, Any]:
+def _films(data: Path, most: int) -> tuple[Any, Any]:
     """Features of all films in their order of arrival (K, 16), and what each user held back likes (n, K)."""
     try:
         ratings = movielens.read(data)
         counts = np.bincount(ratings.users)
         active = int(np.count_nonzero(counts >= movielens.LEAST_RATINGS))
-        held, _, known = movielens.split(ratings, min(USERS, active), seed=SEED)
+        held, _, known = movielens.split(ratings, min(most, active), seed=SEED)
     except (OSError, ValueError) as error:
         raise ShortlistError(str(error)) from None
     order = np.random.default_rng(SEED).permutation(len(ratings.movie_ids))
@@ -114,21 +138,21 @@ def _films(data: Path) -> tuple[Any, Any]:
     return movielens.movie_features(good, known)[order], good[held].toarray()[:, order]
 
 
-def _policy(column: Printed, environment: Environment, seed: int) -> Policy:
-    rules = elimination.rules(radius=RADIUS, eta=STEPS**-0.5)
+def _policy(column: Printed, environment: Environment, seed: int, radius: float) -> Policy:
+    rules = elimination.rules(radius=radius, eta=environment.steps**-0.5)
     shortlist = column.shortlist or 1
     if column.algorithm == "linear_ts":
         return LinearTs(environment, exploration=EXPLORATION)
     if column.algorithm == "sub_ts":
         return SubTs(environment, exploration=EXPLORATION, shortlist=shortlist, seed=seed)
     if column.algorithm == "exact_elim":
-        return ExactElim(environment, radius=RADIUS)
+        return ExactElim(environment, radius=radius)
     if column.algorithm == "linear_elim":
         return LinearElim(environment, rules)
     return SubElim(environment, rules, shortlist=shortlist)
 
 
-def _row(name: str, column: Printed, runs: dict[Printed, list[Run]], data: Path | None) -> dict[str, Any]:
+def _row(name: str, column: Printed, runs: dict[Printed, list[Run]], arms: int) -> dict[str, Any]:
     """Means over the seeds; the keys of every table. Ratios are of sums, against the same seeds."""
     mine, scan = runs[column], _beside(column.baseline, column, runs)
     scanned = _beside(f"linear_{column.algorithm.split('_')[1]}", column, runs)
@@ -138,7 +162,7 @@ def _row(name: str, column: Printed, runs: dict[Printed, list[Run]], data: Path 
     return {
         "table": name,
         "algorithm": column.algorithm,
-        "K": len(_films(data)[0]) if name == "table3" and data is not None else column.K,
+        "K": arms,
         "shortlist": column.shortlist,
         "change": column.change,
         "regret_mean": float(regrets.mean()),

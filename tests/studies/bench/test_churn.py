@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from studies.bench import churn, index_loop
+from studies.bench import churn
 
 pytestmark = pytest.mark.rest
 
 
-@pytest.fixture
-def small(monkeypatch):
-    monkeypatch.setattr(churn, "DIM", 4)
-    monkeypatch.setattr(churn, "QUICK_ARMS", 400)
-    monkeypatch.setattr(churn, "QUIET_S", 0.05)
-    monkeypatch.setattr(churn, "ARMS_PER_S", 20_000)
-    monkeypatch.setattr(index_loop, "CHECK_EVERY", 1)
+SMALL = churn.Sizes(arms=400, dim=4, quiet_s=0.05, arms_per_s=20_000, check_every=1)
+
+
+@pytest.fixture(autouse=True)
+def unchanged_switch_interval(monkeypatch):
     monkeypatch.setattr(churn.sys, "setswitchinterval", lambda seconds: None)
 
 
-def test_rows_cover_the_whole_turnover(small, capsys):
-    result = churn.run(quick=True)
+def test_rows_cover_the_whole_turnover(capsys):
+    result = churn.run(quick=True, sizes=SMALL)
     assert result["benchmark"] == "churn"
     assert [round(row["share"], 1) for row in result["rows"]] == [round(0.2 * i, 1) for i in range(11)]
     for row in result["rows"]:
@@ -35,7 +33,7 @@ def test_rows_cover_the_whole_turnover(small, capsys):
     assert "p99_ratio" in capsys.readouterr().out
 
 
-def test_a_search_that_is_wrong_shows(small, monkeypatch):
+def test_a_search_that_is_wrong_shows(monkeypatch):
     """The broken variant: recall is measured, not assumed."""
     original = churn.LiveIndex.snapshot
 
@@ -45,5 +43,5 @@ def test_a_search_that_is_wrong_shows(small, monkeypatch):
         return snapshot
 
     monkeypatch.setattr(churn.LiveIndex, "snapshot", wrong)
-    for row in churn.run(quick=True)["rows"]:
+    for row in churn.run(quick=True, sizes=SMALL)["rows"]:
         assert max(row["recall_at_1"], row["narrow_recall_at_1"]) < 0.1

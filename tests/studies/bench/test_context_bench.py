@@ -28,25 +28,23 @@ from studies.experiments import movielens
 pytestmark = pytest.mark.rest
 
 
+ROUNDS = 5
+SMALL = context.Sizes(
+    films=context_films.Sizes(tuning=3, splits=2, served=6, rounds=ROUNDS),
+    regret=context_regret.Sizes(arms=300, steps=150, seeds=2),
+    learning=context_learning.Sizes(batch=20, batches=2, shapes=((4, 0, 0), (4, 3, 2))),
+    decisions=context_decisions.Sizes(arms=2_000, decisions=30, turn=10, shapes=((2, 3), (4, 32))),
+)
+
+
 @pytest.fixture
-def small(monkeypatch):
-    monkeypatch.setattr(context_regret, "ARMS", 300)
-    monkeypatch.setattr(context_regret, "STEPS", 150)
-    monkeypatch.setattr(context_decisions, "QUICK_ARMS", 2_000)
-    monkeypatch.setattr(context_decisions, "QUICK_DECISIONS", 30)
-    monkeypatch.setattr(context_decisions, "TURN", 10)
-    monkeypatch.setattr(context_decisions, "SHAPES", ((2, 3), (4, 32)))
-    monkeypatch.setattr(context_learning, "BATCH", 20)
-    monkeypatch.setattr(context_learning, "SHAPES", ((4, 0, 0), (4, 3, 2)))
-    monkeypatch.setattr(context_films, "QUICK_TUNING", 3)
-    monkeypatch.setattr(context_films, "SERVED", 6)
-    monkeypatch.setattr(context_films, "ROUNDS", 5)
+def no_peers(monkeypatch):
     monkeypatch.setattr(context_peers, "find_spec", lambda name: None)
 
 
 @pytest.mark.slow
-def test_every_part_has_its_rows(small, movielens_100k: Path, capsys):
-    result = json.loads(json.dumps(context.run(quick=True, data=movielens_100k)))
+def test_every_part_has_its_rows(no_peers, movielens_100k: Path, capsys):
+    result = json.loads(json.dumps(context.run(quick=True, data=movielens_100k, sizes=SMALL)))
     assert result["benchmark"] == "context"
     rows = {part: [row for row in result["rows"] if row["part"] == part] for part in ("films", "regret")}
     assert [row["way"] for row in rows["films"]] == [way.name for way in context_films.WAYS]
@@ -69,8 +67,8 @@ def test_every_part_has_its_rows(small, movielens_100k: Path, capsys):
 
 
 @pytest.mark.slow
-def test_without_data_the_films_are_left_out(small, capsys):
-    parts = {row["part"] for row in context.run(quick=True)["rows"]}
+def test_without_data_the_films_are_left_out(capsys):
+    parts = {row["part"] for row in context.run(quick=True, sizes=SMALL)["rows"]}
     assert parts == {"regret", "learning", "decisions"}
     assert "--data" in capsys.readouterr().out
 
@@ -87,33 +85,35 @@ def test_data_is_refused_where_none_is_read(tmp_path: Path, capsys):
 
 class TestRegret:
     @pytest.fixture
-    def world(self, small):
-        return context_regret.make(1)
+    def small_world(self):
+        return context_regret.make(1, SMALL.regret)
 
-    def played(self, world, learner):
-        snapshot = index_of("auto", world.arms, 1).snapshot()
-        return context_regret.play(world, learner(world, snapshot), 1)[0]
+    def played(self, small_world, learner):
+        snapshot = index_of("auto", small_world.arms, 1).snapshot()
+        return context_regret.play(small_world, learner(small_world, snapshot), 1)[0]
 
-    def test_with_an_exact_index_both_ways_choose_the_same_arms(self, world):
-        assert self.played(world, context_regret.SubTs) == pytest.approx(
-            self.played(world, context_regret.Explicit), rel=1e-9
+    def test_with_an_exact_index_both_ways_choose_the_same_arms(self, small_world):
+        assert self.played(small_world, context_regret.SubTs) == pytest.approx(
+            self.played(small_world, context_regret.Explicit), rel=1e-9
         )
 
-    def test_the_context_matters(self, world):
-        assert self.played(world, context_regret.SubTs) < 0.8 * self.played(world, context_regret.Blind)
+    def test_the_context_matters(self, small_world):
+        assert self.played(small_world, context_regret.SubTs) < 0.8 * self.played(
+            small_world, context_regret.Blind
+        )
 
-    def test_a_learner_that_takes_another_context_for_its_own_shows(self, world):
+    def test_a_learner_that_takes_another_context_for_its_own_shows(self, small_world):
         class Stale(context_regret.SubTs):
             def learn(self, arm, context, reward):
                 super().learn(arm, np.roll(context, 1), reward)
 
-        assert self.played(world, Stale) > 1.2 * self.played(world, context_regret.SubTs)
+        assert self.played(small_world, Stale) > 1.2 * self.played(small_world, context_regret.SubTs)
 
-    def test_rewards_are_as_described(self, world):
-        phi = bilinear.phi(world.arms, world.directions, world.contexts[0])
-        parameter = np.concatenate((world.theta, world.weights.ravel()))
-        assert world.means(world.contexts[0]) == pytest.approx(phi @ parameter, rel=1e-9)
-        assert np.linalg.norm(world.contexts, axis=1) == pytest.approx(1.0)
+    def test_rewards_are_as_described(self, small_world):
+        phi = bilinear.phi(small_world.arms, small_world.directions, small_world.contexts[0])
+        parameter = np.concatenate((small_world.theta, small_world.weights.ravel()))
+        assert small_world.means(small_world.contexts[0]) == pytest.approx(phi @ parameter, rel=1e-9)
+        assert np.linalg.norm(small_world.contexts, axis=1) == pytest.approx(1.0)
 
 
 class TestFilms:
@@ -130,7 +130,7 @@ class TestFilms:
         monkeypatch.setattr(
             context_films, "films_for", lambda _, served, out, seed: seen.append((served, out))
         )
-        context_films.groups(ratings, 4, 10, 3)
+        context_films.groups(ratings, context_films.Sizes(tuning=4, served=10, splits=3))
         tuning = set(seen[0][0])
         assert len(seen) == 4
         for served, left_out in seen[1:]:
@@ -174,25 +174,25 @@ class TestFilms:
                 assert reward == user.likes[film]
                 self.inner.learn(user, film, reward)
 
-        context_films.play(Watched(), films, 1)
+        context_films.play(Watched(), films, 1, ROUNDS)
         assert len(shown) == len(films.users)
         for own in shown.values():
             assert len(set(own)) == len(own)
 
     def test_who_knows_the_likes_gets_all_rewards(self, films):
         oracle = context_films.Ranked(lambda user: user.likes)
-        there = [min(context_films.ROUNDS, user.likes.sum()) for user in films.users]
-        assert context_films.play(oracle, films, 1).reward == np.mean(there) / context_films.ROUNDS
+        there = [min(ROUNDS, user.likes.sum()) for user in films.users]
+        assert context_films.play(oracle, films, 1, ROUNDS).reward == np.mean(there) / ROUNDS
 
     def test_the_best_setting_is_taken(self, films):
         def make(_films, sign, _seed):
             return context_films.Ranked(lambda user: sign * user.likes.astype(float))
 
-        assert context_films.tune(Way("w", make, [-1, 1, 0]), films) == 1
+        assert context_films.tune(Way("w", make, [-1, 1, 0]), films, ROUNDS) == 1
 
     def test_too_few_users_are_refused(self, ratings):
         with pytest.raises(ValueError, match="only 48 users"):
-            context_films.groups(ratings, 10, 39, 1)
+            context_films.groups(ratings, context_films.Sizes(tuning=10, served=39, splits=1))
 
     def test_with_a_context_that_tells_the_taste_it_earns_more(self):
         """Two tastes, told by the context: who sees it, shows each its own films."""
@@ -206,10 +206,10 @@ class TestFilms:
             users.append(User(context, np.array([0, 30]), features[:, 0] * sign > 0, np.zeros(60)))
         films = Films(features, np.ones(60), users)
         setting = Setting(0.3, 0.05, context_films.DIM)
-        told = context_films.play(context_films.Bandit(films, setting, 1), films, 1).reward
-        blind = context_films.play(
-            context_films.Bandit(films, replace(setting, interactions=None), 1), films, 1
-        ).reward
+        told, blind = (
+            context_films.play(context_films.Bandit(films, each, 1), films, 1, rounds=20).reward
+            for each in (setting, replace(setting, interactions=None))
+        )
         assert told > 0.9
         assert blind < 0.8
 
@@ -265,7 +265,7 @@ class TestPeers:
             peer.learn(user, film, float(user.likes[film]))
 
 
-def test_learning_is_compared_with_the_same_sums(small):
+def test_learning_is_compared_with_the_same_sums():
     """What is folded are the sums that the product in numpy gives."""
     taught = np.random.default_rng(1).standard_normal((5, 3))
     values = np.arange(5.0)

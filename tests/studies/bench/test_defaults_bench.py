@@ -18,26 +18,21 @@ from studies.bench.few_keys import Setting, gauss, play
 pytestmark = pytest.mark.rest
 
 
+FEW = few_keys.Sizes(arms=60, keys=3, rounds=25, click_rounds=3, users=4, film_rounds=5)
+SMALL = dataclasses.replace(defaults.QUICK, early=12, few=FEW, genre_users=8, click_users=8)
+
+
 @pytest.fixture
-def small(monkeypatch):
-    monkeypatch.setattr(few_keys, "ARMS", 60)
-    monkeypatch.setattr(few_keys, "KEYS", 3)
-    monkeypatch.setattr(few_keys, "ROUNDS", 25)
-    monkeypatch.setattr(defaults, "EARLY", 12)
-    monkeypatch.setattr(few_keys, "CLICK_ROUNDS", 3)
-    monkeypatch.setattr(few_keys, "USERS", 4)
-    monkeypatch.setattr(few_keys, "FILM_ROUNDS", 5)
+def two_crowds(monkeypatch):
     crowd = partial(many_keys.gauss, keys=8, rounds=6)
     monkeypatch.setattr(
         many_keys, "worlds", lambda: [partial(crowd, "people16"), partial(crowd, "drift", drift=3)]
     )
-    monkeypatch.setattr(many_keys, "GENRE_USERS", 8)
-    monkeypatch.setattr(many_keys, "CLICK_USERS", 8)
 
 
 @pytest.mark.slow
-def test_every_world_has_its_rows(small, movielens_100k: Path, capsys):
-    found = json.loads(json.dumps(defaults.run(quick=True, data=movielens_100k)))
+def test_every_world_has_its_rows(two_crowds, movielens_100k: Path, capsys):
+    found = json.loads(json.dumps(defaults.run(quick=True, data=movielens_100k, sizes=SMALL)))
     rows, crowds, levels = found["rows"][:17], found["rows"][17:25], found["rows"][25:]
     assert [(row["world"], row["rounds"]) for row in rows] == [
         *((world, rounds) for world in ("gauss4", "gauss16") for rounds in (12, 25)),
@@ -49,7 +44,7 @@ def test_every_world_has_its_rows(small, movielens_100k: Path, capsys):
         ("films", 5),
         ("films again", 5),
     ]
-    fresh, best = gauss("gauss4", 4, 1), Setting(rows[1]["exploration"], rows[1]["ridge"])
+    fresh, best = gauss("gauss4", 4, 1, sizes=FEW), Setting(rows[1]["exploration"], rows[1]["ridge"])
     assert rows[1]["ratio"] == pytest.approx(play(fresh, OURS).mean() / play(fresh, best).mean())
     assert {row["D"] for row in rows} == {4, 16, 48, 64}
     assert {row["keys"] for row in rows} == {2, 3, 4}
@@ -72,18 +67,18 @@ def test_every_world_has_its_rows(small, movielens_100k: Path, capsys):
     assert "ratio" in capsys.readouterr().out
 
 
-def test_ours_does_not_depend_on_the_unit_of_features(small):
-    plain, scaled = (play(gauss("gauss16", 16, 0, scale=scale), OURS) for scale in (1.0, 0.125))
+def test_ours_does_not_depend_on_the_unit_of_features():
+    plain, scaled = (play(gauss("gauss16", 16, 0, scale=scale, sizes=FEW), OURS) for scale in (1.0, 0.125))
     assert plain.tobytes() == scaled.tobytes()
     assert plain[:, 15:].mean() > plain[:, :5].mean()
 
 
 @pytest.mark.parametrize(("behind", "expected"), [([], 1), ([2], 4), ([24], None)])
-def test_ahead_is_for_good(small, monkeypatch, behind, expected):
-    monkeypatch.setattr(defaults, "WINDOW", 1)
+def test_ahead_is_for_good(behind, expected):
     rewards = np.ones((3, 25))
     rewards[:, behind] = -1.0
-    assert ahead_from(gauss("gauss4", 4, 0), rewards, np.zeros((3, 25))) == expected
+    world = gauss("gauss4", 4, 0, sizes=FEW)
+    assert ahead_from(world, rewards, np.zeros((3, 25)), window=1) == expected
 
 
 def test_without_data_the_films_are_left_out_and_a_wrong_folder_is_named(tmp_path: Path, capsys):

@@ -11,14 +11,10 @@ pytestmark = pytest.mark.rest
 
 
 @pytest.mark.slow
-def test_every_case_has_its_row_and_both_ways_agree(monkeypatch, capsys):
+def test_every_case_has_its_row_and_both_ways_agree(capsys):
     cases = tuple(Case(case.name, 40, case.k, 5 if case.situations else 0) for case in evaluation.CASES)
-    monkeypatch.setattr(evaluation, "QUICK_CASES", cases)
-    monkeypatch.setattr(evaluation, "DECISIONS", {True: 600})
-    monkeypatch.setattr(evaluation, "LENGTHS", {True: (300, 1_200)})
-    monkeypatch.setattr(evaluation, "LEARNED", 50)
-    monkeypatch.setattr(evaluation, "PAGE", 100)
-    found = evaluation.run(quick=True)
+    few = evaluation.Sizes(cases=cases, decisions=600, rounds=3, lengths=(300, 1_200), learned=50, page=100)
+    found = evaluation.run(quick=True, sizes=few)
     assert [row["case"] for row in found["rows"]] == [case.name for case in cases]
     for row in found["rows"]:
         assert row["decisions"] == 600

@@ -9,10 +9,8 @@ from studies.bench import export
 pytestmark = pytest.mark.rest
 
 
-def test_every_format_is_measured(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    monkeypatch.setattr(export, "QUICK_ROWS", 2_000)
-    monkeypatch.setattr(export, "PAGES", 2)
-    rows = export.run(quick=True)["rows"]
+def test_every_format_is_measured(capsys: pytest.CaptureFixture[str]):
+    rows = export.run(quick=True, rows=2_000, page_count=2)["rows"]
     assert [(row["format"], row["rows"]) for row in rows] == [("ndjson", 2_000), ("parquet", 2_000)]
     for row in rows:
         assert 100 < row["bytes_a_row"] < 2_000

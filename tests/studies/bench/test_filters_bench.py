@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,26 +21,27 @@ from studies.bench import attribute_memory, filter_churn, filters, largest_filte
 pytestmark = pytest.mark.rest
 
 EVERYTHING = parse({})
-NO_FILTER_IS_SMALL = FilterLimits(small_numbers=-1)
+
+
+SMALL = filters.Sizes(
+    arms=(2_000,),
+    shares=(0.5, 0.01),
+    queries=60,
+    turn=15,
+    limits=FilterLimits(small_numbers=-1),  # no filter is small
+    largest=2_000,
+    churn=filter_churn.Sizes(arms=1_000, shares=(0.5, 0.05), answers=2_000, arms_per_s=1_000_000),
+    memory=2_000,
+)
 
 
 @pytest.fixture
-def small(monkeypatch):
-    monkeypatch.setattr(filters, "QUICK_SIZES", (2_000,))
-    monkeypatch.setattr(filters, "SHARES", (0.5, 0.01))
-    monkeypatch.setattr(filters, "QUERIES", {True: 60})
-    monkeypatch.setattr(largest_filter, "QUICK_ARMS", 2_000)
-    monkeypatch.setattr(filters, "TURN", 15)
-    monkeypatch.setattr(attribute_memory, "QUICK_ARMS", 2_000)
-    monkeypatch.setattr(filter_churn, "ARMS", 1_000)
-    monkeypatch.setattr(filter_churn, "SHARES", (0.5, 0.05))
-    monkeypatch.setattr(filter_churn, "QUICK_ANSWERS", 2_000)
-    monkeypatch.setattr(filter_churn, "QUICK_ARMS_PER_S", 1_000_000)
+def unchanged_switch_interval(monkeypatch):
     monkeypatch.setattr(filter_churn.sys, "setswitchinterval", lambda seconds: None)
 
 
-def test_every_case_and_part_has_its_rows(small, capsys):
-    result = filters.run(quick=True, limits=NO_FILTER_IS_SMALL)
+def test_every_case_and_part_has_its_rows(unchanged_switch_interval, capsys):
+    result = filters.run(quick=True, sizes=SMALL)
     assert result["benchmark"] == "filters"
     rows = result["rows"]
     searches = [row for row in rows if row["part"] == "search"]
@@ -75,8 +77,8 @@ def arms():
     return filters.make(2_000, "gaussian")
 
 
-def searched(arms, placement="independent", share=0.1, limits=NO_FILTER_IS_SMALL):
-    return {row["filter"]: row for row in asyncio.run(filters.case(arms, placement, share, 60, limits))}
+def searched(arms, placement="independent", share=0.1, sizes=SMALL):
+    return {row["filter"]: row for row in asyncio.run(filters.case(arms, placement, share, sizes))}
 
 
 def test_an_ineligible_answer_shows(arms, monkeypatch):
@@ -99,15 +101,15 @@ def test_an_answer_that_wrongly_says_exact_shows(arms, monkeypatch):
         assert row["ratio_mean"] < 0.5
 
 
-def test_dead_answers_show(small, monkeypatch):
+def test_dead_answers_show(unchanged_switch_interval, monkeypatch):
     """A broken variant: deleted arms stay in the index."""
     monkeypatch.setattr(filter_churn.Shop, "delete", lambda self, ids: None)
-    rows = filter_churn.rows(quick=True)
+    rows = filter_churn.rows(SMALL.churn)
     assert all(row["dead"] > 0.5 * row["answers"] for row in rows)
 
 
 @pytest.mark.slow
-def test_ineligible_answers_show_while_arms_are_replaced(small, monkeypatch):
+def test_ineligible_answers_show_while_arms_are_replaced(unchanged_switch_interval, monkeypatch):
     """A broken variant: once arms were replaced, the filter is forgotten."""
     original = FilteredSnapshots.of
 
@@ -116,7 +118,7 @@ def test_ineligible_answers_show_while_arms_are_replaced(small, monkeypatch):
         return await original(self, catalogue, EVERYTHING if len(eligible.mask) > 1_100 else wanted)
 
     monkeypatch.setattr(FilteredSnapshots, "of", forgetful)
-    assert any(row["ineligible"] > 0.1 * row["answers"] for row in filter_churn.rows(quick=True))
+    assert any(row["ineligible"] > 0.1 * row["answers"] for row in filter_churn.rows(SMALL.churn))
 
 
 @pytest.mark.parametrize("share", [0.5, 0.01, 0.0005])
@@ -136,11 +138,10 @@ def test_the_programs_in_numpy_find_the_best_eligible_arm(share):
             assert score == pytest.approx(expected[row])
 
 
-def test_the_largest_filter_is_as_large_as_allowed_and_right(monkeypatch):
+def test_the_largest_filter_is_as_large_as_allowed_and_right():
     wanted = largest_filter.largest()
     assert wanted.conditions == MAX_CONDITIONS
-    monkeypatch.setattr(largest_filter, "QUICK_ARMS", 500)
-    row = largest_filter.row(quick=True)
+    row = largest_filter.row(500)
     rng = np.random.default_rng(largest_filter.SEED)
     rng.standard_normal((500, largest_filter.DIM))
     let_in = [wanted.matches(*document) for document in attribute_memory.documents(500, rng)]
@@ -148,18 +149,16 @@ def test_the_largest_filter_is_as_large_as_allowed_and_right(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_missed_target_is_said_and_wrong_answers_fail(small, monkeypatch, capsys):
-    monkeypatch.setattr(filters, "NORMS", ("gaussian",))
-    monkeypatch.setattr(filters, "SHARES", (0.5,))
-    monkeypatch.setattr(filters, "PLACEMENTS", ("independent",))
-    monkeypatch.setattr(filter_churn, "QUICK_ANSWERS", 500)
-    monkeypatch.setattr(filters, "TARGETS", {**filters.TARGETS, "vs_numpy": ("most", 0.0)})
-    slow = filters.run(quick=True, limits=NO_FILTER_IS_SMALL)
+def test_a_missed_target_is_said_and_wrong_answers_fail(unchanged_switch_interval, monkeypatch, capsys):
+    one = replace(SMALL, norms=("gaussian",), shares=(0.5,), placements=("independent",))
+    one = replace(one, churn=replace(SMALL.churn, answers=500))
+    never = {**filters.TARGETS, "vs_numpy": ("most", 0.0)}
+    slow = filters.run(quick=True, sizes=one, targets=never)
     assert not slow["failed"]
     assert "vs_numpy" in slow["rows"][0]["missed"]
     assert "missed: search, 2000, gaussian, independent, 0.5, new: vs_numpy" in capsys.readouterr().out
     monkeypatch.setattr(FilteredSnapshot, "search", lambda self, query, k: self.all_arms.search(query, k))
-    assert filters.run(quick=True, limits=NO_FILTER_IS_SMALL)["failed"]
+    assert filters.run(quick=True, sizes=one, targets=never)["failed"]
 
 
 @pytest.mark.parametrize("placement", filters.PLACEMENTS)
@@ -173,11 +172,10 @@ def test_placements_are_as_described(arms, placement):
     assert ((queries @ arms.away).max() <= -filters.AVERSION + 1e-9) == clustered
 
 
-def test_answers_come_back_in_the_order_of_the_queries(monkeypatch):
-    monkeypatch.setattr(filters, "TURN", 7)
+def test_answers_come_back_in_the_order_of_the_queries():
     queries = np.arange(50.0)[:, None]
     methods = [filters.Method(lambda query: (int(query[0]), "", 0.0)) for _ in range(3)]
-    asyncio.run(filters.take_turns(methods, queries))
+    asyncio.run(filters.take_turns(methods, queries, size=7))
     for method in methods:
         assert method.rows == list(range(50))
         assert len(method.us) == 50
@@ -193,7 +191,7 @@ def test_every_way_was_tried_when_the_plan_is_there(arms, monkeypatch):
         return original(*arguments, **options)
 
     monkeypatch.setattr(HnswGraph, "build", build)
-    searched(arms, limits=FilterLimits(small_numbers=-1, quick_numbers=0))
+    searched(arms, sizes=replace(SMALL, limits=FilterLimits(small_numbers=-1, quick_numbers=0)))
     assert built.is_set()
 
 
@@ -201,8 +199,7 @@ def test_the_memory_is_that_of_the_service():
     assert Settings.model_fields["filter_cache_mb"].default << 20 == served_filters.CACHE_BYTES
 
 
-def test_memory_is_measured_beside_the_tables_own_account(monkeypatch):
-    monkeypatch.setattr(attribute_memory, "QUICK_ARMS", 5_000)
-    row = attribute_memory.row(quick=True)
+def test_memory_is_measured_beside_the_tables_own_account():
+    row = attribute_memory.row(5_000)
     assert 0.5 < row["reported_an_arm"] / row["bytes_an_arm"] < 2.0
     assert row["bytes_an_arm"] < row["bytes_an_arm_replaced"]

@@ -11,10 +11,9 @@ from studies.bench import choose, graphs
 pytestmark = pytest.mark.rest
 
 
-def test_both_graphs_are_measured_at_every_ef(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_graphs_are_measured_at_every_ef() -> None:
     pytest.importorskip("faiss")
-    monkeypatch.setattr(graphs, "MOST_EF", 48)
-    rows = graphs.case(3_000, 8, "unit")
+    rows = graphs.case(3_000, 8, "unit", most_ef=48)
     assert [(row["ef"], row["graph"]) for row in rows] == [
         (ef, name) for ef in (32, 40, 48) for name in ("hnswlib", "faiss_sq8")
     ]

@@ -15,9 +15,9 @@ def test_a_row_for_each_policy_and_size_and_the_slopes(monkeypatch, capsys):
     monkeypatch.setattr(
         growth, "decisions", lambda arms, timed: {name: 2.0 * arms**power for name, power in times.items()}
     )
-    monkeypatch.setattr(growth, "imported", lambda arms: [{"arms": arms}])
+    monkeypatch.setattr(growth, "imported", lambda sizes: [{"arms": sizes.arms}])
     *rows, imported = growth.run(quick=True)["rows"]
-    assert imported == {"arms": growth.QUICK_IMPORTED}
+    assert imported == {"arms": growth.QUICK.arms}
     assert [(row["policy"], row["K"]) for row in rows] == [
         (name, arms) for name in growth.POLICIES for arms in growth.SIZES
     ]
@@ -29,13 +29,9 @@ def test_a_row_for_each_policy_and_size_and_the_slopes(monkeypatch, capsys):
 
 
 @pytest.mark.rest
-def test_searches_go_on_while_arms_are_imported(monkeypatch):
-    monkeypatch.setattr(growth, "IMPORT_DIM", 4)
-    monkeypatch.setattr(growth, "IMPORT_BATCH", 100)
-    monkeypatch.setattr(growth, "IMPORT_CHECK", 1)
-    monkeypatch.setattr(growth, "REST_S", 0.5)
-    monkeypatch.setattr(growth, "QUIET_S", 0.05)
-    *parts, rest = growth.imported(2_000)
+def test_searches_go_on_while_arms_are_imported():
+    few = growth.Import(arms=2_000, dim=4, batch=100, check_every=1, rest_s=0.5, quiet_s=0.05)
+    *parts, rest = growth.imported(few)
     assert [row["K"] for row in parts] == list(range(200, 2_001, 200))
     assert rest["times_rest"] == 1.0
     for row in parts:

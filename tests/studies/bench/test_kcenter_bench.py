@@ -13,12 +13,8 @@ pytestmark = pytest.mark.rest
 
 
 @pytest.mark.slow
-def test_every_method_is_compared_with_exact_greedy(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(kcenter, "QUICK_SIZES", (20, 60))
-    monkeypatch.setattr(kcenter, "RUNS", 1)
-    record = kcenter.run(quick=True)
+def test_every_method_is_compared_with_exact_greedy(capsys: pytest.CaptureFixture[str]) -> None:
+    record = kcenter.run(quick=True, sizes=kcenter.Sizes(points=(20, 60), scattered=60, runs=1))
     rows = record["rows"]
     assert len(rows) == 3 * len(kcenter.COUNTS) * len(kcenter.METHODS)
     for row in rows:

@@ -7,12 +7,9 @@ from studies.bench import milvus
 pytestmark = pytest.mark.slow
 
 
-def test_choices_and_bare_searches_take_turns_on_a_service_that_is_filled(monkeypatch, capsys):
-    monkeypatch.setattr(milvus, "QUICK_ARMS", 2 * milvus.TOGETHER)
-    monkeypatch.setattr(milvus, "QUICK_BLOCKS", 1)
-    monkeypatch.setattr(milvus, "BLOCK", 16)
-    monkeypatch.setattr(milvus, "FOLLOW_S", 1.0)
-    rows = milvus.run(quick=True)["rows"]
+def test_choices_and_bare_searches_take_turns_on_a_service_that_is_filled(capsys):
+    few = milvus.Sizes(arms=2 * milvus.TOGETHER, blocks=1, block=16, follow_s=1.0)
+    rows = milvus.run(quick=True, sizes=few)["rows"]
     assert [row["callers"] for row in rows] == list(milvus.CALLERS)
     for row in rows:
         assert row["times_bare"] == pytest.approx(row["choose_ms"] / row["bare_ms"])

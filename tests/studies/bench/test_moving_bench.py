@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +18,10 @@ pytestmark = pytest.mark.rest
 def test_every_pair_is_measured(
     movielens_100k: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    for name, value in (("QUICK_VISITORS", 6), ("RATED", 20), ("SHOWN", 3), ("SHOWN_AFTER", 2)):
-        monkeypatch.setattr(moving, name, value)
+    few = replace(moving.QUICK, visitors=6, rated=20, shown=3, shown_after=2)
     rng = np.random.default_rng(1)
     monkeypatch.setattr(moving, "title_features", lambda titles: rng.normal(size=(len(titles), 8)))
-    found = moving.run(quick=True, data=movielens_100k)
+    found = moving.run(quick=True, data=movielens_100k, sizes=few)
     again, wider, titles = found["rows"]
     assert [row["pair"] for row in found["rows"]] == ["trained again", "32 to 64", "titles"]
     assert [(row["d"], row["d'"]) for row in found["rows"]] == [(16, 16), (32, 64), (8, 16)]
@@ -40,11 +40,10 @@ def test_every_pair_is_measured(
     assert "map/new" in capsys.readouterr().out
 
 
-def test_the_text_of_titles_is_embedded_offline(monkeypatch: pytest.MonkeyPatch):
+def test_the_text_of_titles_is_embedded_offline():
     pytest.importorskip("wordllama", reason="the extra `text` is not installed")
-    monkeypatch.setattr(moving, "TITLE_NUMBERS", 3)
     titles = ["Toy Story", "Toy Story 2", "The Godfather", "The Godfather: Part II", "Alien", "Aliens"]
-    rows = moving.title_features(titles)
+    rows = moving.title_features(titles, dim=3)
     assert rows.shape == (6, 3)
     near = np.linalg.norm(rows[:, None] - rows, axis=2) + 1e9 * np.eye(6)
     assert near.argmin(axis=1)[:4].tolist() == [1, 0, 3, 2]

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from shortlist.mips.read_costs import READS_ALONE
-from studies.bench import bounded_me, bounded_me_figures, screening_methods
+from studies.bench import bounded_me, bounded_me_figures
+from studies.bench.screening_methods import Sweep
 from studies.commands import REPRODUCTIONS
 from studies.experiments import bounded_me_guarantee, coordinates, movielens
 
@@ -15,15 +16,12 @@ pytestmark = pytest.mark.rest
 METHODS = {"bounded_me", "racing", "greedy_mips", "lsh_mips", "pca_mips", "hnswlib"}
 
 
-@pytest.fixture
-def few(monkeypatch):
-    """Few settings, each measured as briefly as it can be."""
-    monkeypatch.setattr(bounded_me, "SHARES", (0.01, 0.5))
-    monkeypatch.setattr(bounded_me, "EF_SEARCH", (16,))
-    monkeypatch.setattr(bounded_me, "LEAST_S", 0.0)
-    monkeypatch.setattr(screening_methods, "BUDGETS", (0.02, 1.0))
-    monkeypatch.setattr(screening_methods, "BITS_AND_TABLES", ((2, 2), (20, 2)))
-    monkeypatch.setattr(screening_methods, "DEPTHS", (0, 4))
+FEW = bounded_me.Settings(
+    shares=(0.01, 0.5),
+    ef_search=(16,),
+    screening=Sweep(budgets=(0.02, 1.0), hashes=((2, 2), (20, 2)), depths=(0, 4)),
+    least_s=0.0,
+)
 
 
 def check(rows):
@@ -41,19 +39,19 @@ def check(rows):
             assert (row["precision"], row["suboptimality"], row["reads"]) == (1, 0, 1)
 
 
-def test_every_method_has_its_rows_and_the_exact_ones_are_exact(few):
-    check(bounded_me.case("low_rank", 200, 1_000, 2, READS_ALONE))
+def test_every_method_has_its_rows_and_the_exact_ones_are_exact():
+    check(bounded_me.case("low_rank", 200, 1_000, 2, READS_ALONE, settings=FEW))
 
 
-def test_films_are_searched_by_every_method(few, movielens_100k):
-    rows = bounded_me.films(movielens_100k, 3)
+def test_films_are_searched_by_every_method(movielens_100k):
+    rows = bounded_me.films(movielens_100k, 3, FEW)
     check(rows)
     assert {(row["data"], row["n"]) for row in rows} == {("movielens", 200)}
 
 
-def test_real_films_are_found_from_few_products(few, real_movielens):
+def test_real_films_are_found_from_few_products(real_movielens):
     """The largest single product says much of a film's score: more than the same share of films at random."""
-    rows = bounded_me.films(real_movielens, 3)
+    rows = bounded_me.films(real_movielens, 3, FEW)
     check(rows)
     found = {row["setting"]: row for row in rows if (row["method"], row["k"]) == ("greedy_mips", 5)}
     assert found[0.02]["precision"] > 0.2
@@ -61,9 +59,9 @@ def test_real_films_are_found_from_few_products(few, real_movielens):
     assert {row["N"] for row in rows} == {bounded_me.FACTORS}
 
 
-def test_the_figures_have_a_panel_for_every_kind_of_data(few, tmp_path):
+def test_the_figures_have_a_panel_for_every_kind_of_data(tmp_path):
     pytest.importorskip("matplotlib", reason="the extra plots is not installed")
-    rows = bounded_me.case("low_rank", 50, 200, 1, READS_ALONE)
+    rows = bounded_me.case("low_rank", 50, 200, 1, READS_ALONE, settings=FEW)
     for speed in bounded_me_figures.SPEEDS:
         path = bounded_me_figures.draw(rows, speed, tmp_path / f"{speed}.png")
         assert path.stat().st_size > 1_000
@@ -92,11 +90,9 @@ def test_data_is_as_described(data):
     assert (vectors.min() >= 0) == (data == "uniform")
 
 
-def test_figure_1_is_below_the_diagonal(monkeypatch):
-    monkeypatch.setattr(bounded_me_guarantee, "ARMS", 500)
-    monkeypatch.setattr(bounded_me_guarantee, "REWARDS", 20_000)
+def test_figure_1_is_below_the_diagonal():
     for order, plan in bounded_me_guarantee.CASES:
-        row = bounded_me_guarantee.row(order, 0.3, 2, plan)
+        row = bounded_me_guarantee.row(order, 0.3, 2, plan, n=500, dim=20_000)
         assert row["below_epsilon"]
         assert row["failures"] == 0
         assert 0 < row["reads"] < 1

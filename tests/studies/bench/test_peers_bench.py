@@ -54,11 +54,10 @@ def test_a_peer_without_time_for_a_hundred_rounds_has_no_figure_of_them():
     assert row["regret_100"] is None
 
 
-def test_what_is_not_installed_is_named(monkeypatch, capsys):
+def test_what_is_not_installed_is_named(capsys):
     gone = peers.Way("gone", "", "no_such_module_anywhere", Random)
     here = peers.Way("here", "", "shortlist", Random)
-    monkeypatch.setattr(peers, "PEERS", (gone, here))
-    assert list(peers.installed()) == [here]
+    assert list(peers.installed((gone, here))) == [here]
     assert "no_such_module_anywhere is not installed" in capsys.readouterr().out
 
 

@@ -76,10 +76,9 @@ def test_without_a_past_what_was_liked_by_most_is_popular():
 
 
 @pytest.mark.rest
-def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def test_what_is_not_installed_is_named(capsys: pytest.CaptureFixture[str]):
     gone = opponents.Way("gone", Popular, "no_such_module_anywhere")
-    monkeypatch.setattr(opponents, "OPPONENTS", (gone, OPPONENTS[0]))
-    assert list(opponents.installed()) == [OPPONENTS[0]]
+    assert list(opponents.installed((gone, OPPONENTS[0]))) == [OPPONENTS[0]]
     assert "no_such_module_anywhere is not installed" in capsys.readouterr().out
 
 

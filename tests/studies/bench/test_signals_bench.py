@@ -31,10 +31,9 @@ def test_a_wrong_examination_does_not(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.slow
-def test_the_dial_finds_the_front_of_the_known_world(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(signals_front, "DIAL", (0.0, 1.0))
+def test_the_dial_finds_the_front_of_the_known_world():
     worlds = [signals_front.known(number) for number in range(2)]
-    found = signals_front.front("known", worlds, 600, 25, goal_is_best=True)
+    found = signals_front.front("known", worlds, 600, 25, goal_is_best=True, dial=(0.0, 1.0))
     for row in found:
         assert row["random"] < row["dial"] <= row["best"]
         assert row["random"] < row["own"] <= row["best"]
@@ -52,29 +51,25 @@ def test_data_are_counted_until_a_goal_is_kept():
     assert signals_front.middle([10, np.inf, np.inf]) is None
 
 
-def test_films_have_a_learner_for_each_user(movielens_100k: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(signals_front, "DIAL", (0.5,))
+def test_films_have_a_learner_for_each_user(movielens_100k: Path):
     users = signals_front.films(movielens_100k, 2)
     for user in users:
         assert set(np.unique(user.means[:, 0])) <= {0.0, 1.0}
         assert ((user.means[:, 0] == 1.0) == (user.means[:, 1] >= 0.8)).all()
-    (row,) = signals_front.front("films", users, 50, 5, goal_is_best=False)
+    (row,) = signals_front.front("films", users, 50, 5, goal_is_best=False, dial=(0.5,))
     assert 0.0 <= row["dial"] <= row["best"]
 
 
 def test_intervals_are_held_against_the_truth(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(signals_front, "QUICK_LOGS", 2)
-    assert all(row["coverage"] > 0.6 for row in signals_front.coverage(quick=True))
+    assert all(row["coverage"] > 0.6 for row in signals_front.coverage(logs=2))
     original = signals_front.World.value
     monkeypatch.setattr(signals_front.World, "value", lambda *args: original(*args) + 1.0)
-    assert all(row["coverage"] == 0.0 for row in signals_front.coverage(quick=True))
+    assert all(row["coverage"] == 0.0 for row in signals_front.coverage(logs=2))
 
 
-def test_the_cost_has_a_row_of_each_kind(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(signals_cost, "ARMS", 3_000)
-    monkeypatch.setattr(signals_cost, "COUNTS", (1, 2))
+def test_the_cost_has_a_row_of_each_kind():
     features = np.random.default_rng(1).standard_normal((3_000, signals_cost.DIM))
-    rows = signals_cost.choices(features, 1)
+    rows = signals_cost.choices(features, 1, counts=(1, 2))
     assert [(row["J"], row["weights"]) for row in rows] == [
         (0, "own"), (1, "own"), (1, "request"), (2, "own"), (2, "request"),
     ]  # fmt: skip

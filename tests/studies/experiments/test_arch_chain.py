@@ -187,9 +187,8 @@ def test_autocorrelations_and_effective_sizes():
 
 
 def test_the_command_compares_both_chains(monkeypatch, capsys):
-    monkeypatch.setattr(sampling_arch, "QUICK", Scale(600, 20, 30, 2, 5))
     monkeypatch.setattr(sampling_arch, "can_draw", lambda: False)
-    rows = sampling_arch.run("figure2-sampling", True, None)["rows"]
+    rows = sampling_arch.run("figure2-sampling", True, None, Scale(600, 20, 30, 2, 5))["rows"]
     exact, races = rows[-2:]
     assert (exact["chain"], races["chain"]) == ("exact", "races")
     assert exact["evaluations"] == 8 * 600

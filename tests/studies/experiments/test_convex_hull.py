@@ -8,14 +8,8 @@ from shortlist.mips.extreme_points import extreme_points, surely_extreme
 from studies.experiments import convex_hull
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch):
-    monkeypatch.setattr(convex_hull, "COORDINATES", 512)
-    monkeypatch.setattr(convex_hull, "QUERIES", 5)
-
-
 def test_the_best_arm_is_one_of_few_corners_of_the_plane():
-    found = convex_hull.row("gaussian", 500, 2, 2, extreme_points)
+    found = convex_hull.row("gaussian", 500, 2, 2, extreme_points, asked=5)
     assert found["best_is_a_corner"] == 1.0
     assert found["share"] < 0.1
     assert found["all"] is None
@@ -23,7 +17,7 @@ def test_the_best_arm_is_one_of_few_corners_of_the_plane():
 
 @pytest.mark.rest
 def test_in_a_flat_few_corners_are_left_to_sample():
-    found = convex_hull.row("in a flat", 400, 512, 3, extreme_points)
+    found = convex_hull.row("in a flat", 400, 512, 3, extreme_points, asked=5)
     assert found["best_is_a_corner"] == 1.0
     assert found["share"] < 0.3
     assert 0 < found["hull"] <= found["share"]
@@ -32,7 +26,7 @@ def test_in_a_flat_few_corners_are_left_to_sample():
 
 @pytest.mark.rest
 def test_a_little_noise_makes_every_arm_a_corner():
-    found = convex_hull.row("near a flat", 200, 512, 512, surely_extreme)
+    found = convex_hull.row("near a flat", 200, 512, 512, surely_extreme, asked=5)
     assert found["share"] == 1.0
     assert found["at_least"]
     assert found["hull"] is None

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shortlist.sampling.clusters import Cluster
-from studies.experiments import coreference, sampling_coreference
+from studies.experiments import sampling_coreference
 from studies.experiments.coreference import Name, b_cubed, exactly, make, printed, racing, sample
 from studies.experiments.sampling_coreference import Scale
 
@@ -69,9 +69,8 @@ def test_the_printed_races_read_every_factor_of_few_and_err_after_three_equal_on
 
 
 def test_the_command_compares_all_ways(monkeypatch, capsys):
-    monkeypatch.setattr(sampling_coreference, "QUICK", Scale(((40, 2), (10, 2)), 2, 2))
     monkeypatch.setattr(sampling_coreference, "can_draw", lambda: False)
-    rows = sampling_coreference.run("figure3-sampling", True, None)["rows"]
+    rows = sampling_coreference.run("figure3-sampling", True, None, Scale(((40, 2), (10, 2)), 2, 2))["rows"]
     ends, looks = rows[:4], rows[4:]
     assert [row["way"] for row in ends] == list(sampling_coreference.WAYS)
     assert ends[0]["read"] == 1.0
@@ -80,8 +79,8 @@ def test_the_command_compares_all_ways(monkeypatch, capsys):
     assert "F-1" in capsys.readouterr().out
 
 
-def test_an_error_of_a_race_is_counted(monkeypatch):
-    monkeypatch.setattr(coreference, "JUDGED", 1)
-    last = sample([make(20, 2, (3,))], lambda some, rng: (len(some) - 1, 0), sweeps=1, every=20, seed=0)
+def test_an_error_of_a_race_is_counted():
+    names = [make(20, 2, (3,))]
+    last = sample(names, lambda some, rng: (len(some) - 1, 0), sweeps=1, every=20, seed=0, judge_every=1)
     assert last.wrong > 0.2
     assert last.largest == 1

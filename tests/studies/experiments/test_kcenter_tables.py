@@ -100,11 +100,10 @@ def test_every_table_has_its_rows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(tables, "patches", lambda n, seed: None)
-    monkeypatch.setattr(tables, "QUICK", tables.Effort(1_000_000, 100, 0, 55, 3))
-    monkeypatch.setattr(printed, "TABLE_1", {0.1: 116e4})
+    few = tables.Effort(1_000_000, 100, 0, 55, 3, deltas=(0.1,))
     tables._points.cache_clear()  # private: a cache of the process
     tables._layout.cache_clear()  # private: a cache of the process
-    rows = tables.run("kcenter-tables", True, None)["rows"]
+    rows = tables.run("kcenter-tables", True, None, few)["rows"]
     assert {row["table"] for row in rows} == {"I", "II", "III", "IV", "VI", "VII"}
     for row in rows:
         assert row["greedy's"]

@@ -85,11 +85,8 @@ def test_theorem_4_sums_the_stages(found: np.ndarray) -> None:
     assert len(times) == 3
 
 
-def test_small_runs_lie_between_the_bounds(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(theorems, "DELTAS", (0.1,))
-    rows = theorems.run("kcenter-theorems", True, None)["rows"]
+def test_small_runs_lie_between_the_bounds(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = theorems.run("kcenter-theorems", True, None, deltas=(0.1,))["rows"]
     for row in rows[:1]:
         assert row["greedy's"]
         for method in ("ds_ucb", "ds_ts", "ds_ucb lil"):
@@ -101,9 +98,8 @@ def test_small_runs_lie_between_the_bounds(
 
 
 def test_the_sweep_of_c_alpha_trades_queries_for_errors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figure, "SWEEP", (0.001, 0.1))
     monkeypatch.setattr(figure, "patches", lambda n, seed: None)
-    rows = figure.run("kcenter-figure1", True, None)["rows"]
+    rows = figure.run("kcenter-figure1", True, None, c_alphas=(0.001, 0.1))["rows"]
     few, many, *proven = rows
     assert (few["C_alpha"], many["C_alpha"]) == (0.001, 0.1)
     assert few["queries"] < many["queries"]

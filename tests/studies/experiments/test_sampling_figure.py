@@ -91,8 +91,7 @@ def test_figures_are_drawn_from_their_rows(tmp_path):
     assert drawn[0].read_bytes() != drawn[1].read_bytes()
 
 
-def test_the_benchmark_measures_every_method(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(bench, "MOST_S", {True: 0.01})
-    rows = bench.measure(1e-3 * population("normal", 2, 500), quick=True)
+def test_the_benchmark_measures_every_method():
+    rows = bench.measure(1e-3 * population("normal", 2, 500), most_s=0.01)
     assert len(rows) == 5 * len(bench.DELTAS)
     assert all(row["time_ratio"] > 0.0 and 0.0 < row["reads"] <= 1.0 for row in rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from studies.bench import slates as bench
 from studies.experiments import slate_bounds, slate_crowdsourcing, slate_figures, slate_instances, slate_plot
 
 pytestmark = pytest.mark.rest
+
+FEW = slate_bounds.Instances(n=6, k=2, gaps=(0.5, 1.0))
 
 
 @pytest.mark.parametrize(("n", "k", "gap"), [(6, 2, 0.5), (5, 4, 0.1), (9, 3, 2.0)])
@@ -33,24 +36,20 @@ def test_workers_have_the_average_and_the_best_of_the_table(_, n, average, best,
 def test_a_campaign_is_given_up_beyond_most():
     theta, rng = np.zeros(5), np.random.default_rng(1)
     draw = slate_instances.normal(1.0, rng)
-    played = slate_instances.play("icb", theta, 2, draw, noise_std=1.0, seed=1, most=100)
+    state = slate_instances.begin("icb", 5, 2, noise_std=1.0, seed=1)
+    played = slate_instances.play(state, theta, draw, most=100)
     assert played.samples is None or played.samples < 2_000
     assert slate_instances.mean_samples([played, slate_instances.Played(None, 0.0, 0.0)]) is None
 
 
 @pytest.mark.slow
-def test_the_bounds_and_allocations(monkeypatch):
-    monkeypatch.setattr(slate_bounds, "N", 6)
-    monkeypatch.setattr(slate_bounds, "K", 2)
-    monkeypatch.setattr(slate_bounds, "GAPS", (0.5, 1.0))
-    monkeypatch.setattr(slate_instances, "EPSILON", 2.0)
-    pairs = PartitionMatroid((0, 0, 1, 1, 2, 2), (1, 1, 1), 2)
-    promises = [(name, method, bound, rule and pairs) for name, method, bound, rule in slate_bounds.PROMISES]
-    monkeypatch.setattr(slate_bounds, "PROMISES", promises)
-    for row in slate_bounds.allocations(1):
+def test_the_bounds_and_allocations():
+    few = replace(FEW, epsilon=2.0)
+    assert few.pairs == PartitionMatroid((0, 0, 1, 1, 2, 2), (1, 1, 1), 2)
+    for row in slate_bounds.allocations(1, few):
         assert min(row["uniform"], row["g"], row["xy"]) >= 12
-    rows = slate_bounds.promises(1, 2_000)
-    assert len(rows) == 2 * len(promises)
+    rows = slate_bounds.promises(1, 2_000, few)
+    assert len(rows) == 2 * len(slate_bounds.PROMISES)
     for row in rows:
         assert row["later than its bound"] == 0
         assert row["needed"] is None or row["needed"] <= row["bound"]
@@ -60,13 +59,9 @@ def test_the_bounds_and_allocations(monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_figures(monkeypatch, capsys):
-    monkeypatch.setattr(slate_figures, "N", 6)
-    monkeypatch.setattr(slate_figures, "K", 2)
-    monkeypatch.setattr(slate_figures, "GAPS", (0.5, 1.0))
-    monkeypatch.setattr(slate_figures, "SIZES", (6, 8, 30))
-    monkeypatch.setattr(slate_figures, "MOST", 20_000)
-    rows = [*slate_figures.precision(2_000), *slate_figures.times((6, 30)), *slate_figures.samples(1, 5_000)]
+def test_the_figures():
+    rows = [*slate_figures.precision(2_000, FEW), *slate_figures.times((6, 30))]
+    rows += slate_figures.samples(1, 5_000, FEW)
     first = [row for row in rows if row["figure"] == 1]
     for row in first:
         assert 0.0 < row["saqm_ratio"] <= 1.0 + 1e-9
@@ -94,22 +89,21 @@ def test_the_chart_has_the_methods_that_came_to_an_end_and_is_the_same_each_time
     assert "saqm" not in one
 
 
-def test_the_crowdsourcing_table_names_what_was_printed(monkeypatch, capsys):
-    monkeypatch.setattr(slate_crowdsourcing, "TASKS", (("IT", 12, 0.54, 0.84, (46_658, 68_328, 3_421)),))
-    monkeypatch.setattr(slate_crowdsourcing, "K", 3)
-    monkeypatch.setattr(slate_crowdsourcing, "PLAYED", (("icb", "certified"), ("sa_foa", "certified")))
-    (row,) = slate_crowdsourcing.run("slates-crowdsourcing", True, None)["rows"]
+def test_the_crowdsourcing_table_names_what_was_printed(capsys):
+    (row,) = slate_crowdsourcing.run(
+        "slates-crowdsourcing", True, None, k=3,
+        tasks=(("IT", 12, 0.54, 0.84, (46_658, 68_328, 3_421)),),
+        methods=(("icb", "certified"), ("sa_foa", "certified")),
+    )["rows"]  # fmt: skip
     assert row["sa_foa"] <= row["icb"]
     assert (row["icb printed"], row["not within epsilon"]) == (46_658, 0)
     assert "printed" in capsys.readouterr().out
 
 
 @pytest.mark.slow
-def test_the_benchmark_measures_what_it_says(monkeypatch):
-    monkeypatch.setattr(bench, "SIZES", ((8, 2), (16, 3)))
-    monkeypatch.setattr(bench, "LONG", (8, 2, 300))
-    monkeypatch.setattr(bench, "SMALL", ((6, 2),))
-    rows = bench.run(quick=True)["rows"]
+def test_the_benchmark_measures_what_it_says():
+    few = bench.Sizes(timed=((8, 2), (16, 3)), long=(8, 2, 300), small=((6, 2),), seeds=2)
+    rows = bench.run(quick=True, sizes=few)["rows"]
     assert [row["n"] for row in rows] == [8, 16, "exponent", 8, 6]
     assert all(row["saqm_look_ms"] > 0 for row in rows[:2])
     assert rows[-1]["sa_foa_ratio"] >= 1.0

@@ -21,19 +21,18 @@ KEYS = [
 ]  # fmt: skip
 
 
-@pytest.fixture
-def small(monkeypatch, tmp_path):
+PLAN = replace(sublinear_tables.QUICK, steps=200)
+
+
+@pytest.fixture(autouse=True)
+def figures_in_a_folder(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)  # figures are written where one is
-    monkeypatch.setattr(sublinear_tables, "STEPS", 200)
-    monkeypatch.setattr(
-        sublinear_tables,
-        "TABLES",
-        {name: tuple(shrunk(column) for column in columns) for name, columns in TABLES.items()},
-    )
 
 
-def shrunk(column):
-    return replace(column, K=column.K // 20)
+def run(name, data=None, keep=None, plan=PLAN):
+    """With a twentieth of the arms."""
+    columns = [replace(column, K=column.K // 20) for column in TABLES[name]]
+    return sublinear_tables.run(name, True, data, keep, plan=plan, columns=columns)
 
 
 @pytest.mark.parametrize("name", sorted(TABLES))
@@ -51,14 +50,12 @@ SLOW_TABLES = [pytest.param(name, marks=pytest.mark.slow) for name in ("table2",
 
 
 @pytest.mark.parametrize("name", ["table1", *SLOW_TABLES])
-def test_a_table_has_the_promised_rows(name, small, tmp_path, capsys):
-    path = tmp_path / "rows.json"
-    assert cli.main(["reproduce", name, "--quick", "--json", str(path)]) == 0
-    record = json.loads(path.read_text())
+def test_a_table_has_the_promised_rows(name, capsys):
+    record = json.loads(json.dumps(run(name)))
     assert [row["algorithm"] for row in record["rows"]] == [column.algorithm for column in TABLES[name]]
     for row, curve in zip(record["rows"], record["curves"], strict=True):
         assert set(KEYS) <= set(row)
-        assert row["seeds"] == sublinear_tables.QUICK_SEEDS
+        assert row["seeds"] == PLAN.seeds
         assert row["seconds"] >= row["seconds_online"] > 0
         assert row["speedup_online_printed_scan"] > 0
         assert curve["mean"][-1] == pytest.approx(row["regret_mean"], abs=0.1)
@@ -68,12 +65,10 @@ def test_a_table_has_the_promised_rows(name, small, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_table3_reads_either_format(small, movielens_100k, movielens_1m, monkeypatch):
-    monkeypatch.setattr(sublinear_tables, "QUICK_USERS", 2)
-    monkeypatch.setattr(sublinear_tables, "USERS", 10)
+def test_table3_reads_either_format(movielens_100k, movielens_1m):
     regrets = []
     for folder in (movielens_100k, movielens_1m):
-        rows = sublinear_tables.run("table3", True, folder)["rows"]
+        rows = run("table3", folder, plan=replace(PLAN, users=2, held=10))["rows"]
         assert {row["K"] for row in rows} == {200}
         regrets.append([row["regret_mean"] for row in rows if row["algorithm"].startswith("linear")])
     assert regrets[0] == regrets[1]
@@ -86,7 +81,7 @@ def test_table3_says_what_it_needs(capsys, tmp_path):
     assert "neither u.data nor ratings.dat" in capsys.readouterr().err
 
 
-def test_finished_runs_are_not_played_again(small, tmp_path, monkeypatch):
+def test_finished_runs_are_not_played_again(tmp_path, monkeypatch):
     played = []
 
     def fake(environment, policy, *, seed):
@@ -94,21 +89,20 @@ def test_finished_runs_are_not_played_again(small, tmp_path, monkeypatch):
         return Run(float(seed), 1.0, 2.0, 3.0, {"used": 0.5, "best": 0.25, "printed": 4.0}, [float(seed)])
 
     monkeypatch.setattr(sublinear_tables, "play", fake)
-    first = sublinear_tables.run("table2", True, None, tmp_path)
+    first = run("table2", keep=tmp_path)
     assert len(played) == 2 * len(TABLES["table2"])
     (damaged, *_) = sorted(tmp_path.glob("*-sub_ts-10-*.json"))
     damaged.write_text("{")
-    again = sublinear_tables.run("table2", True, None, tmp_path)
+    again = run("table2", keep=tmp_path)
     assert len(played) == 2 * len(TABLES["table2"]) + 1
     assert again["rows"] == first["rows"]
     # Tables 1 and 2 share the baselines at K = 100,000.
     del played[:]
-    sublinear_tables.run("table1", True, None, tmp_path)
+    run("table1", keep=tmp_path)
     assert len(played) == 2 * (len(TABLES["table1"]) - 3)
     # A run of other rules is not taken over.
     del played[:]
-    monkeypatch.setattr(sublinear_tables, "RADIUS", 1.0)
-    sublinear_tables.run("table2", True, None, tmp_path)
+    run("table2", keep=tmp_path, plan=replace(PLAN, radius=1.0))
     assert len(played) == 2 * len(TABLES["table2"])
 
 
@@ -122,7 +116,7 @@ def test_ratios_are_of_sums_over_the_same_seeds():
         columns[0]: [Run(10.0, 0.0, 8.0, 0.0, scans, []), Run(30.0, 0.0, 12.0, 0.0, scans, [])],
         columns[1]: [Run(11.0, 5.0, 1.0, 0.0, {}, []), Run(31.0, 5.0, 3.0, 4.0, {}, [])],
     }
-    row = sublinear_tables._row("table4", columns[1], runs, None)  # private: one row of the table
+    row = sublinear_tables._row("table4", columns[1], runs, 5)  # private: one row of the table
     assert row["regret_ratio"] == pytest.approx(42 / 40)
     assert row["regret_sd"] == pytest.approx(np.std([11, 31], ddof=1))
     assert (row["seconds"], row["seconds_online"]) == (9.0, 2.0)
@@ -132,7 +126,7 @@ def test_ratios_are_of_sums_over_the_same_seeds():
     assert row["speedup_online_printed_scan"] == 15.0
 
 
-def test_there_is_a_figure_where_there_is_matplotlib(small, tmp_path, monkeypatch, capsys):
+def test_there_is_a_figure_where_there_is_matplotlib(tmp_path, monkeypatch, capsys):
     record = {
         "benchmark": "table9",
         "steps": 100,
