@@ -30,8 +30,10 @@ OF_OTHERS = {
 
 
 def sources(folder: str) -> list[Path]:
-    paths = (ROOT / folder).rglob("*.py")
-    return sorted(path for path in paths if "tests" not in path.parts and "node_modules" not in path.parts)
+    left_out = {"tests", "node_modules"}  # within the project, which may lie in a folder of this name itself
+    return sorted(
+        path for path in (ROOT / folder).rglob("*.py") if left_out.isdisjoint(path.relative_to(ROOT).parts)
+    )
 
 
 def names_of(source: str) -> set[str]:
