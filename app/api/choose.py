@@ -24,6 +24,7 @@ from app.policies.request import ChooseRequest
 from app.policies.rules import NO_RULES
 from app.serving.arm_list import ArmList
 from app.serving.choice import METADATA, Choice
+from app.serving.constraints.of_plugins import remembers_keys
 from app.serving.dry_runs import DryRun, DryRuns
 from app.serving.pipeline import Choosing, Refusal
 from shortlist.errors import InvalidArgument
@@ -212,4 +213,4 @@ def _of_visitor(body: ChooseItem, bandit: Bandit, visitor: str) -> tuple[str | N
         raise Forbidden("a pass cannot ask for a baseline", path=("baseline",))
     if bandit.record.scope == "per_key":
         return visitor, None
-    return None, visitor if bandit.record.repeats is not None else None
+    return None, visitor if remembers_keys(bandit.record) else None

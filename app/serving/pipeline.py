@@ -29,6 +29,7 @@ from app.bandits.spaces import BanditMoved
 from app.decision_log.buffer import RowBuffer
 from app.filtering.filtered_snapshots import no_arms
 from app.frequency_caps.caps import FrequencyCaps
+from app.frequency_caps.notes import NoteStore
 from app.learning.decisions import Decisions, row_of
 from app.learning.effect_pairs import EffectPairs
 from app.learning.learned_priors import LearnedPriors
@@ -103,7 +104,9 @@ STATELESS: Sequence[ConstraintRow] = (
 )
 
 
-def constraints_of(sync: Sync, caps: FrequencyCaps, quotas: Quotas) -> Sequence[ConstraintRow]:
+def constraints_of(
+    sync: Sync, caps: FrequencyCaps, notes: NoteStore, quotas: Quotas
+) -> Sequence[ConstraintRow]:
     """All constraints of choices."""
     return (
         # Of a policy that is missing its own stand-in says so.
@@ -117,7 +120,7 @@ def constraints_of(sync: Sync, caps: FrequencyCaps, quotas: Quotas) -> Sequence[
             lambda choice, bandit: bandit.record.repeats is not None or choice.visitor is not None,
         ),
         *(
-            ConstraintRow(constraint, partial(_is_asked_for, name))
+            ConstraintRow(constraint.with_store(notes), partial(_is_asked_for, name))
             for name, constraint in PLUGIN_CONSTRAINTS.items()
         ),
         ConstraintRow(QuotaConstraint(quotas), lambda _, bandit: bandit.uid in quotas.ledgers),

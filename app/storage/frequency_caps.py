@@ -34,10 +34,12 @@ class FrequencyCapStore(RedisPart):
         is_allowed, is_whole, held, now_ms, *members = answer
         if held:
             self._quota.taken("repeats", partition, held)
-        arms = [member.decode().partition(":")[2] for member in members[::2]]
+        written = [member.decode().partition(":") for member in members[::2]]
         # Scores of sorted sets are floats, which the server may write as 1.76e+12.
         times = map(int, map(float, members[1::2]))
-        return Exposures(bool(is_allowed), bool(is_whole), now_ms, list(zip(arms, times, strict=True)))
+        exposures = [(arm, at_ms) for (_, _, arm), at_ms in zip(written, times, strict=True)]
+        names = [name for name, _, _ in written]
+        return Exposures(bool(is_allowed), bool(is_whole), now_ms, exposures, names)
 
     async def drop(self, key: LearnerId, shown: Sequence[tuple[str, str]]) -> None:
         """As if these had not been written."""

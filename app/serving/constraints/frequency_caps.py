@@ -16,6 +16,7 @@ from app.policies.request import ChooseRequest
 from app.policies.selection import SelectionRequest
 from app.records.left_out import NOT_KEPT
 from app.serving.constraints.base import Constraint, LogRecord, Shown, View
+from app.serving.constraints.of_plugins import remembers_keys
 from app.storage.types import LearnerId
 
 
@@ -50,7 +51,7 @@ class FrequencyCapConstraint(Constraint):
     async def view(self, choice: ChooseRequest, request: SelectionRequest) -> View:
         """Raises Invalid (no cap uses the visitor), Unavailable."""
         bandit, visitor = request.bandit, choice.visitor
-        if visitor is not None and (bandit.record.repeats is None or bandit.record.scope == "per_key"):
+        if visitor is not None and (not remembers_keys(bandit.record) or bandit.record.scope == "per_key"):
             raise Invalid("visitor needs a bandit of scope global that has repeats", path=("visitor",))
         subject = FrequencyCapKey.of(bandit, request.learner, visitor)
         if subject is None:

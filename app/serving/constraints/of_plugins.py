@@ -5,20 +5,24 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from copy import copy
+from typing import Any, ClassVar, Self
 
 import msgspec
 
 from app.bandits.bandit import Bandit
-from app.bandits.settings import BanditRecord
+from app.bandits.settings import MAX_WITHIN_S, BanditRecord
+from app.frequency_caps.caps import key_of
+from app.frequency_caps.notes import Note, NoteStore, WrittenNote
 from app.platform import plugins
 from app.platform.documents import Document, errors_of
-from app.platform.errors import FieldPath, Unavailable
+from app.platform.errors import FieldPath, StartupError, Unavailable
 from app.policies.registry import POLICIES
 from app.policies.request import ChooseRequest
 from app.policies.selection import SelectionRequest
-from app.serving.constraints.base import Constraint, View
+from app.serving.constraints.base import Constraint, Shown, View
 
 
 class PluginConstraint(Constraint):
@@ -34,6 +38,57 @@ class PluginConstraint(Constraint):
         """Its options for the bandit of a choice. Cost: some microseconds."""
         given = (request.bandit.record.constraints or {})[self.name]
         return msgspec.convert(given, self.own_options)
+
+    def with_store(self, notes: NoteStore) -> Self:
+        """The constraint of one service, whose notes are these."""
+        return self
+
+
+class RememberingConstraint(PluginConstraint):
+    """One that depends on what its key was shown before: "in at most 2 of the last 5 choices", for example.
+
+    With each choice it notes a text of the key, or of the visitor of a global bandit, and it is asked with
+    the notes before. These are in the store, bounded together with what frequency caps remember: 1,000 of a
+    key, SHORTLIST_MAX_REPEATS_MB of all; without room for a new key nothing is noted of it. They are
+    forgotten and erased with their key, stay in moves, and are copied by ``shortlist copy``. Choices of a key
+    at once are counted one after the other. A bandit has one such constraint, or ``repeats``.
+
+    ``remembers_s``: for how many seconds, at most 366 days.
+
+    Cost: a round trip to the store before the policy, and one after it.
+    """
+
+    counts = True
+    remembers_s: ClassVar[int]
+    _notes: NoteStore
+
+    @abstractmethod
+    def allow(self, notes: Sequence[Note], choice: ChooseRequest, request: SelectionRequest) -> View:
+        """What it leaves, by what was noted of the key, the oldest first. Its ``state`` is not kept."""
+
+    @abstractmethod
+    def note(self, shown: Shown) -> str:
+        """What to note of this choice: at most 300 bytes, and at most once for a decision."""
+
+    def with_store(self, notes: NoteStore) -> Self:
+        other = copy(self)
+        other._notes = notes
+        return other
+
+    async def view(self, choice: ChooseRequest, request: SelectionRequest) -> View:
+        key = key_of(request.bandit, request.learner, choice.visitor)
+        if key is None:
+            return View()
+        notes = await self._notes.read(self.name, key, span_ms=self.remembers_s * 1_000)
+        return msgspec.structs.replace(self.allow(notes.notes, choice, request), state=notes)
+
+    async def charge(self, view: View, shown: Shown) -> WrittenNote | tuple[()] | None:
+        if view.state is None:
+            return ()
+        return await self._notes.write(view.state, shown.decision, self.note(shown))
+
+    async def refund(self, charge: WrittenNote) -> None:
+        await self._notes.take_back(charge)
 
 
 class Missing(Constraint):
@@ -67,12 +122,30 @@ def check_constraints(record: BanditRecord) -> Iterator[tuple[FieldPath, str]]:
             yield ("constraints", name), "no loaded plug-in provides a constraint of this name"
         else:
             yield from errors_of(PLUGIN_CONSTRAINTS[name].own_options, options, ("constraints", name))
+    remembering = _remembering(record)
+    if len(remembering) + (record.repeats is not None) > 1:
+        yield ("constraints", remembering[-1]), "a bandit has one constraint that remembers keys, or repeats"
+
+
+def remembers_keys(record: BanditRecord) -> bool:
+    """Whether choices depend on what a key, or a visitor, was shown before."""
+    return record.repeats is not None or bool(_remembering(record))
+
+
+def _remembering(record: BanditRecord) -> list[str]:
+    """The names of the constraints that remember keys."""
+    named = ((name, PLUGIN_CONSTRAINTS.get(name)) for name in record.constraints or ())
+    return [name for name, constraint in named if isinstance(constraint, RememberingConstraint)]
 
 
 def _load() -> dict[str, PluginConstraint]:
     constraints = plugins.load("constraints", PluginConstraint)  # type: ignore[type-abstract]
     for name, constraint in constraints.items():
         constraint.name = name
+        span_s = constraint.remembers_s if isinstance(constraint, RememberingConstraint) else 1
+        if not 0 < span_s <= MAX_WITHIN_S:
+            where = f"the constraint {name} of a plug-in"
+            raise StartupError(f"{where} must remember keys for 1 to {MAX_WITHIN_S:,} seconds")
     return constraints
 
 

@@ -147,10 +147,11 @@ class Exposures(NamedTuple):
     """What a key was shown lately, arms or values, and when in ms, by the clock of the store.
 
     ``allowed``: none of what is shown now was shown too often before. ``remembered``: all of it, and nothing
-    was dropped to make room.
+    was dropped to make room. ``names``: under which each of ``shown`` was written.
     """
 
     allowed: bool
     remembered: bool
     now_ms: int
     shown: Sequence[tuple[str, int]]
+    names: Sequence[str] = ()
