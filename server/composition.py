@@ -59,8 +59,8 @@ from app.platform.metrics import Metrics
 from app.platform.pauses import PAUSES, Pauses
 from app.platform.plugins import start_errors
 from app.platform.settings import Settings
-from app.policies.arm_effects import EffectTables
 from app.policies.base import PolicyDependencies
+from app.policies.effect_tables import EffectTables
 from app.policies.elimination_state import EliminationCache
 from app.policies.learner_states import LearnerStates
 from app.policies.registry import POLICIES

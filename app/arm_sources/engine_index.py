@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
+from weakref import WeakSet
 
 import msgspec
 import numpy as np
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 
 from app.arm_sources.contract import ArmEngine, CollectionGone, EngineName
 from app.arm_sources.engine_snapshot import LEAST_ASKED, EngineSnapshot
+from app.arm_sources.held_arms import HeldArms
 from app.filters.attributes import Document
 from app.filters.filter import Filter
 from app.indexes.live import IndexOptions, LiveIndex
@@ -107,6 +109,7 @@ class EngineIndex:
         self.store = store
         self.overlay = LiveIndex(dim, IndexOptions(kind="exact"))
         self.failures = self.overlay.failures
+        self._beside: WeakSet[HeldArms] = WeakSet()
         self._places: dict[str, Position] = {}
         self._settling: deque[tuple[float, Position]] = deque()
         self._room = max(100, OVERLAY_BYTES // (NUMBER_BYTES * dim + ARM_BYTES))
@@ -170,6 +173,25 @@ class EngineIndex:
         """Return if the engine proposes arms. Raises Unavailable."""
         await self.proposed(np.ones(self.dim), LEAST_ASKED)
 
+    def hold(self) -> HeldArms:
+        """Arms that are held beside the engine, none at first; they are told what changes."""
+        held = HeldArms(self.uid, self.dim, self.store)
+        self._beside.add(held)
+        return held
+
+    @property
+    def holds_arms(self) -> bool:
+        """Whether arms are held beside the engine."""
+        return bool(self._beside)
+
+    def note_changes(self, ids: Sequence[str] | None) -> None:
+        """Tell the arms that are held which ones have changed; None: it is not known which."""
+        for held in self._beside:
+            if ids is None:
+                held.note_all()
+            else:
+                held.note(ids)
+
     def put(
         self,
         arms: Sequence[Position],
@@ -182,12 +204,14 @@ class EngineIndex:
         self.overlay.upsert(ids, features, revisions)
         self.overlay.describe(ids, documents)
         self._places.update(zip(ids, arms, strict=True))
+        self.note_changes(ids)
         self.changed.set()
 
     def remove(self, ids: Sequence[str]) -> None:
         self.overlay.remove(ids)
         for arm_id in ids:
             self._places.pop(arm_id, None)
+        self.note_changes(ids)
         self.changed.set()
 
     def count(self, more: int) -> None:

@@ -159,6 +159,15 @@ class EngineSnapshot(Snapshot):
             self._features[row] = vector
             self._documents[row] = arm.document
 
+    def admitted(self, ids: Sequence[str], exclude: Rows = NO_ROWS) -> Rows:
+        wait_for(self.load(ids))
+        return self._let_in(dict.fromkeys(ids), set(exclude.tolist()))
+
+    def matching(self, arms: Snapshot) -> Rows:
+        if self._filter is None:
+            return arms.listed
+        return eligible_rows(self._filter, arms.table, arms.attributes, None).rows
+
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         """As ``Snapshot.search``; never exact, and it may find fewer than there are. Raises Unavailable."""
         checks.shape("query", query, (self._index.dim,))

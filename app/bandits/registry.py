@@ -142,8 +142,6 @@ class Bandits:
         served = self._served.get(name)
         record = self._completed(record, None if served is None else served.record)
         catalogue = await self._catalogues.get(record.catalogue)
-        if "arm_effects" in absent and catalogue.resident is None:
-            record = replace(record, arm_effects="off")
         contexts.check_size(record, catalogue.dim)
         record = await self._measured(record)
         if isinstance(record.interactions, int):

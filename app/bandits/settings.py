@@ -342,7 +342,7 @@ class BanditSettings(Document, frozen=True):
     alpha: Annotated[Annotated[float, Field(ge=0, le=1e6)] | None, OfPolicies()] = None
     arm_effects: Annotated[
         Literal["auto", "off"],
-        absent_is('"auto" where prior is "learned", the policy takes it and arms are in memory, else "off"'),
+        absent_is('"auto" where prior is "learned" and the policy takes it, else "off"'),
     ] = "off"
     auto: Annotated[Literal[1, 2], BeforeValidator(no_boolean), absent_is("2")] = 1
     options: Annotated[dict[str, Any] | None, OfPolicies()] = None

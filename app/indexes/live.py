@@ -33,6 +33,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,6 +138,10 @@ class LiveIndex:
     def in_memory(self) -> LiveIndex:
         """The arms in memory: itself."""
         return self
+
+    def hold(self) -> Never:
+        """Where an engine has the arms, some of them in memory; here all are."""
+        raise NotImplementedError
 
     def __len__(self) -> int:
         return len(self.content.table)

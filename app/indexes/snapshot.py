@@ -116,6 +116,17 @@ class Snapshot(ABC):
         """Know these arms as they are now, where an engine finds them. Raises Unavailable."""
         raise NotImplementedError
 
+    def admitted(self, ids: Sequence[str], exclude: Rows = NO_ROWS) -> Rows:
+        """Those of these arms that may be chosen as they are now, where an engine finds them; waits for them.
+
+        Shapes: exclude (e,) -> (m,). Raises Unavailable.
+        """
+        raise NotImplementedError
+
+    def matching(self, arms: Snapshot) -> Rows:
+        """Rows of ``arms``, which are in memory, that may be found here, where an engine finds them."""
+        raise NotImplementedError
+
     @abstractmethod
     def searched_by(self, structure: Index) -> Snapshot:
         """The same arms, searched by another structure of the same table alone."""

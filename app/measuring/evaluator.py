@@ -512,7 +512,7 @@ def _estimated(arms: LearnerSnapshot, rows: Rows, situations: EvaluationBatch, w
     scores = scores_of(arms, rows, situations.queries, which)
     if situations.effects is None or not rows.size:
         return scores
-    effects = situations.effects.worth(arms.plain.table, np.maximum(rows, 0).reshape(-1)).reshape(rows.shape)
+    effects = situations.effects.worth(arms, np.maximum(rows, 0).reshape(-1)).reshape(rows.shape)
     return np.where(rows >= 0, scores + effects, 0.0)
 
 

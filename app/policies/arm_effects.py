@@ -20,26 +20,21 @@ each part of a score, and a threshold for what was in none of them.
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.bandits.bandit import Bandit
 from app.bandits.effect_version import EffectVersion
 from app.catalogues.adaptive_solver import ExactSolver
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.filtering.filtered_snapshot import FilteredSnapshot
 from app.indexes.filtered_search import is_gathered, strike_out
 from app.indexes.snapshot import merged
-from app.platform.cache import BoundedCache
-from app.platform.deadlines import task_for_all
-from app.platform.long_work import REQUESTS
 from shortlist.index.table import SPARE, TableSnapshot, not_in
 from shortlist.mips.exact import candidates, error_bound, unit_scale
 from shortlist.types import NO_ROWS, Matrix, MipsSolver, Rows, TopK, Vector
@@ -53,8 +48,6 @@ OPTIMISM = 2.5  # deviations by which an arm belongs to the head
 GRID = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 9.0])
 ROW_BYTES = 8  # its numbers
 HEAD_BYTES = 4
-DIRECTION_BYTES = 17
-INLINE_ARMS = 10_000  # of a version: some milliseconds
 _FEW_ROWS = 64
 _UNIT = 2.0**-24  # roundoff of float32
 _GAMMA = 0x9E3779B97F4A7C15
@@ -109,7 +102,7 @@ class Directions:
         directions, is_known = arrays = self._arrays
         if rows <= len(is_known):
             return arrays
-        room = _capacity(rows)
+        room = row_capacity(rows)
         arrays = np.zeros((DIRECTIONS, room), dtype=np.float32), np.zeros(room, dtype=bool)
         arrays[0][:, : len(is_known)], arrays[1][: len(is_known)] = directions, is_known
         self._arrays, self._until = arrays, 0
@@ -140,8 +133,57 @@ class Head:
         return self.rows[candidates(scores, error_bound(len(joint), self.largest_norm, norm, dtype), k)]
 
 
+class ArmEffects(ABC):
+    """What the arms of a bandit have beyond their features, as it is served."""
+
+    @abstractmethod
+    def worth(self, arms: LearnerSnapshot, rows: Rows, w: Vector | None = None) -> Vector:
+        """b_i + e s_i (g_i.w); without w b_i. Shapes: rows (n,), w (4,) -> (n,)."""
+
+    @abstractmethod
+    def solver(
+        self, arms: LearnerSnapshot, solver: MipsSolver, rng: np.random.Generator | None = None
+    ) -> EffectSolver:
+        """``solver``, which finds arms of large x.q among ``arms``, as one that knows effects.
+
+        ``rng``: w is drawn from it with the first search; None: no exploration.
+        """
+
+
 @dataclass(eq=False)
-class RowEffects:
+class EffectSolver(ABC):
+    """Finds the arms that are worth most. ``solver`` finds those of largest x.q among ``arms``.
+
+    ``rng``: w is drawn from it with the first search; None: no exploration.
+    """
+
+    arms: LearnerSnapshot
+    solver: MipsSolver
+    effects: ArmEffects
+    rng: np.random.Generator | None = None
+    w: Vector | None = None
+
+    @abstractmethod
+    def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
+        """The ``k`` arms outside of ``exclude`` that are worth most. Shapes: query (d',), exclude (e,)."""
+
+    @abstractmethod
+    def search_exact(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
+        """As ``search``, and every eligible arm is compared, where all are in memory."""
+
+    def scores_of(self, query: Vector, rows: Rows) -> Vector:
+        """What each of some rows is worth. Shapes: (d',), (n,) -> (n,)."""
+        scores: Vector = self.arms.features_of(rows) @ query
+        return scores + self.effects.worth(self.arms, rows, self._drawn())
+
+    def _drawn(self) -> Vector | None:
+        if self.rng is not None and self.w is None:
+            self.w = self.rng.standard_normal(DIRECTIONS)
+        return self.w
+
+
+@dataclass(eq=False)
+class RowEffects(ArmEffects):
     """The effects of a version, by the rows of a table, weighed as a bandit weighs its signals.
 
     ``effects``, ``noises``  b_i and e s_i of each row, and of rows to come, which have no rewards (n,)
@@ -170,7 +212,7 @@ class RowEffects:
         """Cost: O(K), and a look-up for each arm of the version."""
         record, count = version.record, len(weights)
         spread = float(np.sqrt(weights**2 @ np.array(record.variances[:count])))
-        effects = np.zeros(_capacity(table.rows), dtype=np.float32)
+        effects = np.zeros(row_capacity(table.rows), dtype=np.float32)
         noises = np.full(len(effects), exploration * spread, dtype=np.float32)
         rows = table.row_of_each(version.names)
         same = np.flatnonzero(rows >= 0)
@@ -211,12 +253,16 @@ class RowEffects:
         """The largest |b_i| and e s_i."""
         return float(np.abs(self.effects).max()), float(self.noises.max())
 
-    def worth(self, table: TableSnapshot, rows: Rows, w: Vector | None = None) -> Vector:
-        """b_i + e s_i (g_i.w); without w b_i. Shapes: rows (n,), w (4,) -> (n,)."""
+    def worth(self, arms: LearnerSnapshot, rows: Rows, w: Vector | None = None) -> Vector:
         worth: Vector = self.effects[rows].astype(np.float64)
         if w is not None:
-            worth += self.noises[rows] * (w @ self.directions.of(table, rows))
+            worth += self.noises[rows] * (w @ self.directions.of(arms.plain.table, rows))
         return worth
+
+    def solver(
+        self, arms: LearnerSnapshot, solver: MipsSolver, rng: np.random.Generator | None = None
+    ) -> EffectSolver:
+        return RowEffectSolver(arms, solver, self, rng)
 
     def worth_of_all(self, table: TableSnapshot, w: Vector | None) -> Numbers:
         """``worth`` of all rows, within ``error`` of it. Shape: (rows,). Cost: 24 bytes read for each."""
@@ -248,78 +294,16 @@ def _length(w: Vector | None) -> float:
     return 0.0 if w is None else float(np.linalg.norm(w))
 
 
-def _capacity(rows: int) -> int:
+def row_capacity(rows: int) -> int:
+    """Rows that arrays by row have space for: some more come before the next version does."""
     return int(SPARE * rows) + _FEW_ROWS
 
 
-class EffectTables:
-    """The row effects of bandits, each of one version and table. ``capacity_bytes`` bounds their memory.
-
-    ``inline_arms``: those of a version with more are laid out in a thread. For the event loop.
-    """
-
-    def __init__(self, *, capacity_bytes: int, inline_arms: int = INLINE_ARMS) -> None:
-        self._inline_arms = inline_arms
-        self._held: BoundedCache[tuple[str, Sequence[float]], RowEffects] = BoundedCache(capacity_bytes)
-        self._directions: BoundedCache[int, Directions] = BoundedCache(capacity_bytes)
-        self._making: dict[tuple[object, ...], asyncio.Task[RowEffects]] = {}
-
-    async def of(self, bandit: Bandit, arms: LearnerSnapshot) -> RowEffects | None:
-        """Those of a bandit as it is served; None: it has none.
-
-        Awaits nothing but for the first choices with a version of many arms.
-        """
-        version = bandit.effects
-        if version is None or not len(version.names) or arms.plain.waiting is not None:
-            return None
-        table = arms.plain.whole.table
-        weights = (1.0,) if bandit.weighing is None else bandit.weighing.weights
-        key = bandit.uid, weights
-        held, directions = self._held.get(key), self._directions.get(table.number)
-        # Rows that came since have no rewards; after a compaction rows have other numbers.
-        is_of_now = (
-            held is not None
-            and held.directions is directions
-            and held.version is version
-            and held.exploration == bandit.exploration
-            and table.rows <= len(held.effects)
-        )
-        if is_of_now:
-            return held
-        if directions is None:
-            directions = Directions()
-            self._directions.put(table.number, directions, DIRECTION_BYTES * _capacity(table.rows))
-        make = partial(RowEffects.of, version, directions, table, np.array(weights), bandit.exploration)
-        if len(version.names) <= self._inline_arms:
-            held = make()
-        else:
-            held = await self._made((*key, id(version), table.number, bandit.exploration), make)
-            if len(held.effects) < table.rows:  # another choice began it, and arms came since
-                held = await REQUESTS.run(make)
-        self._held.put(key, held, held.memory_bytes(table.dim))
-        return held
-
-    async def _made(self, identity: tuple[object, ...], make: Callable[[], RowEffects]) -> RowEffects:
-        """What ``make`` returns; choices that want the same meanwhile wait for it."""
-        if identity not in self._making:
-            task = task_for_all(REQUESTS.run(make))
-            task.add_done_callback(lambda _: self._making.pop(identity))
-            self._making[identity] = task
-        return await asyncio.shield(self._making[identity])
-
-
 @dataclass(eq=False)
-class EffectSolver:
-    """Finds the arms that are worth most. ``solver`` finds those of largest x.q among ``arms``.
+class RowEffectSolver(EffectSolver):
+    """Of arms that are all in memory."""
 
-    ``rng``: w is drawn from it with the first search; None: no exploration.
-    """
-
-    arms: LearnerSnapshot
-    solver: MipsSolver
     effects: RowEffects
-    rng: np.random.Generator | None = None
-    w: Vector | None = None
 
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         plain = self.arms.plain
@@ -338,7 +322,7 @@ class EffectSolver:
         head = self._head(query, k, exclude)
         others = not_in(near.rows, head)
         rows, scores = near.rows[others], near.scores[others]
-        scores = scores + self.effects.worth(self.arms.plain.table, rows, w)
+        scores = scores + self.effects.worth(self.arms, rows, w)
         found = merged(TopK(rows, scores, near.exact), TopK(head, self.scores_of(query, head), exact=True), k)
         if len(near.rows) < asked:  # they are all that there are
             return TopK(found.rows, found.scores, exact=True)
@@ -367,17 +351,6 @@ class EffectSolver:
             scores[table.dead] = -np.inf
         scores[exclude] = -np.inf
         return self._ranked(query, candidates(scores, error, k), k)
-
-    def scores_of(self, query: Vector, rows: Rows) -> Vector:
-        """What each of some rows is worth. Shapes: (d',), (n,) -> (n,)."""
-        worth = self.effects.worth(self.arms.plain.table, rows, self._drawn())
-        scores: Vector = self.arms.features_of(rows) @ query + worth
-        return scores
-
-    def _drawn(self) -> Vector | None:
-        if self.rng is not None and self.w is None:
-            self.w = self.rng.standard_normal(DIRECTIONS)
-        return self.w
 
     def _head(self, query: Vector, k: int, exclude: Rows) -> Rows:
         """Rows of the head that may be the best k of it."""

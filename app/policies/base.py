@@ -42,8 +42,8 @@ from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.learning.learners import Learners
 from app.platform.documents import Document, errors_of
 from app.platform.errors import FieldPath, Invalid, NotPossibleHere
-from app.policies.arm_effects import EffectTables
 from app.policies.computing import computed
+from app.policies.effect_tables import EffectTables
 from app.policies.elimination_state import EliminationCache
 from app.policies.learner_states import LearnerStates
 from app.policies.selection import Candidates, Ranking, ReadSnapshot, Selection, SelectionRequest
@@ -195,8 +195,6 @@ class PolicySettings:
             yield ("policy",), f"the policy {self.name}"
         if record.solver == "adaptive":
             yield ("solver",), "the solver adaptive"
-        if record.arm_effects == "auto":
-            yield ("arm_effects",), "arm_effects: auto"
         if record.explore is not None:
             yield ("explore",), "a warm-up"
         if record.repeats is not None and record.repeats.by != BY_ARM:

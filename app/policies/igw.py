@@ -27,7 +27,7 @@ from app.bandits.bandit import Bandit
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.filters.filter import Filter
 from app.indexes.snapshot import Snapshot
-from app.policies.arm_effects import EffectSolver, RowEffects
+from app.policies.arm_effects import ArmEffects
 from app.policies.base import ANY_PRIOR, Policy, PolicyDependencies
 from app.policies.computing import drawn_us
 from app.policies.limits import Limits
@@ -149,7 +149,7 @@ def draw(
     unit: float = 1.0,
     exclude: Rows = NO_ROWS,
     limits: Limits | None = None,
-    effects: RowEffects | None = None,
+    effects: ArmEffects | None = None,
 ) -> Drawn:
     """Draw min(k, eligible) arms from the ``count`` >= k arms of highest estimate and from ``cover``.
 
@@ -201,18 +201,18 @@ def candidates(
     *,
     count: int,
     exclude: Rows,
-    effects: RowEffects | None = None,
+    effects: ArmEffects | None = None,
 ) -> DrawPool:
     """The ``count`` arms of highest estimate, best first, then the others of ``cover``."""
     # DEVIATION (Alg. 1, line 4): only these can be drawn, not every arm; see "What is not covered".
-    solver = arms if effects is None else EffectSolver(arms, arms, effects)
+    solver = arms if effects is None else effects.solver(arms, arms)
     # where all arms are wanted an approximate index could miss some
     search = solver.search if count < arms.size else solver.search_exact
     hits = search(theta, max(count, 1), exclude)
     others = cover[not_in(cover, np.concatenate((hits.rows, exclude)))]
     rows, estimates = np.concatenate((hits.rows, others)), arms.features_of(others) @ theta
     if effects is not None:
-        estimates += effects.worth(arms.table, others)
+        estimates += effects.worth(arms, others)
     return DrawPool(rows, np.concatenate((hits.scores, estimates)), hits.exact, count >= arms.size)
 
 

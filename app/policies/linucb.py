@@ -13,7 +13,7 @@ import numpy as np
 
 from app.bandits.completion import PolicyNeeds
 from app.catalogues.learner_snapshot import LearnerSnapshot
-from app.policies.arm_effects import RowEffects
+from app.policies.arm_effects import ArmEffects
 from app.policies.base import ANY_PRIOR, Policy, PolicyDependencies
 from app.policies.elimination_state import full_work, work_us
 from app.policies.limits import Limits
@@ -72,13 +72,13 @@ class UpperBounds:
     posterior: Posterior
     alpha: float
     limits: Limits | None = None
-    effects: RowEffects | None = None
+    effects: ArmEffects | None = None
 
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         rows = np.sort(self.arms.eligible(exclude))
         bounds = algorithm.upper_bounds(self.posterior, rows, self.arms.features_of, alpha=self.alpha)
         if self.effects is not None:  # the width is that of the features alone
-            bounds += self.effects.worth(self.arms.plain.table, rows)
+            bounds += self.effects.worth(self.arms, rows)
         order = np.argsort(-bounds, kind="stable")
         if self.limits is not None:
             order = order[self.limits.take_allowed(rows[order], k)]

@@ -16,7 +16,7 @@ from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.filters.filter import Filter
 from app.learning.learners import Learners
-from app.policies.arm_effects import EffectSolver, RowEffects
+from app.policies.arm_effects import ArmEffects
 from app.policies.limits import Limit, LimitedSolver, Limits
 from app.policies.rules import Diverse, DiverseSolver, Pin, shortlist_of
 from app.quotas.snapshot import QuotaSnapshot
@@ -116,7 +116,7 @@ class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
     learner_version: int
     catalogue_version: int
     thetas: Matrix | None = None
-    effects: RowEffects | None = None
+    effects: ArmEffects | None = None
 
     @classmethod
     async def now(
@@ -179,7 +179,7 @@ class Candidates(msgspec.Struct, frozen=True, eq=False):
     request: SelectionRequest
     arms: LearnerSnapshot
     exclude: Rows
-    effects: RowEffects | None = None
+    effects: ArmEffects | None = None
 
     @property
     def limits(self) -> Limits | None:
@@ -210,13 +210,13 @@ class Candidates(msgspec.Struct, frozen=True, eq=False):
 
     def with_effects(self, arms: LearnerSnapshot, solver: MipsSolver) -> MipsSolver:
         """``solver``, whose arms are estimated with their effects."""
-        return solver if self.effects is None else EffectSolver(arms, solver, self.effects)
+        return solver if self.effects is None else self.effects.solver(arms, solver)
 
     def effects_of(self, rows: Rows) -> Vector:
         """What arms have beyond their features. Shapes: (n,) -> (n,)."""
         if self.effects is None:
             return np.zeros(len(rows))
-        return self.effects.worth(self.arms.plain.table, rows)
+        return self.effects.worth(self.arms, rows)
 
     def scan(self) -> Rows:
         """All of them, limits apart, in no order (n,). Cost: O(K)."""

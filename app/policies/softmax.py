@@ -184,7 +184,7 @@ class SoftmaxTarget:
             rows = self.rows[start : start + BLOCK]
             features = self.arms.features_of(rows)
             if effects is not None:
-                features = np.column_stack((features, effects.worth(self.arms.table, rows)))
+                features = np.column_stack((features, effects.worth(self.arms, rows)))
             yield features
 
     def _walk(

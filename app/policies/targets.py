@@ -90,7 +90,7 @@ class EvaluationBatch:
     def scores(self, arms: Snapshot, rows: Rows, position: int) -> Vector:
         """What is estimated of arms in a situation, less its offset. Shapes: (n,) -> (n,)."""
         scores = scores_of(arms.table, rows, self.queries[position])
-        return scores if self.effects is None else scores + self.effects.worth(arms.table, rows)
+        return scores if self.effects is None else scores + self.effects.worth(arms, rows)
 
     @cached_property
     def queries(self) -> Matrix:

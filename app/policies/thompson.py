@@ -21,7 +21,7 @@ from app.bandits.completion import PolicyNeeds
 from app.bandits.settings import BanditRecord
 from app.catalogues.adaptive_solver import COPIES, ExactSolver, LadderWithScan, ladder
 from app.catalogues.learner_snapshot import LearnerSnapshot
-from app.policies.arm_effects import DIRECTIONS, EffectSolver, RowEffects
+from app.policies.arm_effects import DIRECTIONS, RowEffects, RowEffectSolver
 from app.policies.base import ANY_PRIOR, Policy, PolicyDependencies
 from app.policies.selection import Candidates, Ranking, ReadSnapshot, SelectionRequest
 from app.policies.targets import NO_ARM, DrawsLists, EvaluationBatch, Lists, Pool, Weighed
@@ -80,7 +80,7 @@ class ThompsonSampling(Policy, DrawsLists):
         if snapshot.effects is not None:
             # Their noise is drawn with the first search, after theta: without effects all is the same.
             rng = request.rng if request.bandit.exploration else None
-            solver = EffectSolver(snapshot.arms, solver, snapshot.effects, rng)
+            solver = snapshot.effects.solver(snapshot.arms, solver, rng)
         if request.bandit.record.explore is not None:
             return await dependencies.warm_up.before(solver, request, snapshot)
         return request.limited(snapshot.arms, solver)
@@ -247,7 +247,7 @@ class ThompsonTarget:
             check()
             solver = self.solver
             if effects is not None:
-                solver = EffectSolver(self.arms, solver, effects, w=noise[position])
+                solver = RowEffectSolver(self.arms, solver, effects, w=noise[position])
             hits = solver.search(query, self.k, exclude)
             rows[position, : len(hits.rows)] = hits.rows
         return rows

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from shortlist.types import Rows
 
-MANY = 1_000  # names that are found faster by a dictionary of all
+MANY = 1_000  # names that are found faster by a dictionary of all,
+SHARE = 10  # where they are one in so many of them
 
 
 class PackedNames:
@@ -51,7 +52,7 @@ class PackedNames:
 
     def places_of(self, names: Sequence[str]) -> Rows:
         """Where each of some names is, -1 of one that is not there. Shape: (n,). Cost: O(log K) for each."""
-        if len(names) > MANY:
+        if len(names) > MANY and SHARE * len(names) > len(self):
             places = {name: place for place, name in enumerate(self)}
             return np.array([places.get(name, -1) for name in names], dtype=np.int64)
         hashes = np.fromiter((crc32(name.encode()) for name in names), np.uint32, len(names))

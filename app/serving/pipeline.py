@@ -490,7 +490,7 @@ class Choosing:
             return None
         snapshot, served = selection.snapshot, np.zeros(expected.shape)
         if snapshot.effects is not None and bandit.weighing is None:
-            served = snapshot.effects.worth(snapshot.arms.plain.table, selection.hits.rows)[:, None]
+            served = snapshot.effects.worth(snapshot.arms, selection.hits.rows)[:, None]
         elif bandit.effects is not None:
             served = bandit.effects.served(ids, revisions, bandit.record.signal_count)
         return self._pairs.of(bandit, expected, served, sigma=snapshot.posterior.sigma)

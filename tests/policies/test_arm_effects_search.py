@@ -16,7 +16,8 @@ from app.filtering.filtered_snapshot import without_rows
 from app.filters.coded_values import Small
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.snapshot import ResidentSnapshot
-from app.policies.arm_effects import Directions, EffectSolver, EffectTables, RowEffects, directions_of
+from app.policies.arm_effects import Directions, RowEffects, RowEffectSolver, directions_of
+from app.policies.effect_tables import EffectTables
 from app.policies.limits import LimitedSolver, Limits
 from app.policies.warm_up import CentersFirst
 from shortlist.index.hnsw import HnswGraph
@@ -106,7 +107,7 @@ def test_the_list_is_that_of_a_comparison_of_all_arms(
             query, exclude = rng.normal(size=DIM), rng.choice(rows, 5, replace=False)
             if k == 5:
                 query *= 1e12  # beyond float32, where effects are as nothing
-            solver = EffectSolver(snapshot, snapshot, effects, rng)
+            solver = RowEffectSolver(snapshot, snapshot, effects, rng)
             hits = solver.search(query, k, exclude)
             worth = snapshot.features_of(rows) @ query + worth_of(found, ids, weights, solver.w)
             worth[np.isin(rows, exclude)] = -np.inf
@@ -134,7 +135,7 @@ def test_a_search_within_limits_ranks_all_arms_by_what_they_are_worth():
     rng = np.random.default_rng(6)
     snapshot, found = index_of(rng).snapshot(), version(rng, [1.0])
     effects = RowEffects.of(found, Directions(), snapshot.table, np.ones(1), E)
-    solver, query = EffectSolver(snapshot, snapshot, effects, w=rng.normal(size=4)), rng.normal(size=DIM)
+    solver, query = RowEffectSolver(snapshot, snapshot, effects, w=rng.normal(size=4)), rng.normal(size=DIM)
     hits = LimitedSolver(snapshot, solver, Limits([TwoOfEachTen()], snapshot, NO_ROWS)).search(query, 60)
     counts, wanted = Counter[int](), list[int]()
     for row in solver.search(query, ARMS).rows.tolist():
@@ -149,7 +150,7 @@ def test_the_arms_of_a_warm_up_are_scored_with_their_effects():
     rng = np.random.default_rng(7)
     snapshot, found = index_of(rng).snapshot(), version(rng, [1.0])
     effects = RowEffects.of(found, Directions(), snapshot.table, np.ones(1), E)
-    solver, query = EffectSolver(snapshot, snapshot, effects, rng), rng.normal(size=DIM)
+    solver, query = RowEffectSolver(snapshot, snapshot, effects, rng), rng.normal(size=DIM)
     hits = CentersFirst(snapshot, solver, np.array([1, 2, 3])).search(query, 5)
     assert {1, 2, 3} < set(hits.rows.tolist())
     np.testing.assert_allclose(hits.scores, solver.scores_of(query, hits.rows))
@@ -162,14 +163,14 @@ def test_few_arms_are_compared_at_once_with_those_that_came_since():
     effects = RowEffects.of(found, Directions(), index.snapshot().table, np.ones(1), E)
     index.upsert(["new"], np.full((1, DIM), 9.0), [5_000])
     snapshot = index.snapshot()
-    solver = EffectSolver(snapshot, snapshot, effects, w=np.zeros(4))
+    solver = RowEffectSolver(snapshot, snapshot, effects, w=np.zeros(4))
     assert snapshot.id_of(int(solver.search(np.ones(DIM), 1).rows[0])) == "new"
     # an arm whose features were replaced has no effect of before
     index.upsert(["a5"], np.zeros((1, DIM)), [5_001])
     snapshot = index.snapshot()
     again = RowEffects.of(found, Directions(), snapshot.table, np.ones(1), E)
     for one in (effects, again):
-        assert one.worth(snapshot.table, snapshot.rows_of(["a5", "new"])).tolist() == [0.0, 0.0]
+        assert one.worth(snapshot, snapshot.rows_of(["a5", "new"])).tolist() == [0.0, 0.0]
 
 
 @pytest.mark.rest
@@ -179,8 +180,8 @@ def test_the_constant_of_an_intercept_is_in_the_scores():
     arms = ConstantSnapshot(plain, ConstantCoordinate(0.5))
     effects = RowEffects.of(found, Directions(), plain.table, np.ones(1), E, most_head=HEAD)
     query = rng.normal(size=DIM + 1)
-    hits = EffectSolver(arms, arms, effects).search(query, 4)
-    wanted = EffectSolver(plain, plain, effects).search(query[:-1], 4)
+    hits = RowEffectSolver(arms, arms, effects).search(query, 4)
+    wanted = RowEffectSolver(plain, plain, effects).search(query[:-1], 4)
     assert hits.rows.tolist() == wanted.rows.tolist()
     np.testing.assert_allclose(hits.scores, wanted.scores + 0.5 * query[-1])
 
@@ -191,7 +192,7 @@ def test_the_bound_is_above_all_that_is_outside_of_the_head():
     effects = RowEffects.of(found, Directions(), snapshot.table, np.ones(1), E, most_head=HEAD)
     others = np.setdiff1d(snapshot.eligible(), effects.head(snapshot.table).rows)
     for w in rng.normal(size=(50, 4)) * rng.uniform(0.1, 3.0, (50, 1)):
-        assert effects.worth(snapshot.table, others, w).max() <= effects.bound(w)
+        assert effects.worth(snapshot, others, w).max() <= effects.bound(w)
     assert effects.bound(np.full(4, 100.0)) == np.inf
     assert effects.bound(None) >= effects.effects[others].max()
 
@@ -274,7 +275,7 @@ def test_the_best_arms_are_among_those_that_a_graph_has_looked_at_or_of_large_ef
     best = 0
     for _ in range(100):
         query, w = rng.normal(size=DIM), rng.normal(size=4)
-        solver = EffectSolver(whole, whole, effects, w=w)
+        solver = RowEffectSolver(whole, whole, effects, w=w)
         exclude = rng.choice(whole.eligible(), 5, replace=False)
         hits, wanted = solver.search(query, 5, exclude), solver.search_exact(query, 5, exclude)
         assert not hits.exact

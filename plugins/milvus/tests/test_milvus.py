@@ -145,6 +145,50 @@ async def test_what_the_engine_still_has_of_an_arm_is_not_what_counts(shared, mo
     held.set()
 
 
+async def test_an_arm_that_is_better_than_its_features_say_is_chosen(shared):
+    """It is the last of all by its features, so that the engine does not propose it."""
+    rng = np.random.default_rng(8)
+    features = np.abs(rng.normal(size=(300, DIM))) + 0.1
+    features[7] = 0.01
+    arms = {f"a{number}": row.tolist() for number, row in enumerate(features)}
+    await shared.catalogue("effects", arms)
+    body = {
+        "catalogue": "effects",
+        "policy": "sub_ts",
+        "scope": "per_key",
+        "exploration": 0,
+        "intercept": False,
+    }
+    bandit = await shared.ok("PUT", "/v1/bandits/effects", body, 201)
+    assert (bandit["prior"], bandit["arm_effects"]) == ("learned", "auto")
+    effects = rng.normal(size=300)
+    effects[7] = 15.0
+    for part in range(2):  # the first makes a prior, which arms need to learn
+        observed = [
+            {"id": f"{part}-{key}-{arm}", "key": f"u{key}", "arm": f"a{arm}",
+             "value": features[arm].sum() + effects[arm] + 0.1 * rng.normal()}
+            for key in range(20)
+            for arm in [7] * part + rng.choice(np.arange(8, 300), 20, replace=False).tolist()
+        ]  # fmt: skip
+        await shared.ok("POST", "/v1/bandits/effects/observations?wait=applied", {"observations": observed})
+        await shared.ok("POST", "/v1/bandits/effects/prior/refresh", {})
+    await shared.followed("effects")
+    effect = (await shared.ok("GET", "/v1/bandits/effects/arm-effects/a7"))["effect"]
+    assert effect > 5.0
+    index = index_of(shared, "effects")
+    theta = np.array((await shared.ok("GET", "/v1/bandits/effects/learners/u1"))["theta"])
+    assert "a7" not in await index.proposed(theta, 256)
+
+    async def is_chosen() -> bool:
+        choice = await shared.ok("POST", "/v1/bandits/effects/choose", {"key": "u1", "k": 3})
+        assert choice["exact"] is False
+        return bool(choice["arms"][0]["id"] == "a7")
+
+    await wait_until(is_chosen, what="the arms of largest effect are compared")
+    await shared.ok("DELETE", "/v1/catalogues/effects/arms/a7", status=204)
+    assert not await is_chosen()
+
+
 REFUSED = [
     pytest.param(
         "PUT", "/v1/bandits/x", {"policy": policy, **more}, ["body", *loc], id="-".join((policy, *loc))
