@@ -8,6 +8,7 @@ Each call stands under ``at_any_time`` or ``at_its_time``: the latter needs the 
 store was made, because decision tokens expire and decisions are waited for until a certain time.
 
 It runs the processes of the checkout with the helpers of the checkout's tests. All data are synthetic.
+``make_store_of_1_0.py`` writes the same of what 1.0 added.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -27,7 +28,7 @@ from typing import Any
 import httpx
 import redis
 
-sys.path.append(str(Path.cwd() / "tests"))
+sys.path += [str(Path.cwd() / "tests"), str(Path.cwd() / "tests" / "support")]
 
 from kept_store import Caller, dump, settle
 
@@ -369,24 +370,28 @@ def at_its_time(notes: Notes) -> None:
     notes.learners(TIMED)
 
 
-def main(folder: Path) -> None:
-    place = folder / version("shortlist")
-    place.mkdir(parents=True, exist_ok=True)
+def main(
+    folder: Path,
+    fill: Callable[[Caller, redis.Redis], None] = build,
+    parts: Sequence[Callable[[Notes], None]] = (at_any_time, at_its_time),
+) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         kept = Path(scratch) / "kept"
         clock = Clock(Path(scratch) / "clock")
         settings = {**PARTITIONS, **clock.settings}
         names: dict[str, str] = {}
         with opened(kept, **settings) as (http, store):
-            build(Caller(http, names), store)
+            fill(Caller(http, names), store)
             settle(http, store, due=False)
-        with opened(kept, "--no-worker", **settings) as (http, store):
-            leave_unapplied(Caller(http, names))
+        if fill is build:
+            with opened(kept, "--no-worker", **settings) as (http, store):
+                leave_unapplied(Caller(http, names))
         with EmbeddedServer(kept / "data") as server, redis.Redis.from_url(server.url) as store:
             made_s = int(time.time())
-            (place / "content.jsonl").write_text("".join(f"{line}\n" for line in dump(store)), "utf-8")
+            (folder / "content.jsonl").write_text("".join(f"{line}\n" for line in dump(store)), "utf-8")
         answers: dict[str, Json] = {}
-        for part in (at_any_time, at_its_time):
+        for part in parts:
             copy = Path(scratch) / part.__name__
             shutil.copytree(kept, copy, ignore=shutil.ignore_patterns("*.sock"))
             with opened(copy, **settings) as (http, store):
@@ -398,7 +403,7 @@ def main(folder: Path) -> None:
     answers["names"] = {name: token for name, token in names.items() if f"{{{name}}}" in used}
     answers["made_s"] = made_s
     lines = ",\n".join(f"{json.dumps(name)}: {_lines(part)}" for name, part in answers.items())
-    (place / "answers.json").write_text(f"{{\n{lines}\n}}\n", "utf-8")
+    (folder / "answers.json").write_text(f"{{\n{lines}\n}}\n", "utf-8")
 
 
 @contextmanager
@@ -423,4 +428,4 @@ def _lines(part: Json) -> str:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]) / version("shortlist"))

@@ -18,22 +18,27 @@ import redis
 from kept_store import Caller, differences, dump, load, settle
 
 from app.storage.embedded.server import EmbeddedServer
-from clock_shim import Clocks
+from clock_shim import Clock, Clocks
 from service_process import run, serving
+from waiting import wait_until_sync
 
 pytestmark = pytest.mark.rest
 
-FOLDERS = sorted(path.parent for path in Path(__file__).parent.glob("*/content.jsonl"))
+FOLDER = Path(__file__).parent
+FOLDERS = sorted(path.parent for path in FOLDER.glob("*/content.jsonl"))
 PARTITIONS = {"SHORTLIST_PARTITIONS": "4"}
+needs_clock = pytest.mark.skipif(
+    sys.platform != "linux" or shutil.which("cc") is None,
+    reason="a library put before the system's: Linux, and a C compiler",
+)
 KEEP_LOG = {"SHORTLIST_REWARD_LOG_S": "3000000000"}  # old entries stay, to be replayed
 POOL_S = 5.0  # a process looks once a second for the newest pooled prior
 
 
-@pytest.fixture(params=FOLDERS, ids=lambda folder: str(folder.name))
-def kept(request: pytest.FixtureRequest) -> Path:
-    """Content and answers of one version."""
-    folder: Path = request.param
-    return folder
+@pytest.fixture
+def kept() -> Path:
+    """Content and answers of the first version."""
+    return FOLDER / "0.1.0"
 
 
 @contextmanager
@@ -71,7 +76,7 @@ def check(call: Caller, step: Any) -> None:
 
 def test_it_is_continued_at_any_time(kept: Path, tmp_path: Path) -> None:
     """Learners, choices, rewards and campaigns; then every learner is what the whole log says."""
-    answers = json.loads((kept / "answers.json").read_text("utf-8"))
+    answers = notes_of(kept)
     with opened(kept, tmp_path, **KEEP_LOG) as (call, store):
         settle(call.http, store, due=False)
         for step in answers["at_any_time"]:
@@ -112,21 +117,81 @@ def test_a_bandit_without_a_learned_prior_can_be_given_one(kept: Path, tmp_path:
         assert chosen["prior_version"] == fitted["version"]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="a library put before the system's: Linux only")
-@pytest.mark.skipif(shutil.which("cc") is None, reason="the clock needs a C compiler")
-def test_it_is_continued_at_its_time(kept: Path, tmp_path: Path, clocks: Clocks) -> None:
-    """With the clock of the day it was made on: decisions of then are rewarded, activated and waited for."""
-    answers = json.loads((kept / "answers.json").read_text("utf-8"))
-    clock, offset_s = clocks.services, answers["made_s"] - int(time.time())
-    clock.jump_to(offset_s)
-    with opened(kept, tmp_path, **clock.settings) as (call, store):
+@contextmanager
+def opened_at_its_time(kept: Path, folder: Path, clock: Clock) -> Iterator[tuple[Caller, redis.Redis]]:
+    """As ``opened``, with the clock of the day on which the store was made, and the decisions of then."""
+    answers = notes_of(kept)
+    clock.jump_to(offset_s(answers))
+    with opened(kept, folder, **clock.settings) as (call, store):
         call.names.update(answers["names"])
+        yield call, store
+
+
+def notes_of(kept: Path) -> Any:
+    return json.loads((kept / "answers.json").read_text("utf-8"))
+
+
+def offset_s(answers: Any) -> int:
+    return int(answers["made_s"] - time.time())
+
+
+@needs_clock
+@pytest.mark.parametrize("kept", FOLDERS, ids=lambda folder: str(folder.name))
+def test_it_is_continued_at_its_time(kept: Path, tmp_path: Path, clocks: Clocks) -> None:
+    """Decisions of then are rewarded, activated and waited for."""
+    clock = clocks.services
+    answers = notes_of(kept)
+    start_s = offset_s(answers)
+    with opened_at_its_time(kept, tmp_path, clock) as (call, store):
         for step in answers["at_its_time"]:
             if "clock_s" in step:
-                clock.jump_to(offset_s + step["clock_s"])
+                clock.jump_to(start_s + step["clock_s"])
                 settle(call.http, store)
             else:
                 check(call, step)
+
+
+@needs_clock
+def test_quotas_of_1_0_count_on(tmp_path: Path, clocks: Clocks) -> None:
+    """What deferred decisions held is given back, and counts when they are activated."""
+    quotas, choose = "/v1/bandits/quotas/quotas", "/v1/bandits/quotas/choose"
+    with opened_at_its_time(FOLDER / "1.0.0", tmp_path, clocks.services) as (call, store):
+        wait_until_sync(lambda: not store.keys("shortlist:{q:*}:held"), what="what was held is given back")
+        found = {item["id"]: (item["used"], item["most"]) for item in call.http.get(quotas).json()["items"]}
+        assert found == {
+            "by-filter": (5, 1_000), "by-value": (3, 40), "even": (1, 100_000),
+            "one-arm": (5, 5), "rewarded": (1, 2),
+        }  # fmt: skip
+        assert call.ask("POST", choose, {"filter": {"year": 1991}})["answer"]["code"] == "no_arms"
+        activated = call.ask(
+            "POST", "/v1/decisions/activate", {"decisions": ["{deferred-10}", "{deferred-11}"]}
+        )
+        assert activated["answer"]["activated"] == 2, activated
+        shown = sum(
+            call.ask("POST", choose, {"filter": {"group": 2}, "seed": seed})["status"] == 200
+            for seed in range(40)
+        )
+        assert shown == 40 - 3 - 2
+        assert call.http.get(f"{quotas}/by-value").json()["used"] == 40
+
+
+@needs_clock
+def test_bandits_of_1_0_keep_their_rules_and_get_what_is_new(tmp_path: Path, clocks: Clocks) -> None:
+    with opened_at_its_time(FOLDER / "1.0.0", tmp_path, clocks.services) as (call, _):
+        http = call.http
+        for bandit in http.get("/v1/bandits").json()["items"]:
+            assert (bandit["auto"], bandit["arm_effects"]) == (1, "off"), bandit["id"]
+            assert bandit.get("state") != "plugin_missing"
+        report = http.get("/v1/bandits/held-out/report").json()
+        assert report["as_of_decisions"] == sum(group["decisions"] for group in report["groups"])
+        assert 0 < report["as_of_decisions"] <= report["decisions"]
+        change = {"auto": 2, "arm_effects": "auto"}
+        changed = http.patch("/v1/bandits/learned", json=change).raise_for_status().json()
+        assert (changed["auto"], changed["arm_effects"]) == (2, "auto")
+        choice = call.ask("POST", "/v1/bandits/learned/choose", {"key": "ann", "k": 3, "seed": 1})
+        assert len(choice["answer"]["arms"]) == 3, choice
+        fitted = http.post("/v1/bandits/learned/prior/refresh").raise_for_status().json()
+        assert (fitted["keys"], fitted["observations"]) == (8, 6 + 8 * 12)
 
 
 def test_answers_that_differ_are_noticed() -> None:
