@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.api.guard import Guard, Headers
 from app.api.problems import PROBLEM, kind_of, problem, problem_of
 from app.platform.answers import Answers, HttpAnswer
-from app.platform.deadlines import CallerLeft, one_call, set_caller
+from app.platform.deadlines import CallerLeft, OneCall, set_caller
 from app.platform.errors import ShortlistError
 from app.platform.metrics import Metrics
 
@@ -66,7 +66,7 @@ class Gateway:
 
         try:
             if (refusal := self._refusal(scope)) is None:
-                with one_call():
+                with OneCall():
                     await self._app(scope, receive, send_with_id)
             else:
                 headers = self._guard.refusal_headers(scope, refusal)

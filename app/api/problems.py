@@ -212,7 +212,7 @@ def _detail(request: Request, status: int) -> str:
     return f"this request is not possible here: {HTTPStatus(status).phrase}"
 
 
-async def of_the_framework(request: Request, error: HTTPException) -> Response:
+def of_the_framework(request: Request, error: HTTPException) -> Response:
     """The framework's own errors as problem documents."""
     title = HTTPStatus(error.status_code).phrase
     code = _CODES.get(error.status_code, title.lower().replace(" ", "_"))

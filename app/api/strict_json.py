@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Container, Coroutine, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -34,7 +34,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match, Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.limits import MAX_SMALL_BODY_BYTES, MAX_VALUES
 from app.api.problems import Part, problem_response, problems
@@ -44,6 +44,7 @@ from shortlist.errors import InvalidArgument
 
 T = TypeVar("T")
 JSON = "application/json"
+_JSON_HEADER = (b"content-type", JSON.encode())
 # Up to this many bytes a body is parsed in one step, which takes a few milliseconds at most.
 LARGE_BODY_BYTES = 2**16
 # Of a larger one: of a list, or of an item of the long list; of an object.
@@ -91,9 +92,19 @@ def encoded(result: Any) -> bytes:
     return _encode(result)
 
 
+class JsonResponse(Response):
+    """An answer in JSON. Its headers are those that the framework would make of the same, in fewer steps."""
+
+    media_type = JSON
+
+    def __init__(self, body: bytes, status: int) -> None:
+        self.status_code, self.body, self.background = status, body, None
+        self.raw_headers = [(b"content-length", b"%d" % len(body)), _JSON_HEADER]
+
+
 def reply(result: Any, status: int = 200) -> Response:
     """A JSON response."""
-    return Response(encoded(result), status, media_type=JSON)
+    return JsonResponse(encoded(result), status)
 
 
 def invalid(error: ValidationError, where: FieldPath = ()) -> ShortlistError:
@@ -130,14 +141,8 @@ class JsonRoute(Route):
         if "GET" in self.methods:
             self.methods.add("HEAD")  # the server leaves out the body
         parameters = Parameters.of(endpoint, set(self.param_convertors))
-        handle = self._handler(parameters)
-
-        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            response = await handle(Request(scope, receive))
-            await response(scope, receive, send)
-
         self.max_bytes = None if parameters.body is None else parameters.body[1].max_bytes
-        self.app = answer  # without the exit stacks that FastAPI's own dependencies would need
+        self.app = self._application(parameters)  # without the exit stacks of FastAPI's own dependencies
 
     def documented(self) -> APIRoute:
         """The route as FastAPI knows it, with the problems that follow from what it takes.
@@ -167,30 +172,35 @@ class JsonRoute(Route):
             result["route"] = self
         return match, result
 
-    def _handler(self, parameters: Parameters) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    def _application(self, parameters: Parameters) -> ASGIApp:
         endpoint, status = self.endpoint, self._status
         queries, readers, body = parameters.queries, parameters.readers, parameters.body
+        services = parameters.services
         # Health checks, scrapers and browsers may add query parameters of their own.
         strict = self.path.startswith("/v1/")
 
-        async def handle(request: Request) -> Response:
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            request = Request(scope, receive)
             try:
-                if strict and request.scope["query_string"]:
+                if strict and scope["query_string"]:
                     _check_query(request, queries)
-                arguments = {name: read(request) for name, read in readers}
+                service = scope["app"].service
+                arguments = {name: getattr(service, name) for name in services}
+                for name, read in readers:
+                    arguments[name] = read(request)
                 if body is not None:
                     name, model = body
                     arguments[name] = await read_body(model, await body_of(request, model) or model.absent)
                 if strict:
                     await yield_to_others()  # many may have come at once, and each take some milliseconds
-                result = await endpoint(**arguments)
+                response = await endpoint(**arguments)
             except (ShortlistError, InvalidArgument) as error:
-                return problem_response(error, request.method)
-            if isinstance(result, Response):
-                return result
-            return Response(status_code=204) if status == 204 else reply(result, status)
+                response = problem_response(error, scope["method"])
+            if not isinstance(response, Response):
+                response = Response(status_code=204) if status == 204 else reply(response, status)
+            await response(scope, receive, send)
 
-        return handle
+        return answer
 
 
 def json_router(*, tags: list[str | Enum], prefix: str = "") -> APIRouter:
@@ -201,16 +211,19 @@ def json_router(*, tags: list[str | Enum], prefix: str = "") -> APIRouter:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """What an endpoint takes: ``readers`` give all but the body, ``body`` is its name and its model."""
+    """What an endpoint takes. ``services``: their names; ``readers`` give the rest, but for the body;
+    ``body``: its name and its model.
+    """
 
     queries: frozenset[str]
+    services: Sequence[str]
     readers: Sequence[tuple[str, Reader]]
     body: tuple[str, type[StrictModel]] | None
 
     @classmethod
     def of(cls, endpoint: Callable[..., Any], path_names: Container[str]) -> Parameters:
         hints = get_type_hints(endpoint, include_extras=True)
-        queries: set[str] = set()
+        queries, services = set[str](), list[str]()
         readers: list[tuple[str, Reader]] = []
         body: tuple[str, type[StrictModel]] | None = None
         for name, parameter in inspect.signature(endpoint).parameters.items():
@@ -220,7 +233,7 @@ class Parameters:
             if hint is Request:
                 readers.append((name, lambda request: request))
             elif PROVIDED in marks:
-                readers.append((name, _service_reader(name)))
+                services.append(name)
             elif name in path_names:
                 readers.append((name, _text_reader(Part.PATH, name, hint, None)))
             elif query is not None:
@@ -229,7 +242,7 @@ class Parameters:
                 queries.add(shown)
             else:
                 body = (name, hint)
-        return cls(frozenset(queries), readers, body)
+        return cls(frozenset(queries), services, readers, body)
 
 
 def _check_query(request: Request, known_names: Container[str]) -> None:
@@ -239,13 +252,6 @@ def _check_query(request: Request, known_names: Container[str]) -> None:
         if name in seen or name not in known_names:
             raise Invalid("a query parameter must be known, and given once", path=public((Part.QUERY, name)))
         seen.add(name)
-
-
-def _service_reader(name: str) -> Reader:
-    def read(request: Request) -> Any:
-        return getattr(request.scope["app"].service, name)
-
-    return read
 
 
 def _text_reader(part: Literal[Part.PATH, Part.QUERY], name: str, hint: Any, default: Any) -> Reader:

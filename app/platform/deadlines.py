@@ -14,8 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, TypeVar
 
@@ -47,14 +46,15 @@ def caller() -> Caller | None:
     return _CALLER.get()
 
 
-@contextmanager
-def one_call() -> Iterator[None]:
+class OneCall:
     """All that this task does within belongs to a call that begins now."""
-    before = _BEGAN.set(time.monotonic())
-    try:
-        yield
-    finally:
-        _BEGAN.reset(before)
+
+    # Not by ``contextlib``: that takes six times as long, for every request.
+    def __enter__(self) -> None:
+        self._before = _BEGAN.set(time.monotonic())
+
+    def __exit__(self, *_: object) -> None:
+        _BEGAN.reset(self._before)
 
 
 def call_began() -> float:

@@ -16,7 +16,7 @@ from app.bandits.settings import BanditRecord, RewardRule
 from app.bandits.versions import BanditVersion
 from app.catalogues.arms import Arm
 from app.catalogues.catalogue import Catalogue
-from app.platform.deadlines import one_call
+from app.platform.deadlines import OneCall
 from app.platform.errors import Conflict, NoArms, NotFound, Unavailable
 from app.platform.metrics import Metrics
 from app.platform.settings import Settings
@@ -289,7 +289,7 @@ async def test_an_empty_catalogue_filled_elsewhere(two_processes: Two):
 async def test_a_call_that_finds_nothing_asks_the_store_once(service: HeadlessService):
     await service.quiet()
     before = service.store.calls["registry.version"]
-    with one_call():
+    with OneCall():
         for name in ("one", "other"):
             with pytest.raises(NotFound):
                 await service.parts.bandits.get(name)

@@ -21,7 +21,7 @@ from app.bandits.settings import RewardRule
 from app.catalogues.arms import Arm
 from app.learning.reward_entries import Observation, Reward
 from app.learning.tokens import ANY_DECISION, Access
-from app.platform.deadlines import one_call
+from app.platform.deadlines import OneCall
 from app.platform.errors import NoArms, NotFound, Unavailable
 from app.platform.settings import Settings
 from app.policies.request import ChooseRequest
@@ -239,7 +239,7 @@ async def test_what_does_not_exist_is_looked_for_once_a_call(two_processes: Two)
 
     async def polls(work: Awaitable[Any]) -> int:
         before = two.store.calls["registry.version"]
-        with one_call():
+        with OneCall():
             await work
         return two.store.calls["registry.version"] - before
 
@@ -270,7 +270,7 @@ async def test_what_was_made_during_a_call_is_found_where_the_store_says_so(two_
     """A move in between is seen by a poll of its own, though the call has polled already."""
     one, two = two_processes
     await one.bandit()
-    with one_call():
+    with OneCall():
         await two.parts.bandits.get("b")
         await one.bandit("later")
         with pytest.raises(NotFound):
