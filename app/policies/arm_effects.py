@@ -306,11 +306,14 @@ class RowEffectSolver(EffectSolver):
     effects: RowEffects
 
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
-        plain = self.arms.plain
+        plain, asked = self.arms.plain, max(LEAST_ASKED, 2 * k)
         if plain.is_scanned or isinstance(self.solver, ExactSolver):
             return self.search_exact(query, k, exclude)
+        # One scan with the effects, rather than a scan for so many arms and then the head.
+        if self.solver is self.arms and plain.structure is not None and plain.structure.leaves_to_scan(asked):
+            return self.search_exact(query, k, exclude)
         # DEVIATION (Fagin, Lotem and Naor, section 4): no deeper, a graph that is asked for more takes longer
-        w, asked = self._drawn(), max(LEAST_ASKED, 2 * k)
+        w = self._drawn()
         if self.solver is self.arms and not plain.is_filtered and 2 * asked < self.arms.size:
             # All that a graph has looked at, rather than the best half of it.
             rows = plain.propose(self.arms.catalogue_query(query), 2 * asked, exclude)

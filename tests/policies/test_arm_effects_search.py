@@ -257,20 +257,41 @@ def test_rows_of_many_ids_are_those_of_each():
         assert table.row_of_each(ids).tolist() == [table.row_of(arm) for arm in ids]
 
 
-@pytest.mark.rest
-@pytest.mark.parametrize("tau", [0.1, 1.0])
-def test_the_best_arms_are_among_those_that_a_graph_has_looked_at_or_of_large_effect(tau: float):
-    rng = np.random.default_rng(9)
-    index = index_of(rng)
+def in_small_graph(index: LiveIndex, *, most: int) -> ResidentSnapshot:
+    """The arms in a graph that proposes at most so many; one came since, and is compared beside it."""
     snapshot = index.snapshot()
     rows = longest_first(snapshot.table, snapshot.table.live_rows)
     graph = HnswGraph.build(
         snapshot.table, rows, m=8, ef_construction=60, seed=1, threads=1, check=lambda: None
     )
-    graph.tuned(64, shortlist=20, most=graph.arms)
-    index.upsert(["new"], 5.0 * np.ones((1, DIM)), [ARMS + 1])  # it is compared beside the graph
-    table = index.snapshot().table
-    whole = ResidentSnapshot(table, graph, (), 1.0, snapshot.recent, index.snapshot().attributes)
+    graph.tuned(64, shortlist=20, most=most)
+    index.upsert(["new"], 5.0 * np.ones((1, DIM)), [ARMS + 1])
+    later = index.snapshot()
+    return ResidentSnapshot(later.table, graph, (), 1.0, snapshot.recent, later.attributes)
+
+
+def test_where_a_graph_would_leave_a_search_to_a_scan_all_arms_are_compared_at_once():
+    rng = np.random.default_rng(10)
+    whole = in_small_graph(index_of(rng), most=100)
+    assert whole.structure is not None
+    effects = RowEffects.of(version(rng, [1.0]), Directions(), whole.table, np.ones(1), E, most_head=HEAD)
+    for k in (1, 5):
+        solver = EffectSolver(whole, whole, effects, w=rng.normal(size=4))
+        query = rng.normal(size=DIM)
+        hits, wanted = solver.search(query, k), solver.search_exact(query, k)
+        assert hits.exact
+        assert hits.rows.tolist() == wanted.rows.tolist()
+    assert not whole.recent  # neither the graph nor a plain scan was asked
+    assert whole.structure.search(whole.table, query, 50) is not None
+    assert whole.structure.search(whole.table, query, 51) is None
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("tau", [0.1, 1.0])
+def test_the_best_arms_are_among_those_that_a_graph_has_looked_at_or_of_large_effect(tau: float):
+    rng = np.random.default_rng(9)
+    whole = in_small_graph(index_of(rng), most=ARMS)
+    table = whole.table
     effects = RowEffects.of(version(rng, [tau]), Directions(), table, np.ones(1), E, most_head=HEAD)
     best = 0
     for _ in range(100):

@@ -88,7 +88,7 @@ class HnswGraph(TunableIndex, RemeasuredIndex, GrowingIndex):
     def __init__(self, index: Any, rows: Rows, *, covered: int, m: int, ef_construction: int) -> None:
         super().__init__(covered, Degradation(len(rows)))
         self.checksum = ""  # of its file
-        self.native = index
+        self.native, self._dim = index, index.dim
         self._rows = rows
         self._labels = positions_of(rows, covered)
         self.m, self.ef_construction = m, ef_construction
@@ -361,11 +361,12 @@ class HnswGraph(TunableIndex, RemeasuredIndex, GrowingIndex):
 
     def _near(self, scaled: Vector, count: int) -> tuple[NDArray[np.int64], NDArray[np.float32]] | None:
         """Labels, the nearest first, and their distances."""
-        # hnswlib reads as many numbers as a graph was made for: the rest must be zeros.
-        padded = np.zeros((1, self.native.dim), dtype=np.float32)
-        padded[0, : len(scaled)] = scaled
+        given = scaled.astype(np.float32)
+        if len(given) < self._dim:
+            # hnswlib reads as many numbers as a graph was made for: the rest must be zeros.
+            given = np.append(given, np.zeros(self._dim - len(given), dtype=np.float32))
         try:
-            labels, distances = self.native.knn_query(padded, k=count, num_threads=1)
+            labels, distances = self.native.knn_query(given, k=count, num_threads=1)
         except RuntimeError:
             # "Cannot return the results in a contiguous 2D array": everything reachable was seen, so a
             # larger ef would find no more (#608).
@@ -408,6 +409,9 @@ class HnswGraph(TunableIndex, RemeasuredIndex, GrowingIndex):
             return None
         return ranked(rows, k, table.features, query, exact=False)
 
+    def leaves_to_scan(self, k: int) -> bool:
+        return max(self._shortlist, 2 * k) > self._most
+
     def propose(self, table: TableSnapshot, query: Vector, count: int, exclude: Rows) -> Rows | None:
         asked = count + len(exclude)
         if not count <= asked <= min(self._most, len(self._rows) - self.degradation.dead):
@@ -446,7 +450,10 @@ class HnswGraph(TunableIndex, RemeasuredIndex, GrowingIndex):
         if len(head):
             any_gone = degradation.dead > 0
             gone = degradation.gone[head.labels] if any_gone else degradation.gone[: len(head)]
-            if len(longest := head.best(scaled, error, k, gone, any_gone=any_gone, least=least)):
+            longest = head.best(scaled, error, k, gone, any_gone=any_gone, least=least)
+            # Mostly the one arm of the graph, where a single one is wanted: to rank it twice takes longer.
+            is_same = len(longest) == len(rows) == 1 and longest.item() == rows.item()
+            if len(longest) and not is_same:
                 parts.append(longest)
         if degradation.missing:
             gone = degradation.gone[len(self._rows) :][: degradation.missing]

@@ -151,6 +151,10 @@ class Index(ABC):
         exclude (e,) -> (m,).
         """
 
+    def leaves_to_scan(self, k: int) -> bool:  # noqa: ARG002 - of those that do
+        """Whether it never answers a search for so many rows, since a scan takes less time."""
+        return False
+
     # What it has.
 
     @property
