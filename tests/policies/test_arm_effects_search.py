@@ -276,7 +276,7 @@ def test_where_a_graph_would_leave_a_search_to_a_scan_all_arms_are_compared_at_o
     assert whole.structure is not None
     effects = RowEffects.of(version(rng, [1.0]), Directions(), whole.table, np.ones(1), E, most_head=HEAD)
     for k in (1, 5):
-        solver = EffectSolver(whole, whole, effects, w=rng.normal(size=4))
+        solver = RowEffectSolver(whole, whole, effects, w=rng.normal(size=4))
         query = rng.normal(size=DIM)
         hits, wanted = solver.search(query, k), solver.search_exact(query, k)
         assert hits.exact
