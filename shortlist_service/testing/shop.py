@@ -1,7 +1,8 @@
-"""A shop of 12 arms for contracts: half of them even, a third of each maker, with known mean rewards."""
+"""A shop of 12 arms for contracts: half of them even, a third of each maker, known rewards."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -28,6 +29,12 @@ def maker(arm: str) -> str:
     return f"m{number(arm) % 3}"
 
 
+def metadata_of(arm: str) -> dict[str, Any]:
+    """``added_s``: when it was added, in seconds since 1970: one arm each day, last of all a0."""
+    added_s = time.time() - 86_400 * number(arm)
+    return {"even": number(arm) % 2 == 0, "maker": maker(arm), "added_s": added_s}
+
+
 def ids(choice: Choice | Exception) -> list[str]:
     """The arms of a choice, which went well."""
     assert isinstance(choice, Choice), choice
@@ -38,8 +45,7 @@ async def open_shop(service: HeadlessService, name: str = "shop") -> None:
     """Make the catalogue of the arms."""
     catalogue, _ = await service.parts.catalogues.create(name, CatalogueRecord(3, INDEX))
     arms = [
-        Arm(arm, row.tolist(), metadata={"even": number(arm) % 2 == 0, "maker": maker(arm)})
-        for arm, row in zip(ARMS, FEATURES, strict=True)
+        Arm(arm, row.tolist(), metadata=metadata_of(arm)) for arm, row in zip(ARMS, FEATURES, strict=True)
     ]
     await service.parts.catalogues.upsert(catalogue, arms)
 

@@ -15,11 +15,7 @@ class Inside(Command):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--names", action="store_true", help="only their names")
 
-    def run(self, given: argparse.Namespace) -> int | None:
+    def run(self, given: argparse.Namespace) -> None:
         for plugin in plugins():
-            print(
-                plugin.name
-                if given.names
-                else f"{plugin.name} {plugin.version}: {', '.join(plugin.provides)}"
-            )
-        return None
+            provides = "" if given.names else f" {plugin.version}: {', '.join(plugin.provides)}"
+            print(f"{plugin.name}{provides}")

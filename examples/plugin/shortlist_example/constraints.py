@@ -1,4 +1,4 @@
-"""A constraint: only arms of some makers, as the owner of a bandit says."""
+"""A constraint: only arms that are at most so many days old when the choice is made."""
 
 from __future__ import annotations
 
@@ -6,26 +6,21 @@ from typing import Annotated
 
 from pydantic import Field
 
-from shortlist_service.constraints import (
-    ChooseRequest,
-    Document,
-    PluginConstraint,
-    SelectionRequest,
-    View,
-    parse_filter,
-)
+from shortlist_service.constraints import Document, PluginConstraint, SelectionRequest, View, parse_filter
 
 
 class Options(Document, frozen=True):
-    """``makers``: the values of the field ``maker`` that are let in."""
+    """``days``: how old an arm may be, by its field ``added_s``, seconds since 1970."""
 
-    makers: Annotated[list[str], Field(min_length=1, max_length=100)]
+    days: Annotated[float, Field(gt=0, le=36_500)]
 
 
-class Only(PluginConstraint):
-    """Lets in arms whose maker is listed: ``"constraints": {"only": {"makers": ["acme"]}}``."""
+class Fresh(PluginConstraint):
+    """Lets in arms that were added lately: ``"constraints": {"fresh": {"days": 30}}``."""
 
     own_options = Options
 
-    async def view(self, choice: ChooseRequest, request: SelectionRequest) -> View:
-        return View(arm_filter=parse_filter({"maker": {"$in": self.options_of(request).makers}}))
+    async def view(self, choice: object, request: SelectionRequest) -> View:
+        end_of_hour_s = -(-request.time_ms // 3_600_000) * 3_600  # choices of an hour have one filter
+        oldest_s = end_of_hour_s - 86_400 * self.options_of(request).days
+        return View(arm_filter=parse_filter({"added_s": {"$gte": oldest_s}}))

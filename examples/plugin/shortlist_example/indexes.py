@@ -16,23 +16,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from shortlist.index.probes import ExactLists, Probes, Quality
+from shortlist.index.table import TableSnapshot
 from shortlist.mips.exact import ranked
-from shortlist_service.indexes import (
-    NO_ROWS,
-    Candidate,
-    Degradation,
-    ExactLists,
-    Index,
-    Plan,
-    Probes,
-    Quality,
-    Rows,
-    TableSnapshot,
-    Task,
-    TopK,
-    Vector,
-    measured,
-)
+from shortlist.types import NO_ROWS, Rows, TopK, Vector
+from shortlist_service.indexes import Candidate, Degradation, Index, Plan, Task, measured
 
 RESCORED = 100
 READ_SHARE = 0.4  # of the lists of an inverted file, in a search

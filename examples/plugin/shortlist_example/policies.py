@@ -8,17 +8,16 @@ themselves; of some that came together the sum of x_s w_j,s is normal, and its c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
+from numpy.random import Generator
 from pydantic import Field
 
 from shortlist.evaluation.logged import MAX_PLACES
 from shortlist.types import Matrix
 from shortlist_service.policies import (
-    Bandit,
     Candidates,
     Covers,
     Document,
@@ -49,7 +48,7 @@ class Ensemble:
     noise: Matrix
     start: Matrix
 
-    def grown_to(self, gram: Matrix, rng: np.random.Generator) -> Ensemble:
+    def grown_to(self, gram: Matrix, rng: Generator) -> Ensemble:
         """The models after the rewards that made ``gram`` of the own. Cost: O(d^3)."""
         values, vectors = np.linalg.eigh(gram - self.gram)
         steps = rng.standard_normal(self.noise.shape) * np.sqrt(values.clip(min=0.0))
@@ -73,24 +72,19 @@ class EnsembleSampling(StatefulPolicy[Ensemble], Evaluable):
     needs = PolicyNeeds(arms_in_memory=False, max_signals=1)
     target_draws = True
 
-    def start(self, posterior: Posterior, rng: np.random.Generator) -> Ensemble:
+    def start(self, posterior: Posterior, rng: Generator) -> Ensemble:
         shape = MOST_MODELS, len(posterior.theta)
         nothing = Ensemble(np.zeros((shape[1], shape[1])), np.zeros(shape), rng.standard_normal(shape))
         return nothing.grown_to(gram_of(posterior), rng)
 
-    def follow(self, state: Ensemble, posterior: Posterior, rng: np.random.Generator) -> Ensemble:
+    def follow(self, state: Ensemble, posterior: Posterior, rng: Generator) -> Ensemble:
         return state.grown_to(gram_of(posterior), rng)
 
     def nbytes(self, state: Ensemble) -> int:
         return sum(int(array.nbytes) for array in (state.gram, state.noise, state.start))
 
     def rank(
-        self,
-        posterior: Posterior,
-        candidates: Candidates,
-        k: int,
-        rng: np.random.Generator,
-        prepared: Ensemble,
+        self, posterior: Posterior, candidates: Candidates, k: int, rng: Generator, prepared: Ensemble
     ) -> Ranking:
         model = rng.integers(self.options_of(candidates.bandit.record).models)
         noise = prepared.noise[model] + posterior.ridge**0.5 * prepared.start[model]
@@ -102,5 +96,5 @@ class EnsembleSampling(StatefulPolicy[Ensemble], Evaluable):
         """Over all ensembles that a learner could have, a model is a draw from the posterior."""
         return ThompsonTarget(pool.arms, pool.arms, min(max(pool.k, 1), MAX_PLACES), DRAWS)
 
-    def caveats(self, bandit: Bandit) -> Sequence[str]:
+    def caveats(self, bandit: object) -> tuple[str]:
         return ("propensities are those over all ensembles, not of the one that a learner has",)

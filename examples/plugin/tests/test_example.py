@@ -10,7 +10,7 @@ from shortlist_example.policies import EnsembleSampling
 from shortlist.linear.ridge import posterior, prior
 from shortlist.linear.ridge_sums import of
 from shortlist_service.testing import ConstraintCase, ConstraintContract, IndexContract, PolicyContract
-from shortlist_service.testing.shop import maker
+from shortlist_service.testing.shop import number
 
 
 class TestPolicy(PolicyContract):
@@ -37,8 +37,8 @@ class TestConstraint(ConstraintContract):
     @pytest.fixture
     def case(self) -> ConstraintCase:
         return ConstraintCase(
-            lambda lists: all(maker(arm) == "m1" for arms in lists for arm in arms),
-            settings={"constraints": {"only": {"makers": ["m1"]}}},
+            lambda lists: all(number(arm) <= 5 for arms in lists for arm in arms),
+            settings={"constraints": {"fresh": {"days": 5.5}}},
         )
 
 
