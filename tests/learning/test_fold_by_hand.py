@@ -58,12 +58,14 @@ def rows_of(payload: RewardPayload, first: bool, replaces: bool) -> list[Row]:
 def state_of(rows: list[Row], version: int, time_ms: int, uid: str) -> LearnerState:
     """The sums over all rows, each weighed by its age at ``time_ms``."""
     dim, half_life_s, _, shifted = BANDITS[uid]
-    times, values, counts = (np.array([row[place] for row in rows], float) for place in (0, 2, 3))
-    features = np.array([x for _, x, _, _ in rows]).reshape(-1, dim + shifted)
-    weights = 0.5 ** ((time_ms - times) / 1_000 / half_life_s) if half_life_s else np.ones(len(rows))
-    gram = (features.T * (weights * counts)) @ features
-    numbers = np.array([*gram[np.tril_indices(len(gram))], *(features.T @ (weights * values))])
-    sums = ridge_sums.RidgeSums(numbers, np.zeros(len(numbers)), int(counts.sum()), weights @ counts)
+    gram, moment, weight = np.zeros((dim + shifted, dim + shifted)), np.zeros(dim + shifted), 0.0
+    for at_ms, x, reward, counts in rows:
+        kept = 0.5 ** ((time_ms - at_ms) / 1_000 / half_life_s) if half_life_s else 1.0
+        gram += kept * counts * np.outer(x, x)
+        moment += kept * reward * np.array(x)
+        weight += kept * counts
+    numbers = np.concatenate((gram[np.tril_indices(len(gram))], moment))
+    sums = ridge_sums.RidgeSums(numbers, np.zeros(len(numbers)), sum(row[3] for row in rows), weight)
     return LearnerState(version, sums, time_ms if half_life_s else 0, half_life_s)
 
 
@@ -94,23 +96,26 @@ def log_of(draw: random.Random) -> list[tuple[str, LogEntry, RewardPayload]]:
 
 
 def by_the_rules(log: list[tuple[str, LogEntry, RewardPayload]]) -> dict[LearnerId, LearnerState | None]:
-    """The state of each learner and of the pooled prior of each bandit, which has all of its rows."""
+    """The state of each learner, and of the pooled prior of a bandit, which has the rows of its learners."""
     rows, versions, times = dict[LearnerId, list[Row] | None](), Counter[LearnerId](), Counter[LearnerId]()
     for kind, entry, payload in log:
         learner, pool = entry.learner, LearnerId(entry.learner.bandit_uid, POOLED)
+        before = rows.setdefault(learner, None)
         if kind == "forget":
-            if (forgotten := rows.get(learner)) and (shared := rows.get(pool)):
-                rows[pool] = [row for row in shared if row not in forgotten]
-                versions[pool] += 1
+            versions[pool] += bool(before)
             rows[learner], versions[learner], times[learner] = None, 0, 0
-        elif kind == "reward" or (kind == "give" and not rows.get(learner)):
+        elif kind == "reward" or (kind == "give" and not before):
             first, replaces = (entry.first, entry.replaces) if kind == "reward" else (True, False)
-            for one in (learner, pool) if payload.terms.pooled else (learner,):
-                rows[one] = (rows.get(one) or []) + rows_of(payload, first, replaces)
-                versions[one] += 1
+            rows[learner] = (before or []) + rows_of(payload, first, replaces)
+            versions.update((learner, pool))
+            for one in (learner, pool):
                 times[one] = max(times[one], payload.terms.decided_ms)
-        else:
-            rows.setdefault(learner, None)
+    for uid in (
+        uid for uid, (_, _, pools, _) in BANDITS.items() if pools and versions[LearnerId(uid, POOLED)]
+    ):
+        rows[LearnerId(uid, POOLED)] = [
+            row for one, of in rows.items() if one.bandit_uid == uid for row in of or []
+        ]
     return {
         one: None if of is None else state_of(of, versions[one], times[one], one.bandit_uid)
         for one, of in rows.items()

@@ -14,6 +14,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from shortlist.errors import InvalidParameter, NonFinite
 from shortlist.kcenter import ask_tell, noise, ns_tands, ns_ts, ns_ucb, random_sampling, stages
@@ -35,7 +37,7 @@ KINDS = {"given": {"noise_std": 0.2}, "judgements": {"noise": "bernoulli"}}
 def campaign(method, kind, seed, *, centers=(2, 0), most=400, unseen=0.2, waiting=30, **options):
     """A state in the middle: some pairs without an answer, some queries open, a few of them long ago."""
     rng, p = np.random.default_rng(seed), len(centers)
-    settings = NoisySettings(method, N, K, 0.1, 0.02, **KINDS[kind], **options)
+    options_of_all = NoisySettings(method, N, K, 0.1, 0.02, **KINDS[kind], **options)
     counts, sums = np.zeros((K, N), dtype=np.int64), np.zeros((K, N))
     counts[:p] = rng.integers(1, most, (p, N)) * (rng.random((p, N)) >= unseen)
     counts[0, centers[0]] = counts[1:p, centers] = 0
@@ -48,7 +50,7 @@ def campaign(method, kind, seed, *, centers=(2, 0), most=400, unseen=0.2, waitin
     if edge > 0:
         numbers[:2] = edge - 1, edge
     waits = np.stack((numbers, rng.choice(others, waiting), rng.integers(0, p, waiting)))
-    return NoisyState(settings, centers, counts, sums, waits, np.zeros((3, 0)), issued, 7, observed)
+    return NoisyState(options_of_all, centers, counts, sums, waits, np.zeros((3, 0)), issued, 7, observed)
 
 
 def planned_answers(state):
@@ -75,7 +77,8 @@ def test_queries_that_wait_too_long_count_as_lost(seed, most):
 
 def ns_ts_by_hand(state, count, coins, draw):
     """Algorithm 3 with the bounds that will hold once all planned answers are in, if the means stay."""
-    rows, planned = range(len(state.centers)), planned_answers(state)
+    rows, points = range(len(state.centers)), [v for v in range(N) if v not in state.centers]
+    planned = planned_answers(state)
     own = {place: state.sums[place] / state.counts[place] for place in planned if state.counts[place]}
     nearest = [min((own[row, v] for row in rows if (row, v) in own), default=0.0) for v in range(N)]
     guess = max(0.0, *nearest)  # noise may make a mean negative, but no distance is
@@ -84,60 +87,56 @@ def ns_ts_by_hand(state, count, coins, draw):
         return own.get(place, guess if planned[place] else math.inf)
 
     @cache
-    def bounds_after(place, t):
-        if not t:
-            return -math.inf, math.inf
-        low, high = noise.bounds(state, np.array([mean(place)]), np.array([t]))
-        return low[0], high[0]
-
-    def bounds(place):
-        return bounds_after(place, planned[place])
+    def bounds(place, t):
+        low, high = noise.bounds(state, np.array([own.get(place, guess)]), np.array([max(t, 1)]))
+        return (low[0], high[0]) if t else (-math.inf, math.inf)
 
     pairs = []
     while len(pairs) < count:
-        points = [v for v in range(N) if v not in state.centers]
-        side = {v: [bounds((row, v)) for row in rows] for v in points}
-        low = {v: min(one for one, _ in side[v]) for v in points}
-        high = {v: min(one for _, one in side[v]) for v in points}
+        side = {v: [bounds((row, v), planned[row, v]) for row in rows] for v in points}
+        low, high = ({v: min(both[end] for both in side[v]) for v in points} for end in (0, 1))
         first = max(points, key=lambda v: min(mean((row, v)) for row in rows))
-        second = max((v for v in points if v != first), key=lambda v: high[v])
-        point = second if high[second] - low[second] > high[first] - low[first] else first
-        least = min(rows, key=lambda row: bounds((row, point))[0])
+        second = max((v for v in points if v != first), key=high.__getitem__)
+        point = max((first, second), key=lambda v: high[v] - low[v])
+        least = row = min(rows, key=lambda row: side[point][row][0])
         fewest = min(rows, key=lambda row: planned[row, point])
         if not planned[fewest, point]:
             row = fewest
         elif next(coins) < state.settings.mix:
             row = int(np.argmin(draw(state, point)))
-        else:
-            row = least
-        batch = min(max(1, math.floor(planned[least, point] / 10)), count - len(pairs))
+        batch = min(max(1, planned[least, point] // 10), count - len(pairs))
         pairs += [(point, row)] * batch
         planned[row, point] += batch
     return pairs
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("answers", [(4, 0.5, 0), (4, 0.5, 2), (400, 0.2, 0), (400, 0.0, 0)])
-def test_ns_ts_asks_what_algorithm_3_asks(seed, kind, answers, monkeypatch):
-    """Coins just at z are no draws: 0.5 and z = 1/2."""
+class Coins:
+    """Just at z they are no draws: 0.5 and z = 1/2."""
 
-    class Coins:
-        def __init__(self):
-            self.random = itertools.cycle((0.25, 0.5, 0.75)).__next__
+    def __init__(self):
+        self.random = itertools.cycle((0.25, 0.5, 0.75)).__next__
 
+
+@given(
+    seed=st.integers(0, 2**32),
+    kind=st.sampled_from([*KINDS]),
+    answers=st.sampled_from([(4, 0.5, 0), (4, 0.5, 2), (400, 0.2, 0), (400, 0.0, 0)]),
+    mix=st.sampled_from([0.0, 0.5]),
+)
+@settings(max_examples=60)
+def test_ns_ts_asks_what_algorithm_3_asks(seed, kind, answers, mix):
     def draw(state, point, _rng=None):
         return np.cos(np.arange(len(state.centers)) + point)
 
-    monkeypatch.setattr(noise, "draw", draw)
     most, unseen, less = answers
-    for mix in (0.0, 0.5):
-        state = campaign("ns_ts", kind, seed, most=most, unseen=unseen, mix=mix)
-        if kind == "given":  # judgements are at least 0
-            state = replace(state, sums=state.sums - less * state.counts)
+    state = campaign("ns_ts", kind, seed, most=most, unseen=unseen, mix=mix)
+    if kind == "given":  # judgements are at least 0
+        state = replace(state, sums=state.sums - less * state.counts)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(noise, "draw", draw)
         points, rows = ns_ts.choose(state, 40, Coins())
-        by_hand = ns_ts_by_hand(state, 40, itertools.cycle((0.25, 0.5, 0.75)), draw)
-        assert list(zip(points.tolist(), rows.tolist(), strict=True)) == by_hand
+    expected = ns_ts_by_hand(state, 40, iter(Coins().random, None), draw)
+    assert list(zip(points.tolist(), rows.tolist(), strict=True)) == expected
 
 
 def test_a_campaign_without_any_answer_asks_every_pair_once_in_order():
@@ -171,9 +170,13 @@ def tands_by_hand(state, count):
     return pairs
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(("most", "unseen"), [(4, 0.5), (3, 0.0), (400, 0.0), (3_000, 0.0)])
-def test_tands_asks_what_algorithm_4_asks(seed, most, unseen):
+@given(
+    seed=st.integers(0, 2**32),
+    answers=st.sampled_from([(4, 0.5), (3, 0.0), (400, 0.0), (3_000, 0.0)]),
+)
+@settings(max_examples=30)
+def test_tands_asks_what_algorithm_4_asks(seed, answers):
+    most, unseen = answers
     state = campaign("ns_tands", "given", seed, most=most, unseen=unseen)
     points, rows = ns_tands.choose(state, 150, np.random.default_rng(0))
     assert list(zip(points.tolist(), rows.tolist(), strict=True)) == tands_by_hand(state, 150)

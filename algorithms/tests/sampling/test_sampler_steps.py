@@ -8,6 +8,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
 
 from shortlist.errors import InvalidArgument, InvalidParameter
@@ -52,55 +54,62 @@ class Gumbel:
 # Clusters
 
 
+def schedule(size, first):
+    """How many are read by each look: after the first a tenth of the others, then twice as many as before."""
+    reads = [min(first, size)]
+    if reads[0] < size:
+        reads.append(reads[0] + max(1, (size - first) // 10))
+    while reads[-1] < size:
+        reads.append(min(2 * reads[-1], size))
+    return reads
+
+
+def estimate(seen, size):
+    """The sum of all by those that were seen, its variance, and the degrees of freedom of that."""
+    if (t := len(seen)) == size:
+        return sum(seen), 0.0, math.inf
+    return size * np.mean(seen), size**2 * np.var(seen, ddof=1) / t * (1 - t / size), t - 1
+
+
 def clusters_by_hand(values, offsets, delta, first):
     """Appendix C.3, arm by arm: the winner and what was read."""
-    schedules = []
-    for size in map(len, values):
-        reads = [min(first, size)]
-        if reads[0] < size:
-            reads.append(reads[0] + max(1, (size - first) // 10))
-        while reads[-1] < size:
-            reads.append(min(2 * reads[-1], size))
-        schedules.append(reads)
+    schedules = [schedule(len(one), first) for one in values]
     looks = max(map(len, schedules))
     tail = delta / (max(len(values) - 1, 1) * max(looks - 1, 1))
-    left, read = list(range(len(values))), [0] * len(values)
+    left, read, total = list(range(len(values))), [0] * len(values), {}
     for look in range(looks):
         if len(left) == 1:
             break
-        total, variance, freedom = {}, {}, {}
+        found = {}
         for arm in left:
-            t = read[arm] = schedules[arm][min(look, len(schedules[arm]) - 1)]
-            size, seen = len(values[arm]), values[arm][:t]
-            mean = sum(seen) / t if t else 0.0
-            total[arm] = size * mean + offsets[arm]
-            complete = t == size
-            spread = 0.0 if complete else sum((one - mean) ** 2 for one in seen) / (t - 1)
-            variance[arm] = 0.0 if complete else size**2 * spread / t * (1 - t / size)
-            freedom[arm] = math.inf if complete else t - 1
+            read[arm] = schedules[arm][min(look, len(schedules[arm]) - 1)]
+            found[arm] = estimate(values[arm][: read[arm]], len(values[arm]))
+            total[arm] = found[arm][0] + offsets[arm]
         leader = max(left, key=total.__getitem__)
-        stays = []
-        for arm in left:
-            fewest = min(freedom[arm], freedom[leader])
-            quantile = 0.0 if math.isinf(fewest) else max(stats.t.isf(tail, fewest), 0.0)
-            if total[leader] - total[arm] <= math.sqrt(variance[arm] + variance[leader]) * quantile:
-                stays.append(arm)
-        left = stays
+
+        def width(arm, found=found, leader=leader):
+            freedom = min(found[arm][2], found[leader][2])
+            quantile = 0.0 if math.isinf(freedom) else max(stats.t.isf(tail, freedom), 0.0)
+            return math.sqrt(found[arm][1] + found[leader][1]) * quantile
+
+        left = [arm for arm in left if total[leader] - total[arm] <= width(arm)]
     return max(left, key=lambda arm: total[arm] if len(left) > 1 else 0.0), sum(read)
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_a_race_of_clusters_is_that_of_the_appendix(seed, monkeypatch):
-    monkeypatch.setattr(clusters, "RandomOrder", InOrder)
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=60)
+def test_a_race_of_clusters_is_that_of_the_appendix(seed):
     rng = np.random.default_rng(seed)
     sizes = rng.choice([0, 1, 5, 60, 300, 800], rng.integers(2, 6))
     values = [rng.standard_normal(size) * 0.05 - 0.02 * rng.random() for size in sizes]
     noise, prior = rng.gumbel(size=len(sizes)), rng.standard_normal(len(sizes))
     delta, first = 0.2, int(rng.choice([2, 20]))
-    drawn = clusters.racing_clusters(
-        [clusters.Cluster(len(one), one.__getitem__) for one in values],
-        delta=delta, rng=Gumbel(noise), log_prior=prior, first=first,
-    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clusters, "RandomOrder", InOrder)
+        drawn = clusters.racing_clusters(
+            [clusters.Cluster(len(one), one.__getitem__) for one in values],
+            delta=delta, rng=Gumbel(noise), log_prior=prior, first=first,
+        )  # fmt: skip
     row, reads = clusters_by_hand(values, prior + noise, delta, first)
     assert (drawn.rows.tolist(), drawn.reads) == ([row], reads)
     assert (drawn.exhaustive_reads, drawn.raced) == (sum(sizes), 1)
@@ -317,8 +326,8 @@ class Told:
         return self.logs[arms[:, None], indices]
 
 
-@pytest.mark.parametrize("setting", ["safe", "heuristic"])
-@pytest.mark.parametrize("seed", range(6))
+@given(seed=st.integers(0, 2**32), setting=st.sampled_from(["safe", "heuristic"]))
+@settings(max_examples=20)
 def test_lil_ucb_is_that_of_the_source(seed, setting):
     """The arm of highest bound is read on, by a sixteenth; written out with what was read."""
     rng = np.random.default_rng(seed)
