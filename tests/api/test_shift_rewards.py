@@ -123,7 +123,6 @@ async def test_softmax_takes_temperatures_in_the_scale_of_rewards(api: Api):
     assert abs(halved - share) > 5 * np.sqrt(share * (1 - share) / 200)
 
 
-@pytest.mark.rest
 @pytest.mark.parametrize(
     "policy",
     [{"policy": "softmax", "temperature": "auto"}, {"policy": "igw", "gamma": "auto", "shortlist": 5}],

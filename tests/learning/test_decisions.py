@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from app.bandits.bandit import Bandit
-from app.bandits.settings import RewardRule
+from app.bandits.settings import LogRule, RewardRule
 from app.learning.replay import compare
 from app.learning.tokens import decision_of, raw_of
 from app.platform.errors import Unavailable
@@ -84,6 +84,18 @@ async def test_a_default_is_due_before_its_decision_expires(service: HeadlessSer
     await service.parts.decisions.activate([service.parts.signer.sign(soon)])
     partition = bandit.learner_for("ann").partition(service.store.partitions)
     assert (await service.store.waiting.due(partition, soon.expires_ms, 10)).decisions
+
+
+async def test_a_default_is_logged_of_its_own_arm_where_an_arm_before_it_is_gone(service: HeadlessService):
+    bandit = await service.bandit(policy="softmax", temperature=1.0, log=LogRule(), reward=WAITS)
+    decision = decision_of(raw_of((await service.choose(bandit, k=2, activate=False)).decision))
+    token = service.parts.signer.sign(structs.replace(decision, revisions=[2**40, decision.revisions[1]]))
+    await service.parts.decisions.activate([token])
+    await sweep(service, await due(service, bandit))
+    await observations(service, bandit, 1)
+    logged = await service.parts.decision_log.find(bandit, token)
+    assert logged is not None
+    assert [(reward.arm, reward.value) for reward in logged.row.rewards] == [(decision.arms[1], -1.0)]
 
 
 @pytest.mark.rest

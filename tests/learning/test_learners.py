@@ -4,6 +4,7 @@ import asyncio
 import gc
 import tracemalloc
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -13,11 +14,13 @@ import pytest
 from api_client import running
 from app.learning import learners as module
 from app.learning.checkpoints import memory_bytes
-from app.learning.learners import Learners
+from app.learning.learners import Learner, Learners
 from app.records.records import LearnerState, bytes_to_state, state_to_bytes
 from app.storage.types import LearnerId
 from headless_service import HeadlessService
-from shortlist.linear import ridge, ridge_sums
+from shortlist.linear import ridge, ridge_sums, signals
+from shortlist.linear.scales import Scales
+from shortlist.linear.signals import Weighing
 from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -63,6 +66,17 @@ async def test_a_learner_that_served_serves_by_the_terms_that_its_bandit_has_now
         _, posterior = await service.parts.learners.current(bandit, learner)
         precision = np.diag([ridge_now] * 2) + 1.0  # of one reward of arm a1, whose features are both 1
         np.testing.assert_allclose(posterior.theta, np.linalg.solve(precision, np.ones(2)))
+
+
+def test_each_choice_weighs_the_signals_with_its_own_weights():
+    scales, nothing = Scales(None, 1.0), (None, None)
+    known = signals.known(ridge_sums.of(np.eye(2), np.eye(2), np.ones(2, dtype=bool)), scales)
+    learner = Learner(0, None)
+    for weights in ((1.0, 0.0), (0.0, 1.0), (1.0, 0.0)):
+        bandit: Any = SimpleNamespace(weighing=Weighing(weights, nothing, nothing), scales=scales)
+        theta = learner.weighed(bandit, known).theta
+        assert theta.tolist() == known.weighed(bandit.weighing, scales).theta.tolist()
+        assert (theta > 0.0).tolist() == [weight > 0.0 for weight in weights]
 
 
 @pytest.mark.rest
