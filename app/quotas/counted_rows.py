@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +38,7 @@ class CountedRows:
     is_live      (K + 1,) the rows that had not died: of those that had nothing is said; False at last
     rows, codes  (v,) pairs of a row and the place of a value in ``values``; the rows ascend
     starts       (K + 1,) where the pairs of each row begin
-    bits         (bytes, K): of the filter at place p of ``filters`` bit ``p % BYTE`` of byte ``p // BYTE``
+    bits         (bytes, K): of ``filters[p]`` bit ``p % BYTE`` of byte ``p // BYTE``
     """
 
     version: int
@@ -50,23 +49,22 @@ class CountedRows:
     rows: Numbers
     codes: Numbers
     starts: Numbers
-    filters: Mapping[int, Filter]
+    filters: Sequence[Filter]
     bits: NDArray[np.uint8]
 
     @cached_property
     def places(self) -> Mapping[Counted, int]:
-        """The place of each value and each filter."""
-        places: dict[Counted, int] = {value: place for place, value in enumerate(self.values)}
-        places.update((arm_filter, place) for place, arm_filter in self.filters.items())
-        return places
+        """The place of each value, and behind them of each filter."""
+        parts: list[Counted] = [*self.values, *self.filters]
+        return {part: place for place, part in enumerate(parts)}
 
     @cached_property
     def absent(self) -> Sequence[Counted]:
         """The values and filters of no living row. Cost: a read of all bits."""
-        has_rows = np.bincount(self.codes, minlength=len(self.values)).tolist()
-        is_set = np.unpackbits(np.bitwise_or.reduce(self.bits, axis=1), bitorder="little").tolist()
-        values = (value for value, has_row in zip(self.values, has_rows, strict=True) if not has_row)
-        return [*values, *(arm_filter for place, arm_filter in self.filters.items() if not is_set[place])]
+        has_value = np.bincount(self.codes, minlength=len(self.values)) > 0
+        has_bit = np.unpackbits(np.bitwise_or.reduce(self.bits, axis=1), bitorder="little")
+        has_rows = [*has_value.tolist(), *has_bit[: len(self.filters)].tolist()]
+        return [part for part, has_row in zip(self.places, has_rows, strict=True) if not has_row]
 
     def is_of(self, table: TableSnapshot, attributes: AttributeSnapshot) -> bool:
         """Whether this is as of that moment, or of a later one."""
@@ -82,30 +80,17 @@ class CountedRows:
             return is_known
         return np.zeros(len(rows), dtype=np.bool_)
 
-    def knows_each(self, attributes: AttributeSnapshot, rows: Sequence[int]) -> list[bool]:
-        """As ``knows``, of a few rows."""
-        if attributes is not self.attributes:
-            return [*self.knows(attributes, np.array(rows, dtype=np.int64)).tolist()]
-        size, is_live = self.moment.size, self.is_live.item  # an array takes five times as long
-        return [0 <= row < size and is_live(row) for row in rows]
+    def places_of(self, row: int) -> list[int]:
+        """The ``places`` of what a row counts for. Cost: a read for each, and for each byte of bits."""
+        places: list[int] = self.codes[self.starts.item(row) : self.starts.item(row + 1)].tolist()
+        if len(self.bits):
+            is_set = np.unpackbits(self.bits[:, row], bitorder="little")
+            places += (len(self.values) + np.flatnonzero(is_set)).tolist()
+        return places
 
-    def counted_by(self, row: int) -> set[Counted]:
-        """The values and filters that a row counts for. Cost: a read for each, and for each byte of bits."""
-        codes, places = self.places_of(row)
-        counted: set[Counted] = {self.values[code] for code in codes}
-        counted.update(self.filters[place] for place in places if place in self.filters)
-        return counted
-
-    def places_of(self, row: int) -> tuple[list[int], list[int]]:
-        """The places of the values and of the filters that a row counts for; some are of former filters."""
-        codes = self.codes[self.starts.item(row) : self.starts.item(row + 1)].tolist()
-        if not len(self.bits):
-            return codes, []
-        return codes, np.flatnonzero(np.unpackbits(self.bits[:, row], bitorder="little")).tolist()
-
-    def matches(self, arm_filter: Filter, rows: Rows) -> NDArray[np.bool_]:
-        """Whether one of ``filters`` matches these rows (n,)."""
-        byte, bit = divmod(self.places[arm_filter], BYTE)
+    def matches(self, arm_filter: Filter, rows: Rows | slice = slice(None)) -> NDArray[np.bool_]:
+        """Whether one of ``filters`` matches these rows (n,), by default all."""
+        byte, bit = divmod(self.places[arm_filter] - len(self.values), BYTE)
         matches: NDArray[np.bool_] = self.bits[byte, rows] & 1 << bit != 0
         return matches
 
@@ -117,8 +102,9 @@ class CountedRows:
         is_asked, asked_bits = np.zeros(len(self.values), np.bool_), np.zeros(len(self.bits), np.uint8)
         for part in counted:
             place = self.places.get(part)
-            if place is not None and isinstance(part, Filter):
-                asked_bits[place // BYTE] |= 1 << place % BYTE
+            if place is not None and place >= len(self.values):
+                byte, bit = divmod(place - len(self.values), BYTE)
+                asked_bits[byte] |= 1 << bit
             elif place is not None:
                 is_asked[place] = True
         counts = np.zeros(self.moment.size, dtype=np.bool_)
@@ -129,7 +115,7 @@ class CountedRows:
 
 
 NOTHING = CountedRows(
-    -1, Moment(-1, -1, 0, 0, 0), None, np.zeros(1, np.bool_), (), NO_NUMBERS, NO_NUMBERS, NO_NUMBERS, {},
+    -1, Moment(-1, -1, 0, 0, 0), None, np.zeros(1, np.bool_), (), NO_NUMBERS, NO_NUMBERS, NO_NUMBERS, (),
     np.empty((0, 0), np.uint8),
 )  # fmt: skip
 
@@ -138,7 +124,7 @@ def counted_rows(
     whole: Snapshot,
     version: int,
     values: Sequence[OneValue],
-    filters: Iterable[Filter],
+    filters: Sequence[Filter],
     before: CountedRows,
 ) -> CountedRows:
     """Find the living rows of these values and filters. ``before``: what was found for a moment of the table.
@@ -159,19 +145,20 @@ def counted_rows(
     is_live = np.append(table.died >= len(table.dead), False)
     changed = np.flatnonzero(has_changed & is_live[:-1])
 
-    wanted, there = set(filters), set(before.filters.values())
-    places = {place: part for place, part in before.filters.items() if part in wanted}
-    free = (place for place in count() if place not in places)
-    added = dict(zip(free, [part for part in wanted if part not in there]))  # noqa: B905
-    bits = np.zeros((-(-(max(places | added, default=-1) + 1) // BYTE), table.rows), np.uint8)
-    bits[: len(before.bits), :size] = before.bits[: len(bits)]
+    kept = {place: part for place, part in enumerate(filters) if part in before.places}
+    bits = np.zeros((-(-len(filters) // BYTE), table.rows), np.uint8)
+    if filters == before.filters:
+        bits[:, :size] = before.bits
+    else:
+        for place, part in kept.items():
+            bits[place // BYTE, :size] |= before.matches(part).view(np.uint8) << place % BYTE
     bits[:, has_changed] = 0
-    for place, matches in zip(places, matches_of(places.values(), attributes, changed), strict=True):
+    for place, matches in zip(kept, matches_of(kept.values(), attributes, changed), strict=True):
         bits[place // BYTE, changed] |= matches.view(np.uint8) << place % BYTE
-    for place, part in added.items():
-        bits[place // BYTE] &= 0xFF ^ 1 << place % BYTE  # of a filter that is not asked for any more
-        matches = eligible_rows(part, table, attributes).mask.view(np.uint8)
-        bits[place // BYTE] |= matches << place % BYTE
+    for place in range(len(filters)):
+        if place not in kept:
+            matches = eligible_rows(filters[place], table, attributes).mask
+            bits[place // BYTE] |= matches.view(np.uint8) << place % BYTE
 
     rows, codes, asked = [NO_NUMBERS], [NO_NUMBERS], table.live_rows
     if values == before.values:
@@ -190,5 +177,5 @@ def counted_rows(
     np.cumsum(np.bincount(all_rows, minlength=table.rows), out=starts[1:])
     return CountedRows(
         version, moment, attributes, is_live, values, all_rows[order], np.concatenate(codes)[order],
-        starts, places | added, bits,
+        starts, filters, bits,
     )  # fmt: skip

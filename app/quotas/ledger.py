@@ -21,7 +21,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import islice
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -32,13 +32,7 @@ from app.quotas.arrays import QuotaArrays
 from app.quotas.members import QuotaMembers, RemainingQuotas
 from app.quotas.pacing import SLICE_S
 from app.quotas.rules import BanditQuota, OneArm
-from app.quotas.share import (
-    NEVER,
-    Demand,
-    QuotaShare,
-    end,
-    offer_back,
-)
+from app.quotas.share import NEVER, Demand, QuotaShare, end, offer_back
 from app.quotas.snapshot import QuotaBlockNames, QuotaSnapshot
 from app.storage.quotas import QuotaStore
 from app.storage.registry import WriteOnce
@@ -192,9 +186,11 @@ class QuotaLedger:
         # A window may end while the store is asked, and then what was granted is of the one before. More than
         # a few times in a row it happens only where windows are shorter than a round trip.
         for _ in range(ASKS):
-            counts = dict[int, int]()  # a Counter takes five times as long
-            for number in chain.from_iterable(self.members.quotas_of(snapshot, rows)):
-                counts[number] = counts.get(number, 0) + 1
+            first, *others = self.members.quotas_of(snapshot, rows)
+            counts = dict.fromkeys(first, 1)  # a Counter takes five times as long
+            for numbers in others:
+                for number in numbers:
+                    counts[number] = counts.get(number, 0) + 1
             self._end_windows(self._clock())
             taken = self._spend(counts)
             if taken is not None:
@@ -212,7 +208,10 @@ class QuotaLedger:
         """Spend so much of each quota, by its number. None: some have too few left, and nothing is spent."""
         arrays = self._arrays
         spent, enough = arrays.spent, arrays.enough
-        if all(spent[number] + count <= enough[number] for number, count in counts.items()):
+        for number, count in counts.items():
+            if spent[number] + count > enough[number]:
+                break
+        else:
             for number, count in counts.items():
                 spent[number] += count
             return Taken(counts, arrays.windows)
@@ -224,6 +223,7 @@ class QuotaLedger:
             # Half a share before it is used up: the next one is there in time, and no choice has to wait.
             if share.limits and share.left <= share.demand.size // 2:
                 self._note(share)
+                arrays.enough[share.number] = share.granted - 1  # noted once; the last one is seen again
                 self._low.add(share)
                 self._some_low.set()
         return Taken({share.number: count for share, count in needed.items()}, arrays.windows)
@@ -289,7 +289,7 @@ class QuotaLedger:
         self._end_windows(self._clock())
         shares = [*self.by_id.values()]
         unsettled = [
-            share for share in shares if share.spent != share.reported or share.left > share.least_held
+            share for share in shares if share.spent != share.state.spent or share.left > share.least_held
         ]
         # A bandit may have 10,000 quotas. Most do not change between two rounds, so only some of them are
         # asked for in turn: others may have changed them.
@@ -342,8 +342,9 @@ class QuotaLedger:
                 share.demand = share.demand.grow()
             kept = 0 if count == LEAVES else max(share.demand.size, count, share.least_held)
             wanted = kept if share.holds else 0
-            share.state = offer_back(share.state, share.spent + wanted)
-            self._note(share)
+            share.state, before = offer_back(share.state, share.spent + wanted), share.state
+            if share.state is not before:
+                self._note(share)
             questions.append(
                 ShareAsked(share.quota.id, share.quota.uid, share.state.start_ms, share.spent, wanted, count)
             )

@@ -12,14 +12,15 @@ Notation
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.coded_values import coded_among
 from app.filters.filter import Filter
 from app.indexes.eligible_rows import matches_of
@@ -37,19 +38,30 @@ STEPS_OF_A_VALUE = 1_000  # to look for one takes as long as to compare so many
 FOLLOWING = LongWork(threads=2, waiting=256, name="quotas")
 
 Numbers = Sequence[int]
-T = TypeVar("T")
 
 
-class KnownQuotas(NamedTuple):
-    """The quotas of what ``counted`` has: of values and filters by place, of ``rows`` that were asked for.
+class Sought(NamedTuple):
+    """The fields and the filters by which arms are looked up one by one."""
 
-    To look up a filter, or the bits of a row, takes microseconds.
-    """
+    fields: Collection[str]
+    filters: Sequence[Filter]
 
-    counted: CountedRows
-    of_value: Sequence[Numbers]
-    of_filter: Mapping[int, Numbers]
-    rows: dict[int, Numbers]
+    @classmethod
+    def of(cls, parts: Iterable[Counted]) -> Sought:
+        parts = [*parts]
+        fields = dict.fromkeys(part.field for part in parts if isinstance(part, OneValue))
+        return cls((*fields,), tuple(part for part in parts if isinstance(part, Filter)))
+
+
+NONE_SOUGHT = Sought((), ())
+
+
+class Lookup(NamedTuple):
+    """The quotas of what rows were found for, by its place there, and what was added since."""
+
+    followed: CountedRows
+    numbers_of: Sequence[Numbers]
+    added: Sought
 
 
 class QuotaMembers:
@@ -58,25 +70,28 @@ class QuotaMembers:
     def __init__(self) -> None:
         self._counted: dict[int, Counted] = {}
         self._numbers: dict[Counted, list[int]] = {}
-        self._fields = Counter[str]()  # how many quotas count a value of each
-        self._filters = Counter[Filter]()
-        self._arms = 0  # quotas of one arm
         self._version = 0  # how often these have changed
         # By table: while a bandit is moved, its quotas are followed in two catalogues.
         self._followed: dict[int, CountedRows] = {}
         self._following = asyncio.Lock()
-        self._known: KnownQuotas | None = None
+        # While the quotas do not change: of all of them, and of those that were added since rows were found.
+        self._all: Sought | None = None
+        self._known: Lookup | None = None
+        # What was answered, while neither the arms nor the quotas change; and for which arms little is new.
+        self._answers: dict[int, Numbers] = {}
+        self._answers_of: tuple[int, AttributeSnapshot] | None = None
+        self._ready_of: AttributeSnapshot | None = None
 
     @property
     def filters(self) -> int:
         """How many quotas count the arms of a filter."""
-        return self._filters.total()
+        return sum(isinstance(part, Filter) for part in self._counted.values())
 
     def add(self, number: int, rule: QuotaRule) -> None:
         """A quota has this number now."""
         counted = self._counted[number] = rule.counted
         self._numbers.setdefault(counted, []).append(number)
-        self._count(counted, 1)
+        self._change()
 
     def remove(self, number: int) -> None:
         """No quota has this number now."""
@@ -84,84 +99,73 @@ class QuotaMembers:
         self._numbers[counted].remove(number)
         if not self._numbers[counted]:
             del self._numbers[counted]
-        self._count(counted, -1)
+        self._change()
 
-    def _count(self, counted: Counted, quotas: int) -> None:
+    def _change(self) -> None:
         self._version += 1
-        self._known = None
-        if isinstance(counted, OneValue):
-            _add(self._fields, counted.field, quotas)
-        elif isinstance(counted, Filter):
-            _add(self._filters, counted, quotas)
-        else:
-            self._arms += quotas
+        self._all = self._known = self._answers_of = self._ready_of = None
 
     def quotas_of(self, snapshot: Snapshot, rows: Sequence[int]) -> list[Numbers]:
         """The quotas of each of these rows; none of a row that is -1. Nothing is awaited.
 
-        Cost: a few reads for each row. One that changed since ``follow``, and a quota that was added since,
-        is compared by itself.
+        Cost: a few reads for each row that was not asked for since arms or quotas changed. One that changed
+        since ``follow``, and a quota that was added since, is compared by itself.
         """
         whole = snapshot.whole
+        moment = whole.table.number, whole.attributes
+        if self._answers_of != moment or len(self._answers) > MOST_ROWS:
+            self._answers, self._answers_of = {-1: ()}, moment
+        answers = self._answers
+        try:
+            return [answers[row] for row in rows]
+        except KeyError:  # seldom: a test of each row takes as long as the answer
+            missing = {row for row in rows if row not in answers}
+            answers.update(self._look_up(whole, np.array([*missing], dtype=np.int64)))
+        return [answers[row] for row in rows]
+
+    def _look_up(self, whole: Snapshot, rows: Rows) -> dict[int, list[int]]:
+        """The quotas of these rows (n,), each once."""
+        followed, numbers_of, added = self._lookup(whole)
+        is_known = followed.knows(whole.attributes, rows)
+        numbers = {row: [*self._numbers.get(OneArm(whole.id_of(row)), ())] for row in rows.tolist()}
+        for row in rows[is_known].tolist():
+            numbers[row] += [number for place in followed.places_of(row) for number in numbers_of[place]]
+        if added != NONE_SOUGHT and is_known.any():
+            self._compare(whole, rows[is_known], added, numbers, beside=followed.places)
+        if not is_known.all():
+            self._all = self._all or Sought.of(self._numbers)
+            self._compare(whole, rows[~is_known], self._all, numbers, beside=())
+        return numbers
+
+    def _lookup(self, whole: Snapshot) -> Lookup:
+        """Cost: that of all quotas, once after they or the rows that were found have changed."""
         followed = self._followed.get(whole.table.number, NOTHING)
-        is_known = followed.knows_each(whole.attributes, rows)
-        if followed.version == self._version and all(is_known):
-            return self._known_quotas(followed, whole, rows)
-        counted = [
-            followed.counted_by(row) if is_row_known else set[Counted]()
-            for row, is_row_known in zip(rows, is_known, strict=True)
-        ]
-        if not all(is_known):
-            unknown = [place for place, row in enumerate(rows) if row >= 0 and not is_known[place]]
-            self._look_up(whole, unknown, rows, self._filters, counted)
-        if followed.version != self._version:
-            filters = self._filters.keys() - followed.filters.values()
-            self._look_up(whole, np.flatnonzero(is_known).tolist(), rows, filters, counted)
-        if self._arms:
-            for row, parts in zip(rows, counted, strict=True):
-                parts.update([OneArm(whole.id_of(row))] if row >= 0 else [])
-        return [[number for part in parts for number in self._numbers.get(part, ())] for parts in counted]
+        if self._known is None or self._known.followed is not followed:
+            numbers_of = [self._numbers.get(part, ()) for part in followed.places]
+            added = Sought.of(self._numbers.keys() - followed.places.keys())
+            self._known = Lookup(followed, numbers_of, added)
+        return self._known
 
-    def _known_quotas(self, followed: CountedRows, whole: Snapshot, rows: Sequence[int]) -> list[Numbers]:
-        """``quotas_of`` rows that ``followed`` knows, which is of all quotas that there are."""
-        known = self._known
-        if known is None or known.counted is not followed:
-            values = [self._numbers[value] for value in followed.values]
-            filters = {place: self._numbers[part] for place, part in followed.filters.items()}
-            known = self._known = KnownQuotas(followed, values, filters, {})
-        result = list[Numbers]()
-        for row in rows:
-            numbers = known.rows.get(row)
-            if numbers is None:
-                codes, places = followed.places_of(row)
-                found = [number for code in codes for number in known.of_value[code]]
-                found += [number for place in places for number in known.of_filter.get(place, ())]
-                if self._arms:
-                    found += self._numbers.get(OneArm(whole.id_of(row)), ())
-                if len(known.rows) >= MOST_ROWS:
-                    known.rows.clear()
-                numbers = known.rows[row] = found
-            result.append(numbers)
-        return result
-
-    def _look_up(
+    def _compare(
         self,
         whole: Snapshot,
-        places: Sequence[int],
-        rows: Sequence[int],
-        filters: Collection[Filter],
-        counted: Sequence[set[Counted]],
+        rows: Rows,
+        sought: Sought,
+        numbers: Mapping[int, list[int]],
+        *,
+        beside: Collection[Counted],
     ) -> None:
-        """Add to ``counted``, at these places, the values and which of these filters the rows there have."""
-        some_rows = np.array([rows[place] for place in places], dtype=np.int64)
-        for field in self._fields:
-            for place, values in zip(places, whole.attributes.values_of(field, some_rows), strict=True):
-                counted[place].update(OneValue(field, *value) for value in values)
+        """Add the quotas of what these rows have of ``sought``, but for what is in ``beside``."""
+        for field in sought.fields:
+            for row, values in zip(rows.tolist(), whole.attributes.values_of(field, rows), strict=True):
+                for value in values:
+                    if (counted := OneValue(field, *value)) not in beside:
+                        numbers[row] += self._numbers.get(counted, ())
         for arm_filter, matches in zip(
-            filters, matches_of(filters, whole.attributes, some_rows), strict=True
+            sought.filters, matches_of(sought.filters, whole.attributes, rows), strict=True
         ):
-            for place in np.flatnonzero(matches).tolist():
-                counted[places[place]].add(arm_filter)
+            for row in rows[matches].tolist():
+                numbers[row] += self._numbers[arm_filter]
 
     async def follow(self, snapshot: Snapshot) -> CountedRows:
         """Find the rows of all values and filters at this moment, so that they are known afterwards.
@@ -173,11 +177,10 @@ class QuotaMembers:
             before = self._followed.get(table.number, NOTHING)
             if before.version == self._version and before.is_of(table, attributes):
                 return before
-            values, filters = before.values, [*self._filters]
-            if before.version != self._version:
-                values = [value for value in self._numbers if isinstance(value, OneValue)]
+            values = [part for part in self._numbers if isinstance(part, OneValue)]
+            fields, filters = Sought.of(self._numbers)
             find = partial(counted_rows, snapshot.whole, self._version, values, filters, before)
-            work = table.rows * (1 + len(self._fields) + len(filters)) + STEPS_OF_A_VALUE * len(values)
+            work = table.rows * (1 + len(fields) + len(filters)) + STEPS_OF_A_VALUE * len(values)
             followed = await FOLLOWING.run(find) if work > LONG_WORK else find()
             if before.moment <= followed.moment:
                 self._followed[table.number] = followed
@@ -188,14 +191,17 @@ class QuotaMembers:
     async def ready(self, snapshot: Snapshot) -> None:
         """Wait until little has changed since ``follow``: ``quotas_of`` compares that in the event loop."""
         attributes = snapshot.whole.attributes
-        followed = self._followed.get(snapshot.whole.table.number, NOTHING)
-        changes, is_new = attributes.entries - followed.moment.entries, followed.version != self._version
+        if attributes is self._ready_of:
+            return
+        followed, _, added = self._lookup(snapshot.whole)
         if (
             attributes.generation != followed.moment.generation
-            or changes > MOST_CHANGES
-            or (is_new and len(self._filters.keys() - followed.filters.values()) > MOST_NEW)
+            or attributes.entries - followed.moment.entries > MOST_CHANGES
+            or len(added.filters) > MOST_NEW
         ):
             await self.follow(snapshot)
+        else:
+            self._ready_of = attributes
 
     async def absent(self, snapshot: Snapshot) -> list[int]:
         """The quotas that no arm counts for. Raises Unavailable."""
@@ -268,10 +274,3 @@ class RemainingQuotas(NamedTuple):
             positions.append(places)
             codes.append(np.array([code_of[value] for value in those], np.int32)[which])
         return np.concatenate(positions), np.concatenate(codes), np.array([*left.values()], dtype=np.int64)
-
-
-def _add(counts: Counter[T], key: T, number: int) -> None:
-    """Count, without what is 0."""
-    counts[key] += number
-    if not counts[key]:
-        del counts[key]

@@ -313,7 +313,7 @@ def _state(share: QuotaShare, now_ms: int) -> QuotaState:
     counts_rewards = rule.counts == "rewarded"
     if not isinstance(state, Window):
         return QuotaState(share.quota, 0, 0, rule.most, None, None, 0 if counts_rewards else None)
-    shown = state.others + state.reported
+    shown = state.others + state.spent
     used = state.rewarded if counts_rewards else shown
     reserved = 0 if counts_rewards else state.granted - used
     # ``most`` may have been lowered below what was shown already.

@@ -29,7 +29,7 @@ spent. Times are monotonic seconds, but for those in ms, which are the store's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import msgspec
 
 from app.quotas.arrays import UNBOUNDED, QuotaArrays
 from app.quotas.pacing import refresh
@@ -46,66 +46,55 @@ MOST_HELD = 100_000  # of one quota, by one process, besides what it needs
 IDLE, LARGE = 10, 16  # a half goes back after so many idle rounds, or of so many times what a round uses
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
-    """``start_ms``: of the window that is over, -1 if there was none."""
+class ShareState(msgspec.Struct, frozen=True):
+    """One of the states. ``start_ms``: of the window, or of the one that is over; -1: there was none.
+
+    ``until``   when another state follows: of a window a little early, never late
+    ``share``   what this process may spend in the window, or has spent
+    ``spent``   of that, when the store was last asked
+    ``free``    what is granted to no process
+    ``fair``    what this process may hold at most, unless a choice needs it at once
+    """
 
     start_ms: int = NO_WINDOW_MS
     until: float = NEVER
+    share: int = 0
+    spent: int = 0
+    free: int = 0
+    fair: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class NoWindow:
-    """``until``: when a window begins."""
-
-    until: float
-    start_ms: int = NO_WINDOW_MS
+class Unknown(ShareState, frozen=True):
+    """Of the window of now nothing was heard."""
 
 
-@dataclass(frozen=True, slots=True)
-class Gone:
+class NoWindow(ShareState, frozen=True):
+    """The quota does not hold until then."""
+
+
+class Gone(ShareState, frozen=True):
     """The quota was deleted, and this process will hear of it."""
 
-    start_ms: int = NO_WINDOW_MS
-    until: float = NEVER
 
+class Window(ShareState, frozen=True, kw_only=True):
+    """A window as the store last answered. ``ends_ms`` None: it has no end.
 
-@dataclass(frozen=True, slots=True)
-class Window:
-    """A window as the store last answered."""
+    ``others``: what other processes have spent; ``granted``: to all, spent or not.
+    """
 
-    start_ms: int
     ends_ms: int | None
-    """None: it has no end."""
     began: float
-    until: float
-    """When it is over: a little early, never late."""
-    share: int
-    reported: int
-    """What this process had spent when it asked."""
     others: int
-    """What other processes have spent."""
     granted: int
-    """To all processes, spent or not."""
     rewarded: int
-    free: int
-    """What is granted to no process."""
-    fair: int
-    """What this process may hold at most, unless a choice needs it at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Open(Window):
+class Open(Window, frozen=True):
     """Some of the quota is left."""
 
 
-@dataclass(frozen=True, slots=True)
-class UsedUp(Window):
+class UsedUp(Window, frozen=True):
     """Nothing of the quota is left but what processes hold."""
-
-
-ShareState = Unknown | NoWindow | Open | UsedUp | Gone
-NOT_HELD = NoWindow, Gone
 
 
 def answered(rule: QuotaRule, sent: ShareAsked, share: Share, asked_at: float, now_ms: int) -> ShareState:
@@ -115,7 +104,7 @@ def answered(rule: QuotaRule, sent: ShareAsked, share: Share, asked_at: float, n
     # The clock was read before the question left: so this process ends a window too early, never too late.
     until = asked_at + (share.until_ms - now_ms) / 1_000
     if not share.holds:
-        return NoWindow(until)
+        return NoWindow(until=until)
     # What the store counts has the part that this process reported; the rest was spent by others.
     reported = sent.spent if sent.window_ms == share.start_ms else 0
     # By what is granted, not by what is shown: what others hold may still be shown there, but not here.
@@ -127,7 +116,7 @@ def answered(rule: QuotaRule, sent: ShareAsked, share: Share, asked_at: float, n
         began=asked_at + (share.start_ms - now_ms) / 1_000,
         until=until,
         share=share.mine,
-        reported=reported,
+        spent=reported,
         others=share.spent - reported,
         granted=share.granted,
         rewarded=share.rewarded,
@@ -147,11 +136,10 @@ def offer_back(state: ShareState, kept: int) -> ShareState:
     If the answer is lost, the store may have taken back what was offered: to spend it then would be to show
     more than is allowed. To hold too little only costs another question.
     """
-    return replace(state, share=min(state.share, kept)) if isinstance(state, Window) else state
+    return state if state.share <= kept else msgspec.structs.replace(state, share=kept)
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(msgspec.Struct, frozen=True):
     """How much of a quota this process wants to hold.
 
     ``idle``: rounds since it was spent of; ``seen``: what was spent by the last round.
@@ -163,7 +151,7 @@ class Demand:
 
     def grow(self) -> Demand:
         """It ran low."""
-        return replace(self, size=min(max(2 * self.size, FIRST), MOST_HELD))
+        return Demand(min(max(2 * self.size, FIRST), MOST_HELD), self.idle, self.seen)
 
     def after_round(self, spent: int) -> Demand:
         """A round is over: hold less if little was spent in it."""
@@ -173,7 +161,7 @@ class Demand:
 
     def within(self, most: int) -> Demand:
         """Of no more than this: else the last of a quota would lie with a process that does not need it."""
-        return replace(self, size=min(self.size, most))
+        return self if self.size <= most else Demand(most, self.idle, self.seen)
 
 
 class QuotaShare:
@@ -200,17 +188,17 @@ class QuotaShare:
     @property
     def granted(self) -> int:
         """What this process may spend in the window, or has spent."""
-        return self.state.share if isinstance(self.state, Window) else 0
+        return self.state.share
 
     @property
     def left(self) -> int:
         """What this process may still spend without asking."""
-        return self.granted - self.spent
+        return self.state.share - self.spent
 
     @property
     def holds(self) -> bool:
         """Whether it counts now."""
-        return not isinstance(self.state, NOT_HELD)
+        return not isinstance(self.state, NoWindow | Gone)
 
     @property
     def limits(self) -> bool:
@@ -218,14 +206,9 @@ class QuotaShare:
         return self.holds and self.quota.rule.counts == "shown"
 
     @property
-    def reported(self) -> int:
-        """What the store knows of what this process has spent in the window."""
-        return self.state.reported if isinstance(self.state, Window) else 0
-
-    @property
     def least_held(self) -> int:
         """What is held of a quota of which there is plenty, also where none is shown."""
-        return min(FIRST, self.state.fair // PLENTY) if isinstance(self.state, Window) else 0
+        return min(FIRST, self.state.fair // PLENTY)
 
     @property
     def is_used_up(self) -> bool:
@@ -244,13 +227,13 @@ class QuotaShare:
         self.state = state
         if is_new:
             self._begin_window()
-        self.demand = self.demand.within(state.fair if isinstance(state, Window) else 0)
+        self.demand = self.demand.within(state.fair)
         if self.quota.rule.pace == "even" and isinstance(state, Window) and state.ends_ms is not None:
             row, window = self._arrays.pace[self.number], (state.began, state.until)
             refresh(row, window, share.most, state.others, self.spent, now=asked_at, is_new=is_new)
 
     def _begin_window(self) -> None:
-        self.demand = replace(self.demand, seen=0)
+        self.demand = Demand(self.demand.size, self.demand.idle)
         self._arrays.windows += 1
         self._arrays.spent[self.number] = 0
         self.window_number = self._arrays.windows
@@ -258,19 +241,16 @@ class QuotaShare:
     def note(self) -> bool:
         """Write it to the arrays; whether its arms became eligible by that, or no longer are."""
         arrays, number, state = self._arrays, self.number, self.state
-        # Each is asked once: a round notes hundreds of quotas, each twice.
         is_shown, is_window = self.quota.rule.counts == "shown", isinstance(state, Window)
-        granted, holds = state.share if isinstance(state, Window) else 0, self.holds
         # Where rewards are counted the share limits nothing, so none may be left to spend.
-        is_out = isinstance(state, UsedUp) and (not is_shown or arrays.spent[number] >= granted)
+        is_out = isinstance(state, UsedUp) and (not is_shown or arrays.spent[number] >= state.share)
         has_changed = bool(is_out != arrays.used_up.item(number))
         arrays.used_up[number] = is_out
-        free = state.free if isinstance(state, Open) else 0
-        is_limited = holds and is_shown
-        arrays.most[number] = granted + free if is_limited and is_window else UNBOUNDED
-        enough = granted - self.demand.size // 2 - 1 if is_limited else UNBOUNDED
-        arrays.enough[number] = enough if holds else -1  # nothing is spent of it now
-        if self.quota.rule.pace == "none" or not is_window:
+        is_limited = is_shown and self.holds
+        arrays.most[number] = state.share + state.free if is_limited and is_window else UNBOUNDED
+        enough = state.share - self.demand.size // 2 - 1 if is_limited else UNBOUNDED
+        arrays.enough[number] = enough if is_limited or self.holds else -1  # nothing is spent of it now
+        if arrays.rates.item(number) and (self.quota.rule.pace == "none" or not is_window):
             arrays.rates[number] = 0.0
             has_changed |= bool(arrays.held_back.item(number))
             arrays.held_back[number] = False

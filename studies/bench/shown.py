@@ -26,11 +26,11 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from threadpoolctl import threadpool_limits
 
@@ -195,7 +195,7 @@ async def shares_of(number: int, snapshot: Snapshot, shape: Callable[[int], dict
     await shares.change([BanditQuota(str(n), f"u{n}", rule) for n, rule in enumerate(rules)], ())
     for live in shares.by_id.values():
         if isinstance(live.state, Window):
-            live.state = replace(live.state, share=live.spent + 10**6)
+            live.state = msgspec.structs.replace(live.state, share=live.spent + 10**6)
             live.note()
     await shares.members.follow(snapshot)
     return shares

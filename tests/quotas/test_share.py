@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
 from typing import NamedTuple
 
+import msgspec
 import pytest
 
 from app.quotas.arrays import UNBOUNDED, QuotaArrays
@@ -27,11 +27,11 @@ from app.storage.types import Share, ShareAsked
 
 SHOWN, REWARDED = QuotaRule(10, arm="a"), QuotaRule(10, arm="a", counts="rewarded")
 OPEN = Open(
-    start_ms=5_000, ends_ms=9_000, began=0.0, until=4.0, share=6, reported=2, others=1, granted=7, rewarded=0,
+    start_ms=5_000, ends_ms=9_000, began=0.0, until=4.0, share=6, spent=2, others=1, granted=7, rewarded=0,
     free=3, fair=2,
 )  # fmt: skip
-USED_UP = UsedUp(*astuple(OPEN))
-STATES: list[ShareState] = [Unknown(5_000), NoWindow(3.0), OPEN, USED_UP, Gone()]
+USED_UP = UsedUp(**msgspec.structs.asdict(OPEN) | {"free": 0})
+STATES: list[ShareState] = [Unknown(5_000), NoWindow(until=3.0), OPEN, USED_UP, Gone()]
 
 
 def answer(**fields: object) -> Share:
@@ -63,12 +63,12 @@ def test_an_answer_is_taken_by_the_clock_of_when_it_was_asked_for():
     state = after(answer())
     assert isinstance(state, Open)
     assert (state.began, state.until, state.ends_ms) == (100.0, 104.0, 9_000)
-    assert (state.reported, state.others, state.free) == (2, 1, 3)
+    assert (state.spent, state.others, state.free) == (2, 1, 3)
     assert after(answer(until_ms=2**52)).ends_ms is None  # type: ignore[union-attr]
     # What was spent in another window is not of this one.
     state = after(answer(), window_ms=1_000)
     assert isinstance(state, Open)
-    assert (state.reported, state.others) == (0, 3)
+    assert (state.spent, state.others) == (0, 3)
 
 
 def test_a_window_that_is_over_is_remembered_by_its_start():
@@ -80,7 +80,7 @@ def test_a_window_that_is_over_is_remembered_by_its_start():
 
 def test_what_is_offered_back_is_not_held():
     assert [offer_back(state, 4) for state in STATES[:2]] == STATES[:2]
-    assert offer_back(OPEN, 4).share == offer_back(USED_UP, 4).share == 4  # type: ignore[union-attr]
+    assert offer_back(OPEN, 4).share == offer_back(USED_UP, 4).share == 4
     assert offer_back(OPEN, 9) == OPEN
     assert type(offer_back(USED_UP, 4)) is UsedUp
 
@@ -99,7 +99,7 @@ class Allowance(NamedTuple):
     ("state", "rule", "expected"),
     [
         (Unknown(), SHOWN, Allowance(0, UNBOUNDED, True, True, False)),
-        (NoWindow(3.0), SHOWN, Allowance(0, UNBOUNDED, False, False, False)),
+        (NoWindow(until=3.0), SHOWN, Allowance(0, UNBOUNDED, False, False, False)),
         (OPEN, SHOWN, Allowance(6, 9, True, True, False)),
         (USED_UP, SHOWN, Allowance(6, 6, True, True, False)),
         (offer_back(USED_UP, 0), SHOWN, Allowance(0, 0, True, True, True)),

@@ -126,7 +126,9 @@ RECORDS: dict[str, type] = {
 NOT_STORED = {
     "_Exported", "_Served", "Access", "ActivationView", "Allowed", "Answer", "Applied", "Arm", "ArmRevision",
     "ArmsOfBehaviour", "EmbeddingHead", "JudgedLog", "JudgingTask", "LogEmbedding",
-    "Bandit", "BanditQuota", "Barred", "Block", "Bucket", "Candidates", "ChooseRequest",
+    "Bandit", "BanditQuota", "Barred",
+    "Demand", "Gone", "NoWindow", "Open", "ShareState", "Unknown", "UsedUp", "Window",
+    "Block", "Bucket", "Candidates", "ChooseRequest",
     "ConstantSnapshot", "Document", "Drawn", "DryRun", "DryRunArm", "EvaluationJob",
     "ExposuresView", "ExposureView", "FieldError", "FieldSummary", "LearnedMoveView", "LearnedPageView",
     "LearnedReward", "LearningTermsView", "LoggedArm", "LoggedReward", "LogRecord", "PolicyNeeds",
