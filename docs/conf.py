@@ -42,6 +42,7 @@ PARTS = {
         "docs/changing",
         "docs/moving",
         "docs/measuring",
+        "docs/explaining",
         "docs/scales",
         "docs/it-does-not-learn",
         "docs/slates",

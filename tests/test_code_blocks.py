@@ -186,6 +186,7 @@ FOUND_BY: dict[str, Callable[[Client], None]] = {
     "docs/changing.md": home,
     "docs/context.md": films,
     "docs/files.md": moved,
+    "docs/explaining.md": logged,
     "docs/filters.md": shop,
     "docs/lake.md": exported,
     "docs/measuring.md": logged,
@@ -246,7 +247,7 @@ def test_the_python_of_a_page_runs_and_prints_what_it_shows(
 
 
 # These start a command every second or two; what the commands do has tests of its own.
-LONG_SESSIONS = {"docs/files.md", "docs/lake.md", "docs/measuring.md"}
+LONG_SESSIONS = {"docs/explaining.md", "docs/files.md", "docs/lake.md", "docs/measuring.md"}
 
 
 @pytest.mark.parametrize(
