@@ -9,8 +9,12 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from interface_lines import interface_lines
 from openapi_document import openapi_document
+
+pytestmark = pytest.mark.rest
 
 FILE = Path(__file__).parents[1] / "stores/1.0.0/interface.json"
 
