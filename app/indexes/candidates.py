@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from app.platform import plugins
 from app.platform.errors import StartupError
+from shortlist.index import planner
 from shortlist.index.index import OWN_KINDS, IndexKind, Saving
-from shortlist.index.norm_pruned import NormBlocks
 from shortlist.index.planner import OURS, Candidate, IndexOptions
 
 
@@ -28,9 +26,6 @@ MISSING = {candidate.kind: candidate.missing for candidate in _ALL if candidate.
 """What is to be installed before a structure can be built, by kind."""
 CHOICES = ("auto", "exact", *(candidate.kind for candidate in CANDIDATES))
 """What ``IndexOptions.kind`` may be."""
-_BLOCKS = Saving(
-    lambda _blocks, _to: None, lambda at: NormBlocks(at.table, np.arange(at.covered), covered=at.covered)
-)
 
 
 def is_forced(options: IndexOptions) -> bool:
@@ -40,6 +35,4 @@ def is_forced(options: IndexOptions) -> bool:
 
 def saving_of(kind: IndexKind) -> Saving | None:
     """How a structure of this kind is shared between processes; None: it is not."""
-    savings = {candidate.kind: candidate.saving for candidate in CANDIDATES}
-    # Blocks need nothing but the arms, and are quickly made.
-    return savings.get(kind, _BLOCKS if kind == NormBlocks.kind else None)
+    return planner.saving_of(kind, CANDIDATES)

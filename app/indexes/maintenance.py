@@ -24,19 +24,13 @@ from app.indexes.candidates import CANDIDATES
 from app.indexes.limits import LIMITS, IndexLimits
 from shortlist.index.cancellation import Cancellation, Cancelled
 from shortlist.index.index import Build, GrowingIndex, Index, RemeasuredIndex
-from shortlist.index.planner import IndexOptions, Plan, find, plan
+from shortlist.index.planner import IndexOptions, Plan, find, plan, probe_generator
 from shortlist.index.probes import ExactLists, Probes, Quality, quality_of, queries_like, solve, worst_of
 from shortlist.index.table import ArmTable, TableSnapshot
 from shortlist.types import NO_ROWS, Rows, Vector
 
-_PROBE_SALT = 0x70726F62
 _MEASURING_PROBES, _MEASURING_LISTS = 400, 100
 _LIST_SLACK = 0.05  # where lists of up to ten find less than the target by so much, they are scanned
-
-
-def probe_generator(seed: int) -> np.random.Generator:
-    """For probes: features may well have been drawn from the seed of the index itself."""
-    return np.random.default_rng((seed, _PROBE_SALT))
 
 
 @dataclass(kw_only=True, slots=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -15,14 +15,12 @@ from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.filter import Filter
 from app.platform.long_work import WaitingWork
 from shortlist import checks
-from shortlist.index.exact import contenders, scan
+from shortlist.index.exact import scan
 from shortlist.index.index import Index, IndexKind, ProposingIndex
+from shortlist.index.searched_table import SearchedTable
 from shortlist.index.segments import Segment
 from shortlist.index.table import TableSnapshot
-from shortlist.mips.exact import ranked
 from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
-
-_NOTHING = TopK(NO_ROWS, np.empty(0), exact=True)
 
 
 class Snapshot(ABC):
@@ -196,12 +194,9 @@ class Snapshot(ABC):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ResidentSnapshot(Snapshot):
+class ResidentSnapshot(SearchedTable, Snapshot):
     """A snapshot of arms that are all in the memory of this process. It can be searched from any thread."""
 
-    table: TableSnapshot
-    structure: Index | None
-    segments: tuple[Segment, ...]
     expected_us: float
     recent: deque[Vector]
     attributes: AttributeSnapshot
@@ -209,24 +204,6 @@ class ResidentSnapshot(Snapshot):
     @property
     def size(self) -> int:
         return self.table.live
-
-    @property
-    def fresh(self) -> int:
-        """How many rows come after the structure and the segments."""
-        if self.segments:
-            return self.table.rows - self.segments[-1].covered
-        return self.table.rows - self.structure.covered if self.structure is not None else 0
-
-    @property
-    def kind(self) -> IndexKind:
-        if self.structure is not None:
-            return self.structure.kind
-        return "inverted_file" if self.segments else "exact"
-
-    @property
-    def is_exact(self) -> bool:
-        parts = (self.structure, *(segment.structure for segment in self.segments))
-        return all(part is None or part.is_exact for part in parts)
 
     @property
     def proposes(self) -> bool:
@@ -244,43 +221,14 @@ class ResidentSnapshot(Snapshot):
         # the next plan and measurements take some of their probes from the queries that were served
         # From any thread: to append to a deque with a maximum is one step.
         self.recent.append(query)
-        table, structure = self.table, self.structure
-        hits = _NOTHING if self.segments else None
-        if structure is not None:
-            # lists suffer more from deaths than single answers: see decision 5
-            is_lost = k > 1 and structure.degradation.has_lost(k)
-            hits = None if is_lost else structure.search(table, query, k, exclude)
-            if hits is not None and table.rows == structure.covered:
-                return hits
-        if hits is None:
-            return scan(table, query, k, exclude)
-        # A segment that was made while the structure was built may have rows of both.
-        rows = np.unique(np.concatenate((hits.rows, *self._newer(query, k, exclude))))
-        # the arms that lack are there, but were not proposed: a list is never shorter for that
-        if len(rows) < k:
-            return scan(table, query, k, exclude)
-        is_exact = hits.exact and all(segment.structure.is_exact for segment in self.segments)
-        return ranked(rows, k, table.features, query, exact=is_exact)
+        return SearchedTable.search(self, query, k, exclude)
 
     def propose(self, query: Vector, count: int, exclude: Rows = NO_ROWS) -> Rows | None:
-        structure = self.proposing
-        if structure is None or structure.degradation.has_lost(count):
-            return None
         self._check(query, count)
-        self.recent.append(query)  # as in ``search``
-        rows = structure.propose(self.table, query, count, exclude)
-        if rows is None or self.table.rows == structure.covered:
-            return rows
-        return np.unique(np.concatenate((rows, *self._newer(query, count, exclude))))
-
-    def _newer(self, query: Vector, k: int, exclude: Rows) -> Iterator[Rows]:
-        """Rows outside of the structure that could be the best ``k``: of each segment, and the fresh ones."""
-        table = self.table
-        for segment in self.segments:
-            yield segment.structure.contenders(table, query, k, exclude)
-        if self.fresh:
-            scaled, error = table.scaled(query)
-            yield contenders(table, scaled, error, k, exclude, first=table.rows - self.fresh)
+        rows = SearchedTable.propose(self, query, count, exclude)
+        if rows is not None:  # else ``search`` is asked, which notes the query
+            self.recent.append(query)
+        return rows
 
     def search_exact(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         if self.is_exact and not self.is_scanned:

@@ -42,7 +42,17 @@ from app.storage import redis_keys
 from app.storage.embedded import losses
 from app.storage.types import DecisionId, LearnerId
 from openapi_document import openapi_document
-from shortlist.index import arrays, graph_file, hnsw, inverted_file, planner, probes, segments, shared_format
+from shortlist.index import (
+    arm_index,
+    arrays,
+    graph_file,
+    hnsw,
+    inverted_file,
+    planner,
+    probes,
+    segments,
+    shared_format,
+)
 from shortlist_campaigns import fold as campaign_records
 from shortlist_campaigns import noisy_centers, slates
 
@@ -121,6 +131,7 @@ RECORDS: dict[str, type] = {
     "shared index, tuning": hnsw.GraphTuning,
     "shared index, plan": planner.Plan,
     "quality": probes.Quality,
+    "index of the library": arm_index.SavedIndex,
 }
 # What stays in the memory of a process, or is an answer: its fields may change.
 NOT_STORED = {

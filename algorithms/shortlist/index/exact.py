@@ -43,6 +43,17 @@ def scan(table: TableSnapshot, query: Vector, k: int, exclude: Rows = NO_ROWS, *
     return ranked(contenders(table, scaled, error, k, exclude, first=first), k, table.features, query)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class TableScan:
+    """A ``MipsSolver`` that scans."""
+
+    table: TableSnapshot
+
+    def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
+        """See ``scan``."""
+        return scan(self.table, query, k, exclude)
+
+
 def contenders(
     table: TableSnapshot, scaled: Working, error: float, k: int, exclude: Rows = NO_ROWS, *, first: int
 ) -> Rows:

@@ -19,7 +19,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist.index.index import IndexKind, SegmentIndex
+from shortlist.index.index import IndexKind, Saving, SegmentIndex
 from shortlist.index.probes import ExactLists, Probes, Quality
 from shortlist.index.quality import Degradation
 from shortlist.index.table import TableSnapshot, Working, aligned_empty, positions_of
@@ -154,3 +154,9 @@ def block_bounds(size: int, first: int = _FIRST_BLOCK, largest: int = _LARGEST_B
         stop = min(stop + length, size)
         length = min(2 * length, largest)
         yield stop
+
+
+# Blocks need nothing but the arms, and are quickly made.
+SAVING = Saving(
+    lambda _blocks, _to: None, lambda at: NormBlocks(at.table, np.arange(at.covered), covered=at.covered)
+)

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from shortlist import checks
-from shortlist.index import graph_file
+from shortlist.index import graph_file, norm_pruned
 from shortlist.index import quality as ef_choice
 from shortlist.index.exact import scan
 from shortlist.index.hnsw import FEW_DEAD, HnswGraph, arm_bytes
@@ -72,6 +72,7 @@ _CORE_QUANTILE = 0.02
 _CORE_MARGIN = 1.25
 _RESERVE = 0.02
 _LARGEST_CORE = 0.75
+_PROBE_SALT = 0x70726F62
 _SUBSTITUTES = 15  # for each arm of the reserve
 
 
@@ -137,6 +138,11 @@ class ExactSearch:
     search: Callable[[Vector], TopK]
     blocks: NormBlocks | None
     numbers: float
+
+
+def probe_generator(seed: int) -> np.random.Generator:
+    """For probes: features may well have been drawn from the seed of the index itself."""
+    return np.random.default_rng((seed, _PROBE_SALT))
 
 
 def is_small(table: TableSnapshot, small_numbers: int) -> bool:
@@ -419,6 +425,12 @@ def reserve_of(table: TableSnapshot, *, is_growing: bool = False) -> int:
 
 OURS = (Candidate("hnsw", _with_graph, graph_file.SAVING),)
 """What is tried where no exact search is quick enough, without plug-ins."""
+
+
+def saving_of(kind: IndexKind, candidates: Sequence[Candidate] = OURS) -> Saving | None:
+    """How a structure of this kind is written and read; None: it is not."""
+    savings = {candidate.kind: candidate.saving for candidate in candidates}
+    return savings.get(kind, norm_pruned.SAVING if kind == NormBlocks.kind else None)
 
 
 def build_over(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import sys
 from copy import deepcopy
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 
 from shortlist.errors import InvalidArgument, InvalidShape
+from shortlist.index import arm_index
 from shortlist.linear import bandit as module
-from shortlist.linear import ridge_sums
+from shortlist.linear import linear_ts, ridge_sums, scales
 from shortlist.linear.bandit import LinearBandit
 from shortlist.mips.adaptive import Scan
 
@@ -76,6 +78,73 @@ def test_it_asks_the_index_for_the_drawn_arms_and_leaves_the_intercept_out():
     assert (query.shape, k, excluded) == ((4,), 5, [3, 7])
 
 
+INDEXES = ["exact", "auto", "hnsw", "inverted_file"]
+MANY = np.random.default_rng(6).standard_normal((3_000, 8))
+
+
+def taught(index: str | None, rng: np.random.Generator | None = None) -> LinearBandit:
+    shown = np.arange(200)
+    rewards = MANY[shown] @ np.arange(8.0) + np.random.default_rng(0).standard_normal(200)
+    return LinearBandit(MANY, index=index, rng=rng or drawing()).partial_fit(shown, rewards)
+
+
+def drawn_rewards(bandit: LinearBandit, rng: np.random.Generator) -> np.ndarray:
+    """What arms earn by the parameter that the bandit is about to draw, without the intercept."""
+    multiple = scales.exploration_at(scales.exploration_by_evidence(9), bandit.posterior.ratio)
+    return MANY @ linear_ts.draw(bandit.posterior, exploration=multiple, rng=rng)[:8]
+
+
+@pytest.mark.parametrize("index", [None, *INDEXES])
+def test_an_index_finds_the_arms_that_a_comparison_of_all_finds(index: str | None):
+    rng, again = np.random.default_rng(9), np.random.default_rng(9)
+    bandit, kept = taught(index, rng), []
+    for k in [1, 5, 10] * 40:
+        exclude = [0, 17]
+        scores = drawn_rewards(bandit, again)
+        scores[exclude] = -np.inf
+        best, rows = np.argsort(-scores)[:k], bandit.choose(k, exclude=exclude)
+        assert len({*rows.tolist()} - {*exclude}) == k
+        assert np.array_equal(rows, rows[np.argsort(-scores[rows])])  # the best first
+        kept.append(np.isin(best, rows).mean())
+        if index in {None, "exact", "auto"}:  # so few arms are scanned
+            assert np.array_equal(rows, best)
+    assert np.mean(kept) >= 0.9  # of a graph and of lists that were tuned to .95
+
+
+@pytest.mark.parametrize("index", INDEXES)
+def test_a_saved_bandit_finds_by_its_index_what_it_found(index: str, tmp_path: Path, monkeypatch):
+    rng, path = np.random.default_rng(9), str(tmp_path / "bandit.npz")
+    bandit = taught(index, rng)
+    bandit.save(path)
+    bandit.save(path)  # in the place of the first
+    with monkeypatch.context() as patch:
+        patch.setattr(arm_index, "build", lambda *_: pytest.fail("it was built again"))
+        other = LinearBandit.load(path, MANY.tolist(), rng=deepcopy(rng))
+    assert [other.choose(3).tolist() for _ in range(30)] == [bandit.choose(3).tolist() for _ in range(30)]
+    other.save(str(tmp_path / "other.npz"))
+    assert {file.suffix for file in tmp_path.iterdir()} == {".npz", *([] if index == "exact" else [".index"])}
+
+
+def test_an_index_of_other_arms_or_a_damaged_one_is_built_again(tmp_path: Path):
+    rng, path = np.random.default_rng(9), str(tmp_path / "bandit.npz")
+    taught("inverted_file").save(path)
+    more = np.vstack((MANY, 100.0 * np.arange(8.0)))
+    with_more = LinearBandit.load(path, more, rng=rng)
+    assert with_more.choose().tolist() == [3_000]
+    (tmp_path / "bandit.index" / "index").write_bytes(b"hello")
+    assert len(LinearBandit.load(path, MANY, rng=rng).choose(3)) == 3
+
+
+def test_an_index_by_name_says_what_it_needs(monkeypatch):
+    monkeypatch.setitem(sys.modules, "hnswlib", None)
+    for name in [name for name in sys.modules if name.startswith("shortlist.index.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr("shortlist.index.arm_index", raising=False)
+    with pytest.raises(InvalidArgument, match=r"needs the package hnswlib: pip install 'shortlist\[index\]'"):
+        LinearBandit(ARMS, index="hnsw", rng=drawing())
+    assert len(LinearBandit(ARMS, index="exact", rng=drawing()).choose(3)) == 3
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_lists_hold_no_arm_twice_and_none_that_is_excluded(policy: str):
     bandit = LinearBandit(ARMS.tolist(), policy=policy, rng=drawing())
@@ -97,6 +166,8 @@ def test_several_rewards_at_once_are_as_one_after_the_other():
         ("arms", lambda: LinearBandit([1.0, 2.0], rng=drawing())),
         ("arms", lambda: LinearBandit([[np.nan]], rng=drawing())),
         ("policy", lambda: LinearBandit(ARMS, policy="best", rng=drawing())),
+        ("index", lambda: LinearBandit(ARMS, index="faiss", rng=drawing())),
+        ("index", lambda: LinearBandit(ARMS, policy="linear_ts", index="hnsw", rng=drawing())),
         ("index", lambda: LinearBandit(ARMS, policy="softmax", index=Scan(ARMS), rng=drawing())),
         ("exploration", lambda: LinearBandit(ARMS, exploration=-1.0, rng=drawing())),
         ("exploration", lambda: LinearBandit(ARMS, policy="softmax", exploration=0.0, rng=drawing())),
