@@ -14,6 +14,8 @@ from shortlist.linear import sub_ts
 from shortlist.linear.bandit import LinearBandit
 from tests.indexes.brute_force import filled, maintain
 
+pytestmark = pytest.mark.rest
+
 ARMS = np.random.default_rng(3).standard_normal((3_000, 8))
 
 

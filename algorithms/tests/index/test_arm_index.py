@@ -35,6 +35,7 @@ def test_each_kind_finds_the_best_arms(kind: str):
     assert np.allclose(found.scores, ARMS[found.rows] @ QUERIES[0])
 
 
+@pytest.mark.rest
 def test_the_same_arms_and_seed_give_the_same_graph_over_a_copy_of_the_arms():
     """For lists it is asked for as many arms as there is time for, by measuring."""
     options, arms = IndexOptions("hnsw", ef_search=40), ARMS.copy()
@@ -44,6 +45,7 @@ def test_the_same_arms_and_seed_give_the_same_graph_over_a_copy_of_the_arms():
         assert np.array_equal(index.search(query, 1).rows, other.search(query, 1).rows)
 
 
+@pytest.mark.rest
 def test_blocks_by_norm_are_written_and_read_too(tmp_path: Path):
     table = table_of(ARMS)
     plan = Plan("norm_pruned", 4_000, scan_us=2.0, expected_us=1.0)
@@ -54,6 +56,7 @@ def test_blocks_by_norm_are_written_and_read_too(tmp_path: Path):
     assert recall(index, 10) == recall(read, 10) == 1.0
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_index_is_read_as_it_was_written(kind: str, tmp_path: Path):
     index, folder = build(ARMS, IndexOptions(kind)), str(tmp_path / "index")
@@ -80,6 +83,7 @@ def test_a_table_that_stays_as_it_is_is_as_one_that_arms_were_added_to():
             assert np.array_equal(getattr(one, name), getattr(other, name)), name
 
 
+@pytest.mark.rest
 def test_a_table_without_arms_finds_none():
     for kind in KINDS:
         assert build(np.empty((0, 3)), IndexOptions(kind)).search(np.ones(3), 2).rows.tolist() == []

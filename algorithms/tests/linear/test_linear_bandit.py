@@ -125,6 +125,7 @@ def test_a_saved_bandit_finds_by_its_index_what_it_found(index: str, tmp_path: P
     assert {file.suffix for file in tmp_path.iterdir()} == {".npz", *([] if index == "exact" else [".index"])}
 
 
+@pytest.mark.rest
 def test_an_index_of_other_arms_or_a_damaged_one_is_built_again(tmp_path: Path):
     rng, path = np.random.default_rng(9), str(tmp_path / "bandit.npz")
     taught("inverted_file").save(path)
@@ -135,6 +136,7 @@ def test_an_index_of_other_arms_or_a_damaged_one_is_built_again(tmp_path: Path):
     assert len(LinearBandit.load(path, MANY, rng=rng).choose(3)) == 3
 
 
+@pytest.mark.rest
 def test_an_index_by_name_says_what_it_needs(monkeypatch):
     monkeypatch.setitem(sys.modules, "hnswlib", None)
     for name in [name for name in sys.modules if name.startswith("shortlist.index.")]:
