@@ -73,6 +73,7 @@ from app.serving.constraints.frequency_caps import FrequencyCapConstraint
 from app.serving.constraints.of_plugins import PLUGIN_CONSTRAINTS, Missing
 from app.serving.constraints.quotas import QuotaConstraint
 from app.serving.constraints.requested import AtMostRules, Exclusions, Filters, Pins, with_pins
+from app.serving.no_arms import NONE_IS_ELIGIBLE, refusal
 from app.storage.store import Store
 from app.storage.types import LearnerId, RowWrite
 from shortlist.errors import InvalidArgument
@@ -176,7 +177,7 @@ class Pipeline:
         for _ in range(TRIES):
             # Anew in each try: what refused the last one is known to its view now.
             left, applied = await narrowed(constraints, choice, request)
-            selection = await self._ranked(left, group)
+            selection = await self._ranked(left, group, applied)
             whole, rows = selection.snapshot.arms.plain.whole, selection.hits.rows.tolist()
             shown = Shown(left, whole, rows, decision, deferred)
             if await charged(applied, shown):
@@ -189,8 +190,8 @@ class Pipeline:
         self, choice: ChooseRequest, request: SelectionRequest, group: str | None
     ) -> tuple[SelectionRequest, Selection]:
         """What ``select`` would select now, and within what; nothing is charged. ``request``: a dry run's."""
-        left, _ = await narrowed(self._applying(choice, request.bandit), choice, request)
-        return left, await self._ranked(left, group)
+        left, applied = await narrowed(self._applying(choice, request.bandit), choice, request)
+        return left, await self._ranked(left, group, applied)
 
     async def remade(
         self, choice: ChooseRequest, request: SelectionRequest, group: str | None, logged: View
@@ -214,8 +215,13 @@ class Pipeline:
             raise NotFound(f"not found: the policy {policy.name} eliminates no arms")
         return await policy.sets(self._dependencies, bandit, learner)
 
-    async def _ranked(self, request: SelectionRequest, group: str | None) -> Selection:
-        """The arms for a choice of this group: by the policy, the holdout or the caller; pins among them."""
+    async def _ranked(
+        self, request: SelectionRequest, group: str | None, applied: Sequence[Applied] = ()
+    ) -> Selection:
+        """The arms for a choice of this group: by the policy, the holdout or the caller; pins among them.
+
+        ``applied``: the constraints that left what is asked for.
+        """
         own, rule = POLICIES[request.bandit.record.policy], request.bandit.record.holdout
         policy: Chooser = own if request.arms is None else BASELINE
         if request.diverse is not None and not policy.lists_by_score:
@@ -231,7 +237,7 @@ class Pipeline:
             policy, request = FIXED if is_known else BASELINE, msgspec.structs.replace(request, arms=())
         if not request.bandit.is_settled:
             # There was no arm when it began.
-            raise no_arms(request.bandit.catalogue, request.arm_filter, "no arm of the catalogue is eligible")
+            raise no_arms(request.bandit.catalogue, request.arm_filter, NONE_IS_ELIGIBLE)
         selection = await policy.choose(self._dependencies, request)
         # Only where nothing was found: a poll costs a round trip, and nearly always there are arms.
         if not len(selection.hits.rows) and not request.pins and await self._sync.poll_for_news():
@@ -242,13 +248,13 @@ class Pipeline:
         if request.pins:
             selection = with_pins(request, selection)
         if not len(selection.hits.rows):
-            what = "no arm of the catalogue is eligible"
             if listed and (others := selection.snapshot.arms.plain.eligible_count):
                 what = (
                     f"no arm of the holdout's list is eligible, {others:,} others may be: the bandit's "
                     'holdout can have "else": "random"'
                 )
-            raise no_arms(request.bandit.catalogue, request.arm_filter, what)
+                raise no_arms(request.bandit.catalogue, request.arm_filter, what)
+            raise await refusal(self._dependencies.filtered, request, applied)
         return selection
 
 

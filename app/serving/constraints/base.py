@@ -139,6 +139,11 @@ class Constraint(ABC):
     counts: ClassVar[bool] = False
     is_in_row: ClassVar[bool] = False
 
+    @property
+    def leaves_none(self) -> str:
+        """Why no arm is left, where this constraint left none: what the caller is told."""
+        return "a constraint leaves none"
+
     @abstractmethod
     async def view(self, choice: ChooseRequest, request: SelectionRequest) -> View:
         """What it leaves. It may wait for the store, and draws nothing.

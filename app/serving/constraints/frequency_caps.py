@@ -38,6 +38,7 @@ class FrequencyCapConstraint(Constraint):
     """The frequency cap of the bandit."""
 
     counts = is_in_row = True
+    leaves_none = "all that are left were shown as often as repeats allows"
 
     def __init__(self, caps: FrequencyCaps) -> None:
         self._caps = caps

@@ -34,6 +34,10 @@ class PluginConstraint(Constraint):
     own_options: ClassVar[type[Document]] = Document
     name: str
 
+    @property
+    def leaves_none(self) -> str:
+        return f"the constraint {self.name} leaves none"
+
     def options_of(self, request: SelectionRequest) -> Any:
         """Its options for the bandit of a choice. Cost: some microseconds."""
         given = (request.bandit.record.constraints or {})[self.name]

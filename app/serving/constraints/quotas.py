@@ -29,6 +29,7 @@ class QuotaConstraint(Constraint):
     """The quotas of the bandit."""
 
     counts = is_in_row = True
+    leaves_none = "all that are left have a quota that is used up, or held back by its pace"
 
     def __init__(self, quotas: Quotas) -> None:
         self._ledgers = quotas.ledgers

@@ -27,6 +27,7 @@ class Filters(Constraint):
     """The filter of the bandit, and that of the request."""
 
     is_in_row = True
+    leaves_none = "none matches the filter"
 
     async def view(self, choice: ChooseRequest, request: SelectionRequest) -> View:
         return View(arm_filter=request.bandit.filter_with(choice.arm_filter))
@@ -36,6 +37,7 @@ class Exclusions(Constraint):
     """Arms that the request excludes."""
 
     is_in_row = True
+    leaves_none = "exclude names all that are left"
 
     async def view(self, choice: ChooseRequest, request: SelectionRequest) -> View:
         return View(exclude=choice.exclude)

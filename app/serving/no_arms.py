@@ -1,0 +1,48 @@
+"""Why no arm is eligible for a choice: which constraint left none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from app.filtering.filtered_snapshots import FilteredSnapshots, no_arms
+from app.platform.errors import NoArms
+from app.policies.limits import Limits
+from app.policies.selection import SelectionRequest
+from app.serving.constraints.base import Applied, combined
+from shortlist.types import NO_ROWS
+
+NONE_IS_ELIGIBLE = "no arm of the catalogue is eligible"
+
+
+async def refusal(
+    filtered: FilteredSnapshots, request: SelectionRequest, applied: Sequence[Applied]
+) -> NoArms:
+    """It names the first of the constraints ``applied`` after which no arm was left; none: the policy's.
+
+    ``request``: within all of them. Cost: O(K) for each constraint. Raises Unavailable.
+    """
+    catalogue = request.bandit.catalogue
+    if catalogue.resident is not None:  # an engine does not say how many arms it would find
+        left = msgspec.structs.replace(request, arm_filter=None, exclude=(), limits=(), quotas=None)
+        if not len(catalogue.index):
+            return no_arms(catalogue, None)
+        for own in applied:
+            left = combined(left, own.view)
+            if not await _is_any_left(filtered, left):
+                reason = f"{NONE_IS_ELIGIBLE}: {own.constraint.leaves_none}"
+                return no_arms(catalogue, left.arm_filter, reason)
+    return no_arms(catalogue, request.arm_filter, NONE_IS_ELIGIBLE)
+
+
+async def _is_any_left(filtered: FilteredSnapshots, request: SelectionRequest) -> bool:
+    arms = await filtered.of(request.bandit.catalogue, request.arm_filter)
+    if request.quotas is not None:
+        arms = request.quotas.known(arms) or await request.quotas.eligible(arms)
+    if not request.exclude and not request.limits:
+        return arms.size > 0
+    rows = arms.eligible(arms.rows_of(dict.fromkeys(request.exclude)))
+    if request.limits:
+        rows = rows[~Limits(request.limits, arms, NO_ROWS).over(rows).barred]
+    return len(rows) > 0
