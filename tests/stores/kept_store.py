@@ -19,10 +19,11 @@ from waiting import wait_until_sync
 Json = Any
 
 VOLATILE = {
+    "detail",
     "elapsed_ms",
     "index",
     "warnings",
-}  # index: what was measured; warnings: sentences, which versions may change
+}  # index: what was measured; detail, warnings: sentences, which versions may change
 SKIPPED = {b"shortlist:{registry}:workers"}  # who works at this moment
 
 RELATIVE, ABSOLUTE = 1e-9, 1e-12
