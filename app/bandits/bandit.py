@@ -235,6 +235,14 @@ class Bandit(msgspec.Struct, frozen=True):
             return self.exploration
         return scales.exploration_at(self.exploration, posterior.ratio)
 
+    @property
+    def temperature_share(self) -> float:
+        """Which multiple of a posterior's unit is the temperature of softmax, where that is "auto"."""
+        # The unit of a learned prior is the noise alone.
+        if self.scales.least_ratio is None or self.exploration_alone is not None:
+            return scales.TEMPERATURE
+        return scales.TEMPERATURE_BY_EVIDENCE
+
     def used(self, posterior: Posterior) -> UsedScales:
         """What is used for the posterior of a learner."""
         return UsedScales(posterior.ridge, posterior.sigma, self.exploration_of(posterior))

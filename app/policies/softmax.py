@@ -28,7 +28,6 @@ from app.policies.targets import Evaluable, EvaluationBatch, Lists, Pool, Weighe
 from app.policies.warm_up import Covers
 from shortlist.evaluation import softmax_target
 from shortlist.evaluation.softmax_target import Totals
-from shortlist.linear import scales
 from shortlist.linear import softmax as algorithm
 from shortlist.linear.ridge import Posterior
 from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
@@ -82,7 +81,7 @@ class SoftmaxPolicy(Policy, Evaluable):
 def _temperature(bandit: Bandit, posterior: Posterior) -> float:
     temperature = bandit.record.temperature
     if isinstance(temperature, str):
-        return scales.TEMPERATURE * bandit.observed_noise(posterior.unit)
+        return bandit.temperature_share * bandit.observed_noise(posterior.unit)
     return temperature or 1.0
 
 
@@ -175,7 +174,7 @@ class SoftmaxTarget:
     def _temperatures(self, situations: EvaluationBatch) -> Vector:
         """Shape: (q,)."""
         if self.temperature is None:
-            return scales.TEMPERATURE * situations.units
+            return situations.bandit.temperature_share * situations.units
         return np.full(len(situations), self.temperature)
 
     def _blocks(self, effects: RowEffects | None, check: Callable[[], None]) -> Iterator[Matrix]:

@@ -16,18 +16,20 @@ def posterior(
     learns_noise: bool = True,
     spread: float | None = None,
     mean_square: float = 1.0,
-    has_context: bool = False,
+    numbers: float | None = None,
 ) -> Posterior:
-    """``ridge``: None, by the rule ``auto``; ``mean_square``: of the lengths of all arms. Cost: O(D^3)."""
+    """``ridge``: None, by the rule ``auto``; ``mean_square``: of the lengths of all arms; ``numbers``: of a
+    decision with a context, None without one. Cost: O(D^3).
+    """
     if auto == 1:
         return Scales(ridge, learns_noise=learns_noise, spread=spread).posterior(sums)
     # In a context a weight that is new is not taken for smaller than by the rule before.
-    least = 1.0 / scales.ridge_share(sums.dim) if has_context else 0.0
+    least = 0.0 if numbers is None else 1.0 / scales.ridge_share(numbers)
     otherwise = mean_square / max(evidence.START, least)
     return Scales(ridge, otherwise, learns_noise, spread, least, (spread,)).posterior(sums)
 
 
-def exploration(dim: int, auto: int, ratio: float = 0.0) -> float:
+def exploration(dim: float, auto: int, ratio: float = 0.0) -> float:
     """What multiplies a draw; ``ratio``: of its posterior, 0 with a context or a learned prior."""
     if auto == 1:
         return scales.exploration(dim)

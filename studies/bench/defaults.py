@@ -13,7 +13,8 @@ Worlds
                                 or any
 
 Worlds of many keys, which learn from one another by the learned prior, are those of ``many_keys``; worlds of
-one learner by their noise, beside an oracle, those of ``noise_levels``.
+one learner by their noise, beside an oracle, those of ``noise_levels``; few arms and a context, those of
+``classes`` (--data).
 
 Columns: mean rewards (expected ones) of a decision, after so many ``rounds``
     random, popular     any arm; the arm of most success with others: x.(common taste), ratings of all other
@@ -53,7 +54,7 @@ from app.platform.command_line import table
 from app.platform.errors import ShortlistError
 from shortlist.types import Matrix
 from shortlist_client.files.progress import progress
-from studies.bench import few_keys, many_keys, noise_levels
+from studies.bench import classes, few_keys, many_keys, noise_levels
 from studies.bench.few_keys import SEED, Setting, World, clicks, context, films, gauss, play, ranked
 from studies.experiments import movielens
 from studies.measurement import record
@@ -74,9 +75,11 @@ class Sizes:
     draws: int = 4
     people_draws: int = 3
     noise_draws: int = 24
+    class_draws: int = 6
     grid: Sequence[Setting] = tuple(GRID)
     people_grid: Sequence[many_keys.Way] = tuple(many_keys.GRID)
     noise_arms: Sequence[int] = noise_levels.ARMS
+    noise_dims: Sequence[int] = tuple(noise_levels.ROUNDS)
     early: int = 60
     few: few_keys.Sizes = few_keys.SIZES
     genre_users: int = many_keys.GENRE_USERS
@@ -88,9 +91,11 @@ QUICK = Sizes(
     draws=1,
     people_draws=1,
     noise_draws=1,
+    class_draws=1,
     grid=[Setting(exploration, strength) for exploration in (0.1, 0.5) for strength in (0.3, 3.0)],
     people_grid=many_keys.GRID[-1:],
     noise_arms=(1_000,),
+    noise_dims=(16, 64),
 )
 
 
@@ -135,10 +140,15 @@ def run(quick: bool, data: Path | None = None, sizes: Sizes | None = None) -> di
             many_keys.rows_of(make, sizes.people_draws, sizes.people_grid)
             for make in progress(crowds, "worlds of many keys")
         ]
-        levels = noise_levels.rows(sizes.noise_draws, arms=sizes.noise_arms)
-    print(table(levels))
-    print(table(shared))
-    return record("defaults", [*rows, *shared, *levels], seed=SEED)
+        levels = noise_levels.rows(sizes.noise_draws, dims=sizes.noise_dims, arms=sizes.noise_arms)
+        others = [
+            *noise_levels.policy_rows(sizes.noise_draws),
+            *noise_levels.silent_rows(sizes.noise_draws),
+        ]
+        few = [] if data is None else classes.rows(data, sizes.class_draws)
+    for part in (levels, others, few, shared):
+        print(table(part) if part else "classes are left out: no pendigits.csv or letter.csv in --data")
+    return record("defaults", [*rows, *shared, *levels, *others, *few], seed=SEED)
 
 
 def rows_of(

@@ -18,8 +18,9 @@ from functools import reduce
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from shortlist.linear import bilinear, learned_prior, linear_ts, ridge, ridge_sums
+from shortlist.linear import bilinear, igw, learned_prior, linear_ts, ridge, ridge_sums, scales, softmax
 from shortlist.linear.pooled_prior import with_pooled_prior
 from shortlist.linear.ridge_sums import RidgeSums
 from shortlist.linear.sum_algebra import minus, plus
@@ -30,6 +31,9 @@ from studies.experiments import movielens
 SEED = 2018
 CLICK_KEYS, CLICK_BATCH = 2, 100
 COMMON = 0.1
+ALPHA = 1.0  # of linucb
+PolicyName = Literal["linear_ts", "linucb", "softmax", "igw"]
+CANDIDATES = 30  # of igw: arms of highest estimate, and as many others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +58,10 @@ class World:
     ``means``       of all arms, for a key in a decision: (key, decision) -> (K,)
     ``batch``       decisions of a round
     ``contexts``    of each key and decision, with the directions of the arms that interact with them
+    ``numbers``     of a decision that are not 0; None: all of D
+    ``spread``      that learners are told: half of the largest reward less the least; None: nothing, or 1 / 2
+                    of clicks
+    ``silent``      so many decisions at first are told a reward of 0, whatever was chosen
     Shapes: features (K, d), popularity (K,), contexts (L, decisions, m), directions (p, d).
     """
 
@@ -68,6 +76,9 @@ class World:
     batch: int = 1
     contexts: Matrix | None = None
     directions: Matrix | None = None
+    numbers: float | None = None
+    spread: float | None = None
+    silent: int = 0
 
     @property
     def decisions(self) -> int:
@@ -87,7 +98,7 @@ class World:
 @dataclass(frozen=True, slots=True)
 class Setting:
     """Numbers, or None: what follows from the sums, by the rule ``auto``. ``strength``: of a pooled prior.
-    ``learned``: the learned prior.
+    ``learned``: the learned prior. ``policy``: with its temperature, gamma or alpha as without a setting.
     """
 
     exploration: float | None = None
@@ -96,6 +107,7 @@ class Setting:
     intercept: bool = False
     learned: bool = False
     auto: int = 2
+    policy: PolicyName = "linear_ts"
 
 
 def play(world: World, setting: Setting, *, seed: int = 0) -> Matrix:
@@ -122,25 +134,57 @@ def play(world: World, setting: Setting, *, seed: int = 0) -> Matrix:
             else:
                 posterior = prior.posterior(own)
             ratio = posterior.ratio if prior is None and world.contexts is None else 0.0
-            exploration = exploration_of(own.dim, setting, ratio)
+            numbers = own.dim if world.numbers is None or setting.auto == 1 else world.numbers
+            exploration = exploration_of(numbers, setting, ratio)
             if prior is not None and world.contexts is None:
                 exploration = learned_prior.exploration(
                     exploration, keys=prior.keys, variation=prior.variation
                 )
             if world.contexts is not None:
                 posterior = bilinear.given(posterior, world.directions, world.contexts[key, at])
-            scores = features @ linear_ts.draw(posterior, exploration=exploration, rng=rng)
-            scores[excluded[key]] = -np.inf
-            arm = int(scores.argmax())
+            left = None if world.repeats else ~excluded[key]
+            arm = choose(posterior, features, setting.policy, exploration=exploration, rng=rng, left=left)
             excluded[key, arm] = not world.repeats
             expected[key, at] = mean = world.means(key, at)[arm]
-            values[key] = _reward(world, mean, rng)
+            values[key] = _reward(world, mean, rng) if at >= world.silent else 0.0
             chosen = world.features[[arm]]
             if world.contexts is not None:
                 chosen = bilinear.phi(chosen, world.directions, world.contexts[key, at])
             taught[key] = np.concatenate((chosen, constant), axis=1)[0]
         sums = ridge_sums.add_each(sums, keys, taught, values, firsts)
     return expected
+
+
+def choose(
+    posterior: ridge.Posterior,
+    features: Matrix,
+    policy: PolicyName,
+    *,
+    exploration: float,
+    rng: np.random.Generator,
+    left: NDArray[np.bool_] | None = None,
+) -> int:
+    """The row of an arm; ``left`` (K,): the arms that may be chosen; None: all. Cost: K D, linucb K D^2."""
+    if policy == "linear_ts":
+        scores = features @ linear_ts.draw(posterior, exploration=exploration, rng=rng)
+    else:
+        scores = features @ posterior.theta
+    if policy == "linucb":
+        scores += ALPHA * ridge.widths(posterior, features)
+    if left is not None:
+        scores[~left] = -np.inf
+    if policy == "softmax":
+        rows = np.flatnonzero(scores > -np.inf)
+        share = scales.TEMPERATURE_BY_EVIDENCE if posterior.ratio else scales.TEMPERATURE
+        temperature = share * posterior.unit
+        return int(rows[softmax.choose(scores[rows], k=1, temperature=temperature, rng=rng).places[0]])
+    if policy == "igw":  # its cover: any arms, where the service spreads them
+        best = np.argpartition(-scores, CANDIDATES)[:CANDIDATES]
+        others = rng.choice(len(scores), CANDIDATES, replace=False)
+        rows = np.union1d(best, others[scores[others] > -np.inf])
+        gamma = scales.GAMMA * len(rows) / posterior.unit
+        return int(rows[igw.choose(scores[rows], k=1, gamma=gamma, rng=rng).places[0]])
+    return int(scores.argmax())
 
 
 def posterior_of(
@@ -155,13 +199,13 @@ def posterior_of(
         setting.auto,
         ridge=setting.ridge,
         learns_noise=setting.exploration is None,
-        spread=0.5 if world.rewards == "click" else None,
+        spread=0.5 if world.rewards == "click" else world.spread,
         mean_square=mean_square,
-        has_context=world.contexts is not None,
+        numbers=None if world.contexts is None else world.numbers or own.dim,
     )
 
 
-def exploration_of(dim: int, setting: Setting, ratio: float) -> float:
+def exploration_of(dim: float, setting: Setting, ratio: float) -> float:
     """What multiplies the draws of a key without the learned prior; ``ratio``: of its posterior."""
     if setting.exploration is not None:
         return setting.exploration

@@ -275,15 +275,18 @@ async def test_where_only_the_ridge_is_a_number_the_noise_is_that_of_the_rewards
     }
 
 
-async def test_a_temperature_is_in_the_unit_of_what_is_unknown(api: Api):
-    """A fifth of the deviation of a reward that was not seen yet: its noise, and what is unknown of theta."""
-    await build(api, "b", policy="softmax", temperature="auto")
+@pytest.mark.parametrize(("auto", "share"), [(1, 0.2), (2, 0.15)])
+async def test_a_temperature_is_in_the_unit_of_what_is_unknown(api: Api, auto: int, share: float):
+    """By the rule 2 of the deviation of a reward that was not seen yet: its noise, and what is unknown of
+    theta. By the rule 1 of the noise.
+    """
+    await build(api, "b", policy="softmax", temperature="auto", auto=auto)
     await observe(api, "b")
     learner = await api.learner("b", precision=True)
     widths = np.linalg.inv(np.array(learner["precision"]))
     length = float((FEATURES[: len(VALUES)].astype(float) ** 2).sum()) / len(VALUES)
-    unit = learner["used"]["noise"] * np.sqrt(1 + length * np.trace(widths) / DIM)
-    scores = FEATURES.astype(float) @ learner["theta"] / (0.2 * unit)
+    unit = learner["used"]["noise"] * (np.sqrt(1 + length * np.trace(widths) / DIM) if auto == 2 else 1.0)
+    scores = FEATURES.astype(float) @ learner["theta"] / (share * unit)
     shares = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
     for arm in (await api.choose("b", k=1, seed=1))["arms"]:
         assert arm["propensity"] == pytest.approx(shares[int(arm["id"][1:])], rel=1e-4)

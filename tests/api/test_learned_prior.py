@@ -419,6 +419,19 @@ async def test_a_choice_is_explained_by_the_version_that_its_row_names(api: Api)
 
 
 @pytest.mark.rest
+async def test_an_automatic_temperature_is_in_the_unit_of_the_noise_of_the_prior(api: Api):
+    """Its unit does not count what is unknown of theta, so it is a fifth, also by the newest rule."""
+    await make(api, policy="softmax", temperature="auto")
+    await api.observe("b", *histories(10, 10))
+    await fitted(api, 1)
+    learner = await api.learner("b", "u1")
+    scores = FEATURES @ learner["theta"] / (0.2 * learner["used"]["noise"])
+    shares = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
+    (arm,) = (await api.choose("b", key="u1", k=1, seed=1))["arms"]
+    assert arm["propensity"] == pytest.approx(shares[int(arm["id"][1:])], rel=1e-4)
+
+
+@pytest.mark.rest
 async def test_an_evaluation_weighs_decisions_with_the_version_that_they_were_made_by(api: Api):
     """So the policy that made them does them again just as likely, whatever was learned of others since."""
     await make(api, policy="softmax", temperature=0.5, log={})

@@ -218,7 +218,7 @@ class LinearBandit:
     def _softmax(self, k: int, exclude: Rows) -> Rows:
         temperature = self.exploration
         if temperature is None:
-            temperature = scales.TEMPERATURE * self.posterior.unit
+            temperature = scales.TEMPERATURE_BY_EVIDENCE * self.posterior.unit
         left = np.setdiff1d(np.arange(len(self._arms)), exclude)
         places = softmax.choose(self.expected(left), k=k, temperature=temperature, rng=self._rng).places
         rows: Rows = left[places]

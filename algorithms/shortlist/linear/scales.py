@@ -47,6 +47,7 @@ from shortlist.types import Rows, Vector
 
 PRIOR_REWARDS = 1.0
 TEMPERATURE = 0.2  # of softmax, times sigma
+TEMPERATURE_BY_EVIDENCE = 0.15  # the same, times the unit of a posterior of maximum evidence, which is larger
 GAMMA = 3.0  # of inverse-gap weighting, times n / sigma for n candidates
 RADIUS = 2.0  # of elimination, times the spread
 MOST_BY_EVIDENCE = 0.5  # of Thompson sampling

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from server import cli
-from studies.bench import defaults, few_keys, many_keys, noise_levels
+from shortlist.linear import ridge, ridge_sums
+from shortlist.linear.scales import Scales
+from studies.bench import classes, defaults, few_keys, many_keys, noise_levels
 from studies.bench.defaults import OURS, ahead_from
 from studies.bench.few_keys import Setting, gauss, play
 
@@ -182,3 +184,51 @@ def test_a_company_among_people_changes_nothing_for_them():
     )
     assert with_company > 0.9 * without
     assert spoilt < 0.7 * without
+
+
+def test_a_table_of_classes_becomes_one_hot_arms_with_a_context(tmp_path: Path):
+    assert classes.rows(tmp_path, 1) == []
+    rng = np.random.default_rng(5)
+    numbers = rng.integers(0, 100, (90, 16))
+    lines = [
+        f'"{row}",{",".join(map(str, line))},"{"ABC"[line.argmax() % 3]}"' for row, line in enumerate(numbers)
+    ]
+    Path(tmp_path, "letter.csv").write_text("names\n" + "\n".join(lines))
+    world = classes.world(tmp_path / "letter.csv", 0, 60)
+    assert (world.dim, world.numbers, world.rounds) == (3 * 17, 18.0, 60)
+    assert 0.0 <= world.contexts.min() < world.contexts.max() <= 1.0
+    assert {float(world.means(0, at).sum()) for at in range(60)} == {1.0}
+    (row,) = classes.rows(tmp_path, 2, rounds=60)
+    assert (row["world"], row["K"], row["D"]) == ("letter", 3, 52)
+    assert 0.0 < row["ours"] < 1.0
+    assert row["t"] is not None
+
+
+@pytest.mark.parametrize("policy", ["linear_ts", "softmax", "igw", "linucb"])
+def test_each_policy_learns_and_takes_only_what_is_left(policy):
+    """After 300 rewards each policy takes one of the best of 100 arms, and none of those that are gone."""
+    rng = np.random.default_rng(11)
+    features, theta = rng.standard_normal((100, 4)), np.array([3.0, 0.0, 0.0, 1.0])
+    shown = rng.integers(100, size=300)
+    sums = ridge_sums.of(features[shown], features[shown] @ theta, np.ones(300, dtype=np.bool_))
+    posterior = Scales(None, learns_noise=True, least_ratio=0.0).posterior(sums)
+    assert isinstance(posterior, ridge.Factored)
+    best = np.argsort(-(features @ theta))
+    left = np.ones(100, dtype=np.bool_)
+    assert few_keys.choose(posterior, features, policy, exploration=0.5, rng=rng) in best[:3]
+    left[best[:50]] = False
+    chosen = {
+        few_keys.choose(posterior, features, policy, exploration=0.5, rng=rng, left=left) for _ in range(20)
+    }
+    assert chosen <= set(best[50:].tolist())
+    assert best[50] in chosen
+
+
+def test_what_is_silent_is_told_as_zeros_and_not_counted():
+    world = noise_levels.world(3.0, 4, 60, 0, 25)
+    silent = dataclasses.replace(world, silent=25)
+    assert noise_levels.row_of([dataclasses.replace(world, silent=5)], 3.0)["rounds"] == 20
+    # Nothing is ever learned of rewards that are all 0: as good as any arm.
+    played = play(silent, OURS)
+    assert played.mean() < 0.5 * world.means(0, 0).max()
+    assert play(world, OURS)[0, 15:].mean() > 0.5 * world.means(0, 0).max()
