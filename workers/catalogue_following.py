@@ -66,9 +66,7 @@ class CatalogueFollowing:
 
     async def round(self) -> bool:
         """Take over some arms of each catalogue; False: there was nothing to do."""
-        following = {
-            follower.uid: follower for follower in self._catalogues if follower.record.behaviour is not None
-        }
+        following = self._catalogues.followers
         for uid in self._copies.keys() - following.keys():
             del self._copies[uid]
         did_something = False

@@ -106,6 +106,8 @@ class Catalogues:
         self._replaced: dict[str, ReplacedFeatures] = {}  # by uid
         self._keep_ms = keep_ms + KEEP_MARGIN_MS
         self._served: dict[str, Catalogue] = {}
+        self._in_memory: dict[str, LiveIndex] = {}  # by uid, of those that are in no engine
+        self._followers: dict[str, Catalogue] = {}  # by uid, of those that follow another one
         self.changing = asyncio.Lock()  # one is made or deleted at a time: what is served is what is stored
 
     def __iter__(self) -> Iterator[Catalogue]:
@@ -175,8 +177,11 @@ class Catalogues:
 
     async def behind(self) -> Sequence[Catalogue]:
         """Those to which other processes may have done something; those of an engine always may."""
-        versions = {catalogue.uid: catalogue.version for catalogue in self if catalogue.resident is not None}
+        versions = {uid: index.version for uid, index in self._in_memory.items()}
         changed = set(await self._store.arms.behind(versions))
+        # Of a thousand at rest none is looked at: this is asked four times a second.
+        if not changed and len(self._in_memory) == len(self._served):
+            return ()
         return [catalogue for catalogue in self if catalogue.resident is None or catalogue.uid in changed]
 
     async def sync(self, catalogue: Catalogue) -> None:
@@ -229,6 +234,11 @@ class Catalogues:
             return self._served[name]
         except KeyError:
             raise NotFound("there is no catalogue with this name") from None
+
+    @property
+    def followers(self) -> Mapping[str, Catalogue]:
+        """Those that follow another one, by uid."""
+        return dict(self._followers)
 
     def followed_by(self, name: str) -> str | None:
         """The name of the catalogue that this one follows, if this process knows it."""
@@ -536,6 +546,10 @@ class Catalogues:
         if (before := self._served.get(name)) is not None:
             await self._drop(before.uid)
         self._arms[uid] = arms
+        if index.resident is not None:
+            self._in_memory[uid] = index.resident
+        if record.behaviour is not None:
+            self._followers[uid] = catalogue
         return catalogue
 
     async def _wrote(self, catalogue: Catalogue, version: int, *, changed: bool) -> None:
@@ -568,7 +582,8 @@ class Catalogues:
         return repository
 
     async def _drop(self, uid: str) -> None:
-        self._replaced.pop(uid, None)
+        for by_uid in (self._replaced, self._in_memory, self._followers):
+            by_uid.pop(uid, None)
         repository = self._arms.pop(uid, None)
         if repository is not None:  # it was not dropped meanwhile, by another call or a poll
             await repository.dropped()

@@ -270,6 +270,7 @@ def in_small_graph(index: LiveIndex, *, most: int) -> ResidentSnapshot:
     return ResidentSnapshot(later.table, graph, (), 1.0, snapshot.recent, later.attributes)
 
 
+@pytest.mark.rest
 def test_where_a_graph_would_leave_a_search_to_a_scan_all_arms_are_compared_at_once():
     rng = np.random.default_rng(10)
     whole = in_small_graph(index_of(rng), most=100)
