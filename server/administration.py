@@ -15,6 +15,7 @@ from app.storage.embedded.server import EmbeddedServer, answers
 from app.storage.store import Store
 from app.storage.types import UID_LENGTH
 from shortlist_client.files.progress import progress
+from shortlist_client.phrases import counted
 
 SHOWN = 20
 
@@ -43,7 +44,7 @@ def copy_to(settings: Settings, target: str) -> int:
     if settings.redis_url is None and answers(settings.data_dir / "server.sock"):
         raise StartupError("stop the service first: a copy of a store that is written to is not whole")
     with _url(settings) as url:
-        print(f"{copy(url, target, watched=progress):,} keys copied")
+        print(f"{counted(copy(url, target, watched=progress), 'key', 'keys')} copied")
     return 0
 
 
@@ -70,8 +71,10 @@ async def _check_replay(settings: Settings) -> int:
     for name in comparison.different[:SHOWN]:
         print(f"differs: {name}")
     print(
-        f"{comparison.entries} entries replayed: {comparison.equal} learners are equal bit for bit, "
-        f"{len(comparison.different)} differ, {comparison.older} are older than the log"
+        f"{counted(comparison.entries, 'entry', 'entries')} replayed: "
+        f"{counted(comparison.equal, 'learner is', 'learners are')} equal bit for bit, "
+        f"{counted(len(comparison.different), 'differs', 'differ')}, "
+        f"{counted(comparison.older, 'is', 'are')} older than the log"
     )
     return 1 if comparison.different else 0
 

@@ -27,6 +27,7 @@ from shortlist_client.files import Behaviour, HistoryOptions, read_behaviour
 from shortlist_client.files.exporting import pages
 from shortlist_client.files.progress import meter
 from shortlist_client.files.versions import check_version
+from shortlist_client.phrases import counted
 
 DIM = 32
 SEED = 0
@@ -78,14 +79,16 @@ def embed_history(
     without = len(likes) - len(liked)
     counts = {"rewards": int(likes.sum()), "keys": key_count, "arms": len(liked), "without": without}
     yield (
-        f"{key_count:,} keys liked {len(liked):,} of {len(likes):,} arms, {counts['rewards']:,} times; "
+        f"{counted(key_count, 'key', 'keys')} liked {len(liked):,} of {len(likes):,} arms, "
+        f"{counted(counts['rewards'], 'time', 'times')}; "
         f"{options.dim} numbers keep {embedding.share:.0%} of it"
     )
     if behaviour.unknown:
-        yield f"{behaviour.unknown:,} rows are of arms that {source} has not, and were left out"
+        unknown = counted(behaviour.unknown, "row is", "rows are")
+        yield f"{unknown} of arms that {source} has not, and left out"
     yield (
-        f"{without:,} arms were liked by nobody: their features come from their fields, which explain "
-        f"{table_to_embedding.r2:.0%} of the embedding"
+        f"{counted(without, 'arm was', 'arms were')} liked by nobody: their features come from their fields, "
+        f"which explain {table_to_embedding.r2:.0%} of the embedding"
     )
     if options.history.dry_run:
         yield from _nearest(arms, embedding)
@@ -99,7 +102,8 @@ def embed_history(
     yield f"{name} has the arms of {source} with {created.dim} features each, and follows it"
     if options.move is not None:
         done = _moved(client, options.move, name)
-        yield f"{options.move} moved from {done.from_} to {done.to}: {done.learners:,} learners, {done.carry}"
+        learners = counted(done.learners, "learner", "learners")
+        yield f"{options.move} moved from {done.from_} to {done.to}: {learners}, {done.carry}"
         yield from (f"- {warning}" for warning in done.warnings)
 
 

@@ -62,6 +62,7 @@ from shortlist_client.files.arm_files import arms_of
 from shortlist_client.files.arm_rows import FileError, wrong
 from shortlist_client.files.learner_files import learners_of
 from shortlist_client.files.tables import open_tables
+from shortlist_client.phrases import counted
 
 NAME, UID = "log", "0" * 16
 MUCH_LOST = 0.5  # of the rows
@@ -215,9 +216,12 @@ def _logged_by(text: str, index: LiveIndex, first: Row, when: When, log_format: 
 def _warnings(read: ReadDecisions, held: HeldLearners | None) -> Iterator[str]:
     if read.repeated:
         differing = f", and {read.differing:,} of them with other rewards" if read.differing else ""
-        yield f"{read.repeated:,} rows repeat a decision of the log{differing}: the first of each counts"
+        repeat = counted(read.repeated, "row repeats", "rows repeat")
+        yield f"{repeat} a decision of the log{differing}: the first of each counts"
     if read.known_before and held is None:
-        knew = f"a learner knew {read.known_before:,} rewards before its first decision here"
+        knew = (
+            f"a learner knew {counted(read.known_before, 'reward', 'rewards')} before its first decision here"
+        )
         give = "give what `shortlist export learners` has written with --learners-from"
         yield f"{knew}, which this log does not hold: values are those of another policy; {give}"
 

@@ -28,12 +28,14 @@ from shortlist_client.files.arm_readers import opened
 from shortlist_client.files.arm_rows import FileError
 from shortlist_client.files.progress import meter
 from shortlist_client.files.tables import open_tables
+from shortlist_client.phrases import counted
 
 BLOCK_BYTES = 1 << 20
 VW, TABLE = "vw-dsjson", "table"
 ARM_FIELD = "id"
 COLUMNS = ("action", "probability", "reward")
 MAX_SHOWN = 3
+SINGULAR = {"have": "has", "are": "is", "do": "does"}  # the verbs that a reason begins with
 
 
 class Unread(Exception):
@@ -53,7 +55,9 @@ class UnreadRows:
 
     def sentences(self) -> Iterator[str]:
         for reason, count in sorted(self.counts.items(), key=lambda pair: -pair[1]):
-            yield f"{count:,} rows {reason}: they are left out, the first is row {self.first[reason]:,}"
+            verb, rest = reason.split(" ", 1)
+            rows = counted(count, f"row {SINGULAR[verb]}", f"rows {verb}")
+            yield f"{rows} {rest}: left out, the first is row {self.first[reason]:,}"
 
 
 @dataclass(frozen=True, slots=True)

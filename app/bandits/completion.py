@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from app.bandits import context as contexts
 from app.bandits import signals
-from app.bandits.settings import AUTO, BEFORE_AUTO, NEWEST_AUTO, BanditRecord
+from app.bandits.settings import AUTO, BEFORE_AUTO, FIXED, NEWEST_AUTO, BanditRecord
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.learner_snapshot import SHIFTED, ConstantCoordinate
 from app.indexes.snapshot import Snapshot
@@ -180,6 +180,25 @@ def differences(record: BanditRecord, stored: BanditRecord, absent: Collection[s
     """
     of_stored = {name: getattr(stored, name) for name in NEW_WHERE_ABSENT if name in absent}
     return differing(_asked(stored), _asked(with_else(replace(record, **of_stored), stored)))
+
+
+def ways_to_change(record: BanditRecord, stored: BanditRecord, different: Sequence[str]) -> str:
+    """How the bandit that stands becomes what is asked for: by PATCH, by a move, or not."""
+    stays = {name for name in different if name in FIXED}
+    if "pooled" in (record.prior, stored.prior):
+        stays |= {"prior"} & {*different}
+    if set(stored.signals or ()) - set(record.signals or ()) or stored.signals is None:
+        stays |= {"signals"} & {*different}
+    if not stays:
+        return "PATCH changes it"
+    ways = []
+    if changeable := [name for name in different if name not in stays]:
+        ways.append(f"PATCH changes {', '.join(changeable)}")
+    if "catalogue" in stays:
+        ways.append("POST …/move moves it to another catalogue")
+    if others := [name for name in different if name in stays - {"catalogue"}]:
+        ways.append(f"{', '.join(others)} cannot be changed: take another name")
+    return "; ".join(ways)
 
 
 def _asked(record: BanditRecord) -> BanditRecord:

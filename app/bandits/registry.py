@@ -21,6 +21,7 @@ from app.bandits.completion import (
     completed,
     differences,
     measured,
+    ways_to_change,
     with_else,
     with_unit,
 )
@@ -196,7 +197,7 @@ class Bandits:
             changed = "" if version.number == 1 else ", as it was changed since it was made"
             raise Conflict(
                 f"a bandit with this name exists and has another {', '.join(different)}{changed}: "
-                "PATCH changes it"
+                f"{ways_to_change(record, version.record, different)}"
             )
         return self._current(name, stored, catalogue), stored == data
 

@@ -145,7 +145,7 @@ def test_rows_that_lack_something_are_named_and_left_out(tmp_path: Path, catalog
     assert result["logged"]["decisions"] == len(good)
     warnings = "\n".join(result["warnings"])
     for reason, row in (
-        ("1 rows have no cost (_label_cost)", 41), ("a probability that is not above 0", 42),
+        ("1 row has no cost (_label_cost)", 41), ("a probability that is not above 0", 42),
         ("an action without the feature id", 43), ("several slots (_outcomes)", 44),
         ("which action was chosen (_labelIndex)", 45), ("a time that cannot be read", 46),
         ("an action that is no arm of the catalogue", 47), ("2 rows are not JSON objects", 48),

@@ -601,7 +601,7 @@ def test_a_second_table_has_more_columns_by_the_same_ids(client: Client, run: Ru
         "import", "c", path, "--id", "sku", "--features", "e*", "--metadata", tmp_path / "items.csv"
     )
     assert (status, err) == (0, "")
-    assert "1 arms have no row in" in said
+    assert "1 arm has no row in" in said
     assert arms_of(client) == both({"brand": "Bolt", "price": 1.25}, {"brand": "Aero", "price": 2.5}) | {
         "c": ([5.0, 6.0], [], {})
     }

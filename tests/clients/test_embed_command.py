@@ -151,7 +151,7 @@ def test_rows_of_other_arms_and_keys_with_one_event_are_no_harm(client: Client, 
     status, shown, _ = run(*asked, "--dry-run")
     assert status == 0
     assert "91 keys liked 27 of 30 arms" in shown
-    assert "2 rows are of arms that films has not, and were left out" in shown
+    assert "2 rows are of arms that films has not, and left out" in shown
 
 
 @pytest.mark.rest

@@ -347,7 +347,7 @@ def test_of_an_id_that_comes_again_the_last_row_counts(client: Client, run: Run,
     status, said, _ = run("import", "c", text(tmp_path / "a.ndjson", lines))
     assert (status, said) == (
         0,
-        "2 arms: 2 added, 0 were there; 1 rows were replaced by later ones\n",
+        "2 arms: 2 added, 0 were there; 1 row was replaced by a later one\n",
     )
     assert {arm[0]: arm[1] for arm in arms_of(client)} == {"a": (7.0, 2.0, 3.0), "b": (4.0, 5.0, 6.0)}
 

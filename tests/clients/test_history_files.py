@@ -143,7 +143,7 @@ def test_parquet_with_times_booleans_and_ids_that_are_numbers(client: Client, ru
 def test_rewards_with_as_many_digits_as_pandas_writes(client: Client, run: Run, tmp_path: Path):
     path = tmp_path / "clicks.csv"
     pd.DataFrame({"user": ["u"], "sku": ["a"], "clicked": [0.1 * 3]}).to_csv(path, index=False)
-    assert run("b", path, *NAMES) == (0, "1 rows: 1 counted, 0 were known\n", "")
+    assert run("b", path, *NAMES) == (0, "1 row: 1 counted, 0 were known\n", "")
     assert await_theta(client, "u", 1)[0] == pytest.approx(0.15)
 
 
@@ -277,7 +277,7 @@ def test_bad_rows_may_be_left_out(client: Client, run: Run, tmp_path: Path):
     status, said, _ = run("b", path, *NAMES, "--skip-bad", 1)
     assert (status, said.splitlines()) == (
         0,
-        [f"1 bad rows were left out: {path}.bad.csv", "1 rows: 1 counted, 0 were known"],
+        [f"1 bad row was left out: {path}.bad.csv", "1 row: 1 counted, 0 were known"],
     )
     with path.with_name("clicks.csv.bad.csv").open(newline="") as file:
         assert list(csv.DictReader(file)) == [

@@ -140,7 +140,7 @@ def test_the_command_copies_a_stopped_embedded_store(
         assert cli.main(["copy", "--data-dir", str(tmp_path), "--to", store_server]) == 2
         assert "stop the service first" in capsys.readouterr().err
     assert cli.main(["copy", "--data-dir", str(tmp_path), "--to", store_server]) == 0
-    assert "1 keys copied" in capsys.readouterr().out
+    assert "1 key copied" in capsys.readouterr().out
     assert target.get("shortlist:a") == b"1"
     assert cli.main(["copy", "--data-dir", str(tmp_path), "--to", store_server]) == 2
     assert "empty it first" in capsys.readouterr().err

@@ -77,7 +77,7 @@ async def test_a_learner_that_is_not_what_the_log_says_is_named(tmp_path: Path):
         status, said = command("replay", "--check", folder=tmp_path)
         assert status == 1
         assert "differs: b/ann" in said
-        assert "1 learners are equal" in said
+        assert "1 learner is equal" in said
 
 
 def test_a_folder_that_is_none(tmp_path: Path):

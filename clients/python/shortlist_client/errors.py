@@ -41,6 +41,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from shortlist_client.phrases import counted
+
 if TYPE_CHECKING:
     from shortlist_client.bodies import RewardItem
 
@@ -82,8 +84,12 @@ class RewardsUnsent(ShortlistError):
     def __init__(
         self, unsent: Sequence[RewardItem], rejected: Sequence[tuple[RewardItem, str]], cause: object = None
     ) -> None:
-        parts = [f"{len(unsent)} rewards are not sent ({cause})"] if unsent else []
-        parts += [f"{len(rejected)} rewards were rejected ({_codes(rejected)})"] if rejected else []
+        parts = []
+        if unsent:
+            parts.append(f"{counted(len(unsent), 'reward is', 'rewards are')} not sent ({cause})")
+        if rejected:
+            were = counted(len(rejected), "reward was", "rewards were")
+            parts.append(f"{were} rejected ({_codes(rejected)})")
         super().__init__("; ".join(parts))
         self.unsent = tuple(unsent)
         self.rejected = tuple(rejected)

@@ -24,6 +24,7 @@ from shortlist_client.files.arm_writers import NpyWriter, ids_path_of_part
 from shortlist_client.files.learner_files import writer_of
 from shortlist_client.files.progress import meter
 from shortlist_client.files.versions import check_version
+from shortlist_client.phrases import counted
 
 T = TypeVar("T")
 
@@ -52,7 +53,7 @@ def export_catalogue(client: Client, name: str, out: Path) -> str:
                     advance(len(arms))
         finally:
             writer.close()
-    told = f"{count:,} arms in {out}"
+    told = f"{counted(count, 'arm', 'arms')} in {out}"
     if isinstance(writer, NpyWriter):
         told += f", their ids in {names[1]}"
         if writer.bare:
@@ -81,7 +82,7 @@ def export_learners(client: Client, name: str, out: Path) -> str:
                     advance(len(learners))
         finally:
             writer.close()
-    return f"{count:,} learners in {out}"
+    return f"{counted(count, 'learner', 'learners')} in {out}"
 
 
 def _with_state(client: Client, bandit: str, learner: LearnerCopy) -> LearnerCopy:

@@ -32,6 +32,7 @@ from shortlist_client.files.table_arms import identifier_of, listed, shown
 from shortlist_client.files.table_importing import SHOWN_ARMS, BadRows
 from shortlist_client.files.tables import BadRow, Rows, open_tables
 from shortlist_client.files.versions import check_version
+from shortlist_client.phrases import counted
 
 BATCH = 5_000
 # Of every 16 rows these are sent together, where arms have effects: what an arm is taught is what a key's
@@ -98,7 +99,12 @@ def import_history(client: Client, bandit: str, files: Sequence[Path], options: 
     if options.dry_run:
         items = (item for batch in history.batches() for item in batch.items)
         shown_items = [json.dumps(item, ensure_ascii=False) for item in islice(items, SHOWN_ARMS)]
-        return [*lines, *bad.lines(), *shown_items, f"dry run: {count:,} rows are right, nothing was sent"]
+        return [
+            *lines,
+            *bad.lines(),
+            *shown_items,
+            f"dry run: {counted(count, 'row is', 'rows are')} right, nothing was sent",
+        ]
     bad.write()
     for line in _warned(client, id_bytes):
         print(line, file=sys.stderr, flush=True)
@@ -143,11 +149,12 @@ def _send(client: Client, bandit: str, history: History, count: int, parts: Sequ
                 advance(len(own))
             if part is not parts[-1]:
                 _fit(client, bandit)
-    yield f"{count:,} rows: {accepted:,} counted, {duplicate:,} were known"
+    yield f"{counted(count, 'row', 'rows')}: {accepted:,} counted, {counted(duplicate, 'was', 'were')} known"
     if duplicate and not history.has_times:
         yield "without --at-column a row that equals one of an earlier import is that one"
     for code, times in rejected.items():
-        yield f"{times:,} rows were refused as {code}, the first of them {first[code][1]}"
+        were = counted(times, "row was", "rows were")
+        yield f"{were} refused as {code}, the first of them {first[code][1]}"
 
 
 def _fit(client: Client, bandit: str) -> Prior | None:

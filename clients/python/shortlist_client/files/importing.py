@@ -21,6 +21,7 @@ from shortlist_client.files.learner_files import LearnerRow, learners_of
 from shortlist_client.files.progress import meter
 from shortlist_client.files.replacing import check_replaced
 from shortlist_client.files.versions import check_version
+from shortlist_client.phrases import counted
 
 REQUEST_BYTES = 1 << 22
 HEAD_BYTES = 4
@@ -52,8 +53,14 @@ def import_arms(
             done = client.import_blocks(catalogue, body)
             added += done.added
             advance(number)
-    again = f"; {count - arms:,} rows were replaced by later ones" if arms < count else ""
-    return f"{arms:,} arms: {added:,} added, {arms - added:,} were there{again}"
+    return imported(arms, added, count - arms)
+
+
+def imported(arms: int, added: int, replaced: int) -> str:
+    """What is said of an import. ``replaced``: rows by later ones."""
+    there = counted(arms - added, "was there", "were there")
+    again = counted(replaced, "row was replaced by a later one", "rows were replaced by later ones")
+    return f"{counted(arms, 'arm', 'arms')}: {added:,} added, {there}" + f"; {again}" * bool(replaced)
 
 
 def block_bodies(all_rows: Iterator[ArmRows]) -> Iterator[tuple[int, bytes]]:

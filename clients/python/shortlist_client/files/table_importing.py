@@ -19,7 +19,7 @@ from shortlist_client.client import Client
 from shortlist_client.errors import NotFound
 from shortlist_client.files.arm_rows import ArmRows, FileError
 from shortlist_client.files.cells import KINDS
-from shortlist_client.files.importing import block_bodies
+from shortlist_client.files.importing import block_bodies, imported
 from shortlist_client.files.progress import meter
 from shortlist_client.files.proposals import Proposal, Statistics, propose, rounded
 from shortlist_client.files.replacing import check_replaced
@@ -28,6 +28,7 @@ from shortlist_client.files.table_arms import TableArms, TableOptions, TableRows
 from shortlist_client.files.table_features import reduced
 from shortlist_client.files.tables import BadRow
 from shortlist_client.files.versions import check_version
+from shortlist_client.phrases import counted
 
 SHOWN_ARMS = 3
 BAD_COLUMNS = ("row", "field", "value", "reason")
@@ -97,15 +98,18 @@ def import_tables(client: Client, catalogue: str, files: Sequence[Path], options
         if not options.dry_run:
             client.put_catalogue(catalogue, **settings)
     if options.dry_run:
-        return [*lines, *_first(arms), f"dry run: {distinct:,} arms are right, nothing was sent"]
+        return [
+            *lines,
+            *_first(arms),
+            f"dry run: {counted(distinct, 'arm is', 'arms are')} right, nothing was sent",
+        ]
     if found is not None and not found.features and not options.replace_features:
         with closing(arms.rows()) as all_rows:
             check_replaced(client, catalogue, map(_arm_rows, all_rows))
     basis = client.get_catalogue(catalogue, include="basis").basis if _is_reduced(found, options) else None
     with meter("sent", count, "arms") as advance:
         added = _send(client, catalogue, arms, None if basis is None else np.array(basis, "<f4"), advance)
-    again = f"; {count - distinct:,} rows were replaced by later ones" if distinct < count else ""
-    return [*lines, f"{distinct:,} arms: {added:,} added, {distinct - added:,} were there{again}"]
+    return [*lines, imported(distinct, added, count - distinct)]
 
 
 def _check(arms: TableArms, options: ImportOptions, *, makes: bool) -> _Checked:
@@ -147,11 +151,14 @@ def _lines_of_refusal(arms: TableArms, checked: _Checked) -> list[str]:
 
 def _missing_lines(arms: TableArms, options: ImportOptions) -> list[str]:
     lines = [
-        f"{name}: {cells.count:,} bad cells are taken for missing, the first in row {cells.first:,}"
+        f"{name}: {counted(cells.count, 'bad cell is', 'bad cells are')} taken for missing, "
+        f"the first in row {cells.first:,}"
         for name, cells in arms.taken_for_missing.items()
     ]
     if arms.without_metadata:
-        lines.append(f"{arms.without_metadata:,} arms have no row in {options.table.metadata}")
+        lines.append(
+            f"{counted(arms.without_metadata, 'arm has', 'arms have')} no row in {options.table.metadata}"
+        )
     return lines
 
 
@@ -318,7 +325,7 @@ class BadRows:
                     table.writerows((bad.row, bad.field, _value(bad.value), bad.reason) for bad in rows)
             except OSError as error:
                 raise FileError(f"{out}: {error.strerror or 'cannot be written'}") from None
-            self._written.append(f"{len(rows):,} bad rows were left out: {out}")
+            self._written.append(f"{counted(len(rows), 'bad row was', 'bad rows were')} left out: {out}")
 
     def lines(self) -> list[str]:
         """What was left out."""
