@@ -78,12 +78,13 @@ class PolicySettings:
     ``options``            the settings marked ``OfPolicies`` that it has; the others are refused
     ``own_options``        of a policy from outside: a ``Document`` of what stands under ``options`` of its
                            bandits, each field with its type, bounds and default; None: it has none
-    ``reads``              the settings among those of every bandit that change what it does
+    ``reads``              the settings among those of every bandit that change what it does. With
+                           "arm_effects" it ranks by what arms have beyond their features, too:
+                           ``Candidates.effects``
     ``defaults``           what an option becomes where it is None
     ``has_propensities``   whether ``rank`` gives the probability of each arm. They must be exact: evaluations
                            divide by them
     ``lists_by_score``     whether its lists are in the order of scores, so that ``diverse`` may reorder them
-    ``takes_effects``      whether it knows what arms have beyond their features: ``Candidates.effects``
     ``needs``              what it needs of a catalogue and of a bandit: arms in memory, largest sizes
     ``not_evaluated``      of one that is not ``Evaluable``: why no log can tell what it earns
     ``begins_again``       a sentence on what a move to another catalogue loses; None: nothing
@@ -97,7 +98,6 @@ class PolicySettings:
     defaults: ClassVar[Mapping[str, object]] = {}
     has_propensities: ClassVar[bool] = False
     lists_by_score: ClassVar[bool] = False
-    takes_effects: ClassVar[bool] = False
     needs: ClassVar[PolicyNeeds] = PolicyNeeds()
     not_evaluated: ClassVar[str] = "it does not say how likely it is to draw a list"
     begins_again: ClassVar[str | None] = None
@@ -142,6 +142,11 @@ class PolicySettings:
     def all_options(self) -> frozenset[str]:
         """The settings of some policies that it has."""
         return self.options if self.own_options is None else self.options | {"options"}
+
+    @property
+    def takes_effects(self) -> bool:
+        """Whether it knows what arms have beyond their features."""
+        return "arm_effects" in self.reads
 
     def options_of(self, record: BanditRecord) -> Any:
         """The ``own_options`` of a bandit, absent ones with their defaults. Cost: some microseconds."""

@@ -37,9 +37,9 @@ class EpsilonGreedy(Policy, Evaluable):
     name = "epsilon_greedy"
     summary = "the best estimate, and with probability epsilon an arm drawn at random"
     options = ANY_PRIOR | {"context", "epsilon"}
+    reads = frozenset({"ridge", "arm_effects"})
     defaults: ClassVar[Mapping[str, object]] = {"epsilon": EPSILON}
     has_propensities = True
-    takes_effects = True
 
     def cost_us(self, request: SelectionRequest, arms: LearnerSnapshot) -> float:
         if request.limits:

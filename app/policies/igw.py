@@ -64,10 +64,9 @@ class InverseGapWeighting(Policy, Evaluable):
     name = "igw"
     summary = "inverse-gap weighting: few candidates are drawn by how far they are from the best estimate"
     options = ANY_PRIOR | {"context", "gamma"}
-    reads = frozenset({"ridge", "shortlist"})
+    reads = frozenset({"ridge", "shortlist", "arm_effects"})
     defaults: ClassVar[Mapping[str, object]] = {"gamma": 100.0}
     has_propensities = True
-    takes_effects = True
 
     async def prepare(
         self, dependencies: PolicyDependencies, request: SelectionRequest, snapshot: ReadSnapshot

@@ -36,9 +36,9 @@ class LinUcb(Policy, Evaluable):
     name = "linucb"
     summary = "the largest upper confidence bound; every eligible arm is measured"
     options = ANY_PRIOR | {"context", "alpha"}
+    reads = frozenset({"ridge", "arm_effects"})
     defaults: ClassVar[Mapping[str, object]] = {"alpha": ALPHA}
     lists_by_score = True
-    takes_effects = True
     needs = PolicyNeeds(max_work=MAX_LINUCB_WORK)
     target_draws = True
 

@@ -47,9 +47,9 @@ class SoftmaxPolicy(Policy, Evaluable):
     name = "softmax"
     summary = "Boltzmann exploration: an arm is drawn by the softmax of the estimated rewards of all arms"
     options = ANY_PRIOR | {"context", "temperature"}
+    reads = frozenset({"ridge", "arm_effects"})
     defaults: ClassVar[Mapping[str, object]] = {"temperature": 1.0}
     has_propensities = True
-    takes_effects = True
     target_by_exclusion = False
 
     def cost_us(self, request: SelectionRequest, arms: LearnerSnapshot) -> float:

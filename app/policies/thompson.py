@@ -63,10 +63,9 @@ class ShortlistSolver:
 class ThompsonSampling(Policy, DrawsLists):
     """``solver`` says which arms are compared with what is drawn."""
 
-    reads = frozenset({"ridge", "exploration", "delta", "horizon"})
+    reads = frozenset({"ridge", "exploration", "delta", "horizon", "arm_effects"})
     lists_by_score = True
     target_draws = True
-    takes_effects = True
 
     def solver(self, dependencies: PolicyDependencies, bandit: Bandit, arms: LearnerSnapshot) -> MipsSolver:
         """How the arms are searched, before what the request allows."""

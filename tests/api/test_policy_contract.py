@@ -109,6 +109,8 @@ async def test_the_list_of_policies_says_what_each_takes(shared: Api):
     assert options["epsilon_greedy"]["epsilon"]["default"] == 0.1
     assert options["linucb"]["alpha"]["default"] == 1.0
     assert "temperature" not in options["igw"]
+    take_effects = {name for name, settings in options.items() if "arm_effects" in settings}
+    assert take_effects == {"sub_ts", "linear_ts", "softmax", "linucb", "epsilon_greedy", "igw"}
 
 
 @EVERY
