@@ -90,6 +90,7 @@ TESTS = {
     ),
     "storage": (
         "tests/storage/test_replaced_servers.py",
+        "tests/storage/test_reward_calls.py",
         "tests/contracts",
         "tests/workers",
         "tests/api/test_revised_rewards.py",
@@ -128,7 +129,10 @@ TESTS = {
         "algorithms/tests/linear/test_prior_of_keys.py",
         "tests/workers/test_prior_fitting.py",
         "tests/learning/test_prior_fits.py",
+        "tests/learning/test_effect_versions.py",
+        "tests/learning/test_arm_sums.py",
         "tests/api/test_learned_prior.py",
+        "tests/api/test_changes_of_arm_effects.py",
     ),
     "policies": (
         "tests/policies",
@@ -136,6 +140,7 @@ TESTS = {
         "tests/api/test_evaluations.py",
         "tests/api/test_elimination_policies.py",
         "tests/api/test_shift_rewards.py",
+        "tests/api/test_igw_policy.py",
         "plugins/milvus/tests/test_milvus.py",
     ),
     "keys": (
@@ -160,6 +165,7 @@ TESTS = {
     ),
     "catalogues": (
         "tests/catalogues",
+        "tests/workers/test_index_maintenance.py",
         "tests/records",
         "tests/replication",
         "tests/queries/test_mips_plans.py",

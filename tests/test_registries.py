@@ -7,6 +7,8 @@ import re
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from app.arm_sources.engine_index import EngineIndex
 from app.arm_sources.engine_snapshot import EngineSnapshot
 from app.catalogues.kinds import ARM_SOURCES
@@ -15,6 +17,8 @@ from app.policies.base import Policy
 from app.policies.registry import POLICIES
 from app.serving.constraints.base import Constraint
 from shortlist.index.index import OWN_KINDS, Index
+
+pytestmark = pytest.mark.rest
 
 ROOT = Path(__file__).parent.parent
 REGISTRIES = {

@@ -43,6 +43,7 @@ def test_nothing_is_required_that_clients_of_1_0_do_not_send() -> None:
         assert around not in sent, line
 
 
+@pytest.mark.rest
 def test_fields_are_found_at_any_depth() -> None:
     inner = {"properties": {"b": {"enum": ["x"]}}, "required": ["b"]}
     body = {"properties": {"a": {"items": inner}, "c": {"type": "string"}}, "required": ["a"]}

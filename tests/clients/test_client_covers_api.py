@@ -172,6 +172,7 @@ def test_batches_are_within_the_limits_of_the_service():
     assert batches.CHOICES.arms == limits.MAX_BATCH_ARMS
 
 
+@pytest.mark.rest
 def test_the_walk_sees_what_is_missing():
     item, answer = schema_of("ChooseItem"), schema_of("ChoiceView")
     found = set(differences(item | {"properties": {}}, routes.CHOOSE.body, "body"))

@@ -153,6 +153,7 @@ def test_a_field_that_only_one_of_two_blocks_has_stays_at_its_rows(bare_first: b
     assert answers(table_of(documents, [100, 100]).snapshot(), wanted, 200) == expected
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.uint32, np.float32, np.float64])
 def test_an_order_is_found_in_ascending_numbers_without_comparing_all(dtype) -> None:
     """By a search among the different numbers of a column, with the answer that comparing each gives."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from app.bandits.settings import BanditRecord, RewardRule, SignalRef, SignalRule, reward_payload
 from app.learning.arm_sums import arms_of, fold_arms
+from app.learning.effect_pairs import EffectPairs
 from app.learning.fold import fold
-from app.records.arm_sums import ArmSums, EffectTerms
+from app.platform.metrics import Metrics
+from app.records.arm_sums import ArmSums, EffectTerms, pair_at, teaches
 from app.records.records import move_payload, state_payload, state_to_bytes
 from app.storage.types import ArmId, LearnerId, LogEntry
 from workers.batches import ArmsBefore, fold_stored
@@ -53,6 +57,14 @@ def taught_of(entries: list[LogEntry]) -> dict[str, list[LogEntry]]:
         else:
             found[entry.entry_id] = since.pop(entry.learner, [])
     return found
+
+
+@pytest.mark.parametrize(("sigma", "is_taught"), [(1.0, True), (9.0, False)])
+def test_a_key_whose_rewards_are_in_a_unit_of_its_own_teaches_no_arm(sigma, is_taught):
+    bandit = SimpleNamespace(has_own_unit=lambda noise: noise > 5.0)
+    pairs = EffectPairs(SimpleNamespace(has_space=lambda: True), Metrics())
+    data = pairs.of(bandit, np.ones((2, 1)), np.zeros((2, 1)), sigma=sigma)
+    assert [teaches(pair_at(data, place, 2)) for place in range(2)] == [is_taught] * 2
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,14 @@ def versions(rng: np.random.Generator, count: int, signals: int, moved: float = 
     return fits, stored, served
 
 
+def test_an_arm_with_other_features_has_no_effect_before_it_has_rewards_with_them():
+    _, _, served = versions(np.random.default_rng(1), 20, 1)
+    version, revision = served[-1], int(served[-1].revisions[0])
+    arm = version.names[0]
+    assert (version.served([arm], [revision], 1) != 0.0).all()
+    assert version.served([arm], [revision + 1], 1).tolist() == [[0.0]]
+
+
 @pytest.mark.parametrize("signals", [1, 2])
 @pytest.mark.parametrize("seed", range(3))
 def test_no_arm_is_served_with_an_effect_that_moved_by_half_its_deviation(signals: int, seed: int):

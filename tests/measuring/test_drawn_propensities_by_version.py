@@ -11,8 +11,6 @@ from app.records.records import LearnerState, RewardPayload, RewardTerms
 from app.storage.types import LearnerId, LogEntry
 from shortlist.linear import ridge_sums
 
-pytestmark = pytest.mark.rest
-
 LEARNER, OTHER = LearnerId("b", "ann"), LearnerId("b", "bob")
 
 
@@ -27,6 +25,7 @@ def moment(state: LearnerState | None) -> list[float]:
     return list(state.sums.moment)
 
 
+@pytest.mark.rest
 def test_a_version_knows_the_rewards_that_came_first() -> None:
     learners = LearnersByVersion({})
     assert learners.at(LEARNER, 0) is None

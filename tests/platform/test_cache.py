@@ -12,6 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from app.platform.cache import BoundedCache
 
+pytestmark = pytest.mark.rest
+
 CAPACITY = 10
 KEYS = st.sampled_from("abcdef")
 
@@ -99,7 +101,6 @@ class Empty(BoundedCache[str, int]):
             self.clear()
 
 
-@pytest.mark.rest
 @pytest.mark.parametrize("broken", [FirstInFirstOut, Leaking, Empty])
 def test_the_comparison_sees_a_broken_cache(broken: type[BoundedCache[str, int]]):
     class Broken(CacheAndModel):

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import math
 import threading
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -152,4 +153,25 @@ async def test_a_catalogue_that_has_settled_is_not_looked_at_until_it_changes():
         return bool(quiet.index.looks >= 3)
 
     await wait_until(looked_again, what="it is looked at again after a change")
+    task.cancel()
+
+
+async def test_a_catalogue_that_changes_while_it_is_looked_at_is_looked_at_again():
+    changed, restless = catalogue("changed", None), catalogue("restless", None)
+    changed.index.due = restless.index.due = None
+    changed.index.settles_at = 0.0
+
+    def begin_maintenance() -> None:
+        changed.index.looks += 1
+        changed.index.settles_at = time.monotonic()
+
+    changed.index.begin_maintenance = begin_maintenance
+    eager = Pauses(index_poll_s=0.001, index_idle_s=0.001)
+    task = asyncio.create_task(index_maintenance.run([changed, restless], Metrics(), eager))
+
+    async def looked_often() -> bool:
+        return bool(restless.index.looks >= 5)
+
+    await wait_until(looked_often, what="the other one is looked at again and again")
+    assert changed.index.looks > 1
     task.cancel()
