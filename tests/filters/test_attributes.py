@@ -250,6 +250,7 @@ TestMachine = Machine.TestCase
 TestMachine.settings = settings(max_examples=60, stateful_step_count=25)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("meanwhile", ["nothing", "appended", "moved", "not run"])
 def test_a_compaction_beside_what_goes_on_changes_no_answer(meanwhile: str):
     documents = documents_of(300, seed=5)

@@ -88,7 +88,6 @@ async def test_notes_are_of_one_key_and_are_forgotten_with_it(service: HeadlessS
     assert ids(await service.choose(bandit, k=1)) == first
 
 
-@pytest.mark.rest
 @pytest.mark.anyio
 async def test_a_global_bandit_remembers_visitors_and_nothing_without_one(service: HeadlessService):
     bandit = await service.bandit(scope="global", constraints={NAME: {}})
@@ -105,7 +104,6 @@ async def test_a_global_bandit_remembers_visitors_and_nothing_without_one(servic
     assert await texts(service, bandit, "bob") == [best]
 
 
-@pytest.mark.rest
 @pytest.mark.anyio
 async def test_a_choice_that_is_asked_for_again_is_noted_once(service: HeadlessService):
     bandit = await service.bandit(constraints={NAME: {}})
@@ -136,7 +134,6 @@ async def test_a_second_note_after_the_same_ones_is_refused(service: HeadlessSer
         await notes.write(before, "d4", f"{longest}a")
 
 
-@pytest.mark.rest
 @pytest.mark.anyio
 async def test_a_bandit_has_one_memory(service: HeadlessService, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(of_plugins.PLUGIN_CONSTRAINTS, "other", NotAgain())
