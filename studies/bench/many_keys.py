@@ -39,6 +39,7 @@ ALONE = ((0.1, 0.3), (0.1, 3.0), (0.5, 0.3), (0.5, 3.0))  # exploration, ridge
 POOLED = ((0.1, 1.0), (0.1, 30.0), (0.3, 30.0))  # exploration, strength
 FEW_ROUNDS = 5
 COMPANY = 20.0  # times as large rewards as those of people
+VARIED = 3  # directions in which keys differ, where they are few
 HALF = 0.5**0.5  # of a variance of 1 keys share half
 
 # What the prior gained over each key for itself (ours / before - 1), as simulated when it was designed:
@@ -319,7 +320,7 @@ def gauss(
     keys: int = 60,
     rounds: int = 50,
     noise: float = 1.0,
-    kind: Literal["correlated", "clusters", "nothing shared"] = "correlated",
+    kind: Literal["correlated", "clusters", "few directions", "nothing shared"] = "correlated",
     arrival: int = 0,
     stay: int | None = None,
     drift: int = 0,
@@ -327,8 +328,8 @@ def gauss(
     first_size: float = 1.0,
 ) -> People:
     """Arms are N(0, I / d). Tastes have mean N(0, I / 2) and a covariance of trace d / 2 with a spectrum like
-    1 / i; or are one of three, with a little of their own; or share nothing. So means of arms vary as much as
-    noise of 1.
+    1 / i, or of 3 directions alone; or are one of three, with a little of their own; or share nothing. So
+    means of arms vary as much as noise of 1.
 
     ``arrival``: a key comes every so many rounds, for ``stay``. ``drift``: tastes are drawn again every so
     many rounds. ``first_size``: by which all rewards of the first key are multiplied.
@@ -338,6 +339,8 @@ def gauss(
     common, clusters = rng.standard_normal(dim) * HALF, 1.5 * HALF * rng.standard_normal((3, dim))
     turned = np.linalg.qr(rng.standard_normal((dim, dim)))[0]
     spectrum = 1.0 / np.arange(1, dim + 1)
+    if kind == "few directions":
+        spectrum[VARIED:] = 0.0
     root = turned * np.sqrt(spectrum * dim / spectrum.sum()) * HALF
 
     def tastes() -> Matrix:
@@ -384,6 +387,8 @@ def worlds() -> list[Callable[[int], People]]:
         partial(gauss, "people64", dim=64, rounds=100),
         partial(gauss, "people16, noise 5", noise=5.0, rounds=100),
         partial(gauss, "three kinds", kind="clusters"),
+        partial(gauss, "three directions of 16", keys=20, rounds=25, kind="few directions"),
+        partial(gauss, "four keys", keys=4),
         partial(share_nothing, "nothing shared"),
         partial(share_nothing, "nothing shared, 200 rounds", rounds=200),
         partial(share_nothing, "nothing shared, one by one", rounds=495, arrival=5, stay=200),
