@@ -23,6 +23,8 @@ from headless_service import HeadlessService, bandit_record
 from shortlist_service.testing import ConstraintCase, ConstraintContract
 from shortlist_service.testing.shop import ids
 
+pytestmark = pytest.mark.rest
+
 CHOICES = 5
 NAME = "not_again"
 SPAN_MS = 3_600_000
