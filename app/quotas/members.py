@@ -53,14 +53,12 @@ class Sought(NamedTuple):
         return cls((*fields,), tuple(part for part in parts if isinstance(part, Filter)))
 
 
-NONE_SOUGHT = Sought((), ())
-
-
 class Lookup(NamedTuple):
-    """The quotas of what rows were found for, by its place there, and what was added since."""
+    """The quotas of what rows were found for, by its place there; of all quotas, and of those added since."""
 
     followed: CountedRows
     numbers_of: Sequence[Numbers]
+    all: Sought
     added: Sought
 
 
@@ -74,13 +72,10 @@ class QuotaMembers:
         # By table: while a bandit is moved, its quotas are followed in two catalogues.
         self._followed: dict[int, CountedRows] = {}
         self._following = asyncio.Lock()
-        # While the quotas do not change: of all of them, and of those that were added since rows were found.
-        self._all: Sought | None = None
-        self._known: Lookup | None = None
-        # What was answered, while neither the arms nor the quotas change; and for which arms little is new.
+        self._known: Lookup | None = None  # while the quotas do not change
+        # What was answered, while neither the arms nor the quotas change.
         self._answers: dict[int, Numbers] = {}
         self._answers_of: tuple[int, AttributeSnapshot] | None = None
-        self._ready_of: AttributeSnapshot | None = None
 
     @property
     def filters(self) -> int:
@@ -103,7 +98,7 @@ class QuotaMembers:
 
     def _change(self) -> None:
         self._version += 1
-        self._all = self._known = self._answers_of = self._ready_of = None
+        self._known = self._answers_of = None
 
     def quotas_of(self, snapshot: Snapshot, rows: Sequence[int]) -> list[Numbers]:
         """The quotas of each of these rows; none of a row that is -1. Nothing is awaited.
@@ -125,16 +120,15 @@ class QuotaMembers:
 
     def _look_up(self, whole: Snapshot, rows: Rows) -> dict[int, list[int]]:
         """The quotas of these rows (n,), each once."""
-        followed, numbers_of, added = self._lookup(whole)
+        followed, numbers_of, everything, added = self._lookup(whole)
         is_known = followed.knows(whole.attributes, rows)
         numbers = {row: [*self._numbers.get(OneArm(whole.id_of(row)), ())] for row in rows.tolist()}
         for row in rows[is_known].tolist():
             numbers[row] += [number for place in followed.places_of(row) for number in numbers_of[place]]
-        if added != NONE_SOUGHT and is_known.any():
+        if any(added) and is_known.any():
             self._compare(whole, rows[is_known], added, numbers, beside=followed.places)
         if not is_known.all():
-            self._all = self._all or Sought.of(self._numbers)
-            self._compare(whole, rows[~is_known], self._all, numbers, beside=())
+            self._compare(whole, rows[~is_known], everything, numbers, beside=())
         return numbers
 
     def _lookup(self, whole: Snapshot) -> Lookup:
@@ -143,7 +137,7 @@ class QuotaMembers:
         if self._known is None or self._known.followed is not followed:
             numbers_of = [self._numbers.get(part, ()) for part in followed.places]
             added = Sought.of(self._numbers.keys() - followed.places.keys())
-            self._known = Lookup(followed, numbers_of, added)
+            self._known = Lookup(followed, numbers_of, Sought.of(self._numbers), added)
         return self._known
 
     def _compare(
@@ -190,18 +184,13 @@ class QuotaMembers:
 
     async def ready(self, snapshot: Snapshot) -> None:
         """Wait until little has changed since ``follow``: ``quotas_of`` compares that in the event loop."""
-        attributes = snapshot.whole.attributes
-        if attributes is self._ready_of:
-            return
-        followed, _, added = self._lookup(snapshot.whole)
+        attributes, (followed, _, _, added) = snapshot.whole.attributes, self._lookup(snapshot.whole)
         if (
             attributes.generation != followed.moment.generation
             or attributes.entries - followed.moment.entries > MOST_CHANGES
             or len(added.filters) > MOST_NEW
         ):
             await self.follow(snapshot)
-        else:
-            self._ready_of = attributes
 
     async def absent(self, snapshot: Snapshot) -> list[int]:
         """The quotas that no arm counts for. Raises Unavailable."""
