@@ -39,7 +39,7 @@ DISTRIBUTIONS = (
     "plugins/streams",
     ".",
 )
-PYTHONS = ("3.11", "3.12", "3.13")
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 CONTEXT = ("Dockerfile", "pyproject.toml", "constraints.txt", "README.md", "LICENSE", "algorithms",
            "clients/python", "plugins", "app", "server", "shortlist_service", "workers")  # fmt: skip
 PORT = 18080
