@@ -119,6 +119,32 @@ AREAS = {
         plugins=("pytest_timeout", "anyio.pytest_plugin"),
         conftest=True,
     ),
+    # What else the library has of indexes; those of the service are tested by it as well.
+    "index": Area(
+        tuple(
+            f"{ALGORITHMS}/index/{name}.py"
+            for name in (
+                "arm_ids",
+                "arm_index",
+                "arrays",
+                "cancellation",
+                "graph_file",
+                "hnsw",
+                "hnsw_build",
+                "index",
+                "inverted_file",
+                "probes",
+                "quality",
+                "searched_table",
+                "segments",
+                "shared_format",
+                "table",
+            )
+        ),
+        (f"{TESTS}/index", f"{TESTS}/linear/test_linear_bandit.py", "tests/indexes"),
+        plugins=("pytest_timeout", "anyio.pytest_plugin"),
+        conftest=True,
+    ),
     # What decides that an answer is exact.
     "exact": Area(
         (
@@ -129,9 +155,9 @@ AREAS = {
         ),
         (
             "tests/indexes/test_search_plans.py",
-            "tests/indexes/test_planner.py",
+            "algorithms/tests/index/test_planner.py",
             "tests/indexes/test_planner_rules.py",
-            "tests/indexes/test_exact_searches.py",
+            "algorithms/tests/index/test_exact_searches.py",
             "tests/indexes/test_filtered_search.py",
             "tests/indexes/test_renewed_plans.py",
             "tests/indexes/test_live.py",

@@ -28,7 +28,8 @@ from app.filtering.limits import LIMITS
 from app.filtering.row_copy import EMPTY, RowCopy
 from app.indexes.eligible_rows import Change, EligibleRows, renumbered
 from app.indexes.filtered_search import GATHER_ROWS, contenders, masked_contenders
-from app.indexes.snapshot import Snapshot, merged
+from app.indexes.snapshot import Snapshot
+from shortlist.index.exact import merged
 from shortlist.index.index import IndexKind, ProposingIndex, TunableIndex
 from shortlist.index.norm_pruned import NormBlocks
 from shortlist.index.table import TableSnapshot, not_in

@@ -273,23 +273,3 @@ class ResidentSnapshot(SearchedTable, Snapshot):
             checks.shape("query", query, (self.table.dim,))
         if k < 1:
             checks.in_range("k", k, least=1)
-
-
-def scores_of(table: TableSnapshot, rows: Rows, query: Vector) -> Vector:
-    """Inner products with the query. Shapes: rows (m,), query (d,) -> (m,) float64."""
-    checks.shape("query", query, (table.dim,))
-    # To gather rows costs about twice what reading them in their order does.
-    if 2 * len(rows) < table.rows:
-        scattered: Vector = table.features.take(rows, axis=0) @ query
-        return scattered
-    scores: Vector = (table.features @ query)[rows]
-    return scores
-
-
-def merged(one: TopK, other: TopK, k: int) -> TopK:
-    """The best ``k`` of two answers over disjoint rows."""
-    rows = np.concatenate((one.rows, other.rows))
-    scores = np.concatenate((one.scores, other.scores))
-    # Equal scores by row: so the answer does not depend on which part found them.
-    order = np.lexsort((rows, -scores))[:k]
-    return TopK(rows[order], scores[order], exact=one.exact and other.exact)

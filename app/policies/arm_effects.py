@@ -34,7 +34,7 @@ from app.catalogues.adaptive_solver import ExactSolver
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.filtering.filtered_snapshot import FilteredSnapshot
 from app.indexes.filtered_search import is_gathered, strike_out
-from app.indexes.snapshot import merged
+from shortlist.index.exact import merged
 from shortlist.index.table import SPARE, TableSnapshot, not_in
 from shortlist.mips.exact import candidates, error_bound, unit_scale
 from shortlist.types import NO_ROWS, Matrix, MipsSolver, Rows, TopK, Vector

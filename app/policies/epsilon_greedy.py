@@ -13,7 +13,7 @@ import numpy as np
 
 from app.catalogues.adaptive_solver import ExactSolver
 from app.catalogues.learner_snapshot import LearnerSnapshot
-from app.indexes.snapshot import Snapshot, scores_of
+from app.indexes.snapshot import Snapshot
 from app.policies import uniform
 from app.policies.base import ANY_PRIOR, Policy
 from app.policies.limits import Limits
@@ -21,6 +21,7 @@ from app.policies.selection import Candidates, Drawn, Ranking, SelectionRequest
 from app.policies.targets import NO_ARM, Evaluable, EvaluationBatch, Lists, Pool, Weighed
 from app.policies.warm_up import Covers
 from shortlist.evaluation.logged import MAX_PLACES
+from shortlist.index.exact import scores_of
 from shortlist.linear import epsilon_greedy as algorithm
 from shortlist.linear.ridge import Posterior
 from shortlist.types import Matrix, Rows, TopK, Vector

@@ -19,7 +19,7 @@ import numpy as np
 
 from app.bandits.bandit import Bandit
 from app.catalogues.learner_snapshot import LearnerSnapshot
-from app.indexes.snapshot import Snapshot, scores_of
+from app.indexes.snapshot import Snapshot
 from app.policies.arm_effects import RowEffects
 from app.policies.base import ANY_PRIOR, Policy
 from app.policies.limits import Limits
@@ -28,6 +28,7 @@ from app.policies.targets import Evaluable, EvaluationBatch, Lists, Pool, Weighe
 from app.policies.warm_up import Covers
 from shortlist.evaluation import softmax_target
 from shortlist.evaluation.softmax_target import Totals
+from shortlist.index.exact import scores_of
 from shortlist.linear import softmax as algorithm
 from shortlist.linear.ridge import Posterior
 from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector

@@ -26,7 +26,7 @@ import numpy as np
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.filters.filter import Filter
-from app.indexes.snapshot import Snapshot, merged
+from app.indexes.snapshot import Snapshot
 from app.platform.cache import BoundedCache
 from app.platform.deadlines import task_for_all
 from app.platform.long_work import REQUESTS
@@ -34,6 +34,7 @@ from app.policies.arm_effects import EffectSolver
 from app.policies.limits import LimitedSolver, Limits
 from app.policies.selection import ReadSnapshot, SelectionRequest
 from app.storage.store import Store
+from shortlist.index.exact import merged
 from shortlist.kcenter.naive_greedy import naive_greedy
 from shortlist.types import NO_ROWS, Matrix, MipsSolver, Rows, TopK, Vector
 

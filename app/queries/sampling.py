@@ -25,10 +25,11 @@ from app.catalogues.blocked_copies import NO_MEMORY, BlockedCopies, BlockedCopy
 from app.catalogues.catalogue import Catalogue
 from app.filtering.filtered_snapshots import FilteredSnapshots, no_arms
 from app.filters.filter import Filter
-from app.indexes.snapshot import Snapshot, scores_of
+from app.indexes.snapshot import Snapshot
 from app.platform.errors import DimensionMismatch, Invalid
 from app.platform.long_work import LongWork
 from shortlist.guarantee import Guarantee, exactly
+from shortlist.index.exact import scores_of
 from shortlist.mips.columns import LARGEST
 from shortlist.mips.rewards import blocked_rewards
 from shortlist.sampling import coordinates

@@ -9,7 +9,6 @@ import numpy as np
 
 from app.indexes import candidates
 from app.indexes.live import IndexOptions, LiveIndex
-from shortlist.index.probes import Probes, Quality, Search, compare
 
 
 def scores_of(features, query):
@@ -73,8 +72,3 @@ def measure_anew(index):
     job = index.begin_measurement()
     job.run()
     index.finish_measurement(job)
-
-
-def measure(search: Search, probes: Probes) -> Quality:
-    """How well a search answers the probes."""
-    return compare(search, search, probes).quality

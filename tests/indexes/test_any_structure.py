@@ -26,6 +26,7 @@ from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.publishing import Adoption, Publishing
 from app.indexes.shared_arms import SharedArms
 from headless_service import PATIENT
+from planned_tables import measure
 from shortlist.index import planner
 from shortlist.index.index import Index, ProposingIndex, PublicationReader, PublicationWriter, Saving
 from shortlist.index.planner import Candidate, Plan, Task, measured
@@ -34,7 +35,7 @@ from shortlist.index.quality import Degradation
 from shortlist.index.table import TableSnapshot, positions_of
 from shortlist.mips.exact import ranked
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
-from tests.indexes.brute_force import best_ids, filled, limit, measure, only_structures
+from tests.indexes.brute_force import best_ids, filled, limit, only_structures
 from waiting import wait_until
 
 pytestmark = pytest.mark.rest

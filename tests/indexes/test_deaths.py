@@ -7,12 +7,13 @@ import pytest
 
 from app.indexes.limits import LIMITS, IndexLimits
 from app.indexes.live import IndexOptions
+from planned_tables import measure
 from shortlist.index import hnsw, planner
 from shortlist.index.inverted_file import InvertedFile
 from shortlist.index.probes import Quality, Trial
 from shortlist.index.quality import Degradation
 from shortlist.index.segments import Segment
-from tests.indexes.brute_force import filled, limit, maintain, measure, measure_anew
+from tests.indexes.brute_force import filled, limit, maintain, measure_anew
 
 ARMS, DIM = 8_000, 32
 POOR = IndexOptions(kind="hnsw", ef_search=16, shortlist=5, m=6, ef_construction=30)

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
+from planned_tables import measure
 from shortlist.index import graph_file
 from shortlist.index.exact import scan
 from shortlist.index.hnsw import HnswGraph
 from shortlist.index.probes import solve
 from shortlist.index.table import longest_first
-from tests.indexes.brute_force import filled, limit, maintain, measure
+from tests.indexes.brute_force import filled, limit, maintain
 
 pytestmark = pytest.mark.rest
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from app.indexes.live import IndexOptions
+from planned_tables import measure
 from shortlist.index import hnsw
 from shortlist.index.exact import scan
 from shortlist.index.hnsw import HnswGraph
@@ -13,7 +14,7 @@ from shortlist.index.hnsw_build import build_lock
 from shortlist.index.probes import solve
 from shortlist.index.table import longest_first
 from shortlist.types import NO_ROWS
-from tests.indexes.brute_force import filled, maintain, measure
+from tests.indexes.brute_force import filled, maintain
 
 pytestmark = pytest.mark.rest
 

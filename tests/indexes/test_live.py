@@ -344,3 +344,13 @@ def test_failed_work_changes_nothing_and_is_due_again(monkeypatch):
     assert index.snapshot().structure is before.structure is None
     assert maintain(index) == ["plan"]
     assert index.status().kind == "hnsw"
+
+
+def test_a_snapshot_names_what_is_wrong_with_a_search():
+    snapshot = filled(np.ones((2, 3))).snapshot()
+    with pytest.raises(InvalidShape):
+        snapshot.search(np.ones(4), 1)
+    with pytest.raises(InvalidParameter):
+        snapshot.search(np.ones(3), 0)
+    with pytest.raises(NonFinite):
+        snapshot.search_exact(np.array([1.0, np.inf, 0.0]), 1)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_planner import BUILD, build, decide, gaussian, of_one_length, timed_as, view_of
 
 from app.filters.attributes import AttributeTable
 from app.indexes.snapshot import ResidentSnapshot
+from planned_tables import BUILD, build, decide, gaussian, measure, of_one_length, timed_as, view_of
 from shortlist.index import planner
 from shortlist.index.planner import IndexOptions, core, plan, reserve_of
 from shortlist.index.probes import SERVED, Quality, Trial, compare, make_queries, queries_like, solve
-from tests.indexes.brute_force import filled, maintain, measure, measure_anew
+from tests.indexes.brute_force import filled, maintain, measure_anew
 
 pytestmark = pytest.mark.rest
 

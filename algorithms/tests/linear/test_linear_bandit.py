@@ -154,6 +154,15 @@ def test_lists_hold_no_arm_twice_and_none_that_is_excluded(policy: str):
     assert sorted(rows) == list(range(5, 40))
 
 
+@pytest.mark.rest
+def test_what_becomes_of_the_given_array_changes_nothing():
+    arms = ARMS.copy()
+    bandit = LinearBandit(arms, rng=drawing())
+    arms[:] = 0.0
+    other = LinearBandit(ARMS, rng=drawing())
+    assert played(bandit, 20) == played(other, 20)
+
+
 def test_several_rewards_at_once_are_as_one_after_the_other():
     together = LinearBandit(ARMS, rng=drawing()).partial_fit([1, 1, 2], [0.5, 1.5, -1.0])
     apart = LinearBandit(ARMS, rng=drawing()).partial_fit(1, 0.5).partial_fit(1, 1.5).partial_fit(2, -1.0)

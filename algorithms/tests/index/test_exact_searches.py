@@ -8,13 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from app.indexes.snapshot import merged
 from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 from shortlist.index import norm_pruned
-from shortlist.index.exact import scan
+from shortlist.index.arm_index import build
+from shortlist.index.exact import merged, scan
 from shortlist.index.norm_pruned import NormBlocks
-from shortlist.index.table import ArmTable, aligned_empty
-from tests.indexes.brute_force import filled, scores_of
+from shortlist.index.table import ArmTable, aligned_empty, table_of
+
+
+def scores_of(features, query):
+    return [float(np.add.reduce(row * query)) for row in features]
+
 
 GRID = st.integers(-2, 2).map(float)
 SCALES = st.sampled_from([-1000, -140, -30, 0, 0, 0, 40, 90, 300])
@@ -132,14 +136,14 @@ def arms_of_several_norms():
     directions = rng.standard_normal((8_000, 16))
     directions /= np.linalg.norm(directions, axis=1)[:, None]
     features = directions * np.exp(rng.normal(0.0, 1.0, (8_000, 1)))
-    queries, view = rng.standard_normal((50, 16)), filled(features).snapshot().table
+    queries, view = rng.standard_normal((50, 16)), table_of(features)
     return features, queries, [expected(view, query, 3, np.empty(0, np.int64))[0] for query in queries]
 
 
 def test_norm_blocks_read_little_when_norms_differ(monkeypatch):
     """And the broken variant, which stops at a third of the bound, returns wrong arms."""
     features, queries, wanted = arms_of_several_norms()
-    view = filled(features).snapshot().table
+    view = table_of(features)
     blocks = NormBlocks(view, first=32)
     read = []
     monkeypatch.setattr(norm_pruned.np, "dot", counted(np.dot, read))
@@ -163,7 +167,7 @@ def counted(dot, read):
 def test_both_layouts_hold_the_same_numbers(dim):
     rng = np.random.default_rng(dim)
     features = rng.standard_normal((333, dim))
-    view = filled(features).snapshot().table
+    view = table_of(features)
     assert np.array_equal(view.working, features.astype(np.float32))
     room = aligned_empty(100, dim)
     assert room.shape == (100, dim)
@@ -173,16 +177,17 @@ def test_both_layouts_hold_the_same_numbers(dim):
 @pytest.mark.rest
 def test_sizes_beyond_float32_are_scanned_in_float64():
     features = np.array([[1e200, 0.0], [1.1e200, 0.0], [0.0, 1e-200], [0.0, 1.1e-200]])
-    snapshot = filled(features).snapshot()
-    assert snapshot.search(np.array([1e100, 0.0]), 1).rows.tolist() == [1]
-    assert snapshot.search(np.array([0.0, 1.0]), 2).rows.tolist() == [3, 2]
-    assert snapshot.search(np.array([0.0, 1e-120]), 1).rows.tolist() == [3]
+    index = build(features)
+    assert index.search(np.array([1e100, 0.0]), 1).rows.tolist() == [1]
+    assert index.search(np.array([0.0, 1.0]), 2).rows.tolist() == [3, 2]
+    assert index.search(np.array([0.0, 1e-120]), 1).rows.tolist() == [3]
 
 
 @pytest.mark.parametrize("first", [2, 1_024])
 def test_blocks_survive_the_death_of_all_their_rows(first):
-    index = filled(np.ones((3, 2)))
-    table, blocks = index.content.table, NormBlocks(index.snapshot().table, first=first)
+    table = ArmTable(2)
+    table.append(["a", "b", "c"], np.ones((3, 2)), np.arange(3))
+    blocks = NormBlocks(table.snapshot(), first=first)
     table.tombstone(np.arange(3))
     for _ in range(2):
         table, blocks = compacted(table, blocks)
@@ -193,21 +198,21 @@ def test_blocks_survive_the_death_of_all_their_rows(first):
 
 @pytest.mark.rest
 def test_a_zero_query_returns_the_first_rows():
-    snapshot = filled(np.random.default_rng(0).standard_normal((50, 4))).snapshot()
-    assert snapshot.search(np.zeros(4), 3).rows.tolist() == [0, 1, 2]
+    index = build(np.random.default_rng(0).standard_normal((50, 4)))
+    assert index.search(np.zeros(4), 3).rows.tolist() == [0, 1, 2]
 
 
 def test_nothing_eligible():
-    snapshot = filled(np.ones((2, 3))).snapshot()
-    assert snapshot.search(np.ones(3), 1, np.array([0, 1])).rows.size == 0
-    assert filled(np.empty((0, 3))).snapshot().search(np.ones(3), 5).rows.size == 0
+    index = build(np.ones((2, 3)))
+    assert index.search(np.ones(3), 1, np.array([0, 1])).rows.size == 0
+    assert build(np.empty((0, 3))).search(np.ones(3), 5).rows.size == 0
 
 
 def test_bad_arguments_raise_the_named_error():
-    snapshot = filled(np.ones((2, 3))).snapshot()
+    index = build(np.ones((2, 3)))
     with pytest.raises(InvalidShape):
-        snapshot.search(np.ones(4), 1)
+        index.search(np.ones(4), 1)
     with pytest.raises(InvalidParameter):
-        snapshot.search(np.ones(3), 0)
+        index.search(np.ones(3), 0)
     with pytest.raises(NonFinite):
-        snapshot.search_exact(np.array([1.0, np.inf, 0.0]), 1)
+        index.search(np.array([1.0, np.inf, 0.0]), 1)

@@ -1,4 +1,4 @@
-"""What the planner decides, on catalogues where the right decision is known, and by its written rule."""
+"""Tables that are planned by graphs which a test gives, and by times that it gives."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ import pytest
 from shortlist.index import graph_file, planner
 from shortlist.index.hnsw import HnswGraph
 from shortlist.index.index import Build
-from shortlist.index.planner import SMALL_NUMBERS, IndexOptions, plan
-from shortlist.index.probes import Trial
-from tests.indexes.brute_force import filled, measure
+from shortlist.index.planner import IndexOptions, plan
+from shortlist.index.probes import Probes, Quality, Search, Trial, compare
+from shortlist.index.table import table_of
+
+
+def measure(search: Search, probes: Probes) -> Quality:
+    """How well a search answers the probes."""
+    return compare(search, search, probes).quality
 
 
 def gaussian(count, dim, seed=0):
@@ -18,7 +23,7 @@ def gaussian(count, dim, seed=0):
 
 
 def view_of(features):
-    return filled(features).snapshot().table
+    return table_of(features)
 
 
 ANY_SIZE = 0
@@ -63,26 +68,3 @@ def build(view, *, spoilt=False):
 def of_one_length(count, dim, seed=0):
     directions = gaussian(count, dim, seed)
     return directions / np.linalg.norm(directions, axis=1)[:, None]
-
-
-def test_a_small_catalogue_is_scanned_and_no_graph_is_built():
-    decided, structure = decide(view_of(gaussian(300, 8)), small_numbers=SMALL_NUMBERS)
-    assert (decided.kind, structure, decided.recall_at_1) == ("exact", None, 1.0)
-    assert decided.reason.startswith("small")
-
-
-@pytest.mark.parametrize(("numbers", "kind"), [(2_401, "exact"), (2_400, "hnsw")])
-def test_how_many_numbers_are_small_says_whether_a_graph_is_built(monkeypatch, numbers, kind):
-    timed_as(monkeypatch, 3.0)
-    view = view_of(of_one_length(300, 8))
-    assert (
-        decide(view, make=build(view) if kind == "hnsw" else no_graph, small_numbers=numbers)[0].kind == kind
-    )
-
-
-def test_below_the_floor_the_index_serves_exactly():
-    """A graph that lost 39 of 40 arms: its recall is measured, and it does not serve."""
-    view = view_of(gaussian(2_000, 8))
-    decided, structure = decide(view, wanted=True, make=build(view, spoilt=True))
-    assert (decided.kind, structure, decided.recall_at_1) == ("exact", None, 1.0)
-    assert decided.reason.endswith("which does not reach 0.95 for certain")
