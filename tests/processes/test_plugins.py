@@ -213,6 +213,11 @@ BROKEN = {
     "options that are none": ("shortlist.policies", "mine = broken:NoDocument", "own_options"),
     "an import that is too early": ("shortlist.policies", "mine = early:Policy", "a module of its own"),
     "no constraint": ("shortlist.constraints", "mine = broken:NotAPolicy", "is no PluginConstraint"),
+    "a memory without end": (
+        "shortlist.constraints",
+        "mine = remembering:Endless",
+        "must remember keys for 1 to 31,622,400 seconds",
+    ),
     "no routes": ("shortlist.routes", "mine = broken:NotAPolicy", "is no Routes"),
     "no router": ("shortlist.routes", "mine = broken:NoRouter", "need a router of json_router"),
     "no services": ("shortlist.routes", "mine = broken:NoServices", "cannot make their services: KeyError"),
@@ -307,6 +312,14 @@ OUR_PAGE = console.ConsolePage("Mine", Path("main.js"))
 ABSENT_PAGE = console.ConsolePage("Mine", Path("page-absent.js"))
 """
 
+REMEMBERING = """
+from shortlist_service.constraints import RememberingConstraint
+class Endless(RememberingConstraint):
+    remembers_s = 10**9
+    def allow(self, notes, choice, request): ...
+    def note(self, shown): ...
+"""
+
 
 def write_broken(folder: Path, what: str) -> None:
     """Put the package of a row of ``BROKEN`` where Python finds it."""
@@ -316,6 +329,7 @@ def write_broken(folder: Path, what: str) -> None:
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-plugin\nVersion: 0.1\n")
     (information / "entry_points.txt").write_text(f"[{group}]\n{entry}\n")
     (folder / "broken.py").write_text(SOURCE)
+    (folder / "remembering.py").write_text(REMEMBERING)
     (folder / "early.py").write_text(f"from shortlist_service import constraints\n{SOURCE}")
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 import pytest
 
 from app.bandits.bandit import Bandit
-from app.bandits.settings import RepeatsRule
+from app.bandits.settings import LogRule, RepeatsRule
 from app.frequency_caps.exposures import is_of
 from app.frequency_caps.notes import MAX_NOTE_BYTES, Note, NoteStore
 from app.policies.request import ChooseRequest
@@ -22,6 +23,7 @@ from app.storage.types import LearnerId
 from headless_service import HeadlessService, bandit_record
 from shortlist_service.testing import ConstraintCase, ConstraintContract
 from shortlist_service.testing.shop import ids
+from waiting import wait_until
 
 pytestmark = pytest.mark.rest
 
@@ -104,6 +106,19 @@ async def test_a_global_bandit_remembers_visitors_and_nothing_without_one(servic
     await service.parts.forgetting.forget_visitor(bandit.learner_named("_global"), "ann")
     assert await texts(service, bandit, "ann") == []
     assert await texts(service, bandit, "bob") == [best]
+
+
+@pytest.mark.anyio
+async def test_what_it_excluded_is_in_the_row_and_a_choice_is_made_again_by_it(service: HeadlessService):
+    bandit = await service.bandit(constraints={NAME: {}}, log=LogRule())
+    choices = [await service.choose(bandit, k=1) for _ in range(3)]
+    decision = choices[-1].decision
+    find = partial(service.parts.decision_log.find, bandit, decision)
+    logged = await wait_until(find, what="the row is in the log")
+    assert logged.row.barred is not None
+    assert sorted(logged.row.barred.arms) == sorted([*ids(choices[0]), *ids(choices[1])])
+    explanation = await service.parts.explanations.explain(bandit, decision)
+    assert explanation.repeated is True
 
 
 @pytest.mark.anyio

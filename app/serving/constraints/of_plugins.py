@@ -22,7 +22,8 @@ from app.platform.errors import FieldPath, StartupError, Unavailable
 from app.policies.registry import POLICIES
 from app.policies.request import ChooseRequest
 from app.policies.selection import SelectionRequest
-from app.serving.constraints.base import Constraint, Shown, View
+from app.records.left_out import NOT_KEPT
+from app.serving.constraints.base import Constraint, LogRecord, Shown, View
 
 
 class PluginConstraint(Constraint):
@@ -55,14 +56,15 @@ class RememberingConstraint(PluginConstraint):
     the notes before. These are in the store, bounded together with what frequency caps remember: 1,000 of a
     key, SHORTLIST_MAX_REPEATS_MB of all; without room for a new key nothing is noted of it. They are
     forgotten and erased with their key, stay in moves, and are copied by ``shortlist copy``. Choices of a key
-    at once are counted one after the other. A bandit has one such constraint, or ``repeats``.
+    at once are counted one after the other; of more than 20 some are 503. A bandit has one such constraint,
+    or ``repeats``.
 
     ``remembers_s``: for how many seconds, at most 366 days.
 
     Cost: a round trip to the store before the policy, and one after it.
     """
 
-    counts = True
+    counts = is_in_row = True
     remembers_s: ClassVar[int]
     _notes: NoteStore
 
@@ -93,6 +95,12 @@ class RememberingConstraint(PluginConstraint):
 
     async def refund(self, charge: WrittenNote) -> None:
         await self._notes.take_back(charge)
+
+    def record(self, view: View, charge: object, shown: Shown, ttl_ms: int) -> LogRecord:
+        """Excluded arms stand in the row as those of a frequency cap do; what else was left does not."""
+        if view.arm_filter is not None or view.limits or view.pins or view.quotas is not None:
+            return LogRecord(NOT_KEPT)
+        return LogRecord(had=view.exclude)
 
 
 class Missing(Constraint):
