@@ -142,9 +142,12 @@ class Bandit(msgspec.Struct, frozen=True):
         """This bandit, served with a version of its arm effects; None: as without.
 
         As without also where it is not served with a learned prior: an effect is what arms have beyond what
-        keys have in common. And where the version is of another catalogue, before the bandit was moved.
+        keys have in common; where nothing is found; and where the version is of another catalogue, before the
+        bandit was moved.
         """
-        if version is not None and (not self.learns_effects or version.record.space != self.record.space):
+        if version is not None and (
+            not len(version.names) or not self.learns_effects or version.record.space != self.record.space
+        ):
             version = None
         return self if self.effects is version else msgspec.structs.replace(self, effects=version)
 

@@ -111,6 +111,10 @@ class ConstantSnapshot(msgspec.Struct, frozen=True, eq=False):
         """The query among the features of the catalogue. Shapes: (d + 1,) -> (d,)."""
         return self.constant.query(query)
 
+    def constant_score(self, query: Vector) -> float:
+        """What the query gives every arm alike, besides the features of the catalogue."""
+        return float(query[-1]) * self.constant.value
+
     def features_of(self, rows: Rows) -> Matrix:
         """Shapes: rows (m,) -> (m, d + 1)."""
         return self.constant.features(self.plain.features_of(rows))

@@ -164,6 +164,10 @@ class Snapshot(ABC):
         """The query among the features of the catalogue: itself."""
         return query
 
+    def constant_score(self, query: Vector) -> float:  # noqa: ARG002
+        """What the query gives every arm alike, besides the features of the catalogue: nothing."""
+        return 0.0
+
     @abstractmethod
     def features_of(self, rows: Rows) -> Matrix:
         """A copy of the features. Shapes: rows (m,) -> (m, d) float64."""
@@ -246,7 +250,8 @@ class ResidentSnapshot(SearchedTable, Snapshot):
         return self.table.revisions.item(row)
 
     def features_of(self, rows: Rows) -> Matrix:
-        return self.table.features[rows]
+        # ``take``: of 128 rows a seventh of the time of brackets.
+        return self.table.features.take(rows, axis=0)
 
     @property
     def listed(self) -> Rows:

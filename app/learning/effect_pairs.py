@@ -32,15 +32,15 @@ class EffectPairs:
         self,
         bandit: Bandit,
         expected: Matrix,
-        served: Matrix,
+        served: Matrix | None,
         *,
         sigma: float,
         decisions: int = 1,
     ) -> bytes:
         """The pairs of some arms of a bandit whose arms learn, ``decisions`` of them.
 
-        ``expected``: not a number of arms that learn nothing. ``sigma``: the noise of the key.
-        Shapes: (n, J) both.
+        ``expected``: not a number of arms that learn nothing. ``served`` None: 0 of all. ``sigma``:
+        the noise of the key. Shapes: (n, J) both.
         """
         has_space = self._store.has_space()
         if not has_space:

@@ -138,7 +138,14 @@ class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
 
         Shapes: (n,) -> (n, J).
         """
-        return None if self.thetas is None else self.arms.features_of(rows) @ self.thetas.T
+        if self.thetas is None:
+            return None
+        arms, features = self.arms, self.arms.plain.features_of(rows)
+        # What the learner sees is a copy with a coordinate more, whose product is the same of all.
+        columns = [
+            features @ arms.catalogue_query(theta) + arms.constant_score(theta) for theta in self.thetas
+        ]
+        return np.array(columns).T
 
     @classmethod
     async def of(

@@ -77,10 +77,12 @@ class EffectPair(NamedTuple):
     served: bytes
 
 
-def pairs_to_bytes(expected: Matrix, served: Matrix) -> bytes:
-    """The pairs of some arms. Shapes: (n, J) both. 8 J bytes for each arm."""
-    pairs = np.empty((len(expected), 2, expected.shape[1]), dtype="<f4")  # np.stack takes three times as long
-    pairs[:, 0], pairs[:, 1] = expected, served
+def pairs_to_bytes(expected: Matrix, served: Matrix | None) -> bytes:
+    """The pairs of some arms; ``served`` None: 0 of all. Shapes: (n, J) both. 8 J bytes for each arm."""
+    pairs = np.zeros((len(expected), 2, expected.shape[1]), dtype="<f4")  # np.stack takes three times as long
+    pairs[:, 0] = expected
+    if served is not None:
+        pairs[:, 1] = served
     return pairs.tobytes()
 
 

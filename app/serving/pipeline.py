@@ -494,7 +494,7 @@ class Choosing:
         expected = selection.snapshot.expected(selection.hits.rows)
         if expected is None:
             return None
-        snapshot, served = selection.snapshot, np.zeros(expected.shape)
+        snapshot, served = selection.snapshot, None
         if snapshot.effects is not None and bandit.weighing is None:
             served = snapshot.effects.worth(snapshot.arms, selection.hits.rows)[:, None]
         elif bandit.effects is not None:

@@ -304,6 +304,18 @@ def test_the_best_arms_are_among_those_that_a_graph_has_looked_at_or_of_large_ef
         assert not np.isin(hits.rows, exclude).any()
         assert len(set(hits.rows.tolist())) == 5
         best += hits.rows[0] == wanted.rows[0]
+        seen = ConstantSnapshot(whole, ConstantCoordinate(2.0))  # all score 6 less, and the same are best
+        joint = RowEffectSolver(seen, seen, effects, w=w).search(np.append(query, -3.0), 5, exclude)
+        assert joint.rows.tolist() == hits.rows.tolist()
+        np.testing.assert_allclose(joint.scores, hits.scores - 6.0)
         if hits.rows.tolist() == wanted.rows.tolist():
             np.testing.assert_allclose(hits.scores, wanted.scores)
     assert best >= 97
+    # Of a graph that is scanned for such lists without effects, more arms are asked.
+    graph = whole.structure
+    assert isinstance(graph, HnswGraph)
+    graph.scan_lists()
+    assert (graph.leaves_to_scan(1), graph.leaves_to_scan(5)) == (False, True)
+    hits, wanted = solver.search(query, 5), solver.search_exact(query, 5)
+    assert hits.rows.tolist() == wanted.rows.tolist()
+    assert not hits.exact

@@ -379,9 +379,7 @@ class HnswGraph(TunableIndex, RemeasuredIndex, GrowingIndex):
         Every row is alive in ``table``, not in ``exclude``, and appears once; scores are exact.
         """
         # all excluded arms may be among the nearest
-        # Twice k: distances in float32 may order arms otherwise than the exact scores do, near the end of the
-        # list.
-        count = max(self._list if 1 < k <= LIST else self._shortlist, 2 * k) + len(exclude)
+        count = self._count(k) + len(exclude)
         dead = self.degradation.dead
         count = min(count, len(self._rows) - dead)
         # More than ``most`` would take longer than an exact search.
@@ -404,13 +402,18 @@ class HnswGraph(TunableIndex, RemeasuredIndex, GrowingIndex):
         )
         rows = self._eligible(rows, table, exclude)
         if k > 1:
-            rows = np.unique(rows)  # the head is in the graph as well
+            rows = _distinct(rows)  # the head is in the graph as well
         if len(rows) < k:
             return None
         return ranked(rows, k, table.features, query, exact=False)
 
     def leaves_to_scan(self, k: int) -> bool:
-        return max(self._shortlist, 2 * k) > self._most
+        return self._count(k) > self._most
+
+    def _count(self, k: int) -> int:
+        # Twice k: distances in float32 may order arms otherwise than the exact scores do, near the end of the
+        # list.
+        return max(self._list if 1 < k <= LIST else self._shortlist, 2 * k)
 
     def propose(self, table: TableSnapshot, query: Vector, count: int, exclude: Rows) -> Rows | None:
         asked = count + len(exclude)
@@ -425,7 +428,7 @@ class HnswGraph(TunableIndex, RemeasuredIndex, GrowingIndex):
             slope, offset = self._error_line
             least = (1.0 - distances.item(half) - slope * query_norm - offset) * self._unscaled
         rows = self._with_overlays(self._rows[labels], table, scaled, query_norm, half, least=least)
-        return np.unique(self._eligible(rows, table, exclude))
+        return _distinct(self._eligible(rows, table, exclude))
 
     def _any_dead(self, table: TableSnapshot) -> bool:
         return self.degradation.dead > 0 or len(table.dead) > 0
@@ -512,3 +515,11 @@ def arm_bytes(dim: int, m: int) -> int:
 def lowest_layer_bytes(dim: int, m: int) -> int:
     """Memory of an arm in the lowest layer, which is one block: links, features, label."""
     return 4 * (2 * m + 1) + 4 * padded(dim) + 8
+
+
+def _distinct(rows: Rows) -> Rows:
+    """Each row once, ascending. Of a hundred rows a tenth of the time of ``np.unique``."""
+    ascending = np.sort(rows)
+    is_first = np.ones(len(ascending), dtype=np.bool_)
+    is_first[1:] = ascending[1:] != ascending[:-1]
+    return ascending[is_first]
