@@ -23,6 +23,7 @@ const MOST_TEXT = 60;
 const DRAWN_AT_ONCE = 20_000;
 const MOST_SORTED = 100_000;
 const MOST_FIELDS = 200;
+const USUAL_BUILD_S = 8e-5; // of a core for each arm of 32 numbers: docs/scale.md has 7e-5 to 12e-5
 const MOST_COLUMNS = 8;
 
 /** @param {import("./main.js").View} view */
@@ -77,7 +78,7 @@ export async function show(view) {
 
 /** How long an index will still be built, by the last build of it. @param {any} catalogue @param {number} seenS for how long it was seen that it is built */
 function stillBuilt({ size, index: { build_s, arms_in_graph } }, seenS) {
-  if (!build_s || !arms_in_graph) return "no earlier build tells how long it will take";
+  if (!build_s || !arms_in_graph) return `no earlier build tells how long it will take; ${duration(Math.ceil(size * USUAL_BUILD_S))} of a core is usual for as many arms of 32 numbers`;
   const left = (build_s * size) / arms_in_graph - seenS;
   return left > 0 ? `at most ${duration(Math.ceil(left))} more, by the last build` : "longer than the last build would tell";
 }

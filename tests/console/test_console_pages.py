@@ -546,6 +546,7 @@ def test_a_catalogue_says_how_long_its_index_will_be_built_and_names_all_its_num
         assert names.evaluate("each => each.clientHeight / each.clientWidth") < 0.5
         built["build_s"] = 0.0
         expect(state).to_contain_text("no earlier build tells how long it will take")
+        expect(state).to_contain_text(re.compile(r"; 1 s of a core is usual for as many arms"))
         console.check()
 
 
