@@ -223,7 +223,7 @@ class QuotaLedger:
             # Half a share before it is used up: the next one is there in time, and no choice has to wait.
             if share.limits and share.left <= share.demand.size // 2:
                 self._note(share)
-                arrays.enough[share.number] = share.granted - 1  # noted once; the last one is seen again
+                arrays.enough[share.number] = share.granted  # it is asked for once
                 self._low.add(share)
                 self._some_low.set()
         return Taken({share.number: count for share, count in needed.items()}, arrays.windows)

@@ -76,6 +76,7 @@ class QuotaMembers:
         # What was answered, while neither the arms nor the quotas change.
         self._answers: dict[int, Numbers] = {}
         self._answers_of: tuple[int, AttributeSnapshot] | None = None
+        self._ready_of: AttributeSnapshot | None = None
 
     @property
     def filters(self) -> int:
@@ -98,7 +99,7 @@ class QuotaMembers:
 
     def _change(self) -> None:
         self._version += 1
-        self._known = self._answers_of = None
+        self._known = self._answers_of = self._ready_of = None
 
     def quotas_of(self, snapshot: Snapshot, rows: Sequence[int]) -> list[Numbers]:
         """The quotas of each of these rows; none of a row that is -1. Nothing is awaited.
@@ -184,13 +185,18 @@ class QuotaMembers:
 
     async def ready(self, snapshot: Snapshot) -> None:
         """Wait until little has changed since ``follow``: ``quotas_of`` compares that in the event loop."""
-        attributes, (followed, _, _, added) = snapshot.whole.attributes, self._lookup(snapshot.whole)
+        attributes = snapshot.whole.attributes
+        if attributes is self._ready_of:  # nearly always
+            return
+        followed, _, _, added = self._lookup(snapshot.whole)
         if (
             attributes.generation != followed.moment.generation
             or attributes.entries - followed.moment.entries > MOST_CHANGES
             or len(added.filters) > MOST_NEW
         ):
             await self.follow(snapshot)
+        else:
+            self._ready_of = attributes
 
     async def absent(self, snapshot: Snapshot) -> list[int]:
         """The quotas that no arm counts for. Raises Unavailable."""

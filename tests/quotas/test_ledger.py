@@ -165,6 +165,14 @@ async def test_a_quota_is_open_again_as_soon_as_its_window_is_over(store: Store)
     assert not process.shares.now().out[0]
 
 
+async def test_a_quota_is_out_as_soon_as_the_last_of_it_was_shown(store: Store):
+    """Else a choice would take an arm of it again and again, and be refused each time."""
+    (process,) = await processes(store, 1, quota_of(20))
+    for _ in range(20):
+        assert await process.show() == 1
+    assert process.shares.now().out[0]
+
+
 async def test_what_is_given_back_of_a_window_that_is_over_cannot_be_spent(store: Store):
     (process,) = await processes(store, 1, quota_of(3, per_s=86_400))
     taken = await process.shares.take(None, [0])  # type: ignore[arg-type]
