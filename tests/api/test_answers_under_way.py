@@ -26,7 +26,7 @@ ARMS = 1_000
 
 
 @pytest.fixture
-async def small(store_url: str, tmp_path: Path) -> AsyncIterator[Api]:
+async def bounded_api(store_url: str, tmp_path: Path) -> AsyncIterator[Api]:
     """An application with a megabyte for large answers."""
     async with running(store_url, tmp_path, max_answers_mb=1) as api:
         await api.ok("PUT", "/v1/catalogues/c", {"dim": 2}, 201)
@@ -57,24 +57,28 @@ BATCH = {"requests": [{"k": 500, "include": ["metadata"]}, {"k": 500}]}
     ("path", "body"), [("choose", INCLUDE), ("choose", {**INCLUDE, "dry_run": True}), ("choose/batch", BATCH)]
 )
 async def test_of_many_at_once_some_are_answered_and_the_rest_is_told_to_wait(
-    small: Api, path: str, body: Any
+    bounded_api: Api, path: str, body: Any
 ) -> None:
     path = f"/v1/bandits/b/{path}"
-    found = Counter(await asyncio.gather(*(status(small, "POST", path, body) for _ in range(30))))
+    found = Counter(await asyncio.gather(*(status(bounded_api, "POST", path, body) for _ in range(30))))
     assert found.keys() == {200, 503}, found
-    assert await status(small, "POST", path, body) == 200, "alone it may be larger than the bound"
+    assert await status(bounded_api, "POST", path, body) == 200, "alone it may be larger than the bound"
 
 
 async def test_whatever_answer_is_large_waits_for_the_others_and_small_ones_go_on(
-    small: Api, monkeypatch: pytest.MonkeyPatch
+    bounded_api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = {f"a{n}": [float(n == place) for place in range(DIM)] for n in range(50)}
-    await small.catalogue("wide", rows)
-    await small.bandit("wide", "wide")
-    await small.observe("wide", {"id": "o", "arm": "a1", "value": 1})
+    await bounded_api.catalogue("wide", rows)
+    await bounded_api.bandit("wide", "wide")
+    await bounded_api.observe("wide", {"id": "o", "arm": "a1", "value": 1})
     for _ in range(3):
-        await small.choose("b", k=500)
-    reading, goes_on, documents = asyncio.Event(), asyncio.Event(), small.app.service.store.arms.documents
+        await bounded_api.choose("b", k=500)
+    reading, goes_on, documents = (
+        asyncio.Event(),
+        asyncio.Event(),
+        bounded_api.app.service.store.arms.documents,
+    )
 
     async def paused(uid: str, ids: Sequence[str], **how: Any) -> Sequence[bytes]:
         if len(ids) == 500 and not reading.is_set():
@@ -82,9 +86,11 @@ async def test_whatever_answer_is_large_waits_for_the_others_and_small_ones_go_o
             await goes_on.wait()
         return await documents(uid, ids, **how)
 
-    monkeypatch.setattr(small.app.service.store.arms, "documents", paused)
+    monkeypatch.setattr(bounded_api.app.service.store.arms, "documents", paused)
     requests = [INCLUDE] * 2
-    first = asyncio.create_task(status(small, "POST", "/v1/bandits/b/choose/batch", {"requests": requests}))
+    first = asyncio.create_task(
+        status(bounded_api, "POST", "/v1/bandits/b/choose/batch", {"requests": requests})
+    )
     await reading.wait()
     large = [
         "/v1/catalogues/c/arms?limit=1000",
@@ -95,16 +101,16 @@ async def test_whatever_answer_is_large_waits_for_the_others_and_small_ones_go_o
         "/v1/bandits/wide/learners?limit=1000",
         "/v1/bandits/wide/learners/_global?include=precision",
     ]
-    assert [path for path in large if await status(small, "GET", path) != 503] == []
-    assert await status(small, "POST", "/v1/bandits/b/choose", INCLUDE) == 503
+    assert [path for path in large if await status(bounded_api, "GET", path) != 503] == []
+    assert await status(bounded_api, "POST", "/v1/bandits/b/choose", INCLUDE) == 503
     for body in ({}, {"k": 100}, {"k": 3, "include": ["metadata"]}, {"k": 3, "dry_run": True}):
-        assert await status(small, "POST", "/v1/bandits/b/choose", body) == 200
+        assert await status(bounded_api, "POST", "/v1/bandits/b/choose", body) == 200
     for path in ("/v1/catalogues/c/arms/a1", "/v1/bandits/b/learners", "/v1/status"):
-        assert await status(small, "GET", path) == 200
+        assert await status(bounded_api, "GET", path) == 200
     goes_on.set()
     assert await first == 200
     for path in large:
-        assert await status(small, "GET", path) == 200, path
+        assert await status(bounded_api, "GET", path) == 200, path
 
 
 @asynccontextmanager
@@ -127,7 +133,7 @@ async def read_all(client: socket.socket) -> None:
 
 
 async def test_who_reads_nothing_of_a_large_answer_loses_it_and_others_have_its_memory(
-    small: Api, monkeypatch: pytest.MonkeyPatch
+    bounded_api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a real socket: the second of two answers waits for the first, and holds its memory meanwhile. The
     clock of the time-out is the test's: it is over when the test says so.
@@ -145,7 +151,7 @@ async def test_who_reads_nothing_of_a_large_answer_loses_it_and_others_have_its_
     path, requests = "/v1/bandits/b/choose", [INCLUDE] * 2
     body = json.dumps({"requests": requests}).encode()
     head = f"POST {path}/batch HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-    async with served(small) as address:
+    async with served(bounded_api) as address:
         with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
             client.connect(address)
@@ -155,11 +161,11 @@ async def test_who_reads_nothing_of_a_large_answer_loses_it_and_others_have_its_
                 return len(timers) == 2
 
             await wait_until(is_sending, what="the second answer is being sent")
-            assert await status(small, "POST", path, INCLUDE) == 503
+            assert await status(bounded_api, "POST", path, INCLUDE) == 503
             timers[-1]()
 
             async def is_let_go() -> bool:
-                return await status(small, "POST", path, INCLUDE) == 200
+                return await status(bounded_api, "POST", path, INCLUDE) == 200
 
             await wait_until(is_let_go, what="its memory is given back")
             client.setblocking(False)

@@ -29,7 +29,9 @@ DANGEROUS = re.compile(
 
 
 @pytest.fixture(scope="module")
-async def without(shared_store_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
+async def api_without_console(
+    shared_store_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Api]:
     async with running(shared_store_url, tmp_path_factory.mktemp("without"), console="off") as api:
         yield api
 
@@ -114,11 +116,11 @@ async def test_no_other_file_is_served(shared: Api, path: str):
     await shared.refused("GET", path, status=404, code="not_found")
 
 
-async def test_it_is_off_where_it_is_switched_off(without: Api):
+async def test_it_is_off_where_it_is_switched_off(api_without_console: Api):
     for path in ("/console", "/console/", "/console/main.js"):
-        problem = await without.refused("GET", path, status=404, code="not_found")
+        problem = await api_without_console.refused("GET", path, status=404, code="not_found")
         assert "SHORTLIST_CONSOLE" in problem["detail"]
-    assert (await without.call("GET", "/", headers={"accept": BROWSER})).status_code == 200
+    assert (await api_without_console.call("GET", "/", headers={"accept": BROWSER})).status_code == 200
 
 
 @pytest.mark.parametrize(

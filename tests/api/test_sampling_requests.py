@@ -175,7 +175,7 @@ async def test_no_arms_and_no_catalogue(shared: Api):
 
 # Races over coordinates -----------------------------------------------------------------------------
 @pytest.fixture
-async def wide(shared: Api) -> dict[str, list[float]]:
+async def wide_catalogue(shared: Api) -> dict[str, list[float]]:
     """A catalogue of 40 arms with 1,024 coordinates, one of them far ahead for the query of ones."""
     rng = np.random.default_rng(7)
     arms = {f"w{i}": row.round(4).tolist() for i, row in enumerate(rng.standard_normal((40, 1_024)))}
@@ -186,7 +186,7 @@ async def wide(shared: Api) -> dict[str, list[float]]:
 
 
 @pytest.mark.parametrize("method", ["racing_normal", "racing_ebs", "lil_ucb"])
-async def test_many_coordinates_are_raced(shared: Api, wide, method: str):
+async def test_many_coordinates_are_raced(shared: Api, wide_catalogue, method: str):
     body = {"query": [1.0] * 1_024, "temperature": 10.0, "method": method, "delta": 0.01}
     answer = await shared.ok("POST", "/v1/catalogues/wide/sample", body)
     assert answer["draws"] == ["ahead"]
@@ -196,9 +196,9 @@ async def test_many_coordinates_are_raced(shared: Api, wide, method: str):
         assert answer["cost"]["reads"] < 0.6 * 41 * 1_024
 
 
-async def test_draws_of_races_follow_the_softmax(shared: Api, wide):
+async def test_draws_of_races_follow_the_softmax(shared: Api, wide_catalogue):
     """Total variation at most delta = 0.01, and the noise of 400 draws (false alarm below 1e-7)."""
-    scores = np.array([np.sum(row) for row in wide.values()])
+    scores = np.array([np.sum(row) for row in wide_catalogue.values()])
     temperature = 400.0
     p = np.exp(scores / temperature - (scores / temperature).max())
     p /= p.sum()
@@ -208,7 +208,7 @@ async def test_draws_of_races_follow_the_softmax(shared: Api, wide):
         answer = await shared.ok("POST", "/v1/catalogues/wide/sample", body)
         assert answer["guarantee"]["assumes"] == "normal_means"
         draws += answer["draws"]
-    share = np.array([draws.count(arm) for arm in wide]) / 400
+    share = np.array([draws.count(arm) for arm in wide_catalogue]) / 400
     ahead = share[-1] - p[-1]
     assert abs(ahead) <= 0.01 + math.sqrt(math.log(2 / ALARM) / (2 * 400))
     assert len(set(draws)) > 5
@@ -223,7 +223,7 @@ async def test_draws_of_races_follow_the_softmax(shared: Api, wide):
         ({"method": "exact"}, None),
     ],
 )
-async def test_what_is_scored_completely_says_why(shared: Api, wide, rest, reason):
+async def test_what_is_scored_completely_says_why(shared: Api, wide_catalogue, rest, reason):
     body = {"query": [2.0] * 1_024, **rest}
     answer = await shared.ok("POST", "/v1/catalogues/wide/sample", body)
     assert answer["guarantee"] == {"kind": "exact", "delta": 0.0, "assumes": None, "reason": reason}

@@ -21,7 +21,7 @@ BOUNDED = {f"max_{kind}_mb": 1 for kind in KINDS}
 
 
 @pytest.fixture
-async def small(store_url: str, tmp_path: Path) -> AsyncIterator[Api]:
+async def bounded_api(store_url: str, tmp_path: Path) -> AsyncIterator[Api]:
     """An application that may hold a megabyte of everything."""
     async with running(store_url, tmp_path, **BOUNDED) as api:
         await api.catalogue("c", {f"arm-{n}": [1.0, n] for n in range(200)})
@@ -49,158 +49,162 @@ async def held(api: Api, kind: str) -> tuple[float, float]:
 
 
 @pytest.mark.rest
-async def test_history_leaves_a_quarter_of_the_dedupe_keys_to_rewards(small: Api) -> None:
-    await small.bandit("b", "c")
-    choices = await small.ok("POST", "/v1/bandits/b/choose/batch", {"requests": [{}] * 500})
+async def test_history_leaves_a_quarter_of_the_dedupe_keys_to_rewards(bounded_api: Api) -> None:
+    await bounded_api.bandit("b", "c")
+    choices = await bounded_api.ok("POST", "/v1/bandits/b/choose/batch", {"requests": [{}] * 500})
     for batch in range(20):
         items = [{"id": f"{batch}-{n}", "arm": "arm-1", "value": 1} for n in range(500)]
-        answer = await ask(small, "/v1/bandits/b/observations", {"observations": items})
+        answer = await ask(bounded_api, "/v1/bandits/b/observations", {"observations": items})
         if answer.status_code >= 300:
             break
     assert_full(answer, "SHORTLIST_MAX_DEDUPE_MB")
-    now, most = await held(small, "dedupe")
+    now, most = await held(bounded_api, "dedupe")
     assert most / 2 < now <= most * 3 / 4
-    receipt = await small.reward(*({"decision": each["decision"], "value": 1} for each in choices["results"]))
+    receipt = await bounded_api.reward(
+        *({"decision": each["decision"], "value": 1} for each in choices["results"])
+    )
     assert receipt["accepted"] == 500, "what is decided here is learned though history is refused"
 
 
-async def test_choices_with_an_event_id_are_refused_when_too_many_are_kept(small: Api) -> None:
-    await small.bandit("b", "c", scope="per_key")
-    kept = await small.choose("b", key="ann", event_id="kept", k=200)
+async def test_choices_with_an_event_id_are_refused_when_too_many_are_kept(bounded_api: Api) -> None:
+    await bounded_api.bandit("b", "c", scope="per_key")
+    kept = await bounded_api.choose("b", key="ann", event_id="kept", k=200)
     path = "/v1/bandits/b/choose/batch"
     batch = 0
     while batch < 100:
         requests = [{"key": f"k{n}", "k": 200, "event_id": f"e{batch}"} for n in range(50)]
-        if (answer := await ask(small, path, {"requests": requests})).status_code != 200:
+        if (answer := await ask(bounded_api, path, {"requests": requests})).status_code != 200:
             break
         batch += 1
     assert batch > 2
     assert_full(answer, "SHORTLIST_MAX_EVENTS_MB")
-    now, most = await held(small, "events")
+    now, most = await held(bounded_api, "events")
     assert MB * 9 / 10 < now <= most == MB
     for number in range(50):  # the first ones may be a little shorter than the one that was refused
         one = {"key": "bob", "k": 200, "event_id": f"new{number}"}
-        if (answer := await ask(small, "/v1/bandits/b/choose", one)).status_code != 200:
+        if (answer := await ask(bounded_api, "/v1/bandits/b/choose", one)).status_code != 200:
             break
     assert_full(answer, "SHORTLIST_MAX_EVENTS_MB")
-    assert await small.choose("b", key="ann", event_id="kept", k=200) == kept, "what was promised is kept"
-    choice = await small.choose("b", key="bob")
-    assert (await small.reward({"decision": choice["decision"], "value": 1}))["accepted"] == 1
-    assert (await small.reward({"decision": kept["decision"], "arm": kept["arms"][0]["id"], "value": 1}))[
-        "accepted"
-    ] == 1
+    assert await bounded_api.choose("b", key="ann", event_id="kept", k=200) == kept, (
+        "what was promised is kept"
+    )
+    choice = await bounded_api.choose("b", key="bob")
+    assert (await bounded_api.reward({"decision": choice["decision"], "value": 1}))["accepted"] == 1
+    assert (
+        await bounded_api.reward({"decision": kept["decision"], "arm": kept["arms"][0]["id"], "value": 1})
+    )["accepted"] == 1
 
 
 @pytest.mark.rest
-async def test_decisions_that_wait_are_bounded_and_rewards_go_on(small: Api) -> None:
-    await small.bandit("waits", "c", reward={"wait_s": 3_600})
-    await small.bandit("b", "c")
-    first = await small.choose("waits", k=200)
+async def test_decisions_that_wait_are_bounded_and_rewards_go_on(bounded_api: Api) -> None:
+    await bounded_api.bandit("waits", "c", reward={"wait_s": 3_600})
+    await bounded_api.bandit("b", "c")
+    first = await bounded_api.choose("waits", k=200)
     for _ in range(200):
-        answer = await ask(small, "/v1/bandits/waits/choose", {"k": 200})
+        answer = await ask(bounded_api, "/v1/bandits/waits/choose", {"k": 200})
         if answer.status_code != 200:
             break
     assert_full(answer, "SHORTLIST_MAX_WAITING_MB")
-    now, most = await held(small, "waiting")
+    now, most = await held(bounded_api, "waiting")
     assert MB * 8 / 10 < now <= most == MB
     item = {"decision": first["decision"], "arm": first["arms"][3]["id"], "value": 1}
-    assert (await small.reward(item))["accepted"] == 1
-    await small.choose("b")
+    assert (await bounded_api.reward(item))["accepted"] == 1
+    await bounded_api.choose("b")
 
 
 @pytest.mark.rest
-async def test_activations_are_bounded(small: Api) -> None:
-    await small.bandit("b", "c")
+async def test_activations_are_bounded(bounded_api: Api) -> None:
+    await bounded_api.bandit("b", "c")
     active: list[str] = []
     for _ in range(20):
         requests = [{"activate": False}] * 1_000
-        choices = await small.ok("POST", "/v1/bandits/b/choose/batch", {"requests": requests})
+        choices = await bounded_api.ok("POST", "/v1/bandits/b/choose/batch", {"requests": requests})
         tokens = [choice["decision"] for choice in choices["results"]]
-        answer = await ask(small, "/v1/decisions/activate", {"decisions": tokens})
+        answer = await ask(bounded_api, "/v1/decisions/activate", {"decisions": tokens})
         if answer.status_code != 200:
             break
         assert answer.json()["activated"] == 1_000
         active += tokens
     assert_full(answer, "SHORTLIST_MAX_ACTIVATIONS_MB")
-    again = await small.ok("POST", "/v1/decisions/activate", {"decisions": active[:1_000]})
+    again = await bounded_api.ok("POST", "/v1/decisions/activate", {"decisions": active[:1_000]})
     assert again["duplicate"] == 1_000
-    assert (await small.reward({"decision": active[0], "value": 1}))["accepted"] == 1
+    assert (await bounded_api.reward({"decision": active[0], "value": 1}))["accepted"] == 1
 
 
 @pytest.mark.rest
-async def test_dedupe_keys_of_rewards_and_observations_are_bounded(small: Api) -> None:
-    await small.bandit("b", "c", reward={"aggregate": "sum"})
-    await small.bandit("per-key", "c", scope="per_key")
+async def test_dedupe_keys_of_rewards_and_observations_are_bounded(bounded_api: Api) -> None:
+    await bounded_api.bandit("b", "c", reward={"aggregate": "sum"})
+    await bounded_api.bandit("per-key", "c", scope="per_key")
     first = {"id": "first", "key": "ann", "arm": "arm-1", "value": 1}
-    await small.observe("per-key", first)
+    await bounded_api.observe("per-key", first)
     sent: list[dict[str, Any]] = []
     for _ in range(40):
-        choices = await small.ok("POST", "/v1/bandits/b/choose/batch", {"requests": [{}] * 250})
+        choices = await bounded_api.ok("POST", "/v1/bandits/b/choose/batch", {"requests": [{}] * 250})
         items = [
             {"decision": choice["decision"], "value": 1, "reward_id": "click"}
             for choice in choices["results"]
         ]
-        answer = await ask(small, "/v1/rewards", {"rewards": items})
+        answer = await ask(bounded_api, "/v1/rewards", {"rewards": items})
         if answer.status_code >= 300:
             break
         assert answer.json()["accepted"] == 250
         sent += items
     assert len(sent) >= 1_000, answer.text[:500]
     assert_full(answer, "SHORTLIST_MAX_DEDUPE_MB")
-    now, most = await held(small, "dedupe")
+    now, most = await held(bounded_api, "dedupe")
     assert MB * 7 / 10 < now <= most == MB
     for _ in range(2):
-        receipt = (await ask(small, "/v1/rewards", {"rewards": sent[:1_000]})).json()
+        receipt = (await ask(bounded_api, "/v1/rewards", {"rewards": sent[:1_000]})).json()
         assert (receipt["accepted"], receipt["duplicate"]) == (0, 1_000)
     for batch in range(20):
         observed = [{**first, "id": f"{batch}-{n}"} for n in range(500)]
-        answer = await ask(small, "/v1/bandits/per-key/observations", {"observations": observed})
+        answer = await ask(bounded_api, "/v1/bandits/per-key/observations", {"observations": observed})
         if answer.status_code >= 300:
             break
     assert_full(answer, "SHORTLIST_MAX_DEDUPE_MB")
-    assert (await small.observe("per-key", first))["duplicate"] == 1
-    learner = await small.ok("GET", "/v1/bandits/b/learners/_global")
+    assert (await bounded_api.observe("per-key", first))["duplicate"] == 1
+    learner = await bounded_api.ok("GET", "/v1/bandits/b/learners/_global")
     assert learner["observations"] == len(sent), "what was refused was not learned"
-    await small.choose("b", event_id="goes-on")
+    await bounded_api.choose("b", event_id="goes-on")
 
 
 @pytest.mark.slow
-async def test_turns_of_warm_ups_are_bounded_and_warm_keys_go_on(small: Api) -> None:
-    await small.bandit("new", "c", scope="per_key", explore={"centers": 3})
-    centre = (await small.choose("new", key="first"))["arms"][0]["id"]
+async def test_turns_of_warm_ups_are_bounded_and_warm_keys_go_on(bounded_api: Api) -> None:
+    await bounded_api.bandit("new", "c", scope="per_key", explore={"centers": 3})
+    centre = (await bounded_api.choose("new", key="first"))["arms"][0]["id"]
     for batch in range(20):
         requests = [{"key": f"{batch}-{n}"} for n in range(1_000)]
-        answer = await ask(small, "/v1/bandits/new/choose/batch", {"requests": requests})
+        answer = await ask(bounded_api, "/v1/bandits/new/choose/batch", {"requests": requests})
         if answer.status_code != 200:
             break
     assert_full(answer, "SHORTLIST_MAX_TURNS_MB")
-    assert (await small.choose("new", key="first"))["arms"][0]["id"] != centre
+    assert (await bounded_api.choose("new", key="first"))["arms"][0]["id"] != centre
     observations = [{"id": f"o{n}", "key": "warm", "arm": f"arm-{n}", "value": 1} for n in range(3)]
-    await small.observe("new", *observations)
-    await small.choose("new", key="warm")
+    await bounded_api.observe("new", *observations)
+    await bounded_api.choose("new", key="warm")
 
 
 @pytest.mark.rest
-async def test_campaigns_are_bounded_and_go_on_when_others_are_deleted(small: Api) -> None:
+async def test_campaigns_are_bounded_and_go_on_when_others_are_deleted(bounded_api: Api) -> None:
     def body(number: int) -> dict[str, Any]:
         arms = [f"arm-{n}" for n in range(100)]
         return {"id": f"s{number}", "arms": arms, "k": 2, "noise_std": 1, "epsilon": 0.5, "delta": 0.1}
 
     for number in range(200):
-        answer = await small.call("POST", "/v1/slates", body(number))
+        answer = await bounded_api.call("POST", "/v1/slates", body(number))
         if answer.status_code != 201:
             break
     document = assert_problem(answer, 429, "quota_reached")
     assert "SHORTLIST_MAX_CAMPAIGNS_MB" in document["detail"]
     assert number > 20
-    now, most = await held(small, "campaigns")
+    now, most = await held(bounded_api, "campaigns")
     assert MB * 9 / 10 < now <= most == MB
-    assert (await small.call("POST", "/v1/slates", body(0))).status_code == 200
-    pulls = (await small.ok("POST", "/v1/slates/s0/ask", {"count": 10}))["pulls"]
+    assert (await bounded_api.call("POST", "/v1/slates", body(0))).status_code == 200
+    pulls = (await bounded_api.ok("POST", "/v1/slates/s0/ask", {"count": 10}))["pulls"]
     results = [{"pull": pull["pull"], "total": 1.0} for pull in pulls]
-    assert (await small.ok("POST", "/v1/slates/s0/tell", {"results": results}))["observed"] == 10
-    await small.ok("DELETE", "/v1/slates/s1", status=204)
-    assert (await small.call("POST", "/v1/slates", body(number))).status_code == 201
+    assert (await bounded_api.ok("POST", "/v1/slates/s0/tell", {"results": results}))["observed"] == 10
+    await bounded_api.ok("DELETE", "/v1/slates/s1", status=204)
+    assert (await bounded_api.call("POST", "/v1/slates", body(number))).status_code == 201
 
 
 @pytest.mark.rest
@@ -281,29 +285,29 @@ async def test_a_store_without_memory_refuses_writes_with_the_reason(tmp_path: P
 
 
 @pytest.mark.rest
-async def test_made_up_keys_do_not_fill_the_store_with_what_they_have_had(small: Api) -> None:
-    await small.bandit("feed", "c", scope="per_key", repeats={"most": 1, "within_s": 366 * 86_400})
-    had = {arm["id"] for arm in (await small.choose("feed", key="ann", k=20))["arms"]}
+async def test_made_up_keys_do_not_fill_the_store_with_what_they_have_had(bounded_api: Api) -> None:
+    await bounded_api.bandit("feed", "c", scope="per_key", repeats={"most": 1, "within_s": 366 * 86_400})
+    had = {arm["id"] for arm in (await bounded_api.choose("feed", key="ann", k=20))["arms"]}
     path, unlimited = "/v1/bandits/feed/choose/batch", 'shortlist_unlimited_repeats_total{counts="shown"}'
     for batch in range(25):
         requests = [{"key": f"{batch}-{n}", "k": 200} for n in range(20)]
-        assert (await ask(small, path, {"requests": requests})).status_code == 200
-    now, most = await held(small, "repeats")
+        assert (await ask(bounded_api, path, {"requests": requests})).status_code == 200
+    now, most = await held(bounded_api, "repeats")
     assert MB / 2 < now <= MB * 11 / 16 <= most == MB
-    keys = [key async for key in small.store.scan_iter("*:had:*")]
-    taken = sum([await small.store.memory_usage(key, samples=0) for key in keys])
+    keys = [key async for key in bounded_api.store.scan_iter("*:had:*")]
+    taken = sum([await bounded_api.store.memory_usage(key, samples=0) for key in keys])
     assert taken <= now, "of 500 keys with 200 arms each, which would take 10 MB"
-    lines = (await small.call("GET", "/metrics")).text.splitlines()
+    lines = (await bounded_api.call("GET", "/metrics")).text.splitlines()
     counts = [float(line.rpartition(" ")[2]) for line in lines if line.startswith(unlimited)]
     assert counts == [500 + 1 - len(keys)]
     for _ in range(2):
-        again = await small.choose("feed", key="new", k=200)
+        again = await bounded_api.choose("feed", key="new", k=200)
         assert len(again["arms"]) == 200, "new keys are not limited, and not refused"
-    await small.refused("POST", "/v1/bandits/feed/choose", {"key": "0-0"}, status=409, code="no_arms")
-    shown = {arm["id"] for arm in (await small.choose("feed", key="ann", k=20))["arms"]}
+    await bounded_api.refused("POST", "/v1/bandits/feed/choose", {"key": "0-0"}, status=409, code="no_arms")
+    shown = {arm["id"] for arm in (await bounded_api.choose("feed", key="ann", k=20))["arms"]}
     assert len(shown) == 20
     assert not shown & had, "who has had something stays limited"
-    found = (await small.ok("GET", "/v1/status"))["findings"]
+    found = (await bounded_api.ok("GET", "/v1/status"))["findings"]
     texts = [each["text"] for each in found if each["name"] == "space"]
     assert len(texts) == 1
     assert "SHORTLIST_MAX_REPEATS_MB" in texts[0]

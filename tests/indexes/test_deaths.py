@@ -59,7 +59,7 @@ RESTLESS = IndexLimits(rest=0.0, measuring_rest=0.0, much_lost=0.0)
 
 
 @pytest.fixture
-def poor():
+def poor_graph():
     """An index with a graph, and the arms in it, longest first."""
     features = lognormal()
     index = filled(features, POOR, seed=1, threads=1, limits=RESTLESS)
@@ -74,9 +74,9 @@ def poor():
     "queries",
     [pytest.param(drawn(), id="drawn"), pytest.param(narrow(), id="narrow", marks=pytest.mark.slow)],
 )
-def test_never_is_more_told_than_is_found_while_the_longest_die(poor, queries):
+def test_never_is_more_told_than_is_found_while_the_longest_die(poor_graph, queries):
     """Of drawn and of narrow queries. False alarm: below 1e-3, by four standard errors."""
-    index, features = poor
+    index, features = poor_graph
     order, at = longest(features), 0
     for until in (20, 40, 80, 160, 240, 400, 640):
         remove(index, order[at:until])
@@ -91,9 +91,9 @@ def test_never_is_more_told_than_is_found_while_the_longest_die(poor, queries):
 
 @pytest.mark.rest
 @pytest.mark.parametrize("k", [10, 100])
-def test_never_is_more_told_of_lists_than_is_found_though_the_best_of_each_lives(poor, k):
+def test_never_is_more_told_of_lists_than_is_found_though_the_best_of_each_lives(poor_graph, k):
     """A taste loses its second to thirtieth arm. False alarm: below 1e-3, by four standard errors."""
-    index, features = poor
+    index, features = poor_graph
     graph, taste = index.snapshot().structure, drawn(seed=3)[0]
     graph.tuned(16, shortlist=5, most=10_000)
     graph.tuned_for_lists(16)
@@ -114,9 +114,9 @@ def test_never_is_more_told_of_lists_than_is_found_though_the_best_of_each_lives
 
 
 @pytest.mark.rest
-def test_what_was_told_before_the_deaths_would_be_too_much(poor):
+def test_what_was_told_before_the_deaths_would_be_too_much(poor_graph):
     """The broken variant of the test above: a recall that is never measured again."""
-    index, features = poor
+    index, features = poor_graph
     before = index.status().recall_at_1
     remove(index, longest(features)[:400])
     state = index.content.structure.degradation
@@ -126,8 +126,8 @@ def test_what_was_told_before_the_deaths_would_be_too_much(poor):
 
 
 @pytest.mark.rest
-def test_all_arms_are_scanned_until_the_recall_is_known_again_where_most_winners_died(poor):
-    index, features = poor
+def test_all_arms_are_scanned_until_the_recall_is_known_again_where_most_winners_died(poor_graph):
+    index, features = poor_graph
     remove(index, longest(features)[:300])
     status = index.status()
     assert (status.kind, status.recall_at_1) == ("exact", 1.0)
@@ -139,9 +139,9 @@ def test_all_arms_are_scanned_until_the_recall_is_known_again_where_most_winners
     assert index.begin_maintenance() is not None, "the graph found more when it was planned"
 
 
-def test_lists_are_scanned_where_the_graph_has_too_few_of_their_arms(poor):
+def test_lists_are_scanned_where_the_graph_has_too_few_of_their_arms(poor_graph):
     """More of the ten best are outside of the graph than of the best, whom the substitutes stand in for."""
-    index, features = poor
+    index, features = poor_graph
     graph = index.snapshot().structure
     graph.tuned(16, shortlist=5, most=10_000)
     graph.tuned_for_lists(16)
@@ -154,8 +154,8 @@ def test_lists_are_scanned_where_the_graph_has_too_few_of_their_arms(poor):
 
 
 @pytest.mark.rest
-def test_a_little_is_lost_at_once_and_the_rest_is_measured(poor):
-    index, features = poor
+def test_a_little_is_lost_at_once_and_the_rest_is_measured(poor_graph):
+    index, features = poor_graph
     before = index.status()
     remove(index, longest(features)[:20])
     lost = index.status()
@@ -170,8 +170,8 @@ def test_a_little_is_lost_at_once_and_the_rest_is_measured(poor):
 
 
 @pytest.mark.rest
-def test_deaths_of_arms_that_nobody_asks_for_are_measured_at_rest(poor):
-    index, _ = poor
+def test_deaths_of_arms_that_nobody_asks_for_are_measured_at_rest(poor_graph):
+    index, _ = poor_graph
     in_graph = index.snapshot().structure.rows
     remove(index, in_graph[-5:])
     assert index.begin_measurement() is None
@@ -181,9 +181,9 @@ def test_deaths_of_arms_that_nobody_asks_for_are_measured_at_rest(poor):
 
 
 @pytest.mark.rest
-def test_the_end_of_one_taste_is_noticed(poor):
+def test_the_end_of_one_taste_is_noticed(poor_graph):
     """The thirty best arms of one direction: few of the drawn probes were answered with them."""
-    index, features = poor
+    index, features = poor_graph
     taste = drawn(seed=3)[0]
     near, told = taste + 0.05 * drawn(seed=4), index.status().recall_at_1
     remove(index, np.argsort(-(features @ taste))[:30])
@@ -200,9 +200,9 @@ def test_the_end_of_one_taste_is_noticed(poor):
 
 
 @pytest.mark.rest
-def test_the_end_of_a_taste_is_noticed_when_its_users_come_back(poor):
+def test_the_end_of_a_taste_is_noticed_when_its_users_come_back(poor_graph):
     """Nobody asked for it when the recall was measured."""
-    index, features = poor
+    index, features = poor_graph
     limit(index, same_rest=0.0)
     taste = drawn(seed=3)[0]
     remove(index, np.argsort(-(features @ taste))[:30])
@@ -218,9 +218,9 @@ def test_the_end_of_a_taste_is_noticed_when_its_users_come_back(poor):
 
 
 @pytest.mark.rest
-def test_the_head_is_always_of_the_longest_that_live(poor, monkeypatch):
+def test_the_head_is_always_of_the_longest_that_live(poor_graph, monkeypatch):
     """They are found by every search, as ever. The graph of ef 1 alone misses many of them."""
-    index, features = poor
+    index, features = poor_graph
     graph = index.snapshot().structure
     graph.tuned(1, shortlist=1, most=graph.arms)
     order = longest(features)
@@ -240,8 +240,8 @@ def test_the_head_is_always_of_the_longest_that_live(poor, monkeypatch):
 
 
 @pytest.mark.rest
-def test_queries_that_were_served_count_for_themselves(poor):
-    index, features = poor
+def test_queries_that_were_served_count_for_themselves(poor_graph):
+    index, features = poor_graph
     remove(index, longest(features)[:240])
     measure_anew(index)
     taste = next(each for each in narrow(40).reshape(40, -1, DIM) if recall(index, each) < 1.0)

@@ -29,7 +29,7 @@ def features():
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory, features):
+def graph_bytes(tmp_path_factory, features):
     """What an index leaves in its file."""
     path = tmp_path_factory.mktemp("graph") / "catalogue.index"
     maintain(filled(features, OPTIONS, cache=path))
@@ -37,9 +37,9 @@ def written(tmp_path_factory, features):
 
 
 @pytest.fixture
-def path(tmp_path, written):
+def path(tmp_path, graph_bytes):
     path = tmp_path / "catalogue.index"
-    path.write_bytes(written)
+    path.write_bytes(graph_bytes)
     return path
 
 

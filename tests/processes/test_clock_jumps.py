@@ -24,15 +24,15 @@ OBSERVATION_S = 7_200
 
 
 @pytest.fixture
-def made(tmp_path: Path, clocks: Clocks) -> Iterator[Town]:
+def town_with_clocks(tmp_path: Path, clocks: Clocks) -> Iterator[Town]:
     settings = {
         "SHORTLIST_TOKEN_TTL_S": str(LIFE_S),
         "SHORTLIST_OBSERVATION_TTL_S": str(OBSERVATION_S),
         "SHORTLIST_LEASE_S": "0.2",
     }
     preload = clocks.store.settings
-    with town(tmp_path, preload=preload, **settings, **clocks.services.settings) as made:
-        yield made
+    with town(tmp_path, preload=preload, **settings, **clocks.services.settings) as town_with_clocks:
+        yield town_with_clocks
 
 
 async def build(http: httpx.AsyncClient) -> None:
@@ -73,9 +73,9 @@ async def observations(http: httpx.AsyncClient) -> int:
     return int((await http.get("/v1/bandits/b/learners/ann")).json()["observations"])
 
 
-async def dropped(made: Town, pattern: str) -> None:
+async def dropped(town_with_clocks: Town, pattern: str) -> None:
     """The store has dropped every key of the pattern."""
-    with redis.Redis(unix_socket_path=str(made.redis.socket)) as store:
+    with redis.Redis(unix_socket_path=str(town_with_clocks.redis.socket)) as store:
 
         async def gone() -> bool:
             return not list(store.scan_iter(pattern))
@@ -86,15 +86,15 @@ async def dropped(made: Town, pattern: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("which", ["store", "all"])
 async def test_a_reward_counts_once_after_a_jump_beyond_the_life_of_its_token_and_back(
-    made: Town, clocks: Clocks, which: str
+    town_with_clocks: Town, clocks: Clocks, which: str
 ):
     jump_to = clocks.store.jump_to if which == "store" else clocks.jump_to
-    async with made.replicas[0].client() as http:
+    async with town_with_clocks.replicas[0].client() as http:
         await build(http)
         token, other = await choose(http), await choose(http)
         assert await reward(http, token) == "accepted"
         jump_to(2 * LIFE_S)
-        await dropped(made, "shortlist:{p:*}:seen*")
+        await dropped(town_with_clocks, "shortlist:{p:*}:seen*")
         jump_to(0)
         assert await reward(http, token) == "expired"
         assert await reward(http, other) == "expired", "what is lost: tokens that the clock had ended"
@@ -102,12 +102,14 @@ async def test_a_reward_counts_once_after_a_jump_beyond_the_life_of_its_token_an
         token = await choose(http)
         assert [await reward(http, token) for _ in range(2)] == ["accepted", "duplicate"], "at once"
         assert await observations(http) == 2
-    made.check_replay()
+    town_with_clocks.check_replay()
 
 
-async def test_a_reward_counts_once_when_it_came_while_the_services_were_ahead(made: Town, clocks: Clocks):
+async def test_a_reward_counts_once_when_it_came_while_the_services_were_ahead(
+    town_with_clocks: Town, clocks: Clocks
+):
     """By their clocks the token was about to expire."""
-    async with made.replicas[0].client() as http:
+    async with town_with_clocks.replicas[0].client() as http:
         await build(http)
         token = await choose(http)
         clocks.services.jump_to(LIFE_S - 30)
@@ -122,10 +124,10 @@ async def test_a_reward_counts_once_when_it_came_while_the_services_were_ahead(m
     "offset_s", [LIFE_S // 2, *(pytest.param(s, marks=pytest.mark.slow) for s in (-2 * LIFE_S, 2 * LIFE_S))]
 )
 async def test_a_learner_deleted_during_a_jump_takes_nothing_from_before(
-    made: Town, clocks: Clocks, offset_s: int
+    town_with_clocks: Town, clocks: Clocks, offset_s: int
 ):
     """And learns from what is decided afterwards, at once."""
-    async with made.replicas[0].client() as http:
+    async with town_with_clocks.replicas[0].client() as http:
         await build(http)
         token, other = await choose(http), await choose(http)
         assert await reward(http, token) == "accepted"
@@ -133,7 +135,7 @@ async def test_a_learner_deleted_during_a_jump_takes_nothing_from_before(
         (await http.delete("/v1/bandits/b/learners/ann")).raise_for_status()
         if offset_s > LIFE_S:
             clocks.jump_to(2 * offset_s)
-            await dropped(made, "shortlist:{p:*}:forgotten*")
+            await dropped(town_with_clocks, "shortlist:{p:*}:forgotten*")
         clocks.jump_to(0)
         # Once a worker has dropped who was forgotten, all that is as old is refused. What was counted
         # before is a duplicate then.
@@ -143,14 +145,16 @@ async def test_a_learner_deleted_during_a_jump_takes_nothing_from_before(
         assert await observations(http) == 1
 
 
-async def test_the_id_of_an_observation_is_kept_by_the_clock_of_the_store(made: Town, clocks: Clocks):
+async def test_the_id_of_an_observation_is_kept_by_the_clock_of_the_store(
+    town_with_clocks: Town, clocks: Clocks
+):
     """The limit: it carries no time of its own by which it could be refused."""
-    async with made.replicas[0].client() as http:
+    async with town_with_clocks.replicas[0].client() as http:
         await build(http)
         assert await observe(http, "o") == "accepted"
         clocks.store.jump_to(OBSERVATION_S - 300)
         assert await observe(http, "o") == "duplicate"
         clocks.store.jump_to(OBSERVATION_S + 300)
-        await dropped(made, "shortlist:{p:*}:seen*")
+        await dropped(town_with_clocks, "shortlist:{p:*}:seen*")
         clocks.store.jump_to(0)
         assert await observe(http, "o") == "accepted"

@@ -35,7 +35,7 @@ def refused(words: Sequence[str], *arguments: str, cwd: Path, **settings: str) -
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a command that runs in this process: it ends before it starts anything."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -44,10 +44,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     "host", ["0.0.0.0", "::", "192.0.2.1", "example.org", "", "127.0.0.1.example.org", "0", "[::1]"]
 )
-def test_it_listens_to_this_machine_only(here: Path, capsys: pytest.CaptureFixture[str], host: str):
+def test_it_listens_to_this_machine_only(working_folder: Path, capsys: pytest.CaptureFixture[str], host: str):
     assert main([*SERVE, "--host", host]) == 2
     told(capsys.readouterr().err, ["not a loopback address", "shortlist key"])
-    assert list(here.iterdir()) == [], "refused before anything was made"
+    assert list(working_folder.iterdir()) == [], "refused before anything was made"
 
 
 @pytest.mark.parametrize(
@@ -63,16 +63,20 @@ def test_it_listens_to_this_machine_only(here: Path, capsys: pytest.CaptureFixtu
     ],
 )  # fmt: skip
 def test_a_bad_setting_is_named(
-    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str, value: str
+    working_folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    value: str,
 ):
     monkeypatch.setenv(f"SHORTLIST_{name}", value)
     assert main(["serve"]) == 2
     told(capsys.readouterr().err, [f"setting {name.lower()}:"])
-    assert list(here.iterdir()) == []
+    assert list(working_folder.iterdir()) == []
 
 
 def test_a_flag_wins_over_the_environment_and_is_checked_too(
-    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    working_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("SHORTLIST_PORT", "0")
     monkeypatch.setenv("SHORTLIST_HOST", "127.0.0.1")
@@ -95,7 +99,9 @@ def test_a_flag_wins_over_the_environment_and_is_checked_too(
         ("worker", "x"),
     ],
 )
-def test_a_command_that_is_none(here: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]):
+def test_a_command_that_is_none(
+    working_folder: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
+):
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
@@ -103,7 +109,9 @@ def test_a_command_that_is_none(here: Path, capsys: pytest.CaptureFixture[str], 
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "65"])
-def test_a_number_of_processes_that_is_none(here: Path, capsys: pytest.CaptureFixture[str], number: str):
+def test_a_number_of_processes_that_is_none(
+    working_folder: Path, capsys: pytest.CaptureFixture[str], number: str
+):
     assert main([*SERVE, "--workers", number]) == 2
     told(capsys.readouterr().err, ["--workers"])
 
@@ -114,7 +122,7 @@ def test_all_addresses_are_those_of_both_families(tmp_path: Path):
             assert httpx.get(f"http://{host}:{service.port}/healthz").is_success
 
 
-def test_a_worker_needs_a_store_of_its_own(here: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_worker_needs_a_store_of_its_own(working_folder: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["worker"]) == 2
     told(capsys.readouterr().err, ["--redis-url"])
 

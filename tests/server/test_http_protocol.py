@@ -493,7 +493,7 @@ EARLY = b"POST /v1/catalogues/c/import HTTP/1.1\r\nhost: x\r\ncontent-length: 99
 
 
 @pytest.fixture
-def early() -> Iterator[Connection]:
+def early_answer() -> Iterator[Connection]:
     """A connection whose client was answered, and still sends."""
 
     async def refusing(scope: Scope, receive: Receive, send: Send) -> None:
@@ -509,32 +509,32 @@ def early() -> Iterator[Connection]:
     connection.close()
 
 
-def test_who_goes_on_to_send_is_cut_off_in_the_end(early: Connection) -> None:
-    while not early.system.closed:
-        assert early.loop.now < 1_000
-        early.send(b"x")
-        early.loop.run(1)
-    assert limits.MAX_DROPPED_S <= early.loop.now <= limits.MAX_DROPPED_S + http_protocol.SILENT_S + 1
+def test_who_goes_on_to_send_is_cut_off_in_the_end(early_answer: Connection) -> None:
+    while not early_answer.system.closed:
+        assert early_answer.loop.now < 1_000
+        early_answer.send(b"x")
+        early_answer.loop.run(1)
+    assert limits.MAX_DROPPED_S <= early_answer.loop.now <= limits.MAX_DROPPED_S + http_protocol.SILENT_S + 1
 
 
-def test_who_sends_no_more_is_cut_off_soon(early: Connection) -> None:
-    early.loop.run(3 * http_protocol.SILENT_S)
-    assert early.system.closed
+def test_who_sends_no_more_is_cut_off_soon(early_answer: Connection) -> None:
+    early_answer.loop.run(3 * http_protocol.SILENT_S)
+    assert early_answer.system.closed
 
 
-def test_no_more_is_dropped_than_the_limit(early: Connection) -> None:
-    early.send(bytes(limits.MAX_DROPPED_BYTES))
-    assert not early.system.closed
-    early.send(b"x")
-    assert early.system.aborted
+def test_no_more_is_dropped_than_the_limit(early_answer: Connection) -> None:
+    early_answer.send(bytes(limits.MAX_DROPPED_BYTES))
+    assert not early_answer.system.closed
+    early_answer.send(b"x")
+    assert early_answer.system.aborted
 
 
-def test_what_arrived_during_a_pause_is_dropped_first(early: Connection) -> None:
+def test_what_arrived_during_a_pause_is_dropped_first(early_answer: Connection) -> None:
     """A connection that is closed with unread bytes is reset, and may lose its answer."""
-    early.loop.pause(limits.MAX_DROPPED_S / 2)
-    early.send(b"x")
-    early.loop.pause(http_protocol.SILENT_S)
-    assert not early.system.closed
+    early_answer.loop.pause(limits.MAX_DROPPED_S / 2)
+    early_answer.send(b"x")
+    early_answer.loop.pause(http_protocol.SILENT_S)
+    assert not early_answer.system.closed
 
 
 # Clients that leave -----------------------------------------------------------------------------------
@@ -549,38 +549,40 @@ def test_nothing_is_written_to_a_client_that_has_left(connection: Connection) ->
 
 # Clients that do not read ----------------------------------------------------------------------------
 @pytest.fixture
-def unread(kept_alive: Connection) -> Connection:
+def unread_answer(kept_alive: Connection) -> Connection:
     """A connection whose client has an answer to read."""
     kept_alive.system.unread = 50_000
     kept_alive.loop.run(CLIENT_LIMITS.look_every_s)
     return kept_alive
 
 
-def test_who_reads_nothing_is_cut_off_soon_after_the_limit(unread: Connection) -> None:
-    began = unread.loop.now
-    while not unread.system.aborted:
-        assert unread.loop.now < 1_000
-        unread.loop.run(1)
+def test_who_reads_nothing_is_cut_off_soon_after_the_limit(unread_answer: Connection) -> None:
+    began = unread_answer.loop.now
+    while not unread_answer.system.aborted:
+        assert unread_answer.loop.now < 1_000
+        unread_answer.loop.run(1)
     assert (
-        limits.MAX_UNREAD_S < unread.loop.now - began <= limits.MAX_UNREAD_S + 2 * CLIENT_LIMITS.look_every_s
+        limits.MAX_UNREAD_S
+        < unread_answer.loop.now - began
+        <= limits.MAX_UNREAD_S + 2 * CLIENT_LIMITS.look_every_s
     )
 
 
-def test_who_reads_a_byte_now_and_then_lives_on(unread: Connection) -> None:
+def test_who_reads_a_byte_now_and_then_lives_on(unread_answer: Connection) -> None:
     """And the service makes more than the client reads, so what waits only grows."""
     for _ in range(10):
-        unread.loop.run(limits.MAX_UNREAD_S - 1)
-        unread.system.unread += 10_000
-        unread.protocol.transport.write(b"x" * 10_001)
-    assert not unread.system.aborted
-    unread.loop.run(2 * limits.MAX_UNREAD_S)
-    assert unread.system.aborted
+        unread_answer.loop.run(limits.MAX_UNREAD_S - 1)
+        unread_answer.system.unread += 10_000
+        unread_answer.protocol.transport.write(b"x" * 10_001)
+    assert not unread_answer.system.aborted
+    unread_answer.loop.run(2 * limits.MAX_UNREAD_S)
+    assert unread_answer.system.aborted
 
 
-def test_a_pause_does_not_count_as_time_without_reading(unread: Connection) -> None:
-    unread.loop.pause(1_000.0)
-    unread.loop.run(limits.MAX_UNREAD_S - CLIENT_LIMITS.look_every_s)
-    assert not unread.system.aborted
+def test_a_pause_does_not_count_as_time_without_reading(unread_answer: Connection) -> None:
+    unread_answer.loop.pause(1_000.0)
+    unread_answer.loop.run(limits.MAX_UNREAD_S - CLIENT_LIMITS.look_every_s)
+    assert not unread_answer.system.aborted
 
 
 def test_a_refusal_that_is_not_read_is_not_kept_for_ever(connection: Connection) -> None:

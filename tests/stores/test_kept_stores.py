@@ -36,15 +36,15 @@ POOL_S = 5.0  # a process looks once a second for the newest pooled prior
 
 
 @pytest.fixture
-def kept() -> Path:
+def version_folder() -> Path:
     """Content and answers of the first version."""
     return FOLDER / "0.1.0"
 
 
 @contextmanager
-def opened(kept: Path, folder: Path, **settings: str) -> Iterator[tuple[Caller, redis.Redis]]:
+def opened(version_folder: Path, folder: Path, **settings: str) -> Iterator[tuple[Caller, redis.Redis]]:
     """Today's service on the kept store, and its store."""
-    lines = (kept / "content.jsonl").read_text("utf-8").splitlines()
+    lines = (version_folder / "content.jsonl").read_text("utf-8").splitlines()
     with EmbeddedServer(folder / "data") as server, redis.Redis.from_url(server.url) as store:
         load(store, lines)
         assert list(map(without_ttl, dump(store))) == list(map(without_ttl, lines))
@@ -74,10 +74,10 @@ def check(call: Caller, step: Any) -> None:
         time.sleep(0.05)
 
 
-def test_it_is_continued_at_any_time(kept: Path, tmp_path: Path) -> None:
+def test_it_is_continued_at_any_time(version_folder: Path, tmp_path: Path) -> None:
     """Learners, choices, rewards and campaigns; then every learner is what the whole log says."""
-    answers = notes_of(kept)
-    with opened(kept, tmp_path, **KEEP_LOG) as (call, store):
+    answers = notes_of(version_folder)
+    with opened(version_folder, tmp_path, **KEEP_LOG) as (call, store):
         settle(call.http, store, due=False)
         for step in answers["at_any_time"]:
             check(call, step)
@@ -89,9 +89,9 @@ def test_it_is_continued_at_any_time(kept: Path, tmp_path: Path) -> None:
         assert " 0 differ" in replayed.stdout
 
 
-def test_a_bandit_without_a_learned_prior_can_be_given_one(kept: Path, tmp_path: Path) -> None:
+def test_a_bandit_without_a_learned_prior_can_be_given_one(version_folder: Path, tmp_path: Path) -> None:
     """Its keys of then do not know their squared rewards, so the prior is that of those who came since."""
-    with opened(kept, tmp_path) as (call, store):
+    with opened(version_folder, tmp_path) as (call, store):
         settle(call.http, store, due=False)
         bandit = "/v1/bandits/ts-keys"
         choose = {"key": "somebody-new", "k": 2, "seed": 1}
@@ -118,17 +118,19 @@ def test_a_bandit_without_a_learned_prior_can_be_given_one(kept: Path, tmp_path:
 
 
 @contextmanager
-def opened_at_its_time(kept: Path, folder: Path, clock: Clock) -> Iterator[tuple[Caller, redis.Redis]]:
+def opened_at_its_time(
+    version_folder: Path, folder: Path, clock: Clock
+) -> Iterator[tuple[Caller, redis.Redis]]:
     """As ``opened``, with the clock of the day on which the store was made, and the decisions of then."""
-    answers = notes_of(kept)
+    answers = notes_of(version_folder)
     clock.jump_to(offset_s(answers))
-    with opened(kept, folder, **clock.settings) as (call, store):
+    with opened(version_folder, folder, **clock.settings) as (call, store):
         call.names.update(answers["names"])
         yield call, store
 
 
-def notes_of(kept: Path) -> Any:
-    return json.loads((kept / "answers.json").read_text("utf-8"))
+def notes_of(version_folder: Path) -> Any:
+    return json.loads((version_folder / "answers.json").read_text("utf-8"))
 
 
 def offset_s(answers: Any) -> int:
@@ -136,13 +138,13 @@ def offset_s(answers: Any) -> int:
 
 
 @needs_clock
-@pytest.mark.parametrize("kept", FOLDERS, ids=lambda folder: str(folder.name))
-def test_it_is_continued_at_its_time(kept: Path, tmp_path: Path, clocks: Clocks) -> None:
+@pytest.mark.parametrize("version_folder", FOLDERS, ids=lambda folder: str(folder.name))
+def test_it_is_continued_at_its_time(version_folder: Path, tmp_path: Path, clocks: Clocks) -> None:
     """Decisions of then are rewarded, activated and waited for."""
     clock = clocks.services
-    answers = notes_of(kept)
+    answers = notes_of(version_folder)
     start_s = offset_s(answers)
-    with opened_at_its_time(kept, tmp_path, clock) as (call, store):
+    with opened_at_its_time(version_folder, tmp_path, clock) as (call, store):
         for step in answers["at_its_time"]:
             if "clock_s" in step:
                 clock.jump_to(start_s + step["clock_s"])

@@ -35,7 +35,7 @@ MIB = 1 << 20
 
 
 @pytest.fixture
-async def own(tmp_path: Path) -> AsyncIterator[Store]:
+async def own_store(tmp_path: Path) -> AsyncIterator[Store]:
     """A store with one partition on a server that nobody else uses."""
     with EmbeddedServer(tmp_path) as server:
         store = patient_store(server.url, partitions=1)
@@ -62,18 +62,18 @@ async def written_bytes(store: Any) -> int:
         pytest.param(1_024, 800, 20_000, marks=pytest.mark.slow),
     ],
 )
-async def test_a_reward_costs_what_a_reward_is(own: Store, dim: int, rewards: int, most: int):
+async def test_a_reward_costs_what_a_reward_is(own_store: Store, dim: int, rewards: int, most: int):
     """Single rewards of one learner, each applied before the next; at least one checkpoint is among them."""
-    mine, rng = worker(own), np.random.default_rng(3)
+    mine, rng = worker(own_store), np.random.default_rng(3)
     mine._kept.capacity = 64 * MIB  # private: how much it may keep in this test
     learner, state = LearnerId(UID, "_global"), state_bytes(dim, discounted=False)
-    before = await written_bytes(own)
+    before = await written_bytes(own_store)
     for number in range(rewards):
         data = pack(RewardPayload(vector_to_bytes(rng.normal(size=dim)), 1.0))
-        await own.rewards.append(0, [RewardWrite(learner, f"n{number}", None, 2**42, TTL_MS, data)])
+        await own_store.rewards.append(0, [RewardWrite(learner, f"n{number}", None, 2**42, TTL_MS, data)])
         mine.wake(0)
         await mine.drain()
-    grown = await written_bytes(own) - before
+    grown = await written_bytes(own_store) - before
     assert grown > rewards * 8 * dim + state
     assert grown / rewards < most
 
@@ -105,10 +105,10 @@ def name_of(number: int) -> str:
 
 
 @pytest.mark.parametrize("dim", [2, 16, 64])
-async def test_the_worker_keeps_no_more_in_memory_than_it_may(own: Store, dim: int):
+async def test_the_worker_keeps_no_more_in_memory_than_it_may(own_store: Store, dim: int):
     """Measured: arrays, objects, names and the dictionary that holds them."""
     capacity, data = MIB, encoded_state(dim)
-    mine = worker(own)
+    mine = worker(own_store)
     mine._kept.capacity = capacity  # private: how much it may keep in this test
     tracemalloc.start()
     try:
@@ -148,9 +148,9 @@ async def test_a_reader_keeps_no_more_in_memory_than_it_may(dim: int):
         tracemalloc.stop()
 
 
-async def test_batches_of_large_learners_are_not_in_memory_together(own: Store):
+async def test_batches_of_large_learners_are_not_in_memory_together(own_store: Store):
     """Several partitions are worked on side by side, but not beyond what all may take together."""
-    mine, at_once, most = worker(own), 0, 0
+    mine, at_once, most = worker(own_store), 0, 0
 
     async def stored(partition: int, learners: Any, known: Any = None) -> Any:
         nonlocal at_once, most
@@ -164,7 +164,7 @@ async def test_batches_of_large_learners_are_not_in_memory_together(own: Store):
     async def apply(partition: int, **words: Any) -> bool:
         return True
 
-    own.learners.stored, own.learners.apply = stored, apply  # type: ignore[method-assign,assignment]
+    own_store.learners.stored, own_store.learners.apply = stored, apply  # type: ignore[method-assign,assignment]
 
     def batch(dim: int) -> list[Any]:
         data = pack(RewardPayload(vector_to_bytes(np.ones(dim)), 1.0))

@@ -21,47 +21,48 @@ def divergence(x: float, y: float) -> float:
 
 
 @pytest.fixture(scope="module")
-def found() -> np.ndarray:
+def corner_distances() -> np.ndarray:
     return distances(theorems.corners(9, 4, 400, seed=3))
 
 
 def test_corners_are_corners_and_greedys_centres_lead() -> None:
     points = theorems.corners(30, 5, 2_000, seed=1)
     assert set(np.unique(points)) == {-0.5, 0.5}
-    found = distances(points)
-    assert greedy(found, 5, 0) == [0, 1, 2, 3, 4]
+    corner_distances = distances(points)
+    assert greedy(corner_distances, 5, 0) == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("delta", [0.1, 1e-6])
 @pytest.mark.parametrize("k", [2, 3, 4])
-def test_theorem_1_is_as_printed(found: np.ndarray, k: int, delta: float) -> None:
-    s, n, level = greedy(found, k, 0), len(found), math.log(1 / (2.4 * delta))
+def test_theorem_1_is_as_printed(corner_distances: np.ndarray, k: int, delta: float) -> None:
+    s, n, level = greedy(corner_distances, k, 0), len(corner_distances), math.log(1 / (2.4 * delta))
     total = 0.0
     for v in set(range(n)) - set(s):
         total += max(
-            level / max(divergence(found[v, s[i]], found[s[p], s[i]]) for i in range(p)) for p in range(1, k)
+            level / max(divergence(corner_distances[v, s[i]], corner_distances[s[p], s[i]]) for i in range(p))
+            for p in range(1, k)
         )
     for p in range(1, k):
         total += max(
-            level / max(divergence(found[s[p], s[i]], found[v, s[i]]) for i in range(p))
+            level / max(divergence(corner_distances[s[p], s[i]], corner_distances[v, s[i]]) for i in range(p))
             for v in set(range(n)) - set(s[: p + 1])
         )
-    assert theorems.least_queries(found, s, delta) == pytest.approx(total / 2)
+    assert theorems.least_queries(corner_distances, s, delta) == pytest.approx(total / 2)
 
 
 @pytest.mark.parametrize("dim", [400, 10**9])
-def test_theorem_2_counts_as_its_proof(found: np.ndarray, dim: int) -> None:
-    k, n, delta = 3, len(found), 0.1
-    s = greedy(found, k, 0)
+def test_theorem_2_counts_as_its_proof(corner_distances: np.ndarray, dim: int) -> None:
+    k, n, delta = 3, len(corner_distances), 0.1
+    s = greedy(corner_distances, k, 0)
     total = 0
     for v in range(n):
         for i in range(k - 1):
             last = s.index(v) if v in s else k - 1  # stages in which v is not yet a centre
             gaps = []
             for p in range(i + 1, last + 1):
-                nearest = min(found[v, s[j]] for j in range(p))
-                widest = min(found[s[p], s[j]] for j in range(p))
-                gaps.append(max(found[v, s[i]] - nearest, widest - found[v, s[i]]))
+                nearest = min(corner_distances[v, s[j]] for j in range(p))
+                widest = min(corner_distances[s[p], s[j]] for j in range(p))
+                gaps.append(max(corner_distances[v, s[i]] - nearest, widest - corner_distances[v, s[i]]))
             if gaps:
                 t = 3
                 while lil(np.array([t]), delta / n**2)[0] > min(gaps) / 2 and t < 2 * dim:
@@ -71,17 +72,17 @@ def test_theorem_2_counts_as_its_proof(found: np.ndarray, dim: int) -> None:
                         else t + max(t // 10**5, 1)
                     )
                 total += min(t, 2 * dim)
-    assert theorems.most_queries(found, s, delta, dim) == pytest.approx(total, rel=1e-4)
+    assert theorems.most_queries(corner_distances, s, delta, dim) == pytest.approx(total, rel=1e-4)
 
 
-def test_theorem_4_sums_the_stages(found: np.ndarray) -> None:
+def test_theorem_4_sums_the_stages(corner_distances: np.ndarray) -> None:
     """With two pairs both are asked alike: T* = 8 / gap^2."""
-    three = found[np.ix_([0, 1, 2], [0, 1, 2])]
+    three = corner_distances[np.ix_([0, 1, 2], [0, 1, 2])]
     s = greedy(three, 2, 0)
     gap = three[0, s[1]] - three[0, 3 - s[1]]
     assert theorems.stage_times(three, s).tolist() == pytest.approx([8 / gap**2], rel=1e-3)
-    times = theorems.stage_times(found, greedy(found, 4, 0))
-    assert times[:2] == pytest.approx(theorems.stage_times(found, greedy(found, 3, 0)))
+    times = theorems.stage_times(corner_distances, greedy(corner_distances, 4, 0))
+    assert times[:2] == pytest.approx(theorems.stage_times(corner_distances, greedy(corner_distances, 3, 0)))
     assert len(times) == 3
 
 
