@@ -18,6 +18,7 @@ from app.bandits.prior_version import version_of
 from app.bandits.settings import BanditRecord, LogRule, SignalRule
 from app.learning.effect_fits import MOVED, WHOLE_EVERY, _stored, add_sums, fitted
 from app.records.arm_sums import ArmSums
+from app.records.records import vector_to_bytes
 from headless_service import HeadlessService
 from shortlist.linear.learned_prior import LearnedPrior
 
@@ -147,9 +148,9 @@ async def test_a_bandit_is_served_with_the_newest_version_after_the_next_poll(se
     one = np.eye(2)
     prior = LearnedPrior.of(one[:1], one, one[:1, :1], keys=2, observations=2.0, variation=1.0)
     bandit = bandit.with_prior(version_of(1, 0, prior))
-    effects = service.parts.effects
+    effects, one_reward = service.parts.effects, vector_to_bytes(np.ones(1))
     for number in (1, 2, 3):
-        version = EffectRecord(number, 0, 0, 0, [1.0], [1.0])
+        version = EffectRecord(number, 0, 0, 0, [1.0], [1.0], ["a"], [1], one_reward, one_reward)
         written = record_to_bytes(version)
         assert (
             await service.store.effects.write("b", bandit.uid, expected=number - 1, record=written) == number
@@ -158,3 +159,8 @@ async def test_a_bandit_is_served_with_the_newest_version_after_the_next_poll(se
         served = (await effects.serving(bandit)).effects
         assert served is not None
         assert served.number == number
+    # Where nothing is found any more it is served as without effects.
+    empty = record_to_bytes(EffectRecord(4, 0, 0, 0, [1.0], [1.0]))
+    await service.store.effects.write("b", bandit.uid, expected=3, record=empty)
+    await effects.sync()
+    assert (await effects.serving(bandit)).effects is None
