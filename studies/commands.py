@@ -114,7 +114,7 @@ QUICK_S = {
     "kcenter": 7,
     "choose": 150,
     "context": 40,
-    "defaults": 12,
+    "defaults": 190,
     "export": 3,
     "churn": 120,
     "evaluation": 20,
