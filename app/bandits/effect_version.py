@@ -106,10 +106,7 @@ class EffectVersion:
 
     def served(self, arms: Sequence[str], revisions: Sequence[int], signals: int) -> Matrix:
         """The effects of arms with these features, 0 of those without rewards. Shapes: -> (n, J)."""
-        found = np.zeros((len(arms), signals))
-        if not len(self.names):  # nothing was found: nearly all versions of bandits without arm effects
-            return found
-        places = self.places_of(arms, revisions)
+        found, places = np.zeros((len(arms), signals)), self.places_of(arms, revisions)
         has_rewards = places >= 0
         found[has_rewards, : len(self.R)] = self.at(places[has_rewards])[0][:signals].T
         return found

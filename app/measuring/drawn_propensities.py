@@ -242,7 +242,7 @@ class DrawnPropensities:
         return arms
 
     def _effects_of(self, bandit: Bandit, arms: LearnerSnapshot) -> RowEffects | None:
-        if bandit.effects is None or not len(bandit.effects.names):
+        if bandit.effects is None:
             return None
         table = arms.plain.whole.table
         directions = self._directions.setdefault(table.number, Directions())

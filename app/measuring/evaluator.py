@@ -484,7 +484,7 @@ class Evaluator:
     def _effects_of(self, policy: Evaluated, arms: LearnerSnapshot) -> RowEffects | None:
         """What arms have beyond their features in the block of now, by the weights of a policy."""
         version, weighing, table = policy.bandit.effects, policy.bandit.weighing, arms.plain.whole.table
-        if version is None or not len(version.names):
+        if version is None:
             return None
         name = policy.number, table.number
         if name not in self._effects:

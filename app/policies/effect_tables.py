@@ -41,7 +41,7 @@ class EffectTables:
         Awaits nothing but for the first choices with a version of many arms.
         """
         version = bandit.effects
-        if version is None or not len(version.names):
+        if version is None:
             return None
         if arms.plain.waiting is not None:
             return self._beside(bandit, version)

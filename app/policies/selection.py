@@ -287,7 +287,7 @@ def measured(request: SelectionRequest, snapshot: ReadSnapshot, rows: Rows) -> M
     widths = bandit.observed_noise(1.0) * ridge.widths(posterior, features)
     mean, effects = bandit.prior_mean, bandit.effects
     shown: Sequence[float | None] = [None] * len(rows)
-    if effects is not None and len(effects.names):
+    if effects is not None:
         ids = list(map(snapshot.arms.id_of, rows.tolist()))
         revisions = list(map(snapshot.arms.revision_of, rows.tolist()))
         weights = np.array((1.0,) if bandit.weighing is None else bandit.weighing.weights)
