@@ -13,15 +13,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
+from heapq import heappop, heappush
+from itertools import count
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 _CALLER: ContextVar[Caller | None] = ContextVar("caller", default=None)
 _BEGAN: ContextVar[float | None] = ContextVar("began", default=None)
 SLICE_S = 0.002
+TOGETHER = 8
 _QUEUES: list[_Queue] = []  # that of the running loop, once there is one
 
 
@@ -84,45 +86,67 @@ def task_for_all(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
 
 
 class _Slice:
-    """``ends``: until when steps may follow each other. A new slice begins when others were served."""
+    """``ends``: until when steps may follow each other; ``holder``: the task that last waited for a turn."""
 
     ends = 0.0
+    holder: asyncio.Task[Any] | None = None
 
 
 class _Queue:
-    """Steps that wait for a slice, in the order in which they came: in each turn of ``loop`` one goes on.
+    """Steps that wait for a slice, in the order in which they came.
 
-    If all of them looked in each turn, hundreds would take as long as a slice to look.
+    In each turn of ``loop`` the first begins a slice, and those behind it share what it leaves. Only
+    ``TOGETHER`` look whether something is left: hundreds would take as long as a slice to look.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self._waiting = deque[asyncio.Future[None]]()
+        # A heap: a step that finds nothing left keeps its number.
+        self.waiting: list[tuple[int, asyncio.Future[bool]]] = []
+        self._numbers = count()
+        self._is_called = False  # whether ``_next`` is
 
-    def join(self) -> asyncio.Future[None]:
-        """Done when it is the turn of the one who asks."""
-        if not self._waiting:
-            self.loop.call_soon(self._next)
-        turn = self.loop.create_future()
-        self._waiting.append(turn)
-        return turn
+    async def turn(self) -> None:
+        """Return when it is the turn of the one who asks."""
+        number = next(self._numbers)
+        while True:
+            turn = self.loop.create_future()
+            heappush(self.waiting, (number, turn))
+            if not self._is_called:
+                self.loop.call_soon(self._next)
+                self._is_called = True
+            if await turn:
+                _Slice.ends = time.perf_counter() + SLICE_S
+                return
+            if time.perf_counter() < _Slice.ends:
+                return
 
     def _next(self) -> None:
-        while self._waiting:
-            turn = self._waiting.popleft()
+        is_first, left = True, TOGETHER
+        while self.waiting and left:
+            _, turn = heappop(self.waiting)
             if not turn.done():  # else its task was cancelled
-                turn.set_result(None)
-                break
-        if self._waiting:
+                turn.set_result(is_first)
+                is_first, left = False, left - 1
+        self._is_called = not is_first
+        if self._is_called:
             self.loop.call_soon(self._next)
 
 
 async def yield_to_others() -> None:
-    """Return at once within the slice; after it, let others go first, and begin another one."""
-    if time.perf_counter() < _Slice.ends:
+    """Return at once within the slice; after it, let others go first, and begin another one.
+
+    Who comes while others wait joins them: else clients that ask again as soon as they are answered would
+    keep the others waiting. A loop goes on within the slice that it waited for.
+    """
+    queue = _QUEUES[0] if _QUEUES else None
+    if time.perf_counter() < _Slice.ends and (
+        queue is None or not queue.waiting or asyncio.current_task() is _Slice.holder
+    ):
         return
     loop = asyncio.get_running_loop()
-    if not _QUEUES or _QUEUES[0].loop is not loop:
-        _QUEUES[:] = [_Queue(loop)]
-    await _QUEUES[0].join()
-    _Slice.ends = time.perf_counter() + SLICE_S
+    if queue is None or queue.loop is not loop:
+        queue = _Queue(loop)
+        _QUEUES[:] = [queue]
+    await queue.turn()
+    _Slice.holder = asyncio.current_task()

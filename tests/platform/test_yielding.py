@@ -85,6 +85,38 @@ async def test_a_step_goes_on_though_others_use_up_each_slice():
     assert turns <= 3
 
 
+@pytest.mark.usefixtures("no_time")
+async def test_who_comes_while_others_wait_goes_after_them_though_a_slice_has_begun():
+    """Else clients that ask again as soon as they are answered go before all that wait."""
+    order = list[str]()
+
+    async def step(name: str) -> None:
+        await yield_to_others()
+        order.append(name)
+
+    early = [asyncio.create_task(step(name)) for name in ("first", "second")]
+    await asyncio.sleep(0)
+    deadlines._Slice.ends = float("inf")  # somebody else has begun it
+    await step("late")
+    await asyncio.gather(*early)
+    assert order == ["first", "second", "late"]
+
+
+@pytest.mark.usefixtures("no_time")
+async def test_a_loop_goes_on_within_its_slice_though_others_wait(monkeypatch: pytest.MonkeyPatch):
+    """Else each of its steps would wait for all others."""
+    monkeypatch.setattr(deadlines, "SLICE_S", float("inf"))
+    order = list[int]()
+
+    async def loop(number: int) -> None:
+        for _ in range(10):
+            await yield_to_others()
+            order.append(number)
+
+    await asyncio.gather(*(loop(number) for number in range(3 * deadlines.TOGETHER)))
+    assert order == [number for number in range(3 * deadlines.TOGETHER) for _ in range(10)]
+
+
 async def test_steps_follow_each_other_within_a_slice(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(deadlines._Slice, "ends", float("inf"))
     others = asyncio.get_running_loop().create_future()
