@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from app.lake.files import Lake
 from app.platform.errors import ShortlistError
 from examples.service import SHORTLIST, temporary_service
 from shortlist_client import Client
 from shortlist_client.errors import Unavailable
+from shortlist_lake.files import Lake
 from studies.measurement import report
 
 SEED = 36

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
     from shortlist_client.files import HistoryOptions
 
 MOST_PROCESSES = 64
-INGEST = "ingest"  # of a package that only some users install
+LAKE = "shortlist-lake (extra lake)"
+PLUGIN_COMMANDS = {"ingest": "shortlist-streams (extra kafka)", "rebuild": LAKE}
+"""Commands of packages that only some users install, and these packages."""
 PARTITION = "export."  # begins the name of a command that ``export log --partition`` runs
 
 STUDIES = {
@@ -179,14 +182,15 @@ def _plugin_commands(commands: argparse._SubParsersAction[Parser]) -> None:
         help="of a log: --out is a folder, or an address such as s3://bucket/lake, that is brought up to now",
     )
     export.set_defaults(partitions=partitions)
-    if INGEST not in commands.choices:
+    for name in (name for name in PLUGIN_COMMANDS if name not in commands.choices):
         # Without options: all that follows is read, and what is missing is said.
-        absent = commands.add_parser(INGEST, add_help=False, prefix_chars="\0")
+        absent = commands.add_parser(name, add_help=False, prefix_chars="\0")
         absent.add_argument("words", nargs="*")
-        absent.set_defaults(run=lambda _: _refuse_without("shortlist-streams (extra kafka)", INGEST))
+        absent.set_defaults(run=partial(_refuse_without, name))
 
 
-def _refuse_without(package: str, command: str) -> NoReturn:
+def _refuse_without(name: str, parsed: argparse.Namespace) -> NoReturn:  # noqa: ARG001 - as every command
+    command, package = {"export": "export --partition day"}.get(name, name), PLUGIN_COMMANDS.get(name, LAKE)
     raise ShortlistError(
         f"{command} needs the package {package}, installed, and not left out by {plugins.VARIABLE}"
     )
@@ -258,16 +262,6 @@ def _file_commands(commands: argparse._SubParsersAction[Parser]) -> None:
     export.add_argument("--out", required=True, metavar="FILE", help="a new file, see import; or a lake")
     add_service(export)
     export.set_defaults(run=_export)
-
-    rebuild = commands.add_parser("rebuild", help="compute learners again from a log exported as a lake")
-    rebuild.add_argument("--log", required=True, metavar="DIR_OR_URL", help="the lake")
-    rebuild.add_argument(
-        "--out", type=Path, required=True, metavar="FILE", help="a new file of learners, to import"
-    )
-    rebuild.add_argument(
-        "--arms", type=Path, metavar="FILE", help="a new Parquet file of what arms were taught: arm effects"
-    )
-    rebuild.set_defaults(run=_rebuild)
 
     explain = commands.add_parser("explain", help="say why a logged decision showed these arms")
     explain.add_argument("decision", metavar="DECISION", help="its token; - reads it from standard input")
@@ -480,17 +474,12 @@ def _export(parsed: argparse.Namespace) -> int | None:
         if parsed.what != "log":
             raise ShortlistError(f"--partition: a log can be partitioned, and no {parsed.what}")
         if parsed.partition not in parsed.partitions:
-            _refuse_without("shortlist-lake (extra lake)", "export --partition day")
+            _refuse_without("export", parsed)
         command: Command = parsed.partitions[parsed.partition]
         return command.run(parsed)
     with connect(parsed) as client:
         print(getattr(files, EXPORTS[parsed.what])(client, parsed.name, Path(parsed.out)))
     return None
-
-
-def _rebuild(parsed: argparse.Namespace) -> None:
-    with client_errors():
-        print(_module("rebuilding").rebuild(parsed.log, parsed.out, parsed.arms))
 
 
 def _explain(parsed: argparse.Namespace) -> None:

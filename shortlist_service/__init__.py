@@ -11,7 +11,7 @@
     ``console``       pages of the console
     ``bodies``        items of the API's calls, to check them elsewhere
     ``tokens``        what the token of a decision says
-    ``lake``          logs as Parquet files
+    ``learners``      what learners and arms are made of
     ``logs``          the log of a command that runs until it is stopped
     ``catalogues``    arms, their features and their fields
     ``storage``       what a plug-in stores

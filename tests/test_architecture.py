@@ -113,7 +113,6 @@ ARROWS = {
         "shortlist",
     },
     "queries": {"platform", "filters", "indexes", "catalogues", "filtering", "shortlist"},
-    "lake": {"platform", "records", "bandits", "learning", "shortlist"},
     "workers": {
         "platform",
         "storage",
@@ -162,7 +161,6 @@ ARROWS = {
         "measuring",
         "moving",
         "queries",
-        "lake",
         "workers",
         "api",
         "shortlist",
@@ -185,7 +183,6 @@ ARROWS = {
         "decision_log",
         "policies",
         "measuring",
-        "lake",
         "shortlist",
         "studies/measurement",
         "studies/experiments",

@@ -27,12 +27,12 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pyarrow as pa
 
-from app.lake import rebuild
-from app.lake.files import Lake
 from app.records.records import LearnerState, bytes_to_state, state_to_bytes
 from examples.service import SHORTLIST, temporary_service
 from shortlist_client import Client
 from shortlist_client.errors import Unavailable
+from shortlist_lake import rebuild
+from shortlist_lake.files import Lake
 from studies.measurement import report
 
 SEED = 3_607

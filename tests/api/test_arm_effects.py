@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json, running
-from app.lake.files import Lake
-from app.lake.rebuilt_arms import rebuilt_arms
 from app.learning.replay import compare
 from app.learning.tokens import decision_of, raw_of
 from app.records.arm_sums import ArmSums
@@ -21,6 +19,8 @@ from effect_oracle import arm_sums, judged, key_moments
 from shortlist.linear import arm_effects, ridge_sums
 from shortlist.linear.arm_effects import EffectSums
 from shortlist_lake import tables
+from shortlist_lake.files import Lake
+from shortlist_lake.rebuilt_arms import rebuilt_arms
 from shortlist_lake.writing import LakeWriter
 from waiting import wait_until
 

@@ -191,6 +191,7 @@ def test_commands_find_the_plugin_as_the_service_does(site: Path):
         ("export", "log", "b", "--out", "x", "--partition", "day"): (
             "export --partition day needs the package shortlist-lake (extra lake)"
         ),
+        ("rebuild", "--log", "l", "--out", "x"): "rebuild needs the package shortlist-lake (extra lake)",
     }
     for words, reason in absent.items():
         status, (line,) = shortlist(site, *words, SHORTLIST_PLUGINS="")

@@ -50,7 +50,6 @@ ELSEWHERE = {
     "clients/typescript": ("tests/clients",),
     "deploy": ("tests/test_deploy.py", "tests/test_chart.py"),
     "docs": DOCUMENTS,
-    "app/lake": ("plugins/lake/tests",),
     "examples/plugin": ("tests/processes/test_plugins.py", "tests/processes/test_plugin_environment.py"),
     "shortlist_service": ("tests/processes/test_plugins.py", *PLUGINS),
     "shortlist_service/testing": (

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from shortlist_service.lake import ARMS, DECISIONS, PRIORS, REWARDS
+from shortlist_lake.schemas import ARMS, DECISIONS, PRIORS, REWARDS
 from shortlist_service.tokens import Decision, decision_of, raw_of
 
 DAY_MS = 86_400_000

@@ -16,7 +16,8 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shortlist_service.lake import FORMAT, HOME, MANIFEST, STAGING, TABLES, Lake, Storage
+from shortlist_lake.files import FORMAT, HOME, MANIFEST, STAGING, TABLES, Lake
+from shortlist_lake.storage import Storage
 
 LOCK = f"{HOME}/lock"
 

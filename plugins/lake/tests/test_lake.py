@@ -17,17 +17,16 @@ from fsspec.implementations.local import LocalFileSystem
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.lake import rebuild
-from app.lake.files import MANIFEST, STAGING, Lake
-from app.lake.rebuilt_arms import rebuilt_arms
-from app.lake.storage import Storage
 from app.platform.errors import ShortlistError
 from app.records.records import LearnerState, bytes_to_state
 from server import cli
 from service_process import Service, run, serving
 from shortlist_client import Client
-from shortlist_lake import exporting
+from shortlist_lake import exporting, rebuild
 from shortlist_lake.exporting import export_lake
+from shortlist_lake.files import MANIFEST, STAGING, Lake
+from shortlist_lake.rebuilt_arms import rebuilt_arms
+from shortlist_lake.storage import Storage
 from shortlist_lake.writing import LOCK, LakeWriter
 from waiting import wait_until_sync
 

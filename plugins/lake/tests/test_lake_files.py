@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from app.lake.files import MANIFEST, TABLES, Lake
-from app.lake.rebuild import rebuilt
 from app.platform.errors import ShortlistError
 from lake_rows import ARM, TERMS, row
 from shortlist_lake import tables
+from shortlist_lake.files import MANIFEST, TABLES, Lake
+from shortlist_lake.rebuild import rebuilt
 from shortlist_lake.writing import LakeWriter
 
 DAY_MS = tables.DAY_MS

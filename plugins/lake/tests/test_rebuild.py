@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.lake.files import Lake
-from app.lake.rebuild import mapped, plan_of, rebuilt
 from app.platform.errors import ShortlistError
 from app.records.records import LearnerState, state_to_bytes
 from lake_rows import ARM, TERMS, row
 from shortlist.linear import ridge_sums
 from shortlist_lake import tables
+from shortlist_lake.files import Lake
+from shortlist_lake.rebuild import mapped, plan_of, rebuilt
 from shortlist_lake.writing import LakeWriter
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import fsspec
 
-from app.platform.errors import ShortlistError
+from shortlist_service.errors import ShortlistError
 
 
 class Storage:

@@ -9,14 +9,13 @@ import base64
 from collections.abc import Mapping
 from pathlib import Path
 
-from app.lake.files import Lake
-from app.lake.rebuild import rebuilt
-from app.lake.rebuilt_arms import rebuilt_arms, write_table
-from app.records.arm_sums import ArmSums
-from app.records.records import LearnerState, state_to_bytes
 from shortlist_client.answers import LearnerCopy
 from shortlist_client.files.exporting import made
 from shortlist_client.files.learner_files import writer_of
+from shortlist_lake.files import Lake
+from shortlist_lake.rebuild import rebuilt
+from shortlist_lake.rebuilt_arms import rebuilt_arms, write_table
+from shortlist_service.learners import ArmSums, LearnerState, state_to_bytes
 
 
 def rebuild(log: str, out: Path, arms: Path | None = None) -> str:

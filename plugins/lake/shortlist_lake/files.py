@@ -1,4 +1,4 @@
-"""The files of a lake: Parquet tables that only grow, in a folder or an object store (extra ``lake``).
+"""The files of a lake: Parquet tables that only grow, in a folder or an object store.
 
 Layout
     _shortlist/manifest.json    which service the lake belongs to, and how far it goes
@@ -7,7 +7,7 @@ Layout
 
 A commit takes effect when its manifest is replaced. Its files are staged before, and get their names after;
 the next writer names the files of a commit whose writer was killed in between. So each row is there once, and
-no reader ever sees a part of a file. Writers are in ``plugins/lake/``.
+no reader ever sees a part of a file. ``writing`` writes them.
 ``docs/decisions/0016-lake-format.md`` says why this is no Delta table.
 """
 
@@ -25,9 +25,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from app.lake.schemas import SCHEMAS
-from app.lake.storage import Storage
-from app.platform.errors import ShortlistError
+from shortlist_lake.schemas import SCHEMAS
+from shortlist_lake.storage import Storage
+from shortlist_service.errors import ShortlistError
 
 TABLES = tuple(SCHEMAS)
 LATER = {"expected", "effect", "effects_version", "taught"}  # columns that files of version 1.0.0 lack

@@ -16,11 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from app.lake.files import Lake
-from app.lake.rebuild import BATCH_SIZE, counted, plan_of
-from app.learning.arm_sums import merged_sums
-from app.records.arm_sums import ArmSums, bytes_to_taught
 from shortlist.types import Vector
+from shortlist_lake.files import Lake
+from shortlist_lake.rebuild import BATCH_SIZE, counted, plan_of
+from shortlist_service.learners import ArmSums, bytes_to_taught, merged_sums
 
 COLUMNS = (
     "partition", "number", "kind", "key", "arm", "revision", "value", "decided", "first", "before",

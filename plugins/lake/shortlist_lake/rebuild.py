@@ -22,15 +22,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from app.bandits.bandit import GLOBAL_LEARNER
-from app.bandits.spaces import SpaceMap, Spaces
-from app.lake.files import Lake
-from app.learning.fold import merged
-from app.platform.errors import ShortlistError
-from app.records.records import LearnerState, bytes_to_state
 from shortlist.linear import bilinear, ridge_sums
 from shortlist.linear.shifted_rewards import shift_features
 from shortlist.types import Matrix, Rows, Vector
+from shortlist_lake.files import Lake
+from shortlist_service.errors import ShortlistError
+from shortlist_service.learners import (
+    GLOBAL_LEARNER,
+    LearnerState,
+    SpaceMap,
+    Spaces,
+    bytes_to_state,
+    merged,
+)
 
 COLUMNS = (
     "partition", "number", "kind", "key", "revision", "value", "decided", "first", "before", "replaces",

@@ -1,0 +1,26 @@
+"""What learners and arms are made of: their sums, how parts add up, and how they are stored.
+
+from shortlist_service.learners import LearnerState, bytes_to_state, merged
+
+whole = merged(bytes_to_state(one), bytes_to_state(other))
+"""
+
+from app.bandits.bandit import GLOBAL_LEARNER
+from app.bandits.spaces import SpaceMap, Spaces
+from app.learning.arm_sums import merged_sums
+from app.learning.fold import merged
+from app.records.arm_sums import ArmSums, bytes_to_taught
+from app.records.records import LearnerState, bytes_to_state, state_to_bytes
+
+__all__ = [
+    "GLOBAL_LEARNER",
+    "ArmSums",
+    "LearnerState",
+    "SpaceMap",
+    "Spaces",
+    "bytes_to_state",
+    "bytes_to_taught",
+    "merged",
+    "merged_sums",
+    "state_to_bytes",
+]
