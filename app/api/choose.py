@@ -46,7 +46,8 @@ class ChooseItem(StrictModel):
     """``baseline`` names a finished slate campaign, whose slate is served instead of a draw. ``filter``:
     which arms are eligible. ``rules``: arms that stand at given places, and how many may share a value.
     ``context``: needed exactly when the bandit has one. ``include``: what comes with each arm: its metadata,
-    or fields of them. ``visitor``: whom a global bandit with ``repeats`` shows it to.
+    or fields of them. ``visitor``: whom a global bandit shows it to that has ``repeats``, or
+    a constraint that remembers keys.
     ``weights``: of signals, over those of the bandit.
     """
 

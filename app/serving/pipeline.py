@@ -74,13 +74,14 @@ from app.serving.constraints.of_plugins import PLUGIN_CONSTRAINTS, Missing
 from app.serving.constraints.quotas import QuotaConstraint
 from app.serving.constraints.requested import AtMostRules, Exclusions, Filters, Pins, with_pins
 from app.serving.no_arms import NONE_IS_ELIGIBLE, refusal
+from app.serving.turns import Turns
 from app.storage.store import Store
 from app.storage.types import LearnerId, RowWrite
 from shortlist.errors import InvalidArgument
 
 LOGGED_TOGETHER = 100
 LONG_LIST = 50  # places: about a millisecond, far more than a turn of the loop
-TRIES = 20  # to choose arms that no constraint refuses meanwhile
+TRIES = 100  # to choose arms that no constraint refuses meanwhile, as often as others choose faster
 KEPT_MORE_MS = 2 * 86_400_000  # what was left out, beyond the rows that name it
 
 Refusal = ShortlistError | InvalidArgument
@@ -153,6 +154,7 @@ class Pipeline:
         self._dependencies = dependencies
         self._sync = sync
         self.constraints = constraints
+        self._turns = Turns()
 
     async def select(
         self,
@@ -174,17 +176,19 @@ class Pipeline:
         # without constraints a choice pays nothing for them
         if not constraints:
             return Allowed(await self._ranked(request, group), request)
-        for _ in range(TRIES):
-            # Anew in each try: what refused the last one is known to its view now.
-            left, applied = await narrowed(constraints, choice, request)
-            selection = await self._ranked(left, group, applied)
-            whole, rows = selection.snapshot.arms.plain.whole, selection.hits.rows.tolist()
-            shown = Shown(left, whole, rows, decision, deferred)
-            if await charged(applied, shown):
-                return Allowed(selection, left, applied, shown)
-            if own_rng is not None:
-                request = msgspec.structs.replace(request, rng=own_rng())  # as if there had been no other try
-        raise Unavailable("quotas or repeats changed too often while the choice was made; try again")
+        keys = (constraint.turn_of(choice, request) for constraint in constraints)
+        async with self._turns.of(next(filter(None, keys), None)):
+            for _ in range(TRIES):
+                # Anew in each try: what refused the last one is known to its view now.
+                left, applied = await narrowed(constraints, choice, request)
+                selection = await self._ranked(left, group, applied)
+                whole, rows = selection.snapshot.arms.plain.whole, selection.hits.rows.tolist()
+                shown = Shown(left, whole, rows, decision, deferred)
+                if await charged(applied, shown):
+                    return Allowed(selection, left, applied, shown)
+                if own_rng is not None:  # as if there had been no other try
+                    request = msgspec.structs.replace(request, rng=own_rng())
+        raise Unavailable("quotas or what the key was shown changed too often meanwhile; try again")
 
     async def preview(
         self, choice: ChooseRequest, request: SelectionRequest, group: str | None

@@ -81,6 +81,14 @@ async def test_a_forgotten_key_has_had_nothing_and_time_passes(api: Api):
     await wait_until(all_again, what="what was shown a second ago counts no more")
 
 
+async def test_all_choices_of_a_key_at_once_are_answered_with_different_arms(api: Api):
+    await build(api, {"most": 1, "within_s": DAY})
+    more = [{"id": f"more{number}", "features": [1.0, number / 64]} for number in range(40)]
+    await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": more})
+    answers = await asyncio.gather(*(api.choose("b", key="ann") for _ in range(40)))
+    assert len({arm for answer in answers for arm in ids(answer)}) == 40
+
+
 async def test_a_forgotten_key_is_shown_everything_again_at_once(api: Api):
     await build(api, {"most": 1, "within_s": DAY})
     await api.choose("b", key="ann", k=8)
@@ -98,7 +106,8 @@ async def test_visitors_of_a_global_bandit(api: Api):
     await api.bandit("keyed", "c", scope="per_key", repeats={"most": 1, "within_s": DAY})
     for name, more in (("plain", {}), ("keyed", {"key": "ann"})):
         body = {"visitor": "ann", **more}
-        await api.refused("POST", f"/v1/bandits/{name}/choose", body, loc=["body", "visitor"])
+        refused = await api.refused("POST", f"/v1/bandits/{name}/choose", body, loc=["body", "visitor"])
+        assert "a bandit of scope global that has repeats" in str(refused)
 
 
 @pytest.mark.rest

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ BANDIT = {
     "catalogue": "c", "policy": "ensemble", "options": {"models": 5}, "log": {},
     "constraints": {"fresh": {"days": 3.5}},
 }  # fmt: skip
+ONCE = {"most": 1, "within_s": 3_600}
 KEY, ENTRY = new_key("reader", ["read"])
 ADMIN, ADMIN_ENTRY = new_key("admin", ["admin"])
 
@@ -122,6 +124,27 @@ def test_wrong_options_are_refused_by_name(http: httpx.Client, changes: dict[str
     answer = http.put(PATH, json={**BANDIT, **changes})
     assert answer.status_code == 422, answer.text
     assert field in [error["loc"] for error in answer.json()["errors"]]
+
+
+@pytest.mark.parametrize("settings", [{"constraints": {"rested": {"choices": 64}}}, {"repeats": ONCE}])
+def test_choices_of_one_key_at_once_differ_over_processes(
+    site: Path, tmp_path: Path, settings: dict[str, Any]
+):
+    """All 64 are answered, and no two of them show one arm."""
+    path = {"PYTHONPATH": f"{site}:{ROOT}"}
+    with serving(tmp_path, "--workers", "2", **path) as service, client(service) as http:
+        arms = [{"id": f"a{number}", "features": [1.0, number / 64]} for number in range(64)]
+        ok(http, "PUT", "/v1/catalogues/c", {"dim": 2})
+        ok(http, "PUT", "/v1/catalogues/c/arms", {"arms": arms})
+        ok(http, "PUT", PATH, {"catalogue": "c", "policy": "linear_ts", **settings})
+
+        def choose(_: int) -> Any:
+            with client(service) as own:  # a connection of its own: the kernel gives it to either process
+                return ok(own, "POST", f"{PATH}/choose", {"visitor": "ann"})
+
+        with ThreadPoolExecutor(64) as pool:
+            choices = list(pool.map(choose, range(64)))
+        assert len({choice["arms"][0]["id"] for choice in choices}) == 64
 
 
 def test_without_its_plugin_a_bandit_learns_and_chooses_nothing(site: Path, tmp_path: Path):

@@ -13,6 +13,7 @@ from app.bandits.bandit import Bandit
 from app.bandits.settings import LogRule, RepeatsRule
 from app.frequency_caps.exposures import is_of
 from app.frequency_caps.notes import MAX_NOTE_BYTES, Note, NoteStore
+from app.platform.errors import Invalid
 from app.policies.request import ChooseRequest
 from app.policies.selection import SelectionRequest
 from app.serving.constraints import of_plugins
@@ -106,6 +107,13 @@ async def test_a_global_bandit_remembers_visitors_and_nothing_without_one(servic
     await service.parts.forgetting.forget_visitor(bandit.learner_named("_global"), "ann")
     assert await texts(service, bandit, "ann") == []
     assert await texts(service, bandit, "bob") == [best]
+
+
+@pytest.mark.anyio
+async def test_a_visitor_is_refused_with_the_names_of_what_takes_one(service: HeadlessService):
+    bandit = await service.bandit(scope="global")
+    with pytest.raises(Invalid, match=f"that has repeats or the constraint {NAME}$"):
+        await service.parts.choosing.choose(bandit, ChooseRequest(k=1, visitor="ann"))
 
 
 @pytest.mark.anyio

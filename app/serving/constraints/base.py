@@ -155,6 +155,13 @@ class Constraint(ABC):
         Raises Invalid (naming a field of the request), Unavailable.
         """
 
+    def turn_of(self, choice: ChooseRequest, request: SelectionRequest) -> LearnerId | None:
+        """Whose choices a process makes one after the other, from ``view`` to ``charge``; None: nobody's.
+
+        For one that refuses a choice by what the same key was shown meanwhile.
+        """
+        return None
+
     async def charge(self, view: View, shown: Shown) -> Any:
         """Count what is shown. Returns what ``refund`` needs, ``()`` for nothing; None: used up meanwhile.
 

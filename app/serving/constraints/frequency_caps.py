@@ -16,7 +16,7 @@ from app.policies.request import ChooseRequest
 from app.policies.selection import SelectionRequest
 from app.records.left_out import NOT_KEPT
 from app.serving.constraints.base import Constraint, LogRecord, Shown, View
-from app.serving.constraints.of_plugins import remembers_keys
+from app.serving.constraints.of_plugins import remembers_keys, what_remembers_keys
 from app.storage.types import LearnerId
 
 
@@ -50,15 +50,20 @@ class FrequencyCapConstraint(Constraint):
         self._caps.forget_all()
 
     async def view(self, choice: ChooseRequest, request: SelectionRequest) -> View:
-        """Raises Invalid (no cap uses the visitor), Unavailable."""
+        """Raises Invalid (nothing uses the visitor), Unavailable."""
         bandit, visitor = request.bandit, choice.visitor
         if visitor is not None and (not remembers_keys(bandit.record) or bandit.record.scope == "per_key"):
-            raise Invalid("visitor needs a bandit of scope global that has repeats", path=("visitor",))
+            needed = f"visitor needs a bandit of scope global that has {what_remembers_keys()}"
+            raise Invalid(needed, path=("visitor",))
         subject = FrequencyCapKey.of(bandit, request.learner, visitor)
         if subject is None:
             return View()
         counts = await self._caps.counts(subject, dry_run=request.dry_run)
         return view_of(subject, counts, request, bandit.catalogue.index.snapshot())
+
+    def turn_of(self, choice: ChooseRequest, request: SelectionRequest) -> LearnerId | None:
+        subject = FrequencyCapKey.of(request.bandit, request.learner, choice.visitor)
+        return None if subject is None or subject.rule.counts == "rewarded" else subject.key
 
     async def charge(self, view: View, shown: Shown) -> CapCharge | tuple[()] | None:
         """Record what is shown; the same counts once. Raises Unavailable: whether it counts is not known."""

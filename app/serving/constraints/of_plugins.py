@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from typing import Any, ClassVar, Self
 
@@ -24,6 +24,7 @@ from app.policies.request import ChooseRequest
 from app.policies.selection import SelectionRequest
 from app.records.left_out import NOT_KEPT
 from app.serving.constraints.base import Constraint, LogRecord, Shown, View
+from app.storage.types import LearnerId
 
 
 class PluginConstraint(Constraint):
@@ -55,9 +56,9 @@ class RememberingConstraint(PluginConstraint):
     With each choice it notes a text of the key, or of the visitor of a global bandit, and it is asked with
     the notes before. These are in the store, bounded together with what frequency caps remember: 1,000 of a
     key, SHORTLIST_MAX_REPEATS_MB of all; without room for a new key nothing is noted of it. They are
-    forgotten and erased with their key, stay in moves, and are copied by ``shortlist copy``. Choices of a key
-    at once are counted one after the other; of more than 20 some are 503. A bandit has one such constraint,
-    or ``repeats``.
+    forgotten and erased with their key, stay in moves, and are copied by ``shortlist copy``. A process makes
+    the choices of a key one after the other; one that other processes overtake 100 times is 503. A bandit has
+    one such constraint, or ``repeats``.
 
     ``remembers_s``: for how many seconds, at most 366 days.
 
@@ -82,11 +83,14 @@ class RememberingConstraint(PluginConstraint):
         return other
 
     async def view(self, choice: ChooseRequest, request: SelectionRequest) -> View:
-        key = key_of(request.bandit, request.learner, choice.visitor)
+        key = self.turn_of(choice, request)
         if key is None:
             return View()
         notes = await self._notes.read(self.name, key, span_ms=self.remembers_s * 1_000)
         return msgspec.structs.replace(self.allow(notes.notes, choice, request), state=notes)
+
+    def turn_of(self, choice: ChooseRequest, request: SelectionRequest) -> LearnerId | None:
+        return key_of(request.bandit, request.learner, choice.visitor)
 
     async def charge(self, view: View, shown: Shown) -> WrittenNote | tuple[()] | None:
         if view.state is None:
@@ -134,20 +138,24 @@ def check_constraints(record: BanditRecord) -> Iterator[tuple[FieldPath, str]]:
             yield ("constraints", name), "no loaded plug-in provides a constraint of this name"
         else:
             yield from errors_of(PLUGIN_CONSTRAINTS[name].own_options, options, ("constraints", name))
-    remembering = _remembering(record)
+    remembering = _remembering(record.constraints or ())
     if len(remembering) + (record.repeats is not None) > 1:
         yield ("constraints", remembering[-1]), "a bandit has one constraint that remembers keys, or repeats"
 
 
 def remembers_keys(record: BanditRecord) -> bool:
     """Whether choices depend on what a key, or a visitor, was shown before."""
-    return record.repeats is not None or bool(_remembering(record))
+    return record.repeats is not None or bool(_remembering(record.constraints or ()))
 
 
-def _remembering(record: BanditRecord) -> list[str]:
-    """The names of the constraints that remember keys."""
-    named = ((name, PLUGIN_CONSTRAINTS.get(name)) for name in record.constraints or ())
-    return [name for name, constraint in named if isinstance(constraint, RememberingConstraint)]
+def what_remembers_keys() -> str:
+    """What a bandit may have so that its choices depend on that, for a message."""
+    return " or ".join(["repeats", *(f"the constraint {name}" for name in _remembering(PLUGIN_CONSTRAINTS))])
+
+
+def _remembering(names: Iterable[str]) -> list[str]:
+    """Those of these constraints that remember keys."""
+    return [name for name in names if isinstance(PLUGIN_CONSTRAINTS.get(name), RememberingConstraint)]
 
 
 def _load() -> dict[str, PluginConstraint]:
