@@ -55,7 +55,7 @@ from app.platform.command_line import table
 from app.platform.errors import Invalid, ShortlistError
 from app.policies.registry import POLICIES
 from app.records.encoding import ContextRule
-from app.records.records import CatalogueRecord, LearnerState, vector_to_bytes
+from app.records.records import CatalogueRecord, LearnerState
 from server.evaluation_files import ReadDecisions, priors_of, rows_of
 from server.other_logs import ARM_FIELD, TABLE, OtherLog, UnreadRows
 from shortlist_client.files.arm_files import arms_of
@@ -325,11 +325,7 @@ def _completed(record: BanditRecord, catalogue: Catalogue) -> BanditRecord:
     POLICIES[record.policy].check_arms(record, catalogue)
     record = completed(record, POLICIES, stored=record)  # it is compared, not made
     contexts.check_size(record, snapshot.table.dim)
-    record = measured(record, snapshot)
-    if isinstance(record.interactions, int):
-        directions = contexts.directions_of(snapshot, record.interactions)
-        record = msgspec.structs.replace(record, directions=vector_to_bytes(directions))
-    return record
+    return contexts.with_directions(measured(record, snapshot), snapshot)
 
 
 def _named(error: ShortlistError) -> Invalid:

@@ -18,7 +18,7 @@ from app.indexes.snapshot import Snapshot
 from app.platform.errors import Invalid
 from app.records import encoding
 from app.records.encoding import Encoding, Numbers32
-from app.records.records import bytes_to_vector
+from app.records.records import bytes_to_vector, vector_to_bytes
 from shortlist.linear import bilinear
 from shortlist.linear.ridge import Posterior
 from shortlist.types import Matrix, Vector
@@ -82,13 +82,17 @@ def completed(record: BanditRecord) -> BanditRecord:
 
 
 def check_size(record: BanditRecord, dim: int) -> None:
-    """Raise Invalid when a learner has too many numbers, or more directions than ``dim``, which is d."""
+    """Raise Invalid when a learner has too many numbers, or more directions than ``dim``, which is d.
+
+    Directions that a move has mapped may be more than ``dim``.
+    """
     if record.context is None:
         return
     m = Encoding(record.context).dim
     most = MAX_CONTEXT_KEY_LEARNER if record.scope == "per_key" else MAX_CONTEXT_LEARNER
-    largest = min(dim, (most - dim) // m)
-    p = dim if record.interactions == "all" else record.interactions
+    directions = 0 if record.directions is None else len(bytes_to_vector(record.directions)) // dim
+    largest = min(max(dim, directions), (most - dim) // m)
+    p = directions or (dim if record.interactions == "all" else record.interactions)
     if largest < 1:
         raise Invalid(
             f"a context of {m} numbers does not fit: with one interaction a learner would have {dim} + {m} "
@@ -97,12 +101,20 @@ def check_size(record: BanditRecord, dim: int) -> None:
         )
     if not isinstance(p, int) or p <= largest:
         return
-    if p > dim:
+    if p > max(dim, directions):
         reason = f"there are only {dim} directions in the catalogue"
     else:
         numbers = f"{dim} + {p} x {m} = {dim + p * m:,} numbers"
         reason = f"a learner would have {numbers}, {most:,} at most with scope {record.scope}"
     raise Invalid(f"{reason}; the largest interactions that fits is {largest}", path=("interactions",))
+
+
+def with_directions(record: BanditRecord, arms: Snapshot) -> BanditRecord:
+    """The record with the directions of the arms that it asks for. Cost and errors: ``directions_of``."""
+    directions = None
+    if isinstance(record.interactions, int):
+        directions = vector_to_bytes(directions_of(arms, record.interactions))
+    return msgspec.structs.replace(record, directions=directions)
 
 
 def directions_of(

@@ -47,7 +47,6 @@ from app.platform.errors import Conflict, Invalid, NotFound, Unavailable
 from app.platform.hooks import Hooks
 from app.platform.long_work import REQUESTS
 from app.platform.pages import page_by_name
-from app.records.records import vector_to_bytes
 from app.storage.store import Store
 
 T = TypeVar("T")
@@ -146,7 +145,7 @@ class Bandits:
         contexts.check_size(record, catalogue.dim)
         record = await self._measured(record)
         if isinstance(record.interactions, int):
-            record = await self._with_directions(name, record, record.interactions, absent)
+            record = await self._with_directions(name, record, absent)
         async with self.changing:
             return await self._create(name, record, absent, by)
 
@@ -166,7 +165,7 @@ class Bandits:
         return await asyncio.shield(task)
 
     async def _with_directions(
-        self, name: str, record: BanditRecord, count: int, absent: Collection[str]
+        self, name: str, record: BanditRecord, absent: Collection[str]
     ) -> BanditRecord:
         """The record with the directions that the bandit has, or would have if it were made now."""
         catalogue = await self._catalogues.get_stocked(record.catalogue)
@@ -176,8 +175,7 @@ class Bandits:
         if served is not None and not differences(record, served.record, absent):
             return served.record
         arms = await self._catalogues.sampled(catalogue)
-        directions = await REQUESTS.run(partial(contexts.directions_of, arms, count))
-        return replace(record, directions=vector_to_bytes(directions))
+        return await REQUESTS.run(partial(contexts.with_directions, record, arms))
 
     async def _create(
         self, name: str, record: BanditRecord, absent: Collection[str], by: str | None

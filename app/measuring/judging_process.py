@@ -18,6 +18,8 @@ from typing import BinaryIO
 import msgspec
 import numpy as np
 
+from app.bandits.bandit import Bandit
+from app.catalogues.catalogue import Catalogue
 from app.decision_log.reading import row_of
 from app.learning.tokens import decision_of
 from app.measuring.outcomes import Terms, counted_rewards
@@ -27,6 +29,7 @@ from shortlist.embedding import own_rewards
 from shortlist.embedding.own_rewards import Contexts, Rewards
 from shortlist.errors import InvalidParameter
 
+MAX_JUDGED_DIM = 256  # of the features with the coordinates, and of a context with them
 MAX_JUDGED_REWARDS = 1_000_000  # of a log, the newest
 MAX_CONTEXT_NUMBERS = 1 << 25  # of the rewards that are judged, 256 MB
 SEED = 0
@@ -34,6 +37,12 @@ LENGTH_BYTES = 8
 LOWEST_PRIORITY = 19
 COMMAND = "from app.measuring.judging_process import main; main()"
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+# What changes how rewards are related to features, and is not in the judgement.
+REFUSED = {
+    "position": "its rewards depend on places, which the judgement does not know",
+    "shift_rewards": "its learners see another reward than came",
+}
 
 
 class JudgingTask(msgspec.Struct, frozen=True):
@@ -72,6 +81,46 @@ class JudgedLog(msgspec.Struct, frozen=True):
     keys: int = 0
     counts: bytes = b""
     coordinates: bytes = b""
+
+
+def check_judged(bandit: Bandit, source: Catalogue, dim: int, liked: str | None) -> None:
+    """Raise Invalid unless ``dim`` coordinates beside the arms of ``source`` can be judged by its log.
+
+    ``liked``: the signal that is judged alone; None: their weighted sum.
+    """
+    record = bandit.record
+    if record.scope != "per_key":
+        raise Invalid("a bandit of scope global has no keys to compare", path=())
+    for name, reason in REFUSED.items():
+        if getattr(record, name):
+            raise Invalid(f"a bandit with {name} cannot have its log judged: {reason}", path=())
+    if liked is not None and liked not in (record.signals or {}):
+        signals = ", ".join(record.signals or {})
+        message = f"no such signal: there are {signals}" if signals else "the bandit has no signals"
+        raise Invalid(message, path=("signal",))
+    size = source.dim + dim
+    if bandit.context is not None:
+        count = record.interactions
+        size += (count if isinstance(count, int) else size) * bandit.context.encoding.dim
+    if size > MAX_JUDGED_DIM:
+        with_context = "" if bandit.context is None else " and the context"
+        message = f"dim and the {source.dim:,} features of {source.name}{with_context} come to {size:,} "
+        raise Invalid(f"{message}numbers, {MAX_JUDGED_DIM} at most", path=("dim",))
+
+
+def judging_task(bandit: Bandit, source: Catalogue, dim: int, liked: str | None) -> JudgingTask:
+    """The task that ``check_judged`` let pass."""
+    snapshot, record = source.index.snapshot(), bandit.record
+    rows = snapshot.eligible()
+    return JudgingTask(
+        [snapshot.id_of(row) for row in rows.tolist()],
+        snapshot.features_of(rows).astype("<f4").tobytes(),
+        dim,
+        bandit.weights if liked is None else {liked: 1.0},
+        {name: rule.default for name, rule in (record.signals or {}).items()},
+        0 if bandit.context is None else bandit.context.encoding.dim,
+        record.interactions if isinstance(record.interactions, int) else None,
+    )
 
 
 async def judge(task: JudgingTask, pages: AsyncIterator[Sequence[StoredRow]]) -> JudgedLog:

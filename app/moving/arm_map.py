@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -38,10 +37,6 @@ class CommonArms:
     count: int
     only_from: int
     only_to: int
-
-    @property
-    def counts(self) -> dict[str, int]:
-        return {"common": self.count, "only_from": self.only_from, "only_to": self.only_to}
 
 
 def common_arms(old: Snapshot, new: Snapshot, shown: Mapping[str, int]) -> CommonArms:
@@ -74,18 +69,14 @@ def common_arms(old: Snapshot, new: Snapshot, shown: Mapping[str, int]) -> Commo
 class ArmMap:
     """Between the features of the arms of two catalogues.
 
-    ``forward``  from old features to new ones
-    ``back``     B (d, d'), the other way, for a context
-    ``by_log``   whether arms count by how often they were shown; else all alike
+    ``forward``     from old features to new ones
+    ``directions``  P' = P B (p, d'), where B (d, d') is the map the other way; None: there is no context
+    ``by_log``      whether arms count by how often they were shown; else all alike
     """
 
     forward: FeatureMap
-    back: Matrix | None
+    directions: Matrix | None
     by_log: bool
-
-    @property
-    def answer(self) -> dict[str, Any]:
-        return {"r2": self.forward.r2, "shown": "log" if self.by_log else "all"}
 
 
 def fitted(arms: CommonArms, shown: Mapping[str, int], bandit: Bandit) -> ArmMap:
@@ -94,10 +85,12 @@ def fitted(arms: CommonArms, shown: Mapping[str, int], bandit: Bandit) -> ArmMap
     by_log = bool(often.any())
     weights = np.maximum(np.sqrt(often), NEVER_SHOWN) if by_log else np.ones(len(often))
     forward = feature_map.fit(arms.old, arms.new, weights, intercept=bandit.record.intercept)
-    back = None
+    directions = None
     if bandit.context is not None:
-        back = feature_map.fit(arms.new, arms.old, weights, intercept=False).linear
-    return ArmMap(forward, back, by_log)
+        directions = feature_map.fit(arms.new, arms.old, weights, intercept=False).linear
+        if bandit.context.directions is not None:
+            directions = bandit.context.directions @ directions
+    return ArmMap(forward, directions, by_log)
 
 
 def transform_of(arms: ArmMap, bandit: Bandit, constant: float | None, moved: Bandit | None = None) -> Matrix:
@@ -121,30 +114,24 @@ def transform_of(arms: ArmMap, bandit: Bandit, constant: float | None, moved: Ba
     return feature_map.of_learner(arms.forward, interactions=interactions, turned=turned, constants=constants)
 
 
-def directions_of(arms: ArmMap, bandit: Bandit) -> Matrix | None:
-    """P' = P B; None of a bandit without a context. Shape: (p, d')."""
-    if bandit.context is None or arms.back is None:
-        return None
-    directions = bandit.context.directions
-    return arms.back if directions is None else directions @ arms.back
-
-
 def agreement(
-    bandit: Bandit,
-    moved: Bandit,
     arms: CommonArms,
-    learner_states: Sequence[tuple[LearnerState, LearnerState]],
+    bandit: Bandit,
+    before: Sequence[LearnerState],
+    moved: Bandit,
+    after: Sequence[LearnerState],
 ) -> float | None:
     """The correlation of the estimates of arms by learners before and after a move; None: of no learner.
 
-    ``learner_states``: pairs of before and after. Compares at most ``MOST_COMPARED`` arms.
+    ``after``: the learners of ``before``, in that order. Compares at most ``MOST_COMPARED`` arms.
     """
-    if not learner_states:
+    if not before:
         return None
     rows = np.linspace(0, len(arms.ids) - 1, min(len(arms.ids), MOST_COMPARED)).astype(int)
-    before = [_estimates(bandit, state, arms.old[rows]) for state, _ in learner_states]
-    after = [_estimates(moved, state, arms.new[rows]) for _, state in learner_states]
-    return feature_map.agreement(np.array(before), np.array(after))
+    return feature_map.agreement(
+        np.array([_estimates(bandit, state, arms.old[rows]) for state in before]),
+        np.array([_estimates(moved, state, arms.new[rows]) for state in after]),
+    )
 
 
 def _estimates(bandit: Bandit, state: LearnerState, features: Matrix) -> Vector:

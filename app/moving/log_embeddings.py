@@ -22,16 +22,15 @@ from app.catalogues.catalogues import Catalogues
 from app.catalogues.embeddings import Embeddings
 from app.decision_log.reading import DecisionLog
 from app.decision_log.rows import NO_LOG
-from app.measuring.judging_process import JudgedLog, JudgingTask, judge
+from app.measuring.judging_process import JudgedLog, JudgingTask, check_judged, judge, judging_task
 from app.moving.moving import Moving
 from app.platform.background import Pace
 from app.platform.documents import Answer
-from app.platform.errors import Conflict, Invalid, NotFitted, NotFound, Unavailable
+from app.platform.errors import Conflict, NotFitted, NotFound, Unavailable
 from app.platform.long_work import Slots
 from app.records.behaviour import BehaviourRecord
 from app.storage.types import StoredRow
 
-MAX_JUDGED_DIM = 256  # of the features with the coordinates, and of a context with them
 READ_ROWS = 100  # of a partition, in one call of the store
 READ_SHARE = 0.25  # of the time that is spent on reading: choices come between
 BLOCK_ARMS = 1_000
@@ -39,12 +38,6 @@ FILL_S, LOOK_S = 600.0, 0.1
 
 # One at a time: a judgement takes a core for seconds.
 JUDGING = Slots("judgements of logs", running=1, waiting=8)
-
-# What changes how rewards are related to features, and is not in the judgement.
-REFUSED = {
-    "position": "its rewards depend on places, which the judgement does not know",
-    "shift_rewards": "its learners see another reward than came",
-}
 
 Progress = Callable[[int, int | None], None]
 
@@ -78,27 +71,9 @@ class LogEmbeddings:
 
     async def check(self, bandit: Bandit, catalogue: str, dim: int, liked: str | None) -> None:
         """Raise Conflict, Invalid, NotFitted or NotPossibleHere if this bandit cannot have any."""
-        record = bandit.record
-        if record.log is None:
+        if bandit.record.log is None:
             raise Conflict(NO_LOG)
-        if record.scope != "per_key":
-            raise Invalid("a bandit of scope global has no keys to compare", path=())
-        for name, reason in REFUSED.items():
-            if getattr(record, name):
-                raise Invalid(f"a bandit with {name} cannot have its log judged: {reason}", path=())
-        if liked is not None and liked not in (record.signals or {}):
-            signals = ", ".join(record.signals or {})
-            message = f"no such signal: there are {signals}" if signals else "the bandit has no signals"
-            raise Invalid(message, path=("signal",))
-        source = await self.embeddings.source(bandit.catalogue.name)
-        size = source.dim + dim
-        if bandit.context is not None:
-            count = record.interactions
-            size += (count if isinstance(count, int) else size) * bandit.context.encoding.dim
-        if size > MAX_JUDGED_DIM:
-            with_context = "" if bandit.context is None else " and the context"
-            message = f"dim and the {source.dim:,} features of {source.name}{with_context} come to {size:,} "
-            raise Invalid(f"{message}numbers, {MAX_JUDGED_DIM} at most", path=("dim",))
+        check_judged(bandit, await self.embeddings.source(bandit.catalogue.name), dim, liked)
         try:
             await self.catalogues.get(catalogue)
         except NotFound:
@@ -117,7 +92,7 @@ class LogEmbeddings:
             following, finding = earlier
         else:
             source = await self.embeddings.source(bandit.catalogue.name)
-            task = _task(bandit, source, dim, liked)
+            task = judging_task(bandit, source, dim, liked)
             async with JUDGING.one():
                 judged = await judge(task, self._pages(bandit, progress))
             if not judged.coordinates:
@@ -153,8 +128,7 @@ class LogEmbeddings:
         except NotFound:
             return None
         behaviour = catalogue.record.behaviour
-        is_ours = behaviour is not None and behaviour.beside and behaviour.held_out is not None
-        if not is_ours or behaviour is None or behaviour.held_out is None:
+        if behaviour is None or not behaviour.beside or behaviour.held_out is None:
             raise Conflict(f"the catalogue {name} was made meanwhile by others")
         before, after = behaviour.held_out
         sentence = f"{bandit.name} was moved to {name} after an interruption: the error fell"
@@ -204,30 +178,13 @@ class LogEmbeddings:
             await asyncio.sleep(LOOK_S)
 
 
-def _task(bandit: Bandit, source: Catalogue, dim: int, liked: str | None) -> JudgingTask:
-    """``liked``: the signal that is judged alone; None: their weighted sum."""
-    snapshot, record = source.index.snapshot(), bandit.record
-    rows = snapshot.eligible()
-    return JudgingTask(
-        [snapshot.id_of(row) for row in rows.tolist()],
-        snapshot.features_of(rows).astype("<f4").tobytes(),
-        dim,
-        bandit.weights if liked is None else {liked: 1.0},
-        {name: rule.default for name, rule in (record.signals or {}).items()},
-        0 if bandit.context is None else bandit.context.encoding.dim,
-        record.interactions if isinstance(record.interactions, int) else None,
-    )
-
-
 def _finding(judged: JudgedLog, catalogue: str | None) -> LogEmbedding:
     gain = 1.0 - judged.after / judged.before if judged.before else 0.0
-    said = f"on {judged.judged:,} rewards that were held out the squared error is {abs(gain):.1%} "
-    said += "smaller" if gain > 0.0 else "larger"
-    if catalogue is None:
-        too_little = ", which is not more than its standard error" if gain > 0.0 else ""
-        finding = f"nothing was moved: {said}{too_little}"
-    else:
-        finding = f"moved to {catalogue}: {said}"
+    done = "nothing was moved" if catalogue is None else f"moved to {catalogue}"
+    finding = f"{done}: on {judged.judged:,} rewards that were held out the squared error is {abs(gain):.1%} "
+    finding += "smaller" if gain > 0.0 else "larger"
+    if catalogue is None and gain > 0.0:
+        finding += ", which is not more than its standard error"
     return LogEmbedding(
         catalogue is not None, finding, catalogue, judged.rewards, judged.keys,
         judged.before, judged.after, judged.error,

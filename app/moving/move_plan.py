@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from app.bandits import context as contexts
-from app.bandits.bandit import Bandit
+from app.bandits.bandit import Bandit, learner_dim
 from app.bandits.completion import PolicyTerms, check_size
-from app.bandits.context import MAX_CONTEXT_KEY_LEARNER, MAX_CONTEXT_LEARNER
 from app.bandits.settings import BanditRecord, ServedArms
 from app.bandits.spaces import Carry, MoveRecord, SpaceMap
 from app.catalogues.catalogue import Catalogue
@@ -24,7 +23,7 @@ from app.records.records import LearnerState, vector_to_bytes
 from shortlist.linear.learned_prior import LearnedPrior
 
 Asked = Literal["auto", "log", "map", "none"]
-Quotas = Sequence[tuple[str, QuotaRule]]
+QuotaRules = Sequence[tuple[str, QuotaRule]]  # with the ids of the quotas
 MOST_NAMED = 5
 NOT_KEPT = (
     "what learners know now is not kept, as it is more than SHORTLIST_MAX_MOVES_MB leaves: moving back will "
@@ -93,12 +92,13 @@ class MovePlan:
 
     @property
     def answer(self) -> dict[str, Any]:
+        arms, arm_map = self.arms, self.arm_map
         return {
             "from": self.bandit.record.catalogue,
             "to": self.target.name,
             "carry": self.carry,
-            "arms": self.arms.counts,
-            "map": None if self.arm_map is None else self.arm_map.answer,
+            "arms": {"common": arms.count, "only_from": arms.only_from, "only_to": arms.only_to},
+            "map": arm_map and {"r2": self.r2, "shown": "log" if arm_map.by_log else "all"},
             "agreement": self.agreement,
             "learners": self.learners,
             "warnings": list(self.warnings),
@@ -164,12 +164,12 @@ def log_lacks(record: BanditRecord, policy: PolicyTerms) -> str | None:
     return None
 
 
-def refusals_of(plan: MovePlan, policy: PolicyTerms, rules: Quotas) -> Sequence[ShortlistError]:
+def refusals_of(plan: MovePlan, policy: PolicyTerms, rules: QuotaRules) -> Sequence[ShortlistError]:
     """Why the bandit cannot have the catalogue."""
     refusals = list[ShortlistError]()
     try:
         policy.check_arms(plan.record, plan.target)
-        check_numbers(plan.bandit, plan.record, plan.target.dim)
+        check_learner(plan.record, plan.target.dim)
         if rules:
             plan.target.need_arms("a quota")
     except Invalid as error:
@@ -181,7 +181,7 @@ def refusals_of(plan: MovePlan, policy: PolicyTerms, rules: Quotas) -> Sequence[
     return refusals
 
 
-def warnings_of(plan: MovePlan, policy: PolicyTerms, rules: Quotas) -> list[str]:
+def warnings_of(plan: MovePlan, policy: PolicyTerms, rules: QuotaRules) -> list[str]:
     """What the new catalogue lacks, or what begins again."""
     bandit, target, warnings = plan.bandit, plan.target, list[str]()
     if plan.arms.only_from and not plan.refusals:
@@ -215,17 +215,7 @@ def _unknown_fields(catalogue: Catalogue, arm_filter: Filter | None) -> list[str
     return [name for name in sorted(arm_filter.fields) if names.number_of(name) is None]
 
 
-def check_numbers(bandit: Bandit, record: BanditRecord, dim: int) -> None:
+def check_learner(record: BanditRecord, dim: int) -> None:
     """Raise Invalid if learners would be too large with this record and arms of ``dim`` numbers."""
-    context = contexts.Context.of(record, dim)
-    more = 0 if context is None else context.more_numbers(dim)
-    if bandit.context is not None:
-        m = bandit.context.encoding.dim
-        most = MAX_CONTEXT_KEY_LEARNER if record.scope == "per_key" else MAX_CONTEXT_LEARNER
-        if dim + more > most:
-            raise Invalid(
-                f"a learner would have {dim} + {more // m} x {m} = {dim + more:,} numbers, {most:,} at most "
-                f"with scope {record.scope}; the largest interactions that "
-                f"fits is {max(0, (most - dim) // m)}"
-            )
-    check_size(record, dim + more + record.shift_rewards)
+    contexts.check_size(record, dim)
+    check_size(record, learner_dim(record, dim, contexts.Context.of(record, dim)) - record.intercept)

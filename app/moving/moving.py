@@ -18,7 +18,6 @@ from app.bandits.prior_version import version_of, version_to_bytes
 from app.bandits.settings import BanditRecord
 from app.bandits.spaces import MoveRecord, move_to_bytes
 from app.bandits.versions import BanditVersion
-from app.catalogues.catalogue import Catalogue
 from app.learning.checkpoints import Workers
 from app.moving.move_plan import NOT_KEPT, Asked, MovePlan
 from app.moving.plan_steps import OF_MOVE, PlanSteps, take_fields
@@ -54,12 +53,17 @@ class Moving:
             if not dry_run:
                 await self._steps.catalogues.need_fitted(target)
             last = await self._last(bandit)
-            # A repeated call: its answer was lost. It is given the one of before, and moves nothing.
+            # a repeated call, whose answer was lost
             if last is not None and last.joined_uid == target.uid and last.asked == carry:
-                if last.is_exact and await self._under_way(bandit):  # whoever began it was killed
+                if last.is_exact and await self._under_way(bandit):  # who began it was killed
                     await self._correct(bandit, last)
                 return {**last.answer, "bandit_version": last.version}
-            refusals = await self._refusals(bandit, target)
+            refusals = list[ShortlistError]()
+            if (under_way := await self._under_way(bandit)) is not None:
+                waits = f"learners are still being carried to {under_way[0].joined}"
+                refusals.append(Conflict(f'{waits}: repeat it when the bandit has no "move" any more'))
+            if target is bandit.catalogue:
+                refusals.append(Invalid("the bandit has this catalogue already", path=("catalogue",)))
             if refusals and not dry_run:
                 raise refusals[0]
             plan = await self._steps.plan(bandit, target, carry, last)
@@ -85,21 +89,9 @@ class Moving:
             "carried": carried,
         }
 
-    async def _refusals(self, bandit: Bandit, target: Catalogue) -> Sequence[ShortlistError]:
-        """Why no move to the catalogue can be planned now."""
-        refusals, under_way = list[ShortlistError](), await self._under_way(bandit)
-        if under_way is not None:
-            waits = (
-                f"learners are still being carried to {under_way[0].joined}: repeat it when the bandit has"
-            )
-            refusals.append(Conflict(f'{waits} no "move" any more'))
-        if target is bandit.catalogue:
-            refusals.append(Invalid("the bandit has this catalogue already", path=("catalogue",)))
-        return refusals
-
     async def _last(self, bandit: Bandit) -> MoveRecord | None:
         space = bandit.record.space
-        return (await self._moves.of(bandit.uid, space)).get(space) if space else None
+        return (await self._moves.of(bandit.uid, space)).get(space)
 
     async def _under_way(self, bandit: Bandit) -> tuple[MoveRecord, float] | None:
         """The last move, and the share of partitions that are done; None: all are, or there was none."""

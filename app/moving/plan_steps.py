@@ -39,7 +39,7 @@ from app.learning.learned_priors import LearnedPriors
 from app.learning.learners import Learners
 from app.learning.prior_fits import FITTING, Computing, PriorFits, fit_sums
 from app.moving import arm_map
-from app.moving.move_plan import Asked, MovePlan, check_numbers, log_lacks, refusals_of, warnings_of, words_of
+from app.moving.move_plan import Asked, MovePlan, check_learner, log_lacks, refusals_of, warnings_of, words_of
 from app.moving.recomputed_sums import NotWhole, RecomputedSums
 from app.platform.errors import Invalid, TooDifferent, shown_time
 from app.platform.long_work import MEASURING
@@ -142,33 +142,29 @@ class PlanSteps:
         """How many learners there are, and the names of some, the same for the same learners."""
         count, sample = 0, list[str]()
         for partition in range(self.store.partitions):
-            names = await self.store.learners.names(partition, bandit.uid)
-            names = [name for name in names if name != POOLED]
+            stored = await self.store.learners.names(partition, bandit.uid)
+            names = [name for name in stored if name != POOLED]
             count += len(names)
             sample = nsmallest(
-                KEYS_COMPARED,
-                [*sample, *names],
-                key=lambda name: blake2b(name.encode(), digest_size=8).digest(),
+                KEYS_COMPARED, [*sample, *names], key=lambda name: blake2b(name.encode()).digest()
             )
         return count, sample
 
     async def _fit(self, plan: MovePlan, shown: Mapping[str, int]) -> MovePlan:
         fitted = await MEASURING.run(partial(arm_map.fitted, plan.arms, shown, plan.bandit))
-        record, directions = plan.record, arm_map.directions_of(fitted, plan.bandit)
-        transform = arm_map.transform_of(fitted, plan.bandit, record.constant)
-        if directions is not None:
-            record = replace_fields(record, directions=vector_to_bytes(directions.ravel()))
-        space_map = SpaceMap(record.space, transform, fitted.forward.residual, plan.bandit.catalogue.dim)
+        record, bandit = plan.record, plan.bandit
+        transform = arm_map.transform_of(fitted, bandit, record.constant)
+        space_map = SpaceMap(record.space, transform, fitted.forward.residual, bandit.catalogue.dim)
+        if fitted.directions is not None:
+            record = replace_fields(record, directions=vector_to_bytes(fitted.directions.ravel()))
         return replace(plan, arm_map=fitted, record=record, space_map=space_map)
 
     async def _restore(self, plan: MovePlan, last: MoveRecord | None) -> MovePlan:
         """Go back to what learners were before the last move, if that is asked for and kept."""
         if plan.asked == "log" or last is None or last.left_uid != plan.target.uid or last.carry == "none":
             return plan
-        if plan.record.moved_ms >= last.moved_ms + self.rewarded_ms:
-            return plan
         before = await self.bandits.find(plan.bandit.uid, last.version - 1)
-        if before is None or before.former is None or before.former.uid != plan.target.uid:
+        if before is None or plan.record.moved_ms >= last.moved_ms + self.rewarded_ms:
             return plan
         try:
             restored = await self._examine(
@@ -189,16 +185,10 @@ class PlanSteps:
         if no_log is None and (since_ms := await self.log.complete_from(plan.bandit, None)) is not None:
             no_log = f"rows of decisions before {shown_time(since_ms)} were dropped"
         if no_log is None:
-            record = plan.record
+            arms = await self.catalogues.sampled(plan.target)
             try:
-                if record.directions is not None:
-                    record = replace_fields(record, directions=None)
-                    if isinstance(record.interactions, int):
-                        arms = await self.catalogues.sampled(plan.target)
-                        work = partial(contexts.directions_of, arms, record.interactions)
-                        directions = vector_to_bytes((await MEASURING.run(work)).ravel())
-                        record = replace_fields(record, directions=directions)
-                check_numbers(plan.bandit, record, plan.target.dim)
+                record = await MEASURING.run(partial(contexts.with_directions, plan.record, arms))
+                check_learner(record, plan.target.dim)
                 return replace(await self._examine(plan, record, restores=False), carry="log")
             except (Invalid, NotWhole) as error:
                 no_log = error.detail
@@ -245,7 +235,7 @@ class PlanSteps:
 
     async def _compare(self, plan: MovePlan) -> MovePlan:
         """How far estimates before and after agree, and the prior of the carried learners."""
-        if plan.space_map is None:
+        if (space_map := plan.space_map) is None:
             return plan
         bandit, moved = plan.bandit, self._as_moved(plan)
         if plan.record.prior == "learned":
@@ -253,25 +243,27 @@ class PlanSteps:
             if not plan.is_exact:
                 sums = await self.fits.sums(moved, Computing(), spaces=await self._spaces(plan))
             bandit = await self.priors.serving(bandit)
-            if sums:
-                prior = await FITTING.run(partial(fit_sums, sums, bandit.record))
-                plan = replace(plan, prior=prior)
-                if prior is not None:
-                    moved = moved.with_prior(version_of(1, 0, prior, space=plan.record.space))
-        states = dict[str, LearnerState]()
+            prior = await FITTING.run(partial(fit_sums, sums, bandit.record))
+            plan = replace(plan, prior=prior)
+            if prior is not None:
+                moved = moved.with_prior(version_of(1, 0, prior, space=plan.record.space))
+        before, after = list[LearnerState](), list[LearnerState]()
         for name in plan.sample:
             state = await self.learners.state(LearnerId(bandit.uid, name))
             state = await self.learners.carried(bandit, state)
-            if state is not None:
-                states[name] = state
-        agreement = await MEASURING.run(partial(_agreement, plan, bandit, moved, states))
-        return replace(plan, agreement=agreement)
+            carried = plan.recomputed.get(name)
+            if carried is None and state is not None:
+                (carried,) = await MEASURING.run(partial(space_map.states, [state]))
+            if state is not None and carried is not None:
+                before.append(state)
+                after.append(carried)
+        work = partial(arm_map.agreement, plan.arms, bandit, before, moved, after)
+        return replace(plan, agreement=await MEASURING.run(work))
 
     async def _spaces(self, plan: MovePlan) -> Spaces:
         """The moves of the bandit, with the one that is planned."""
-        uid, space, maps = plan.bandit.uid, plan.bandit.record.space, dict[int, SpaceMap]()
-        if space:
-            maps.update((await self.moves.maps({uid: space}))[uid])
+        uid = plan.bandit.uid
+        maps = dict((await self.moves.maps({uid: plan.bandit.record.space}))[uid])
         if plan.space_map is not None:
             maps[plan.space_map.number] = plan.space_map
         return Spaces({}, {uid: maps})
@@ -283,15 +275,5 @@ class PlanSteps:
         return bandit_of(plan.bandit.name, stored, plan.target, self.policies)
 
 
-def _agreement(
-    plan: MovePlan, bandit: Bandit, moved: Bandit, states: Mapping[str, LearnerState]
-) -> float | None:
-    """The correlation of estimates before and after; None: no learner was carried."""
-    pairs = list[tuple[LearnerState, LearnerState]]()
-    for name, state in states.items():
-        carried = plan.recomputed.get(name)
-        if carried is None and plan.space_map is not None:
-            carried = plan.space_map.states([state])[0]
-        if carried is not None:
-            pairs.append((state, carried))
-    return arm_map.agreement(bandit, moved, plan.arms, pairs)
+def _hash_of(name: str) -> bytes:
+    return blake2b(name.encode(), digest_size=8).digest()

@@ -38,13 +38,9 @@ class RewardedArm(NamedTuple):
 
 @dataclass(slots=True)
 class RecomputedArms:
-    """Of the decisions of one partition. ``moved``: the bandit in its new catalogue, with its learned prior.
-
-    ``is_whole``: False once that takes too long; then arms begin anew.
-    """
+    """Of the decisions of one partition. ``moved``: the bandit as it will be, with its learned prior."""
 
     moved: Bandit
-    is_whole: bool = True
     _sums: dict[str, dict[str, ArmSums]] = field(default_factory=dict)
     _states: dict[str, LearnerState] = field(default_factory=dict)
     _terms: int = 0
@@ -54,20 +50,21 @@ class RecomputedArms:
 
         Cost: D^3 for a decision that teaches any.
         """
+        if taught:
+            self._terms += self.moved.learner_dim**3
         if not self.is_whole:
             return
         state = self._states.get(name)
         if taught:
-            self._terms += self.moved.learner_dim**3
-            if self._terms > MOST_TERMS:
-                self.is_whole = False
-                self._sums.clear()
-                self._states.clear()
-                return
             self._teach(name, state, taught)
         (learned_here,) = learned(items).values()
         if learned_here is not None:
             self._states[name] = merged(state, learned_here)
+
+    @property
+    def is_whole(self) -> bool:
+        """False once that takes too long; then arms begin anew."""
+        return self._terms <= MOST_TERMS
 
     def of(self, name: str) -> Mapping[str, ArmSums] | None:
         """What a learner has taught arms, by their ids; None: it is not known."""

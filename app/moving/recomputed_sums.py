@@ -259,7 +259,7 @@ class RecomputedSums:
         for learners in batches:
             watermark, stored = await self._at_watermark(partition, learners, beginning)
             await log.read_up_to(watermark, budget)
-            rewards = [log.of(learner, watermark) for learner in learners]
+            rewards = [log.by_learner.get(learner, ()) for learner in learners]
             sources = [source_of(entry) for entries in rewards for entry in entries]
             arms = {source.arm for source in sources if source is not None}
             features = await self.catalogues.features(moved.catalogue, arms)
@@ -345,21 +345,18 @@ class _RewardsSince:
     partition: int
     uid: str
     after: str
-    _by_learner: dict[LearnerId, list[LogEntry]] = field(default_factory=dict)
+    by_learner: dict[LearnerId, list[LogEntry]] = field(default_factory=dict)
 
     async def read_up_to(self, watermark: str, budget: Budget) -> None:
         """Raises NotWhole: they are too many."""
-        while entry_order(self.after)[1] < entry_order(watermark)[1]:
+        last = entry_order(watermark)[1]
+        while entry_order(self.after)[1] < last:
             page = await self.store.rewards.read(self.partition, self.after, ENTRIES_TOGETHER)
+            page = [entry for entry in page if entry_order(entry.entry_id)[1] <= last]
             budget.take(entries=sum(map(self._add, page)))
             if not page:
                 break
             self.after = page[-1].entry_id
-
-    def of(self, learner: LearnerId, watermark: str) -> Sequence[LogEntry]:
-        """Those of a learner, up to a watermark: what was read may be more."""
-        last, entries = entry_order(watermark)[1], self._by_learner.get(learner, ())
-        return [entry for entry in entries if entry_order(entry.entry_id)[1] <= last]
 
     def _add(self, entry: LogEntry) -> bool:
         """Whether it is anything but a correction, which is no reward that has come since."""
@@ -370,7 +367,7 @@ class _RewardsSince:
         except msgspec.DecodeError:
             return True  # it was left out
         if payload.features:
-            self._by_learner.setdefault(entry.learner, []).append(entry)
+            self.by_learner.setdefault(entry.learner, []).append(entry)
         return not payload.corrects
 
 
