@@ -38,6 +38,9 @@ MAX_SHOWN = 3
 SINGULAR = {"have": "has", "are": "is", "do": "does"}  # the verbs that a reason begins with
 
 
+Numbered = Iterator[tuple[int, Callable[[], "LoggedEvent"]]]
+
+
 class Unread(Exception):
     """A row that cannot be used. The text says what it lacks, without its values."""
 
@@ -159,9 +162,6 @@ class OtherLog:
         except Invalid as error:
             path, message = next(iter(error.errors), ((), error.detail))
             raise Unread(f"have a context that the policy cannot take ({path[-1]}: {message})") from None
-
-
-Numbered = Iterator[tuple[int, Callable[[], LoggedEvent]]]
 
 
 def _dsjson(path: Path, arm_field: str, desc: str) -> Iterator[Numbered]:

@@ -25,15 +25,15 @@ log = logging.getLogger("shortlist.indexes")
 Outcome = Literal["nothing", "done", "failed"]
 
 
+J = TypeVar("J", bound="Job")
+
+
 class Job(Protocol):
     """Long work that runs in any thread, and stops early once it is told to."""
 
     def run(self) -> None: ...
 
     def cancel(self) -> None: ...
-
-
-J = TypeVar("J", bound=Job)
 
 
 async def maintain(catalogue: Catalogue) -> Outcome:

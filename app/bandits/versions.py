@@ -28,6 +28,10 @@ MARGIN_MS = 60_000  # the clocks of processes may differ by so much
 Following = tuple[bytes, BanditChange] | None  # what is stored instead; None: it stays
 
 
+Changed = Callable[[str, "BanditVersion"], BanditRecord]  # (uid, version as it is) -> record as it is to be
+Moved = Callable[[str, "BanditVersion"], tuple[BanditRecord, MoveWrite]]  # the same, for another catalogue
+
+
 class BanditVersion(msgspec.Struct, frozen=True, array_like=True):
     """A bandit as it is, or was, since it was made or changed.
 
@@ -42,10 +46,6 @@ class BanditVersion(msgspec.Struct, frozen=True, array_like=True):
     since_ms: int | None = None
     idle_since_ms: int = 0
     by: str | None = None
-
-
-Changed = Callable[[str, BanditVersion], BanditRecord]  # (uid, version as it is) -> record as it is to be
-Moved = Callable[[str, BanditVersion], tuple[BanditRecord, MoveWrite]]  # the same, for another catalogue
 
 
 def first_version(record: BanditRecord, by: str | None) -> bytes:

@@ -46,6 +46,9 @@ COPIES = 2  # of what is read: by itself, and in the answer
 _encode = msgspec.json.Encoder().encode
 
 
+A = TypeVar("A", bound="ChosenArm")
+
+
 class ChosenArm(Answer, frozen=True, omit_defaults=True, gc=False):
     """``propensity``: the probability of this arm given those before it, of a policy that knows it and of the
     holdout.
@@ -183,9 +186,6 @@ def recorded_decision(data: bytes) -> Decision | None:
         return decision_of(raw_of(choice_of(data).decision))
     except (ValueError, zlib.error, msgspec.MsgspecError):
         return None
-
-
-A = TypeVar("A", bound=ChosenArm)
 
 
 async def described(

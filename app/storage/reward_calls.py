@@ -20,6 +20,10 @@ from app.storage.redis_errors import DRIVER_ERRORS
 
 MOST_REWARDS = 256  # of a call, unless a single append has more: the store serves nobody else meanwhile
 NO_SPACE = -1
+Answer = tuple[int, Any]
+
+
+Waiting = list[tuple["Append", asyncio.Future[Answer]]]
 
 
 class Append(NamedTuple):
@@ -28,10 +32,6 @@ class Append(NamedTuple):
     rewards: int
     keys: Sequence[str]
     arguments: Sequence[Argument]
-
-
-Answer = tuple[int, Any]
-Waiting = list[tuple[Append, asyncio.Future[Answer]]]
 
 
 class _Call:

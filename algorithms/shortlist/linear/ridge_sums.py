@@ -30,6 +30,9 @@ from shortlist.errors import InvalidParameter
 from shortlist.types import Matrix, Rows, Vector
 
 _WIDE_DIM = 128  # from here on one learner fills a processor's cache, and the places of a triangle take long
+_NOTHING: Vector = np.zeros(1)
+NO_MORE: Vector = np.empty(0)
+NO_MORE.setflags(write=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +52,6 @@ class Parts:
 
 
 PARTS = Parts()
-
-
-_NOTHING: Vector = np.zeros(1)
-NO_MORE: Vector = np.empty(0)
-NO_MORE.setflags(write=False)
 
 
 def _no_more() -> Vector:

@@ -9,6 +9,7 @@ from shortlist.guarantee import Guarantee
 from shortlist.types import Rows, Vector
 
 Objective = Literal["inner_product", "nearest"]
+VIOLATED = Guarantee("none", reason="a coordinate's term lies outside value_range")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,3 @@ class Answer:
     reads: int | None
     exhaustive_reads: int
     guarantee: Guarantee
-
-
-VIOLATED = Guarantee("none", reason="a coordinate's term lies outside value_range")

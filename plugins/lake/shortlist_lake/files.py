@@ -35,6 +35,7 @@ FORMAT = 1
 MAGIC = b"PAR1"  # a Parquet file begins and ends with it
 HOME = "_shortlist"
 MANIFEST, STAGING = f"{HOME}/manifest.json", f"{HOME}/staging"
+_NAME = re.compile(r"(decisions|rewards|arms|priors)/day=\d{4}-\d\d-\d\d/(\d{6,})-\d+\.parquet")
 
 
 class Manifest(TypedDict):
@@ -49,9 +50,6 @@ class Manifest(TypedDict):
     at: dict[str, Any]
     rows: dict[str, int]
     files: dict[str, int]
-
-
-_NAME = re.compile(r"(decisions|rewards|arms|priors)/day=\d{4}-\d\d-\d\d/(\d{6,})-\d+\.parquet")
 
 
 class Lake:
