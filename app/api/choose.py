@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
 from fastapi import Request, Response
@@ -80,13 +81,14 @@ class ChooseBody(ChooseItem):
 class ChooseBatchBody(StrictModel):
     """``k`` of all requests together is at most 20,000.
 
-    ``partial``: each request is answered by itself, with a choice or with its error. Without it an error of
-    one is the error of all.
+    ``partial``: each request is answered by itself, with a choice or with its error, also where a field of it
+    is wrong. Without it an error of one is the error of all.
     """
 
     max_bytes: ClassVar[int] = limits.MAX_BODY_BYTES
     instead: ClassVar[str] = SEVERAL_CALLS
     long_list: ClassVar[str] = "requests"
+    alone: ClassVar[str] = "partial"
 
     requests: Annotated[list[ChooseItem], Field(min_length=1, max_length=limits.MAX_BATCH)]
     partial: bool = False
@@ -151,15 +153,19 @@ async def choose_batch(
     Where the API key has a rate, each of them counts: 429 where others used it up while the body came.
     """
     key = key_of(request)
-    rates.charge(key, len(body.requests) - 1)
-    if sum(item.k for item in body.requests) > limits.MAX_BATCH_ARMS:
+    items: Sequence[ChooseItem | ShortlistError] = body.requests  # errors only where it is ``partial``
+    rates.charge(key, len(items) - 1)
+    if sum(item.k for item in items if isinstance(item, ChooseItem)) > limits.MAX_BATCH_ARMS:
         raise Invalid(
             f"k of all requests together must be at most {limits.MAX_BATCH_ARMS:,}", path=("requests",)
         )
 
     async def chosen(owner: Bandit) -> list[Choice | RefusedChoice]:
         requests: list[ChooseRequest | Refusal] = []
-        for number, item in enumerate(body.requests):
+        for number, item in enumerate(items):
+            if isinstance(item, ShortlistError):
+                requests.append(item)
+                continue
             try:
                 with within(("requests", number)):
                     requests.append(await _request(item, owner, arm_list, key))

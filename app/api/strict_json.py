@@ -69,6 +69,8 @@ class StrictModel(BaseModel):
     ``instead``     what its detail says can be sent instead; ``instead_for`` may say more of one request
     ``long_list``   the field whose items are parsed one by one in a body of more than ``LARGE_BODY_BYTES``
                     bytes, while other requests are answered
+    ``alone``       the boolean field which says, where it is true, that a wrong item of the long list hinders
+                    no other: its error stands in its place. ``{}`` is then an item that is right
     ``absent``      what is read where a request has no body
     ``max_object_bytes``    of a field that is an object, in such a body
     """
@@ -77,6 +79,7 @@ class StrictModel(BaseModel):
     max_bytes: ClassVar[int] = MAX_SMALL_BODY_BYTES
     instead: ClassVar[str] = ""
     long_list: ClassVar[str | None] = None
+    alone: ClassVar[str | None] = None
     absent: ClassVar[bytes] = b""
     max_object_bytes: ClassVar[int] = MAX_OBJECT_BYTES
 
@@ -311,13 +314,23 @@ async def read_body(model: type[M], data: bytes, where: FieldPath = ()) -> M:
     """The body as a model. Raises Invalid, TooLarge.
 
     A large one is looked at first, and refused for its first unknown field, or one that is too long; then the
-    items of its long list are parsed one by one. So no step takes long, whatever the body is.
+    items of its long list are parsed one by one. So no step takes long, whatever the body is. A small one is
+    read so too, if it is wrong and its items are answered by themselves.
     """
+    refusal: Invalid | None = None
     if len(data) <= LARGE_BODY_BYTES:
-        return whole(model, data, where)
+        try:
+            return whole(model, data, where)
+        except Invalid as error:
+            if model.alone is None:
+                raise
+            refusal = error
     if data.count(b",") > MAX_VALUES:
         raise TooLarge(f"must have at most {MAX_VALUES:,} values", path=where)
     texts_by_name = _fields(model, data, where)
+    is_alone = model.alone is not None and bytes(texts_by_name.get(model.alone, b"")) == b"true"
+    if refusal is not None and not is_alone:
+        raise refusal
     name = model.long_list
     if name is None or name not in texts_by_name:
         return whole(
@@ -326,13 +339,19 @@ async def read_body(model: type[M], data: bytes, where: FieldPath = ()) -> M:
     kind, most = _long_list(model, name)
     texts = _items(texts_by_name[name])
     if len(texts) > most:
-        error = TooLarge if not where else Invalid
-        raise error(f"must have at most {most:,} items", path=(*where, name))
+        error_of_length = TooLarge if not where else Invalid
+        raise error_of_length(f"must have at most {most:,} items", path=(*where, name))
     items = []
     for position, text in enumerate(texts):
         await yield_to_others()
-        items.append(await _item(kind, bytes(text), (*where, name, position)))
-    head = whole(model, msgspec.json.encode({**texts_by_name, name: texts[:1]}), where)
+        try:
+            items.append(await _item(kind, bytes(text), (*where, name, position)))
+        except ShortlistError as error:
+            if not is_alone:
+                raise
+            items.append(error.with_traceback(None))
+    first = [msgspec.Raw(b"{}")] if is_alone and texts else texts[:1]
+    head = whole(model, msgspec.json.encode({**texts_by_name, name: first}), where)
     return head.model_copy(update={name: items})
 
 

@@ -62,13 +62,50 @@ async def test_what_concerns_the_whole_batch_is_refused_as_a_whole(api: Api):
     good = [{"key": "ann"}]
     await api.refused("POST", PATH, {"requests": [], "partial": True}, loc=["body", "requests"])
     await api.refused("POST", PATH, {"requests": good, "partial": 1}, loc=["body", "partial"])
+    for requests in (None, {}, "ann", 3):
+        await api.refused("POST", PATH, {"requests": requests, "partial": True}, loc=["body", "requests"])
     await api.refused(
-        "POST", PATH, {"requests": [{"k": 0}], "partial": True}, loc=["body", "requests", 0, "k"]
+        "POST", PATH, {"requests": [{"k": 0}], "partial": True, "more": 1}, loc=["body", "more"]
     )
+    await api.refused(
+        "POST", PATH, {"requests": [*good, {"k": 0}], "partial": False}, loc=["body", "requests", 1, "k"]
+    )
+    broken = await api.http.post(PATH, content=b'{"requests": [{"key": "ann"}, {"key":}], "partial": true}')
+    assert broken.status_code == 422
     await api.refused(
         "POST", "/v1/bandits/none/choose/batch", {"requests": good, "partial": True},
         status=404, code="not_found",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("padding", [0, 2**17], ids=["small", "large"])
+async def test_a_wrong_field_is_the_error_of_its_own_request(api: Api, padding: int):
+    """Also in a body that is so large that its requests are read one by one."""
+    await build(api)
+    wrong: list[tuple[Any, list[str]]] = [
+        ({"k": 0}, ["k"]),
+        ({"key": "ann", "colour": 1}, ["colour"]),
+        ({"key": 7}, ["key"]),
+        ({"key": "a b"}, ["key"]),
+        ("ann", []),
+        (None, []),
+        ([], []),
+        ({"key": "ann", "exclude": "a"}, ["exclude"]),
+        ({"key": "ann", "filter": {"kind": {"$near": 1}}}, ["filter"]),
+    ]
+    good = {"key": "ann", "exclude": ["x"] * (padding // 1000)}
+    requests = [request for bad, _ in wrong for request in (bad, good)] + [good] * (padding // 1000)
+    results = (await api.ok("POST", PATH, {"requests": requests, "partial": True}))["results"]
+    assert len(results) == len(requests)
+    for place, (_, loc) in enumerate(wrong):
+        problem = results[2 * place]["error"]
+        assert (problem["status"], problem["code"]) == (422, "invalid")
+        named = problem["errors"][0]["loc"]
+        assert named[: 3 + len(loc)] == ["body", "requests", 2 * place, *loc], named
+        assert results[2 * place + 1]["arms"]
+    assert all(result["arms"] for result in results[2 * len(wrong) :])
+    alone = (await api.ok("POST", PATH, {"requests": [{"k": 0}], "partial": True}))["results"]
+    assert alone[0]["error"]["errors"][0]["loc"] == ["body", "requests", 0, "k"]
 
 
 @pytest.mark.rest
