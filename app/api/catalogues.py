@@ -181,6 +181,9 @@ class CatalogueView(BaseModel):
     ``recall_at_1``, ``recall_at_10`` and ``recall_at_100`` are of the best arm and of lists; the last two are
     absent where the arms are in an engine, where lists are not measured. ``arms_in_memory``: whether the arms
     can be searched exactly, sorted, and their fields counted; not where they are in an engine.
+    ``build_left_s``: for how many seconds more a structure will be built, by its own progress, before it is
+    measured; null where none is built, before its first part is, and in processes that wait for another one
+    to build it. Absent where the arms are in an engine.
 
     Of a catalogue with ``features``: what these are made from, without a basis; ``columns``, what each
     number means; ``reduction`` of its embedding; ``unlisted`` values of fields, which count as missing:

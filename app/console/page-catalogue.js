@@ -23,7 +23,6 @@ const MOST_TEXT = 60;
 const DRAWN_AT_ONCE = 20_000;
 const MOST_SORTED = 100_000;
 const MOST_FIELDS = 200;
-const USUAL_BUILD_S = 8e-5; // of a core for each arm of 32 numbers: docs/scale.md has 7e-5 to 12e-5
 const MOST_COLUMNS = 8;
 
 /** @param {import("./main.js").View} view */
@@ -42,19 +41,17 @@ export async function show(view) {
   const selected = { id: "", near: new Set(), mark: () => {} };
   tiles.append(skeleton(2));
   const fields = fieldsOf(catalogue, signal);
-  let building = performance.now(); // since when it is seen
   root.append(h("p", {}, "Asked directly, without any learning: ", link("queries", ["queries", name]), " over these arms."), h("div", {}, note, wrong, tiles), one, arms(view, catalogue, fields, (id) => open(id)), picture(view, catalogue, fields, selected, (id) => open(id)), panel("Is the index good?", index), growing(view, catalogue, fields));
   view.live(LOOK_MS, note, async () => {
     const now = await get(path`/v1/catalogues/${name}`, signal);
     redraw(wrong, now.findings, () => (now.findings ?? []).map((/** @type {any} */ each) => h("p", { class: "problem" }, sentence(each.text))));
-    if (now.index.state !== "building") building = performance.now();
-    redraw(tiles, [now, now.index.state === "building" && Math.round(performance.now() / LOOK_MS)], () => [
+    redraw(tiles, now, () => [
       tile("Arms", count(now.size), `${count(now.dim)} numbers each`),
       tile("Searched", now.index.kind + (now.index.exact && now.index.kind !== "exact" ? ", exact" : ""), now.index.reason),
       tile("Recall", percent(now.index.recall_at_1), `of the best arm${now.index.recall_at_10 === undefined ? "" : `, ${percent(now.index.recall_at_10)} of lists of ten`}, measured; ${percent(now.index.target_recall)} are wanted`),
       tile("A search", duration(now.index.expected_us / 1e6), "expected"),
       now.follows && tile("Follows", link(now.follows, ["catalogues", now.follows]), now.behaviour.without ? `by what keys liked; ${count(now.behaviour.without)} arms by their fields` : "by what keys liked"),
-      tile("State", now.index.state, [`version ${count(now.version)}`, now.index.state === "building" && `; ${stillBuilt(now, (performance.now() - building) / 1000)}`], now.index.state === "ready" ? "good" : ""),
+      tile("State", now.index.state, [`version ${count(now.version)}`, now.index.state === "building" && `; ${stillBuilt(now.index)}`], now.index.state === "ready" ? "good" : ""),
     ]);
     redraw(index, now, () => searched(now));
   });
@@ -76,12 +73,8 @@ export async function show(view) {
   if (given) await open(given);
 }
 
-/** How long an index will still be built, by the last build of it. @param {any} catalogue @param {number} seenS for how long it was seen that it is built */
-function stillBuilt({ size, index: { build_s, arms_in_graph } }, seenS) {
-  if (!build_s || !arms_in_graph) return `no earlier build tells how long it will take; ${duration(Math.ceil(size * USUAL_BUILD_S))} of a core is usual for as many arms of 32 numbers`;
-  const left = (build_s * size) / arms_in_graph - seenS;
-  return left > 0 ? `at most ${duration(Math.ceil(left))} more, by the last build` : "longer than the last build would tell";
-}
+/** How long an index will still be built, by its own progress. @param {any} index */
+const stillBuilt = ({ build_left_s }) => (isNumber(build_left_s) ? `some ${duration(Math.ceil(Number(build_left_s)))} more, then it is measured` : "it cannot be told yet for how long");
 
 /** What was built of an index: a graph in memory, or the copy of the arms in an engine; nothing where arms are scanned. @param {any} index @returns {[string, any][]} */
 function built(index) {

@@ -322,6 +322,7 @@ class LiveIndex:
         return self._serving.status(
             self.snapshot(),
             is_building=self._job is not None,
+            build_left_s=None if self._job is None else self._job.left_s(),
             memory_bytes=self.content.memory_bytes,
             failure=self.failure,
             seed=self._seed,

@@ -40,6 +40,7 @@ class Maintenance(Cancellation):
     Call ``run`` in any thread, then ``LiveIndex.finish_maintenance`` in the thread of the event loop.
     ``cancel`` makes ``run`` return early, within seconds. After ``run``: ``compacted``, a table, and the
     ``positions`` of the rows in it; ``plan`` and ``structure`` otherwise; ``seconds`` it took.
+    ``progress``: the share of the structure that is built, and the seconds that it took.
     ``positions_now``: where the rows of ``table`` are, None: where they were when the work began.
 
     ``seed`` fixes probes and graph. ``recent``: queries served lately, each (d,). ``threads``: of a build.
@@ -65,6 +66,14 @@ class Maintenance(Cancellation):
     structure: Index | None = None
     positions_now: Rows | None = None
     seconds: float = 0.0
+    progress: tuple[float, float] | None = None
+
+    def left_s(self) -> float | None:
+        """How long the structure will still be built, by what was built so far; None: it cannot be told."""
+        if self.progress is None or self.progress[0] >= 1.0:
+            return None
+        share, took_s = self.progress
+        return took_s * (1.0 - share) / share
 
     def follow(self, positions: Rows) -> None:
         """All rows have other numbers now: row r is ``positions[r]``, -1 if it is gone."""
@@ -87,10 +96,20 @@ class Maintenance(Cancellation):
             self.seconds = time.monotonic() - started
 
     def _measure_and_build(self) -> None:
+        started = time.monotonic()
+
+        def advance(share: float) -> None:
+            nonlocal started
+            if share > 0.0:
+                self.progress = share, time.monotonic() - started
+            else:  # also of a second structure, after one that was tried
+                started, self.progress = time.monotonic(), None
+
         build = Build(
             seed=self.seed,
             threads=self.threads,
             check=self.check,
+            advance=advance,
             load_from=self.load_from,
             save_to=self.save_to,
             growing=self.growing,

@@ -45,7 +45,9 @@ class IndexStatus:
     list of ten has of the ten best arms. Of probes whose best arm died since
     they were answered it is not known what is found: they count as missed, until others were answered.
     ``exact``: every search is, also one by ``norm_pruned``. ``fresh``: arms that are scanned.
-    ``failure``: why the last work on it failed; what served before serves on.
+    ``failure``: why the last work on it failed; what served before serves on. ``build_left_s``: for how many
+    seconds more the next structure will be built, by its progress; it is measured after that. None while
+    none is built, and until the first part of it is.
 
     A choice can be repeated: a ``LiveIndex`` of the same arms in the same order, with the same options and
     ``seed``, draws the same probes, except for ``recent_probes`` of them, which are queries that were served.
@@ -63,6 +65,7 @@ class IndexStatus:
     ratio_mean: float
     ratio_min: float
     build_s: float
+    build_left_s: float | None
     arms_in_graph: int
     segments: int
     fresh: int
@@ -286,6 +289,7 @@ class Serving:
         snapshot: ResidentSnapshot,
         *,
         is_building: bool,
+        build_left_s: float | None,
         memory_bytes: int,
         failure: str | None,
         seed: int,
@@ -308,6 +312,7 @@ class Serving:
             ratio_mean=min([part.ratio_mean for part in parts], default=1.0),
             ratio_min=min([part.ratio_min for part in parts], default=1.0),
             build_s=plan.build_s if plan else 0.0,
+            build_left_s=build_left_s,
             arms_in_graph=0 if structure is None or structure.is_exact else structure.arms,
             segments=len(snapshot.segments),
             fresh=snapshot.fresh,

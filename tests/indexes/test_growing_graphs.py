@@ -15,6 +15,7 @@ from planned_tables import measure
 from shortlist.index import graph_file
 from shortlist.index.exact import scan
 from shortlist.index.hnsw import HnswGraph
+from shortlist.index.index import Build
 from shortlist.index.probes import solve
 from shortlist.index.table import longest_first
 from tests.indexes.brute_force import filled, limit, maintain
@@ -22,6 +23,7 @@ from tests.indexes.brute_force import filled, limit, maintain
 pytestmark = pytest.mark.rest
 
 HNSW = IndexOptions(kind="hnsw", m=8, ef_construction=40)
+BUILD = Build(seed=1, threads=1, check=lambda: None)
 
 
 def gaussian(count, dim, seed=0):
@@ -39,7 +41,7 @@ def built(view):
 
 
 def grown(graph, view):
-    made = graph.grown(view, longest_first(view, view.live_rows), threads=1, check=lambda: None)
+    made = graph.grown(view, longest_first(view, view.live_rows), BUILD)
     return None if made is None else tuned(made)
 
 
@@ -183,7 +185,7 @@ def test_a_graph_that_has_mostly_what_is_not_needed_is_not_added_to(needed, fits
     upsert(index, features, 1_000, 1_100)
     view = index.snapshot().table
     rows = longest_first(view, np.append(np.arange(needed), np.arange(1_000, 1_100)))
-    made = graph.grown(view, rows, threads=1, check=lambda: None)
+    made = graph.grown(view, rows, BUILD)
     assert (made is not None) == fits
     assert made is None or made.arms == 1_100
 
@@ -262,9 +264,7 @@ def test_arms_that_a_graph_keeps_are_no_substitutes_too():
     index = filled(gaussian(100, 4), HNSW)
     view = index.snapshot().table
     kept = longest_first(view, view.live_rows)[60:]  # the core has them no longer
-    made = tuned(
-        built(view).grown(view, longest_first(view, view.live_rows)[:60], threads=1, check=lambda: None)
-    )
+    made = tuned(built(view).grown(view, longest_first(view, view.live_rows)[:60], BUILD))
     made.with_reserve(view, 5, kept, 1.0)
     made.tombstone(view.live_rows)
     assert made.degradation.dead == made.arms == 100

@@ -363,3 +363,11 @@ def test_what_a_graph_proposes_are_the_best_of_its_arms_and_none_that_may_not_be
         found += np.isin(scan(now, query, 10, exclude).rows, rows).mean()
     assert found >= 0.97 * 50
     assert graph.propose(view, query, 2_001, NO_ROWS) is None  # more than it has
+
+
+def test_a_build_tells_how_much_of_it_is_inserted():
+    view, shares = view_of(gaussian(10_000, 2)), list[float]()
+    rows = longest_first(view, view.live_rows)
+    shape = {"m": 4, "ef_construction": 8, "seed": 1, "threads": 1, "check": lambda: None}
+    HnswGraph.build(view, rows, **shape, advance=shares.append)
+    assert shares == [0.0, 0.4, 0.9, 1.0]  # 4,000 by one thread, then 5,000 at once

@@ -354,3 +354,17 @@ def test_a_snapshot_names_what_is_wrong_with_a_search():
         snapshot.search(np.ones(3), 0)
     with pytest.raises(NonFinite):
         snapshot.search_exact(np.array([1.0, np.inf, 0.0]), 1)
+
+
+def test_how_long_a_build_takes_is_told_by_its_progress():
+    features = np.random.default_rng(3).standard_normal((300, 4))
+    index = filled(features, IndexOptions(kind="hnsw", ef_construction=40), limits=EAGER)
+    assert index.status().build_left_s is None
+    job = index.begin_maintenance()
+    assert (index.status().state, index.status().build_left_s) == ("building", None)
+    job.progress = 0.25, 3.0  # so much of it, and the seconds that it took
+    assert index.status().build_left_s == 9.0
+    job.run()
+    assert (job.progress[0], index.status().build_left_s) == (1.0, None)  # it was measured since
+    index.finish_maintenance(job)
+    assert (index.status().state, index.status().build_left_s) == ("ready", None)

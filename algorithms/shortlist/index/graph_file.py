@@ -146,11 +146,11 @@ def make(table: TableSnapshot, rows: Rows, build: Build, *, m: int, ef_construct
             return loaded
         with suppress(OSError):  # nobody is to wait for it
             build.load_from.unlink(missing_ok=True)
-    graph = HnswGraph.grown_from(build.growing, table, rows, threads=build.threads, check=build.check)
+    graph = HnswGraph.grown_from(build.growing, table, rows, build)
     if graph is None:
         graph = HnswGraph.build(
             table, rows, m=m, ef_construction=ef_construction, seed=build.seed, threads=build.threads,
-            check=build.check,
+            check=build.check, advance=build.advance,
         )  # fmt: skip
     graph.is_interim = build.growing is not None
     if build.save_to is not None and not graph.is_interim:

@@ -42,7 +42,15 @@ from numpy.typing import NDArray
 
 from shortlist.index.exact import ExactOverlay
 from shortlist.index.hnsw_build import copied, huge_pages, insert, padded
-from shortlist.index.index import GrowingIndex, Index, IndexKind, RemeasuredIndex, TunableIndex
+from shortlist.index.index import (
+    Build,
+    GrowingIndex,
+    Index,
+    IndexKind,
+    RemeasuredIndex,
+    TunableIndex,
+    tell_nobody,
+)
 from shortlist.index.probes import LIST, LONGEST_LIST, ExactLists, Groups, Probes, Quality
 from shortlist.index.quality import Degradation
 from shortlist.index.table import TableSnapshot, longest_first, not_in, positions_of
@@ -112,11 +120,13 @@ class HnswGraph(TunableIndex, RemeasuredIndex, GrowingIndex):
         seed: int,
         threads: int,
         check: Callable[[], None],
+        advance: Callable[[float], None] = tell_nobody,
     ) -> HnswGraph:
         """Build a graph over live ``rows`` (n,), n >= 1, inserted in this order.
 
         ``ef_construction``: length of the candidate list of an insertion. ``seed`` fixes the random layers.
-        ``check`` is called between chunks, and while another graph is built, and may raise to stop. The GIL
+        ``check`` is called between chunks, and while another graph is built, and may raise to stop.
+        ``advance`` is told between chunks which share of the rows is inserted. The GIL
         is released during insertion. With one thread the graph is a function of the arguments; with several,
         the order in which they insert is not fixed.
         """
@@ -126,27 +136,18 @@ class HnswGraph(TunableIndex, RemeasuredIndex, GrowingIndex):
         # scaling by a power of two is exact, and keeps all products within the range of float32
         exponent = _LARGEST_NORM_EXPONENT - int(np.frexp(table.norms[rows].max())[1])
         # Parallel insertion into a small graph can strand points (hnswlib #579).
-        first_rows, labels = rows[:_SERIAL_ARMS], np.arange(len(rows))
-        insert(index, table, first_rows, labels[: len(first_rows)], exponent, threads=1, check=check)
         insert(
-            index,
-            table,
-            rows[len(first_rows) :],
-            labels[len(first_rows) :],
-            exponent,
-            threads=threads,
-            check=check,
-        )
+            index, table, rows, np.arange(len(rows)), exponent,
+            threads=threads, serial=_SERIAL_ARMS, check=check, advance=advance,
+        )  # fmt: skip
         return cls(index, rows, covered=table.rows, m=m, ef_construction=ef_construction)
 
-    def grown(
-        self, table: TableSnapshot, rows: Rows, *, threads: int, check: Callable[[], None]
-    ) -> HnswGraph | None:
+    def grown(self, table: TableSnapshot, rows: Rows, build: Build) -> HnswGraph | None:
         """A copy of this graph, with those of live ``rows`` (n,) that are not in it inserted in this order.
 
         It finds a little less at the same ef than one that is built, since its longest arms do not come
         first. What this graph has and ``rows`` have not stays in it. None: that would be too much of it, or
-        some arm is much longer than all in it, or these have no length. Arguments: see ``build``. To copy
+        some arm is much longer than all in it, or these have no length. To copy
         holds the GIL, .4 s for 1,000,000 arms.
         """
         is_alive = self._rows >= 0
@@ -167,7 +168,10 @@ class HnswGraph(TunableIndex, RemeasuredIndex, GrowingIndex):
         total = len(in_order) + int(np.count_nonzero(~is_alive))
         with huge_pages(total * lowest_layer_bytes(table.dim, self.m)):
             index = hnswlib.Index(params=copied(self.native, labels, total))
-        insert(index, table, new, position[new], exponent, threads=threads, check=check)
+        insert(
+            index, table, new, position[new], exponent,
+            threads=build.threads, check=build.check, advance=build.advance,
+        )  # fmt: skip
         rows = np.append(in_order, self._rows[~is_alive])
         graph = HnswGraph(index, rows, covered=table.rows, m=self.m, ef_construction=self.ef_construction)
         graph._tombstone_labels(np.arange(len(in_order), total))
@@ -181,13 +185,9 @@ class HnswGraph(TunableIndex, RemeasuredIndex, GrowingIndex):
         return round(math.log2(abs(scaled)) - math.log2(abs(row[coordinate])))
 
     @staticmethod
-    def grown_from(
-        index: Index | None, table: TableSnapshot, rows: Rows, *, threads: int, check: Callable[[], None]
-    ) -> HnswGraph | None:
+    def grown_from(index: Index | None, table: TableSnapshot, rows: Rows, build: Build) -> HnswGraph | None:
         """``grown`` of what serves; None also if that is no graph."""
-        if not isinstance(index, HnswGraph):
-            return None
-        return index.grown(table, rows, threads=threads, check=check)
+        return index.grown(table, rows, build) if isinstance(index, HnswGraph) else None
 
     @classmethod
     def load_verified(

@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -55,18 +56,27 @@ def insert(
     exponent: int,
     *,
     threads: int,
+    serial: int = 0,
     check: Callable[[], None],
+    advance: Callable[[float], None],
 ) -> None:
-    """Insert ``rows`` (n,) under ``labels`` (n,), their features times 2 to the power ``exponent``."""
-    for start in range(0, len(rows), _CHUNK):
+    """Insert ``rows`` (n,) under ``labels`` (n,), their features times 2 to the power ``exponent``.
+
+    The first ``serial`` of them with one thread. ``advance`` is told the share that is inserted.
+    """
+    serial = min(serial, len(rows))
+    starts = [*range(0, serial, _CHUNK), *range(serial, len(rows), _CHUNK)]
+    for start, end in pairwise([*starts, len(rows)]):
         check()
-        chunk = slice(start, start + _CHUNK)
+        advance(start / len(rows))
+        chunk = slice(start, end)
         block = np.zeros((len(rows[chunk]), padded(table.dim)), dtype=np.float32)
         # By a power of two: exact, so that scores of the graph are those of the table but for rounding to
         # float32.
         block[:, : table.dim] = np.ldexp(table.features[rows[chunk]], exponent)
         with build_lock(check):
-            index.add_items(block, labels[chunk], num_threads=threads)
+            index.add_items(block, labels[chunk], num_threads=1 if start < serial else threads)
+    advance(1.0)
 
 
 def copied(index: Any, labels: NDArray[np.int64], room: int) -> dict[str, Any]:

@@ -44,12 +44,17 @@ _NUMBERS = counting()
 Saved = TypeVar("Saved")
 
 
+def tell_nobody(share: float) -> None:
+    """Where nobody waits for a structure."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Build:
     """How a structure is built. One that needs nothing of it may ignore it.
 
     ``seed``    fixes what is drawn. ``threads``: to build with
     ``check``   is to be called now and then, and may raise to stop
+    ``advance``  is told now and then which share is built; none needs to tell it
     ``load_from``, ``save_to``  the file that keeps it between runs; None: it is not read, or not written
     ``growing``  what serves a catalogue that grows, to be added to where that can be; None: it is at rest
     """
@@ -57,6 +62,7 @@ class Build:
     seed: int
     threads: int
     check: Callable[[], None]
+    advance: Callable[[float], None] = tell_nobody
     load_from: Path | None = None
     save_to: Path | None = None
     growing: GrowingIndex | None = None

@@ -116,8 +116,8 @@ class DryRunBody(DryRunRequest, total=False):
 class ChooseBatchBody(TypedDict, total=False):
     """``k`` of all requests together is at most 20,000.
 
-    ``partial``: each request is answered by itself, with a choice or with its error. Without it an error
-    of one is the error of all.
+    ``partial``: each request is answered by itself, with a choice or with its error, also where a field
+    of it is wrong. Without it an error of one is the error of all.
     """
 
     requests: Required[Sequence[ChooseBody]]
