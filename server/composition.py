@@ -217,9 +217,8 @@ class Service:
         self.rows = RowBuffer(store, metrics, self.quotas.keep_named, rest_s=pauses.rows_s)
         self.decision_log = DecisionLog(store, self.bandits)
         self.frequency_caps = FrequencyCaps(store.frequency_caps, metrics)
-        constraints = constraints_of(
-            self.sync, self.frequency_caps, NoteStore(store.frequency_caps, metrics), self.quotas
-        )
+        self.notes = NoteStore(store.frequency_caps, metrics)
+        constraints = constraints_of(self.sync, self.frequency_caps, self.notes, self.quotas)
         self.evaluations = Evaluations(
             self.bandits,
             self.catalogues,

@@ -144,7 +144,17 @@ def test_choices_of_one_key_at_once_differ_over_processes(
 
         with ThreadPoolExecutor(64) as pool:
             choices = list(pool.map(choose, range(64)))
-        assert len({choice["arms"][0]["id"] for choice in choices}) == 64
+        shown = {choice["arms"][0]["id"] for choice in choices}
+        assert len(shown) == 64
+        found = ok(http, "GET", f"{PATH}/learners/ann/exposures")
+        noted = [note["text"] for note in found["notes"]]
+        assert sorted(shown) == sorted(noted + [item["arm"] for item in found["items"]])
+        assert (found["constraint"], len(noted)) in {("rested", 64), (None, 0)}
+        assert (found["repeats"] is None) == (len(noted) == 64)
+        for note in found["notes"]:
+            assert note["until_ms"] == note["at_ms"] + 7 * 86_400_000
+        last = [note["at_ms"] for note in found["notes"]]
+        assert last == sorted(last, reverse=True)
 
 
 def test_without_its_plugin_a_bandit_learns_and_chooses_nothing(site: Path, tmp_path: Path):

@@ -142,7 +142,7 @@ NOT_STORED = {
     "Block", "Bucket", "Candidates", "ChooseRequest",
     "ConstantSnapshot", "Document", "Drawn", "DryRun", "DryRunArm", "EvaluationJob",
     "ExposuresView", "ExposureView", "FieldError", "FieldSummary", "LearnedMoveView", "LearnedPageView",
-    "LearnedReward", "LearningTermsView", "LoggedArm", "LoggedReward", "LogRecord", "PolicyNeeds",
+    "LearnedReward", "LearningTermsView", "LoggedArm", "LoggedReward", "LogRecord", "NoteView", "PolicyNeeds",
     "PolicyView", "Problem", "PullsView", "PullView", "QueriesView", "QueryView", "QuotaCharge", "QuotaState",
     "Ranking", "ReadSnapshot", "ReceiptView", "RefusedChoice", "RejectedView", "ReportedMove",
     "RevisionsView", "Row",

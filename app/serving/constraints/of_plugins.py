@@ -15,7 +15,7 @@ import msgspec
 from app.bandits.bandit import Bandit
 from app.bandits.settings import MAX_WITHIN_S, BanditRecord
 from app.frequency_caps.caps import key_of
-from app.frequency_caps.notes import Note, NoteStore, WrittenNote
+from app.frequency_caps.notes import KeyNotes, Note, NoteStore, WrittenNote
 from app.platform import plugins
 from app.platform.documents import Document, errors_of
 from app.platform.errors import FieldPath, StartupError, Unavailable
@@ -146,6 +146,18 @@ def check_constraints(record: BanditRecord) -> Iterator[tuple[FieldPath, str]]:
 def remembers_keys(record: BanditRecord) -> bool:
     """Whether choices depend on what a key, or a visitor, was shown before."""
     return record.repeats is not None or bool(_remembering(record.constraints or ()))
+
+
+async def noted_of(notes: NoteStore, bandit: Bandit, name: str) -> KeyNotes | None:
+    """What the constraint that remembers keys noted of a key or visitor; None: the bandit has none.
+
+    Raises Unavailable.
+    """
+    for constraint in map(PLUGIN_CONSTRAINTS.get, bandit.record.constraints or ()):
+        if isinstance(constraint, RememberingConstraint):
+            key, span_ms = LearnerId(bandit.uid, name), constraint.remembers_s * 1_000
+            return await notes.read(constraint.name, key, span_ms=span_ms)
+    return None
 
 
 def what_remembers_keys() -> str:

@@ -597,7 +597,8 @@ class Endpoints:
     def get_exposures(self, bandit: str, key: str) -> Call[Exposures]:
         """What counts for ``repeats``: what a key, or a visitor of a global bandit, has had.
 
-        Raises NotFound: the bandit has no repeats.
+        Of a bandit with a constraint of a plug-in that remembers keys: its notes. Raises NotFound: the bandit
+        has neither.
         """
         return routes.GET_EXPOSURES.call(bandit, key)
 
