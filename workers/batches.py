@@ -72,12 +72,12 @@ def batches(entries: Sequence[LogEntry], most_numbers: int = MOST_NUMBERS) -> It
     """Cut the entries where the states of a batch would take more memory than ``most_numbers``."""
     start, numbers = 0, 0
     learners = set[LearnerId]()
-    for place, entry in enumerate(entries):
+    for number, entry in enumerate(entries):
         learner, needed = entry.learner, about_dim(entry.payload) ** 2
         # At least one learner, however large: else nothing would ever be folded.
         if learner not in learners and learners and numbers + needed > most_numbers:
-            yield entries[start:place]
-            start, numbers, learners = place, 0, set()
+            yield entries[start:number]
+            start, numbers, learners = number, 0, set()
         if learner not in learners:
             learners.add(learner)
             numbers += needed
@@ -176,20 +176,22 @@ def _added(
         for learner in both:
             added.setdefault(learner, []).append(entry)
     counts = {uid: FoldedCounts(count, replaced[uid]) for uid, count in folded.items()}
-    return {learner: own for learner, own in added.items() if learner not in whole}, counts
+    return {
+        learner: added_entries for learner, added_entries in added.items() if learner not in whole
+    }, counts
 
 
 def _restored(before: Before) -> tuple[dict[LearnerId, CheckpointedLearner], dict[LearnerId, str]]:
     """The learners, and the reason for each that cannot be read."""
-    kept: dict[LearnerId, CheckpointedLearner] = {}
+    readable: dict[LearnerId, CheckpointedLearner] = {}
     broken: dict[LearnerId, str] = {}
-    for learner, each in before.items():
+    for learner, stored_learner in before.items():
         try:
-            if not isinstance(each, CheckpointedLearner):
-                tail = tail_bytes(each.tail) if each.tail else 0
-                kept[learner] = CheckpointedLearner(restored(learner, each), tail)
+            if not isinstance(stored_learner, CheckpointedLearner):
+                tail = tail_bytes(stored_learner.tail) if stored_learner.tail else 0
+                readable[learner] = CheckpointedLearner(restored(learner, stored_learner), tail)
             else:
-                kept[learner] = each
+                readable[learner] = stored_learner
         except Exception as error:
             broken[learner] = f"the learner's state cannot be read: {reason_of(error)}"
-    return kept, broken
+    return readable, broken

@@ -74,17 +74,17 @@ class Carrying:
     async def _carry_out(self, uid: str, number: int) -> None:
         progress = await self._store.moves.progress(uid)
         last = (await self._moves.of(uid, number)).get(number)
-        for partition, each in enumerate(progress):
-            for missing in range(each.in_log + 1, number + 1):
+        for partition, part in enumerate(progress):
+            for missing in range(part.in_log + 1, number + 1):
                 payload = move_payload(missing)
                 await self._store.moves.append(partition, uid, learner=MOVED, number=missing, payload=payload)
                 self._wake(partition)
             # What corrects learners carries them too: to do it before would be for nothing.
-            corrected = number if last is None else last.corrected(each)
+            corrected = number if last is None else last.corrected(part)
             # Only once the entry of the move is folded: until then rewards of the earlier space still come.
-            if min(each.folded, corrected) >= number > each.carried and self._owns(partition):
+            if min(part.folded, corrected) >= number > part.carried and self._owns(partition):
                 await self._carry(partition, uid, number)
-        if min(each.carried for each in progress) >= number:
+        if min(part.carried for part in progress) >= number:
             self._done[uid] = number
 
     async def _carry(self, partition: int, uid: str, number: int) -> None:
@@ -93,16 +93,16 @@ class Carrying:
         names = await self._store.learners.names(partition, uid)
         together, is_whole, pace = 1, True, Pace(SHARE)
         while names:
-            some, names = names[:together], names[together:]
-            stored = await self._store.learners.stored(partition, [LearnerId(uid, name) for name in some])
-            writes = await CARRYING.run(partial(_writes, uid, some, stored, spaces, number))
+            batch, names = names[:together], names[together:]
+            stored = await self._store.learners.stored(partition, [LearnerId(uid, name) for name in batch])
+            writes = await CARRYING.run(partial(_writes, uid, batch, stored, spaces, number))
             if writes:
                 written = await self._store.moves.carry(partition, uid, writes)
                 self._carried.inc(written)
                 is_whole &= written == len(writes)  # others changed meanwhile: they are looked at again
             # By what the last ones took: learners of a bandit have one dimension, so the first tells it.
             # Not by checkpoints alone: what was learned may all be in tails.
-            datas = (*(each.checkpoint for each in stored), *(write.state for write in writes))
+            datas = (*(learner.checkpoint for learner in stored), *(write.state for write in writes))
             size = max((len(data or b"") for data in datas), default=0)
             together = read_together(size, most_bytes=AT_ONCE_BYTES)
             await pace.rest()
@@ -115,16 +115,20 @@ def _writes(
 ) -> list[CarriedWrite]:
     """What is to be written. A learner that cannot be read stays as it is: it knows nothing either way."""
     try:
-        read = [restored(LearnerId(uid, name), each) for name, each in zip(names, stored, strict=True)]
+        read = [restored(LearnerId(uid, name), learner) for name, learner in zip(names, stored, strict=True)]
         later = spaces.carried_each(uid, read, number)
     except Exception:
         if len(names) > 1:  # the others are carried
             pairs = zip(names, stored, strict=True)
-            return [write for name, each in pairs for write in _writes(uid, [name], [each], spaces, number)]
+            return [
+                write for name, learner in pairs for write in _writes(uid, [name], [learner], spaces, number)
+            ]
         log.exception("a learner cannot be carried to the new catalogue of its bandit")
         return []
     return [
-        CarriedWrite(name, each.checkpoint, len(each.tail), None if new is None else state_to_bytes(new))
-        for name, each, state, new in zip(names, stored, read, later, strict=True)
+        CarriedWrite(
+            name, learner.checkpoint, len(learner.tail), None if new is None else state_to_bytes(new)
+        )
+        for name, learner, state, new in zip(names, stored, read, later, strict=True)
         if state is not None and state.space < number
     ]

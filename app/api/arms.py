@@ -109,7 +109,7 @@ class ArmsBody(StrictModel):
             catalogue = await request.app.service.catalogues.get(request.path_params["catalogue"])
         except ShortlistError:
             return cls.instead
-        dim = catalogue.encoding.given
+        dim = catalogue.encoding.embedding_dim
         most = min(
             limits.MAX_ARMS,
             limits.MAX_VALUES // (dim + 3),

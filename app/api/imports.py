@@ -142,7 +142,7 @@ def _of_reduced(encoding: FeatureEncoding, first: int) -> FeatureEncoding:
 
 
 def _features(block: Block, first: int, count: int, encoding: FeatureEncoding) -> NDArray[np.floating]:
-    dim = encoding.given
+    dim = encoding.embedding_dim
     if not dim and block.features:
         dim = encoding.dim  # as an answer had them
     size = int(block.dtype[-1]) * count * dim
@@ -225,7 +225,7 @@ async def _import(
 ) -> AsyncIterator[dict[str, int]]:
     """Apply batch after batch; yield the totals after each, and once at the end."""
     totals = {"added": 0, "updated": 0, "version": catalogue.version, "lines": 0}
-    most = max(1, min(BATCH_ARMS, BATCH_NUMBERS // max(catalogue.dim, catalogue.encoding.given)))
+    most = max(1, min(BATCH_ARMS, BATCH_NUMBERS // max(catalogue.dim, catalogue.encoding.embedding_dim)))
     batch: dict[str, Arm] = {}
 
     async def apply() -> None:

@@ -81,7 +81,7 @@ async def raw_arms(encoding: FeatureEncoding, arms: Sequence[Arm]) -> Sequence[A
 
 async def prepare_arms(encoding: FeatureEncoding, arms: Sequence[Arm]) -> PreparedArms:
     """What is written of raw arms. Raises Invalid: a basis makes too large numbers of them."""
-    numbers, width = encoding.field_numbers, encoding.field_numbers + encoding.given
+    numbers, width = encoding.field_numbers, encoding.field_numbers + encoding.embedding_dim
     dtype = getattr(arms[0].features, "dtype", np.float64) if arms else np.float64
     rows = np.empty((min(len(arms), ROWS_TOGETHER), width), dtype=dtype)
     features, writes = np.empty((len(arms), encoding.dim)), list[ArmWrite]()

@@ -93,10 +93,10 @@ class FrequencyCaps:
 
         Raises Unavailable: it is not known whether it counts.
         """
-        taken = await self._take(subject, shown)
-        if not taken.remembered:
+        outcome = await self._take(subject, shown)
+        if not outcome.remembered:
             self._unlimited.labels(subject.rule.counts).inc()
-        return taken.allowed
+        return outcome.allowed
 
     async def take_back(self, subject: FrequencyCapKey, shown: Sequence[tuple[str, str]]) -> None:
         """It was not shown. While the store is away it cannot be taken back: then it counts."""

@@ -28,8 +28,8 @@ def exposures_of(
         return [(decision, arm) for arm in arms]
     arm_values = values_of(rule.by, whole.attributes, whole.table.row_of_each(arms))
     return [
-        (f"{decision}.{place}", value)
-        for place, values in zip(places, arm_values, strict=True)
+        (f"{decision}.{position}", value)
+        for position, values in zip(places, arm_values, strict=True)
         for value in values
     ]
 

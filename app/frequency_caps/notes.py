@@ -61,15 +61,21 @@ class NoteStore:
     async def read(self, constraint: str, key: LearnerId, *, span_ms: int) -> KeyNotes:
         """What was noted of a key in the last ``span_ms``. Raises Unavailable."""
         exposures = await self._store.take(key, [], within_ms=span_ms, most=0, kept=MAX_EXPOSURES)
-        found = list[tuple[int, Note]]()
+        numbered_notes = list[tuple[int, Note]]()
         for name, (counted, at_ms) in zip(exposures.names, exposures.shown, strict=True):
             field, value = field_value(counted) or ("", "")
             owner, _, number = str(value).rpartition("/")
             if field == NO_FIELD and owner == constraint:
                 text = urlsafe_b64decode(name.rpartition(".")[2]).decode()
-                found.append((int(number), Note(text, at_ms)))
-        found.sort()
-        return KeyNotes(constraint, key, span_ms, [note for _, note in found], found[-1][0] if found else 0)
+                numbered_notes.append((int(number), Note(text, at_ms)))
+        numbered_notes.sort()
+        return KeyNotes(
+            constraint,
+            key,
+            span_ms,
+            [note for _, note in numbered_notes],
+            numbered_notes[-1][0] if numbered_notes else 0,
+        )
 
     async def write(self, read: KeyNotes, decision: str, text: str) -> WrittenNote | None:
         """Write a note after those that were read; None: another one was written since, and nothing is now.
@@ -81,12 +87,12 @@ class NoteStore:
             raise ValueError(f"a note has at most {MAX_NOTE_BYTES} bytes")
         counted = msgspec.json.encode((NO_FIELD, f"{read.constraint}/{read.last + 1}")).decode()
         written = WrittenNote(read.key, f"{decision}.{urlsafe_b64encode(text.encode()).decode()}", counted)
-        taken = await self._store.take(
+        outcome = await self._store.take(
             read.key, [written[1:]], within_ms=read.span_ms, most=1, kept=MAX_EXPOSURES
         )
-        if not taken.remembered:
+        if not outcome.remembered:
             self._unlimited.inc()
-        return written if taken.allowed else None
+        return written if outcome.allowed else None
 
     async def take_back(self, written: WrittenNote) -> None:
         """Nobody saw the choice. While the store is away it cannot be taken back: then it counts."""

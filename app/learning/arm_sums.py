@@ -65,8 +65,8 @@ def fold_arms(
                     changed[arm] = None
         for past in taught.get(entry.entry_id, ()):
             for arm in _arms_of(past):
-                if (standing := now.get(arm)) is not None:
-                    now[arm] = _take_back(standing, past, arm.arm)
+                if (sums_of_arm := now.get(arm)) is not None:
+                    now[arm] = _take_back(sums_of_arm, past, arm.arm)
                     changed[arm] = None
     return {arm: now[arm] for arm in changed}
 
@@ -85,16 +85,16 @@ async def taught_by(store: Store, partition: int, forget: LogEntry) -> Sequence[
 
     Cost: reads all of the log of the partition, twice. Raises Unavailable.
     """
-    found = list[LogEntry]()
+    teaching_entries = list[LogEntry]()
     async for page in counted_pages(store, partition, forget.entry_id):
         for entry in page:
             if entry.learner != forget.learner or entry.entry_id == forget.entry_id:
                 continue
             if forgets(entry):
-                found.clear()
+                teaching_entries.clear()
             elif _arms_of(entry):
-                found.append(entry)
-    return found
+                teaching_entries.append(entry)
+    return teaching_entries
 
 
 def _arms_of(entry: LogEntry) -> Sequence[ArmId]:
@@ -112,49 +112,49 @@ def add_entry(
     before: ArmSums | None, entry: LogEntry, payload: RewardPayload, effect: EffectTerms, moved: int = 0
 ) -> ArmSums | None:
     """The sums of an arm after an entry; the same object where that is of earlier features."""
-    standing = before or ArmSums()
-    is_of, now = (payload.space, effect.revision), (standing.space, standing.revision)
+    current = before or ArmSums()
+    is_of, now = (payload.space, effect.revision), (current.space, current.revision)
     if payload.space < moved or is_of < now:
         return before
     if is_of > now:
-        standing = ArmSums(standing.version, space=payload.space, revision=effect.revision)
-    terms, time_ms = payload.terms or NO_TERMS, standing.time_ms
+        current = ArmSums(current.version, space=payload.space, revision=effect.revision)
+    terms, time_ms = payload.terms or NO_TERMS, current.time_ms
     if terms.half_life_s and terms.decided_ms > time_ms:
         factor, time_ms = weight(terms.decided_ms - time_ms, terms.half_life_s), terms.decided_ms
-        standing = msgspec.structs.replace(
-            standing,
+        current = msgspec.structs.replace(
+            current,
             time_ms=time_ms,
-            n=factor * standing.n,
-            F=factor**2 * standing.F,
-            R=tuple(factor * each for each in standing.R),
-            Q=tuple(factor**2 * each for each in standing.Q),
+            n=factor * current.n,
+            F=factor**2 * current.F,
+            R=tuple(factor * number for number in current.R),
+            Q=tuple(factor**2 * number for number in current.Q),
         )
-    return _changed(standing, entry, payload, effect, 1.0, version=standing.version + 1)
+    return _changed(current, entry, payload, effect, 1.0, version=current.version + 1)
 
 
 def merged_sums(before: ArmSums | None, more: ArmSums, half_life_s: float, sign: float = 1.0) -> ArmSums:
     """The sums of an arm with others added, ``sign`` times; the same object where those are of earlier
     features. Discounted to the later of their times.
     """
-    standing = before or ArmSums()
-    is_of, now = (more.space, more.revision), (standing.space, standing.revision)
+    current = before or ArmSums()
+    is_of, now = (more.space, more.revision), (current.space, current.revision)
     if is_of < now:
-        return standing
+        return current
     if is_of > now:
-        standing = ArmSums(standing.version, space=more.space, revision=more.revision, time_ms=more.time_ms)
-    time_ms, old, new = max(standing.time_ms, more.time_ms), 1.0, 1.0
+        current = ArmSums(current.version, space=more.space, revision=more.revision, time_ms=more.time_ms)
+    time_ms, old, new = max(current.time_ms, more.time_ms), 1.0, 1.0
     if half_life_s:
-        old, new = (weight(time_ms - own.time_ms, half_life_s) for own in (standing, more))
+        old, new = (weight(time_ms - part.time_ms, half_life_s) for part in (current, more))
     return ArmSums(
-        standing.version + int(sign > 0.0),
-        standing.decisions + int(sign) * more.decisions,
-        standing.space,
-        standing.revision,
+        current.version + int(sign > 0.0),
+        current.decisions + int(sign) * more.decisions,
+        current.space,
+        current.revision,
         time_ms,
-        old * standing.n + sign * new * more.n,
-        old**2 * standing.F + sign * new**2 * more.F,
-        _added(standing.R, more.R, old, sign * new),
-        _added(standing.Q, more.Q, old**2, sign * new**2),
+        old * current.n + sign * new * more.n,
+        old**2 * current.F + sign * new**2 * more.F,
+        _added(current.R, more.R, old, sign * new),
+        _added(current.Q, more.Q, old**2, sign * new**2),
     )
 
 
@@ -163,23 +163,23 @@ def _added(one: Sequence[float], other: Sequence[float], old: float, new: float)
     return tuple(old * mine + new * theirs for mine, theirs in zip_longest(one, other, fillvalue=0.0))
 
 
-def _take_back(standing: ArmSums, entry: LogEntry, arm: str) -> ArmSums | None:
+def _take_back(current: ArmSums, entry: LogEntry, arm: str) -> ArmSums | None:
     """The sums of an arm without an entry that is in them; None: no decision is left."""
     payload = unpack(entry.payload, RewardPayload)
     if (more := payload.taught.get(arm)) is not None:
-        if (more.space, more.revision) != (standing.space, standing.revision):
-            return standing
-        left = merged_sums(standing, more, (payload.terms or NO_TERMS).half_life_s, -1.0)
+        if (more.space, more.revision) != (current.space, current.revision):
+            return current
+        left = merged_sums(current, more, (payload.terms or NO_TERMS).half_life_s, -1.0)
         return left if left.decisions > 0 else None
     effect = payload.effect
-    if effect is None or (payload.space, effect.revision) != (standing.space, standing.revision):
-        return standing  # of earlier features: it is not in them any more
-    left = _changed(standing, entry, payload, effect, -1.0, version=standing.version)
+    if effect is None or (payload.space, effect.revision) != (current.space, current.revision):
+        return current  # of earlier features: it is not in them any more
+    left = _changed(current, entry, payload, effect, -1.0, version=current.version)
     return left if left.decisions > 0 else None
 
 
 def _changed(
-    standing: ArmSums,
+    current: ArmSums,
     entry: LogEntry,
     payload: RewardPayload,
     effect: EffectTerms,
@@ -188,34 +188,39 @@ def _changed(
     version: int,
 ) -> ArmSums:
     """The sums with what an entry adds, ``sign`` times, discounted to their time."""
-    place, terms = effect.examined, payload.terms or NO_TERMS
+    examined, terms = effect.examined, payload.terms or NO_TERMS
     w = 1.0
     if terms.half_life_s:
-        w = weight(standing.time_ms - terms.decided_ms, terms.half_life_s)
-    expected = [place * number for number in numbers_of(effect.expected)]
-    count = max(len(expected), len(standing.R))
+        w = weight(current.time_ms - terms.decided_ms, terms.half_life_s)
+    expected = [examined * number for number in numbers_of(effect.expected)]
+    count = max(len(expected), len(current.R))
     if payload.signal is None:
-        rows = [((value,), (had,), begins) for value, had, begins in changes_of(entry, payload)]
+        rows = [
+            ((value,), (values_before,), begins)
+            for value, values_before, begins in changes_of(entry, payload)
+        ]
     else:
         count = max(count, signals_of((entry, payload)))
         rows = [
-            (tuple(value.tolist()), tuple(had.tolist()), begins)
-            for value, had, begins in signal_changes_of(entry, payload, count)
+            (tuple(value.tolist()), tuple(values_before.tolist()), begins)
+            for value, values_before, begins in signal_changes_of(entry, payload, count)
         ]
-    R, Q = list(standing.R), list(standing.Q)
+    R, Q = list(current.R), list(current.Q)
     if len(R) < count:
-        R, Q = ([*each, *(0.0,) * (count - len(each))] for each in (R, Q))
-    n, F, decisions = standing.n, standing.F, standing.decisions
-    for value, had, begins in rows:
+        R, Q = ([*by_signal, *(0.0,) * (count - len(by_signal))] for by_signal in (R, Q))
+    n, F, decisions = current.n, current.F, current.decisions
+    for value, values_before, begins in rows:
         if begins:
-            n += sign * w * place**2
-            F += sign * w**2 * place**4
+            n += sign * w * examined**2
+            F += sign * w**2 * examined**4
             decisions += int(sign)
-        for signal, (taken, own, before) in enumerate(zip(expected, value, had, strict=False)):
+        for signal, (expected_value, signal_value, before) in enumerate(
+            zip(expected, value, values_before, strict=False)
+        ):
             # What is expected is taken off once: with the first value of the decision.
-            rho = 0.0 if begins else before - taken
-            change = own - taken if begins else own
-            R[signal] += sign * w * place * change
-            Q[signal] += sign * (w * place) ** 2 * ((rho + change) ** 2 - rho**2)
-    space, revision, time_ms = standing.space, standing.revision, standing.time_ms
+            rho = 0.0 if begins else before - expected_value
+            change = signal_value - expected_value if begins else signal_value
+            R[signal] += sign * w * examined * change
+            Q[signal] += sign * (w * examined) ** 2 * ((rho + change) ** 2 - rho**2)
+    space, revision, time_ms = current.space, current.revision, current.time_ms
     return ArmSums(version, decisions, space, revision, time_ms, n, F, tuple(R), tuple(Q))

@@ -105,8 +105,8 @@ class LearnerReader:
     async def read(self, partition: int, identity: LearnerId) -> LearnerState | None:
         """The learner as the store has it now; what is long to read or to fold is so in a thread."""
         before = self._read.get((partition, identity))
-        known = {} if before is None else {identity: before.last}
-        (stored,) = await self._learners.stored(partition, [identity], known)
+        folded_entries = {} if before is None else {identity: before.last}
+        (stored,) = await self._learners.stored(partition, [identity], folded_entries)
 
         def work() -> LearnerState | None:
             # The tail still has the last entry that was folded here: nothing before it was rewritten.

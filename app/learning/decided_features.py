@@ -30,13 +30,13 @@ class DecidedFeatures(NamedTuple):
 
 
 async def decided_features(
-    catalogues: Catalogues, bandits: Bandits, bandit: Bandit, decision: Decision, place: int
+    catalogues: Catalogues, bandits: Bandits, bandit: Bandit, decision: Decision, arm_position: int
 ) -> DecidedFeatures | None:
     """Those of the arm at a place of a decision of this version of a bandit; None: they are not kept.
 
     Raises Unavailable.
     """
-    arm, revision = decision.arms[place], decision.revisions[place]
+    arm, revision = decision.arms[arm_position], decision.revisions[arm_position]
     newest = bandits.by_uid(bandit.uid)
     context, position = decision.encoded_context, bandit.record.position
     if bandit.former is None or newest is None:
@@ -44,7 +44,7 @@ async def decided_features(
         if features is None:
             return None
         return DecidedFeatures(
-            bandit.learned_features(features, context, place), bandit.record.space, revision
+            bandit.learned_features(features, context, arm_position), bandit.record.space, revision
         )
 
     former = bandit.former
@@ -56,24 +56,24 @@ async def decided_features(
         return None
 
     async def now() -> DecidedFeatures | None:
-        features, found = None, revision
+        features, served_revision = None, revision
         if newest.catalogue.uid == former.uid:
             features = await of_then()
         if features is None:
-            standing = (await catalogues.features(newest.catalogue, {arm})).get(arm)
-            if standing is None:
+            current = (await catalogues.features(newest.catalogue, {arm})).get(arm)
+            if current is None:
                 return None
-            features, found = standing
+            features, served_revision = current
         joint = newest.joint_features(features, context)
-        learned = joint if position is None else position.at(place) * joint
-        return DecidedFeatures(learned, newest.record.space, found)
+        learned = joint if position is None else position.at(arm_position) * joint
+        return DecidedFeatures(learned, newest.record.space, served_revision)
 
     async def then() -> DecidedFeatures | None:
         features = await of_then()
         if features is None:
             return None
         return DecidedFeatures(
-            bandit.learned_features(features, context, place), bandit.record.space, revision
+            bandit.learned_features(features, context, arm_position), bandit.record.space, revision
         )
 
     record = bandit.record
@@ -85,18 +85,18 @@ async def decided_features(
 
 
 def effect_terms(
-    bandit: Bandit, decision: Decision, place: int, decided: DecidedFeatures
+    bandit: Bandit, decision: Decision, arm_position: int, decided: DecidedFeatures
 ) -> EffectTerms | None:
     """What the entry of a reward says of the effect of its arm; None: it was chosen without effects.
 
     ``bandit``: of the version that decided. After a move of it, or where the store had no space for further
     sums, the arm learns nothing.
     """
-    pair = decision.effect_at(place)
+    pair = decision.effect_at(arm_position)
     if pair is None:
         return None
     position = bandit.record.position
-    examined = 1.0 if position is None else position.at(place)
+    examined = 1.0 if position is None else position.at(arm_position)
     if decided.space != bandit.record.space or not teaches(pair):
         return EffectTerms(pair.served, examined=examined)
-    return EffectTerms(pair.served, pair.expected, decision.arms[place], decided.revision, examined)
+    return EffectTerms(pair.served, pair.expected, decision.arms[arm_position], decided.revision, examined)

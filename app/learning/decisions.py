@@ -165,17 +165,17 @@ class Decisions:
 
     async def _activate(self, bandit: Bandit, decision: Decision, token: str, now_ms: int) -> str:
         """Count what is shown for the quotas of now, all of it or nothing, and say that it was shown."""
-        ledger, taken = self._quotas.ledgers.get(bandit.uid), None
+        ledger, charge = self._quotas.ledgers.get(bandit.uid), None
         if ledger is not None:
             arms = bandit.catalogue.index.snapshot()
-            taken = await ledger.take(arms, arms.whole.table.row_of_each(decision.arms).tolist())
-            if taken is None:
+            charge = await ledger.take(arms, arms.whole.table.row_of_each(decision.arms).tolist())
+            if charge is None:
                 # A repeated call must hear that it was activated, whatever is left by now.
                 return "duplicate" if await self._store.waiting.is_active(decision.identity) else "used_up"
         outcome = await self._say_shown(bandit, decision, token, now_ms)
         # Where the store does not answer it is not known whether it was activated: then it counts.
-        if ledger is not None and taken is not None and outcome != "activated":
-            ledger.give_back(taken)
+        if ledger is not None and charge is not None and outcome != "activated":
+            ledger.give_back(charge)
         return outcome
 
     async def _say_shown(self, bandit: Bandit, decision: Decision, token: str, now_ms: int) -> str:
@@ -198,12 +198,12 @@ class Decisions:
         """The record to log, and when it is due. An arm whose features are gone is left out of it."""
         rule = bandit.record.reward
         arms, payloads, positions, sources = [], [], [], []
-        for place, arm in enumerate(decision.arms):
+        for arm_position, arm in enumerate(decision.arms):
             await yield_to_others()
-            decided = await decided_features(self._catalogues, self._bandits, bandit, decision, place)
+            decided = await decided_features(self._catalogues, self._bandits, bandit, decision, arm_position)
             if decided is not None:
                 arms.append(arm)
-                positions.append(place)
+                positions.append(arm_position)
                 sources.append(source_of(bandit, decision, "default", arm, decided.revision))
                 default, issued_ms = rule.default or 0.0, decision.issued_ms
                 payloads.append(
@@ -213,7 +213,7 @@ class Decisions:
                         default,
                         issued_ms,
                         space=decided.space,
-                        effect=effect_terms(bandit, decision, place, decided),
+                        effect=effect_terms(bandit, decision, arm_position, decided),
                     )
                 )
         record = LoggedDecision(

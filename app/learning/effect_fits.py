@@ -68,10 +68,10 @@ class EffectFits:
             totals = dict[str, ArmSums]()
             for partition in range(self._store.partitions):
                 # An arm that changes while they are read may come twice.
-                found = dict[str, bytes]()
-                async for some in self._store.effects.all_sums(partition, bandit.uid):
-                    found.update(some)
-                await computing.run(_add_stored, totals, found, bandit.record)
+                stored_sums = dict[str, bytes]()
+                async for page in self._store.effects.all_sums(partition, bandit.uid):
+                    stored_sums.update(page)
+                await computing.run(_add_stored, totals, stored_sums, bandit.record)
             number = 1 if before is None else before.number + 1
             version = await computing.run(fitted, totals, bandit.record, number)
             if before is None and not len(version.names):
@@ -102,10 +102,10 @@ class EffectFits:
         """
         dropped = 0
         for partition in range(self._store.partitions):
-            async for some in self._store.effects.all_sums(partition, bandit.uid):
-                revisions = {arm: unpack(data, ArmSums).revision for arm, data in some.items()}
+            async for page in self._store.effects.all_sums(partition, bandit.uid):
+                revisions = {arm: unpack(data, ArmSums).revision for arm, data in page.items()}
                 named = await self._store.arms.nameable(bandit.catalogue_uid, revisions)
-                pairs = zip(some.items(), named, strict=True)
+                pairs = zip(page.items(), named, strict=True)
                 gone = {arm: data for (arm, data), is_named in pairs if not is_named}
                 if gone:
                     dropped += await self._store.effects.drop_sums(partition, bandit.uid, gone)
@@ -113,25 +113,25 @@ class EffectFits:
 
 
 def _add_stored(totals: dict[str, ArmSums], sums: Mapping[str, bytes], record: BanditRecord) -> None:
-    own = ((arm, unpack(data, ArmSums)) for arm, data in sums.items())
-    add_sums(totals, own, record.space, record.half_life_s)
+    arm_sums = ((arm, unpack(data, ArmSums)) for arm, data in sums.items())
+    add_sums(totals, arm_sums, record.space, record.half_life_s)
 
 
 def add_sums(
     totals: dict[str, ArmSums], sums: Iterable[tuple[str, ArmSums]], space: int, half_life_s: float | None
 ) -> None:
     """Add sums of arms to totals; those of earlier features than others are left out."""
-    for arm, own in sums:
-        if own.space == space:
-            totals[arm] = merged_sums(totals.get(arm), own, half_life_s or 0.0)
+    for arm, arm_sums in sums:
+        if arm_sums.space == space:
+            totals[arm] = merged_sums(totals.get(arm), arm_sums, half_life_s or 0.0)
 
 
 def fitted(totals: Mapping[str, ArmSums], record: BanditRecord, number: int) -> EffectVersion:
     """The effects of arms with these totals, as a version with this number. Cost: O(K log K)."""
     arms, signals = sorted(totals), record.signal_count
-    own = [totals[arm] for arm in arms]
-    n, F = (np.array([getattr(each, name) for each in own], dtype=float) for name in ("n", "F"))
-    R, Q = (_by_signal([getattr(each, name) for each in own], signals) for name in ("R", "Q"))
+    sums = [totals[arm] for arm in arms]
+    n, F = (np.array([getattr(arm_sums, name) for arm_sums in sums], dtype=float) for name in ("n", "F"))
+    R, Q = (_by_signal([getattr(arm_sums, name) for arm_sums in sums], signals) for name in ("R", "Q"))
     discounted = record.half_life_s is not None
     fits: list[EffectFit] = [
         arm_effects.fit(EffectSums(n, R[j], Q[j], F), discounted=discounted) for j in range(signals)
@@ -141,10 +141,10 @@ def fitted(totals: Mapping[str, ArmSums], record: BanditRecord, number: int) -> 
             number,
             time.time_ns() // 1_000_000,
             space=record.space,
-            decisions=sum(each.decisions for each in own),
+            decisions=sum(arm_sums.decisions for arm_sums in sums),
             fits=fits,
             arms=arms,
-            revisions=[each.revision for each in own],
+            revisions=[arm_sums.revision for arm_sums in sums],
             n=n,
             R=R,
         )
@@ -153,10 +153,10 @@ def fitted(totals: Mapping[str, ArmSums], record: BanditRecord, number: int) -> 
 
 def _by_signal(numbers: Sequence[Sequence[float]], signals: int) -> Matrix:
     """Shape: (J, K)."""
-    found = np.zeros((signals, len(numbers)))
+    by_signal = np.zeros((signals, len(numbers)))
     for row, number in enumerate(numbers):
-        found[: len(number), row] = number[:signals]
-    return found
+        by_signal[: len(number), row] = number[:signals]
+    return by_signal
 
 
 def _stored(before: EffectVersion | None, now: EffectVersion, moved: float) -> EffectRecord | None:
@@ -187,15 +187,18 @@ def _moved_arms(before: EffectVersion, now: EffectVersion, moved: float) -> NDAr
     effects, deviations = before.at(slice(None))
     if before.names != now.names or not np.array_equal(before.revisions, now.revisions):
         places = before.places_of(list(now.names), now.revisions.tolist())
-        had, shape = places >= 0, now.R.shape
+        is_in_both, shape = places >= 0, now.R.shape
         old_effects, old_deviations = effects, deviations
         effects = np.zeros(shape)
         deviations = np.tile(np.sqrt(before.record.variances)[:, None], shape[1])
-        effects[:, had], deviations[:, had] = old_effects[:, places[had]], old_deviations[:, places[had]]
+        effects[:, is_in_both], deviations[:, is_in_both] = (
+            old_effects[:, places[is_in_both]],
+            old_deviations[:, places[is_in_both]],
+        )
     new_effects, new_deviations = now.at(slice(None))
     if not moved:
         differs: NDArray[np.bool_] = ((new_effects != effects) | (new_deviations != deviations)).any(axis=0)
         return differs
     has_moved = np.abs(new_effects - effects) > moved * np.minimum(deviations, new_deviations)
-    found: NDArray[np.bool_] = np.any(has_moved | (new_deviations < deviations / (1.0 + moved)), axis=0)
-    return found
+    has_changed: NDArray[np.bool_] = np.any(has_moved | (new_deviations < deviations / (1.0 + moved)), axis=0)
+    return has_changed

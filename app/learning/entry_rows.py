@@ -42,14 +42,14 @@ def signals_before(entry: LogEntry, payload: RewardPayload, count: int) -> tuple
 
     And whether the entry replaces the value of its own signal. Shape: (count,).
     """
-    terms, had = payload.signal or NO_SIGNAL, np.zeros(count)
-    had[: len(terms.defaults) // 8] = bytes_to_vector(terms.defaults)
+    terms, values_before = payload.signal or NO_SIGNAL, np.zeros(count)
+    values_before[: len(terms.defaults) // 8] = bytes_to_vector(terms.defaults)
     came = dict(entry.came)
     for signal, value in came.items():
-        had[signal] = value
-    own = terms.place
-    is_added = entry.first or own is None or (terms.sums and own in came)
-    return had, not is_added and bool(had[own or 0])
+        values_before[signal] = value
+    own_signal = terms.place
+    is_added = entry.first or own_signal is None or (terms.sums and own_signal in came)
+    return values_before, not is_added and bool(values_before[own_signal or 0])
 
 
 def rows_of(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_], Vector, Rows]:
@@ -66,7 +66,7 @@ def rows_of(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_], V
         return _signal_rows(items)
     rows, values, first, positions = list[bytes](), list[float](), list[bool](), list[int]()
     before = list[float]()
-    for place, (entry, payload) in enumerate(items):
+    for position, (entry, payload) in enumerate(items):
         served = 0.0
         if payload.effect is not None:
             served = payload.effect.examined * numbers_of(payload.effect.served)[0]
@@ -75,12 +75,16 @@ def rows_of(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_], V
             values.append(value - served if begins_it else value)
             before.append(had_before if begins_it else had_before - served)
             first.append(begins_it)
-            positions.append(place)
+            positions.append(position)
     features = _features(rows)
-    begins, added, had = np.array(first), np.array(values), np.array(before)
+    begins, added, sums_before = np.array(first), np.array(values), np.array(before)
     if (items[0][1].terms or NO_TERMS).shifted:
-        features, added, had = shift_features(features), added / 2 + begins / 2, had / 2 + ~begins / 2
-    return features, added, begins, had, np.array(positions)
+        features, added, sums_before = (
+            shift_features(features),
+            added / 2 + begins / 2,
+            sums_before / 2 + ~begins / 2,
+        )
+    return features, added, begins, sums_before, np.array(positions)
 
 
 def changes_of(entry: LogEntry, payload: RewardPayload) -> Iterator[tuple[float, float, bool]]:
@@ -102,21 +106,21 @@ def signal_changes_of(
     its own signal alone: one row subtracts the value that it replaces, the default or an earlier one, and one
     adds its own.
     """
-    had, replaces = signals_before(entry, payload, count)
-    own, added = (payload.signal or NO_SIGNAL).place, np.zeros(count)
+    values_before, replaces = signals_before(entry, payload, count)
+    own_signal, added = (payload.signal or NO_SIGNAL).place, np.zeros(count)
     if entry.first:
-        added[:] = had
-        if own is not None:
-            added[own] = payload.value
+        added[:] = values_before
+        if own_signal is not None:
+            added[own_signal] = payload.value
         yield added, np.zeros(count), True
-    elif own is not None:
+    elif own_signal is not None:
         if replaces:
-            taken = np.zeros(count)
-            taken[own] = -had[own]
-            yield taken, had, False
-            had = had + taken
-        added[own] = payload.value
-        yield added, had, False
+            taken_off = np.zeros(count)
+            taken_off[own_signal] = -values_before[own_signal]
+            yield taken_off, values_before, False
+            values_before = values_before + taken_off
+        added[own_signal] = payload.value
+        yield added, values_before, False
 
 
 def _features(rows: Sequence[bytes]) -> Matrix:
@@ -129,9 +133,9 @@ def signals_of(item: Item) -> int:
     """How many signals an item names: those after the last of them are 0."""
     entry, payload = item
     terms = payload.signal or NO_SIGNAL
-    places = [place for place, _ in entry.came]
+    places = [number for number, _ in entry.came]
     served = 0 if payload.effect is None else len(payload.effect.served) // NUMBER_BYTES
-    return max(1, served, len(terms.defaults) // 8, *(place + 1 for place in (*places, terms.place or 0)))
+    return max(1, served, len(terms.defaults) // 8, *(number + 1 for number in (*places, terms.place or 0)))
 
 
 def _signal_rows(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_], Vector, Rows]:
@@ -139,15 +143,15 @@ def _signal_rows(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool
     count = max(map(signals_of, items))
     rows, first, positions = list[bytes](), list[bool](), list[int]()
     values, before = list[Vector](), list[Vector]()
-    for place, (entry, payload) in enumerate(items):
+    for position, (entry, payload) in enumerate(items):
         served = np.zeros(count)
         if payload.effect is not None:
-            own = payload.effect.examined * np.array(numbers_of(payload.effect.served))
-            served[: len(own)] = own
-        for added, had, begins in signal_changes_of(entry, payload, count):
+            served_effects = payload.effect.examined * np.array(numbers_of(payload.effect.served))
+            served[: len(served_effects)] = served_effects
+        for added, values_before, begins in signal_changes_of(entry, payload, count):
             rows.append(payload.features)
             values.append(added - served if begins else added)
-            before.append(had if begins else had - served)
+            before.append(values_before if begins else values_before - served)
             first.append(begins)
-            positions.append(place)
+            positions.append(position)
     return _features(rows), np.array(values), np.array(first), np.array(before), np.array(positions)

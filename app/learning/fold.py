@@ -38,7 +38,7 @@ def pooled_of(learner: LearnerId) -> LearnerId:
 
 def learners_of(entries: Sequence[LogEntry]) -> list[LearnerId]:
     """The learners whose states ``fold`` needs: those that are named, and their parts of the pooled prior."""
-    return sorted({each for entry in entries for each in (entry.learner, pooled_of(entry.learner))})
+    return sorted({learner for entry in entries for learner in (entry.learner, pooled_of(entry.learner))})
 
 
 def is_short(entries: Iterable[LogEntry]) -> bool:
@@ -111,10 +111,10 @@ def learned(items: Sequence[Item]) -> States:
     by_learner, result = dict[LearnerId, list[Item]](), States()
     for item in items:
         by_learner.setdefault(item[0].learner, []).append(item)
-    for learner, own in by_learner.items():
-        state = _state_of(own)
+    for learner, rewards in by_learner.items():
+        state = _state_of(rewards)
         result[learner] = state
-        if (own[0][1].terms or NO_TERMS).pooled:
+        if (rewards[0][1].terms or NO_TERMS).pooled:
             result[pooled_of(learner)] = merged(result.get(pooled_of(learner)), state)
     return result
 
@@ -126,7 +126,8 @@ def _state_of(items: Sequence[Item]) -> LearnerState:
     if terms.half_life_s:
         decided = [(payload.terms or NO_TERMS).decided_ms for _, payload in items]
         time_ms = max(decided)
-        weights = np.array([weight(time_ms - each, terms.half_life_s) for each in decided])[positions]
+        of_item = [weight(time_ms - decided_ms, terms.half_life_s) for decided_ms in decided]
+        weights = np.array(of_item)[positions]
     sums = ridge_sums.of(features, values, first, weights, before=before)
     return LearnerState(len(items), sums, time_ms, terms.half_life_s, items[0][1].space)
 
@@ -147,24 +148,24 @@ def is_of_move(entry: LogEntry) -> bool:
 
 def moves_of(entries: Iterable[LogEntry]) -> dict[str, int]:
     """Of each bandit the last of its moves whose entries are among these."""
-    found = dict[str, int]()
+    numbers = dict[str, int]()
     for entry in entries:
         if entry.learner.name == MOVED:
             # An entry that cannot be read is a dead letter: it moves nothing.
             with contextlib.suppress(msgspec.DecodeError):
                 number = unpack(entry.payload, RewardPayload).space
-                found[entry.learner.bandit_uid] = max(number, found.get(entry.learner.bandit_uid, 0))
-    return found
+                numbers[entry.learner.bandit_uid] = max(number, numbers.get(entry.learner.bandit_uid, 0))
+    return numbers
 
 
 def spaces_of(entries: Iterable[LogEntry]) -> dict[str, int]:
     """Of each bandit the latest space that its entries name; none of those that name none."""
-    found = dict[str, int]()
+    spaces = dict[str, int]()
     for entry in entries:
         with contextlib.suppress(msgspec.DecodeError):
             if space := unpack(entry.payload, RewardPayload).space:
-                found[entry.learner.bandit_uid] = max(space, found.get(entry.learner.bandit_uid, 0))
-    return found
+                spaces[entry.learner.bandit_uid] = max(space, spaces.get(entry.learner.bandit_uid, 0))
+    return spaces
 
 
 def is_of_space(entry: LogEntry, space: int) -> bool:
@@ -236,15 +237,15 @@ def _add_to(
     for entry, payload in items:
         by_learner.setdefault(learner_of(entry), []).append((entry, payload))
     by_kind: dict[object, dict[LearnerId, list[Item]]] = {}
-    for learner, own in by_learner.items():
+    for learner, added_items in by_learner.items():
         # Nearly always. Only around a move each entry has to be looked at by itself.
         state = now.get(learner)
-        space = own[0][1].space if state is None else state.space
+        space = added_items[0][1].space if state is None else state.space
         is_moved = spaces.folded.get(learner.bandit_uid, 0) > space
-        if not is_moved and all(payload.space == space for _, payload in own):
-            by_kind.setdefault(_kind(own[0][1]), {})[learner] = own
+        if not is_moved and all(payload.space == space for _, payload in added_items):
+            by_kind.setdefault(_kind(added_items[0][1]), {})[learner] = added_items
         else:
-            _add_across(now, learner, own, leave_out, spaces)
+            _add_across(now, learner, added_items, leave_out, spaces)
     for group in by_kind.values():
         _add(now, group, leave_out)
     yield from by_learner
@@ -284,10 +285,10 @@ def _kind(payload: RewardPayload) -> object:
 def _forget(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Spaces) -> Iterator[LearnerId]:
     for entry, _ in items:
         learner, pooled = entry.learner, pooled_of(entry.learner)
-        own, total = now.get(learner), now.get(pooled)
-        if own is not None and total is not None:
+        forgotten, total = now.get(learner), now.get(pooled)
+        if forgotten is not None and total is not None:
             try:
-                now[pooled] = _without(*_in_one_space(learner, total, own, spaces))
+                now[pooled] = _without(*_in_one_space(learner, total, forgotten, spaces))
             except Exception as error:  # as in ``_add``; the learner is forgotten all the same
                 log_only(entry, reason_of(error))
             yield pooled
@@ -307,18 +308,20 @@ def _give(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Space
         if now.get(learner) is not None and not payload.corrects:
             continue
         try:
-            own, given = _in_one_space(learner, now.get(learner), bytes_to_state(payload.state), spaces)
-            if given is None or (own is None and payload.corrects):
+            state, added_state = _in_one_space(
+                learner, now.get(learner), bytes_to_state(payload.state), spaces
+            )
+            if added_state is None or (state is None and payload.corrects):
                 continue  # nothing of its space is carried
-            known, total = merged(own, given), None
+            changed, total = merged(state, added_state), None
             if _is_pooled(payload):
                 # Before anything is written to ``now``: an entry counts in both or in neither.
-                others, given = _in_one_space(learner, now.get(pooled), given, spaces)
-                total = None if given is None else merged(others, given)
+                others, added_state = _in_one_space(learner, now.get(pooled), added_state, spaces)
+                total = None if added_state is None else merged(others, added_state)
         except Exception as error:  # as in ``_add``
             leave_out(entry, reason_of(error))
             continue
-        now[learner] = known
+        now[learner] = changed
         yield learner
         if total is not None:
             now[pooled] = total
@@ -334,7 +337,7 @@ def _in_one_space(
 ) -> tuple[LearnerState | None, LearnerState | None]:
     """Both states in the latest of their spaces and that of the log. Raises as ``Spaces.carried``."""
     uid = learner.bandit_uid
-    to = max(spaces.folded.get(uid, 0), *(0 if each is None else each.space for each in (one, other)))
+    to = max(spaces.folded.get(uid, 0), *(0 if state is None else state.space for state in (one, other)))
     return spaces.carried(uid, one, to), spaces.carried(uid, other, to)
 
 
@@ -347,7 +350,7 @@ def merged(one: LearnerState | None, other: LearnerState) -> LearnerState:
     if half_life_s:
         # Sums are as of their own times: both are brought to the later one, at which older rewards weigh
         # less.
-        weights = (weight(time_ms - each.time_ms, half_life_s) for each in (one, other))
+        weights = (weight(time_ms - state.time_ms, half_life_s) for state in (one, other))
         sums = scaled(one.sums, next(weights)), scaled(other.sums, next(weights))
     return LearnerState(one.version + other.version, plus(*sums), time_ms, half_life_s, other.space)
 
@@ -392,7 +395,7 @@ def _added(
     now: Mapping[LearnerId, LearnerState | None], group: Mapping[LearnerId, list[Item]]
 ) -> dict[LearnerId, LearnerState]:
     """The states after the items of a group, which are of one kind."""
-    items = [item for own in group.values() for item in own]
+    items = [item for learner_items in group.values() for item in learner_items]
     features, values, first, before, positions = rows_of(items)
     nothing = ridge_sums.empty(features.shape[1])
     states = [now.get(learner) or LearnerState(0, nothing, space=items[0][1].space) for learner in group]
@@ -400,18 +403,21 @@ def _added(
     if (items[0][1].terms or NO_TERMS).half_life_s:
         discounted = map(_add_discounted, states, group.values())
         return dict(zip(group, discounted, strict=True))
-    counts = [len(own) for own in group.values()]
+    counts = [len(learner_items) for learner_items in group.values()]
     # An item may be several rows: a reward that replaces a default is that default taken away, and itself.
     owners = np.repeat(np.arange(len(group)), counts)[positions]
-    known = [state.sums for state in states]
-    sums = ridge_sums.add_each(known, owners, features, values, first, before=before)
+    sums_before = [state.sums for state in states]
+    sums = ridge_sums.add_each(sums_before, owners, features, values, first, before=before)
     if items[0][1].signal is not None:  # how many a learner has must not depend on who is folded with it
-        least = [max(map(signals_of, own)) for own in group.values()]
-        trimmed = zip(sums, known, least, strict=True)
-        sums = [each.without_signals(max(had.signals, count)) for each, had, count in trimmed]
+        least = [max(map(signals_of, learner_items)) for learner_items in group.values()]
+        trimmed = zip(sums, sums_before, least, strict=True)
+        sums = [
+            learner_sums.without_signals(max(before_it.signals, count))
+            for learner_sums, before_it, count in trimmed
+        ]
     added = (
-        LearnerState(s.version + n, each, space=s.space)
-        for s, n, each in zip(states, counts, sums, strict=True)
+        LearnerState(s.version + n, learner_sums, space=s.space)
+        for s, n, learner_sums in zip(states, counts, sums, strict=True)
     )
     return dict(zip(group, added, strict=True))
 
@@ -423,12 +429,12 @@ def _add_discounted(state: LearnerState, items: Sequence[Item]) -> LearnerState:
     time_ms, half_life_s = state.time_ms, state.half_life_s
     # The factor stands at the first row of each item: all that was there before is discounted once, not once
     # for each row.
-    for place, row in enumerate(np.unique(positions, return_index=True)[1].tolist()):
-        terms = items[place][1].terms or NO_TERMS
+    for number, row in enumerate(np.unique(positions, return_index=True)[1].tolist()):
+        terms = items[number][1].terms or NO_TERMS
         before_ms, half_life_s = time_ms, terms.half_life_s
         time_ms = max(time_ms, terms.decided_ms)
         factors[row] = weight(time_ms - before_ms, half_life_s)
-        weights[place] = weight(time_ms - terms.decided_ms, half_life_s)
+        weights[number] = weight(time_ms - terms.decided_ms, half_life_s)
     discounts = factors, weights[positions]
     sums = ridge_sums.add(state.sums, features, values, first, discounts, before=before)
     return LearnerState(state.version + len(items), sums, time_ms, half_life_s, state.space)

@@ -215,8 +215,8 @@ def _take(page: LearnedPage, bandit: Bandit, entry: LogEntry, *, with_arms: bool
     is_of_now = payload.space == bandit.record.space
     numbers, has_features = 0, source is None or not is_of_now  # of earlier catalogues there are no arms
     if with_arms and source is not None and is_of_now and source.revision not in page.arms:
-        own = features[:dim] / (source.examined or 1.0)
-        page.arms[source.revision] = ArmRevision(source.arm, source.revision, own.tolist())
+        arm_features = features[:dim] / (source.examined or 1.0)
+        page.arms[source.revision] = ArmRevision(source.arm, source.revision, arm_features.tolist())
         numbers = dim
     shown: dict[str, Any] = {
         "decided": (payload.terms or RewardTerms()).decided_ms,
@@ -251,8 +251,8 @@ def _take(page: LearnedPage, bandit: Bandit, entry: LogEntry, *, with_arms: bool
 
 def _of_signal(bandit: Bandit, entry: LogEntry, payload: RewardPayload, number: int | None) -> dict[str, Any]:
     """The fields of ``LearnedReward`` for an entry of the signal of this number; None: of all of them."""
-    had, is_replaced = signals_before(entry, payload, signals_of((entry, payload)))
+    values_before, is_replaced = signals_before(entry, payload, signals_of((entry, payload)))
     names = list(bandit.record.signals or ())
     name = None if number is None or number >= len(names) else names[number]
-    replaces = float(had[number]) if is_replaced and number is not None else None
-    return {"replaces": replaces, "signal": name, "signal_number": number, "had": had.tolist()}
+    replaces = float(values_before[number]) if is_replaced and number is not None else None
+    return {"replaces": replaces, "signal": name, "signal_number": number, "had": values_before.tolist()}

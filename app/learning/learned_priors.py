@@ -70,9 +70,9 @@ class LearnedPriors:
 
     async def serving(self, bandit: Bandit) -> Bandit:
         """The bandit with the newest version of its prior. Raises Unavailable, if it never was in memory."""
-        found = self.cached(bandit)
-        if found is not None:
-            return found
+        cached = self.cached(bandit)
+        if cached is not None:
+            return cached
         number, before = self._numbers.get(bandit.uid, 0), self._served.peek(bandit.uid)
         try:
             async with asyncio.timeout(None if before is None else PATIENCE_S):
@@ -99,9 +99,9 @@ class LearnedPriors:
 
     async def version(self, uid: str, number: int) -> PriorVersion | None:
         """A version of the prior of a bandit; None: it is not kept. Raises Unavailable."""
-        known = self._versions.get((uid, number))
-        if known is not None:
-            return known
+        version = self._versions.get((uid, number))
+        if version is not None:
+            return version
         task = self._reading.get((uid, number))
         if task is None:
             task = self._reading[uid, number] = task_for_all(self._read(uid, number))
@@ -128,8 +128,10 @@ class LearnedPriors:
     def oldest_s(self) -> float:
         """How long ago the oldest version was made that this process has served last; 0 without any."""
         served = (self._served.peek(uid) for uid in self._served)
-        made = [each.with_prior.prior.record.since_ms for each in served if each and each.with_prior.prior]
-        return max(0.0, time.time() - min(made) / 1_000.0) if made else 0.0
+        times_ms = [
+            item.with_prior.prior.record.since_ms for item in served if item and item.with_prior.prior
+        ]
+        return max(0.0, time.time() - min(times_ms) / 1_000.0) if times_ms else 0.0
 
     async def _read(self, uid: str, number: int) -> PriorVersion | None:
         try:
@@ -168,9 +170,10 @@ def report_of(bandit: Bandit, version: PriorVersion | None) -> dict[str, object]
         answer |= _numbers(bandit, mean, noise * spread)
     if bandit.record.signals is not None:
         noises = np.sqrt(learned.residuals.diagonal()).tolist()
-        known = zip(bandit.record.signals, noises, learned.mean, strict=False)  # others came later
+        by_signal = zip(bandit.record.signals, noises, learned.mean, strict=False)  # others came later
         answer["signals"] = {
-            name: {"noise": own, **_numbers(bandit, mean, own * spread)} for name, own, mean in known
+            name: {"noise": signal_noise, **_numbers(bandit, mean, signal_noise * spread)}
+            for name, signal_noise, mean in by_signal
         }
     return answer
 

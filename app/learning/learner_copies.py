@@ -73,13 +73,15 @@ class LearnerCopies:
             names = await self._store.learners.names(partition, bandit.uid)
             left = [name for name in names if name > after and name != POOLED]
             if left:
-                some = left[:limit]
+                page_names = left[:limit]
                 # Before they are read: a request beyond the memory for answers is refused without having
                 # taken any.
-                hold(COPIES * size * len(some))
-                result = await self._read(bandit, partition, [LearnerId(bandit.uid, name) for name in some])
+                hold(COPIES * size * len(page_names))
+                result = await self._read(
+                    bandit, partition, [LearnerId(bandit.uid, name) for name in page_names]
+                )
                 if len(left) > limit:
-                    return result, encode_cursor(f"{partition}/{some[-1]}")
+                    return result, encode_cursor(f"{partition}/{page_names[-1]}")
                 more = partition + 1 < self._store.partitions
                 return result, encode_cursor(f"{partition + 1}/") if more else None
             partition, after = partition + 1, ""
@@ -164,8 +166,8 @@ class LearnerCopies:
 
         def work() -> list[tuple[str, LearnerState]]:
             result = [
-                (learner.name, spaces.carried(uid, restored(learner, had), space))
-                for learner, had in zip(learners, stored, strict=True)
+                (learner.name, spaces.carried(uid, restored(learner, stored_learner), space))
+                for learner, stored_learner in zip(learners, stored, strict=True)
             ]
             return [(name, state) for name, state in result if state is not None]
 

@@ -63,15 +63,15 @@ class Learner:
     def of(cls, state: LearnerState | None) -> Learner:
         return cls(0 if state is None else state.version, state)
 
-    def weighed(self, bandit: Bandit, made: LearnerPosterior) -> Posterior:
-        """What ``made`` says of the reward, or of the weighted sum of the signals."""
-        if not isinstance(made, SignalPosteriors):
-            return made
+    def weighed(self, bandit: Bandit, posterior: LearnerPosterior) -> Posterior:
+        """What ``posterior`` says of the reward, or of the weighted sum of the signals."""
+        if not isinstance(posterior, SignalPosteriors):
+            return posterior
         weighing = bandit.weighing
         if self.last is None or self.last[0] != weighing:
             if weighing is None:
                 raise ValueError("a learner of signals cannot serve a bandit without")
-            self.last = weighing, made.weighed(weighing, bandit.scales)
+            self.last = weighing, posterior.weighed(weighing, bandit.scales)
         return self.last[1]
 
     @property
@@ -186,11 +186,11 @@ class Learners:
         if learner.state is None:
             return await self._prior(bandit)
         terms = bandit.prior_terms
-        made = await _factored(await self._sums(bandit, learner.state), bandit)
+        posterior = await _factored(await self._sums(bandit, learner.state), bandit)
         # Either a state or a posterior is kept, so that twice as many learners fit. For other terms it is
         # read again.
-        learner.posterior, learner.terms, learner.state = made, terms, None
-        return learner.weighed(bandit, made)
+        learner.posterior, learner.terms, learner.state = posterior, terms, None
+        return learner.weighed(bandit, posterior)
 
     async def current(self, bandit: Bandit, identity: LearnerId) -> tuple[Learner, Posterior]:
         """A learner of this bandit, and its posterior by the terms that the bandit has now.
@@ -217,10 +217,10 @@ class Learners:
 
     async def knowledge(self, bandit: Bandit, learner: Learner) -> LearnerPosterior:
         """What a learner that ``current`` has returned knows of all signals. Raises Unavailable."""
-        made = learner.posterior or (await self._prior_learner(bandit)).posterior
-        if made is None:
+        posterior = learner.posterior or (await self._prior_learner(bandit)).posterior
+        if posterior is None:
             raise ValueError("the posterior of a prior is made with it")
-        return made
+        return posterior
 
     async def load_uncached(self, bandit: Bandit, identity: LearnerId) -> Posterior:
         """The posterior of a learner by the terms of this bandit, from the store; the prior without rewards.
@@ -230,8 +230,8 @@ class Learners:
         state = await self.state(identity)
         if state is None:
             return await self._prior(bandit)
-        made = await _factored(await self._sums(bandit, state), bandit)
-        return Learner.of(state).weighed(bandit, made)
+        posterior = await _factored(await self._sums(bandit, state), bandit)
+        return Learner.of(state).weighed(bandit, posterior)
 
     async def state(self, identity: LearnerId) -> LearnerState | None:
         """The learner's own state as the store has it now; None without rewards. Raises Unavailable.
@@ -254,12 +254,12 @@ class Learners:
     async def report(self, bandit: Bandit, identity: LearnerId) -> LearnerReport:
         """The learner as the store has it now; the prior when it has none. Raises Unavailable."""
         dim = bandit.learner_dim
-        found = await self.carried(bandit, await self.state(identity))
-        state = found or LearnerState(0, ridge_sums.empty(dim), space=bandit.record.space)
+        stored_state = await self.carried(bandit, await self.state(identity))
+        state = stored_state or LearnerState(0, ridge_sums.empty(dim), space=bandit.record.space)
         sums = await self._sums(bandit, state, anew=True)
-        made = await _factored(sums, bandit)
-        shown = Learner.of(state).weighed(bandit, made)
-        thetas = _thetas(bandit, made) if isinstance(made, SignalPosteriors) else None
+        posterior = await _factored(sums, bandit)
+        shown = Learner.of(state).weighed(bandit, posterior)
+        thetas = _thetas(bandit, posterior) if isinstance(posterior, SignalPosteriors) else None
         return LearnerReport(
             state.version,
             state.sums.observations,
@@ -296,20 +296,20 @@ class Learners:
     async def sync(self, partitions: Iterable[int]) -> Mapping[int, LearnerChanges]:
         """Mark as outdated what others have written; return what has changed. Raises Unavailable."""
         # Remembered from before the store is asked: ``applied`` may move on meanwhile.
-        known = {partition: self._synced.get(partition, "") for partition in partitions}
-        found = await self._store.learners.changed(known)
-        for partition, changes in found.items():
-            self._take(partition, changes, known[partition])
-        return found
+        watermarks = {partition: self._synced.get(partition, "") for partition in partitions}
+        changes_by_partition = await self._store.learners.changed(watermarks)
+        for partition, changes in changes_by_partition.items():
+            self._take(partition, changes, watermarks[partition])
+        return changes_by_partition
 
-    def _take(self, partition: int, changes: LearnerChanges, known: str) -> None:
-        """Changes of a partition after the watermark ``known``."""
+    def _take(self, partition: int, changes: LearnerChanges, watermark: str) -> None:
+        """Changes of a partition after ``watermark``."""
         newest = max(entry_order(entry)[1] for entry in (changes.newest, changes.watermark))
         if changes.learners is not None:  # else the store may have lost what was known
             newest = max(newest, self._newest.get(partition, 0))
         self._newest[partition] = newest
         # else ``applied`` moved on while the store was asked, and the next poll brings the rest
-        if changes.watermark != known and self._synced.get(partition, "") == known:
+        if changes.watermark != watermark and self._synced.get(partition, "") == watermark:
             self._synced[partition] = changes.watermark
             self._mark_outdated(partition, changes.learners)
 
@@ -318,7 +318,9 @@ class Learners:
         if learners is None:
             # Also those that are being read: they may bring what was there before.
             here = {*self._loading, *(key for key in self.cache if isinstance(key, LearnerId))}
-            learners = [each for each in here if each.partition(self._store.partitions) == partition]
+            learners = [
+                identity for identity in here if identity.partition(self._store.partitions) == partition
+            ]
         for learner in learners:
             self._loading.pop(learner, None)
             cached = self.cache.peek(learner)
@@ -327,8 +329,10 @@ class Learners:
 
     async def _sums(self, bandit: Bandit, state: LearnerState, *, anew: bool = False) -> RidgeSums:
         """The learner's own sums, with those of the others if they are its prior."""
-        own = await self.carried(bandit, state)
-        state = own or LearnerState(0, ridge_sums.empty(bandit.learner_dim), space=bandit.record.space)
+        carried_state = await self.carried(bandit, state)
+        state = carried_state or LearnerState(
+            0, ridge_sums.empty(bandit.learner_dim), space=bandit.record.space
+        )
         if bandit.record.prior != "pooled":
             return state.sums
         return await self.pooled_priors.with_prior(bandit, state, anew=anew)
@@ -393,18 +397,18 @@ async def _factored(sums: RidgeSums, bandit: Bandit) -> LearnerPosterior:
     return bandit.known(sums) if sums.dim < LARGE_DIM else await LEARNERS.run(partial(bandit.known, sums))
 
 
-def thetas_of(bandit: Bandit, made: LearnerPosterior) -> Matrix:
+def thetas_of(bandit: Bandit, posterior: LearnerPosterior) -> Matrix:
     """What a learner expects of each signal, 0 of those that no reward has named yet. Shape: (J, D)."""
-    found = np.zeros((bandit.record.signal_count, bandit.learner_dim))
-    if isinstance(made, SignalPosteriors):
-        found[: len(made.thetas)] = made.thetas
+    thetas = np.zeros((bandit.record.signal_count, bandit.learner_dim))
+    if isinstance(posterior, SignalPosteriors):
+        thetas[: len(posterior.thetas)] = posterior.thetas
     else:
-        found[0] = made.theta
-    return found
+        thetas[0] = posterior.theta
+    return thetas
 
 
-def _thetas(bandit: Bandit, made: SignalPosteriors) -> Mapping[str, Vector]:
+def _thetas(bandit: Bandit, posterior: SignalPosteriors) -> Mapping[str, Vector]:
     """The estimate of each signal; 0 of those that no reward has named yet."""
     names = list(bandit.record.signals or ())
     nothing = np.zeros((len(names), bandit.learner_dim))
-    return dict(zip(names, (*made.thetas, *nothing), strict=False))
+    return dict(zip(names, (*posterior.thetas, *nothing), strict=False))

@@ -56,8 +56,8 @@ async def look(store: Store, bandit_uids: Iterable[str]) -> None:
 
 async def found_lately(store: Store, bandit_uids: Sequence[str]) -> dict[str, OneKeyTeaches]:
     """What was found lately of these bandits. Raises Unavailable."""
-    kept = {uid: await store.write_once.get(None, _NAME + uid) for uid in bandit_uids}
-    return {uid: unpack(data, OneKeyTeaches) for uid, data in kept.items() if data is not None}
+    stored = {uid: await store.write_once.get(None, _NAME + uid) for uid in bandit_uids}
+    return {uid: unpack(data, OneKeyTeaches) for uid, data in stored.items() if data is not None}
 
 
 def finding_of(counts: Counter[tuple[str, LearnerId]]) -> OneKeyTeaches | None:

@@ -65,14 +65,14 @@ class PooledPriors:
         self._held: BoundedCache[str, Pooled] = BoundedCache(capacity_bytes)
         self._reading: dict[str, asyncio.Task[Pooled]] = {}
 
-    async def with_prior(self, bandit: Bandit, own: LearnerState, *, anew: bool = False) -> RidgeSums:
+    async def with_prior(self, bandit: Bandit, key_state: LearnerState, *, anew: bool = False) -> RidgeSums:
         """The sums of a key, with those of all other keys as its prior.
 
         ``anew``: with the others as the store has them now.
         """
         state = (await self._read_now(bandit.uid)).state if anew else await self._recent(bandit)
         state = await self._carried(bandit, state)
-        return with_others(own, state, strength=bandit.record.prior_strength)
+        return with_others(key_state, state, strength=bandit.record.prior_strength)
 
     async def get(self, bandit: Bandit) -> LearnerState | None:
         """What all keys have taught, in the space of the bandit. Raises BanditMoved, Unavailable."""
@@ -127,13 +127,15 @@ class PooledPriors:
             raise task.exception()  # type: ignore[misc]  # not None: a mistake, for the loop's log
 
 
-def with_others(own: LearnerState, pooled: LearnerState | None, *, strength: float) -> RidgeSums:
+def with_others(key_state: LearnerState, pooled: LearnerState | None, *, strength: float) -> RidgeSums:
     """The sums of a key, with those of all others as its prior. ``pooled``: what all keys have taught."""
     if pooled is None:
-        return own.sums
-    sums = own.sums
-    if own.half_life_s:
-        sums = sum_algebra.scaled(sums, sum_algebra.weight(pooled.time_ms - own.time_ms, own.half_life_s))
+        return key_state.sums
+    sums = key_state.sums
+    if key_state.half_life_s:
+        sums = sum_algebra.scaled(
+            sums, sum_algebra.weight(pooled.time_ms - key_state.time_ms, key_state.half_life_s)
+        )
     # the pooled sums have the key's own rewards too, and these must not count twice
     others = sum_algebra.minus(pooled.sums, sums)
-    return with_pooled_prior(own.sums, others, strength=strength)
+    return with_pooled_prior(key_state.sums, others, strength=strength)

@@ -122,38 +122,38 @@ class Computing:
             began = time.thread_time()
             return work(*arguments), time.thread_time() - began
 
-        found, seconds = await FITTING.run(timed)
+        result, seconds = await FITTING.run(timed)
         self.seconds += seconds
-        return found
+        return result
 
 
 @dataclass(slots=True)
 class _Sample:
-    """The states that were taken, and those that may fill what places are left."""
+    """The states that were chosen, and those that may fill what places are left."""
 
     most: int
-    taken: list[LearnerState] = field(default_factory=list)
+    chosen: list[LearnerState] = field(default_factory=list)
     others: list[LearnerState] = field(default_factory=list)
 
     def add(self, states: Sequence[LearnerState]) -> None:
         for state in states:
             if not state.sums.weight > 0.0 or not state.sums.has_squares:
                 continue  # until 0.1.0 learners had no squares: such a one says nothing of the noise
-            is_any = len(self.taken) < self.most // 2
+            is_any = len(self.chosen) < self.most // 2
             if self.is_full:
                 return
             if is_any or state.sums.observations >= ENOUGH_REWARDS:
-                self.taken.append(state)
+                self.chosen.append(state)
             elif len(self.others) < self.most:
                 self.others.append(state)
 
     @property
     def is_full(self) -> bool:
-        return len(self.taken) >= self.most
+        return len(self.chosen) >= self.most
 
     @property
     def all(self) -> Sequence[LearnerState]:
-        return [*self.taken, *self.others[: self.most - len(self.taken)]]
+        return [*self.chosen, *self.others[: self.most - len(self.chosen)]]
 
 
 class PriorFits:
@@ -236,10 +236,10 @@ class PriorFits:
             if sample.is_full:
                 break
         # Only those that are used, which may be a few of many: what they were drawn by stays when they move.
-        taken, sums = sample.all, list[RidgeSums]()
-        for start in range(0, len(taken), together):
-            some = taken[start : start + together]
-            carried = await computing.run(spaces.carried_each, bandit.uid, some, space)
+        drawn_states, sums = sample.all, list[RidgeSums]()
+        for start in range(0, len(drawn_states), together):
+            batch = drawn_states[start : start + together]
+            carried = await computing.run(spaces.carried_each, bandit.uid, batch, space)
             sums += [state.sums for state in carried if state is not None]
         return sums
 
@@ -249,8 +249,10 @@ class PriorFits:
         nearest = list[tuple[bytes, str]]()
         together = self.limits.partitions_together
         for start in range(0, self._store.partitions, together):
-            some = range(start, min(start + together, self._store.partitions))
-            parts = await asyncio.gather(*(self._store.learners.names(each, bandit.uid) for each in some))
+            partitions = range(start, min(start + together, self._store.partitions))
+            parts = await asyncio.gather(
+                *(self._store.learners.names(partition, bandit.uid) for partition in partitions)
+            )
             nearest = await computing.run(
                 _nearest, nearest, chain.from_iterable(parts), key, self.limits.read
             )
@@ -261,17 +263,20 @@ class PriorFits:
     ) -> AsyncIterator[Mapping[LearnerId, StoredLearner]]:
         """As they are stored, so many at a time, in the order of ``drawn``."""
         for start in range(0, len(drawn), together):
-            some = drawn[start : start + together]
+            batch = drawn[start : start + together]
             by_partition: dict[int, list[LearnerId]] = {}
-            for learner in some:
+            for learner in batch:
                 by_partition.setdefault(learner.partition(self._store.partitions), []).append(learner)
             parts = await asyncio.gather(
-                *(self._store.learners.stored(partition, each) for partition, each in by_partition.items())
+                *(
+                    self._store.learners.stored(partition, members)
+                    for partition, members in by_partition.items()
+                )
             )
             stored = dict[LearnerId, StoredLearner]()
             for learners, part in zip(by_partition.values(), parts, strict=True):
                 stored.update(zip(learners, part, strict=True))
-            yield {learner: stored[learner] for learner in some}
+            yield {learner: stored[learner] for learner in batch}
 
     async def _key(self) -> bytes:
         """A secret of the store: who knew it could name keys so that all of them are drawn."""
@@ -283,7 +288,7 @@ class PriorFits:
 
 def _known_at(space: int, stored: Mapping[LearnerId, StoredLearner]) -> Sequence[LearnerState]:
     """The states, but for those of a later space: this process has not heard of the move."""
-    states = [restored(learner, each) for learner, each in stored.items()]
+    states = [restored(learner, stored_learner) for learner, stored_learner in stored.items()]
     return [state for state in states if state is not None and state.space <= space]
 
 
@@ -304,13 +309,17 @@ def fit_sample(states: Mapping[str, LearnerState], bandit: Bandit) -> LearnedPri
 
 def fit_sums(sums: Sequence[RidgeSums], record: BanditRecord) -> LearnedPrior | None:
     """The prior of the keys with these sums; None: they say nothing. Cost: as ``learned_prior.fit``."""
-    used = [each.with_signals(record.signal_count) for each in sums if each.weight > 0.0 and each.has_squares]
+    used = [
+        key_sums.with_signals(record.signal_count)
+        for key_sums in sums
+        if key_sums.weight > 0.0 and key_sums.has_squares
+    ]
     if len(used) < learned_prior.MIN_KEYS:
         return None
     return learned_prior.fit(
-        np.array([each.gram for each in used]),
-        np.array([each.moments for each in used]),
-        np.array([each.products for each in used]),
-        np.array([each.weight for each in used]),
+        np.array([key_sums.gram for key_sums in used]),
+        np.array([key_sums.moments for key_sums in used]),
+        np.array([key_sums.products for key_sums in used]),
+        np.array([key_sums.weight for key_sums in used]),
         own_units=record.auto >= NEWEST_AUTO,
     )

@@ -59,12 +59,14 @@ async def _compare(store: Store, partition: int, bandits: Mapping[str, str], res
     spaces = Spaces(await _moves_before(store, partition, watermark, folded), maps)
     async for page, from_the_start in _log(store, partition, watermark):
         whole = from_the_start
-        own = [entry for entry in page if entry.learner.bandit_uid in bandits]
-        result.entries += len(own)
-        replayed.update(fold(replayed, own, lambda entry, reason: None, spaces))  # noqa: ARG005
-        taught = {each.entry_id: await taught_by(store, partition, each) for each in own if forgets(each)}
-        arms.update(fold_arms(arms, own, spaces.folded, taught))
-        spaces = Spaces({**spaces.folded, **moves_of(own)}, maps)
+        entries = [entry for entry in page if entry.learner.bandit_uid in bandits]
+        result.entries += len(entries)
+        replayed.update(fold(replayed, entries, lambda entry, reason: None, spaces))  # noqa: ARG005
+        taught = {
+            entry.entry_id: await taught_by(store, partition, entry) for entry in entries if forgets(entry)
+        }
+        arms.update(fold_arms(arms, entries, spaces.folded, taught))
+        spaces = Spaces({**spaces.folded, **moves_of(entries)}, maps)
     replayed = {
         learner: spaces.carried(learner.bandit_uid, state, folded.get(learner.bandit_uid, 0))
         for learner, state in replayed.items()
@@ -77,11 +79,11 @@ async def _compare(store: Store, partition: int, bandits: Mapping[str, str], res
             result.older += 1
         else:
             result.different.append(f"{bandits[learner.bandit_uid]}/{learner.name}")
-    for arm in sorted({*sums, *(identity for identity, own in arms.items() if own)}):
-        kept, made = sums.get(arm), arms.get(arm)
-        if kept == made:
+    for arm in sorted({*sums, *(identity for identity, arm_sums in arms.items() if arm_sums)}):
+        stored_sums, replayed_sums = sums.get(arm), arms.get(arm)
+        if stored_sums == replayed_sums:
             result.equal += 1
-        elif kept is None or kept.version > (made.version if made else 0):
+        elif stored_sums is None or stored_sums.version > (replayed_sums.version if replayed_sums else 0):
             # Those of a deleted arm were dropped, or an erased key has taught it.
             result.older += 1
         else:
@@ -97,8 +99,8 @@ async def _stored(
         sums = {
             ArmId(uid, arm): unpack(data, ArmSums)
             for uid in uids
-            async for some in store.effects.all_sums(partition, uid)
-            for arm, data in some.items()
+            async for page in store.effects.all_sums(partition, uid)
+            for arm, data in page.items()
         }
         if watermark == await store.learners.watermark(partition):
             return watermark, learners, sums
@@ -108,13 +110,13 @@ async def _moves_before(
     store: Store, partition: int, until: str, folded: Mapping[str, int]
 ) -> Mapping[str, int]:
     """Of each bandit the last move before the log begins: its entry may have been trimmed."""
-    found = dict(folded)
+    last_moves = dict(folded)
     if folded:
         async for page in pages(store, partition, until):
             for entry in page:
                 for uid, number in moves_of([entry]).items():
-                    found[uid] = min(found.get(uid, number), number - 1)
-    return found
+                    last_moves[uid] = min(last_moves.get(uid, number), number - 1)
+    return last_moves
 
 
 def _encoded(identity: LearnerId, stored: StoredLearner, spaces: Spaces) -> bytes | None:
@@ -135,11 +137,11 @@ def _is_equal(data: bytes | None, state: LearnerState | None) -> bool:
     if data is None or state is None:
         return data is None and state is None
     try:
-        had = bytes_to_state(data).sums
+        stored_sums = bytes_to_state(data).sums
     except (ValueError, struct.error):
         return False
-    sums = replace(state.sums, weight=max(state.sums.weight, had.weight))
-    if not had.has_squares:
+    sums = replace(state.sums, weight=max(state.sums.weight, stored_sums.weight))
+    if not stored_sums.has_squares:
         sums = replace(sums, squares=math.nan)
     return data == state_to_bytes(replace(state, sums=sums))
 

@@ -115,13 +115,13 @@ class RewardEntries:
             raise Rejected("unknown_bandit")
         if not access.owns(decision):
             raise Rejected("not_yours")
-        place = _place_of(decision, reward.arm)
-        arm = decision.arms[place]
+        arm_position = _place_of(decision, reward.arm)
+        arm = decision.arms[arm_position]
         judged = self._judged(bandit, reward.signal)
         rule = bandit.record.reward if judged is None else judged.rule
         _check_value(rule, reward.value)
         at_ms = _time_of(rule, reward, now_ms)
-        decided = await decided_features(self._catalogues, self._bandits, bandit, decision, place)
+        decided = await decided_features(self._catalogues, self._bandits, bandit, decision, arm_position)
         if decided is None:
             raise Rejected("unknown_arm")
         logged = None
@@ -161,7 +161,7 @@ class RewardEntries:
                 decision.issued_ms,
                 judged=judged,
                 space=decided.space,
-                effect=effect_terms(bandit, decision, place, decided),
+                effect=effect_terms(bandit, decision, arm_position, decided),
             ),
             expires_ms=decision.expires_ms,
             known_entry=decision.known_entry,
@@ -198,11 +198,11 @@ class RewardEntries:
         self,
         bandit: Bandit,
         observation: Observation,
-        known: tuple[Vector, int] | None,
+        arm_features: tuple[Vector, int] | None,
         now_ms: int,
         pair: EffectPair | None = None,
     ) -> RewardWrite:
-        """The entry; ``known`` are features and revision of the arm, None when it is unknown.
+        """The entry; ``arm_features`` are features and revision of the arm, None when it is unknown.
 
         ``pair``: what is expected of it now, and its effect; None of a bandit without arm effects.
 
@@ -214,11 +214,11 @@ class RewardEntries:
         per_key = bandit.record.scope == "per_key"
         if per_key != (observation.key is not None):
             raise Rejected("key_required" if per_key else "key_not_used")
-        for rule, each in values:
-            _check_value(rule, each)
-        if known is None:
+        for rule, value in values:
+            _check_value(rule, value)
+        if arm_features is None:
             raise Rejected("unknown_arm")
-        features, revision = known
+        features, revision = arm_features
         encoded = None if context is None else context_to_bytes(context)
         source = RewardSource(
             "observation", observation.id, observation.arm, revision, at_ms, context=encoded

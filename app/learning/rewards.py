@@ -184,8 +184,8 @@ class Rewards:
             await yield_to_others()
             try:
                 with within(("observations", position)):
-                    known = features.get(item.arm)
-                    writes[position] = self._entries.of_observation(bandit, item, known, now_ms)
+                    arm_features = features.get(item.arm)
+                    writes[position] = self._entries.of_observation(bandit, item, arm_features, now_ms)
             except Rejected as refusal:
                 receipt.rejected.append((position, refusal.code))
         served = bandit
@@ -210,7 +210,7 @@ class Rewards:
 
         Raises Unavailable.
         """
-        by_key, found = dict[str, dict[str, int]](), dict[int, EffectPair]()
+        by_key, pairs = dict[str, dict[str, int]](), dict[int, EffectPair]()
         for position, item in observations.items():
             # One that is sent again under its id counts once.
             by_key.setdefault(item.key or "", {}).setdefault(item.id, position)
@@ -232,8 +232,10 @@ class Rewards:
             is_far = [item.value is not None and bandit.is_far(item.value) for item in items]
             expected[is_far] = np.nan  # the key learns alone
             data = self._pairs.of(bandit, expected, served, sigma=posterior.sigma, decisions=len(items))
-            found |= {position: pair_at(data, place, len(items)) for place, position in enumerate(positions)}
-        return found
+            pairs |= {
+                position: pair_at(data, number, len(items)) for number, position in enumerate(positions)
+            }
+        return pairs
 
     async def append(self, writes: Sequence[tuple[int, RewardWrite]], receipt: Receipt) -> Receipt:
         """Append entries, each once, and note on the receipt what became of the one at each position."""

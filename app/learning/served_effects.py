@@ -45,11 +45,11 @@ class ServedEffects:
 
     async def serving(self, bandit: Bandit) -> Bandit:
         """The bandit with its effects. Raises Unavailable, if they never were in memory."""
-        found = self.cached(bandit)
-        if found is None:
+        served = self.cached(bandit)
+        if served is None:
             await self._take(bandit.uid)
-            found = bandit.with_effects(self._newest.get(bandit.uid))
-        return found
+            served = bandit.with_effects(self._newest.get(bandit.uid))
+        return served
 
     async def then(self, bandit: Bandit, number: int | None) -> Bandit | None:
         """The bandit as it served decisions that name this version of its effects; None: it is not kept.
@@ -154,15 +154,15 @@ def summary_of(bandit: Bandit, version: EffectVersion | None) -> dict[str, objec
     return answer
 
 
-def item_of(bandit: Bandit, version: EffectVersion, arm: str, place: int) -> dict[str, object]:
-    """What may be shown of an arm; ``place``: in the version, -1: it has no rewards yet."""
+def item_of(bandit: Bandit, version: EffectVersion, arm: str, row: int) -> dict[str, object]:
+    """What may be shown of an arm; ``row``: in the version, -1: it has no rewards yet."""
     weights, record = weights_of(bandit, version), version.record
-    if place < 0:
+    if row < 0:
         effects, variances, count = np.zeros(len(weights)), np.array(record.variances), 0.0
     else:
-        both = version.at(np.array([place]))
+        both = version.at(np.array([row]))
         effects, variances = both[0][:, 0], both[1][:, 0] ** 2
-        count = float(version.n[place])
+        count = float(version.n[row])
     item: dict[str, object] = {
         "arm": arm,
         "effect": float(weights @ effects),

@@ -81,9 +81,9 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
     owner: str | None = None
     effects: bytes | None = None
 
-    def effect_at(self, place: int) -> EffectPair | None:
+    def effect_at(self, position: int) -> EffectPair | None:
         """What is known of the effect of the arm at a place; None: it was chosen without."""
-        return None if self.effects is None else pair_at(self.effects, place, len(self.arms))
+        return None if self.effects is None else pair_at(self.effects, position, len(self.arms))
 
     @property
     def identity(self) -> DecisionId:
@@ -252,20 +252,20 @@ class TokenSecrets:
         self._period_ms = period_ms
         # Rounded up: a token that is signed at the last moment of a period lives on into one more.
         self._periods_kept = -(-token_ttl_ms // period_ms) + 1
-        self.known: dict[int, bytes] = {}
+        self.secrets: dict[int, bytes] = {}
 
     async def refresh(self) -> None:
         """Fetch the secrets of this period, of the next one, and of all periods whose tokens may be valid."""
         now = time.time_ns() // 1_000_000 // self._period_ms
         oldest = now - self._periods_kept
         # To the period after this one: another process whose clock is ahead may sign with it already.
-        wanted = [period for period in range(oldest, now + 2) if period not in self.known]
+        wanted = [period for period in range(oldest, now + 2) if period not in self.secrets]
         result = await asyncio.gather(*(self._secret(period, now) for period in wanted))
-        kept = {period: secret for period, secret in self.known.items() if period >= oldest}
-        self.known = kept | {
+        still_valid = {period: secret for period, secret in self.secrets.items() if period >= oldest}
+        self.secrets = still_valid | {
             p: secret for p, secret in zip(wanted, result, strict=True) if secret is not None
         }
-        self._signer.use(self.known, current=now)
+        self._signer.use(self.secrets, current=now)
 
     async def run(self) -> None:
         """Refresh until cancelled. While the store does not answer, the secrets at hand stay in use."""

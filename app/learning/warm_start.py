@@ -50,7 +50,7 @@ class WarmStart:
         with the same rows. A bandit with a context learns from them as in a context of zeros.
         """
         now_ms, writes = time.time_ns() // 1_000_000, list[RewardWrite]()
-        for place, (row, value) in enumerate(zip(rows, values, strict=True)):
+        for number, (row, value) in enumerate(zip(rows, values, strict=True)):
             if bandit.record.intercept:
                 joint = bandit.joint_features(row[:-1], None, float(row[-1]))
             else:
@@ -58,7 +58,7 @@ class WarmStart:
             writes.append(
                 RewardWrite(
                     learner=learner,
-                    dedupe_key=f"c/{source}/{place}",
+                    dedupe_key=f"c/{source}/{number}",
                     decision_key=None,
                     issued_ms=now_ms,
                     ttl_ms=self._ttl_ms,

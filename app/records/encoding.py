@@ -189,14 +189,14 @@ class FieldKind:
 
 # A new kind of field is one row.
 KINDS: Mapping[str, FieldKind] = {
-    "category": FieldKind(lambda own, _: Category(_positions(own)), ["values"]),
-    "categories": FieldKind(lambda own, _: Categories(_positions(own)), ["values"]),
-    "cycle": FieldKind(lambda own, _: Cycle(own.period or 1.0), ["period"]),
+    "category": FieldKind(lambda declared, _: Category(_positions(declared)), ["values"]),
+    "categories": FieldKind(lambda declared, _: Categories(_positions(declared)), ["values"]),
+    "cycle": FieldKind(lambda declared, _: Cycle(declared.period or 1.0), ["period"]),
     "number": FieldKind(
-        lambda own, _: Number(own.mean or 0.0, own.scale or 1.0, own.log or False),
+        lambda declared, _: Number(declared.mean or 0.0, declared.scale or 1.0, declared.log or False),
         takes={"mean": 0.0, "scale": 1.0, "log": None},
     ),
-    "hash": FieldKind(lambda own, max_chars: Hash(own.size or 1, max_chars), ["size"]),
+    "hash": FieldKind(lambda declared, max_chars: Hash(declared.size or 1, max_chars), ["size"]),
 }
 
 

@@ -145,7 +145,7 @@ def _checked_basis(reduce: ReduceRule, dim: int) -> Reduction:
 class FeatureEncoding:
     """How a catalogue makes the features of an arm. ``rule`` None: they are given, ``dim`` of them.
 
-    ``given``           e, how many features an arm is given with; 0: none
+    ``embedding_dim``   e, how many features an arm is given with; 0: none
     ``columns``         what each number means; None for plain features
     ``is_fitted``       whether the features are what is searched: not while a basis is missing
     """
@@ -159,18 +159,21 @@ class FeatureEncoding:
         self.rule = rule
         self.reduction = reduction
         self.field_numbers = self._fields.dim
-        self.given = 0 if embedding is None else embedding.dim
+        self.embedding_dim = 0 if embedding is None else embedding.dim
         self.reduced_to = None if reduce is None else reduce.to
-        self.kept = self.given if reduce is None else reduce.to
-        self.dim = self.field_numbers + self.kept
+        self.kept_dim = self.embedding_dim if reduce is None else reduce.to
+        self.dim = self.field_numbers + self.kept_dim
         self.is_fitted = reduce is None or reduction is not None
         self.basis: NDArray[np.float32] | None = None
         if reduction is not None:
-            basis = np.frombuffer(reduction.basis, dtype="<f4").reshape(self.kept, self.given)
+            basis = np.frombuffer(reduction.basis, dtype="<f4").reshape(self.kept_dim, self.embedding_dim)
             self.basis = basis.astype(np.float32, copy=False)
         self.columns: Sequence[str] | None = None
         if rule is not None:
-            self.columns = [*self._fields.columns, *(f"embedding.{number}" for number in range(self.kept))]
+            self.columns = [
+                *self._fields.columns,
+                *(f"embedding.{number}" for number in range(self.kept_dim)),
+            ]
 
     @property
     def listed(self) -> Mapping[str, Sequence[str]]:
@@ -186,7 +189,7 @@ class FeatureEncoding:
     def of_reduced(self) -> FeatureEncoding:
         """The same for arms whose embeddings were reduced by whoever sends them."""
         rule = None if self.rule is None else self.rule.fields
-        return FeatureEncoding(FeaturesRule(rule, EmbeddingRule(self.kept)), None, self.dim)
+        return FeatureEncoding(FeaturesRule(rule, EmbeddingRule(self.kept_dim)), None, self.dim)
 
     def raw(
         self,
@@ -200,16 +203,16 @@ class FeatureEncoding:
         ``features`` of a catalogue without an embedding may be absent, or those that an answer had: then they
         must be what the metadata says. Shapes: (e,) -> (f + e,). Raises Invalid, DimensionMismatch.
         """
-        if self.given and features is NO_FEATURES:
-            raise Invalid(f"features is required: {self.given} numbers", path=(*where, "features"))
-        if self.given and len(features) != self.given:
-            message = f"features must have {self.given} numbers, not {len(features)}"
+        if self.embedding_dim and features is NO_FEATURES:
+            raise Invalid(f"features is required: {self.embedding_dim} numbers", path=(*where, "features"))
+        if self.embedding_dim and len(features) != self.embedding_dim:
+            message = f"features must have {self.embedding_dim} numbers, not {len(features)}"
             raise DimensionMismatch(message, path=(*where, "features"))
         if not self.field_numbers:
             return features
-        row = np.zeros(self.field_numbers + self.given)
+        row = np.zeros(self.field_numbers + self.embedding_dim)
         row[: self.field_numbers] = self._of_fields(tags, metadata, where)
-        if self.given:
+        if self.embedding_dim:
             row[self.field_numbers :] = features
         elif len(features) and not np.array_equal(np.asarray(features, dtype=np.float32), row):
             message = "features are encoded from the metadata, and those given are others: leave them out"
@@ -245,10 +248,10 @@ class FeatureEncoding:
 
     def query(self, embedding: Sequence[float]) -> Vector:
         """The query that an embedding is. Shapes: (e,) -> (d,). Raises Invalid, DimensionMismatch."""
-        if self.rule is None or not self.given:
+        if self.rule is None or not self.embedding_dim:
             raise Invalid("this catalogue has no embedding: give query", path=("embedding",))
-        if len(embedding) != self.given:
-            message = f"embedding must have {self.given} numbers, not {len(embedding)}"
+        if len(embedding) != self.embedding_dim:
+            message = f"embedding must have {self.embedding_dim} numbers, not {len(embedding)}"
             raise DimensionMismatch(message, path=("embedding",))
         result = np.zeros(self.dim)
         numbers = np.array(embedding, dtype=np.float64)
@@ -285,7 +288,7 @@ def warnings_of(encoding: FeatureEncoding) -> Iterable[str]:
     dim = encoding.dim
     if dim > LARGE_DIM:
         megabytes, times = 8 * dim * (dim + 3) / 1e6, (dim / 64) ** 2
-        cure = "make them fewer" if encoding.given <= LARGE_DIM else REDUCE_CURE
+        cure = "make them fewer" if encoding.embedding_dim <= LARGE_DIM else REDUCE_CURE
         yield (
             f"a learner of {dim:,} numbers takes {megabytes:.1f} MB, and a choice up to {times:.0f} times as "
             f"long as with 64: {cure}"

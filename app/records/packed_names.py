@@ -22,7 +22,7 @@ class PackedNames:
         encoded = [name.encode() for name in names]
         self._text = b"".join(encoded)
         self._ends = np.zeros(len(encoded) + 1, dtype=np.uint32)
-        np.cumsum([len(each) for each in encoded], out=self._ends[1:])
+        np.cumsum([len(encoded_name) for encoded_name in encoded], out=self._ends[1:])
         hashes = np.fromiter(map(crc32, encoded), np.uint32, len(encoded))
         self._order = np.argsort(hashes, kind="stable").astype(np.uint32)
         self._hashes: NDArray[np.uint32] = hashes[self._order]
@@ -34,8 +34,8 @@ class PackedNames:
     def __len__(self) -> int:
         return len(self._order)
 
-    def __getitem__(self, place: int) -> str:
-        begin, end = self._ends[place : place + 2].tolist()
+    def __getitem__(self, row: int) -> str:
+        begin, end = self._ends[row : row + 2].tolist()
         return self._text[begin:end].decode()
 
     def __iter__(self) -> Iterator[str]:
@@ -53,18 +53,21 @@ class PackedNames:
     def places_of(self, names: Sequence[str]) -> Rows:
         """Where each of some names is, -1 of one that is not there. Shape: (n,). Cost: O(log K) for each."""
         if len(names) > MANY and SHARE * len(names) > len(self):
-            places = {name: place for place, name in enumerate(self)}
+            places = {name: row for row, name in enumerate(self)}
             return np.array([places.get(name, -1) for name in names], dtype=np.int64)
         hashes = np.fromiter((crc32(name.encode()) for name in names), np.uint32, len(names))
         starts = self._hashes.searchsorted(hashes).tolist()
-        found = [self._place_of(*each) for each in zip(names, hashes.tolist(), starts, strict=True)]
-        return np.array(found, dtype=np.int64)
+        rows = [
+            self._place_of(name, hashed, start)
+            for name, hashed, start in zip(names, hashes.tolist(), starts, strict=True)
+        ]
+        return np.array(rows, dtype=np.int64)
 
-    def _place_of(self, name: str, own: int, start: int) -> int:
+    def _place_of(self, name: str, hashed: int, start: int) -> int:
         # Of equal hashes each is compared: among 200,000 names there are some five such pairs.
-        while start < len(self._hashes) and self._hashes[start] == own:
-            place = int(self._order[start])
-            if self[place] == name:
-                return place
+        while start < len(self._hashes) and self._hashes[start] == hashed:
+            row = int(self._order[start])
+            if self[row] == name:
+                return row
             start += 1
         return -1

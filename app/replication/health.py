@@ -271,7 +271,7 @@ class Health:
         used = [each for each in catalogues if self._bandits.of_catalogue(each.name)]
         with_effects = {each.uid: each.name for each in self._bandits if each.record.arm_effects == "auto"}
         one_key = await found_lately(self._store, list(with_effects))
-        found = findings(
+        status_findings = findings(
             worker=self._worker,
             backlog=backlog,
             dead=lag.dead,
@@ -306,7 +306,7 @@ class Health:
             cached_learners=len(self._learners),
             cached_learner_bytes=self._learners.bytes,
             loss=loss,
-            findings=tuple(found),
+            findings=tuple(status_findings),
         )
 
     async def _held(self) -> tuple[Mapping[Kind, float], Sequence[str]]:

@@ -139,7 +139,7 @@ def record_of(choice: Choice, asked: bytes = b"") -> bytes:
         token = zlib.compress(token + by_byte[_LOWER:].tobytes(), 1)
         data = by_byte[:_LOWER].tobytes()
     rest = choice.policy, choice.learner_version, choice.catalogue_version, choice.exact, choice.stale_s
-    pinned = [place for place, arm in enumerate(choice.arms) if arm.pinned]
+    pinned = [number for number, arm in enumerate(choice.arms) if arm.pinned]
     return kind + msgspec.msgpack.encode(
         _Record(
             *(token, data, *rest, choice.eligible, pinned, choice.group, asked),
@@ -164,8 +164,8 @@ def choice_of(data: bytes) -> Choice:
     ids, values = decision.arms, np.frombuffer(numbers, "<f8").tolist()
     columns = [values[start : start + len(ids)] for start in range(0, len(values), len(ids))]
     arms = list(map(ChosenArm, ids, *columns))
-    for place in record.pinned:
-        arms[place] = msgspec.structs.replace(arms[place], pinned=True)
+    for number in record.pinned:
+        arms[number] = msgspec.structs.replace(arms[number], pinned=True)
     rest = record.policy, record.learner_version, record.catalogue_version, record.exact, record.stale_s
     others = record.eligible, decision.bandit_version, record.group, decision.weights
     versions = record.prior_version, record.effects_version
@@ -199,19 +199,19 @@ async def described(
     """
     answer = [list(arms) for arms in lists]
     wanted = [
-        (arms, place, fields)
+        (arms, position, fields)
         for arms, include in zip(answer, includes, strict=True)
         if include
         for fields in [
             None if METADATA in include else {name.removeprefix(METADATA + ".") for name in include}
         ]
-        for place in range(len(arms))
+        for position in range(len(arms))
     ]
     size, most, done, held = 0, FIRST_BYTES, 0, 0  # no answer is refused before it is known not to be small
     while done < len(wanted):
         hold(held)
         together = wanted[done : done + READ_TOGETHER]
-        ids = [arms[place].id for arms, place, _ in together]
+        ids = [arms[position].id for arms, position, _ in together]
         documents = await store.documents(catalogue_uid, ids, most_bytes=most)
         read = sum(map(len, documents))
         size, done = size + read, done + len(documents)
@@ -220,12 +220,12 @@ async def described(
                 f"the metadata of the arms take more than {MAX_INCLUDED_BYTES:,} bytes: ask for fewer arms"
             )
             raise TooLarge(message, path=("include",))
-        for (arms, place, fields), document in zip(together, documents, strict=False):
+        for (arms, position, fields), document in zip(together, documents, strict=False):
             await yield_to_others()
             metadata = attributes_of(document)[1]
             # As JSON, which takes less memory than objects.
             part = msgspec.Raw(_encode(metadata if fields is None else part_of(metadata, fields)))
-            arms[place] = msgspec.structs.replace(arms[place], metadata=part)
+            arms[position] = msgspec.structs.replace(arms[position], metadata=part)
         hold(COPIES * read - held)
         # Doubled: many arms of short metadata take few round trips, and long metadata is never read far
         # beyond the limit.
@@ -244,6 +244,10 @@ def part_of(document: Mapping[str, Any], fields: Collection[str], prefix: str = 
             if isinstance(content, Mapping):
                 part[key] = part_of(content, fields, name + ".")
             elif isinstance(content, list):
-                inner = [part_of(each, fields, name + ".") for each in content if isinstance(each, Mapping)]
+                inner = [
+                    part_of(inner_document, fields, name + ".")
+                    for inner_document in content
+                    if isinstance(inner_document, Mapping)
+                ]
                 part[key] = inner
     return part

@@ -120,7 +120,7 @@ async def _measured(request: SelectionRequest, selection: Selection) -> list[Dry
     """The arms of a dry run. Raises Unavailable (too much waits already)."""
     snapshot, rows = selection.snapshot, selection.hits.rows
     measure = partial(measured, request, snapshot, rows)
-    found = await REQUESTS.run(measure)
+    measured_arms = await REQUESTS.run(measure)
     arms = arms_of(request, selection, list(map(snapshot.arms.id_of, rows.tolist())))
     return [
         DryRunArm(
@@ -132,6 +132,11 @@ async def _measured(request: SelectionRequest, selection: Selection) -> list[Dry
             effect=effect,
         )
         for arm, estimate, width, prior, effect in zip(
-            arms, found.estimates.tolist(), found.widths.tolist(), found.priors, found.effects, strict=True
+            arms,
+            measured_arms.estimates.tolist(),
+            measured_arms.widths.tolist(),
+            measured_arms.priors,
+            measured_arms.effects,
+            strict=True,
         )
     ]

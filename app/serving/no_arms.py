@@ -28,10 +28,10 @@ async def refusal(
         left = msgspec.structs.replace(request, arm_filter=None, exclude=(), limits=(), quotas=None)
         if not len(catalogue.index):
             return no_arms(catalogue, None)
-        for own in applied:
-            left = combined(left, own.view)
+        for item in applied:
+            left = combined(left, item.view)
             if not await _is_any_left(filtered, left):
-                reason = f"{NONE_IS_ELIGIBLE}: {own.constraint.leaves_none}"
+                reason = f"{NONE_IS_ELIGIBLE}: {item.constraint.leaves_none}"
                 return no_arms(catalogue, left.arm_filter, reason)
     return no_arms(catalogue, request.arm_filter, NONE_IS_ELIGIBLE)
 

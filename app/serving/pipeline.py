@@ -226,10 +226,10 @@ class Pipeline:
 
         ``applied``: the constraints that left what is asked for.
         """
-        own, rule = POLICIES[request.bandit.record.policy], request.bandit.record.holdout
-        policy: Chooser = own if request.arms is None else BASELINE
+        bandit_policy, rule = POLICIES[request.bandit.record.policy], request.bandit.record.holdout
+        policy: Chooser = bandit_policy if request.arms is None else BASELINE
         if request.diverse is not None and not policy.lists_by_score:
-            what = f"the policy {own.name}" if request.arms is None else "a baseline"
+            what = f"the policy {bandit_policy.name}" if request.arms is None else "a baseline"
             reason = "its lists have propensities, or are not in the order of scores"
             raise Invalid(f"diverse cannot be combined with {what}: {reason}", path=("rules", "diverse"))
         listed = rule if rule is not None and group == "holdout" and rule.is_list else None
@@ -308,17 +308,17 @@ class Choosing:
         Raises NoArms, Invalid (key against scope, context), EventUsed (the event is of another request),
         Unavailable (a learner that is not in memory).
         """
-        made = await self._choice(bandit, request)
+        signed = await self._choice(bandit, request)
         if request.include:
             try:
-                (made,) = await self._described(bandit, [made], [request])
+                (signed,) = await self._described(bandit, [signed], [request])
             # also when the caller has gone: nobody will see the choice, so it must not count
             except BaseException:
-                await self._give_back([made], [request])
+                await self._give_back([signed], [request])
                 raise
-        if made.row is not None or request.event_id is not None or bandit.record.reward.wait_s is not None:
-            await self._log(bandit, [made])
-        return made.choice
+        if signed.row is not None or request.event_id is not None or bandit.record.reward.wait_s is not None:
+            await self._log(bandit, [signed])
+        return signed.choice
 
     async def choose_batch(
         self, bandit: Bandit, requests: Sequence[ChooseRequest | Refusal], *, partial: bool = False
@@ -329,7 +329,7 @@ class Choosing:
         a request. What concerns all choices, such as their ``include``, is still an error of all.
         """
         served: list[ChooseRequest] = []
-        made: list[SignedChoice] = []
+        signed: list[SignedChoice] = []
         refused: dict[int, Refusal] = {}
         try:
             for position, request in enumerate(requests):
@@ -340,7 +340,7 @@ class Choosing:
                     continue
                 try:
                     with within(("requests", position)):
-                        made.append(await self._choice(bandit, request))
+                        signed.append(await self._choice(bandit, request))
                 except (ShortlistError, InvalidArgument) as error:
                     if not partial or isinstance(error, BanditMoved):  # which is tried again as a whole
                         raise
@@ -348,12 +348,12 @@ class Choosing:
                 else:
                     served.append(request)
             if any(request.include for request in served):
-                made = await self._described(bandit, made, served)
+                signed = await self._described(bandit, signed, served)
         except BaseException:
-            await self._give_back(made, served)
+            await self._give_back(signed, served)
             raise
-        await self._log(bandit, made)
-        choices = iter(made)
+        await self._log(bandit, signed)
+        choices = iter(signed)
         return [
             refused[position] if position in refused else next(choices).choice
             for position in range(len(requests))
@@ -380,37 +380,38 @@ class Choosing:
         # another order.
         digest = request.digest(context)
         # Read before anything is chosen: a repeated request must charge nothing.
-        kept = await self._store.choices.get_event(learner, event)
+        stored = await self._store.choices.get_event(learner, event)
         await yield_to_others()  # one read of the store may bring what many choices waited for
-        if kept is None:
+        if stored is None:
             try:
-                made = await self._new_choice(bandit, learner, request, context)
+                signed = await self._new_choice(bandit, learner, request, context)
             except NoArms:  # those that were left may have just been shown for this event
-                kept = await self._store.choices.get_event(learner, event)
-                if kept is None:
+                stored = await self._store.choices.get_event(learner, event)
+                if stored is None:
                     raise
-        if kept is None:
-            record = record_of(made.choice, digest)
+        if stored is None:
+            record = record_of(signed.choice, digest)
             # of two choices for one event the first that is stored is the answer to both
-            kept = await self._store.choices.put_event(learner, event, record, ttl_ms=self._token_ttl_ms)
-            if kept == record:
-                return made
-            await refund(made.charges)  # another one was made for the event meanwhile
-        if not answers(kept, digest):
+            stored = await self._store.choices.put_event(learner, event, record, ttl_ms=self._token_ttl_ms)
+            if stored == record:
+                return signed
+            await refund(signed.charges)  # another one was made for the event meanwhile
+        if not answers(stored, digest):
             message = "this event_id was sent before with another request; a repeat must have the same fields"
             raise EventUsed(message, path=("event_id",))
-        return _made_before(bandit, choice_of(kept))
+        return _made_before(bandit, choice_of(stored))
 
     async def _described(
-        self, bandit: Bandit, made: Sequence[SignedChoice], requests: Sequence[ChooseRequest]
+        self, bandit: Bandit, signed: Sequence[SignedChoice], requests: Sequence[ChooseRequest]
     ) -> list[SignedChoice]:
         """The choices with what their requests want to come with the arms."""
-        lists, includes = [each.choice.arms for each in made], [request.include for request in requests]
+        lists = [signed_choice.choice.arms for signed_choice in signed]
+        includes = [request.include for request in requests]
         replace = msgspec.structs.replace
         return [
-            replace(each, choice=replace(each.choice, arms=arms))
-            for each, arms in zip(
-                made, await described(self._store.arms, bandit.catalogue.uid, lists, includes), strict=True
+            replace(signed_choice, choice=replace(signed_choice.choice, arms=arms))
+            for signed_choice, arms in zip(
+                signed, await described(self._store.arms, bandit.catalogue.uid, lists, includes), strict=True
             )
         ]
 
@@ -505,28 +506,32 @@ class Choosing:
             served = bandit.effects.served(ids, revisions, bandit.record.signal_count)
         return self._pairs.of(bandit, expected, served, sigma=snapshot.posterior.sigma)
 
-    async def _give_back(self, made: Sequence[SignedChoice], requests: Sequence[ChooseRequest]) -> None:
+    async def _give_back(self, signed: Sequence[SignedChoice], requests: Sequence[ChooseRequest]) -> None:
         """These choices are shown to nobody, but what is kept for its event: that is answered again."""
-        for each, request in zip(made, requests, strict=False):
+        for signed_choice, request in zip(signed, requests, strict=False):
             if request.event_id is None:
-                await refund(each.charges)
+                await refund(signed_choice.charges)
 
-    async def _log(self, bandit: Bandit, made: Sequence[SignedChoice]) -> None:
+    async def _log(self, bandit: Bandit, signed: Sequence[SignedChoice]) -> None:
         """Keep the decisions that wait for rewards, before anybody sees them, and their rows with them.
 
         Other rows are written later. A choice that was made for an event before waits as it did by the
         version that made it.
         """
         number, waits = bandit.version.number, bandit.record.reward.wait_s is not None
-        choices = [each.choice for each in made if waits or each.choice.bandit_version != number]
+        choices = [
+            signed_choice.choice
+            for signed_choice in signed
+            if waits or signed_choice.choice.bandit_version != number
+        ]
         for start in range(0, len(choices), LOGGED_TOGETHER):
             together = choices[start : start + LOGGED_TOGETHER]
             await asyncio.gather(*(self._decisions.log(choice.decision) for choice in together))
         # a decision that waits was stored together with its row
         if not waits:
-            for each in made:
-                if each.row is not None:
-                    self._rows.add(each.row)
+            for signed_choice in signed:
+                if signed_choice.row is not None:
+                    self._rows.add(signed_choice.row)
 
 
 def check_pairs(bandit: Bandit, request: ChooseRequest) -> None:
@@ -574,7 +579,7 @@ def _log_part(
         seeded=request.seed is not None,
         eligible=eligible,
         group=group,
-        pinned=[place for place, arm in enumerate(arms) if arm.pinned],
+        pinned=[number for number, arm in enumerate(arms) if arm.pinned],
         asked=request.logged(),
         left_out=record.left_out,
         had=list(record.had),

@@ -83,8 +83,10 @@ def combined(request: SelectionRequest, view: View) -> SelectionRequest:
     """
     changed: dict[str, Any] = {}
     if view.arm_filter is not None:
-        own = request.arm_filter
-        changed["arm_filter"] = view.arm_filter if own is None else own.both(view.arm_filter)
+        request_filter = request.arm_filter
+        changed["arm_filter"] = (
+            view.arm_filter if request_filter is None else request_filter.both(view.arm_filter)
+        )
     if view.exclude:
         changed["exclude"] = [*request.exclude, *view.exclude]
     if view.limits:
@@ -209,12 +211,12 @@ async def charged(applied: Sequence[Applied], shown: Shown) -> bool:
     try:
         # The last first: quotas take without a round trip and are given back in memory. What writes to the
         # store comes when nothing else can refuse.
-        for own in reversed(applied):
-            if own.constraint.counts:
-                charge = await own.constraint.charge(own.view, shown)
+        for item in reversed(applied):
+            if item.constraint.counts:
+                charge = await item.constraint.charge(item.view, shown)
                 if charge is None:
                     return False
-                own.charge = charge
+                item.charge = charge
         stands = True
     # also when the store fails or the caller leaves: what is not shown must not count
     finally:
@@ -225,17 +227,17 @@ async def charged(applied: Sequence[Applied], shown: Shown) -> bool:
 
 async def refund(applied: Sequence[Applied]) -> None:
     """Nobody sees what was charged."""
-    for each in applied:
-        if each.charge:
-            await each.constraint.refund(each.charge)
+    for item in applied:
+        if item.charge:
+            await item.constraint.refund(item.charge)
 
 
 def recorded(applied: Sequence[Applied], shown: Shown, ttl_ms: int) -> LogRecord:
     """What the row of the decision says of all of them together."""
-    texts, had = list[str](), list[str]()
-    for each in applied:
-        if each.constraint.counts:
-            record = each.constraint.record(each.view, each.charge, shown, ttl_ms)
-            had += record.had
-            texts.append(record.left_out if each.constraint.is_in_row else NOT_KEPT)
-    return LogRecord(joined(texts), had) if len(had) <= MOST_LOGGED_HAD else LogRecord(NOT_KEPT)
+    texts, exposures = list[str](), list[str]()
+    for item in applied:
+        if item.constraint.counts:
+            record = item.constraint.record(item.view, item.charge, shown, ttl_ms)
+            exposures += record.had
+            texts.append(record.left_out if item.constraint.is_in_row else NOT_KEPT)
+    return LogRecord(joined(texts), exposures) if len(exposures) <= MOST_LOGGED_HAD else LogRecord(NOT_KEPT)

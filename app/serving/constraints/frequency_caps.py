@@ -99,12 +99,12 @@ def view_of(
     if rule.by == BY_ARM:
         return View(exclude=over, unpinned=set(over) if request.pins else (), state=state)
     # Arms of one list count together: it has no more arms of a value than the cap leaves.
-    unpinned, taken = set[str](), Counter(counts)
+    unpinned, pinned_counts = set[str](), Counter(counts)
     rows = whole.table.row_of_each(request.pinned)
     is_hard = rule.counts == "shown"
     for arm, values in zip(request.pinned, values_of(rule.by, whole.attributes, rows), strict=True):
-        if all(taken[value] < rule.most for value in values):
-            taken.update(values if is_hard else ())
+        if all(pinned_counts[value] < rule.most for value in values):
+            pinned_counts.update(values if is_hard else ())
         else:
             unpinned.add(arm)
     limits, left = list[Limit](), left_of_values(rule, counts)

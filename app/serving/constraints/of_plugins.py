@@ -42,8 +42,8 @@ class PluginConstraint(Constraint):
 
     def options_of(self, request: SelectionRequest) -> Any:
         """Its options for the bandit of a choice. Cost: some microseconds."""
-        given = (request.bandit.record.constraints or {})[self.name]
-        return msgspec.convert(given, self.own_options)
+        options = (request.bandit.record.constraints or {})[self.name]
+        return msgspec.convert(options, self.own_options)
 
     def with_store(self, notes: NoteStore) -> Self:
         """The constraint of one service, whose notes are these."""

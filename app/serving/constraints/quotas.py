@@ -46,10 +46,10 @@ class QuotaConstraint(Constraint):
         ledger: QuotaLedger | None = view.state
         if ledger is None or shown.deferred:
             return ()
-        taken = await ledger.take(shown.whole, shown.rows)
-        if taken is None:
+        charged_arms = await ledger.take(shown.whole, shown.rows)
+        if charged_arms is None:
             return None
-        return QuotaCharge(shown.request.bandit.uid, taken) if taken.counts else ()
+        return QuotaCharge(shown.request.bandit.uid, charged_arms) if charged_arms.counts else ()
 
     async def refund(self, charge: QuotaCharge) -> None:
         ledger = self._ledgers.get(charge.bandit_uid)
@@ -73,11 +73,11 @@ def view_of(ledger: QuotaLedger, request: SelectionRequest) -> View:
         whole = index.snapshot()
         pins = now.eligible_pins([(pin, whole.table.row_of(pin.arm)) for pin in request.pins], whole)
         unpinned = {pin.arm for pin in request.pins} - {pin.arm for pin in pins}
-    few = ledger.few(places)
+    limit_of_few = ledger.few(places)
     return View(
         # None: then a choice searches as one without quotas, which is much faster than through a mask.
         quotas=None if now.bars_nothing else now,
-        limits=() if few is None else (few,),
+        limits=() if limit_of_few is None else (limit_of_few,),
         unpinned=unpinned,
         state=ledger,
     )

@@ -84,13 +84,15 @@ def with_pins(request: SelectionRequest, selection: Selection) -> Selection:
     propensities = None if selection.propensities is None else list(selection.propensities)
     # from the first place on: each insertion moves everything behind it
     for pin in sorted(request.pins, key=lambda pin: pin.place):
-        own = whole.rows_of([pin.arm])
-        if not len(own):
+        pinned_row = whole.rows_of([pin.arm])
+        if not len(pinned_row):
             continue
         # By the estimate, whatever the policy draws: nobody chose this arm by a draw.
-        scored = TopK(own, snapshot.arms.features_of(own) @ snapshot.posterior.theta, exact=True)
+        scored = TopK(
+            pinned_row, snapshot.arms.features_of(pinned_row) @ snapshot.posterior.theta, exact=True
+        )
         estimate = request.bandit.observed(scored)
-        rows.insert(pin.place - 1, int(own[0]))
+        rows.insert(pin.place - 1, int(pinned_row[0]))
         scores.insert(pin.place - 1, float(estimate.scores[0]))
         if propensities is not None:
             propensities.insert(pin.place - 1, CERTAIN)
