@@ -102,7 +102,6 @@ ARROWS = {
         "platform",
         "storage",
         "records",
-        "filters",
         "indexes",
         "bandits",
         "catalogues",

@@ -14,7 +14,7 @@ import re
 import secrets
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -22,7 +22,7 @@ import numpy as np
 from app.arm_sources.contract import ArmEngine, CollectionGone, EngineArm, NotLoaded
 from app.arm_sources.engine_index import COLLECTION, LAST_ARM, CopyQuality, EngineIndex
 from app.arm_sources.probing import Probing
-from app.catalogues.catalogue import Catalogue
+from app.catalogues.catalogues import Catalogues
 from app.platform.background import end
 from app.platform.errors import Unavailable
 from app.records.records import attributes_of, bytes_to_vector
@@ -235,7 +235,7 @@ class Following:
         )
 
 
-async def run(catalogues: Iterable[Catalogue], store: Store, engines: Mapping[str, ArmEngine]) -> None:
+async def run(catalogues: Catalogues, store: Store, engines: Mapping[str, ArmEngine]) -> None:
     """Follow every catalogue that is kept in one of these engines, by its kind, until cancelled."""
     if not engines:
         return
@@ -243,11 +243,8 @@ async def run(catalogues: Iterable[Catalogue], store: Store, engines: Mapping[st
     tasks: dict[str, asyncio.Task[None]] = {}
     try:
         while True:
-            indexes = {
-                catalogue.uid: catalogue.index
-                for catalogue in catalogues
-                if catalogue.index.resident is None and catalogue.index.engine is not None
-            }
+            served = catalogues.in_engines.values()
+            indexes = {index.uid: index for index in served if index.engine is not None}
             await end([tasks.pop(uid) for uid in tasks.keys() - indexes.keys()])
             with contextlib.suppress(Unavailable):
                 if not installation:  # the name of this store among those that share an engine; made once

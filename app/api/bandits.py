@@ -32,7 +32,7 @@ from app.bandits.settings import (
     settings_of,
 )
 from app.bandits.versions import BanditVersion, etag_of
-from app.filters.overview import no_arm_has, unknown_fields
+from app.filters.overview import no_arm_has
 from app.learning.learned_priors import LearnedPriors
 from app.learning.learners import Learners
 from app.measuring.evaluation_warnings import warnings_of_log
@@ -267,12 +267,9 @@ def _with_used(bandit: Bandit, begins_with: UsedScales) -> dict[str, Any]:
 
 def _doubts(bandit: Bandit) -> list[str]:
     """About a filter that no arm may ever match. Of arms in an engine nobody here knows all fields."""
-    if bandit.arm_filter is None or bandit.catalogue.resident is None:
+    if not len(bandit.catalogue.index):
         return []
-    arms = bandit.catalogue.resident.snapshot()
-    if not arms.size:
-        return []
-    return [f"filter: {no_arm_has(field)}" for field in unknown_fields(arms.attributes, bandit.arm_filter)]
+    return [f"filter: {no_arm_has(field)}" for field in bandit.catalogue.unknown_fields(bandit.arm_filter)]
 
 
 def _view(name: str, version: BanditVersion, doubts: Sequence[str] = ()) -> dict[str, Any]:

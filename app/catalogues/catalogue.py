@@ -13,7 +13,9 @@ import numpy as np
 from app.catalogues.arms import FIT_ARMS, Arm
 from app.catalogues.kept_arms import FoundArms
 from app.catalogues.kinds import ServedIndex, missing_plugin, options_of
+from app.filters.filter import Filter
 from app.filters.names import Stored
+from app.filters.overview import unknown_fields
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.snapshot import Snapshot
 from app.platform.answers import hold
@@ -120,6 +122,14 @@ class Catalogue:
         if self.index.resident is None:
             where = self.index.title
             raise NotPossibleHere(f"{what} needs all arms in memory, and this catalogue is kept in {where}")
+
+    def unknown_fields(self, arm_filter: Filter | None) -> list[str]:
+        """The fields that a filter asks for and no arm has had; none where an engine has the arms: nobody
+        knows. Cost: that of the filter.
+        """
+        if arm_filter is None or self.resident is None:
+            return []
+        return unknown_fields(self.resident.snapshot().attributes, arm_filter)
 
     @property
     def shortlist(self) -> int:

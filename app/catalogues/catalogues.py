@@ -22,6 +22,7 @@ from typing import TypeVar
 import msgspec
 
 from app.arm_sources.contract import ArmEngine
+from app.arm_sources.engine_index import EngineIndex
 from app.catalogues.arms import (
     MAX_UNFITTED_ARMS,
     Arm,
@@ -133,35 +134,31 @@ class Catalogues:
         """Raise StartupError if a catalogue is kept where this service cannot read."""
         for kind, source in ARM_SOURCES.items():
             away = sorted(
-                catalogue.name
-                for catalogue in self
-                if catalogue.index.resident is None
-                and catalogue.index.engine is None
-                and catalogue.index.engine_name.kind == kind
+                name
+                for name, index in self.in_engines.items()
+                if index.engine is None and index.engine_name.kind == kind
             )
             if away:
                 names, where = ", ".join(away[:MOST_NAMED]), f"catalogues are kept in {source.title}"
                 raise StartupError(f"{where}, but {source.setting} is not set: {names}")
 
     @property
-    def engine_titles(self) -> str:
-        """The engines that have arms of catalogues, for a sentence."""
-        titles = {
-            catalogue.index.title
+    def in_engines(self) -> Mapping[str, EngineIndex]:
+        """By name, the index of each catalogue whose arms are in an engine of a loaded plug-in."""
+        return {
+            catalogue.name: catalogue.index
             for catalogue in self
             if catalogue.index.resident is None and catalogue.missing_plugin is None
         }
-        return " and ".join(sorted(titles))
+
+    @property
+    def engine_titles(self) -> str:
+        """The engines that have arms of catalogues, for a sentence."""
+        return " and ".join(sorted({index.title for index in self.in_engines.values()}))
 
     async def reach_engine(self) -> None:
         """Return if arms are found of all catalogues that are kept in an engine. Raises Unavailable."""
-        await asyncio.gather(
-            *(
-                catalogue.index.reach_engine()
-                for catalogue in self
-                if catalogue.index.resident is None and catalogue.missing_plugin is None
-            )
-        )
+        await asyncio.gather(*(index.reach_engine() for index in self.in_engines.values()))
 
     async def replace(self, records: Mapping[str, bytes]) -> None:
         """Serve exactly these catalogues. The caller holds ``changing``."""

@@ -15,7 +15,6 @@ from app.bandits.completion import PolicyTerms, check_size
 from app.bandits.settings import BanditRecord, ServedArms
 from app.bandits.spaces import Carry, MoveRecord, SpaceMap
 from app.catalogues.catalogue import Catalogue
-from app.filters.filter import Filter
 from app.moving.arm_map import ArmMap, CommonArms
 from app.platform.errors import Invalid, ShortlistError, shown_time
 from app.quotas.rules import QuotaRule
@@ -175,7 +174,7 @@ def refusals_of(plan: MovePlan, policy: PolicyTerms, rules: QuotaRules) -> Seque
     except Invalid as error:
         refusals.append(Invalid(error.detail, path=("catalogue",)))
     for quota_id, rule in rules:
-        for field_name in _unknown_fields(plan.target, rule.parsed):
+        for field_name in plan.target.unknown_fields(rule.parsed):
             message = f"no arm has the field {field_name} of the quota {quota_id}"
             refusals.append(Invalid(message, path=("catalogue",)))
     return refusals
@@ -202,17 +201,9 @@ def warnings_of(plan: MovePlan, policy: PolicyTerms, rules: QuotaRules) -> list[
     missing = [(what, arm) for what, arm in named if arms is not None and arm not in arms]
     for what, arm in missing[:MOST_NAMED]:
         warnings.append(f"{target.name} lacks the arm {arm} that {what} names")
-    for field_name in _unknown_fields(target, bandit.arm_filter):
+    for field_name in target.unknown_fields(bandit.arm_filter):
         warnings.append(f"no arm of {target.name} has the field {field_name} of the bandit's filter")
     return warnings
-
-
-def _unknown_fields(catalogue: Catalogue, arm_filter: Filter | None) -> list[str]:
-    """The fields of a filter that no arm of the catalogue has."""
-    if arm_filter is None or catalogue.resident is None:
-        return []
-    names = catalogue.resident.snapshot().attributes.names.fields
-    return [name for name in sorted(arm_filter.fields) if names.number_of(name) is None]
 
 
 def check_learner(record: BanditRecord, dim: int) -> None:
