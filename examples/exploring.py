@@ -34,26 +34,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, required=True, help="a MovieLens directory")
     parser.add_argument("--users", type=int, default=100, help="users held back")
     parser.add_argument("--seeds", type=int, default=5, help="how often users are drawn")
+    parser.add_argument("--centers", type=int, nargs="+", default=CENTERS, help="of ``explore``; 0: none")
     parsed = parser.parse_args(arguments)
 
     ratings = movielens.read(parsed.data)
-    right: dict[int, list[Matrix]] = {centers: [] for centers in CENTERS}
+    right: dict[int, list[Matrix]] = {centers: [] for centers in parsed.centers}
     with temporary_service() as server:
         for seed in progress(range(parsed.seeds), "draws of users"):
             held, _, known = movielens.split(ratings, parsed.users, seed=seed)
             game = movielens.liked_films(ratings, held, known, rounds=max(SHOWN), seed=seed)
-            for centers, found in play(game, server, f"draw{seed}").items():
+            for centers, found in play(game, server, f"draw{seed}", parsed.centers).items():
                 right[centers].append(found)
     report({centers: np.concatenate(found) for centers, found in right.items()})
     return 0
 
 
-def play(game: Environment, server: Server, name: str) -> dict[int, Matrix]:
+def play(game: Environment, server: Server, name: str, numbers: Sequence[int]) -> dict[int, Matrix]:
     """Whether each recommendation was right, by number of centres: (users, rounds)."""
     with Client(server.url) as client:
         client.put_catalogue(name, dim=game.features.shape[1])
         client.upsert_arms(name, game.features, ids=[f"arm-{row}" for row in range(len(game.features))])
-        return {centers: _play_one(client, game, name, centers) for centers in CENTERS}
+        return {centers: _play_one(client, game, name, centers) for centers in numbers}
 
 
 def _play_one(client: Client, game: Environment, catalogue: str, centers: int) -> Matrix:

@@ -186,7 +186,7 @@ class Service:
             store.priors, self.bandits, self.priors, self.prior_fits, owns=leases.owns
         )
         self._effect_fitting = EffectFitting(self.bandits, self.effect_fits, owns=leases.owns)
-        self.quotas = Quotas(store, metrics)
+        self.quotas = Quotas(store, metrics, every_s=pauses.quotas_s)
         self.sync = Sync(
             store,
             self.catalogues,

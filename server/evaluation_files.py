@@ -54,7 +54,8 @@ class ReadDecisions:
     That any two of a million have the same hash has probability 3e-8; the second would be left out.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, recent: int = RECENT) -> None:
+        self._most_recent = recent
         self.decisions = self.unknown = self.repeated = self.differing = self.known_before = 0
         self._keys = set[str | None]()
         self._earlier = np.empty((2, 0), dtype=np.int64)
@@ -79,7 +80,7 @@ class ReadDecisions:
             self._keys.add(row.key)
             self.known_before = max(self.known_before, row.learner_version)
         self._recent[name] = rewards
-        if len(self._recent) >= max(RECENT, self._earlier.shape[1] // 4):
+        if len(self._recent) >= max(self._most_recent, self._earlier.shape[1] // 4):
             recent = np.array((list(self._recent), list(self._recent.values())))
             merged = np.concatenate((self._earlier, recent), axis=1)
             self._earlier = merged[:, np.argsort(merged[0])]

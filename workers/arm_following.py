@@ -15,6 +15,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -35,25 +36,52 @@ LEASE_MS = 10_000
 IDLE_S = 1.0
 SWEEP_ALL_S, YOUNG_S = 600.0, 3_600.0
 LOOK_S = 0.2  # how often catalogues are looked for that are new
-PAGE_ARMS, PAGE_NUMBERS = 1_000, 1 << 20
-CHECK_S = 5.0  # how often the collection is looked for
+PAGE_NUMBERS = 1 << 20
 SWEEP_S = 60.0
-FORGET_S = 60.0  # deleted arms stay in the order of changes for so long: processes that sleep hear of them
-DROP_S = 10.0  # after a switch searches of the earlier collection may be under way
 GROWTH = 1.5  # arms, since recall was measured
-SEAL_LEAST, SEAL_S = 5_000, 60.0  # arms without a graph that have one built, and how often at most
-MEASURE_S, MOST_MEASURE_S = 60.0, 3_600.0  # a recall that is too low is measured again: graphs take a while
+SEAL_S = 60.0  # how often at most a graph is built
+MOST_MEASURE_S = 3_600.0
 PREFIX = "shortlist"
+
+
+@dataclass(frozen=True, slots=True)
+class FollowingLimits:
+    """How much a follower does at once, and how long it waits.
+
+    ``page_arms``   are read and written together
+    ``check_s``     how often the collection is looked for
+    ``forget_s``    how long deleted arms stay in the order of changes: processes that sleep hear of them
+    ``drop_s``      after a switch: searches of the earlier collection may be under way
+    ``seal_arms``   without a graph have one built
+    ``measure_s``   until a recall that is too low is measured again, at first: graphs take a while
+    """
+
+    page_arms: int = 1_000
+    check_s: float = 5.0
+    forget_s: float = 60.0
+    drop_s: float = 10.0
+    seal_arms: int = 5_000
+    measure_s: float = 60.0
+
+
+LIMITS = FollowingLimits()
 
 
 class Following:
     """The follower of one catalogue. ``owner`` names this process, ``installation`` the store."""
 
     def __init__(
-        self, index: EngineIndex, engine: ArmEngine, store: Store, *, owner: str, installation: str
+        self,
+        index: EngineIndex,
+        engine: ArmEngine,
+        store: Store,
+        *,
+        owner: str,
+        installation: str,
+        limits: FollowingLimits = LIMITS,
     ) -> None:
         self.index, self._engine, self._store = index, engine, store
-        self._owner = owner
+        self._owner, self._limits = owner, limits
         self._stem = f"{PREFIX}_{installation}_{index.uid}_"
         self._checked = ""  # the collection that was found to be right,
         self._checked_until = 0.0
@@ -61,7 +89,7 @@ class Following:
         self._swept_from = 0.0
         self._unsealed: int | None = None  # arms without a graph; None: nobody knows, another wrote them
         self._sealed_from = self._measured_from = 0.0
-        self._measure_s = MEASURE_S
+        self._measure_s = limits.measure_s
         self._is_graph_new = False
 
     async def run(self) -> None:
@@ -131,7 +159,7 @@ class Following:
         if not await self._noted(name, Position(), max(position, seen.position), quality):
             return False
         log.info("the arms of a catalogue are in the collection %s", name)
-        self._checked, self._swept_from = "", time.monotonic() + DROP_S
+        self._checked, self._swept_from = "", time.monotonic() + self._limits.drop_s
         await self._look()
         return True
 
@@ -142,7 +170,7 @@ class Following:
 
     @property
     def _page(self) -> int:
-        return max(1, min(PAGE_ARMS, PAGE_NUMBERS // self.index.dim))
+        return max(1, min(self._limits.page_arms, PAGE_NUMBERS // self.index.dim))
 
     async def _is_right(self, seen: Followed) -> bool:
         """Whether the collection is there, is of the catalogue's dimension, and in memory."""
@@ -157,7 +185,8 @@ class Following:
             )
             self.index.failures[COLLECTION] = f"{fault}: drop it there, and it is made again"
         elif dim is not None:
-            self._checked, self._checked_until = seen.collection, time.monotonic() + CHECK_S
+            self._checked = seen.collection
+            self._checked_until = time.monotonic() + self._limits.check_s
         return bool(self._checked)
 
     async def _copied_page(self, collection: str, seen: Followed) -> bool:
@@ -179,7 +208,7 @@ class Following:
         if self._unsealed is not None:
             self._unsealed += len(arms)
         if gone:
-            self._deleted.append((time.monotonic() + FORGET_S, gone))
+            self._deleted.append((time.monotonic() + self._limits.forget_s, gone))
         # What changed in a version is written at once: after a short page the last version is whole.
         return page[-1] if len(page) == self._page else Position(page[-1].version, LAST_ARM)
 
@@ -207,13 +236,13 @@ class Following:
         if self._unsealed is None and was_behind:
             return False
         unsealed, now = seen.arms if self._unsealed is None else self._unsealed, time.monotonic()
-        if unsealed < SEAL_LEAST or now < self._sealed_from:
+        if unsealed < self._limits.seal_arms or now < self._sealed_from:
             return False
         self._sealed_from = now + SEAL_S
         await self._engine.seal(seen.collection)
         self._unsealed = 0
         if 2 * unsealed > seen.arms:
-            self._is_graph_new, self._measured_from = True, time.monotonic() + MEASURE_S
+            self._is_graph_new, self._measured_from = True, time.monotonic() + self._limits.measure_s
         return True
 
     async def _measured(self, seen: Followed) -> bool:

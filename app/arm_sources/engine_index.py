@@ -37,7 +37,7 @@ OVERLAY_BYTES = 16 << 20
 MOST_WRITTEN = 20_000  # arms of the overlay beyond its room: of writes that had begun
 NUMBER_BYTES, ARM_BYTES = 20, 600  # of an arm in the overlay, about
 LAST_ARM = "\x7f"  # stands after every arm of its version
-ROOM_S, LOOK_S = 30.0, 0.05
+LOOK_S = 0.05
 DEFAULT_EF = 64
 RECENT = 256
 COLLECTION = "collection"  # among the failures
@@ -105,6 +105,7 @@ class EngineIndex:
         self.changed = asyncio.Event()  # there is something to follow
         self.recent: deque[Vector] = deque(maxlen=RECENT)
         self.search_us = 20_000.0  # typical, of this process
+        self.room_s = 30.0  # how long a write waits for room in the overlay
         self.engine = engine
         self.store = store
         self.overlay = LiveIndex(dim, IndexOptions(kind="exact"))
@@ -241,7 +242,7 @@ class EngineIndex:
 
     async def has_room(self) -> None:
         """Return when the overlay has room. Raises Unavailable when it has none in time."""
-        ends = time.monotonic() + ROOM_S
+        ends = time.monotonic() + self.room_s
         while self.is_behind or len(self._places) > self._room:
             if time.monotonic() > ends:
                 raise Unavailable(f"{self.title} is too far behind the writes")

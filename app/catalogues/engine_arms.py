@@ -33,8 +33,8 @@ class EngineArms:
 
     keeps_changes = True
 
-    def __init__(self, index: EngineIndex) -> None:
-        self._index = index
+    def __init__(self, index: EngineIndex, *, taken_together: int = TAKEN_TOGETHER) -> None:
+        self._index, self._taken_together = index, taken_together
         self._store = index.store
 
     async def open(self) -> None:
@@ -110,9 +110,9 @@ class EngineArms:
         wanted = min(limit, noted)
         for _ in range(TRIES):
             ranks = rng.choice(noted, wanted, replace=False).tolist() if wanted else []
-            for start in range(0, wanted, TAKEN_TOGETHER):
+            for start in range(0, wanted, self._taken_together):
                 await yield_to_others()
-                ids = await self._store.at_ranks(self._index.uid, ranks[start : start + TAKEN_TOGETHER])
+                ids = await self._store.at_ranks(self._index.uid, ranks[start : start + self._taken_together])
                 read = await self._store.read(self._index.uid, ids)
                 arms |= {arm.id: arm for arm in read if arm is not None}
             if len(arms) >= wanted:
@@ -158,9 +158,9 @@ class EngineArms:
 
     async def _take(self, changes: Sequence[Position]) -> None:
         """Have what changed in the overlay, as it is now."""
-        for start in range(0, len(changes), TAKEN_TOGETHER):
+        for start in range(0, len(changes), self._taken_together):
             await yield_to_others()
-            batch = changes[start : start + TAKEN_TOGETHER]
+            batch = changes[start : start + self._taken_together]
             read = await self._store.read(self._index.uid, [change.arm for change in batch])
             stored = [(change, arm) for change, arm in zip(batch, read, strict=True) if arm is not None]
             self._index.remove([change.arm for change, arm in zip(batch, read, strict=True) if arm is None])

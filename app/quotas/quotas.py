@@ -22,6 +22,7 @@ from app.platform.deadlines import yield_to_others
 from app.platform.errors import Conflict, Invalid, NotFound, TooManyQuotas, Unavailable
 from app.platform.metrics import Metrics
 from app.platform.pages import page_by_name
+from app.platform.pauses import PAUSES
 from app.quotas.ledger import STATES, QuotaLedger
 from app.quotas.rules import MAX_FILTERS, MAX_QUOTAS, BanditQuota, QuotaRule
 from app.quotas.share import QuotaShare, Window
@@ -29,7 +30,6 @@ from app.storage.store import Store
 
 log = logging.getLogger("shortlist.quotas")
 
-EVERY_S = 1.0
 MOST_NAMED = 10  # quotas, in a finding
 REFILL_S = 0.05  # the least time between two refills: shares that run low meanwhile are refilled together
 LATEST_MS = 253_370_764_800_000  # the year 9999
@@ -54,12 +54,18 @@ class QuotaState(msgspec.Struct, frozen=True):
 class Quotas:
     """For the event loop.
 
-    The metrics are told every ``EVERY_S`` how many quotas are in which state. ``clock``: monotonic seconds.
+    The metrics are told every ``every_s`` how many quotas are in which state. ``clock``: monotonic seconds.
     """
 
     def __init__(
-        self, store: Store, metrics: Metrics, *, clock: Callable[[], float] = time.monotonic
+        self,
+        store: Store,
+        metrics: Metrics,
+        *,
+        every_s: float = PAUSES.quotas_s,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._every_s = every_s
         self._store = store
         self._clock = clock
         self._metrics = metrics
@@ -199,7 +205,7 @@ class Quotas:
             await ledger.blocks.keep()
 
     async def run(self) -> None:
-        """Look at all shares every ``EVERY_S``, and refill those that run low soon; until cancelled."""
+        """Look at all shares every ``every_s``, and refill those that run low soon; until cancelled."""
         look_at = time.monotonic()
         while True:
             with contextlib.suppress(TimeoutError):
@@ -210,11 +216,11 @@ class Quotas:
             self._low.clear()
             is_due = time.monotonic() >= look_at
             if is_due:
-                look_at = time.monotonic() + EVERY_S
+                look_at = time.monotonic() + self._every_s
             # The whole round also refills, since it asks for all that changed.
             is_answered = await self._for_each(QuotaLedger.sync_with_store if is_due else QuotaLedger.refill)
             # While the store is away it is not asked twenty times a second.
-            await asyncio.sleep(REFILL_S if is_answered else EVERY_S)
+            await asyncio.sleep(REFILL_S if is_answered else self._every_s)
             if is_due:
                 states = [ledger.states() for ledger in self.ledgers.values()]
                 self._metrics.set_quota_states(

@@ -48,7 +48,6 @@ FINDINGS = (
 LOOK_S = 1.0
 IDLE_S = 4.0
 PROBE_S = 2.0
-ENGINE_START_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +223,7 @@ class Health:
         self._missing_plugins = missing_plugins
         self._started_at = time.time()
         self._engine_lost_at = 0.0  # 0: it answers, as far as is known
+        self.engine_start_s = 60.0  # so long one that does not answer may be starting
         self.ready = False
 
     async def readiness(self) -> Readiness:
@@ -256,7 +256,7 @@ class Health:
         except (TimeoutError, Unavailable) as error:
             now = time.monotonic()
             self._engine_lost_at = self._engine_lost_at or now
-            if now - self._engine_lost_at < ENGINE_START_S:
+            if now - self._engine_lost_at < self.engine_start_s:
                 reason = error.detail if isinstance(error, Unavailable) else "it does not answer in time"
                 raise Unavailable(f"{self._catalogues.engine_titles} is not ready: {reason}") from None
         else:

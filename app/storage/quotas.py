@@ -9,12 +9,13 @@ from app.storage.part import RedisPart
 from app.storage.redis_client import Argument
 from app.storage.types import QuotaChanges, QuotaTerms, Share, ShareAsked
 
-MOST_CHANGES = 20_000  # of a bandit, that are known one by one
 RELEASED_TOGETHER = 500
 
 
 class QuotaStore(RedisPart):
     """All quotas of a bandit are in one place: one script counts for many of them."""
+
+    most_changes = 20_000  # of a bandit, that are known one by one
 
     async def changes(self, bandit_uid: str, after: int) -> QuotaChanges:
         """What has changed since a number; all records for one of another time, or too long ago."""
@@ -34,12 +35,12 @@ class QuotaStore(RedisPart):
         Counts go on for the same ``terms.uid``, else they start again.
         """
         names = [keys.quotas(bandit_uid), *_of_quota(bandit_uid, quota_id), keys.quota_changes(bandit_uid)]
-        arguments: list[Argument] = [quota_id, record, heard_changes, *terms, MOST_CHANGES]
+        arguments: list[Argument] = [quota_id, record, heard_changes, *terms, self.most_changes]
         return bool(await self._redis.script("put_quota", names, arguments))
 
     async def delete(self, bandit_uid: str, quota_id: str) -> bool:
         names = [keys.quotas(bandit_uid), *_of_quota(bandit_uid, quota_id), keys.quota_changes(bandit_uid)]
-        return bool(await self._redis.script("delete_quota", names, [quota_id, MOST_CHANGES]))
+        return bool(await self._redis.script("delete_quota", names, [quota_id, self.most_changes]))
 
     async def changed(self, bandit_uid: str) -> int:
         """Tell all processes that the quotas of a bandit changed; how often now (``Registry.quotas``)."""

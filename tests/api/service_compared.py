@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,10 +15,11 @@ import pytest
 from service_model import Bandit, Catalogue, Decision, Json, Learner
 
 from api_client import EAGER_HOUSEKEEPING, running
-from app.quotas import quotas
 from waiting import wait_until
 
 T = TypeVar("T")
+# While a share goes back to the store, lists may be shorter: only when nothing is chosen.
+PAUSES = replace(EAGER_HOUSEKEEPING, quotas_s=3_600.0)
 
 
 class ComparedService:
@@ -34,11 +36,7 @@ class ComparedService:
         self._runner = asyncio.Runner()
         self._opened = AsyncExitStack()
         self.patch = pytest.MonkeyPatch()
-        # While a share goes back to the store, lists may be shorter: only when nothing is chosen.
-        self.patch.setattr(quotas, "EVERY_S", 3_600.0)
-        self.api = self._run(
-            self._opened.enter_async_context(running(*self._place, pauses=EAGER_HOUSEKEEPING))
-        )
+        self.api = self._run(self._opened.enter_async_context(running(*self._place, pauses=PAUSES)))
 
     def end(self) -> None:
         """Compare all that is stored and learned, and stop the service."""

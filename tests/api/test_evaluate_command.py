@@ -14,8 +14,8 @@ import pytest
 from api_client import Api, Json
 from app.decision_log.rows import Row
 from app.measuring.export import NdjsonEncoder
-from server import evaluation_files
 from server.cli import main
+from server.evaluation_files import ReadDecisions, rows_of
 from waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
@@ -48,13 +48,6 @@ CASES: list[tuple[Json, list[Json]]] = [
         [{"context": [0.5, -1.0, 0.0]}, {"context": [1.0, 0.0, 2.0]}],
     ),
 ]
-
-
-@pytest.fixture(autouse=True)
-def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a log of a few rows is read in many."""
-    monkeypatch.setattr(evaluation_files, "BLOCK_BYTES", 3_000)
-    monkeypatch.setattr(evaluation_files, "BATCH_ROWS", 7)
 
 
 async def logged(api: Api, name: str, settings: Json, asks: list[Json]) -> list[Row]:
@@ -352,15 +345,11 @@ async def test_a_decision_that_stands_there_twice_counts_once(
         assert both == once
 
 
-@pytest.mark.parametrize("recent", [evaluation_files.RECENT, 2])
 async def test_of_two_rows_with_different_rewards_the_first_counts_and_the_warning_says_so(
     files: tuple[Path, Path, list[Row]],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    recent: int,
 ):
-    monkeypatch.setattr(evaluation_files, "RECENT", recent)
     log, arms, rows = files
     other = [msgspec.structs.replace(row, rewards=[]) for row in rows if row.rewards][:3]
     again, values = tmp_path / "again.ndjson", []
@@ -372,6 +361,22 @@ async def test_of_two_rows_with_different_rewards_the_first_counts_and_the_warni
     assert values[0] == values[1]
     warning = "warning: 7 rows repeat a decision of the log, and 3 of them with other rewards: the first"
     assert warning in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("ending", ["ndjson", "parquet"])
+async def test_a_long_log_is_read_in_pieces_and_remembers_what_it_has_read(
+    files: tuple[Path, Path, list[Row]], tmp_path: Path, ending: str
+):
+    _, _, rows = files
+    many = [
+        msgspec.structs.replace(row, decision=f"{row.decision}-{time}") for time in range(80) for row in rows
+    ]
+    log = write_log([*many, *many[:5], *many[-5:]], tmp_path / f"long.{ending}")
+    read = ReadDecisions(recent=100)
+    pieces = [*rows_of(log, "log", read=read)]
+    assert [row.decision for piece in pieces for row in piece] == [row.decision for row in many]
+    assert max(map(len, pieces)) < len(many), "else it is one piece"
+    assert (read.decisions, read.repeated, read.differing) == (len(many), 10, 0)
 
 
 async def test_learners_that_knew_more_than_the_log_says(

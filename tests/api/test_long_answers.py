@@ -105,7 +105,8 @@ async def test_a_page_of_long_items_is_shorter(api: Api, monkeypatch: pytest.Mon
         await api.bandit(f"b{number}", "c0")
     for number in range(3):
         await api.ok("PATCH", "/v1/bandits/b0", {"horizon": 100 + number})
-    monkeypatch.setattr(fields, "MAX_PAGE_BYTES", 1_000)
+    encode = fields.encoded
+    monkeypatch.setattr(fields, "encoded", lambda item: encode(item) + b" " * (3 << 20))
     for path, most in (("/v1/bandits", 5), ("/v1/catalogues", 5), ("/v1/bandits/b0/versions", 4)):
         found, cursor, pages = list[Any](), "", 0
         while cursor is not None:

@@ -16,16 +16,17 @@ import pytest
 
 from api_client import Api, assert_problem
 from app.api.gateway import CALLER
-from app.platform import deadlines, long_work
+from app.platform import long_work
 from app.platform.deadlines import Caller
 from app.platform.errors import Unavailable
-from app.policies import computing
 from app.serving import dry_runs, pipeline
+from time_slices import let_no_time_be_left
 from workers import reward_ingestion
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
-ARMS = {f"a{arm}": [1.0, arm / 10] for arm in range(10)}
+ARMS = {f"a{arm}": [1.0, arm / 10] for arm in range(150)}
+LONG = {"k": 140, "rules": {"at_most": [{"field": "maker", "count": 140}]}}  # goes to a thread
 
 
 @asynccontextmanager
@@ -58,15 +59,17 @@ async def test_when_requests_fill_their_threads_rewards_are_folded_and_more_requ
     await shared.catalogue("full", ARMS)
     for policy in ("softmax", "igw", "sub_ts", "linear_ts"):
         await shared.bandit(policy, "full", policy=policy)
-    monkeypatch.setattr(computing, "INLINE_US", -1.0)  # every choice goes to a thread
-    monkeypatch.setattr(reward_ingestion, "is_short", lambda _: False)  # and every fold
-    decisions = [await shared.choose(policy) for policy in ("softmax", "igw", "sub_ts", "linear_ts")]
+    monkeypatch.setattr(reward_ingestion, "is_short", lambda _: False)  # every fold goes to a thread
+    decisions = [await shared.choose(policy, **LONG) for policy in ("softmax", "igw", "sub_ts", "linear_ts")]
     async with all_places_taken():
         for policy in ("softmax", "igw", "sub_ts", "linear_ts"):
-            answer = await shared.http.post(f"/v1/bandits/{policy}/choose", json={})
+            answer = await shared.http.post(f"/v1/bandits/{policy}/choose", json=LONG)
             assert_problem(answer, 503, "unavailable")
             assert answer.headers["retry-after"] == "1"
-        rewards = [{"decision": each["decision"], "value": 1.0} for each in decisions]
+        rewards = [
+            {"decision": choice["decision"], "arm": choice["arms"][0]["id"], "value": 1.0}
+            for choice in decisions
+        ]
         receipt = await shared.ok("POST", "/v1/rewards?wait=applied", {"rewards": rewards})
         assert receipt["accepted"] == len(decisions)
         await shared.ok("GET", "/v1/bandits/softmax/report")
@@ -114,16 +117,13 @@ async def test_a_batch_ends_when_its_caller_has_left(shared: Api, monkeypatch: p
     assert (sent, len(made)) == ([], 2)
 
 
-async def test_a_choice_of_one_who_left_before_it_began_is_not_made(
-    shared: Api, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_choice_of_one_who_left_before_it_began_is_not_made(shared: Api):
     await shared.catalogue("left", ARMS)
     await shared.bandit("left", "left", policy="softmax")
-    monkeypatch.setattr(computing, "INLINE_US", -1.0)
     caller = Caller()
-    assert (await asgi(shared, "/v1/bandits/left/choose", {}, caller))[0]["status"] == 200
+    assert (await asgi(shared, "/v1/bandits/left/choose", LONG, caller))[0]["status"] == 200
     caller.left = True
-    assert await asgi(shared, "/v1/bandits/left/choose", {}, caller) == []
+    assert await asgi(shared, "/v1/bandits/left/choose", LONG, caller) == []
 
 
 @pytest.mark.parametrize(
@@ -141,8 +141,7 @@ async def test_of_many_choices_at_once_one_is_made_between_two_looks_at_the_netw
     await shared.catalogue(name, ARMS)
     await shared.bandit(name, name)
     await shared.choose(name)
-    monkeypatch.setattr(deadlines, "SLICE_S", 0.0)  # every step is a long one
-    monkeypatch.setattr(deadlines._Slice, "ends", 0.0)
+    let_no_time_be_left(monkeypatch)
     looks, made, taken = [0], list[int](), getattr(module, step)
 
     def counted(*arguments: Any) -> Any:

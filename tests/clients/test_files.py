@@ -23,9 +23,10 @@ from service_process import Service, serving
 from shortlist_client import Client
 from shortlist_client.answers import Arm, Links
 from shortlist_client.errors import ConnectionFailed
-from shortlist_client.files import arm_rows, exporting, importing
+from shortlist_client.files import arm_rows, exporting
 from shortlist_client.files.arm_readers import read_npy
 from shortlist_client.files.arm_rows import FileError
+from shortlist_client.files.importing import import_arms
 
 pytestmark = pytest.mark.rest
 
@@ -110,18 +111,15 @@ def test_an_export_comes_in_again_as_it_was(client: Client, run: Run, tmp_path: 
 
 
 @pytest.mark.parametrize("kind", ["C <f4", "C <f8", "F <f4", "F <f8"])
-def test_a_matrix_is_read_some_rows_at_a_time(
-    client: Client, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any
-):
+def test_a_matrix_is_read_some_rows_at_a_time(tmp_path: Path, kind: str):
     order, dtype = kind.split()
-    monkeypatch.setattr(arm_rows, "ROWS", 7)
-    rows = np.random.default_rng(3).normal(size=(40, DIM)).astype(dtype)
+    rows = np.random.default_rng(3).normal(size=(2_100, DIM)).astype(dtype)
     np.save(tmp_path / "a.npy", np.array(rows, order=order))
-    text(tmp_path / "a.ids", "".join(f"a{number}\n" for number in range(40)))
-    status, said, err = run("import", "c", tmp_path / "a.npy")
-    assert (status, said) == (0, "40 arms: 40 added, 0 were there\n"), err
-    found = {arm.id: arm.features for arm in client.arms("c")}
-    assert found == {f"a{number}": tuple(row) for number, row in enumerate(rows.tolist())}
+    text(tmp_path / "a.ids", "".join(f"a{number}\n" for number in range(2_100)))
+    blocks = [*read_npy(tmp_path / "a.npy", DIM)]
+    assert [(block.first, len(block)) for block in blocks] == [(1, 1_000), (1_001, 1_000), (2_001, 100)]
+    assert [arm for block in blocks for arm in block.ids] == [f"a{number}" for number in range(2_100)]
+    assert (np.concatenate([block.features for block in blocks]) == rows).all()
 
 
 def test_a_matrix_that_becomes_shorter_is_an_error(tmp_path: Path):
@@ -330,15 +328,12 @@ def test_a_bad_file_changes_nothing_and_the_first_mistake_is_named(
     assert arms_of(client) == []
 
 
-def test_a_bad_row_far_behind_is_found_before_anything_is_sent(
-    client: Client, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(arm_rows, "ROWS", 10)
-    lines = [json.dumps({"id": f"a{number}", "features": [1, 2, 3]}) for number in range(1_000)]
-    lines[700] = '{"id": "a700", "features": [1, 2]}'
+def test_a_bad_row_far_behind_is_found_before_anything_is_sent(client: Client, run: Run, tmp_path: Path):
+    lines = [json.dumps({"id": f"a{number}", "features": [1, 2, 3]}) for number in range(3_000)]
+    lines[2_700] = '{"id": "a2700", "features": [1, 2]}'
     status, _, err = run("import", "c", text(tmp_path / "a.ndjson", "\n".join(lines)))
     assert status == 2
-    assert "row 701: features: 2 numbers" in told(err)
+    assert "row 2,701: features: 2 numbers" in told(err)
     assert arms_of(client) == []
 
 
@@ -352,19 +347,20 @@ def test_of_an_id_that_comes_again_the_last_row_counts(client: Client, run: Run,
     assert {arm[0]: arm[1] for arm in arms_of(client)} == {"a": (7.0, 2.0, 3.0), "b": (4.0, 5.0, 6.0)}
 
 
-def test_an_import_through_a_connection_that_breaks(
-    client: Client, service: Service, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_an_import_through_a_connection_that_breaks(client: Client, service: Service, tmp_path: Path):
     """Requests are sent again, and what they did is not done twice."""
-    monkeypatch.setattr(importing, "REQUEST_BYTES", 1)
-    monkeypatch.setattr(arm_rows, "ROWS", 5)
     rows = np.random.default_rng(0).normal(size=(500, DIM))
-    path = matrix(tmp_path / "a.npy", rows, "".join(f"a{number}\n" for number in range(500)))
-    with DroppingProxy(service.port, seed=1) as proxy:
+    paths = list[Path]()
+    for first in range(0, 500, 5):  # a file is read by itself: each is a request
+        ids = "".join(f"a{number}\n" for number in range(first, first + 5))
+        paths.append(matrix(tmp_path / f"{first}.npy", rows[first : first + 5], ids))
+    with (
+        DroppingProxy(service.port, seed=1) as proxy,
+        Client(f"http://127.0.0.1:{proxy.port}") as dropped,
+    ):
         proxy.drop = 1 / 12
-        status, said, err = run("import", "c", path, url=f"http://127.0.0.1:{proxy.port}")
-        assert proxy.dropped > 0, err
-    assert (status, said.split(":")[0]) == (0, "500 arms"), err
+        assert import_arms(dropped, "c", paths, request_bytes=1).startswith("500 arms:")
+        assert proxy.dropped > 0
     assert [(arm[0], arm[1]) for arm in arms_of(client)] == [
         (f"a{number}", tuple(row)) for number, row in enumerate(rows.tolist())
     ]

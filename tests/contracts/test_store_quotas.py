@@ -8,7 +8,6 @@ import random
 import pytest
 from msgspec import msgpack
 
-from app.storage import quotas
 from app.storage import redis_keys as keys
 from app.storage.store import Store
 from app.storage.types import LEAVES, QuotaChanges, QuotaTerms, Share, ShareAsked
@@ -58,10 +57,8 @@ async def test_a_quota_is_put_where_nothing_has_changed_since(store: Store):
     assert await store.quotas.changes(UID, 0) == QuotaChanges(0, {}, True)
 
 
-async def test_what_changed_since_is_told_and_everything_where_that_is_not_known(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(quotas, "MOST_CHANGES", 3)
+async def test_what_changed_since_is_told_and_everything_where_that_is_not_known(store: Store):
+    store.quotas.most_changes = 3
     for quota in ("q", "q2"):
         await put(store, quota)
     first = await store.quotas.changes(UID, 0)

@@ -89,10 +89,10 @@ def test_the_simulation_of_the_tuning_learns(movielens_100k: Path) -> None:
 
 @pytest.mark.slow
 def test_exploring_is_compared_with_plain_choices(
-    movielens_100k: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    movielens_100k: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(exploring, "CENTERS", (0, 3))
-    assert exploring.main(["--data", str(movielens_100k), "--users", "6", "--seeds", "1"]) == 0
+    options = ["--users", "6", "--seeds", "1", "--centers", "0", "3"]
+    assert exploring.main(["--data", str(movielens_100k), *options]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].endswith("mean of 6 users")
     assert [line.split()[0] for line in lines[2:]] == ["0", "3"]

@@ -1,12 +1,14 @@
 """Long loops on the event loop: what others can do between their steps."""
 
 import asyncio
+import time
 from itertools import pairwise
 
 import pytest
 
 from app.platform import deadlines
 from app.platform.deadlines import yield_to_others
+from time_slices import let_no_time_be_left
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
@@ -14,8 +16,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 @pytest.fixture
 def no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A slice is over as soon as it begins: every step is a long one."""
-    monkeypatch.setattr(deadlines, "SLICE_S", 0.0)
-    monkeypatch.setattr(deadlines._Slice, "ends", 0.0)
+    let_no_time_be_left(monkeypatch)
 
 
 @pytest.mark.usefixtures("no_time")
@@ -105,7 +106,7 @@ async def test_who_comes_while_others_wait_goes_after_them_though_a_slice_has_be
 @pytest.mark.usefixtures("no_time")
 async def test_a_loop_goes_on_within_its_slice_though_others_wait(monkeypatch: pytest.MonkeyPatch):
     """Else each of its steps would wait for all others."""
-    monkeypatch.setattr(deadlines, "SLICE_S", float("inf"))
+    monkeypatch.setattr(time, "perf_counter", lambda: 0.0)  # no time passes
     order = list[int]()
 
     async def loop(number: int) -> None:

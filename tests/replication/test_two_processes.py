@@ -182,9 +182,7 @@ async def test_a_quiet_process_pauses_for_half_of_the_time_in_which_it_serves_a_
     assert pause_s <= 0.25
 
 
-async def test_after_a_pause_a_choice_is_up_to_date_or_says_how_old_it_is(
-    two_processes: Two, monkeypatch: pytest.MonkeyPatch
-):
+async def test_after_a_pause_a_choice_is_up_to_date_or_says_how_old_it_is(two_processes: Two):
     one, two = two_processes
     bandit = await one.bandit()
     await two.parts.sync.poll()
@@ -203,7 +201,6 @@ async def test_after_a_pause_a_choice_is_up_to_date_or_says_how_old_it_is(
     two.store.refuse.clear()
     two.store.hold["registry.version"] = gate = asyncio.Event()
     two.parts.sync.is_failing = False
-    monkeypatch.setattr(module, "PATIENCE_S", 0.01)
     assert (await two.choose(there)).stale_s is not None, "a store that hangs is not waited for"
     gate.set()
     two.store.hold.clear()

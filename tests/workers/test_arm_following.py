@@ -11,7 +11,6 @@ import pytest
 
 from app.arm_sources.contract import EngineName
 from app.arm_sources.engine_index import EngineIndex
-from app.catalogues import engine_arms
 from app.catalogues.engine_arms import EngineArms
 from app.indexes.live import IndexOptions, LiveIndex
 from app.platform.errors import Unavailable
@@ -21,7 +20,7 @@ from app.storage.types import ArmWrite, Position
 from lossy_store import LossyStore
 from shortlist_milvus.engine import MilvusEngine
 from workers import arm_following
-from workers.arm_following import Following
+from workers.arm_following import Following, FollowingLimits
 
 pytestmark = pytest.mark.anyio
 
@@ -45,10 +44,11 @@ class Copy:
     async def delete(self, *arms: str) -> None:
         await self.store.arms.delete(self.uid, arms, **KEPT)
 
-    def follower(self, owner: str = "me") -> Following:
+    def follower(self, owner: str = "me", **limits: Any) -> Following:
         store, name = self.store.followed_arms, EngineName("milvus", "Milvus", "it is not set")
         index = EngineIndex(self.uid, DIM, IndexOptions(), engine=self.engine, store=store, engine_name=name)
-        return Following(index, self.engine, self.store, owner=owner, installation="test")
+        bounds = FollowingLimits(**limits)
+        return Following(index, self.engine, self.store, owner=owner, installation="test", limits=bounds)
 
     async def held(self) -> dict[str, int]:
         """What the engine has: arms and their revisions."""
@@ -82,9 +82,8 @@ async def followed(follower: Following) -> None:
 
 
 @pytest.mark.rest
-async def test_the_engine_comes_to_hold_what_the_store_holds(copy, monkeypatch):
-    monkeypatch.setattr(arm_following, "PAGE_ARMS", 7)
-    follower = copy.follower()
+async def test_the_engine_comes_to_hold_what_the_store_holds(copy):
+    follower = copy.follower(page_arms=7)
     await followed(follower)
     assert await copy.held() == {}
     await copy.write(*(f"a{i}" for i in range(20)))
@@ -100,14 +99,13 @@ async def test_the_engine_comes_to_hold_what_the_store_holds(copy, monkeypatch):
 @pytest.mark.rest
 @pytest.mark.parametrize("call", ["advance", "read", "changes", "follow"])
 @pytest.mark.parametrize("skipped", range(3))
-async def test_a_follower_that_ends_anywhere_is_taken_over_without_a_loss(copy, monkeypatch, call, skipped):
+async def test_a_follower_that_ends_anywhere_is_taken_over_without_a_loss(copy, call, skipped):
     """The reply of one call is lost, which ends the follower; another one goes on from what is noted."""
-    monkeypatch.setattr(arm_following, "PAGE_ARMS", 4)
-    await followed(copy.follower("first"))
+    await followed(copy.follower("first", page_arms=4))
     await copy.store.followed_arms.leave(copy.uid, "first")
     await copy.write(*(f"a{i}" for i in range(10)))
     await copy.delete("a1", "a7")
-    first = copy.follower("first")
+    first = copy.follower("first", page_arms=4)
     for _ in range(skipped):
         await first.step()
     copy.store.lose.append(f"followed_arms.{call}")
@@ -115,7 +113,7 @@ async def test_a_follower_that_ends_anywhere_is_taken_over_without_a_loss(copy, 
         await followed(first)
     await copy.store.followed_arms.leave(copy.uid, "first")  # as when its lease is over
     await copy.write("a2", lot=2)
-    await followed(copy.follower("second"))
+    await followed(copy.follower("second", page_arms=4))
     assert await copy.held() == await copy.stored()
 
 
@@ -154,9 +152,8 @@ async def test_only_one_of_two_follows(copy):
 
 
 @pytest.mark.rest
-async def test_a_collection_that_is_gone_is_made_anew_under_another_name(copy, monkeypatch):
-    monkeypatch.setattr(arm_following, "CHECK_S", 0.0)
-    follower = copy.follower()
+async def test_a_collection_that_is_gone_is_made_anew_under_another_name(copy):
+    follower = copy.follower(check_s=0.0)
     await copy.write(*(f"a{i}" for i in range(5)))
     await copy.delete("a0")
     await followed(follower)
@@ -170,9 +167,7 @@ async def test_a_collection_that_is_gone_is_made_anew_under_another_name(copy, m
 
 @pytest.mark.rest
 async def test_a_rebuild_switches_when_the_new_one_has_everything_and_the_old_one_goes(copy, monkeypatch):
-    monkeypatch.setattr(arm_following, "PAGE_ARMS", 3)
-    monkeypatch.setattr(arm_following, "DROP_S", 0.0)
-    follower = copy.follower()
+    follower = copy.follower(page_arms=3, drop_s=0.0)
     await copy.write(*(f"a{i}" for i in range(8)))
     await followed(follower)
     (old,) = await copy.collections()
@@ -215,15 +210,14 @@ async def test_a_collection_of_another_dimension_is_left_alone(copy):
 
 
 @pytest.mark.rest
-async def test_deleted_arms_leave_the_order_of_changes_a_while_later(copy, monkeypatch):
+async def test_deleted_arms_leave_the_order_of_changes_a_while_later(copy):
     follower = copy.follower()
     await copy.write("a", "b")
     await copy.delete("a")
     await followed(follower)
     assert await copy.store.followed_arms.noted(copy.uid) == 2, "others may not have heard of it"
-    monkeypatch.setattr(arm_following, "FORGET_S", -1.0)
     await copy.delete("b")
-    await followed(copy.follower())
+    await followed(copy.follower(forget_s=-1.0))
     assert [arm for _, arm in await copy.store.followed_arms.changes(copy.uid, Position(), 9)] == ["a"]
 
 
@@ -266,7 +260,6 @@ async def test_recall_counts_what_the_engine_does_not_find(copy, monkeypatch, lo
 @pytest.mark.rest
 async def test_a_graph_is_built_over_what_was_written_and_recall_measured_with_it(copy, monkeypatch):
     """A Milvus server finds about half of the best arms until then, whatever ``ef`` is."""
-    monkeypatch.setattr(arm_following, "SEAL_LEAST", 20)
     sealed, seal, search = list[str](), copy.engine.seal, copy.engine.search
 
     async def noted(name: str) -> None:
@@ -278,7 +271,7 @@ async def test_a_graph_is_built_over_what_was_written_and_recall_measured_with_i
 
     monkeypatch.setattr(copy.engine, "seal", noted)
     monkeypatch.setattr(copy.engine, "search", coarse)
-    follower = copy.follower()
+    follower = copy.follower(seal_arms=20)
     await copy.write(*(f"a{i}" for i in range(19)))
     await followed(follower)
     assert sealed == []
@@ -290,8 +283,7 @@ async def test_a_graph_is_built_over_what_was_written_and_recall_measured_with_i
     await followed(follower)
     assert len(sealed) == 1, "not so soon again"
     assert follower.index.quality.recall_at_1 < 0.95
-    monkeypatch.setattr(arm_following, "MEASURE_S", 0.0)
-    next_one = copy.follower()  # it does not know what has a graph
+    next_one = copy.follower(seal_arms=20, measure_s=0.0)  # it does not know what has a graph
     await followed(next_one)
     assert sealed == [seen.collection] * 2
     assert await next_one.step() is False
@@ -357,8 +349,7 @@ async def test_a_large_sample_is_read_in_pages_and_made_in_a_thread(copy, monkey
 
     monkeypatch.setattr(index.store, "read", counted)
     monkeypatch.setattr(LiveIndex, "upsert", noted)
-    monkeypatch.setattr(engine_arms, "TAKEN_TOGETHER", 6)
-    sample = await EngineArms(index).sampled()
+    sample = await EngineArms(index, taken_together=6).sampled()
     assert {sample.id_of(row) for row in range(sample.size)} == {
         f"a{i}" for i in range(20) if i not in {3, 4}
     }

@@ -78,11 +78,21 @@ T = TypeVar("T")
 
 
 class Campaigns(Generic[P, S, Q_co]):
-    """All campaigns of one kind. ``capacity_bytes`` bounds those that are held in memory."""
+    """All campaigns of one kind. ``capacity_bytes`` bounds those that are held in memory.
+
+    ``read_events`` are read at once, and after ``snapshot_events`` a snapshot is saved.
+    """
 
     def __init__(
-        self, event_logs: EventLogs, algorithm: Algorithm[P, S, Q_co], *, capacity_bytes: int
+        self,
+        event_logs: EventLogs,
+        algorithm: Algorithm[P, S, Q_co],
+        *,
+        capacity_bytes: int,
+        read_events: int = READ_EVENTS,
+        snapshot_events: int = SNAPSHOT_EVENTS,
     ) -> None:
+        self._read_events, self._snapshot_events = read_events, snapshot_events
         self._logs = event_logs
         self._algorithm = algorithm
         self._known: BoundedCache[str, Campaign[P, S]] = BoundedCache(capacity_bytes)
@@ -156,7 +166,7 @@ class Campaigns(Generic[P, S, Q_co]):
         return page_by_name(await self._logs.names(self._algorithm.kind), str, cursor, limit)
 
     async def events(self, campaign: Campaign[P, S], position: int) -> Sequence[Event]:
-        """The campaign's events from ``position`` on, at most ``READ_EVENTS``. Raises NotFound."""
+        """The campaign's events from ``position`` on, at most ``read_events``. Raises NotFound."""
         stored = await self._read(campaign.name, campaign.uid, position)
         return [unpack_event(data) for data in stored.events]
 
@@ -193,12 +203,13 @@ class Campaigns(Generic[P, S, Q_co]):
             if known is None or stored.events or not stored.record.startswith(known.uid.encode()):
                 known = await self._keep(await self._compute(advance, self._algorithm, name, known, stored))
             # A full page: there may be more events.
-            if known.position == stored.position + len(stored.events) and len(stored.events) < READ_EVENTS:
+            count = len(stored.events)
+            if known.position == stored.position + count and count < self._read_events:
                 return known
 
     async def _read(self, name: str, uid: str, position: int) -> StoredEventLog:
         stored = await self._logs.read(
-            self._algorithm.kind, name, uid=uid, position=position, count=READ_EVENTS
+            self._algorithm.kind, name, uid=uid, position=position, count=self._read_events
         )
         if stored is None:
             self._known.drop(name)
@@ -210,7 +221,7 @@ class Campaigns(Generic[P, S, Q_co]):
 
         A snapshot that could not be saved does no harm: the next fold is longer.
         """
-        if ended or campaign.position - campaign.saved >= SNAPSHOT_EVENTS:
+        if ended or campaign.position - campaign.saved >= self._snapshot_events:
             uid, position = campaign.uid, campaign.position
             with suppress(Unavailable):
                 data = await self._compute(pack_state, campaign.state)

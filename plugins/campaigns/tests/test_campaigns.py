@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from app.platform.errors import Invalid, NotFound, Unavailable
 from lossy_store import LossyStore
 from shortlist.errors import InvalidParameter
-from shortlist_campaigns import campaigns as module
 from shortlist_campaigns.campaigns import Campaigns
 from shortlist_campaigns.fold import pack_state, unpack_state
 
@@ -77,16 +76,16 @@ class Summing:
         return state
 
 
-def over(store, capacity_bytes=1 << 20):
-    return Campaigns(store.event_logs, Summing(), capacity_bytes=capacity_bytes)
+def over(store, capacity_bytes=1 << 20, **options):
+    return Campaigns(store.event_logs, Summing(), capacity_bytes=capacity_bytes, **options)
 
 
 def bits(campaign):
     return pack_state(campaign.state)
 
 
-async def made(store, goal=10, seed=3):
-    campaigns = over(store)
+async def made(store, goal=10, seed=3, **options):
+    campaigns = over(store, **options)
     await campaigns.create("c", Parameters(goal), seed=seed)
     return campaigns
 
@@ -248,8 +247,7 @@ async def test_nothing_counts_that_is_not_stored(store):
 
 @pytest.mark.rest
 async def test_a_snapshot_keeps_the_fold_short_and_changes_no_bit(store, monkeypatch):
-    monkeypatch.setattr(module, "SNAPSHOT_EVENTS", 7)
-    campaigns = await made(store, goal=1000)
+    campaigns = await made(store, goal=1000, snapshot_events=7)
     for _ in range(24):
         live, _ = await step(campaigns)
     algorithm = Summing()
@@ -263,19 +261,18 @@ async def test_a_snapshot_keeps_the_fold_short_and_changes_no_bit(store, monkeyp
 async def without_snapshots(store, monkeypatch):
     """As a version would that cannot read them."""
     monkeypatch.setattr("shortlist_campaigns.fold.unpack_state", lambda data, kind: None)
-    monkeypatch.setattr(module, "READ_EVENTS", 5)
     algorithm = Summing()
-    campaign = await Campaigns(store.event_logs, algorithm, capacity_bytes=1).get("c")
+    campaigns = Campaigns(store.event_logs, algorithm, capacity_bytes=1, read_events=5)
+    campaign = await campaigns.get("c")
     assert algorithm.folded == 24
     return campaign
 
 
 @pytest.mark.rest
-async def test_a_snapshot_that_cannot_be_saved_hinders_nobody(store, monkeypatch):
-    monkeypatch.setattr(module, "SNAPSHOT_EVENTS", 1)
+async def test_a_snapshot_that_cannot_be_saved_hinders_nobody(store):
     await made(store)
     lossy = LossyStore(store)
-    campaigns = over(lossy)
+    campaigns = over(lossy, snapshot_events=1)
     lossy.refuse = {"event_logs.save_snapshot"}
     live, _ = await step(campaigns)
     assert lossy.calls["event_logs.save_snapshot"] >= 2
@@ -283,12 +280,11 @@ async def test_a_snapshot_that_cannot_be_saved_hinders_nobody(store, monkeypatch
 
 
 @pytest.mark.rest
-async def test_a_log_longer_than_one_read(store, monkeypatch):
-    monkeypatch.setattr(module, "READ_EVENTS", 3)
+async def test_a_log_longer_than_one_read(store):
     campaigns = await made(store, goal=1000)
     for _ in range(5):
         live, _ = await step(campaigns)
-    assert bits(await over(store).get("c")) == bits(live)
+    assert bits(await over(store, read_events=3).get("c")) == bits(live)
 
 
 @pytest.mark.rest

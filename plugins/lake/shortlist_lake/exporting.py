@@ -13,7 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,16 +24,35 @@ from shortlist_client.files.progress import meter
 from shortlist_lake import tables
 from shortlist_lake.writing import LakeWriter
 
-PAGE = 1_000
-BATCH_SIZE = 50_000  # rows of one commit, about
-LATE_MS = 2_000  # rows of the decision log are there by then
 AGAIN_MS = 600_000  # what is looked at again, for rows that came later
+
+
+class ExportLimits(NamedTuple):
+    """``page``: items of one answer; ``commit_rows``: of one commit, about.
+
+    ``late_ms``: by then rows of the decision log are there.
+    """
+
+    page: int = 1_000
+    commit_rows: int = 50_000
+    late_ms: int = 2_000
+
+
+LIMITS = ExportLimits()
 
 
 class Export:
     """One run. ``advance`` is told how many rows are in the lake with each commit."""
 
-    def __init__(self, client: Client, name: str, lake: LakeWriter, advance: Callable[[int], object]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        lake: LakeWriter,
+        advance: Callable[[int], object],
+        limits: ExportLimits = LIMITS,
+    ) -> None:
+        self._limits = limits
         self._client, self._name, self._lake, self._advance = client, name, lake, advance
         self._at: dict[str, Any] = {
             "partitions": {},
@@ -62,10 +81,12 @@ class Export:
         cursors, more = self._at["partitions"], True
         while more:
             cursor = cursors.get(str(partition))
-            page = self._client.list_learned(self._name, partition=partition, cursor=cursor, limit=PAGE)
+            page = self._client.list_learned(
+                self._name, partition=partition, cursor=cursor, limit=self._limits.page
+            )
             if {item.revision for item in page.items if item.features is None} - self._revisions - {None}:
                 page = self._client.list_learned(
-                    self._name, partition=partition, cursor=cursor, limit=PAGE, include="arms"
+                    self._name, partition=partition, cursor=cursor, limit=self._limits.page, include="arms"
                 )
                 self._add_arms(page.arms)
             self._new["rewards"] += [(partition, item) for item in page.items]
@@ -79,7 +100,7 @@ class Export:
         """Read the pages of what comes after that which is in the lake."""
         more = True
         while more:
-            page = call(self._name, cursor=self._at[name], limit=PAGE)
+            page = call(self._name, cursor=self._at[name], limit=self._limits.page)
             add(page.items)
             self._at[name], more = page.position, page.next is not None
             self._commit_many()
@@ -91,14 +112,14 @@ class Export:
             decided = self._at["decided"]
             scan = {
                 "from": max(0, decided - AGAIN_MS),
-                "to": _now_ms() - LATE_MS,
+                "to": _now_ms() - self._limits.late_ms,
                 "again": decided,
                 "cursor": None,
             }
         more = scan["to"] > scan["from"]
         while more:
             page = self._client.list_log(
-                self._name, start=scan["from"], end=scan["to"], cursor=scan["cursor"], limit=PAGE
+                self._name, start=scan["from"], end=scan["to"], cursor=scan["cursor"], limit=self._limits.page
             )
             self._add_decisions(page.items, before_ms=scan["again"])
             if page.items:  # of this very ms there may be more
@@ -127,7 +148,7 @@ class Export:
         for decided, ids in by_time.items():
             unknown = ids - self._known(tables.day_of(decided), ids) - self._late
             rows = (
-                self._client.log(self._name, start=decided, end=decided + 1, page_size=PAGE)
+                self._client.log(self._name, start=decided, end=decided + 1, page_size=self._limits.page)
                 if unknown
                 else ()
             )
@@ -165,7 +186,7 @@ class Export:
                 yield from batch.column(0).to_pylist()
 
     def _commit_many(self) -> None:
-        if sum(map(len, self._new.values())) >= BATCH_SIZE:
+        if sum(map(len, self._new.values())) >= self._limits.commit_rows:
             self._commit()
 
     def _commit(self) -> None:
@@ -186,7 +207,7 @@ class Export:
         self._new.clear()
 
 
-def export_lake(client: Client, name: str, out: str) -> str:
+def export_lake(client: Client, name: str, out: str, *, limits: ExportLimits = LIMITS) -> str:
     """Bring the lake up to now; return a line that says what is in it.
 
     Raises ShortlistError: the folder is not of this bandit, or damaged. Killed at any time, or after an
@@ -195,7 +216,7 @@ def export_lake(client: Client, name: str, out: str) -> str:
     lake = LakeWriter.open(out, name, terms_of(client, name))
     try:
         with meter("log", None, "rows") as advance:
-            Export(client, name, lake, advance).run()
+            Export(client, name, lake, advance, limits).run()
         rows = [
             (table, count) for table, count in lake.manifest["rows"].items() if count or table != "priors"
         ]

@@ -22,8 +22,8 @@ from app.records.records import LearnerState, bytes_to_state
 from server import cli
 from service_process import Service, run, serving
 from shortlist_client import Client
-from shortlist_lake import exporting, rebuild
-from shortlist_lake.exporting import export_lake
+from shortlist_lake import rebuild
+from shortlist_lake.exporting import ExportLimits, export_lake
 from shortlist_lake.files import MANIFEST, STAGING, Lake
 from shortlist_lake.rebuilt_arms import rebuilt_arms
 from shortlist_lake.storage import Storage
@@ -33,6 +33,7 @@ from waiting import wait_until_sync
 pytestmark = pytest.mark.rest
 
 DIM = 3
+ALL = ExportLimits(late_ms=-1_000)  # also the rows of this moment
 BANDITS: dict[str, dict[str, Any]] = {
     "plain": {"reward": {"aggregate": "first"}},
     "keys": {"scope": "per_key", "reward": {"aggregate": "sum"}, "intercept": False},
@@ -211,20 +212,16 @@ def learned(client: Client, name: str) -> set[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("name", BANDITS)
-def test_what_is_made_anew_is_what_the_service_learned(
-    client: Client, tmp_path: Path, name: str, monkeypatch
-):
-    monkeypatch.setattr(exporting, "LATE_MS", -1_000)  # all that is there
-    export_lake(client, name, str(tmp_path / "lake"))
+def test_what_is_made_anew_is_what_the_service_learned(client: Client, tmp_path: Path, name: str):
+    export_lake(client, name, str(tmp_path / "lake"), limits=ALL)
     lake = Lake(str(tmp_path / "lake"))
     assert_each_once(lake, client, name)
     assert_equal(dict(rebuild.rebuilt(lake)), learners(client, name))
 
 
 @pytest.mark.slow
-def test_learners_are_rebuilt_across_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_learners_are_rebuilt_across_moves(tmp_path: Path):
     """Rewards of before and late ones, what did not come along, and what was corrected by going back."""
-    monkeypatch.setattr(exporting, "LATE_MS", -1_000)
     rng, features = random.Random(2), np.random.default_rng(3).normal(size=(12, DIM + 1))
     with serving(tmp_path / "service") as service, Client(service.url) as client:
         build(client)
@@ -249,25 +246,24 @@ def test_learners_are_rebuilt_across_moves(tmp_path: Path, monkeypatch: pytest.M
             wait_until_sync(lambda: rests(client), what="all is learned")
             for name in (*BANDITS, "logged"):
                 folder = str(tmp_path / f"{name}-{catalogue}")
-                export_lake(client, name, folder)
+                export_lake(client, name, folder, limits=ALL)
                 found = dict(rebuild.rebuilt(Lake(folder)))
                 assert_equal(found, learners(client, name))
                 assert {state.space for state in found.values()} == {1 if catalogue == "c2" else 2}
 
 
 def test_a_lake_from_before_the_first_arm_learns_the_constant_of_the_intercept(
-    client: Client, tmp_path: Path, monkeypatch
+    client: Client, tmp_path: Path
 ):
-    monkeypatch.setattr(exporting, "LATE_MS", -1_000)
     client.put_catalogue("new", dim=2)
     client.put_bandit("new", catalogue="new", policy="sub_ts", log={})
     folder = str(tmp_path / "lake")
-    export_lake(client, "new", folder)
+    export_lake(client, "new", folder, limits=ALL)
     assert Lake(folder).manifest["terms"]["constant"] is None
     client.upsert_arms("new", [[1.0, 2.0], [0.0, 3.0]], ids=["a", "b"])
     client.reward(client.choose("new").decision, 0.5)
     wait_until_sync(lambda: rests(client), what="it is learned")
-    export_lake(client, "new", folder)
+    export_lake(client, "new", folder, limits=ALL)
     assert Lake(folder).manifest["terms"]["constant"] == pytest.approx(3.5**0.5)
     assert_equal(dict(rebuild.rebuilt(Lake(folder))), learners(client, "new"))
 
@@ -339,15 +335,13 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
 
 @pytest.mark.parametrize("step", [1, 2, 6])
 def test_killed_wherever_it_is_each_row_is_there_once(client: Client, tmp_path: Path, step: int, monkeypatch):
-    monkeypatch.setattr(exporting, "LATE_MS", -1_000)
-    monkeypatch.setattr(exporting, "BATCH_SIZE", 30)
-    monkeypatch.setattr(exporting, "PAGE", 20)
+    limits = ExportLimits(page=20, commit_rows=30, late_ms=-1_000)
     lake, kills, done = str(tmp_path / "lake"), 0, False
     while not done:
         with monkeypatch.context() as patch:
             kill_at(patch, step + kills % 11)
             try:
-                export_lake(client, "keys", lake)
+                export_lake(client, "keys", lake, limits=limits)
                 done = True
             except Killed:
                 kills += 1
@@ -360,17 +354,13 @@ def test_killed_wherever_it_is_each_row_is_there_once(client: Client, tmp_path: 
     assert_equal(dict(rebuild.rebuilt(Lake(lake))), learners(client, "keys"))
 
 
-def test_late_rewards_are_rows_of_their_own_and_late_decisions_come_once(
-    client: Client, tmp_path: Path, monkeypatch
-):
+def test_late_rewards_are_rows_of_their_own_and_late_decisions_come_once(client: Client, tmp_path: Path):
     client.put_bandit("late", catalogue="c", policy="sub_ts", log={}, reward={"aggregate": "sum"})
     early = client.choose("late")
     client.reward(early.decision, 1.0, reward_id="r0")
     wait_until_sync(lambda: [row for row in client.log("late") if row.rewards], what="it is logged")
     lake = str(tmp_path / "lake")
-    with monkeypatch.context() as patch:  # as if the next seconds were read
-        patch.setattr(exporting, "LATE_MS", -5_000)
-        export_lake(client, "late", lake)
+    export_lake(client, "late", lake, limits=ExportLimits(late_ms=-5_000))  # as if the next seconds were read
     before = {path: path.read_bytes() for path in tmp_path.glob("lake/*/day=*/*")}
     client.reward(early.decision, 2.0, reward_id="r1")
     late, never = client.choose("late"), client.choose("late")
@@ -384,8 +374,7 @@ def test_late_rewards_are_rows_of_their_own_and_late_decisions_come_once(
         late.decision: 1,
     }
     assert before.items() <= {path: path.read_bytes() for path in tmp_path.glob("lake/*/day=*/*")}.items()
-    monkeypatch.setattr(exporting, "LATE_MS", -20_000)
-    export_lake(client, "late", lake)
+    export_lake(client, "late", lake, limits=ExportLimits(late_ms=-20_000))
     assert Counter(row["decision"] for row in rows(Lake(lake), "decisions")) == Counter(
         [early.decision, late.decision, never.decision]
     )

@@ -44,8 +44,8 @@ LEAST_VERSIONS: Mapping[str, tuple[int, int, int]] = {"milvus": (2, 3, 2), "milv
 SEARCHED_TOGETHER = 64  # queries that wait for the same answer of the engine
 TIMEOUT_S = 5.0
 LONG_TIMEOUT_S = 60.0  # of what makes, loads or writes
-REST_S = 1.0  # before an engine that failed is asked again
-LOAD_WAIT_S = 1.0  # searches wait so long for a collection that is being loaded, from its beginning
+REST_S = 1.0
+LOAD_WAIT_S = 1.0
 SETTLED_S = 6.0  # Milvus answers searches of level Bounded from what was written 5 s ago or before
 
 _COLLECTION_ABSENT = 100
@@ -121,10 +121,22 @@ class _Search(NamedTuple):
 
 
 class MilvusEngine(ArmEngine):
-    """One Milvus, or Milvus Lite. ``uri``: http(s)://, tcp:// or unix:, with a token where it wants one."""
+    """One Milvus, or Milvus Lite. ``uri``: http(s)://, tcp:// or unix:, with a token where it wants one.
 
-    def __init__(self, uri: str) -> None:
-        self._uri = uri
+    ``timeout_s``    of a call that makes, loads and writes nothing
+    ``rest_s``       before an engine that failed is asked again
+    ``load_wait_s``  searches wait so long for a collection that is being loaded, from its beginning
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        rest_s: float = REST_S,
+        load_wait_s: float = LOAD_WAIT_S,
+    ) -> None:
+        self._uri, self._timeout_s, self._rest_s, self.load_wait_s = uri, timeout_s, rest_s, load_wait_s
         self._client: Any = None
         self._errors: tuple[type[Exception], ...] = ()
         self._is_here = False  # it answered, and its version was checked; else nobody but the probe asks it
@@ -164,7 +176,7 @@ class MilvusEngine(ArmEngine):
             raise Unavailable(AWAY) if self.fault is None else WrongEngine(self.fault)
 
     async def _identify(self) -> None:
-        version = await self._called(lambda: self._client.get_server_version(timeout=TIMEOUT_S))
+        version = await self._called(lambda: self._client.get_server_version(timeout=self._timeout_s))
         try:
             name = check_version(version)
         except WrongEngine as error:
@@ -183,7 +195,7 @@ class MilvusEngine(ArmEngine):
 
     async def _await_return(self) -> None:
         while not self._is_here:
-            await asyncio.sleep(REST_S)
+            await asyncio.sleep(self._rest_s)
             try:
                 await self._identify()
             except Unavailable:
@@ -223,7 +235,7 @@ class MilvusEngine(ArmEngine):
         index = MilvusClient.prepare_index_params()
         graph = {"M": m, "efConstruction": ef_construction}
         index.add_index("features", index_type="HNSW", metric_type="IP", params=graph)
-        with contextlib.closing(MilvusClient(self._uri, timeout=TIMEOUT_S)) as client:
+        with contextlib.closing(MilvusClient(self._uri, timeout=self._timeout_s)) as client:
             client.create_collection(
                 name,
                 schema=schema,
@@ -236,18 +248,20 @@ class MilvusEngine(ArmEngine):
         """The dimension of a collection, which is loaded if it is not yet; None: there is none."""
         if name not in await self.collections():
             return None
-        described = await self._made(lambda: self._client.describe_collection(name, timeout=TIMEOUT_S))
+        described = await self._made(lambda: self._client.describe_collection(name, timeout=self._timeout_s))
         await self._made(lambda: self._client.load_collection(name, timeout=LONG_TIMEOUT_S))
         dims = [field["params"].get("dim") for field in described["fields"] if field["name"] == "features"]
         return int(dims[0]) if dims and dims[0] is not None else 0
 
     async def collections(self) -> Sequence[str]:
-        names: Sequence[str] = await self._made(lambda: self._client.list_collections(timeout=TIMEOUT_S))
+        names: Sequence[str] = await self._made(
+            lambda: self._client.list_collections(timeout=self._timeout_s)
+        )
         return names
 
     async def drop(self, name: str) -> None:
         """Drop a collection, if it is there."""
-        await self._made(lambda: self._client.drop_collection(name, timeout=TIMEOUT_S))
+        await self._made(lambda: self._client.drop_collection(name, timeout=self._timeout_s))
 
     async def write(self, name: str, arms: Sequence[EngineArm], deleted: Sequence[str]) -> None:
         """Insert or replace arms, and delete others. To repeat it changes nothing."""
@@ -294,7 +308,7 @@ class MilvusEngine(ArmEngine):
     ) -> list[str]:
         """``search``, among the arms for which an expression is true. Shapes: query (d,).
 
-        A collection that the engine has not in its memory is loaded: searches wait for ``LOAD_WAIT_S``. While
+        A collection that the engine has not in its memory is loaded: searches wait for ``load_wait_s``. While
         the engine is known to be away, or loads for longer than that, they are refused at once. Raises
         CollectionGone: there is no such collection; Unavailable.
         """
@@ -304,7 +318,7 @@ class MilvusEngine(ArmEngine):
         try:
             return await self._found(search, query)
         except (CollectionGone, NotLoaded):
-            self._recover(search, query, wait_s=LOAD_WAIT_S)
+            self._recover(search, query, wait_s=self.load_wait_s)
         except Unavailable:
             if not self._is_here:
                 self._recover(search, query, wait_s=0.0)
@@ -336,7 +350,7 @@ class MilvusEngine(ArmEngine):
                 await self._made(lambda: self._client.load_collection(name, timeout=LONG_TIMEOUT_S))
                 await self._search([query], search)
                 return
-            await asyncio.sleep(REST_S)
+            await asyncio.sleep(self._rest_s)
         raise CollectionGone(GONE)
 
     def _end_recovery(self, name: str, task: asyncio.Task[None]) -> None:
@@ -416,7 +430,7 @@ class MilvusEngine(ArmEngine):
         request.placeholder_group = common_pb2.PlaceholderGroup(placeholders=[vectors]).SerializeToString()
         handler = await self._client._get_connection()
         metadata = self._client._generate_call_context().to_grpc_metadata()
-        answer = await handler._async_stub.Search(request, timeout=TIMEOUT_S, metadata=metadata)
+        answer = await handler._async_stub.Search(request, timeout=self._timeout_s, metadata=metadata)
         check_status(answer.status)
         return answer.results
 

@@ -105,11 +105,11 @@ async def test_calls_that_are_refused_do_not_make_the_engine_seem_away(milvus_ur
     await engine.close()
 
 
-async def test_an_engine_that_does_not_answer_is_away_and_refuses_nothing(monkeypatch, caplog):
-    monkeypatch.setattr("shortlist_milvus.engine.TIMEOUT_S", 0.5)  # nobody answers there
+async def test_an_engine_that_does_not_answer_is_away_and_refuses_nothing(caplog):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        engine = MilvusEngine(f"http://127.0.0.1:{free.getsockname()[1]}")
+        nowhere = f"http://127.0.0.1:{free.getsockname()[1]}"
+        engine = MilvusEngine(nowhere, timeout_s=0.5)
         await engine.open()
         with pytest.raises(Unavailable, match="does not answer"):
             await engine.search_where("none", ONES, 32, expression="", ef=32)
@@ -159,13 +159,13 @@ class FakeMilvus(milvus_pb2_grpc.MilvusServiceServicer):
         self.progress, self.fails, self._breaks = 100, 0, breaks
 
     @asynccontextmanager
-    async def serving(self, folder: Path) -> AsyncIterator[MilvusEngine]:
+    async def serving(self, folder: Path, **waits: float) -> AsyncIterator[MilvusEngine]:
         """It on a socket, and an engine that has found it."""
         server = grpc.aio.server()
         milvus_pb2_grpc.add_MilvusServiceServicer_to_server(self, server)
         server.add_insecure_port(f"unix:{folder}/milvus.sock")
         await server.start()
-        engine = MilvusEngine(f"unix:{folder}/milvus.sock")
+        engine = MilvusEngine(f"unix:{folder}/milvus.sock", **waits)
         await engine.open()
         try:
             yield engine
@@ -222,14 +222,10 @@ async def answer(engine: MilvusEngine) -> list[str]:
     return await wait_until(found, what="a search is answered")
 
 
-async def test_while_the_engine_is_known_to_be_away_nobody_waits_and_one_asks_whether_it_is_back(
-    tmp_path, monkeypatch
-):
+async def test_while_the_engine_is_known_to_be_away_nobody_waits_and_one_asks_whether_it_is_back(tmp_path):
     """The question for its version is not answered until all searches are refused."""
-    monkeypatch.setattr("shortlist_milvus.engine.TIMEOUT_S", DEADLINE_S)
-    monkeypatch.setattr("shortlist_milvus.engine.REST_S", 0.0)
     milvus = FakeMilvus()
-    async with milvus.serving(tmp_path) as engine:
+    async with milvus.serving(tmp_path, timeout_s=DEADLINE_S, rest_s=0.0) as engine:
         assert await search(engine) == ["a", "b"]
         milvus.here.clear()
         with pytest.raises(Unavailable, match="does not answer"):
@@ -251,13 +247,9 @@ async def test_while_the_engine_is_known_to_be_away_nobody_waits_and_one_asks_wh
 
 # A Milvus that was started says "not loaded" at first, then that all is loaded, and refuses searches yet.
 @pytest.mark.parametrize(("fails", "progress"), [(101, 50), (503, 100), (106, 100), (901, 100)])
-async def test_searches_are_refused_at_once_while_a_collection_takes_long_to_load(
-    tmp_path, monkeypatch, fails, progress
-):
-    monkeypatch.setattr("shortlist_milvus.engine.LOAD_WAIT_S", 0.0)
-    monkeypatch.setattr("shortlist_milvus.engine.REST_S", 0.0)
+async def test_searches_are_refused_at_once_while_a_collection_takes_long_to_load(tmp_path, fails, progress):
     milvus = FakeMilvus()
-    async with milvus.serving(tmp_path) as engine:
+    async with milvus.serving(tmp_path, load_wait_s=0.0, rest_s=0.0) as engine:
         milvus.fails, milvus.progress = fails, progress
         for _ in range(20):
             with pytest.raises(Unavailable, match="still loading"):
@@ -274,12 +266,9 @@ async def test_searches_are_refused_at_once_while_a_collection_takes_long_to_loa
         assert engine._recoveries == {}  # private: nothing else tells that no task is left
 
 
-async def test_a_search_waits_for_a_load_that_takes_a_moment_and_tells_of_what_is_not_there(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setattr("shortlist_milvus.engine.LOAD_WAIT_S", DEADLINE_S)
+async def test_a_search_waits_for_a_load_that_takes_a_moment_and_tells_of_what_is_not_there(tmp_path):
     milvus = FakeMilvus()
-    async with milvus.serving(tmp_path) as engine:
+    async with milvus.serving(tmp_path, load_wait_s=DEADLINE_S) as engine:
         milvus.fails, milvus.progress = 101, 50
         callers = [asyncio.create_task(search(engine)) for _ in range(8)]
 

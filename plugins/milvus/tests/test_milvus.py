@@ -5,6 +5,7 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,10 @@ from pymilvus import MilvusClient, MilvusException
 from pymilvus.grpc_gen import common_pb2, milvus_pb2, milvus_pb2_grpc
 
 from api_client import assert_problem, running
-from app.arm_sources import engine_index
 from app.arm_sources.engine_index import EngineIndex
 from app.platform.errors import StartupError
-from app.replication import health
 from milvus_engines import MilvusApi, running_on_milvus
+from shortlist_milvus import source
 from shortlist_milvus.engine import MilvusEngine
 from waiting import DEADLINE_S, wait_until
 
@@ -339,7 +339,7 @@ async def test_while_the_engine_is_away_choices_wait_and_rewards_go_on(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         nowhere = f"http://127.0.0.1:{free.getsockname()[1]}"
-    monkeypatch.setattr("shortlist_milvus.engine.TIMEOUT_S", 0.5)  # nobody answers there
+    monkeypatch.setattr(source, "MilvusEngine", partial(MilvusEngine, timeout_s=0.5))  # nobody answers there
     async with running_on_milvus(store_url, tmp_path / "2", nowhere, empty=False) as api:
         answer = await api.http.post("/v1/bandits/b/choose", json={})
         assert_problem(answer, 503, "unavailable")
@@ -365,7 +365,7 @@ async def test_a_full_overlay_stops_writes_until_the_engine_has_them(shared, mon
     await shared.followed("full")
     index = index_of(shared, "full")
     monkeypatch.setattr(index, "_room", 0)
-    monkeypatch.setattr(engine_index, "ROOM_S", 0.05)
+    index.room_s = 0.05
     held = asyncio.Event()
     write = MilvusEngine.write
 
@@ -381,7 +381,7 @@ async def test_a_full_overlay_stops_writes_until_the_engine_has_them(shared, mon
     assert_problem(answer, 503, "unavailable")
     assert (await shared.call("GET", "/v1/catalogues/full/arms/c")).status_code == 404
     held.set()
-    monkeypatch.setattr(engine_index, "ROOM_S", 60.0)
+    index.room_s = 60.0
     assert (await shared.put_arms("full", {"c": [1.0, 0, 0, 0]}))["added"] == 1
 
 
@@ -435,7 +435,7 @@ async def test_a_choice_loads_a_collection_that_is_there(shared, milvus_uri, mon
     await shared.catalogue("loads", arms_of(50))
     await greedy(shared, "loads")
     await shared.followed("loads")
-    monkeypatch.setattr("shortlist_milvus.engine.LOAD_WAIT_S", DEADLINE_S)
+    monkeypatch.setattr(shared.app.service.engines["milvus"], "load_wait_s", DEADLINE_S)
     await released(shared, "loads", milvus_uri)
     choices = await asyncio.gather(*(shared.choose("loads", k=5) for _ in range(8)))
     assert [len(choice["arms"]) for choice in choices] == [5] * 8
@@ -461,7 +461,7 @@ async def test_ready_waits_for_an_engine_that_starts_and_not_for_one_that_stays_
         away.setattr(engine, "_is_here", False)
         document = assert_problem(await shared.http.get("/readyz"), 503, "unavailable")
         assert "Milvus" in document["detail"]
-        away.setattr(health, "ENGINE_START_S", 0.0)
+        away.setattr(shared.app.service.health, "engine_start_s", 0.0)
         await shared.ok("GET", "/readyz")
     await wait_until(is_ready, what="the engine is searched again")
 
@@ -487,7 +487,7 @@ async def test_ready_waits_for_searches_that_an_engine_refuses_though_it_says_th
 
     with monkeypatch.context() as early:
         early.setattr(engine, "_ask", refuses)
-        early.setattr("shortlist_milvus.engine.LOAD_WAIT_S", 0.0)
+        early.setattr(engine, "load_wait_s", 0.0)
         for _ in range(3):
             assert_problem(await shared.http.get("/readyz"), 503, "unavailable")
             answer = await shared.http.post("/v1/bandits/early/choose", json={})

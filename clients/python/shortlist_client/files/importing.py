@@ -28,10 +28,16 @@ HEAD_BYTES = 4
 
 
 def import_arms(
-    client: Client, catalogue: str, files: Sequence[Path], *, replace_features: bool = False
+    client: Client,
+    catalogue: str,
+    files: Sequence[Path],
+    *,
+    replace_features: bool = False,
+    request_bytes: int = REQUEST_BYTES,
 ) -> str:
     """Send the arms of all files; a line that says what was done. Raises FileError, ShortlistError.
 
+    ``request_bytes``: a request is sent once it has so many.
     ``replace_features``: also where they have little to do with those that bandits have learned from.
     """
     readers = [(path, kind_of(path).read) for path in files]
@@ -49,7 +55,8 @@ def import_arms(
         check_replaced(client, catalogue, (rows for path, read in readers for rows in read(path, dim)))
     added = 0
     with meter("sent", count, "arms") as advance:
-        for number, body in block_bodies(rows for path, read in readers for rows in read(path, dim)):
+        all_rows = (rows for path, read in readers for rows in read(path, dim))
+        for number, body in block_bodies(all_rows, request_bytes):
             done = client.import_blocks(catalogue, body)
             added += done.added
             advance(number)
@@ -63,14 +70,16 @@ def imported(arms: int, added: int, replaced: int) -> str:
     return f"{counted(arms, 'arm', 'arms')}: {added:,} added, {there}" + f"; {again}" * bool(replaced)
 
 
-def block_bodies(all_rows: Iterator[ArmRows]) -> Iterator[tuple[int, bytes]]:
+def block_bodies(
+    all_rows: Iterator[ArmRows], request_bytes: int = REQUEST_BYTES
+) -> Iterator[tuple[int, bytes]]:
     """Bodies of some blocks each, and how many arms they hold."""
     count, body = 0, bytearray()
     for rows in all_rows:
         for block in _blocks(rows):
             body += len(block).to_bytes(HEAD_BYTES, "little") + block
         count += len(rows)
-        if len(body) >= REQUEST_BYTES:
+        if len(body) >= request_bytes:
             yield count, bytes(body)
             count, body = 0, bytearray()
     if body:
