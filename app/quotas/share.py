@@ -248,8 +248,7 @@ class QuotaShare:
         arrays.used_up[number] = is_out
         is_limited = is_shown and self.holds
         arrays.most[number] = state.share + state.free if is_limited and is_window else UNBOUNDED
-        enough = state.share - self.demand.size // 2 - 1 if is_limited else UNBOUNDED
-        arrays.enough[number] = enough if is_limited or self.holds else -1  # nothing is spent of it now
+        arrays.enough[number] = state.share - self.demand.size // 2 - 1 if is_limited else UNBOUNDED
         if arrays.rates.item(number) and (self.quota.rule.pace == "none" or not is_window):
             arrays.rates[number] = 0.0
             has_changed |= bool(arrays.held_back.item(number))

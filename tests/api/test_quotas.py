@@ -124,6 +124,16 @@ async def test_what_each_kind_of_choice_counts(api: Api):
     assert await used() == 21
 
 
+async def test_a_quota_limits_and_counts_nothing_outside_of_its_times(api: Api):
+    await build(api)
+    await quota(api, arm="a0", most=0, to="2001-01-01T00:00:00Z")
+    await quota(api, "later", arm="a1", most=0, **{"from": "2901-01-01T00:00:00Z"})
+    assert len((await api.choose("b", k=12))["arms"]) == 12
+    for name in ("q", "later"):
+        found = await state(api, name)
+        assert (found["window"], found["used"]) == (None, 0)
+
+
 async def test_used_up_pins_are_left_out_and_others_stand(api: Api):
     await build(api)
     await quota(api, filter={"campaign": 0}, most=1)
@@ -455,6 +465,28 @@ async def test_a_quota_of_which_there_is_plenty_leaves_no_list_out(api: Api):
     assert [*(await barred_of(api, 10)).values()] == [{}] * 10
 
 
+async def store_quotas_by_filter(api: Api, count: int) -> None:
+    """Write them to the store, as other processes or older versions do: quota n lets 5 + n be shown."""
+    service = api.app.service
+    bandit = await service.bandits.get("b")
+    for number in range(count):
+        rule = QuotaRule(5 + number, {"price": {"$gte": -number}})
+        stored = BanditQuota(f"f{number}", f"{number:016x}", rule)
+        assert await service.store.quotas.put(
+            bandit.uid, stored.id, stored.record, rule.terms(stored.uid), heard_changes=number
+        )
+    await service.store.quotas.changed(bandit.uid)
+
+
+async def test_a_bandit_has_256_quotas_by_filter_and_no_more(api: Api):
+    await build(api)
+    await store_quotas_by_filter(api, 255)
+    await quota(api, "last", filter={"price": {"$gt": 9}}, most=1)
+    body = {"filter": {"price": {"$gt": 10}}, "most": 1}
+    await api.refused("PUT", QUOTA, body, status=422, code="too_many_quotas", loc=["body", "filter"])
+    await quota(api, "value", filter={"campaign": 0}, most=10)
+
+
 @pytest.mark.rest
 async def test_quotas_by_filter_are_bounded_and_others_are_not(api: Api):
     await build(api)
@@ -476,15 +508,7 @@ async def test_quotas_by_filter_are_bounded_and_others_are_not(api: Api):
 async def test_more_quotas_by_filter_of_an_older_version_count_exactly_and_no_more_can_be_made(api: Api):
     """Written as version 1.0 did, which had no such bound."""
     await build(api)
-    service = api.app.service
-    bandit = await service.bandits.get("b")
-    for number in range(300):
-        rule = QuotaRule(5 + number, {"price": {"$gte": -number}})
-        stored = BanditQuota(f"f{number}", f"{number:016x}", rule)
-        put = service.store.quotas.put
-        terms = rule.terms(stored.uid)
-        assert await put(bandit.uid, stored.id, stored.record, terms, heard_changes=number)
-    await service.store.quotas.changed(bandit.uid)
+    await store_quotas_by_filter(api, 300)
 
     async def is_told() -> bool:
         (text,) = await findings(api) or [""]
@@ -515,6 +539,7 @@ async def findings(api: Api) -> list[str]:
     return [found["text"] for found in status["findings"] if found["name"] == "quotas"]
 
 
+@pytest.mark.rest
 async def test_quotas_that_no_arm_counts_for_are_a_finding(api: Api):
     await build(api)
     await quota(api, "value", filter={"campaign": 7}, most=1)

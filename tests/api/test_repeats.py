@@ -224,10 +224,12 @@ async def test_by_a_field_pins_events_callers_at_once_and_dry_runs(api: Api):
 
 
 async def test_by_a_field_a_pinned_arm_leaves_no_place_for_another_of_its_value(api: Api):
+    """Pinned or not: a0 and a6 are both ann's."""
     await build_by_maker(api)
-    body = {"pin": [{"arm": "a0", "place": 1}]}  # and a6 is ann's too
+    one, other = {"arm": "a0", "place": 1}, {"arm": "a6", "place": 2}
     exclude = [arm for arm in (*OF, "plain") if arm not in {"a0", "a6"}]
-    assert ids(await api.choose("b", key="k", k=2, rules=body, exclude=exclude)) == ["a0"]
+    for key, pins in (("k", [one]), ("l", [one, other])):
+        assert ids(await api.choose("b", key=key, k=2, rules={"pin": pins}, exclude=exclude)) == ["a0"]
 
 
 @pytest.mark.rest
@@ -270,3 +272,18 @@ async def test_what_was_had_by_another_field_is_not_said_to_have_been_left_out(a
 
     (row,) = await wait_until(rows, what="the row")
     assert "barred" not in row
+
+
+async def test_a_choice_is_made_again_without_what_its_key_had_had(api: Api):
+    """Of eight arms one is left. With the others, this seed would draw another one."""
+    await build(api, {"most": 1, "within_s": DAY}, policy="softmax", temperature=0.5, log={})
+    had = ids(await api.choose("b", key="ann", k=7))
+    choice = await api.choose("b", key="ann", seed=7)
+    assert {*had, *ids(choice)} == ARMS.keys()
+
+    async def explained() -> Json | None:
+        answer = await api.call("GET", f"/v1/bandits/b/log/{choice['decision']}")
+        return answer.json() if answer.status_code == 200 else None
+
+    explanation = await wait_until(explained, what="the row is written")
+    assert (explanation["changed"], explanation["repeated"]) == ([], True)

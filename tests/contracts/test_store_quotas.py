@@ -75,7 +75,6 @@ async def test_what_changed_since_is_told_and_everything_where_that_is_not_known
     assert (await store.quotas.changes(UID, 9)).all  # the store has lost writes
 
 
-@pytest.mark.rest
 async def test_what_deferred_decisions_hold_in_a_store_of_version_1_0_is_given_back(store: Store):
     """Once; and only in the window that it was taken from."""
     await put(store, most=45)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 
 from app.bandits.settings import RepeatsRule
-from app.frequency_caps.caps import FrequencyCapKey, FrequencyCaps
+from app.frequency_caps.caps import Exposure, FrequencyCapKey, FrequencyCaps
 from app.frequency_caps.exposures import field_value, left_of_values, over_cap
 from app.platform.errors import Unavailable
 from app.platform.metrics import Metrics
@@ -100,6 +101,15 @@ async def test_what_is_not_remembered_is_counted_by_its_kind():
     # private: of the metrics library, which has no reader
     unlimited = {labels: child._value.get() for labels, child in metrics.unlimited._metrics.items()}
     assert unlimited == {("shown",): 1.0, ("rewarded",): 2.0}
+
+
+async def test_a_history_says_when_the_oldest_show_counts_no_longer():
+    """Of what is counted by this rule; what was shown last comes first."""
+    shown = [("a0", 1_000), ("a1", 2_000), ("a0", 3_000), ('["series",7]', 3_500)]
+    caps, _ = caps_of(OneKey(3_600, shown))
+    bandit = SimpleNamespace(uid="b")
+    history = await caps.history(bandit, RepeatsRule(most=3, within_s=5.0), "ann")  # type: ignore[arg-type]
+    assert history == [Exposure("a0", 2, 3_000, 6_000), Exposure("a1", 1, 2_000, 7_000)]
 
 
 def test_what_was_counted_by_another_rule_bars_nothing():

@@ -112,10 +112,37 @@ async def test_a_list_takes_one_arm_once_and_a_deleted_quota_is_used_up_no_more(
     assert shares.few(5) is None
     await show(shares, 0)
     assert shares.states() == {"used_up": 1, "held_back": 0, "open": 0}
+    assert shares.few(5) is None  # its arms are not eligible at all
     shares.members = QuotaMembers()  # in place of that of the test
     shares.members.add(0, rule)
     await shares.change([], ["q0"])
     assert shares.states() == {"used_up": 0, "held_back": 0, "open": 0}
+
+
+async def test_of_two_windows_the_one_that_ends_first_ends_in_time():
+    """Also where the store told of the longer one last."""
+    clock, rules = OwnClock(), [QuotaRule(1, arm="a", per_s=seconds) for seconds in (10.0, 1_000.0)]
+    store = StoreByClock(clock, {f"q{number}": rule.terms("u") for number, rule in enumerate(rules)})
+    shares = QuotaLedger(store, None, "b", asyncio.Event(), clock=clock)  # type: ignore[arg-type]
+    await shares.change([BanditQuota(f"q{number}", "u", rule) for number, rule in enumerate(rules)], ())
+    QuotaOfRow(shares)
+    await show(shares, 0)
+    await shares.sync_with_store()
+    assert shares.now().out[0]
+    clock.seconds = 10.0
+    assert not shares.now().out[0]
+
+
+async def test_what_was_taken_in_one_window_is_not_given_back_in_the_next():
+    shares, _, clock, _ = await shares_of(1, QuotaRule(3, arm="a", per_s=86_400).checked())
+    taken = await shares.take(None, [0])  # type: ignore[arg-type]
+    assert taken is not None
+    clock.seconds = 86_400.0
+    for _ in range(3):
+        await show(shares, 0)
+    shares.give_back(taken)
+    await shares.sync_with_store()
+    assert shares.now().out[0]
 
 
 async def steps_of_a_change(count: int) -> int:

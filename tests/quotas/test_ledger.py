@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,14 +17,12 @@ from app.quotas.quotas import Quotas
 from app.quotas.rules import BanditQuota, QuotaRule
 from app.quotas.share import IDLE, QuotaShare
 from app.quotas.snapshot import QuotaBlockNames
+from app.records.left_out import NOT_KEPT
 from app.storage import redis_keys as keys
 from app.storage.store import Store
-from clock_shim import Clocks
 from headless_service import HeadlessService
 from lossy_store import LossyStore
-from redis_process import Redis
 from store_by_clock import OneQuota
-from store_server import ON_CLUSTER, patient_store
 from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -90,6 +84,7 @@ def quota_of(most: int, **fields: object) -> QuotaRule:
     return QuotaRule(most, arm="a", **fields).checked()  # type: ignore[arg-type]
 
 
+@pytest.mark.rest
 async def test_a_window_that_a_process_thinks_is_over_goes_on_where_it_was(store: Store):
     """It counts the time from before it asks, so it is always a little early."""
     (process,) = await processes(store, 1, quota_of(20, per_s=86_400))
@@ -101,6 +96,7 @@ async def test_a_window_that_a_process_thinks_is_over_goes_on_where_it_was(store
     assert len(process.shown) == 1
 
 
+@pytest.mark.rest
 async def test_an_answer_that_comes_after_the_end_of_a_window_gives_nothing_back(store: Store):
     lossy = LossyStore(store)
     (process,) = await processes(lossy, 1, quota_of(20, per_s=86_400))
@@ -141,6 +137,7 @@ async def test_what_another_process_holds_is_not_free(store: Store):
     assert other.live.most_left == other.live.left + 100 - one.live.granted
 
 
+@pytest.mark.rest
 async def test_what_a_process_holds_and_does_not_use_goes_back(store: Store):
     """Each round it holds less, until the others can show all that is left."""
     one, other = await processes(store, 2, quota_of(100))
@@ -215,6 +212,18 @@ async def test_rows_of_each_day_name_blocks_that_are_stored_that_day(store: Stor
     assert len(blocks._unkept) == 2  # private: what is not stored yet is not shown
 
 
+async def test_a_row_names_no_quotas_that_came_or_went_while_its_choice_was_made(store: Store):
+    """Their numbers may be others' now."""
+    shares = QuotaLedger(store.quotas, store.write_once, UID, asyncio.Event())
+    first, second = (BanditQuota(name, "u", quota_of(9)) for name in ("q", "r"))
+    await shares.change([first], ())
+    for quotas, gone in (([second], ()), ([], ["r"])):
+        snapshot = shares.now()
+        await shares.change(quotas, gone)
+        assert snapshot.left_out(ttl_ms=1_000) == NOT_KEPT
+        assert shares.now().left_out(ttl_ms=1_000) == ""
+
+
 @pytest.mark.rest
 async def test_windows_that_end_faster_than_the_store_answers_do_not_hang(store: Store):
     rule = quota_of(5, per_s=86_400)
@@ -224,82 +233,6 @@ async def test_windows_that_end_faster_than_the_store_answers_do_not_hang(store:
     process.shares._clock = lambda: clock() + 1e6 * (process.live.state.until != float("inf"))  # always over
     with pytest.raises(Unavailable):
         await process.show()
-
-
-@dataclass
-class Jumping:
-    """A store, and its clock."""
-
-    store: Store
-    clocks: Clocks
-
-    async def jump_to(self, offset_s: int) -> None:
-        self.clocks.store.jump_to(offset_s)
-        await wait_until(lambda: self._is_at(offset_s), what="the store sees the new time")
-
-    async def _is_at(self, offset_s: int) -> bool:
-        now_ms, _ = await self.store.quotas.share(UID, "nobody", 1, [])
-        return abs(now_ms / 1_000 - time.time() - offset_s) < 30.0
-
-
-@pytest.fixture
-async def jumping(tmp_path: Path, clocks: Clocks) -> AsyncIterator[Jumping]:
-    if sys.platform != "linux":
-        pytest.skip("a library put before the system's: Linux only")
-    if ON_CLUSTER:
-        pytest.skip("the clock of one server")
-    redis = Redis(tmp_path / "redis", preload=clocks.store.settings)
-    store = patient_store(redis.url)
-    try:
-        await store.open()
-        yield Jumping(store, clocks)
-    finally:
-        await store.close()
-        redis.close()
-
-
-@pytest.mark.rest
-async def test_the_clock_of_the_store_jumps(jumping: Jumping):
-    """Forth and back over the ends of windows: what was counted in one stays, and none comes twice."""
-    draw, rule = random.Random(5), quota_of(40, per_s=3_600)
-    alive = await processes(jumping.store, 3, rule)
-    for step in range(60):
-        await jumping.jump_to(200 * step + draw.choice([0, 0, 0, 1_800, -3_600, -86_400]))
-        for process in alive:
-            process.ahead_s = draw.choice([0.0, 3_600.0])
-            await process.shares.sync_with_store()
-            for _ in range(3):
-                await process.show()
-    shown = sum((process.shown for process in alive), Counter[int]())
-    assert 3 <= len(shown) <= 5
-    assert max(shown.values()) <= 40
-    assert shown.total() > 80
-
-
-async def test_what_was_taken_in_one_window_is_not_given_back_in_the_next(jumping: Jumping):
-    (process,) = await processes(jumping.store, 1, quota_of(3, per_s=3_600))
-    taken = await process.shares.take(None, [0])  # type: ignore[arg-type]
-    assert taken is not None
-    await jumping.jump_to(3_600)
-    await process.shares.sync_with_store()
-    await all_that_is_left(process)
-    process.shares.give_back(taken)
-    await process.shares.sync_with_store()
-    await all_that_is_left(process)
-    assert process.shown.total() == 3
-
-
-async def test_what_others_spend_is_heard_without_what_was_spent_in_the_window_before(jumping: Jumping):
-    """An even pace goes by it: it would think that less than nothing was shown."""
-    one, other = await processes(jumping.store, 2, quota_of(20, per_s=3_600))
-    for _ in range(3):
-        await one.show()
-    await one.shares.sync_with_store()
-    await jumping.jump_to(3_600)
-    await other.show()
-    await other.shares.sync_with_store()
-    await one.shares.sync_with_store()
-    assert one.live.state.others == 1
 
 
 async def test_what_was_of_a_deleted_quota_is_not_of_the_one_that_has_its_number(service: HeadlessService):
@@ -321,6 +254,34 @@ async def test_what_was_of_a_deleted_quota_is_not_of_the_one_that_has_its_number
     assert shares.by_id["after"].spent == 1
 
 
+async def test_a_quota_that_another_process_made_again_counts_from_0(service: HeadlessService):
+    """It has the same id, and is another quota: what was spent of the first one is not of it."""
+    await service.catalogue()
+    bandit, quotas = await service.bandit(), service.parts.quotas
+    await quotas.put(bandit, "q", quota_of_arm("a1"))
+    shares, snapshot = quotas.ledgers[bandit.uid], bandit.catalogue.index.snapshot()
+    for _ in range(9):
+        assert await shares.take(snapshot, [snapshot.table.row_of("a1")]) is not None
+    other = Quotas(service.store, Metrics())  # type: ignore[arg-type]
+    await other.put(bandit, "another", quota_of_arm("a2"))  # the bandit is not without quotas in between
+    await other.delete(bandit, "q")
+    await other.put(bandit, "q", quota_of_arm("a1"))
+    await quotas.replace({bandit.uid: sys.maxsize})
+    assert ((await quotas.get(bandit, "q")).used, shares.by_id["q"].spent) == (0, 0)
+
+
+async def test_what_other_processes_hold_is_reserved(service: HeadlessService):
+    await service.catalogue()
+    bandit, quotas = await service.bandit(), service.parts.quotas
+    await quotas.put(bandit, "q", quota_of_arm("a1"))
+    other, snapshot = Quotas(service.store, Metrics()), bandit.catalogue.index.snapshot()  # type: ignore[arg-type]
+    await other.replace({bandit.uid: 1})
+    assert await other.ledgers[bandit.uid].take(snapshot, [snapshot.table.row_of("a1")]) is not None
+    state, held = await quotas.get(bandit, "q"), other.ledgers[bandit.uid].by_id["q"].granted
+    assert held > 0
+    assert (state.used, state.reserved, state.left) == (0, held, 9 - held)
+
+
 async def test_a_quota_is_put_though_another_process_put_one_meanwhile(service: HeadlessService):
     """The store refuses what was checked before that, and it is checked again: none is lost."""
     await service.catalogue()
@@ -339,13 +300,15 @@ def quota_of_arm(arm: str) -> QuotaRule:
 
 
 async def test_quotas_that_are_gone_when_all_are_read_again_are_not_served(store: Store):
-    """Which ones changed is not known to the store any more: as after 20,000 changes, or from a backup."""
+    """Which ones changed is not known to the store any more: as after 20,000 changes. Nor need it have noted
+    more changes than before: as from a backup.
+    """
     quotas = Quotas(store, Metrics())
     for number, name in enumerate(("q", "gone")):
         rule = QuotaRule(3, arm=name)
         quota = BanditQuota(name, UID, rule)
         assert await store.quotas.put(UID, name, quota.record, rule.terms(UID), heard_changes=number)
-    await quotas.replace({UID: 1})
+    await quotas.replace({UID: 3})
     assert [*quotas.ledgers[UID].by_id] == ["gone", "q"]
     assert await store.quotas.delete(UID, "gone")
     await store.redis.command("DEL", keys.quota_changes(UID))
