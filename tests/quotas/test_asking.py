@@ -175,6 +175,7 @@ async def test_a_change_of_a_quota_costs_the_same_however_many_there_are():
     assert many < 1.5 * few
 
 
+@pytest.mark.rest
 async def test_a_dry_run_holds_nothing_that_others_could_show(service: HeadlessService):
     await service.quiet()
     bandit = await service.bandit()

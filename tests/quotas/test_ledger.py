@@ -128,6 +128,7 @@ async def test_what_is_given_back_can_be_shown_at_once(store: Store):
     assert await process.show() == 1
 
 
+@pytest.mark.rest
 async def test_what_another_process_holds_is_not_free(store: Store):
     """Also what it has not spent yet: a list that counts on it is chosen for nothing."""
     one, other = await processes(store, 2, quota_of(100))
