@@ -8,9 +8,12 @@ import pytest
 
 from app.bandits.bandit import Bandit
 from app.bandits.settings import LogRule, RepeatsRule
+from app.frequency_caps.caps import FrequencyCapKey, FrequencyCaps
 from app.platform.errors import NotFound, Unavailable
+from app.platform.metrics import Metrics
 from app.policies.request import ChooseRequest
 from app.quotas.rules import QuotaRule
+from app.storage.types import LearnerId
 from headless_service import HeadlessService
 
 pytestmark = pytest.mark.anyio
@@ -75,7 +78,7 @@ async def test_what_is_refused_by_repeats_is_given_back(service: HeadlessService
 async def test_a_seeded_choice_that_begins_again_draws_as_if_there_had_been_no_other_try(
     service: HeadlessService,
 ):
-    """What it drew first is shown by another choice just before it counts."""
+    """What it drew first is shown by another process just before it counts."""
     await service.catalogue("many", arms=40)
     rule = RepeatsRule(most=1, within_s=60.0)
     bandit = await service.bandit("seeded", "many", policy="softmax", temperature=9.0, repeats=rule)
@@ -83,7 +86,8 @@ async def test_a_seeded_choice_that_begins_again_draws_as_if_there_had_been_no_o
     first = (await service.parts.dry_runs.run(bandit, request)).arms[0].id
 
     async def meanwhile() -> None:
-        await service.choose(bandit, arms=[first])
+        caps = FrequencyCaps(service.store.frequency_caps, Metrics())  # type: ignore[arg-type]
+        assert await caps.record(FrequencyCapKey(rule, LearnerId(bandit.uid, "ann")), [("other", first)])
         expected.extend(arm.id for arm in (await service.parts.dry_runs.run(bandit, request)).arms)
 
     service.store.before["frequency_caps.take"] = meanwhile
