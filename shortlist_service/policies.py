@@ -8,7 +8,8 @@
         needs = PolicyNeeds(arms_in_memory=False)
 
         def rank(self, posterior, candidates, k, rng, prepared):
-            return Ranking(candidates.search(posterior.theta, k))
+            hits = candidates.search(posterior.theta, k)
+            return Ranking(candidates.bandit.observed(hits))  # scores in the unit of rewards
 
 It needs nothing for filters, quotas, frequency caps, exclusions and pins, as long as it takes its arms from
 ``Candidates``. ``Policy`` and ``Policy.rank`` say in their docstrings what each method may do, and when.

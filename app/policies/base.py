@@ -83,8 +83,9 @@ class PolicySettings:
                            ``Candidates.effects``
     ``defaults``           what an option becomes where it is None
     ``has_propensities``   whether ``rank`` gives the probability of each arm. They must be exact: evaluations
-                           divide by them
-    ``lists_by_score``     whether its lists are in the order of scores, so that ``diverse`` may reorder them
+                           divide by them. Declared, since the API says so before anything is ranked
+    ``lists_by_score``     whether its lists are in the order of scores, so that ``diverse`` may reorder them.
+                           No contract implies it: a log may tell what other lists earn, and not what these
     ``needs``              what it needs of a catalogue and of a bandit: arms in memory, largest sizes
     ``not_evaluated``      of one that is not ``Evaluable``: why no log can tell what it earns
     ``begins_again``       a sentence on what a move to another catalogue loses; None: nothing

@@ -15,11 +15,11 @@ from scipy import stats
 from app.bandits.bandit import Bandit
 from app.filters.filter import parse
 from app.learning.reward_entries import Reward
-from app.platform.errors import NoArms
+from app.platform.errors import Invalid, NoArms
 from app.policies.base import Policy
 from app.policies.limits import AtMost
 from app.policies.request import ChooseRequest
-from app.policies.rules import Pin, Rules
+from app.policies.rules import Diverse, Pin, Rules
 from app.serving.choice import Choice
 from shortlist_service.testing.headless_service import HeadlessService
 from shortlist_service.testing.shop import ARMS, MEANS, ids, maker, number, open_shop, teach
@@ -117,6 +117,22 @@ class PolicyContract:
         assert stats.chisquare(observed, expected).pvalue > ALARM
         wrong = np.sqrt(expected)  # a broken variant is noticed
         assert stats.chisquare(observed, DRAWS * wrong / wrong.sum()).pvalue < ALARM
+
+    async def test_only_lists_in_the_order_of_scores_can_be_diverse(
+        self, service: HeadlessService, policy: Policy, bandit: Bandit
+    ) -> None:
+        diverse: dict[str, Any] = {"k": 5, "rules": Rules(diverse=Diverse(0.9, "features"))}
+        if not policy.lists_by_score:
+            with pytest.raises(Invalid, match="diverse cannot be combined"):
+                await self.chosen(service, bandit, **diverse)
+            return
+        reordered = False
+        for seed in range(6):
+            choice = await self.chosen(service, bandit, k=5, seed=seed)
+            scores = [arm.score for arm in choice.arms]
+            assert scores == sorted(scores, reverse=True)
+            reordered |= ids(await self.chosen(service, bandit, seed=seed, **diverse)) != ids(choice)
+        assert reordered
 
     async def test_it_earns_more_than_chance(
         self, service: HeadlessService, policy: Policy, settling: dict[str, Any]

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,8 +14,10 @@ from typing import Any
 
 import httpx
 import pytest
+from packaging.requirements import Requirement
 
 from app.api.api_keys import new_key
+from app.platform.settings import VERSION
 from fork_server import ROOT
 from service_process import Service, environment, serving
 from waiting import wait_until_sync
@@ -85,6 +88,14 @@ def http(site: Path, tmp_path: Path) -> Iterator[httpx.Client]:
 
 def client(service: Service) -> httpx.Client:
     return httpx.Client(base_url=service.url, timeout=60.0)
+
+
+def test_the_example_and_the_documents_ask_for_this_version():
+    """The example is installed without what it needs above."""
+    project = tomllib.loads((ROOT / "examples/plugin/pyproject.toml").read_text())["project"]
+    (needed,) = project["dependencies"]
+    assert Requirement(needed).specifier.contains(VERSION)
+    assert f'"{needed}"' in (ROOT / "docs/plugins.md").read_text()
 
 
 def test_a_bandit_of_the_plugin_chooses_and_learns(http: httpx.Client):
