@@ -150,7 +150,7 @@ AREAS = {
         (
             *(f"{ALGORITHMS}/index/{name}.py" for name in ("exact", "norm_pruned", "planner")),
             "app/indexes/filtered_search.py",
-            "app/filtering/plan.py",
+            "app/filtering/filter_plan.py",
             "app/filtering/strategies.py",
         ),
         (

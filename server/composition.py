@@ -62,7 +62,7 @@ from app.platform.settings import Settings
 from app.policies.base import PolicyDependencies
 from app.policies.effect_tables import EffectTables
 from app.policies.elimination_state import EliminationCache
-from app.policies.learner_states import LearnerStates
+from app.policies.policy_states import PolicyStates
 from app.policies.registry import POLICIES
 from app.policies.warm_up import Covers, WarmUp
 from app.queries.mips import Mips
@@ -200,7 +200,7 @@ class Service:
         )
         self.decisions = Decisions(store, self.catalogues, self.bandits, self.signer, self.quotas)
         self.elimination = EliminationCache(self.learners, capacity_bytes=settings.elimination_cache_mb << 20)
-        self.learner_states = LearnerStates(self.elimination.states)
+        self.policy_states = PolicyStates(self.elimination.states)
         self.independent = IndependentSolvers(capacity_bytes=settings.adaptive_cache_mb << 20)
         self.covers = covers = Covers()
         self.filtered = FilteredSnapshots(capacity_bytes=settings.filter_cache_mb << 20)
@@ -209,7 +209,7 @@ class Service:
             filtered=self.filtered,
             independent=self.independent,
             elimination=self.elimination,
-            states=self.learner_states,
+            states=self.policy_states,
             warm_up=WarmUp(store, covers, ttl_ms=token_ttl_ms),
             covers=covers,
             effects=EffectTables(capacity_bytes=max(16 << 20, learner_bytes // 2)),
@@ -476,8 +476,8 @@ class Service:
 
     def _forgotten(self, learners: Sequence[LearnerId] | None) -> None:
         constraints = [row.constraint for row in self.pipeline.constraints]
-        states: Sequence[EliminationCache | LearnerStates] = [self.elimination, self.learner_states]
-        memories: Sequence[EliminationCache | LearnerStates | Constraint] = [*states, *constraints]
+        states: Sequence[EliminationCache | PolicyStates] = [self.elimination, self.policy_states]
+        memories: Sequence[EliminationCache | PolicyStates | Constraint] = [*states, *constraints]
         for memory in memories:
             if learners is None:
                 memory.forget_all()

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from functools import partial
 
 from app.catalogues.catalogue import Catalogue
+from app.filtering.filter_worker import FilterWorker
 from app.filtering.filtered_snapshot import without_rows
 from app.filtering.known_filter import FilterStatus, KnownFilter
 from app.filtering.limits import LIMITS, FilterLimits
-from app.filtering.planning import FilterPlanning
 from app.filters.filter import Filter
 from app.filters.overview import FieldOverview
 from app.indexes.eligible_rows import eligible_rows, work
@@ -67,7 +67,7 @@ class FilteredSnapshots:
         self.limits = limits
         self._filters: BoundedCache[tuple[str, str], KnownFilter] = BoundedCache(capacity_bytes)
         self._evaluations = LongWork(threads=EVALUATIONS, waiting=WAITING)
-        self._planning = FilterPlanning(capacity_bytes=capacity_bytes)
+        self._worker = FilterWorker(capacity_bytes=capacity_bytes)
 
     @property
     def bytes(self) -> int:
@@ -94,7 +94,7 @@ class FilteredSnapshots:
         if not known_filter.uses % LOOK_EVERY:
             due = known_filter.due(filtered.all_arms, time.monotonic())
             if due is not None:
-                self._planning.begin(
+                self._worker.begin(
                     catalogue, known_filter, due, partial(self._has_grown, catalogue, known_filter)
                 )
         return filtered
@@ -107,7 +107,7 @@ class FilteredSnapshots:
         return [known_filter.status(catalogue.index.snapshot()) for known_filter in held[:most]]
 
     def close(self) -> None:
-        self._planning.close()
+        self._worker.close()
         self._evaluations.close()
 
     async def _followed(self, catalogue: Catalogue, arm_filter: Filter) -> KnownFilter:

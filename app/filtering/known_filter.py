@@ -1,8 +1,8 @@
 """One filter over one catalogue, as this process knows it: what serves it, and which work is due.
 
 When a filter is used the second time and lets in few arms, they are copied side by side. For more arms, the
-strategies to search them are measured after a few uses (``filtering.plan``), and the best one serves from
-then on. Until then every arm that matches is compared. What was built is built again when it is stale.
+strategies to search them are measured after a few uses (``filter_plan``), and the best one serves from then
+on. Until then every arm that matches is compared. What was built is built again when it is stale.
 
 This is a state machine: nothing here waits, starts work or reads a clock.
 """
@@ -13,9 +13,9 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from app.filtering.filter_plan import FilterPlan, graph_number
 from app.filtering.filtered_snapshot import FilteredSnapshot
 from app.filtering.limits import LIMITS, FilterLimits
-from app.filtering.plan import FilterPlan, graph_number
 from app.filtering.strategies import OwnCopy, SearchStrategy
 from app.filters.filter import Filter
 from app.indexes.eligible_rows import EligibleRows

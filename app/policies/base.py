@@ -45,7 +45,7 @@ from app.platform.errors import FieldPath, Invalid, NotPossibleHere
 from app.policies.computing import computed
 from app.policies.effect_tables import EffectTables
 from app.policies.elimination_state import EliminationCache
-from app.policies.learner_states import LearnerStates
+from app.policies.policy_states import PolicyStates
 from app.policies.selection import Candidates, Ranking, ReadSnapshot, Selection, SelectionRequest
 from app.policies.warm_up import Covers, WarmUp
 from shortlist import confidence
@@ -65,7 +65,7 @@ class PolicyDependencies:
     filtered: FilteredSnapshots
     independent: IndependentSolvers
     elimination: EliminationCache
-    states: LearnerStates
+    states: PolicyStates
     warm_up: WarmUp
     covers: Covers
     effects: EffectTables

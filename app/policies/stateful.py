@@ -1,6 +1,6 @@
 """Policies that remember something of each learner between its choices, such as an ensemble of models.
 
-``learner_states`` keeps the states. Elimination has a class of its own (``elimination_state``): its states
+``policy_states`` keeps the states. Elimination has a class of its own (``elimination_state``): its states
 follow the catalogue too, and its passes run beside the choices.
 """
 

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from app.catalogues.catalogue import Catalogue
-from app.filtering import plan as filter_plan
-from app.filtering import planning
+from app.filtering import filter_plan, filter_worker
+from app.filtering.filter_plan import FilterPlan, graph_number
 from app.filtering.filtered_snapshots import LOOK_EVERY, FilteredSnapshots
 from app.filtering.known_filter import PLAN_AFTER, FilterStatus
 from app.filtering.limits import FilterLimits
-from app.filtering.plan import FilterPlan, graph_number
 from app.filtering.strategies import CatalogueGraph
 from app.filters.filter import Filter, parse
 from app.indexes.live import IndexOptions, LiveIndex
@@ -75,7 +74,7 @@ def test_what_is_told_of_a_graph_falls_when_the_best_arms_of_its_probes_die(comp
     """Until it was measured again; where most of them died, every arm that matches is compared."""
     catalogue, views = graph_of_odd(monkeypatch)
     renewed = []
-    monkeypatch.setattr(planning, "renew", lambda plan, *given, **rest: renewed.append(plan) or plan)
+    monkeypatch.setattr(filter_worker, "renew", lambda plan, *given, **rest: renewed.append(plan) or plan)
     odd = parse({"odd": True})
     status = ask(views, catalogue, odd, 8)
     assert (status.strategy, status.recall_at_1, status.ratio_mean) == ("graph", 1.0, 1.0)
@@ -127,7 +126,7 @@ def graph_of_odd(monkeypatch, quick_numbers: int = 0) -> tuple[Catalogue, Filter
         best = filter_plan.Winners(snapshot.table.number, (eligible.rows[:10],))
         return FilterPlan(strategy, eligible.count, graph_number(snapshot), 1.0, 5.0, winners=best)
 
-    monkeypatch.setattr(planning, "plan_filter", by_graph)
+    monkeypatch.setattr(filter_worker, "plan_filter", by_graph)
     return catalogue, views_with(replace(ANY_SIZE, quick_numbers=quick_numbers))
 
 

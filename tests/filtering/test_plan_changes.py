@@ -22,12 +22,11 @@ from test_filtered_snapshots import (
 )
 
 from app.catalogues.catalogue import Catalogue
-from app.filtering import known_filter, planning
-from app.filtering import plan as filter_plan
+from app.filtering import filter_plan, filter_worker, known_filter
+from app.filtering.filter_plan import FilterPlan, graph_number
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.filtering.known_filter import PLAN_AFTER
 from app.filtering.limits import LIMITS
-from app.filtering.plan import FilterPlan, graph_number
 from app.filtering.strategies import CatalogueGraph, OwnCopy, OwnGraph
 from app.filters.filter import parse
 from app.indexes.live import IndexOptions, LiveIndex
@@ -79,7 +78,7 @@ def test_a_plan_that_waits_for_its_turn_is_of_one_moment(monkeypatch) -> None:
 
 async def plan_two(monkeypatch) -> None:
     begun, go_on = threading.Event(), threading.Event()
-    original, planned = planning.plan_filter, []
+    original, planned = filter_worker.plan_filter, []
 
     def slow(snapshot, eligible, options, **rest):
         begun.set()
@@ -87,7 +86,7 @@ async def plan_two(monkeypatch) -> None:
         planned.append(eligible.is_of(snapshot.table, snapshot.attributes))
         return original(snapshot, eligible, options, **rest)
 
-    monkeypatch.setattr(planning, "plan_filter", slow)
+    monkeypatch.setattr(filter_worker, "plan_filter", slow)
     catalogue = of_arms(100)
     views = FilteredSnapshots(capacity_bytes=1 << 20, limits=ANY_SIZE)
     filters = [parse({"odd": odd}) for odd in (True, False)]
@@ -119,8 +118,8 @@ def test_a_copy_goes_on_when_the_table_is_compacted(small, monkeypatch) -> None:
     catalogue.index.remove([str(arm) for arm in range(400)])
     upsert(catalogue, 1_000, 1_100)
     with monkeypatch.context() as patch:
-        patch.setattr(planning, "plan_filter", None)
-        patch.setattr(planning, "renew", None)
+        patch.setattr(filter_worker, "plan_filter", None)
+        patch.setattr(filter_worker, "renew", None)
         compact(catalogue)
         ask(views, catalogue, odd)
     status = ask(views, catalogue, odd)
@@ -135,14 +134,14 @@ def test_what_is_stale_is_made_anew_without_another_plan(monkeypatch) -> None:
     catalogue, views, odd = of_arms(1_000), views_with(SLOW_COPIES), parse({"odd": True})
     ask(views, catalogue, odd, 8)
     renewed = []
-    original = planning.renew
+    original = filter_worker.renew
 
     def renew(plan, snapshot, eligible, **rest):
         renewed.append((plan.strategy.staleness, eligible.count))
         return original(plan, snapshot, eligible, **rest)
 
-    monkeypatch.setattr(planning, "renew", renew)
-    monkeypatch.setattr(planning, "plan_filter", None)
+    monkeypatch.setattr(filter_worker, "renew", renew)
+    monkeypatch.setattr(filter_worker, "plan_filter", None)
     upsert(catalogue, 0, 400)  # of the same revisions: nothing is new
     catalogue.index.remove([str(arm) for arm in range(400)])
     upsert(catalogue, 1_000, 1_400)
@@ -166,7 +165,7 @@ def test_the_recall_of_a_graph_is_measured_again_when_another_graph_serves(monke
         strategy = CatalogueGraph(snapshot, eligible, 200, most_asked=1.0)
         return FilterPlan(strategy, eligible.count, graph_number(snapshot), 1.0, 5.0, recall_at_1=0.5)
 
-    monkeypatch.setattr(planning, "plan_filter", by_graph)
+    monkeypatch.setattr(filter_worker, "plan_filter", by_graph)
     status = ask(views, catalogue, odd, 8)
     status = ask(views, catalogue, odd, 8)
     assert (status.strategy, status.recall_at_1) == ("graph", 0.5)
@@ -202,7 +201,7 @@ def test_a_copy_serves_while_a_graph_of_its_own_is_degraded(monkeypatch) -> None
     planned_own_graph(monkeypatch, us=2.0, exact_us=10.0)
     ask(views, catalogue, odd, 8)
     assert ask(views, catalogue, odd).strategy == "own_graph"
-    monkeypatch.setattr(planning, "renew", None)  # nothing is made again
+    monkeypatch.setattr(filter_worker, "renew", None)  # nothing is made again
     monkeypatch.setattr(known_filter.KnownFilter, "due", lambda *_: None)
     for last, strategy in ((1_600, "own_graph"), (2_000, "copy")):  # .6 and 1.0 of the graph's 500 arms
         upsert(catalogue, 1_000, last)
@@ -229,9 +228,9 @@ def test_a_copy_serves_while_the_graph_of_the_catalogue_lacks_most_arms(monkeypa
         fallback = OwnCopy.of(snapshot.table, eligible)
         return FilterPlan(strategy, eligible.count, graph_number(snapshot), 5.0, 10.0, fallback=fallback)
 
-    monkeypatch.setattr(planning, "plan_filter", by_graph)
+    monkeypatch.setattr(filter_worker, "plan_filter", by_graph)
     ask(views, catalogue, odd, 8)
-    monkeypatch.setattr(planning, "renew", None)
+    monkeypatch.setattr(filter_worker, "renew", None)
     monkeypatch.setattr(known_filter.KnownFilter, "due", lambda *_: None)
     for last, strategy in ((1_200, "graph"), (2_000, "copy")):
         upsert(catalogue, 1_000, last)
@@ -248,7 +247,7 @@ def test_a_copy_serves_when_the_graph_of_a_filter_is_refuted(monkeypatch) -> Non
     def refuted(plan, snapshot, eligible, **rest):
         return replace(plan, strategy=None, us=plan.exact_us, is_refuted=True)
 
-    monkeypatch.setattr(planning, "renew", refuted)
+    monkeypatch.setattr(filter_worker, "renew", refuted)
     upsert(catalogue, 1_000, 1_600)
     # private: the time of the next plan is not shown
     next(iter(views._filters._held.values()))[0].plan_from = float("inf")
@@ -262,7 +261,7 @@ def test_a_stale_fallback_copy_is_made_anew_before_the_graph(monkeypatch) -> Non
     catalogue, views, odd = of_arms(1_000), views_with(ANY_SIZE), parse({"odd": True})
     planned_own_graph(monkeypatch, us=2.0, exact_us=10.0)
     ask(views, catalogue, odd, 8)
-    monkeypatch.setattr(planning, "renew", None)
+    monkeypatch.setattr(filter_worker, "renew", None)
     catalogue.index.remove([str(arm) for arm in range(500)])
     known = next(iter(views._filters._held.values()))[0]  # private: the time of the next plan is not shown
     known.renew_from = float("inf")
@@ -288,4 +287,4 @@ def planned_own_graph(monkeypatch, us: float, exact_us: float) -> None:
         number = graph_number(snapshot)
         return FilterPlan(strategy, eligible.count, number, us, exact_us, fallback=fallback)
 
-    monkeypatch.setattr(planning, "plan_filter", plan_filter)
+    monkeypatch.setattr(filter_worker, "plan_filter", plan_filter)

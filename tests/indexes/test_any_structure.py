@@ -16,9 +16,9 @@ import pytest
 from numpy.typing import NDArray
 
 from api_client import Api, running
-from app.filtering import plan as filter_plan
+from app.filtering import filter_plan
+from app.filtering.filter_plan import PlanOptions, plan_filter
 from app.filtering.limits import FilterLimits
-from app.filtering.plan import PlanOptions, plan_filter
 from app.filters.filter import parse
 from app.indexes.eligible_rows import eligible_rows
 from app.indexes.limits import IndexLimits

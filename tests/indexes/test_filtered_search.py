@@ -11,8 +11,8 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from app.filtering.filter_plan import PlanOptions, plan_filter
 from app.filtering.filtered_snapshot import FilteredSnapshot
-from app.filtering.plan import PlanOptions, plan_filter
 from app.filtering.strategies import CatalogueGraph, OwnBlocks, OwnCopy, OwnGraph, SearchStrategy
 from app.filters.filter import Filter, parse
 from app.indexes.eligible_rows import EligibleRows, eligible_rows

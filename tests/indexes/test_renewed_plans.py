@@ -22,8 +22,8 @@ from test_filtered_search import (
     shop,
 )
 
+from app.filtering.filter_plan import FilterPlan, renew
 from app.filtering.filtered_snapshot import without_rows
-from app.filtering.plan import FilterPlan, renew
 from app.filtering.strategies import CatalogueGraph, OwnBlocks, OwnCopy, OwnGraph, SearchStrategy
 from app.filters.filter import parse
 from app.indexes.eligible_rows import EligibleRows, eligible_rows
@@ -224,6 +224,6 @@ def test_a_graph_is_measured_where_it_is_asked(monkeypatch: pytest.MonkeyPatch):
 def test_copies_of_a_plan_are_made_anew_without_measuring(monkeypatch: pytest.MonkeyPatch):
     _, snapshot = shop(300)
     eligible = eligible_rows(parse({"even": True}), snapshot.table, snapshot.attributes)
-    monkeypatch.setattr("app.filtering.plan.compare", None)
+    monkeypatch.setattr("app.filtering.filter_plan.compare", None)
     again = renewed(served_by(OwnCopy.of(snapshot.table, eligible), eligible), snapshot, eligible)
     assert isinstance(again.strategy, OwnCopy)

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from app.filtering import plan as filter_plan
+from app.filtering import filter_plan
 from app.filtering import strategies as search_strategies
+from app.filtering.filter_plan import FilterPlan, PlanOptions, plan_filter, renew
 from app.filtering.limits import FilterLimits
-from app.filtering.plan import FilterPlan, PlanOptions, plan_filter, renew
 from app.filtering.strategies import CatalogueGraph, OwnBlocks, OwnCopy, OwnGraph
 from app.filters.filter import parse
 from app.indexes import filtered_search
@@ -360,7 +360,7 @@ def test_a_way_of_another_precision_or_table_cannot_follow():
 
 
 class Times:
-    """What ``filtering.plan`` measures, as it is told: the time of each strategy, and what graphs find."""
+    """What ``filter_plan`` measures, as it is told: the time of each strategy, and what graphs find."""
 
     def __init__(self, monkeypatch, *, gather=80.0, mask=100.0, quality=(1.0, 1.0), **strategies):
         self.us = {"gather": gather, "mask": mask, **strategies}

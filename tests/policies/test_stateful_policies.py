@@ -110,7 +110,7 @@ async def test_what_is_made_while_a_learner_is_forgotten_is_not_kept(
     learner = bandit.learner_for("ann")
 
     def start(self: Walking, posterior: Posterior, rng: np.random.Generator) -> Steps:
-        service.parts.learner_states.forget(learner)
+        service.parts.policy_states.forget(learner)
         return Steps((rng.random(),))
 
     monkeypatch.setattr(Walking, "start", start)
@@ -129,7 +129,7 @@ async def test_states_are_bounded(service: HeadlessService, bandit: Bandit):
 
 async def test_forgetting_all_drops_all(service: HeadlessService, bandit: Bandit):
     await service.choose(bandit)
-    service.parts.learner_states.forget_all()
+    service.parts.policy_states.forget_all()
     assert states(service) == {}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.platform.cache import BoundedCache
-from app.policies.learner_states import LearnerStates
+from app.policies.policy_states import PolicyStates
 from app.storage.types import LearnerId
 
 pytestmark = pytest.mark.anyio
@@ -26,7 +26,7 @@ class Ask:
     dry_run: bool = False
 
 
-async def state_of(states: LearnerStates, ask: Ask, start: Any = lambda *_: ("started",)) -> Any:
+async def state_of(states: PolicyStates, ask: Ask, start: Any = lambda *_: ("started",)) -> Any:
     """How the state came about: started, and followed so often."""
     bandit = SimpleNamespace(stored=ask.bandit)
     request: Any = SimpleNamespace(
@@ -39,7 +39,7 @@ async def state_of(states: LearnerStates, ask: Ask, start: Any = lambda *_: ("st
 
 
 async def test_a_state_follows_its_learner_and_is_started_again_where_the_bandit_changed() -> None:
-    states, ask = LearnerStates(BoundedCache(10_000)), Ask()
+    states, ask = PolicyStates(BoundedCache(10_000)), Ask()
     assert await state_of(states, replace(ask, dry_run=True)) == ("started",)
     assert await state_of(states, replace(ask, version=1, dry_run=True)) == ("started",), "it was not kept"
     assert await state_of(states, ask) == ("started",)
@@ -49,7 +49,7 @@ async def test_a_state_follows_its_learner_and_is_started_again_where_the_bandit
 
 
 async def test_what_is_made_while_its_learner_is_forgotten_is_not_kept() -> None:
-    states = LearnerStates(BoundedCache(10_000))
+    states = PolicyStates(BoundedCache(10_000))
 
     def start(*_: Any) -> Any:
         states.forget(LEARNER)

@@ -1,5 +1,8 @@
 """Which strategy serves a filter, decided by measuring on probes.
 
+Which index serves a whole catalogue is decided by ``shortlist.index.planner``; when the work is done, by
+``filter_worker``.
+
 Notation
     n, K        arms that the filter matches, arms of the catalogue
     target      the recall that the catalogue's owner wants; what reaches it: see ``quality``

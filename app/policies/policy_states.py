@@ -36,7 +36,7 @@ class Remembered:
     version: int
 
 
-class LearnerStates:
+class PolicyStates:
     """``cache`` bounds the memory of all states together; it may hold other things by other keys."""
 
     def __init__(self, cache: BoundedCache[Hashable, Any]) -> None:

@@ -11,8 +11,8 @@ from functools import partial
 import numpy as np
 
 from app.catalogues.catalogue import Catalogue
+from app.filtering.filter_plan import FilterPlan, PlanOptions, plan_filter, renew
 from app.filtering.known_filter import GRAPH_AFTER, KnownFilter, Work
-from app.filtering.plan import FilterPlan, PlanOptions, plan_filter, renew
 from app.filtering.strategies import SearchStrategy
 from app.indexes.eligible_rows import eligible_rows
 from app.indexes.snapshot import Snapshot
@@ -28,7 +28,7 @@ COPY_SHARE, GRAPH_SHARE = 0.25, 0.5  # of the memory for filters, for one of the
 _SEED = 0x66696C74
 
 
-class FilterPlanning:
+class FilterWorker:
     """For the event loop. ``capacity_bytes``: the memory for all filters."""
 
     def __init__(self, *, capacity_bytes: int) -> None:
