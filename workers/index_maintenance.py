@@ -63,19 +63,18 @@ async def share(catalogue: Catalogue) -> Outcome:
 async def _done(catalogue: Catalogue, job: J | None, finish: Callable[[J], None]) -> Outcome:
     if job is None:
         return "nothing"
-    kind, failures = type(job).__name__, catalogue.index.failures
     try:
         await _in_daemon_thread(job.run)
+        catalogue.in_memory.note_outcome(job, None)
     except Exception as error:  # the index that served until now goes on serving
         log.exception("maintenance of the index of %s failed", catalogue.name)
-        failures[kind] = f"{type(error).__name__}: {error}"
+        catalogue.in_memory.note_outcome(job, error)
         return "failed"
     finally:
         # Also when this task is cancelled: the thread stops at its next check, and the index can begin other
         # work.
         job.cancel()
         finish(job)
-    failures.pop(kind, None)
     return "done"
 
 

@@ -188,7 +188,7 @@ async def _share(index: LiveIndex) -> None:
         try:
             await asyncio.to_thread(job.run)
         except (OSError, RuntimeError) as error:
-            index.failures[type(job).__name__] = f"{type(error).__name__}: {error}"
+            index.note_outcome(job, error)
             log.warning("shared arms can be neither read nor made now: %s", error)
         finally:
             index.finish_sharing(job)

@@ -24,6 +24,19 @@ one makes publications, and the others take arms and structures from these (begi
 All changes come from one thread, the event loop; searches run over immutable snapshots in any thread. Work
 is done in another thread over a frozen snapshot, while the catalogue goes on changing: the call that finishes
 it applies what happened since, and serves the result. Work that was cancelled or failed changes nothing.
+
+Four kinds of work may be under way at once, one of each kind. Arms that come and go spoil none of them. What
+another kind does meanwhile may, where it gives the rows other numbers:
+
+    begin_         what it does                 when rows were renumbered meanwhile
+    maintenance    compacts the arms            dropped: only a publication can have done that
+                   compacts the attributes      dropped: likewise
+                   plans and builds             follows the rows; dropped, if their order is another one
+    segment        searches fresh arms          dropped, and begun again
+    measurement    probes a graph again         holds, as long as the graph is the same
+    sharing        takes or makes arms of all   dropped, and begun again
+
+Whoever runs work tells ``note_outcome`` how it ended, and then finishes it, whatever happened.
 """
 
 from __future__ import annotations
@@ -74,9 +87,13 @@ class LiveIndex:
     a build, by default all cores but one. ``shared``: what several processes share, None: there is only one.
     ``limits``: when work is due.
 
-    ``content``: what is searched. ``failures``: why the last work of a kind failed. ``rest_until``: no plan
-    is made earlier, unless what serves soon serves no longer. ``settles_at``: where nothing is due after this
-    moment, nothing will be until something changes, and then it is later.
+    ``content``      what is searched
+    ``sharing``      with other processes; None: there is only one
+    ``failures``     why the last work of a kind failed, by the kind
+    ``rest_until``   no plan is made earlier, unless what serves soon serves no longer
+    ``written_at``   when an arm last came
+    ``settles_at``   where nothing is due after this moment, nothing will be until something changes, and then
+                     it is later
     """
 
     def __init__(
@@ -119,6 +136,7 @@ class LiveIndex:
     @version.setter
     def version(self, version: int) -> None:
         self._version = version
+        # A number alone changes no answer, but a publication is of a version.
         if self.sharing is not None:
             self.content.described.reached(version)
             self._note_change()
@@ -207,27 +225,31 @@ class LiveIndex:
     def begin_maintenance(self) -> Maintenance | None:
         """Work that is due, or None; also None while earlier work is not finished.
 
-        Of several processes that share their arms one plans and builds.
+        A compaction comes first, as a plan is of the rows that are left. Of several processes that share
+        their arms one plans and builds.
         """
         if self._job is not None:
             return None
-        serving, sharing, content = self._serving, self._sharing, self.content
+        serving, content = self._serving, self.content
         compaction, attributes, growing, is_at_rest = False, None, None, self._is_at_rest
-        if self.limits.compaction_is_due(serving.table, None if sharing is None else _DEAD_ALONE):
+        if self.limits.compaction_is_due(serving.table, _DEAD_ALONE if self._is_shared else None):
             compaction = True
         elif content.attributes.is_wasteful:
             attributes = content.attributes.begin_compaction()
-        elif serving.plan_is_due(
-            content.changes, is_resting=time.monotonic() < self.rest_until, is_at_rest=is_at_rest
-        ) and (sharing is None or sharing.shared.is_maker()):
-            growing = None if is_at_rest else serving.growing
+        elif (
+            serving.plan_is_due(
+                content.changes, is_resting=time.monotonic() < self.rest_until, is_at_rest=is_at_rest
+            )
+            and not self._others_make
+        ):
+            growing = None if is_at_rest else serving.growing  # built anew it is better, and nobody waits
         else:
             return None
         self._job = Maintenance(
             table=serving.table,
             options=self._options,
             compaction=compaction,
-            load_from=self._cache if content.plan is None else None,
+            load_from=self._cache if content.plan is None else None,  # what an earlier run has built
             save_to=self._cache,
             seed=self._seed,
             recent=tuple(self._recent),
@@ -271,6 +293,15 @@ class LiveIndex:
             self.content.add_segment(job.segment, job.table)
             self._note_change()
 
+    def note_outcome(self, job: object, error: Exception | None) -> None:
+        """Keep why the last work of this kind failed; None: it did not. Call it before the work is finished:
+        then others are told why there is no publication.
+        """
+        if error is None:
+            self.failures.pop(type(job).__name__, None)
+        else:
+            self.failures[type(job).__name__] = f"{type(error).__name__}: {error}"
+
     def begin_measurement(self) -> Measurement | None:
         """Measuring a graph again after deaths, or None; it may go on while there is other work."""
         graph = self.content.structure
@@ -288,11 +319,9 @@ class LiveIndex:
 
     def begin_sharing(self) -> Adoption | None:
         """A publication to adopt, or one to make that is due; None: neither, or that is being done."""
-        # while it has no arms nobody knows yet whether it is too small to be shared
-        sharing = self.sharing if self._is_untouched else self._sharing
-        if sharing is None:
+        if self.sharing is None or not self._may_be_shared:
             return None
-        return sharing.begin(
+        return self.sharing.begin(
             self.content,
             self._serving,
             self.version,
@@ -333,8 +362,7 @@ class LiveIndex:
         """What served until now does no longer, and work may be due."""
         self._snapshot = None
         # Queries and other processes can make work due too: of graphs, and of what is shared or may be.
-        may_be_shared = self.sharing is not None and (self._is_untouched or self._sharing is not None)
-        if may_be_shared or isinstance(self.content.structure, RemeasuredIndex):
+        if self._may_be_shared or isinstance(self.content.structure, RemeasuredIndex):
             self.settles_at = math.inf
         else:
             self.settles_at = max(time.monotonic() + self.limits.at_rest_s, self.rest_until)
@@ -353,10 +381,15 @@ class LiveIndex:
         )
 
     @property
-    def _sharing(self) -> Sharing | None:
-        """What is shared with others, None of a catalogue that each process scans for itself."""
+    def _is_shared(self) -> bool:
+        """Whether other processes have these arms from publications: each scans a small catalogue itself."""
         is_small = len(self) * self._dim < self.limits.shared_numbers and not is_forced(self._options)
-        return None if is_small else self.sharing
+        return self.sharing is not None and not is_small
+
+    @property
+    def _may_be_shared(self) -> bool:
+        """As ``_is_shared``; while it has no arms nobody knows yet whether it is too small."""
+        return self._is_shared or (self.sharing is not None and self._is_untouched)
 
     @property
     def _is_untouched(self) -> bool:
@@ -367,11 +400,15 @@ class LiveIndex:
     def _is_at_rest(self) -> bool:
         return time.monotonic() > self.written_at + self.limits.at_rest_s
 
+    @property
+    def _others_make(self) -> bool:
+        """Whether another process plans, builds and publishes for this one."""
+        return self.sharing is not None and self._is_shared and not self.sharing.shared.is_maker()
+
     def _awaits_others(self, serving: Serving) -> bool:
         """Whether fresh arms will soon be searched without a segment made here: by the graph of an earlier
         run, or by segments that another process makes for all.
         """
         if self.content.plan is None and self._cache is not None and self._cache.exists():
             return True
-        has_few_fresh, sharing = serving.fresh < _FRESH_ALONE * serving.table.rows, self._sharing
-        return has_few_fresh and sharing is not None and not sharing.shared.is_maker()
+        return serving.fresh < _FRESH_ALONE * serving.table.rows and self._others_make

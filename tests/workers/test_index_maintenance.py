@@ -37,6 +37,10 @@ class Index:
         self.failures: dict[str, str] = {}
         self.settles_at = math.inf
 
+    def note_outcome(self, job: Any, error: Exception | None) -> None:
+        if error is not None:
+            self.failures[type(job).__name__] = f"{type(error).__name__}: {error}"
+
     def begin_maintenance(self) -> Any:
         self.begun += self.due is not None
         self.looks += 1
