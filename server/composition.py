@@ -19,6 +19,7 @@ from app.bandits.spaces import Moves
 from app.catalogues.adaptive_solver import IndependentSolvers
 from app.catalogues.catalogues import Catalogues
 from app.catalogues.embeddings import Embeddings
+from app.catalogues.engines import check_engines
 from app.catalogues.kinds import engines_of
 from app.decision_log.buffer import RowBuffer
 from app.decision_log.reading import DecisionLog
@@ -370,7 +371,7 @@ class Service:
             await engine.open()
         # Before the bandits, which are served only with their catalogues.
         await self.catalogues.load()
-        self.catalogues.check_engine()
+        check_engines(self.catalogues)
         await self.bandits.load()
         # What was written while all that was loaded.
         await self.sync.poll()

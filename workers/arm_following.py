@@ -24,6 +24,7 @@ from app.arm_sources.contract import ArmEngine, CollectionGone, EngineArm, NotLo
 from app.arm_sources.engine_index import COLLECTION, LAST_ARM, CopyQuality, EngineIndex
 from app.arm_sources.probing import Probing
 from app.catalogues.catalogues import Catalogues
+from app.catalogues.engines import in_engines
 from app.platform.background import end
 from app.platform.errors import Unavailable
 from app.records.records import attributes_of, bytes_to_vector
@@ -272,7 +273,7 @@ async def run(catalogues: Catalogues, store: Store, engines: Mapping[str, ArmEng
     tasks: dict[str, asyncio.Task[None]] = {}
     try:
         while True:
-            served = catalogues.in_engines.values()
+            served = in_engines(catalogues).values()
             indexes = {index.uid: index for index in served if index.engine is not None}
             await end([tasks.pop(uid) for uid in tasks.keys() - indexes.keys()])
             with contextlib.suppress(Unavailable):

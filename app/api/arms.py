@@ -170,26 +170,29 @@ async def list_arms(
     With ``sort``, a field of the metadata or ``tags``: by its values, numbers before texts, and arms without
     one last; ``order`` ``desc``: the largest first. Of at most 100,000 arms.
     """
+    pages = catalogues.arm_pages
     if sort is not None or order is not None:
         if sort is None or sample_seed is not None:
             what = "order" if sort is None else "sort"
             raise Invalid("needs sort, and no sample_seed", path=(Part.QUERY, what))
-        by = partial(catalogues.arms_by, name=sort, descending=order == "desc", cursor=cursor, limit=limit)
+        by = partial(
+            catalogues.arm_pages.page_by, name=sort, descending=order == "desc", cursor=cursor, limit=limit
+        )
         arms, following = await catalogues.use(catalogue, by)
         return reply({"items": arms, "next": following})
     if sample_seed is not None:
         if cursor is not None:
             raise Invalid("a sample has no further pages", path=(Part.QUERY, "cursor"))
-        drawn = await catalogues.use(catalogue, lambda result: catalogues.sample(result, sample_seed, limit))
+        drawn = await catalogues.use(catalogue, lambda result: pages.sample(result, sample_seed, limit))
         return reply({"items": drawn, "next": None})
-    arms, following = await catalogues.use(catalogue, lambda result: catalogues.arms(result, cursor, limit))
+    arms, following = await catalogues.use(catalogue, lambda result: pages.page(result, cursor, limit))
     return reply({"items": arms, "next": following})
 
 
 @router.get("/{catalogue}/arms/{arm}", response_model=Arm)
 async def get_arm(catalogue: str, arm: str, catalogues: Provided[Catalogues]) -> Arm:
     """One arm with its features."""
-    return await catalogues.use(catalogue, lambda result: catalogues.arm(result, arm))
+    return await catalogues.use(catalogue, lambda result: catalogues.arm_pages.one(result, arm))
 
 
 @router.delete("/{catalogue}/arms/{arm}", status_code=204)

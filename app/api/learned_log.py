@@ -14,7 +14,7 @@ from app.api.strict_json import JSON, Provided, json_router, reply
 from app.bandits.prior_version import exported
 from app.bandits.registry import Bandits
 from app.bandits.spaces import Moves, SpaceMap
-from app.catalogues.catalogue import NUMBER_BYTES
+from app.catalogues.arm_pages import NUMBER_BYTES
 from app.catalogues.catalogues import Catalogues
 from app.learning.learned_log import PAGE_NUMBERS, ArmRevision, LearnedLog, LearnedReward
 from app.learning.learned_priors import LearnedPriors

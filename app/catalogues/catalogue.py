@@ -10,26 +10,19 @@ from typing import ClassVar
 
 import numpy as np
 
-from app.catalogues.arms import FIT_ARMS, Arm
-from app.catalogues.kept_arms import FoundArms
+from app.catalogues.arms import FIT_ARMS
 from app.catalogues.kinds import ServedIndex, missing_plugin, options_of
 from app.filters.filter import Filter
 from app.filters.names import Stored
 from app.filters.overview import unknown_fields
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.snapshot import Snapshot
-from app.platform.answers import hold
-from app.platform.deadlines import yield_to_others
 from app.platform.documents import Answer
 from app.platform.errors import Conflict, NotPossibleHere
 from app.records.features import FeatureEncoding
-from app.records.records import CatalogueRecord, attributes_of, embedding_of
-from app.storage.arms import ArmStore
+from app.records.records import CatalogueRecord
 
 MOST_UNLISTED = 5
-DOCUMENT_COPIES = 8  # about what a page takes for each byte of a document: by itself, as objects, as JSON
-MAX_DOCUMENT_BYTES = 50_000  # about, of one
-NUMBER_BYTES = 60  # and for each number: as an object in a list, and as text
 
 
 class UnlistedValues(Answer, frozen=True):
@@ -153,22 +146,3 @@ def difference_of(existing: CatalogueRecord, asked: CatalogueRecord) -> str:
 def _given(record: CatalogueRecord) -> bytes:
     """The basis that it was made with."""
     return b"" if record.reduction is None else record.reduction.basis
-
-
-async def with_documents(
-    store: ArmStore, catalogue: Catalogue, arms_found: FoundArms, most: int, most_bytes: int
-) -> list[Arm]:
-    """The first of these arms at least, and as many as ``most`` and ``most_bytes`` of documents allow."""
-    ids = arms_found.ids[:most]
-    reading = min(len(ids) * MAX_DOCUMENT_BYTES, most_bytes)
-    hold(len(ids) * catalogue.dim * NUMBER_BYTES + reading)
-    documents = await store.documents(catalogue.uid, ids, most_bytes=most_bytes)
-    hold(DOCUMENT_COPIES * sum(map(len, documents)) - reading)
-    arms = list[Arm]()
-    fitted = catalogue.encoding.is_fitted
-    for arm_id, row, data in zip(ids, arms_found.features[:most], documents, strict=False):
-        await yield_to_others()
-        tags, metadata = attributes_of(data)
-        features = row if fitted or not data else embedding_of(data)  # until then as it was given
-        arms.append(Arm(arm_id, features.tolist(), tags, dict(metadata)))
-    return arms

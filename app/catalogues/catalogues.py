@@ -22,7 +22,7 @@ from typing import TypeVar
 import msgspec
 
 from app.arm_sources.contract import ArmEngine
-from app.arm_sources.engine_index import EngineIndex
+from app.catalogues.arm_pages import ArmPages
 from app.catalogues.arms import (
     MAX_UNFITTED_ARMS,
     Arm,
@@ -34,19 +34,18 @@ from app.catalogues.arms import (
     raw_arms,
     waiting_message,
 )
-from app.catalogues.catalogue import Catalogue, difference_of, with_documents
+from app.catalogues.catalogue import Catalogue, difference_of
 from app.catalogues.kept_arms import ArmRepository, FoundArms
-from app.catalogues.kinds import ARM_SOURCES, Kinds
+from app.catalogues.kinds import Kinds
 from app.catalogues.replaced_features import ReplacedFeatures, has_replaced, keep_finding
-from app.filters.overview import MOST_SORTED, in_order
 from app.indexes.limits import LIMITS, IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.shared_arms import SharingGroup
 from app.indexes.snapshot import Snapshot
-from app.platform.errors import Conflict, Invalid, NotFitted, NotFound, StartupError, Unavailable
+from app.platform.errors import Conflict, Invalid, NotFitted, NotFound, Unavailable
 from app.platform.hooks import Hooks
 from app.platform.long_work import REQUESTS
-from app.platform.pages import decode_cursor, encode_cursor, page_by_name
+from app.platform.pages import page_by_name
 from app.records.features import FeatureEncoding, Reduction
 from app.records.records import CatalogueRecord, bytes_to_vector, pack, split_uid, unpack, with_uid
 from app.storage.arms import ReductionUnknown
@@ -58,21 +57,15 @@ T = TypeVar("T")
 log = logging.getLogger("shortlist.catalogues")
 
 KEEP_MARGIN_MS = 60_000
-MOST_NAMED = 10
 READ_TOGETHER = 1_000
 TRIES = 5
-PAGE_NUMBERS = 100_000  # in the features of a page, about
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogueLimits:
-    """``unfitted_arms``: that a catalogue keeps before its embeddings are reduced. ``sorted_arms``: that are
-    sorted for a page. ``page_bytes``: of the documents of a page.
-    """
+    """``unfitted_arms``: that a catalogue keeps before its embeddings are reduced."""
 
     unfitted_arms: int = MAX_UNFITTED_ARMS
-    sorted_arms: int = MOST_SORTED
-    page_bytes: int = 8 << 20
 
 
 class Catalogues:
@@ -109,6 +102,7 @@ class Catalogues:
         self._served: dict[str, Catalogue] = {}
         self._in_memory: dict[str, LiveIndex] = {}  # by uid, of those that are in no engine
         self._followers: dict[str, Catalogue] = {}  # by uid, of those that follow another one
+        self.arm_pages = ArmPages(store.arms, self._kept)
         self.changing = asyncio.Lock()  # one is made or deleted at a time: what is served is what is stored
 
     def __iter__(self) -> Iterator[Catalogue]:
@@ -129,36 +123,6 @@ class Catalogues:
                 path.unlink(missing_ok=True)
         if self._group is not None:
             self._group.loaded()
-
-    def check_engine(self) -> None:
-        """Raise StartupError if a catalogue is kept where this service cannot read."""
-        for kind, source in ARM_SOURCES.items():
-            away = sorted(
-                name
-                for name, index in self.in_engines.items()
-                if index.engine is None and index.engine_name.kind == kind
-            )
-            if away:
-                names, where = ", ".join(away[:MOST_NAMED]), f"catalogues are kept in {source.title}"
-                raise StartupError(f"{where}, but {source.setting} is not set: {names}")
-
-    @property
-    def in_engines(self) -> Mapping[str, EngineIndex]:
-        """By name, the index of each catalogue whose arms are in an engine of a loaded plug-in."""
-        return {
-            catalogue.name: catalogue.index
-            for catalogue in self
-            if catalogue.index.resident is None and catalogue.missing_plugin is None
-        }
-
-    @property
-    def engine_titles(self) -> str:
-        """The engines that have arms of catalogues, for a sentence."""
-        return " and ".join(sorted({index.title for index in self.in_engines.values()}))
-
-    async def reach_engine(self) -> None:
-        """Return if arms are found of all catalogues that are kept in an engine. Raises Unavailable."""
-        await asyncio.gather(*(index.reach_engine() for index in self.in_engines.values()))
 
     async def replace(self, records: Mapping[str, bytes]) -> None:
         """Serve exactly these catalogues. The caller holds ``changing``."""
@@ -435,58 +399,6 @@ class Catalogues:
             if gone:
                 await self._store.arms.delete(catalogue.uid, gone, keep_ms=self._keep_ms)
             await self._sync(catalogue)
-
-    async def arms(
-        self, catalogue: Catalogue, cursor: str | None, limit: int
-    ) -> tuple[Sequence[Arm], str | None]:
-        """A page of arms, oldest features first: an arm that stays as it is appears exactly once.
-
-        At most ``limit``, fewer where they are long.
-        """
-        limit = min(limit, max(1, PAGE_NUMBERS // catalogue.dim))
-        after = None if cursor is None else decode_cursor(cursor)
-        async with catalogue.lock:  # else the documents could be of a later write than the features
-            page = await self._kept(catalogue).page(after, limit + 1)
-            arms = await with_documents(self._store.arms, catalogue, page, limit, self.limits.page_bytes)
-        more = len(page.ids) > len(arms)
-        return arms, encode_cursor(page.places[len(arms) - 1]) if more else None
-
-    async def sample(self, catalogue: Catalogue, seed: int, limit: int) -> Sequence[Arm]:
-        """At most ``limit`` arms drawn uniformly without replacement, fewer where they are long."""
-        limit = min(limit, max(1, PAGE_NUMBERS // catalogue.dim))
-        async with catalogue.lock:  # as above
-            sampled = await self._kept(catalogue).sample(seed, limit)
-            return await with_documents(self._store.arms, catalogue, sampled, limit, self.limits.page_bytes)
-
-    async def arms_by(
-        self, catalogue: Catalogue, name: str, *, descending: bool, cursor: str | None, limit: int
-    ) -> tuple[Sequence[Arm], str | None]:
-        """A page of arms by the values of a field, see ``in_order``. Raises Invalid, NotPossibleHere."""
-        catalogue.need_arms("sorting")
-        most = self.limits.sorted_arms
-        if len(catalogue.index) > most:
-            message = f"at most {most:,} arms are sorted, and this catalogue has {len(catalogue.index):,}"
-            raise Invalid(message, path=("sort",))
-        limit = min(limit, max(1, PAGE_NUMBERS // catalogue.dim))
-        snapshot = catalogue.index.snapshot()
-        rows, revisions = snapshot.table.by_revision
-        work = partial(
-            in_order, snapshot.attributes, rows, revisions.tolist(), name,
-            descending=descending, cursor=cursor, limit=limit + 1,
-        )  # fmt: skip
-        ordered = {snapshot.id_of(row): following for row, following in await REQUESTS.run(work)}
-        async with catalogue.lock:  # as above
-            page = await self._kept(catalogue).find(list(ordered)[:limit])
-            arms = await with_documents(self._store.arms, catalogue, page, limit, self.limits.page_bytes)
-        last = arms[-1].id if arms else next(iter(ordered), "")
-        return arms, ordered[last] if last and last != next(reversed(ordered)) else None
-
-    async def arm(self, catalogue: Catalogue, arm_id: str) -> Arm:
-        async with catalogue.lock:  # as above
-            arms = await self._kept(catalogue).find([arm_id])
-            if not arms.ids:
-                raise NotFound("the catalogue has no arm with this id")
-            return (await with_documents(self._store.arms, catalogue, arms, 1, self.limits.page_bytes))[0]
 
     async def features(self, catalogue: Catalogue, ids: Collection[str]) -> dict[str, tuple[Vector, int]]:
         """The features of those arms that are there, also of ones that another process has just written.

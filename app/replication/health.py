@@ -16,6 +16,7 @@ from types import MappingProxyType
 from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
 from app.catalogues.catalogues import Catalogues
+from app.catalogues.engines import engine_titles, reach_engines
 from app.learning.learned_priors import LearnedPriors
 from app.learning.learners import Learners
 from app.learning.one_key_teaches import OneKeyTeaches, found_lately
@@ -252,13 +253,13 @@ class Health:
         """
         try:
             async with asyncio.timeout(PROBE_S):
-                await self._catalogues.reach_engine()
+                await reach_engines(self._catalogues)
         except (TimeoutError, Unavailable) as error:
             now = time.monotonic()
             self._engine_lost_at = self._engine_lost_at or now
             if now - self._engine_lost_at < self.engine_start_s:
                 reason = error.detail if isinstance(error, Unavailable) else "it does not answer in time"
-                raise Unavailable(f"{self._catalogues.engine_titles} is not ready: {reason}") from None
+                raise Unavailable(f"{engine_titles(self._catalogues)} is not ready: {reason}") from None
         else:
             self._engine_lost_at = 0.0
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json
-from app.catalogues.catalogues import PAGE_NUMBERS
+from app.catalogues.arm_pages import PAGE_NUMBERS
 from app.indexes.live import IndexStatus
 
 pytestmark = pytest.mark.anyio

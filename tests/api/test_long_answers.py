@@ -8,9 +8,9 @@ import pytest
 
 from api_client import Api
 from app.api import arms, fields, imports
+from app.catalogues import arm_pages, resident_arms
 from app.catalogues import arms as written_arms
-from app.catalogues import catalogue, resident_arms
-from app.catalogues.catalogues import CatalogueLimits
+from app.catalogues.arm_pages import ArmPageLimits
 from app.learning import checkpoints, decisions, learners, rewards
 from app.serving import pipeline
 
@@ -24,7 +24,7 @@ class Yields:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.counts: dict[str, int] = {}
-        for module in (catalogue, written_arms, resident_arms, pipeline, decisions, imports, rewards):
+        for module in (arm_pages, written_arms, resident_arms, pipeline, decisions, imports, rewards):
             name = module.__name__.rpartition(".")[2]
             monkeypatch.setattr(module, "yield_to_others", self._counter(name))
 
@@ -54,7 +54,7 @@ async def test_each_item_of_a_request_lets_others_go_first(api: Api, monkeypatch
     assert found["arms"] >= MANY
     assert found["resident_arms"] == 1  # before the index takes some hundred in
     found = await counts("GET", "/v1/catalogues/c/arms?limit=1000")
-    assert found["catalogue"] == MANY
+    assert found["arm_pages"] == MANY
     found = await counts("POST", "/v1/bandits/b/choose/batch", {"requests": [{"activate": False}] * MANY})
     assert found["pipeline"] == MANY
     tokens = [choice["decision"] for choice in yields.answer["results"]]  # type: ignore[attr-defined]
@@ -122,7 +122,7 @@ async def test_a_page_of_arms_with_long_metadata_is_shorter(api: Api):
     arms = [{"id": f"a{n}", "features": [float(n)], "metadata": {"x": "y" * 900}} for n in range(10)]
     await api.ok("PUT", "/v1/catalogues/c", {"dim": 1}, 201)
     await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": arms})
-    api.app.service.catalogues.limits = CatalogueLimits(page_bytes=3_000)
+    api.app.service.catalogues.arm_pages.limits = ArmPageLimits(page_bytes=3_000)
     first = await api.ok("GET", "/v1/catalogues/c/arms")
     rest = await api.ok("GET", f"/v1/catalogues/c/arms?cursor={first['next']}")
     assert [arm["id"] for arm in first["items"] + rest["items"]] == [f"a{n}" for n in range(6)]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json
-from app.catalogues.catalogues import CatalogueLimits
+from app.catalogues.arm_pages import ArmPageLimits
 from app.filters.fields import Value
 from app.filters.names import Names, Stored
 
@@ -164,7 +164,7 @@ async def test_arms_are_sorted_by_a_field(api: Api, order: str):
 
 
 async def test_too_many_arms_are_not_sorted(api: Api):
-    api.app.service.catalogues.limits = CatalogueLimits(sorted_arms=3)
+    api.app.service.catalogues.arm_pages.limits = ArmPageLimits(sorted_arms=3)
     await create_catalogue(api, "c", documents(4, 3))
     assert len((await api.ok("GET", "/v1/catalogues/c/arms?sort=p"))["items"]) == 3
     await create_catalogue(api, "d", documents(4, 4))

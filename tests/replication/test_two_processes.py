@@ -329,11 +329,11 @@ async def test_what_another_process_has_just_made_is_found(two_processes: Two):
     assert len((await two.parts.catalogues.get_stocked("fresh")).index) == 1
     await one.parts.catalogues.upsert(bandit.catalogue, [Arm("y", [1.0, 2.0])])
     catalogues = two.parts.catalogues
-    arm = await catalogues.use("fresh", lambda found: catalogues.arm(found, "y"))
+    arm = await catalogues.use("fresh", lambda found: catalogues.arm_pages.one(found, "y"))
     assert list(arm.features) == [1.0, 2.0]
     polls = two.store.calls["registry.version"]
     with pytest.raises(NotFound):
-        await catalogues.use("fresh", lambda found: catalogues.arm(found, "z"))
+        await catalogues.use("fresh", lambda found: catalogues.arm_pages.one(found, "z"))
     with pytest.raises(NotFound):
         await two.parts.bandits.get("no such bandit")
     assert await two.parts.bandits.find("no such uid", 1) is None

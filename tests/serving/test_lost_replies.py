@@ -35,7 +35,7 @@ async def test_an_upsert_made_again_is_visible(service: HeadlessService):
     await service.observe(bandit, "o")
     arm = Arm("new", [9.0, 9.0])
     await lost(service, "arms.upsert", lambda: service.parts.catalogues.upsert(catalogue, [arm]))
-    assert (await service.parts.catalogues.arm(catalogue, "new")).features == [9.0, 9.0]
+    assert (await service.parts.catalogues.arm_pages.one(catalogue, "new")).features == [9.0, 9.0]
     assert ids(await service.choose(bandit)) == ["new"]
 
 
@@ -48,7 +48,7 @@ async def test_a_deletion_made_again_is_visible(service: HeadlessService):
     assert list(done.missing) == ["a3", "x"]  # type: ignore[attr-defined]
     assert set(ids(await service.choose(bandit, k=9))) == {"a0", "a1", "a2"}
     with pytest.raises(NotFound):
-        await service.parts.catalogues.arm(catalogue, "a3")
+        await service.parts.catalogues.arm_pages.one(catalogue, "a3")
 
 
 @pytest.mark.rest

@@ -52,7 +52,7 @@ class Shop:
         await self.catalogues.upsert(self.source, [Arm(each, [value, float(each[1:])]) for each in ids])
 
     async def arms(self, catalogue: Catalogue) -> dict[str, list[float]]:
-        found, _ = await self.catalogues.arms(catalogue, None, 1_000)
+        found, _ = await self.catalogues.arm_pages.page(catalogue, None, 1_000)
         return {arm.id: list(arm.features) for arm in found}
 
     async def assert_followed(self) -> None:

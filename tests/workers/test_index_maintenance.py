@@ -38,7 +38,9 @@ class Index:
         self.settles_at = math.inf
 
     def note_outcome(self, job: Any, error: Exception | None) -> None:
-        if error is not None:
+        if error is None:
+            self.failures.pop(type(job).__name__, None)
+        else:
             self.failures[type(job).__name__] = f"{type(error).__name__}: {error}"
 
     def begin_maintenance(self) -> Any:
