@@ -32,6 +32,7 @@ from app.decision_log.rows import Row
 from app.indexes.live import IndexOptions, LiveIndex
 from app.learning.learner_copies import checked_state
 from app.measuring.drawn_propensities import drawn_policy
+from app.measuring.evaluated import ESTIMATOR_NAMES, check_estimators, evaluated_policy
 from app.measuring.evaluation_warnings import NOT_DRAWN
 from app.measuring.evaluations import (
     Evaluation,
@@ -41,13 +42,7 @@ from app.measuring.evaluations import (
     check_usable,
     evaluations_of,
 )
-from app.measuring.evaluator import (
-    ESTIMATOR_NAMES,
-    Evaluator,
-    LearnerLookup,
-    check_estimators,
-    evaluated_policy,
-)
+from app.measuring.evaluator import Evaluator, LearnerLookup
 from app.measuring.outcomes import SeenRewards
 from app.measuring.past_learners import HeldLearners, PastLearners
 from app.measuring.sources import HeldSource

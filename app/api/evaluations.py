@@ -21,6 +21,7 @@ from app.api.strict_json import JSON, Provided, StrictModel, encoded, json_route
 from app.bandits.registry import Bandits
 from app.bandits.settings import BanditRecord, must_be
 from app.bandits.versions import BanditVersion
+from app.measuring.evaluated import ESTIMATOR_NAMES
 from app.measuring.evaluation_jobs import EvaluationJob, EvaluationJobs, JobHead
 from app.measuring.evaluations import (
     Evaluation,
@@ -30,7 +31,6 @@ from app.measuring.evaluations import (
     When,
     answer_of,
 )
-from app.measuring.evaluator import ESTIMATOR_NAMES
 from app.platform.errors import Invalid, within
 from app.platform.long_work import MEASURING
 from app.platform.pages import page_by_name

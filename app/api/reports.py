@@ -14,7 +14,8 @@ from app.api.limits import MAX_BUCKET_S
 from app.api.streamed import while_connected
 from app.api.strict_json import Provided, json_router, reply
 from app.bandits.registry import Bandits
-from app.measuring.report import MAX_BUCKETS, Report, Reports, too_many_buckets
+from app.measuring.report import MAX_BUCKETS, Reports, too_many_buckets
+from app.measuring.report_answer import Report
 
 _OF_SIGNALS = {"weights", "signals", "guardrails"}
 

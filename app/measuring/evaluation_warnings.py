@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from app.bandits.settings import BanditRecord
 from app.measuring.drawn_propensities import drawn_policy, unknown_past
-from app.measuring.evaluator import TOO_MUCH_MISSING, Evaluated, Evaluator, evaluated_policy
+from app.measuring.evaluated import Evaluated, evaluated_policy
+from app.measuring.evaluator import TOO_MUCH_MISSING, Evaluator
 from app.policies.registry import POLICIES
 from shortlist.evaluation.logged import MAX_PLACES
 from shortlist.evaluation.off_policy import OffPolicyState

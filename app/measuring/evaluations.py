@@ -25,22 +25,13 @@ from app.learning.learned_priors import LearnedPriors
 from app.learning.learners import Learners
 from app.learning.served_effects import ServedEffects
 from app.measuring.drawn_propensities import check_past
+from app.measuring.evaluated import Evaluated, check_estimators, evaluated_policy, of_signal
 from app.measuring.evaluation_warnings import (
     UNREADABLE,
     warnings_of,
     without_propensities,
 )
-from app.measuring.evaluator import (
-    LIMITS,
-    TOO_MUCH_MISSING,
-    Evaluated,
-    Evaluator,
-    EvaluatorLimits,
-    LearnerLookup,
-    check_estimators,
-    evaluated_policy,
-    of_signal,
-)
+from app.measuring.evaluator import LIMITS, TOO_MUCH_MISSING, Evaluator, EvaluatorLimits, LearnerLookup
 from app.measuring.outcomes import SeenRewards
 from app.measuring.past_learners import PastLearners, StartMode, learner_of
 from app.measuring.sources import ServedSource

@@ -28,6 +28,7 @@ from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.decision_log.rows import Row
 from app.filtering.filtered_snapshots import among
 from app.measuring.drawn_propensities import DrawnPropensities
+from app.measuring.evaluated import Evaluated, begin, check_values, evaluated_policy
 from app.measuring.logged_lists import (
     LoggedLists,
     SortedRows,
@@ -41,23 +42,21 @@ from app.measuring.logged_lists import (
     sort,
     widened,
 )
-from app.measuring.outcomes import Bounds, SeenRewards, Terms, bounds_of, terms_of, terms_of_rule
+from app.measuring.outcomes import SeenRewards, Terms, bounds_of, terms_of
 from app.measuring.past_learners import PastLearners, check_contexts
 from app.measuring.sources import HeldSource
 from app.platform.cache import BoundedCache
 from app.platform.errors import Invalid
 from app.platform.long_work import MEASURING
 from app.policies.arm_effects import Directions, RowEffects
-from app.policies.registry import POLICIES
-from app.policies.targets import Evaluable, EvaluationBatch, Lists, Pool, Target, Weighed
+from app.policies.targets import EvaluationBatch, Lists, Pool, Target, Weighed
 from app.serving.pipeline import STATELESS, ConstraintRow
 from shortlist.evaluation import off_policy
 from shortlist.evaluation.logged import LARGEST_WEIGHT, Logged
-from shortlist.evaluation.off_policy import ESTIMATORS, OffPolicyState
+from shortlist.evaluation.off_policy import OffPolicyState
 from shortlist.linear.ridge import Factored, Posterior
 from shortlist.types import NO_ROWS, Matrix, Rows
 
-ESTIMATOR_NAMES = tuple(ESTIMATORS)
 NOISY_PIECE = 100  # where whole posteriors are needed: a megabyte each, at most
 READ_TOGETHER = 32  # learners
 LEARNERS_BYTES = 32 << 20
@@ -84,26 +83,6 @@ class _KnownPool:
     pool: Pool
     target: Target
     known: BoundedCache[Hashable, Any]
-
-
-@dataclass(slots=True, eq=False)
-class Evaluated:
-    """A policy, by one weighing of its signals. ``number``: its place among several.
-
-    ``gone``    decisions with an arm that it could not draw now
-    ``state``   what the estimators have seen, and ``signals`` the same of each signal by itself, which has no
-                predictions: there dr is ips
-    ``rewards`` between which bounds predictions are held; None: nobody knows any
-    ``unshown`` arms that it would choose, and that the log does not show
-    """
-
-    number: int
-    bandit: Bandit
-    state: OffPolicyState
-    signals: dict[str, OffPolicyState]
-    rewards: Bounds | None
-    unshown: UnshownArms
-    gone: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -178,7 +157,7 @@ class Evaluator:
             for as_weighed in several
         ]
         self.policies = [
-            _begun(number, as_weighed, estimators, bound, UnshownArms(policies=len(several)))
+            begin(number, as_weighed, estimators, bound, UnshownArms(policies=len(several)))
             for number, (as_weighed, bound) in enumerate(zip(several, bounds, strict=True))
         ]
         self.expected = None if seen is None else seen.decisions
@@ -352,7 +331,7 @@ class Evaluator:
     def _weigh_all(self, policy: Evaluated, work: Sequence[_Work]) -> None:
         """Take these decisions up for a policy."""
         places = max(policy.state.places, *(part_of_work.lists.name.places for part_of_work in work))
-        _check_size(len(self.policies), len(policy.signals), places, self._limits.values)
+        check_values(len(self.policies), len(policy.signals), places, self._limits.values)
         state = off_policy.widened(policy.state, places)
         parts = []
         for part_of_work in work:
@@ -514,59 +493,3 @@ def _estimated(arms: LearnerSnapshot, rows: Rows, situations: EvaluationBatch, w
         return scores
     effects = situations.effects.worth(arms, np.maximum(rows, 0).reshape(-1)).reshape(rows.shape)
     return np.where(rows >= 0, scores + effects, 0.0)
-
-
-def _begun(
-    number: int, bandit: Bandit, estimators: Sequence[str], rewards: Bounds | None, unshown: UnshownArms
-) -> Evaluated:
-    signals = (bandit.record.signals or {}).items()
-    of_signals = list(dict.fromkeys(of_signal(name) for name in estimators))
-    return Evaluated(
-        number,
-        bandit,
-        _start(estimators, terms_of(bandit.record, bandit.weights)),
-        {name: _start(of_signals, terms_of_rule(rule)) for name, rule in signals},
-        rewards,
-        unshown,
-    )
-
-
-def _check_size(weights: int, signals: int, places: int, values: int) -> None:
-    """Raise Invalid where there would be too many values, of each signal at each place by each weights."""
-    if weights > 1 and weights * signals * places > values:
-        most = max(1, values // (signals * places))
-        many = f"{signals} signals in lists of {places}"
-        message = f"at most {most} weight sets are allowed with {many}: {values:,} values in all"
-        raise Invalid(message, path=("policy", "weights"))
-
-
-def of_signal(estimator: str) -> str:
-    """What an estimator comes to of a signal, of which nothing is predicted."""
-    return "ips" if ESTIMATORS[estimator].needs_model else estimator
-
-
-def _start(estimators: Sequence[str], terms: Terms) -> OffPolicyState:
-    rewards = None if terms.low is None or terms.high is None else (terms.low, terms.high)
-    return off_policy.start(estimators, places=1, rewards=rewards)
-
-
-def evaluated_policy(bandit: Bandit) -> Evaluable:
-    """The policy of a bandit. Raises Invalid (policy): it cannot be evaluated on a log."""
-    policy = POLICIES[bandit.record.policy]
-    if not isinstance(policy, Evaluable):
-        message = f"{policy.name} cannot be evaluated on a log: {policy.not_evaluated}"
-        raise Invalid(message, path=("policy", "policy"))
-    return policy
-
-
-def check_estimators(estimators: Sequence[str]) -> None:
-    """Raise Invalid for an estimator that there is not, and for none at all or one given twice."""
-    errors = [
-        (("estimators", number), f"must be one of {', '.join(ESTIMATOR_NAMES)}, each once")
-        for number, name in enumerate(estimators)
-        if name not in ESTIMATORS or name in estimators[:number]
-    ]
-    if errors:
-        raise Invalid.many(errors)
-    if not estimators:
-        raise Invalid("estimators must name at least one", path=("estimators",))

@@ -29,8 +29,9 @@ from app.catalogues.catalogue import Catalogue
 from app.decision_log.rows import LoggedArm, LoggedReward, Row
 from app.indexes.live import IndexOptions, LiveIndex
 from app.learning.tokens import Decision, TokenSigner
+from app.measuring.evaluated import ESTIMATOR_NAMES
 from app.measuring.evaluations import evaluations_of
-from app.measuring.evaluator import ESTIMATOR_NAMES, Evaluator
+from app.measuring.evaluator import Evaluator
 from app.measuring.past_learners import PastLearners
 from app.measuring.sources import HeldSource
 from app.platform.command_line import table

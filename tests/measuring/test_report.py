@@ -13,7 +13,8 @@ from app.bandits.settings import BanditRecord, RewardRule, SignalRule
 from app.decision_log.rows import LoggedArm, Row
 from app.measuring import report as reports
 from app.measuring.outcomes import SeenRewards, Terms, terms_of, value_of
-from app.measuring.report import Report, ReportFold, Reports, Unit
+from app.measuring.report import ReportFold, Reports
+from app.measuring.report_answer import Report, Unit
 from app.platform.errors import Invalid
 from app.platform.metrics import Metrics
 from headless_service import HeadlessService, bandit_record

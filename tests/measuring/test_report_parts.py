@@ -16,7 +16,8 @@ from app.bandits.bandit import Bandit
 from app.decision_log.rows import Row
 from app.measuring import report as reports
 from app.measuring.outcomes import Terms
-from app.measuring.report import Report, ReportFold, Reports, Unit
+from app.measuring.report import ReportFold, Reports
+from app.measuring.report_answer import Report, Unit
 from app.platform.errors import Unavailable
 from app.platform.metrics import Metrics
 from headless_service import HeadlessService

@@ -25,7 +25,8 @@ from app.bandits.versions import BanditVersion, version_to_bytes
 from app.catalogues.catalogue import Catalogue
 from app.decision_log.rows import LoggedArm, Row
 from app.indexes.live import IndexOptions, LiveIndex
-from app.measuring.evaluator import ESTIMATOR_NAMES, Evaluator
+from app.measuring.evaluated import ESTIMATOR_NAMES
+from app.measuring.evaluator import Evaluator
 from app.measuring.past_learners import PastLearners
 from app.measuring.sources import HeldSource
 from app.policies.registry import POLICIES

@@ -23,8 +23,9 @@ from app.bandits.versions import BanditVersion, version_to_bytes
 from app.catalogues.catalogue import Catalogue
 from app.decision_log.rows import LoggedArm
 from app.indexes.live import IndexOptions, LiveIndex
+from app.measuring.evaluated import ESTIMATOR_NAMES
 from app.measuring.evaluations import Evaluation, evaluations_of
-from app.measuring.evaluator import ESTIMATOR_NAMES, Evaluator
+from app.measuring.evaluator import Evaluator
 from app.measuring.logged_lists import UnshownArms
 from app.measuring.sources import HeldSource
 from app.policies.registry import POLICIES

@@ -32,7 +32,8 @@ from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.frequency_caps.caps import FrequencyCapKey
 from app.frequency_caps.exposures import over_cap
 from app.indexes.live import IndexOptions, LiveIndex
-from app.measuring.evaluator import ESTIMATOR_NAMES, Evaluator
+from app.measuring.evaluated import ESTIMATOR_NAMES
+from app.measuring.evaluator import Evaluator
 from app.measuring.sources import HeldSource
 from app.policies.registry import POLICIES
 from app.policies.selection import SelectionRequest
