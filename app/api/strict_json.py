@@ -51,6 +51,7 @@ LARGE_BODY_BYTES = 2**16
 MAX_PART_BYTES, MAX_OBJECT_BYTES = 2**21, 2**18
 DIGITS = 18  # of a content-length; more digits could take Python long to read
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+_SMALL = re.compile(r"\b0\.0{6,}\d+")
 _CLAUSE_END = re.compile(r"[.;](?: |$)")
 _items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
@@ -121,9 +122,12 @@ def invalid(error: ValidationError, where: FieldPath = ()) -> ShortlistError:
         # A list that is too long is a request that is too large: clients divide it, rather than mend a field.
         if item["type"] == "too_long" and len(item["loc"]) == 1 and not where:
             return TooLarge(item["msg"].removeprefix("Value error, "), path=item["loc"])
-    return Invalid.many(
-        [((*where, *public(item["loc"])), item["msg"].removeprefix("Value error, ")) for item in result[:20]]
-    )
+    return Invalid.many([((*where, *public(item["loc"])), _readable(item["msg"])) for item in result[:20]])
+
+
+def _readable(message: str) -> str:
+    """What pydantic says. It writes a bound of 1e-100 with all of its zeros."""
+    return _SMALL.sub(lambda number: f"{float(number[0]):g}", message.removeprefix("Value error, "))
 
 
 def public(loc: tuple[int | str, ...]) -> FieldPath:

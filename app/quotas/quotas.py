@@ -114,8 +114,11 @@ class Quotas:
             ledger = self.ledgers.get(bandit.uid)
             stored = None if ledger is None or quota_id not in ledger.by_id else ledger.by_id[quota_id].quota
             # What was counted would be of other arms, or of another window.
-            if stored is not None and stored.rule.identity != rule.identity:
-                raise Conflict("only most, pace and to of a quota can be changed")
+            if stored is not None:
+                for name, value in stored.rule.identity.items():
+                    if value != rule.identity[name]:
+                        reason = "only most, pace and to of a quota can be changed"
+                        raise Conflict(f"{name} differs: {reason}", path=(name,))
             if stored is None and ledger is not None:
                 _check_room(ledger, rule)
             quota = BanditQuota(quota_id, secrets.token_hex(8) if stored is None else stored.uid, rule)

@@ -76,9 +76,16 @@ class QuotaRule(msgspec.Struct, frozen=True):
         return self
 
     @property
-    def identity(self) -> tuple[object, ...]:
-        """What cannot be changed without counting from the start."""
-        return self.filter, self.arm, self.per_s, self.counts, self.from_ms, self.signal
+    def identity(self) -> dict[str, object]:
+        """What cannot be changed without counting from the start, by the names of the API."""
+        return {
+            "filter": self.filter,
+            "arm": self.arm,
+            "per_s": self.per_s,
+            "counts": self.counts,
+            "from": self.from_ms,
+            "signal": self.signal,
+        }
 
     def counts_reward_of(self, signal: str | None) -> bool:
         """Whether a reward of this signal counts."""

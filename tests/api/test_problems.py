@@ -98,6 +98,18 @@ def test_an_argument_of_an_algorithm_is_a_field_of_the_request():
 
 
 @pytest.mark.rest
+@pytest.mark.anyio
+async def test_a_small_bound_is_written_as_people_write_it(shared: Api):
+    for delta, bound in ((0, "greater than or equal to 1e-100"), (1, "less than 1")):
+        told = await shared.refused(
+            "PUT",
+            "/v1/bandits/b",
+            {"catalogue": "c", "policy": "sub_ts", "delta": delta},
+            loc=["body", "delta"],
+        )
+        assert told["detail"] == f"delta: Input should be {bound}"
+
+
 def test_it_says_when_to_try_again():
     assert problem_response(StoreFull("full")).headers["retry-after"] == "60"
 

@@ -189,7 +189,9 @@ async def test_changes_count_on_and_a_new_one_begins_again(api: Api):
     assert (again["used"], again["used"] + again["reserved"] + again["left"]) == (2, 3)
     assert "a0" in {arm["id"] for arm in (await api.choose("b", k=12))["arms"]}
     assert "a0" not in {arm["id"] for arm in (await api.choose("b", k=12))["arms"]}
-    await api.refused("PUT", QUOTA, {"arm": "a1", "most": 3, "per_s": DAY}, status=409, code="conflict")
+    await api.refused(
+        "PUT", QUOTA, {"arm": "a1", "most": 3, "per_s": DAY}, status=409, code="conflict", loc=["body", "arm"]
+    )
     await api.ok("DELETE", QUOTA, status=204)
     await api.refused("GET", QUOTA, status=404, code="not_found")
     await api.refused("DELETE", QUOTA, status=404, code="not_found")

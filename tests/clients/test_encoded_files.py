@@ -136,6 +136,22 @@ def test_columns_that_repeat_others_are_not_hashed_and_those_for_people_are_name
     assert client.get_catalogue("shop").display == Display(title="Artikelname", picture="bild")
 
 
+def test_dates_in_several_formats_are_dates_and_a_value_with_a_comma_is_quoted(
+    client: Client, run: Run, tmp_path: Path
+):
+    lines = ["sku;since;kind;price"]
+    for n in range(200):
+        day, month, year = 1 + n % 28, 1 + n % 12, 2000 + n // 10
+        since = (f"{year}-{month:02}-{day:02}", f"{day:02}.{month:02}.{year}", f"{month}/{day}/{year}")[n % 3]
+        lines.append(f"S{n};{since};{('Wear, men', 'Books')[n % 2]};{n % 9}")
+    path = tmp_path / "items.csv"
+    path.write_text("\n".join(lines) + "\n")
+    status, said, err = run("shop", path, "--id", "sku", "--encode", "--dry-run")
+    assert (status, err) == (0, "")
+    assert "  since: left out, a date" in said
+    assert '  kind: category, 2 values: "Wear, men", Books' in said
+
+
 def test_fields_of_objects_are_columns_and_dates_of_lines_are_none(client: Client, run: Run, tmp_path: Path):
     path = tmp_path / "jobs.ndjson"
     jobs = [

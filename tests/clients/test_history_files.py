@@ -255,6 +255,18 @@ WRONG = {
         HEAD + "u,a,1,5\n",
         "row 2: ts: is before March 1973",
     ),
+    "a time with two digits of the year": (
+        "user,sku,clicked,ts\nu,a,1,1/31/26 18:30\n",
+        "row 1: ts: must be a time, such as 2026-01-31 18:30, or a number of seconds since 1970",
+    ),
+    "a time in another format": (
+        "user,sku,clicked,ts\n" + "u,a,1,31.01.2026 18:30\n" * 40 + "u,a,1,2026-01-31 18:30\n",
+        "row 41: ts: must be a date of the calendar, in the format that most of the column have",
+    ),
+    "several rows": (
+        HEAD + ",a,1,1700000000\nu,a,,1700000000\n",
+        "row 2: user: is missing; 2 rows are bad; --skip-bad 2 leaves them out",
+    ),
     "no column": ("user,sku,clicked\nu,a,1\n", "has no column ts, of user, sku, clicked"),
     "no rows": ("user,sku,clicked,ts\n", "there are no rows in it"),
 }

@@ -458,7 +458,10 @@ def _mark_of(digits: str) -> str:
 
 def fault(kind: Kind, cell: Any) -> ValueError:
     """That a cell is not of the kind that it must be."""
-    return ValueError(f"{RULES[kind]}, and is {kind_of(cell)}")
+    found = kind_of(cell)
+    if kind == "date" and found == "a date":
+        return ValueError("must be a date of the calendar, in the format that most of the column have")
+    return ValueError(f"{RULES[kind]}, and is {found}")
 
 
 def kind_of(cell: Any) -> str:

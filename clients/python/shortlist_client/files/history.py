@@ -42,6 +42,7 @@ WHOLE = (range(16),)
 MAX_VALUE = 1e9  # as of a call
 FIRST_MS, AHEAD_MS = 10**11, 60_000  # what the service takes
 S_BELOW, US_FROM = 10**11, 10**14  # of times since 1970: as ms they would be of 1973, and of 5138
+A_TIME = "must be a time, such as 2026-01-31 18:30, or a number of seconds since 1970"
 MOST_WAIT_S, POLL_S = 60.0, 0.1  # until rewards are applied
 HISTORY_SHARE = 0.75  # of the room for ids
 ID_BYTES = 165  # of an id in the store, beside its name and an eighth
@@ -85,7 +86,7 @@ def import_history(client: Client, bandit: str, files: Sequence[Path], options: 
     found = client.get_bandit(bandit)
     _check_bandit(found, options)
     history = History(files, options)
-    bad, count, id_bytes = BadRows(options.skip_bad), 0, 0
+    bad, count, id_bytes = BadRows(options.skip_bad, to_the_end=True), 0, 0
     with meter("checked", history.rows_total, "rows") as advance, closing(history.batches()) as batches:
         for batch in batches:
             bad.note(batch.path, batch.bad)
@@ -93,6 +94,8 @@ def import_history(client: Client, bandit: str, files: Sequence[Path], options: 
             names = sum(len(item["id"]) + len(item.get("key", "")) + NAME_BYTES for item in batch.items)
             id_bytes += ID_BYTES * len(batch.items) + names * 9 // 8
             advance(len(batch.items) + len(batch.bad))
+    if bad.refusal is not None:
+        raise bad.refusal
     lines = [*history.notes]
     if not count:
         raise FileError(f"{files[0]}: there are no rows in it")
@@ -341,9 +344,9 @@ def _ms_of(value: Any) -> int:
         try:
             return _ms(dt.datetime.fromisoformat(value))
         except ValueError:
-            raise ValueError("must be a time") from None
+            raise ValueError(A_TIME) from None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError("must be a time")  # noqa: TRY004 - as all that is wrong with a cell
+        raise ValueError(A_TIME)  # noqa: TRY004 - as all that is wrong with a cell
     if value < S_BELOW:
         return round(1_000 * value)
     at = round(value)

@@ -40,7 +40,8 @@ NO_POPULARITY = (
     "no column seems to say how popular an item is: new users are shown what most people like only after "
     "thousands of decisions. Add a column of numbers, such as how often each was sold, viewed or clicked"
 )
-A_DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}.*)?")
+# Also where day and month cannot be told apart, or a column has several formats.
+A_DATE = re.compile(r"(?:\d{4}-\d{2}-\d{2}|\d{1,2}[./]\d{1,2}[./]\d{4})(?:[T ]\d{2}:\d{2}.*)?")
 ID_NAME = re.compile(
     r"(?:^|[_\W])(?:id|uuid|guid|sku|ean|gtin|isbn|asin|upc|url|uri|link|href)$|(?<=[a-z])(?:Id|ID|Url)$"
 )
@@ -276,5 +277,5 @@ def _told(each: Mapping[str, Any]) -> str:
             return f"number{log}, mean {each['mean']:g}, scale {each['scale']:g}"
         case "hash":
             return f"text, hashed into {each['size']} numbers"
-    shown = ", ".join(each["values"][:5])
+    shown = ", ".join(f'"{value}"' if "," in value else value for value in each["values"][:5])
     return f"{each['kind']}, {len(each['values'])} values: {shown}" + ", ..." * (len(each["values"]) > 5)
