@@ -1,11 +1,7 @@
-"""The route class of every JSON endpoint, and how an endpoint asks for a service.
+"""The route class of every JSON endpoint: strict in what it reads, cheap on the way.
 
-How an endpoint asks for a service: by a parameter such as ``bandits: Provided[Bandits]``.
-
-The service is the attribute of that name of the application's ``service``: what composes it lists them.
-``JsonRoute`` fills the parameter in. FastAPI only documents endpoints, and sees nothing to document here.
-
-The route class of every JSON endpoint: strict in what it reads, cheap on the way.
+An endpoint asks for a service by a parameter such as ``bandits: Provided[Bandits]``: the attribute of that
+name of the application's ``service``. ``JsonRoute`` fills it in; FastAPI sees nothing to document there.
 
 Endpoints are written as FastAPI endpoints, and FastAPI documents them in /openapi.json from their signature.
 At request time this class takes over: the body is parsed and validated in one step from its bytes (pydantic,
