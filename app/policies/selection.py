@@ -166,7 +166,7 @@ class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
         index = bandit.catalogue.index
         arms = await filtered.of(bandit.catalogue, request.arm_filter)
         if quotas is not None:
-            arms = quotas.known(arms) or await quotas.eligible(arms)
+            arms = await quotas.eligible(arms)
         return msgspec.structs.replace(self, arms=bandit.seen(arms), catalogue_version=index.version)
 
 

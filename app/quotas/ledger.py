@@ -217,8 +217,7 @@ class QuotaLedger:
             return Taken(counts, arrays.windows)
         if self._lacking(counts):
             return None
-        needed = {share: count for share, count in self._shares(counts).items() if share.holds}
-        for share, count in needed.items():
+        for share, count in self._shares(counts).items():
             spent[share.number] += count
             # Half a share before it is used up: the next one is there in time, and no choice has to wait.
             if share.limits and share.left <= share.demand.size // 2:
@@ -226,7 +225,7 @@ class QuotaLedger:
                 arrays.enough[share.number] = share.granted  # it is asked for once
                 self._low.add(share)
                 self._some_low.set()
-        return Taken({share.number: count for share, count in needed.items()}, arrays.windows)
+        return Taken(counts, arrays.windows)
 
     def _shares(self, counts: Mapping[int, int]) -> dict[QuotaShare, int]:
         return {share: count for number, count in counts.items() if (share := self.slots[number]) is not None}

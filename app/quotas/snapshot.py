@@ -108,15 +108,13 @@ class QuotaSnapshot:
             self._left_out = day, self.blocks.named(self.out, day=day, ttl_ms=ttl_ms)
         return self._left_out[1]
 
-    def known(self, base: Snapshot) -> Snapshot | None:
-        """What ``eligible`` answered before."""
-        return self._eligible.get(base)
-
     async def eligible(self, base: Snapshot) -> Snapshot:
-        """``base`` without the arms that are not eligible. It is kept, as ``known``.
+        """``base`` without the arms that are not eligible.
 
-        Cost: see ``QuotaMembers.counting``. Raises Unavailable: too many long computations at once.
+        Cost: see ``QuotaMembers.counting``, once. Raises Unavailable: too many long computations at once.
         """
+        if (before := self._eligible.get(base)) is not None:
+            return before
         barred = await self.members.counting(base, np.flatnonzero(self.out).tolist())
         if len(self._eligible) >= SNAPSHOTS_KEPT:
             self._eligible.clear()

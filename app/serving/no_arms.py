@@ -39,7 +39,7 @@ async def refusal(
 async def _is_any_left(filtered: FilteredSnapshots, request: SelectionRequest) -> bool:
     arms = await filtered.of(request.bandit.catalogue, request.arm_filter)
     if request.quotas is not None:
-        arms = request.quotas.known(arms) or await request.quotas.eligible(arms)
+        arms = await request.quotas.eligible(arms)
     if not request.exclude and not request.limits:
         return arms.size > 0
     rows = arms.eligible(arms.rows_of(dict.fromkeys(request.exclude)))

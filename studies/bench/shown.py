@@ -203,7 +203,7 @@ async def shares_of(number: int, snapshot: Snapshot, shape: Callable[[int], dict
 
 def choose(shares: QuotaLedger, snapshot: Snapshot, query: Vector, exclude: Rows = NO_ROWS) -> None:
     now = shares.now()
-    eligible = now.known(snapshot) or at_once(now.eligible(snapshot))
+    eligible = at_once(now.eligible(snapshot))
     hits = eligible.search(query, 1, exclude)
     at_once(shares.take(snapshot, hits.rows.tolist()))
 
