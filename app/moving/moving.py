@@ -32,8 +32,6 @@ class Moving:
     def __init__(self, steps: PlanSteps, workers: Workers) -> None:
         self._steps = steps
         self._store = steps.store
-        self._bandits = steps.bandits
-        self._moves = steps.moves
         self._workers = workers
         self._carried: dict[str, int] = {}  # by uid, moves that are known to be carried out
         self._one = asyncio.Lock()  # a plan reads many learners and computes for seconds
@@ -47,7 +45,7 @@ class Moving:
         Invalid (no common arm; the bandit cannot have this catalogue), Unavailable.
         """
         async with self._one:
-            bandit = await self._bandits.known_now(name)
+            bandit = await self._steps.bandits.known_now(name)
             with named_by("catalogue"):
                 target = await self._steps.catalogues.get_stocked(catalogue)
             if not dry_run:
@@ -77,8 +75,7 @@ class Moving:
 
     async def status(self, bandit: Bandit) -> dict[str, Any] | None:
         """The move of a bandit whose learners are being carried; None: there is none. Raises Unavailable."""
-        under_way = await self._under_way(bandit)
-        if under_way is None:
+        if (under_way := await self._under_way(bandit)) is None:
             return None
         last, carried = under_way
         return {
@@ -91,7 +88,7 @@ class Moving:
 
     async def _last(self, bandit: Bandit) -> MoveRecord | None:
         space = bandit.record.space
-        return (await self._moves.of(bandit.uid, space)).get(space)
+        return (await self._steps.moves.of(bandit.uid, space)).get(space)
 
     async def _under_way(self, bandit: Bandit) -> tuple[MoveRecord, float] | None:
         """The last move, and the share of partitions that are done; None: all are, or there was none."""
@@ -130,7 +127,7 @@ class Moving:
             return take_fields(before, plan.record, OF_MOVE), write
 
         await self._steps.quotas.prepare(uid, target.resident)
-        moved = await self._bandits.move(bandit.name, bandit.stored, switch, by=by)
+        moved = await self._steps.bandits.move(bandit.name, bandit.stored, switch, by=by)
         space = moved.record.space
         for partition in range(self._store.partitions):
             payload = move_payload(space)

@@ -142,8 +142,7 @@ class PlanSteps:
         """How many learners there are, and the names of some, the same for the same learners."""
         count, sample = 0, list[str]()
         for partition in range(self.store.partitions):
-            stored = await self.store.learners.names(partition, bandit.uid)
-            names = [name for name in stored if name != POOLED]
+            names = set(await self.store.learners.names(partition, bandit.uid)) - {POOLED}
             count += len(names)
             sample = nsmallest(
                 KEYS_COMPARED, [*sample, *names], key=lambda name: blake2b(name.encode()).digest()

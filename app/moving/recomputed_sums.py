@@ -80,13 +80,10 @@ TRIES = 100  # to read learners between two steps of the worker
 DEDUPE_MS = 3_600_000
 SHARE = 0.5  # of the time that is spent on it: meanwhile choices come in
 WAIT_S = 0.05
-# Of the states that are read together, at least one. The store syncs as much to disk in one step, and whoever
-# reads a learner waits for that.
-AT_ONCE_BYTES = 1 << 17
+AT_ONCE_BYTES = 1 << 17  # of states that are read together: the store syncs as much to disk in one step
 LAST_POSITION = "~"  # after that of every row
 
-ArmFeatures = Mapping[str, tuple[Vector, int]]
-"""Of arms, by their ids, with the revisions of these features."""
+ArmFeatures = Mapping[str, tuple[Vector, int]]  # by the ids of arms, with the revisions of these features
 
 
 class NotWhole(ShortlistError):
