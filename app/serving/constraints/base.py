@@ -6,7 +6,8 @@ say. All else has a default. Policies need nothing: they take their arms from ``
 
 A choice calls its constraints in this order:
 
-1. The table says which apply. A choice pays nothing for the others.
+1. The table says which apply. A choice pays nothing for the others. If one names a key in ``turn_of``, the
+   choice waits for others of that key in this process.
 2. ``view``, in the order of the table: what the constraint leaves, within what those before it left.
 3. The policy ranks what is left.
 4. ``charge``, of those that count, in the opposite order: what is about to be shown is counted. If one
