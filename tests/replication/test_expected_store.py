@@ -53,6 +53,31 @@ async def test_a_store_that_only_grows_is_as_expected(store: Store, partition: i
     assert await expected(store, tmp_path).missing() == ""
 
 
+async def test_versions_of_catalogues_are_read_again_only_where_they_have_changed(
+    store: Store, tmp_path: Path
+):
+    """There may be a thousand, and this is asked every few seconds."""
+    read, version = list[str](), store.arms.version
+
+    async def counted(uid: str) -> int:
+        read.append(uid)
+        return await version(uid)
+
+    store.arms.version = counted  # type: ignore[method-assign]
+    await fill(store, 0)
+    running = expected(store, tmp_path)
+    await running.check()
+    for _ in range(3):
+        await running.refresh()
+    assert read == [UID]
+    await store.redis.command("HINCRBY", keys.counters(UID), "version", 5)
+    await running.refresh()
+    await running.refresh()
+    assert read == [UID, UID]
+    await store.redis.command("HINCRBY", keys.counters(UID), "version", -1)
+    assert "catalogue films" in await running.missing()
+
+
 @pytest.mark.rest
 async def test_every_new_data_directory_takes_the_store_as_it_is(store: Store, tmp_path: Path):
     for name in "abc":
