@@ -8,11 +8,11 @@ was killed after the move and before its entries were in all logs is made up for
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from app.bandits.spaces import Moves, Spaces
-from app.bandits.versions import StoredVersions
+from app.bandits.versions import BanditVersion, StoredVersions
 from app.learning.checkpoints import read_together, restored
 from app.platform.background import Pace, repeat
 from app.platform.long_work import LongWork
@@ -54,6 +54,7 @@ class Carrying:
         self._carried = metrics.housekeeping.labels("carried")
         self._versions = StoredVersions(store)
         self._done: dict[str, int] = {}  # by the uid of a bandit: the moves that are carried out
+        self._finished: Mapping[str, BanditVersion] | None = None  # of these versions all moves are
 
     async def run(self) -> None:
         """Until it is cancelled. An unreachable store is waited for."""
@@ -62,6 +63,9 @@ class Carrying:
     async def round(self) -> bool:
         """Whether there was something to do."""
         versions = await self._versions.all()
+        # The same object until any bandit changes: of thousands at rest none is looked at.
+        if versions is self._finished:
+            return False
         spaces = {uid: version.record.space for uid, version in versions.items() if version.record.space}
         self._done = {uid: number for uid, number in self._done.items() if uid in versions}
         busy = False
@@ -69,6 +73,7 @@ class Carrying:
             if self._done.get(uid, 0) < number:
                 busy = True
                 await self._carry_out(uid, number)
+        self._finished = None if busy else versions
         return busy
 
     async def _carry_out(self, uid: str, number: int) -> None:
