@@ -564,3 +564,14 @@ def test_parquet_without_its_library_says_what_to_install(
     status, _, err = run("import", "c", path)
     assert status == 2
     assert "pip install pyarrow" in told(err)
+
+
+@pytest.mark.parametrize("more", [(), ("--id", "id")], ids=["an export", "a table"])
+def test_an_import_into_a_catalogue_that_is_not_there_says_how_to_make_one(
+    client: Client, run: Run, tmp_path: Path, more: tuple[str, ...]
+):
+    path = tmp_path / "arms.csv"
+    path.write_text("id,features\na,[1.0]\n")
+    status, said, err = run("import", "none", path, *more)
+    assert (status, said) == (2, "")
+    assert "there is no catalogue none: make it first, by PUT /v1/catalogues/none, or" in told(err)

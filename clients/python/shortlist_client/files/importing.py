@@ -14,9 +14,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from shortlist_client.answers import Catalogue
 from shortlist_client.client import Client
+from shortlist_client.errors import NotFound
 from shortlist_client.files.arm_files import kind_of
-from shortlist_client.files.arm_rows import ArmRows, check
+from shortlist_client.files.arm_rows import ArmRows, FileError, check
 from shortlist_client.files.learner_files import LearnerRow, learners_of
 from shortlist_client.files.progress import meter
 from shortlist_client.files.replacing import check_replaced
@@ -25,6 +27,15 @@ from shortlist_client.phrases import counted
 
 REQUEST_BYTES = 1 << 22
 HEAD_BYTES = 4
+
+
+def catalogue_of(client: Client, name: str) -> Catalogue:
+    """Raises FileError: there is none, and how to make one."""
+    try:
+        return client.get_catalogue(name)
+    except NotFound:
+        message = f"there is no catalogue {name}: make it first, by PUT /v1/catalogues/{name}"
+        raise FileError(f"{message}, or from the columns of a table with --encode") from None
 
 
 def import_arms(
@@ -42,7 +53,7 @@ def import_arms(
     """
     readers = [(path, kind_of(path).read) for path in files]
     check_version(client)
-    dim = client.get_catalogue(catalogue).given
+    dim = catalogue_of(client, catalogue).given
     ids: list[NDArray[np.int64]] = [np.empty(0, np.int64)]  # their hashes: eight bytes an arm
     with meter("checked", None, "arms") as advance:
         for path, read in readers:

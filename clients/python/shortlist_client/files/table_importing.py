@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from shortlist_client.answers import Catalogue
 from shortlist_client.client import Client
-from shortlist_client.errors import NotFound
 from shortlist_client.files.arm_rows import ArmRows, FileError
 from shortlist_client.files.cells import KINDS
-from shortlist_client.files.importing import block_bodies, imported
+from shortlist_client.files.importing import block_bodies, catalogue_of, imported
 from shortlist_client.files.progress import meter
 from shortlist_client.files.proposals import Proposal, Statistics, propose, rounded
 from shortlist_client.files.replacing import check_replaced
@@ -163,10 +162,10 @@ def _missing_lines(arms: TableArms, options: ImportOptions) -> list[str]:
 
 
 def _found(client: Client, catalogue: str, options: ImportOptions) -> Catalogue | None:
-    """The catalogue; None if it is to be made. Raises NotFound, FileError."""
+    """The catalogue; None if it is to be made. Raises FileError."""
     try:
-        found = client.get_catalogue(catalogue)
-    except NotFound:
+        found = catalogue_of(client, catalogue)
+    except FileError:
         if not (options.makes or options.dry_run):
             raise
         return None
