@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -47,7 +48,7 @@ class ConstantCoordinate:
         return seen
 
     def query(self, query: Vector) -> Vector:
-        """The query among the features of the catalogue. Shapes: (d + 1,) -> (d,)."""
+        """The query among the features of the catalogue, or queries. Shapes: (d + 1, …) -> (d, …)."""
         return query[:-1] if self.scale == 1.0 else query[:-1] * self.scale
 
     def mean_square(self, square: float) -> float:
@@ -108,12 +109,12 @@ class ConstantSnapshot(msgspec.Struct, frozen=True, eq=False):
         return self._joint(self.plain.search_exact(self.constant.query(query), k, exclude), query)
 
     def catalogue_query(self, query: Vector) -> Vector:
-        """The query among the features of the catalogue. Shapes: (d + 1,) -> (d,)."""
+        """The query among the features of the catalogue, or queries. Shapes: (d + 1, …) -> (d, …)."""
         return self.constant.query(query)
 
-    def constant_score(self, query: Vector) -> float:
-        """What the query gives every arm alike, besides the features of the catalogue."""
-        return float(query[-1]) * self.constant.value
+    def constant_score(self, query: Vector) -> Any:
+        """What the query gives every arm alike, besides its features. Shapes: (d + 1, …) -> (…)."""
+        return query[-1] * self.constant.value
 
     def features_of(self, rows: Rows) -> Matrix:
         """Shapes: rows (m,) -> (m, d + 1)."""

@@ -140,12 +140,12 @@ class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
         """
         if self.thetas is None:
             return None
-        arms, features = self.arms, self.arms.plain.features_of(rows)
+        # In columns: one product. ``dot`` takes half of the time of ``@`` for few arms.
+        arms, thetas = self.arms, self.thetas.T
+        expected: Matrix = arms.plain.features_of(rows).dot(arms.catalogue_query(thetas))
         # What the learner sees is a copy with a coordinate more, whose product is the same of all.
-        columns = [
-            features @ arms.catalogue_query(theta) + arms.constant_score(theta) for theta in self.thetas
-        ]
-        return np.array(columns).T
+        expected += arms.constant_score(thetas)
+        return expected
 
     @classmethod
     async def of(
