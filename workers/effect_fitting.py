@@ -1,8 +1,9 @@
 """Fits the arm effects of bandits again while rewards come, in the worker that holds partition 0.
 
-A bandit is looked at ``EVERY_S`` after it was last, or later where that takes more than ``SHARE`` of a core,
-but after ``LONGEST_S`` at most. Every ``LOOK_EVERY_S`` the log says whether one key teaches most of it. While
-nothing is learned all that costs nothing.
+A bandit is looked at ``EVERY_S`` after it was last, sooner while a tenth of the time since the first look is
+less: at first a second may bring most of its rewards. Where that takes more than ``SHARE`` of a core it is
+looked at later, but after ``LONGEST_S`` at most. Every ``LOOK_EVERY_S`` the log says whether one key teaches
+most of it. While nothing is learned all that costs nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from app.platform.errors import NotFound
 from workers.prior_fitting import KnownBandits
 
 EVERY_S = 1.0
+GROWTH = 0.1  # of the time since the first look: of a steady stream as much of the rewards
 LONGEST_S = 60.0
 SHARE = 0.05
 PAUSE_S = 0.1
@@ -44,6 +46,7 @@ class EffectFitting:
         self._changed: dict[str, None] = {}
         self._knows_all = False
         self._due: dict[str, float] = {}  # by uid, from when on it is looked at again
+        self._first: dict[str, float] = {}  # by uid, when it was looked at first
         self._taught: set[str] = set()  # since the last look at who teaches
         self._look_at: float | None = None
         self._drops: dict[str, float] = {}  # from when on sums of arms that are gone are dropped
@@ -84,6 +87,7 @@ class EffectFitting:
             if bandit is None or bandit.record.arm_effects == "off":
                 self._changed.pop(uid, None)
                 self._due.pop(uid, None)
+                self._first.pop(uid, None)
                 self._drops.pop(uid, None)
             elif self._now_s() >= self._due.get(uid, 0.0):
                 was_due = True
@@ -100,9 +104,14 @@ class EffectFitting:
                 except BaseException:
                     self._changed[uid] = None
                     raise
-                self._due[uid] = self._now_s() + min(max(EVERY_S, used_s / SHARE), LONGEST_S)
+                self._due[uid] = self._now_s() + min(max(self._rest_s(uid), used_s / SHARE), LONGEST_S)
         await self._look_at_keys()
         return was_due
+
+    def _rest_s(self, uid: str) -> float:
+        """How long after a cheap fit the next one is due."""
+        age_s = self._now_s() - self._first.setdefault(uid, self._now_s())
+        return min(max(GROWTH * age_s, PAUSE_S), EVERY_S)
 
     async def _look_at_keys(self) -> None:
         if self._look_at is None and self._taught:
