@@ -54,14 +54,9 @@ async def test_what_changed_is_fitted_once_a_second():
     worker = fitting(town)
     assert await worker.round()
     assert town.fitted == [WITH]
-    town.now += 1_000.0
     worker.changed([WITH])
-    assert await worker.round()
-    town.fitted.pop()
-    worker.changed([WITH])
-    town.now += 0.9 * EVERY_S
     assert not await worker.round()
-    town.now += 0.1 * EVERY_S
+    town.now += EVERY_S
     assert await worker.round()
     assert town.fitted == [WITH, WITH]
     town.now += EVERY_S
@@ -73,6 +68,7 @@ async def test_what_changed_is_fitted_once_a_second():
     assert town.dropped == [WITH, WITH]
 
 
+@pytest.mark.rest
 async def test_at_first_it_is_fitted_after_a_tenth_of_the_time_that_it_has_learned():
     town, fits = Town(), list[float]()
     worker, began = fitting(town), town.now
@@ -88,6 +84,7 @@ async def test_at_first_it_is_fitted_after_a_tenth_of_the_time_that_it_has_learn
     assert pauses[-1] == pytest.approx(EVERY_S, abs=0.011)
 
 
+@pytest.mark.rest
 async def test_fits_that_take_long_are_rare_from_the_first_one_on():
     town = Town(used_s=1.0)
     worker = fitting(town)
