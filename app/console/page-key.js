@@ -37,6 +37,7 @@ export async function show(view) {
     panel("Forget", deletion(view, key, path`/v1/bandits/${name}/learners/${key}`, "Gone for good with it: what it has learned from its rewards, and what it was shown that counts for repeats. Rewards for its decisions so far are refused; the rows of the log stay.", ["bandits", name, "learners"], "Forget this learner")),
   );
   let seen = -1;
+  let asks = remembers && bandit.scope === "per_key";
   if (remembers && bandit.scope === "global") had.append(visitorForm(view, bandit));
   const columns = columnNames(bandit.catalogue, signal);
   view.live(LOOK_MS, note, async () => {
@@ -55,7 +56,7 @@ export async function show(view) {
       tile("Noise", number(learner.used?.noise), "of a reward, seen"),
       tile("Exploration", number(learner.used?.exploration), "in use"),
     ]);
-    if (remembers && bandit.scope === "per_key") await showHad(view, bandit, key, had);
+    if (asks) asks = await showHad(view, bandit, key, had);
     if (!known) return;
     seen = learner.observations;
     const columnOf = await columns;
@@ -79,21 +80,25 @@ function weightTable(learner) {
   return [h("p", { class: "hint" }, "What each part of a context adds, along the principal directions of the arms."), table("Context weights", ["", ...columns.slice(0, 20).map((/** @type {string} */ each) => `#${each}`)], rows, "", "cards flow")];
 }
 
-/** What a key or a visitor has had. @param {import("./main.js").View} view @param {any} bandit @param {string} key @param {HTMLElement} box */
+/** What a key or a visitor has had; false: this bandit remembers nothing of keys. @param {import("./main.js").View} view @param {any} bandit @param {string} key @param {HTMLElement} box */
 async function showHad(view, bandit, key, box) {
   const found = await get(path`/v1/bandits/${bandit.id}/learners/${key}/exposures`, view.signal).catch((error) => {
     if (error instanceof Problem && error.status === 404) return null; // its constraints remember no keys
     throw error;
   });
-  if (found === null) return redraw(box, found, () => empty("Its constraints remember nothing of keys."));
+  if (found === null) {
+    redraw(box, found, () => empty("Its constraints remember nothing of keys."));
+    return false;
+  }
   const named = await titlesOf(bandit.catalogue, found.items.flatMap((/** @type {any} */ each) => each.arm ?? []), view.signal);
   redraw(box, found, () => exposures(found, named));
+  return true;
 }
 
 /** The exposures of a visitor of a global bandit. @param {import("./main.js").View} view @param {any} bandit */
 function visitorForm(view, bandit) {
   const box = h("div", { "aria-live": "polite" });
-  const form = new Form([{ name: "visitor", label: "Visitor", hint: "As choices name it." }], { submit: "Show what it has had", act: ({ visitor }) => showHad(view, bandit, visitor ?? "-", box) });
+  const form = new Form([{ name: "visitor", label: "Visitor", hint: "As choices name it." }], { submit: "Show what it has had", act: async ({ visitor }) => void (await showHad(view, bandit, visitor ?? "-", box)) });
   return h("div", {}, form.el, box);
 }
 
