@@ -154,6 +154,7 @@ async def test_what_a_process_holds_and_does_not_use_goes_back(store: Store):
     assert (one.live.left, other.shown.total()) == (0, 70)
 
 
+@pytest.mark.rest
 async def test_a_quota_is_open_again_as_soon_as_its_window_is_over(store: Store):
     """Before the store was asked about the next one."""
     (process,) = await processes(store, 1, quota_of(1, per_s=86_400))
@@ -171,6 +172,7 @@ async def test_a_quota_is_out_as_soon_as_the_last_of_it_was_shown(store: Store):
     assert process.shares.now().out[0]
 
 
+@pytest.mark.rest
 async def test_what_is_given_back_of_a_window_that_is_over_cannot_be_spent(store: Store):
     (process,) = await processes(store, 1, quota_of(3, per_s=86_400))
     taken = await process.shares.take(None, [0])  # type: ignore[arg-type]
@@ -183,6 +185,7 @@ async def test_what_is_given_back_of_a_window_that_is_over_cannot_be_spent(store
     assert process.shown.total() == 3
 
 
+@pytest.mark.rest
 async def test_what_goes_back_is_not_spent_while_the_store_is_asked(store: Store):
     lossy = LossyStore(store)
     (one,) = await processes(lossy, 1, quota_of(16))
