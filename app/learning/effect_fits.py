@@ -2,8 +2,8 @@
 
 sums       of all partitions, added in their order, of the newest move and the newest features of each arm
 fit        in a thread: the variance of the effects, of each signal by itself
-written    if an arm has moved by half its deviation, or the variance by a tenth, or anything where it is
-           asked for; if the newest version is still the one from before, else that one is the answer.
+written    if an arm has moved by a fifth of its deviation, or the variance by a tenth, or anything where it
+           is asked for; if the newest version is still the one from before, else that one is the answer.
            Of the arms only those that moved, and all of them ``WHOLE_EVERY`` versions
 """
 
@@ -39,7 +39,7 @@ from shortlist.linear import arm_effects
 from shortlist.linear.arm_effects import EffectFit, EffectSums
 from shortlist.types import Matrix
 
-MOVED = 0.5  # deviations of an arm
+MOVED = 0.2  # deviations of an arm: with 0.5 films by genre lose .07 of what all arms gain, with 0.2 .02
 GROWN = 0.1  # of the standard deviation of the effects
 WHOLE_EVERY = 32  # versions
 WHOLE_KEPT = 64  # as many bytes of a bandit as so many whole versions
