@@ -214,8 +214,10 @@ class Bandits:
         arms = await self._catalogues.sampled(catalogue)
 
         def completed(uid: str, version: BanditVersion) -> BanditRecord:
-            record = self._completed(changed(uid, version), version.record)
-            signals.check_change(version.record, record)
+            asked = changed(uid, version)
+            # first: what cannot be removed is that also where a guardrail names it
+            signals.check_change(version.record, asked)
+            record = self._completed(asked, version.record)
             record = with_else(record, version.record, catalogue)
             self._policies[record.policy].check_arms(record, catalogue)
             return with_unit(record, version.record, arms)

@@ -85,7 +85,8 @@ def check_change(before: BanditRecord, after: BanditRecord) -> None:
     before_signals, has = before.signals, after.signals or {}
     gone = [name for name in before_signals or {} if name not in has]
     if gone:
-        raise Conflict(f"signals that learners have learned cannot be removed: {', '.join(gone)}")
+        message = f"signals that learners have learned cannot be removed: {', '.join(gone)}"
+        raise Conflict(message, path=("signals", gone[0]))
     if before_signals is None:
         if has:
             raise Conflict("signals cannot be added to a bandit that learns a single reward")

@@ -266,7 +266,11 @@ async def test_weights_and_new_signals_are_changed_and_none_is_removed(api: Api)
     await api.refused(
         "PATCH", path, {"signals": {"late": {"default": 1.0}}}, loc=("body", "signals", "late", "default")
     )
-    await api.refused("PATCH", path, {"signals": {"click": None}}, status=409, code="conflict")
+    gone = {"signals": {"click": None}}
+    await api.refused("PATCH", path, gone, status=409, code="conflict", loc=["body", "signals", "click"])
+    await api.ok("PATCH", path, {"guardrails": [{"signal": "click", "least": 0.1}]})
+    await api.refused("PATCH", path, gone, status=409, code="conflict", loc=["body", "signals", "click"])
+    await api.ok("PATCH", path, {"guardrails": None})
     await api.refused("PATCH", path, {"signals": None}, status=409, code="conflict")
     receipt = await api.reward({"decision": before["decision"], "signal": "share", "value": 1})
     assert [each["code"] for each in receipt["rejected"]] == ["unknown_signal"]
