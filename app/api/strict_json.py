@@ -327,7 +327,10 @@ async def read_body(model: type[M], data: bytes, where: FieldPath = ()) -> M:
             refusal = error
     if data.count(b",") > MAX_VALUES:
         raise TooLarge(f"must have at most {MAX_VALUES:,} values", path=where)
-    texts_by_name = _fields(model, data, where)
+    try:
+        texts_by_name = _fields(model, data, where)
+    except Invalid as error:
+        raise refusal or error from None
     is_alone = model.alone is not None and bytes(texts_by_name.get(model.alone, b"")) == b"true"
     if refusal is not None and not is_alone:
         raise refusal

@@ -84,11 +84,11 @@ async def test_old_secrets_are_gone(store: Store, store_url: str, clock: Clock):
     """From the process after the last token has expired, and from the store soon after that."""
     process = Process(store)
     await process.secrets.refresh()
-    before = set(process.secrets.known)
+    before = set(process.secrets.secrets)
     token = process.token(clock)
     clock.ms += 10 * PERIOD_MS
     await process.secrets.refresh()
-    assert not before & set(process.secrets.known)
+    assert not before & set(process.secrets.secrets)
     with pytest.raises(BadToken, match="invalid_token"):
         process.signer.verify(token, now_ms=0)
     async with connect(store_url) as client:
@@ -127,7 +127,7 @@ async def test_another_period_does_not_share_numbers_by_accident(store: Store, c
     one, other = Process(store), Process(store, period_ms=2 * PERIOD_MS)
     await one.secrets.refresh()
     await other.secrets.refresh()
-    assert not set(one.secrets.known.values()) & set(other.secrets.known.values())
+    assert not set(one.secrets.secrets.values()) & set(other.secrets.secrets.values())
 
 
 @pytest.mark.rest
