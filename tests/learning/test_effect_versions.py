@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import numpy as np
 import pytest
@@ -15,10 +17,11 @@ from app.bandits.effect_version import (
     record_to_bytes,
 )
 from app.bandits.prior_version import version_of
-from app.bandits.settings import BanditRecord, LogRule, SignalRule
+from app.bandits.settings import NEWEST_AUTO, BanditRecord, LogRule, SignalRule
 from app.learning.effect_fits import MOVED, WHOLE_EVERY, _stored, add_sums, fitted
+from app.learning.reward_entries import Observation
 from app.records.arm_sums import ArmSums
-from app.records.records import vector_to_bytes
+from app.records.records import unpack, vector_to_bytes
 from headless_service import HeadlessService
 from shortlist.linear.learned_prior import LearnedPrior
 
@@ -164,3 +167,32 @@ async def test_a_bandit_is_served_with_the_newest_version_after_the_next_poll(se
     await service.store.effects.write("b", bandit.uid, expected=3, record=empty)
     await effects.sync()
     assert (await effects.serving(bandit)).effects is None
+
+
+@pytest.mark.rest
+@pytest.mark.anyio
+async def test_a_far_observation_teaches_its_key_and_no_arm(service: HeadlessService):
+    """One of 1e6 where all others are about 1: what it is worth to its key says nothing of the arm."""
+    await service.quiet()
+    auto: dict[str, Any] = {"arm_effects": "auto", "ridge": "auto", "exploration": "auto"}
+    bandit = await service.bandit(prior="learned", auto=NEWEST_AUTO, **auto)
+    rng = np.random.default_rng(5)
+    observations = [
+        Observation(f"{key}-{arm}", f"a{arm}", float(rng.normal()), f"u{key}")
+        for key in range(8)
+        for arm in range(4)
+    ]
+    rewards = service.parts.rewards
+    await rewards.wait(await rewards.observe(bandit, observations))
+    assert (await service.parts.prior_fits.fit(bandit)).is_new
+    await service.parts.sync.poll()
+    far = Observation("far", "a2", 1e6, "ann")
+    usual = [Observation("usual", "a1", 1.0, "ann"), Observation("other", "a3", 1.0, "bob")]
+    await rewards.wait(await rewards.observe(bandit, [far, *usual]))
+    taught = dict[str, ArmSums]()
+    for partition in range(service.store.partitions):
+        async for some in service.store.effects.all_sums(partition, bandit.uid):
+            taught |= {arm: unpack(data, ArmSums) for arm, data in some.items()}
+    assert {arm: sums.decisions for arm, sums in taught.items()} == {"a1": 1, "a3": 1}
+    learner, _ = await service.parts.learners.current(bandit, bandit.learner_for("ann"))
+    assert learner.version == 2
