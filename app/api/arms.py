@@ -175,9 +175,7 @@ async def list_arms(
         if sort is None or sample_seed is not None:
             what = "order" if sort is None else "sort"
             raise Invalid("needs sort, and no sample_seed", path=(Part.QUERY, what))
-        by = partial(
-            catalogues.arm_pages.page_by, name=sort, descending=order == "desc", cursor=cursor, limit=limit
-        )
+        by = partial(pages.page_by, name=sort, descending=order == "desc", cursor=cursor, limit=limit)
         arms, following = await catalogues.use(catalogue, by)
         return reply({"items": arms, "next": following})
     if sample_seed is not None:

@@ -5,8 +5,8 @@ and a batch ends before its next item. Work that has begun is finished, writes a
 
 A step that awaits nothing keeps every other request waiting. So a loop over many items of one request says
 ``await yield_to_others()`` in each step. All requests share one slice of time: however many are under way,
-between two turns of the network they take ``SLICE_S`` and one step together. Whoever waits for a slice gets
-one of its own, in the order in which they came: else one of many calls could wait for ever.
+between two turns of the network they take ``SLICE_S`` and one step together. Those that wait for a slice
+go on in the order in which they came, some of them in the same one: else one call could wait for ever.
 """
 
 from __future__ import annotations

@@ -147,8 +147,8 @@ class HnswGraph(TunableIndex, RemeasuredIndex, GrowingIndex):
 
         It finds a little less at the same ef than one that is built, since its longest arms do not come
         first. What this graph has and ``rows`` have not stays in it. None: that would be too much of it, or
-        some arm is much longer than all in it, or these have no length. To copy
-        holds the GIL, .4 s for 1,000,000 arms.
+        some arm is much longer than all in it, or these have no length. To copy holds the GIL, .4 s for
+        1,000,000 arms.
         """
         is_alive = self._rows >= 0
         # Labels of the dead stay in the copy as flagged ones: hnswlib cannot take a node out.
