@@ -1,33 +1,42 @@
-"""What choices read of all quotas of a bandit at once."""
+"""What choices read of all quotas of a bandit at once, by their numbers.
+
+An even pace follows a plan: a straight line from 0 to ``most`` over the window. A quota holds its arms back
+for a slice of time if as much was shown as the plan allows by the end of the slice.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.quotas.pacing import PACE, draw
-
 UNBOUNDED = 2**31 - 1
+SLICE_S = 0.1
+
+QUOTA = np.dtype(
+    [
+        ("used_up", np.bool_),  # its arms are not eligible
+        ("held_back", np.bool_),  # nor in this slice
+        ("one_arm", np.bool_),  # a list has one arm of it at most
+        ("most", np.int64),  # may be spent in the window, as far as this process has heard
+        ("rate", np.float64),  # of an even pace, in shows a second; 0: there is none, or no window now
+        ("began", np.float64),  # the window, by a clock that does not jump
+        ("others", np.float64),  # was shown in it by other processes
+    ],
+    align=True,
+)
+NO_QUOTA = np.array((False, False, False, UNBOUNDED, 0.0, 0.0, 0.0), QUOTA)
 
 
 class QuotaArrays:
-    """What choices read of all quotas at once, by their numbers, and write: ``spent``.
+    """``rows`` (n,) of ``QUOTA``. Choices write ``spent``: by this process, in the window.
 
-    ``used_up``, ``held_back``: whether arms of a quota are not eligible now; ``pace``: see ``pacing``, and
-    ``rates`` the rates in it;
-    ``most``: may be spent in the window, as far as this process has heard, where a quota limits;
-    ``one_arm``: whether a list has one arm of it at most. ``enough``: while no more than this is spent,
-    nothing is lacking and nothing runs low. ``windows``: how many have begun.
+    ``enough``: while no more than this is spent, nothing is lacking and nothing runs low. ``windows``: how
+    many have begun.
     """
 
     def __init__(self) -> None:
         # One place is beyond all numbers: an array of none would need a case of its own.
-        self.used_up = np.zeros(1, dtype=np.bool_)
-        self.held_back = np.zeros(1, dtype=np.bool_)
-        self.one_arm = np.zeros(1, dtype=np.bool_)
-        self.pace = np.zeros(1, dtype=PACE)
-        self.rates = self.pace["rate"]
-        self.most = np.full(1, UNBOUNDED, dtype=np.int64)
+        self.rows = np.full(1, NO_QUOTA)
         # Choices read and write a few of these, one by one: in an array that takes three times as long.
         self.spent = np.zeros(1, dtype=np.int64).data
         self.enough = [UNBOUNDED]
@@ -36,40 +45,37 @@ class QuotaArrays:
     @property
     def out(self) -> NDArray[np.bool_]:
         """Whether the arms of a quota are not eligible now."""
-        return self.used_up | self.held_back
+        out: NDArray[np.bool_] = self.rows["used_up"] | self.rows["held_back"]
+        return out
 
     def grow(self, number: int) -> None:
         """Have a place for this number."""
         # Half as much again, so that the arrays are copied O(log n) times while quotas are added one by one.
-        more = max(number + 2, 3 * number // 2) - len(self.most)
-        if more <= 0:
-            return
-        self.used_up = np.pad(self.used_up, (0, more))
-        self.held_back = np.pad(self.held_back, (0, more))
-        self.one_arm = np.pad(self.one_arm, (0, more))
-        self.pace = np.concatenate((self.pace, np.zeros(more, dtype=PACE)))
-        self.rates = self.pace["rate"]
-        self.most = np.pad(self.most, (0, more), constant_values=UNBOUNDED)
-        self.spent = np.pad(self.spent, (0, more)).data
-        self.enough += [UNBOUNDED] * more
+        more = max(number + 2, 3 * number // 2) - len(self.rows)
+        if more > 0:
+            self.rows = np.append(self.rows, np.full(more, NO_QUOTA))
+            self.spent = np.pad(self.spent, (0, more)).data
+            self.enough += [UNBOUNDED] * more
 
     def clear(self, number: int) -> None:
         """No quota has this number now."""
-        self.used_up[number] = self.held_back[number] = self.one_arm[number] = False
-        self.most[number] = self.enough[number] = UNBOUNDED
-        self.pace[number] = 0.0
+        self.rows[number], self.enough[number] = NO_QUOTA, UNBOUNDED
 
-    def draw(self, now: float, rng: np.random.Generator) -> bool:
-        """Draw which quotas hold back in the slice that begins now; whether that is something new."""
-        if not self.pace["rate"].any():
+    def hold_back(self, now: float) -> bool:
+        """Find which quotas hold back in the slice that begins now; whether that is something new."""
+        rows = self.rows
+        is_paced = rows["rate"] > 0.0
+        if not is_paced.any():
             return False
-        before = self.held_back
-        self.held_back = draw(self.pace, np.asarray(self.spent, dtype=np.int64), now, rng)
-        return not np.array_equal(before, self.held_back)
+        planned = rows["rate"] * (now + SLICE_S - rows["began"])
+        is_ahead = is_paced & (rows["others"] + np.asarray(self.spent) >= planned)
+        is_new = not np.array_equal(rows["held_back"], is_ahead)
+        rows["held_back"] = is_ahead
+        return is_new
 
-    def few(self, k: int) -> dict[int, int]:
+    def left_below(self, k: int) -> dict[int, int]:
         """How much is left of the quotas, by their numbers, of which a list of k may take more."""
-        left = self.most - np.asarray(self.spent, dtype=np.int64)
+        left = self.rows["most"] - np.asarray(self.spent)
         # Arms of those that are out are not eligible at all, so no list can take any of them.
-        numbers = np.flatnonzero((left < np.where(self.one_arm, 1, k)) & ~self.out)
+        numbers = np.flatnonzero((left < np.where(self.rows["one_arm"], 1, k)) & ~self.out)
         return dict(zip(numbers.tolist(), left[numbers].tolist(), strict=True))

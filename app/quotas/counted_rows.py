@@ -1,7 +1,7 @@
 """Which rows of a catalogue what quotas count matches: found once, then only what has changed is looked at.
 
-Rows by a value are pairs of a row and a value. Rows of filters, which overlap, are a bit for each row and
-filter. So to find what a row counts for takes a few reads, however many quotas there are.
+Rows by a value are pairs of a row and a value. Rows of filters, which overlap, are a bit for each filter and
+row. So to find what a row counts for takes a few reads, however many quotas there are.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from shortlist.types import Rows
 
 Numbers = NDArray[np.int32]
 
-BYTE = 8  # filters, a bit each
 NO_NUMBERS: Numbers = np.empty(0, np.int32)
 
 
@@ -36,9 +35,9 @@ class CountedRows:
     version      of what is looked for, by a count of the caller
     attributes   of that ``moment``; None: nothing is known
     is_live      (K + 1,) the rows that had not died: of those that had nothing is said; False at last
-    rows, codes  (v,) pairs of a row and the place of a value in ``values``; the rows ascend
+    rows, codes  (v,) pairs of a row and the position of a value in ``values``; the rows ascend
     starts       (K + 1,) where the pairs of each row begin
-    bits         (bytes, K): of ``filters[p]`` bit ``p % BYTE`` of byte ``p // BYTE``
+    bits         (filters, K / 8) whether each filter matches each row, as ``np.packbits`` packs them
     """
 
     version: int
@@ -53,18 +52,17 @@ class CountedRows:
     bits: NDArray[np.uint8]
 
     @cached_property
-    def places(self) -> Mapping[Counted, int]:
-        """The place of each value, and behind them of each filter."""
+    def code_of(self) -> Mapping[Counted, int]:
+        """The position of each value, and behind them of each filter."""
         parts: list[Counted] = [*self.values, *self.filters]
-        return {part: place for place, part in enumerate(parts)}
+        return {part: code for code, part in enumerate(parts)}
 
     @cached_property
     def absent(self) -> Sequence[Counted]:
         """The values and filters of no living row. Cost: a read of all bits."""
         has_value = np.bincount(self.codes, minlength=len(self.values)) > 0
-        has_bit = np.unpackbits(np.bitwise_or.reduce(self.bits, axis=1), bitorder="little")
-        has_rows = [*has_value.tolist(), *has_bit[: len(self.filters)].tolist()]
-        return [part for part, has_row in zip(self.places, has_rows, strict=True) if not has_row]
+        has_row = np.concatenate((has_value, self.bits.any(axis=1))).tolist()
+        return [part for part, code in self.code_of.items() if not has_row[code]]
 
     def is_of(self, table: TableSnapshot, attributes: AttributeSnapshot) -> bool:
         """Whether this is as of that moment, or of a later one."""
@@ -80,37 +78,30 @@ class CountedRows:
             return is_known
         return np.zeros(len(rows), dtype=np.bool_)
 
-    def places_of(self, row: int) -> list[int]:
-        """The ``places`` of what a row counts for. Cost: a read for each, and for each byte of bits."""
-        places: list[int] = self.codes[self.starts.item(row) : self.starts.item(row + 1)].tolist()
+    def codes_of(self, row: int) -> list[int]:
+        """The positions of what a row counts for. Cost: a read for each, and for each filter."""
+        codes: list[int] = self.codes[self.starts.item(row) : self.starts.item(row + 1)].tolist()
         if len(self.bits):
-            is_set = np.unpackbits(self.bits[:, row], bitorder="little")
-            places += (len(self.values) + np.flatnonzero(is_set)).tolist()
-        return places
+            is_set = self.bits[:, row >> 3] & 1 << (row & 7)
+            codes += (len(self.values) + np.flatnonzero(is_set)).tolist()
+        return codes
 
-    def matches(self, arm_filter: Filter, rows: Rows | slice = slice(None)) -> NDArray[np.bool_]:
-        """Whether one of ``filters`` matches these rows (n,), by default all."""
-        byte, bit = divmod(self.places[arm_filter] - len(self.values), BYTE)
-        matches: NDArray[np.bool_] = self.bits[byte, rows] & 1 << bit != 0
+    def matches(self, arm_filter: Filter, rows: Rows) -> NDArray[np.bool_]:
+        """Whether one of ``filters`` matches these rows (n,)."""
+        bits = self.bits[self.code_of[arm_filter] - len(self.values)]
+        matches: NDArray[np.bool_] = bits[rows >> 3] & 1 << (rows & 7) != 0
         return matches
 
     def counting(self, counted: Iterable[Counted]) -> NDArray[np.bool_]:
         """True for the rows (K,) that count for one of these; of others than were looked for none does.
 
-        Cost: a read of all pairs, and of all bits.
+        Cost: a read of all pairs, and of the bits of these filters.
         """
-        is_asked, asked_bits = np.zeros(len(self.values), np.bool_), np.zeros(len(self.bits), np.uint8)
-        for part in counted:
-            place = self.places.get(part)
-            if place is not None and place >= len(self.values):
-                byte, bit = divmod(place - len(self.values), BYTE)
-                asked_bits[byte] |= 1 << bit
-            elif place is not None:
-                is_asked[place] = True
-        counts = np.zeros(self.moment.size, dtype=np.bool_)
-        counts[self.rows[is_asked[self.codes]]] = True
-        for byte in np.flatnonzero(asked_bits).tolist():
-            counts |= (self.bits[byte] & asked_bits[byte]).astype(np.bool_)
+        is_counted = np.zeros(len(self.code_of), dtype=np.bool_)
+        is_counted[[self.code_of[part] for part in counted if part in self.code_of]] = True
+        is_value, is_filter = np.split(is_counted, [len(self.values)])
+        counts = _unpacked(np.bitwise_or.reduce(self.bits[is_filter], axis=0), self.moment.size)
+        counts[self.rows[is_value[self.codes]]] = True
         return counts
 
 
@@ -133,8 +124,8 @@ def counted_rows(
     values where one is new; of everything where ``before`` is of a later moment or of other numbers.
     """
     table, attributes = whole.table, whole.attributes
-    moment = Moment.of(table, attributes)
-    if not before.moment.precedes(moment):
+    now = Moment.of(table, attributes)
+    if not before.moment.precedes(now):
         before = NOTHING
     _, _, entries, dead, size = before.moment
     has_changed = np.zeros(table.rows, dtype=np.bool_)
@@ -143,39 +134,41 @@ def counted_rows(
     has_changed[described[(described >= 0) & (described < table.rows)]] = True
     has_changed[table.dead[dead:]] = True
     is_live = np.append(table.died >= len(table.dead), False)
+    gone = np.flatnonzero(has_changed & ~is_live[:-1])
     changed = np.flatnonzero(has_changed & is_live[:-1])
 
-    kept = {place: part for place, part in enumerate(filters) if part in before.places}
-    bits = np.zeros((-(-len(filters) // BYTE), table.rows), np.uint8)
-    if filters == before.filters:
-        bits[:, :size] = before.bits
-    else:
-        for place, part in kept.items():
-            bits[place // BYTE, :size] |= before.matches(part).view(np.uint8) << place % BYTE
-    bits[:, has_changed] = 0
-    for place, matches in zip(kept, matches_of(kept.values(), attributes, changed), strict=True):
-        bits[place // BYTE, changed] |= matches.view(np.uint8) << place % BYTE
-    for place in range(len(filters)):
-        if place not in kept:
-            matches = eligible_rows(filters[place], table, attributes).mask
-            bits[place // BYTE] |= matches.view(np.uint8) << place % BYTE
+    followed_filters = [arm_filter for arm_filter in filters if arm_filter in before.code_of]
+    changes = dict(zip(followed_filters, matches_of(followed_filters, attributes, changed), strict=True))
+    bits = np.empty((len(filters), -(-table.rows // 8)), np.uint8)
+    for number, arm_filter in enumerate(filters):
+        if arm_filter in changes:
+            earlier_bits = before.bits[before.code_of[arm_filter] - len(before.values)]
+            mask = np.append(_unpacked(earlier_bits, size), np.zeros(table.rows - size, np.bool_))
+            mask[gone], mask[changed] = False, changes[arm_filter]
+        else:
+            mask = eligible_rows(arm_filter, table, attributes).mask
+        bits[number] = np.packbits(mask, bitorder="little")
 
     rows, codes, asked = [NO_NUMBERS], [NO_NUMBERS], table.live_rows
     if values == before.values:
         stays = ~has_changed[before.rows]
         rows, codes, asked = [before.rows[stays]], [before.codes[stays]], changed
-    codes_of = defaultdict[str, list[int]](list)
+    codes_by_field = defaultdict[str, list[int]](list)
     for code, value in enumerate(values):
-        codes_of[value.field].append(code)
-    for field, own in codes_of.items():
-        positions, which = coded_among(attributes, field, asked, [values[code].value for code in own])
+        codes_by_field[value.field].append(code)
+    for field, field_codes in codes_by_field.items():
+        positions, which = coded_among(attributes, field, asked, [values[code].value for code in field_codes])
         rows.append(asked[positions].astype(np.int32))
-        codes.append(np.array(own, np.int32)[which])
+        codes.append(np.array(field_codes, np.int32)[which])
     all_rows = np.concatenate(rows)
     order = np.argsort(all_rows, kind="stable")
     starts = np.zeros(table.rows + 1, dtype=np.int32)
     np.cumsum(np.bincount(all_rows, minlength=table.rows), out=starts[1:])
     return CountedRows(
-        version, moment, attributes, is_live, values, all_rows[order], np.concatenate(codes)[order],
+        version, now, attributes, is_live, values, all_rows[order], np.concatenate(codes)[order],
         starts, filters, bits,
     )  # fmt: skip
+
+
+def _unpacked(bits: NDArray[np.uint8], size: int) -> NDArray[np.bool_]:
+    return np.unpackbits(bits, count=size, bitorder="little").view(np.bool_)

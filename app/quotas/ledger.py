@@ -8,7 +8,7 @@ Notation
     share       what this process was granted in the window, spent or not: ``share`` has its states
     number      of a quota: its place in ``slots`` and in all arrays
     out         a quota whose arms are not eligible now: it is used up, or it holds its arms back for a slice
-    slice       ``SLICE_S``: which quotas with an even pace hold back is drawn again (``pacing``)
+    slice       ``SLICE_S``: so long a quota ahead of its even pace holds its arms back (``arrays``)
 
 For the event loop. Whatever asks the store holds ``_asking``: the store takes the number of each question as
 the newest word of this process, and an answer that is read late would bring back a share that was given up.
@@ -24,13 +24,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
-import numpy as np
-
 from app.indexes.snapshot import Snapshot
 from app.platform.errors import Unavailable
-from app.quotas.arrays import QuotaArrays
+from app.quotas.arrays import SLICE_S, QuotaArrays
 from app.quotas.members import QuotaMembers, RemainingQuotas
-from app.quotas.pacing import SLICE_S
 from app.quotas.rules import BanditQuota, OneArm
 from app.quotas.share import NEVER, Demand, QuotaShare, end, offer_back
 from app.quotas.snapshot import QuotaBlockNames, QuotaSnapshot
@@ -69,7 +66,6 @@ class QuotaLedger:
         low: asyncio.Event,
         *,
         clock: Callable[[], float] = time.monotonic,
-        rng: np.random.Generator | None = None,
     ) -> None:
         self._store = store
         self._uid = bandit_uid
@@ -77,7 +73,6 @@ class QuotaLedger:
         # predecessor held, which the store drops with the window.
         self._process = secrets.token_hex(8)
         self._clock = clock
-        self._rng = rng or np.random.default_rng()
         self._asking = asyncio.Lock()
         self._questions = 0
         self._store_time = 0, 0.0  # in ms, and when it was heard
@@ -110,7 +105,7 @@ class QuotaLedger:
             for quota_id in gone:
                 self._remove(quota_id)
             changed = [self._put(quota) for quota in quotas]
-            self._slice_ends = -NEVER  # one with an even pace is drawn at once
+            self._slice_ends = -NEVER  # whether one with an even pace is ahead is found at once
             self._now = None
         await self._ask_all(changed)
 
@@ -131,7 +126,7 @@ class QuotaLedger:
             self._arrays.grow(number)
         self.members.add(number, quota.rule)
         share = self.by_id[quota.id] = self.slots[number] = QuotaShare(quota, number, self._arrays)
-        self._arrays.one_arm[number] = isinstance(quota.rule.counted, OneArm)
+        self._arrays.rows["one_arm"][number] = isinstance(quota.rule.counted, OneArm)
         self._note(share)
         self.blocks.changed(number)
         return share
@@ -160,7 +155,7 @@ class QuotaLedger:
         self._end_windows(now)
         if now >= self._slice_ends:
             self._slice_ends = now + SLICE_S
-            if self._arrays.draw(now, self._rng):
+            if self._arrays.hold_back(now):
                 self._now = None
         if self._now is None:
             self._now = QuotaSnapshot(self.blocks, self.members, self.slots, self._arrays.out)
@@ -168,13 +163,13 @@ class QuotaLedger:
 
     def states(self) -> Mapping[str, int]:
         """How many quotas are in which state in this process."""
-        used_up, out = int(self._arrays.used_up.sum()), int(self._arrays.out.sum())
+        used_up, out = int(self._arrays.rows["used_up"].sum()), int(self._arrays.out.sum())
         return {"used_up": used_up, "held_back": out - used_up, "open": len(self.by_id) - out}
 
     def few(self, k: int) -> RemainingQuotas | None:
         """The quotas of which fewer may be left than a list of k may take, and how much that is."""
         # A list of one takes at most one of each quota: ``take`` asks for that, if it must.
-        left = self._arrays.few(k) if k > 1 else {}
+        left = self._arrays.left_below(k) if k > 1 else {}
         return RemainingQuotas(self.members, left) if left else None
 
     async def take(self, snapshot: Snapshot, rows: Sequence[int]) -> Taken | None:
@@ -192,9 +187,8 @@ class QuotaLedger:
                 for number in numbers:
                     counts[number] = counts.get(number, 0) + 1
             self._end_windows(self._clock())
-            taken = self._spend(counts)
-            if taken is not None:
-                return taken
+            if (spending := self._spend(counts)) is not None:
+                return spending
             if any(share.is_used_up for share in self._lacking(counts)):
                 return None
             async with self._asking:
@@ -222,7 +216,7 @@ class QuotaLedger:
             # Half a share before it is used up: the next one is there in time, and no choice has to wait.
             if share.limits and share.left <= share.demand.size // 2:
                 self._note(share)
-                arrays.enough[share.number] = share.granted  # it is asked for once
+                arrays.enough[share.number] = share.state.share  # it is asked for once
                 self._low.add(share)
                 self._some_low.set()
         return Taken(counts, arrays.windows)
@@ -235,11 +229,11 @@ class QuotaLedger:
         self._end_windows(self._clock())
         return {share: n for share, n in self._shares(counts).items() if share.limits and share.left < n}
 
-    def give_back(self, taken: Taken) -> None:
+    def give_back(self, unshown: Taken) -> None:
         """What was taken was not shown. Of a window that is over nothing is given back."""
-        for share, count in self._shares(taken.counts).items():
+        for share, count in self._shares(unshown.counts).items():
             # A window that is over was settled with the store: what is given back would add to that of now.
-            if share.window_number <= taken.windows:
+            if share.window_number <= unshown.windows:
                 self._arrays.spent[share.number] -= count
                 self._note(share)
 
@@ -309,7 +303,7 @@ class QuotaLedger:
     async def leave(self) -> None:
         """Give everything back: the process stops."""
         await self.blocks.keep()
-        held = [share for share in self.by_id.values() if share.granted > 0 or share.spent > 0]
+        held = [share for share in self.by_id.values() if share.state.share > 0 or share.spent > 0]
         for share in held:
             share.demand = Demand()
         await self._ask_all(held, needed=LEAVES)
@@ -339,8 +333,9 @@ class QuotaLedger:
         for share, count in needed.items():
             if grows:
                 share.demand = share.demand.grow()
-            kept = 0 if count == LEAVES else max(share.demand.size, count, share.least_held)
-            wanted = kept if share.holds else 0
+            wanted = 0
+            if share.holds and count != LEAVES:
+                wanted = max(share.demand.size, count, share.least_held)
             share.state, before = offer_back(share.state, share.spent + wanted), share.state
             if share.state is not before:
                 self._note(share)

@@ -54,7 +54,7 @@ class Sought(NamedTuple):
 
 
 class Lookup(NamedTuple):
-    """The quotas of what rows were found for, by its place there; of all quotas, and of those added since."""
+    """The quotas of what rows were found for, by its code there; what all count, and those added since."""
 
     followed: CountedRows
     numbers_of: Sequence[Numbers]
@@ -72,7 +72,7 @@ class QuotaMembers:
         # By table: while a bandit is moved, its quotas are followed in two catalogues.
         self._followed: dict[int, CountedRows] = {}
         self._following = asyncio.Lock()
-        self._known: Lookup | None = None  # while the quotas do not change
+        self._lookup: Lookup | None = None  # while the quotas do not change
         # What was answered, while neither the arms nor the quotas change.
         self._answers: dict[int, Numbers] = {}
         self._answers_of: tuple[int, AttributeSnapshot] | None = None
@@ -99,7 +99,7 @@ class QuotaMembers:
 
     def _change(self) -> None:
         self._version += 1
-        self._known = self._answers_of = self._ready_of = None
+        self._lookup = self._answers_of = self._ready_of = None
 
     def quotas_of(self, snapshot: Snapshot, rows: Sequence[int]) -> list[Numbers]:
         """The quotas of each of these rows; none of a row that is -1. Nothing is awaited.
@@ -108,9 +108,9 @@ class QuotaMembers:
         since ``follow``, and a quota that was added since, is compared by itself.
         """
         whole = snapshot.whole
-        moment = whole.table.number, whole.attributes
-        if self._answers_of != moment or len(self._answers) > MOST_ROWS:
-            self._answers, self._answers_of = {-1: ()}, moment
+        arms = whole.table.number, whole.attributes
+        if self._answers_of != arms or len(self._answers) > MOST_ROWS:
+            self._answers, self._answers_of = {-1: ()}, arms
         answers = self._answers
         try:
             return [answers[row] for row in rows]
@@ -121,25 +121,25 @@ class QuotaMembers:
 
     def _look_up(self, whole: Snapshot, rows: Rows) -> dict[int, list[int]]:
         """The quotas of these rows (n,), each once."""
-        followed, numbers_of, everything, added = self._lookup(whole)
+        followed, numbers_of, everything, added = self._lookup_in(whole)
         is_known = followed.knows(whole.attributes, rows)
         numbers = {row: [*self._numbers.get(OneArm(whole.id_of(row)), ())] for row in rows.tolist()}
         for row in rows[is_known].tolist():
-            numbers[row] += [number for place in followed.places_of(row) for number in numbers_of[place]]
+            numbers[row] += [number for code in followed.codes_of(row) for number in numbers_of[code]]
         if any(added) and is_known.any():
-            self._compare(whole, rows[is_known], added, numbers, beside=followed.places)
+            self._compare(whole, rows[is_known], added, numbers, beside=followed.code_of)
         if not is_known.all():
             self._compare(whole, rows[~is_known], everything, numbers, beside=())
         return numbers
 
-    def _lookup(self, whole: Snapshot) -> Lookup:
+    def _lookup_in(self, whole: Snapshot) -> Lookup:
         """Cost: that of all quotas, once after they or the rows that were found have changed."""
         followed = self._followed.get(whole.table.number, NOTHING)
-        if self._known is None or self._known.followed is not followed:
-            numbers_of = [self._numbers.get(part, ()) for part in followed.places]
-            added = Sought.of(self._numbers.keys() - followed.places.keys())
-            self._known = Lookup(followed, numbers_of, Sought.of(self._numbers), added)
-        return self._known
+        if self._lookup is None or self._lookup.followed is not followed:
+            numbers_of = [self._numbers.get(part, ()) for part in followed.code_of]
+            added = Sought.of(self._numbers.keys() - followed.code_of.keys())
+            self._lookup = Lookup(followed, numbers_of, Sought.of(self._numbers), added)
+        return self._lookup
 
     def _compare(
         self,
@@ -188,7 +188,7 @@ class QuotaMembers:
         attributes = snapshot.whole.attributes
         if attributes is self._ready_of:  # nearly always
             return
-        followed, _, _, added = self._lookup(snapshot.whole)
+        followed, _, _, added = self._lookup_in(snapshot.whole)
         if (
             attributes.generation != followed.moment.generation
             or attributes.entries - followed.moment.entries > MOST_CHANGES
@@ -215,7 +215,7 @@ class QuotaMembers:
         parts = [part for part in counted if not isinstance(part, OneArm)]
         followed = self._followed.get(whole.table.number, NOTHING)
         # A quota that was just added is seldom out: so choices do not wait until its arms are found.
-        knows_all = followed.version == self._version or followed.places.keys() >= {*parts}
+        knows_all = followed.version == self._version or followed.code_of.keys() >= {*parts}
         if not knows_all or not followed.is_of(whole.table, whole.attributes):
             followed = await self.follow(whole)
         counts = followed.counting(parts)[: whole.table.rows]
@@ -231,7 +231,7 @@ class QuotaMembers:
         """Whether a filter of quotas matches each of these rows (n,). Cost: as of ``quotas_of``."""
         followed, matches = self._followed.get(whole.table.number, NOTHING), np.zeros(len(rows), np.bool_)
         is_open = np.ones(len(rows), np.bool_)
-        if arm_filter in followed.places:
+        if arm_filter in followed.code_of:
             is_open = ~followed.knows(whole.attributes, rows)
             matches[~is_open] = followed.matches(arm_filter, rows[~is_open])
         (matches[is_open],) = matches_of([arm_filter], whole.attributes, rows[is_open])

@@ -262,9 +262,9 @@ class Quotas:
         """
         async with self._reading:
             ledger = self.ledgers.get(bandit_uid)
-            heard = 0 if ledger is None else ledger.heard_changes
             # The records of those quotas that changed, not of all: a bandit may have 10,000.
-            changes = await self._store.quotas.changes(bandit_uid, heard)
+            after = 0 if ledger is None else ledger.heard_changes
+            changes = await self._store.quotas.changes(bandit_uid, after)
             stored = {name: data for name, data in changes.records.items() if data}
             if ledger is None:
                 if not stored:

@@ -32,7 +32,6 @@ from __future__ import annotations
 import msgspec
 
 from app.quotas.arrays import UNBOUNDED, QuotaArrays
-from app.quotas.pacing import refresh
 from app.quotas.rules import BanditQuota, QuotaRule
 from app.storage.types import Share, ShareAsked
 
@@ -130,13 +129,13 @@ def end(state: ShareState) -> ShareState:
     return state if isinstance(state, Gone) else Unknown(state.start_ms)
 
 
-def offer_back(state: ShareState, kept: int) -> ShareState:
-    """Hold no more than ``kept`` in all: the store is asked to take back the rest.
+def offer_back(state: ShareState, most: int) -> ShareState:
+    """Hold no more than ``most`` in all: the store is asked to take back the rest.
 
     If the answer is lost, the store may have taken back what was offered: to spend it then would be to show
     more than is allowed. To hold too little only costs another question.
     """
-    return state if state.share <= kept else msgspec.structs.replace(state, share=kept)
+    return state if state.share <= most else msgspec.structs.replace(state, share=most)
 
 
 class Demand(msgspec.Struct, frozen=True):
@@ -186,11 +185,6 @@ class QuotaShare:
         return self._arrays.spent[self.number]
 
     @property
-    def granted(self) -> int:
-        """What this process may spend in the window, or has spent."""
-        return self.state.share
-
-    @property
     def left(self) -> int:
         """What this process may still spend without asking."""
         return self.state.share - self.spent
@@ -218,7 +212,7 @@ class QuotaShare:
     @property
     def most_left(self) -> int:
         """How much a choice may take of it as far as is known."""
-        return int(self._arrays.most[self.number]) - self.spent
+        return int(self._arrays.rows["most"][self.number]) - self.spent
 
     def answer(self, sent: ShareAsked, share: Share, asked_at: float, now_ms: int) -> None:
         """Take what the store answered."""
@@ -228,9 +222,6 @@ class QuotaShare:
         if is_new:
             self._begin_window()
         self.demand = self.demand.within(state.fair)
-        if self.quota.rule.pace == "even" and isinstance(state, Window) and state.ends_ms is not None:
-            row, window = self._arrays.pace[self.number], (state.began, state.until)
-            refresh(row, window, share.most, state.others, self.spent, now=asked_at, is_new=is_new)
 
     def _begin_window(self) -> None:
         self.demand = Demand(self.demand.size, self.demand.idle)
@@ -240,17 +231,19 @@ class QuotaShare:
 
     def note(self) -> bool:
         """Write it to the arrays; whether its arms became eligible by that, or no longer are."""
-        arrays, number, state = self._arrays, self.number, self.state
-        is_shown, is_window = self.quota.rule.counts == "shown", isinstance(state, Window)
+        arrays, number, state, rule = self._arrays, self.number, self.state, self.quota.rule
+        row, is_shown = arrays.rows[number], rule.counts == "shown"
         # Where rewards are counted the share limits nothing, so none may be left to spend.
         is_out = isinstance(state, UsedUp) and (not is_shown or arrays.spent[number] >= state.share)
-        has_changed = bool(is_out != arrays.used_up.item(number))
-        arrays.used_up[number] = is_out
+        has_changed = bool(is_out != row["used_up"])
         is_limited = is_shown and self.holds
-        arrays.most[number] = state.share + state.free if is_limited and is_window else UNBOUNDED
+        row["used_up"] = is_out
+        row["most"] = state.share + state.free if is_limited and isinstance(state, Window) else UNBOUNDED
         arrays.enough[number] = state.share - self.demand.size // 2 - 1 if is_limited else UNBOUNDED
-        if arrays.rates.item(number) and (self.quota.rule.pace == "none" or not is_window):
-            arrays.rates[number] = 0.0
-            has_changed |= bool(arrays.held_back.item(number))
-            arrays.held_back[number] = False
+        if rule.pace == "even" and isinstance(state, Window) and state.ends_ms is not None:
+            row["rate"] = 1_000 * rule.most / (state.ends_ms - state.start_ms)
+            row["began"], row["others"] = state.began, state.others
+        elif row["rate"]:
+            has_changed |= bool(row["held_back"])
+            row["rate"], row["held_back"] = 0.0, False
         return has_changed

@@ -24,17 +24,17 @@ T = TypeVar("T")
 
 
 class QuotaBlockNames:
-    """See the module. ``some``: is set when there is something to ``keep``. For the event loop.
+    """See the module. ``unstored``: is set when there is something to ``keep``. For the event loop.
 
     ``slots``: the quotas by their numbers. ``version``: how often they have changed.
     """
 
     def __init__(
-        self, words: WriteOnce, bandit_uid: str, some: asyncio.Event, slots: Sequence[QuotaShare | None]
+        self, words: WriteOnce, bandit_uid: str, unstored: asyncio.Event, slots: Sequence[QuotaShare | None]
     ) -> None:
         self._words = words
         self._uid = bandit_uid
-        self._some = some
+        self._unstored = unstored
         self._slots = slots
         self.version = 0
         self._blocks: dict[int, tuple[int, str]] = {}
@@ -52,8 +52,8 @@ class QuotaBlockNames:
             return NOT_KEPT
         masks = dict[int, int]()
         for number in numbers.tolist():
-            block, place = divmod(number, BLOCK)
-            masks[block] = masks.get(block, 0) | 1 << place
+            block, bit = divmod(number, BLOCK)
+            masks[block] = masks.get(block, 0) | 1 << bit
         return text_of((self._block(block, day, ttl_ms), mask) for block, mask in masks.items())
 
     def _block(self, block: int, day: int, ttl_ms: int) -> str:
@@ -67,7 +67,7 @@ class QuotaBlockNames:
         name, data = packed(counted, day)
         self._blocks[block] = day, name
         self._unkept[name] = data, ttl_ms
-        self._some.set()
+        self._unstored.set()
         return name
 
     async def keep(self) -> None:
@@ -123,14 +123,14 @@ class QuotaSnapshot:
 
     def eligible_pins(self, pins: Sequence[tuple[T, int]], whole: Snapshot) -> list[T]:
         """Those pins that quotas leave, the first ones first. Each has the row of its arm, -1: it is gone."""
-        eligible, taken = list[T](), Counter[int]()
+        eligible, pinned = list[T](), Counter[int]()
         for (pin, _), numbers in zip(
             pins, self.members.quotas_of(whole, [row for _, row in pins]), strict=True
         ):
             shares = [
                 share for number in numbers if (share := self.slots[number]) is not None and share.limits
             ]
-            if all(share.most_left > taken[share.number] and not self.out[share.number] for share in shares):
-                taken.update(share.number for share in shares)
+            if all(share.most_left > pinned[share.number] and not self.out[share.number] for share in shares):
+                pinned.update(share.number for share in shares)
                 eligible.append(pin)
         return eligible

@@ -20,10 +20,10 @@ class QuotaStore(RedisPart):
     async def changes(self, bandit_uid: str, after: int) -> QuotaChanges:
         """What has changed since a number; all records for one of another time, or too long ago."""
         names = [keys.quotas(bandit_uid), keys.quota_changes(bandit_uid)]
-        number, is_all, *found = await self._redis.script("changed_quotas", names, [after])
+        number, is_all, *changed = await self._redis.script("changed_quotas", names, [after])
         records = {
             quota_id.decode(): record or None
-            for quota_id, record in zip(found[::2], found[1::2], strict=True)
+            for quota_id, record in zip(changed[::2], changed[1::2], strict=True)
         }
         return QuotaChanges(number, records, bool(is_all))
 
@@ -55,12 +55,12 @@ class QuotaStore(RedisPart):
         A process that wants less than it holds has stopped to spend the rest when it asks.
         ``number`` ascends with every call of a process: one that arrives after a later one changes nothing.
         """
-        names = [name for each in asked for name in _of_quota(bandit_uid, each.id)]
+        names = [name for question in asked for name in _of_quota(bandit_uid, question.id)]
         arguments: list[Argument] = [process, number]
-        for each in asked:
-            arguments += each[1:]
+        for question in asked:
+            arguments += question[1:]
         now_ms, *answers = await self._redis.script("share_quotas", names, arguments)
-        return now_ms, [Share(bool(known), bool(holds), *rest) for known, holds, *rest in answers]
+        return now_ms, [Share(bool(exists), bool(holds), *rest) for exists, holds, *rest in answers]
 
     async def reward(self, bandit_uid: str, counts: Mapping[str, int]) -> None:
         """Count rewards of the arms of these quotas, in their current windows; each call, repeated or not."""

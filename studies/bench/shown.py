@@ -11,8 +11,8 @@ Notation
                   key had too often
     added_us      median time of a search with them - that without, in microseconds; the state of the quotas
                   is made ready first, as it is for each slice of 100 ms; added_mean_us: of the mean times
-    ready_us      making that state, once for all choices of a slice: the draw of who takes part, and which
-                  arms are out
+    ready_us      making that state, once for all choices of a slice: which quotas hold back, and which arms
+                  are out
     ratio         median time / that of the plain list of the same length; of together: / that of filtered
 
 All take turns, so that all see the machine in one state. BLAS has one thread, as in the service. The store is
@@ -39,7 +39,6 @@ from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.snapshot import Snapshot
 from app.policies.rules import Diverse, DiverseSolver
 from app.quotas.ledger import QuotaLedger
-from app.quotas.pacing import LOOK_AHEAD
 from app.quotas.rules import MAX_FILTERS, BanditQuota, QuotaRule
 from app.quotas.share import Window
 from app.storage.types import Share, ShareAsked
@@ -56,12 +55,11 @@ LIST = 10
 HAD = 50  # arms that a key has had
 HALF = {"half": 1}
 MOST = 10**9
-AHEAD = MOST // (2 * LOOK_AHEAD)  # a half of what is looked ahead: the probability to take part is a half
 DAY_MS = 86_400_000
 
 
 class Generous:
-    """A store in the middle of a day, where what is paced follows its plan. A tenth is used up, by others."""
+    """A store in the middle of a day. A tenth is used up, by others."""
 
     async def share(
         self, _bandit: str, _process: str, _number: int, asked: Sequence[ShareAsked]
@@ -69,7 +67,7 @@ class Generous:
         shares = [
             Share(
                 True, True, 0, DAY_MS, ask.spent + ask.wanted, MOST if int(ask.id) % 10 == 0 else ask.spent,
-                MOST // 2 + AHEAD, 0, MOST, MOST,
+                MOST // 2, 0, MOST, MOST,
             )
             for ask in asked
         ]  # fmt: skip
@@ -187,8 +185,7 @@ def any_filter(number: int) -> dict[str, Any]:
 
 async def shares_of(number: int, snapshot: Snapshot, shape: Callable[[int], dict[str, Any]]) -> QuotaLedger:
     """Of the quotas with an even pace a half holds back at any time, in others is something left."""
-    rng = np.random.default_rng(SEED)
-    shares = QuotaLedger(Generous(), None, "b", asyncio.Event(), clock=lambda: 0.0, rng=rng)  # type: ignore[arg-type]
+    shares = QuotaLedger(Generous(), None, "b", asyncio.Event(), clock=lambda: 0.0)  # type: ignore[arg-type]
     rules = [
         QuotaRule(MOST, shape(n), per_s=86_400, pace="even" if n % 3 == 0 else "none") for n in range(number)
     ]
@@ -218,9 +215,10 @@ def at_once(step: Coroutine[Any, Any, Any]) -> Any:
 
 
 async def made_ready(shares: QuotaLedger, snapshot: Snapshot) -> float:
-    """Microseconds for the state of one slice, which differs from that of the slice before."""
-    times = []
-    for _ in range(TURNS):
+    """Microseconds for the state of one slice, in which the other half of the paced quotas is ahead."""
+    times, rows = [], shares._arrays.rows
+    for turn in range(TURNS):
+        rows["others"] = np.where(np.arange(len(rows)) % 2 == turn % 2, MOST, 0)
         before, shares._slice_ends = shares.now(), -1.0
         began = time.perf_counter()
         now = shares.now()

@@ -135,7 +135,7 @@ async def test_what_another_process_holds_is_not_free(store: Store):
     await one.show()
     assert one.live.left > 0
     await other.shares.refresh(other.live)
-    assert other.live.most_left == other.live.left + 100 - one.live.granted
+    assert other.live.most_left == other.live.left + 100 - one.live.state.share
 
 
 @pytest.mark.rest
@@ -281,7 +281,7 @@ async def test_what_other_processes_hold_is_reserved(service: HeadlessService):
     other, snapshot = Quotas(service.store, Metrics()), bandit.catalogue.index.snapshot()  # type: ignore[arg-type]
     await other.replace({bandit.uid: 1})
     assert await other.ledgers[bandit.uid].take(snapshot, [snapshot.table.row_of("a1")]) is not None
-    state, held = await quotas.get(bandit, "q"), other.ledgers[bandit.uid].by_id["q"].granted
+    state, held = await quotas.get(bandit, "q"), other.ledgers[bandit.uid].by_id["q"].state.share
     assert held > 0
     assert (state.used, state.reserved, state.left) == (0, held, 9 - held)
 

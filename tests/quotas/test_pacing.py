@@ -13,8 +13,8 @@ import pytest
 from msgspec.structs import replace
 from scipy.optimize import linprog
 
+from app.quotas.arrays import SLICE_S, QuotaArrays
 from app.quotas.ledger import QuotaLedger
-from app.quotas.pacing import PACE, SLICE_S, draw, refresh
 from app.quotas.rules import BanditQuota, QuotaRule
 from store_by_clock import OneQuota, OwnClock, StoreByClock
 
@@ -23,45 +23,25 @@ pytestmark = pytest.mark.anyio
 DAY_S = 3_600.0  # a short one: what is drawn is drawn for slices of 100 ms
 
 
-class Drawn:
-    """A generator whose numbers are all this one."""
-
-    def __init__(self, number: float) -> None:
-        self.number = number
-
-    def random(self, count: int) -> np.ndarray:
-        return np.full(count, self.number)
-
-
 @pytest.mark.parametrize(
-    ("length", "most", "now", "shown", "demand", "part"),
+    ("rate", "others", "spent", "is_held_back"),
     [
-        # a plan of one a second, 18 s ahead: it lacks 8 of the 18 that come if demand is not known
-        (3_600.0, 3_600, 100.0, 110, 0.0, 8 / 18),
-        (3_600.0, 3_600, 100.0, 110, 0.5, 8 / 18),  # demand below the plan counts as the plan
-        (3_600.0, 3_600, 100.0, 110, 4.0, 8 / 72),
-        # a short window, of which the part is less than a second: it lacks 3 of 5
-        (20.0, 100, 10.0, 52, 0.0, 3 / 5),
+        (1.0, 60, 40, False),
+        (1.0, 60, 41, True),
+        (1.0, 101, 0, True),
+        (0.5, 20, 30, False),
+        (0.0, 60, 41, False),
     ],
 )
-def test_a_part_is_what_the_plan_lacks_of_what_would_be_shown(
-    *, length: float, most: int, now: float, shown: int, demand: float, part: float
+def test_a_quota_holds_back_that_is_ahead_of_its_plan_at_the_end_of_the_slice(
+    *, rate: float, others: int, spent: int, is_held_back: bool
 ):
-    for number, holds_back in ((part - 1e-9, False), (part + 1e-9, True)):
-        pace = np.zeros(1, PACE)
-        refresh(pace[0], (0.0, length), most, shown, 0, now=now, is_new=True)
-        pace["demand"] = demand
-        assert draw(pace, np.zeros(1, np.int64), now, Drawn(number)) == [holds_back]  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(("part", "demand"), [(1.0, 12.0), (0.25, 48.0), (0.01, 0.0)])
-def test_demand_is_what_would_be_shown_if_the_quota_always_took_part(part: float, demand: float):
-    """12 a second were shown in the slices that it took part in; of hardly any nothing is concluded."""
-    pace = np.zeros(1, PACE)
-    refresh(pace[0], (0.0, 3_600.0), 3_600, 100, 0, now=100.0, is_new=True)
-    pace["absent"] = 1.0 - part
-    refresh(pace[0], (0.0, 3_600.0), 3_600, 110, 14, now=102.0, is_new=False)
-    assert pace["demand"] == pytest.approx([demand])
+    """A window of 100 s until now."""
+    arrays = QuotaArrays()
+    row = arrays.rows[0]
+    row["rate"], row["began"], row["others"], arrays.spent[0] = rate, 50.0, others, spent
+    assert arrays.hold_back(150.0) == arrays.out[0] == is_held_back
+    assert not arrays.hold_back(150.0)  # nothing new
 
 
 @pytest.mark.parametrize(
@@ -81,10 +61,8 @@ async def test_the_plan_is_followed_within_5_percent(processes: int, most: int, 
     rule = QuotaRule(most, arm="a", per_s=DAY_S, pace="even").checked()
     store = StoreByClock(clock, {"q": rule.terms("u")})
     all_shares = []
-    for number in range(processes):
-        shares = QuotaLedger(
-            store, None, "b", asyncio.Event(), clock=clock, rng=np.random.default_rng(number)
-        )  # type: ignore[arg-type]
+    for _ in range(processes):
+        shares = QuotaLedger(store, None, "b", asyncio.Event(), clock=clock)  # type: ignore[arg-type]
         await shares.change([BanditQuota("q", "u", rule)], ())
         OneQuota(shares)
         all_shares.append(shares)
@@ -167,7 +145,7 @@ async def test_an_even_pace_earns_nine_tenths_of_the_best_that_holds_back(seed: 
         QuotaRule(int(most), arm=f"a{arm}", per_s=DAY_S, pace="even") for arm, most in enumerate(town.most)
     ]
     store = StoreByClock(clock, {f"q{arm}": rule.terms("u") for arm, rule in enumerate(rules)})
-    shares = QuotaLedger(store, None, "b", asyncio.Event(), clock=clock, rng=rng)  # type: ignore[arg-type]
+    shares = QuotaLedger(store, None, "b", asyncio.Event(), clock=clock)  # type: ignore[arg-type]
     await shares.change([BanditQuota(f"q{arm}", f"u{arm}", rule) for arm, rule in enumerate(rules)], ())
     QuotaOfRow(shares)
     earned, counts, slices = 0.0, np.zeros(arms), round(DAY_S / SLICE_S)

@@ -118,15 +118,14 @@ class Words:
         return value
 
 
-async def shares_of(clock: OwnClock, words: Words, seed: int) -> QuotaLedger:
+async def shares_of(clock: OwnClock, words: Words) -> QuotaLedger:
     rules = {
         "budget": QuotaRule(DECISIONS // 5, {"campaign": 0}, per_s=2 * WINDOW_S),
         "paced": QuotaRule(DECISIONS // 6, {"campaign": 1}, per_s=WINDOW_S, pace="even"),
         "arm": QuotaRule(DECISIONS // 20, arm="a2", per_s=2 * WINDOW_S),
     }
     store = StoreByClock(clock, {name: rule.terms("u") for name, rule in rules.items()})
-    rng = np.random.default_rng(seed)
-    shares = QuotaLedger(store, words, "b", asyncio.Event(), clock=clock, rng=rng)  # type: ignore[arg-type]
+    shares = QuotaLedger(store, words, "b", asyncio.Event(), clock=clock)  # type: ignore[arg-type]
     await shares.change([BanditQuota(name, name, rule) for name, rule in rules.items()], ())
     return shares
 
@@ -135,7 +134,7 @@ async def log_of(population: Population, policy: str, seed: int) -> tuple[list[R
     """A log, and what the evaluated policy is worth on average over its decisions."""
     rng, clock = np.random.default_rng(seed), OwnClock()
     words, had = Words(), {key: Counter[str]() for key in range(KEYS)}
-    shares = await shares_of(clock, words, seed)
+    shares = await shares_of(clock, words)
     logging, evaluated = SETTINGS[policy]
     own, whole = bandit(population, policy, **logging), population.catalogue.index.snapshot()
 
