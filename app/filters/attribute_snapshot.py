@@ -57,8 +57,7 @@ class AttributeSnapshot:
     rows        (entries,) the row of each; -1 for one that is gone. Of several entries of one row the last
                 holds: ``answer[rows[known]] = mask[known]`` with ``known = rows >= 0`` sees to that
     straight    of the first so many entries, each is of the row of its own number
-    stamp       when it was taken: ``given_since`` a moment are the rows with a later one. Their stamps may be
-                later than the snapshot
+
     A row without an entry is an arm without fields: ``filter.matches((), {})`` answers for it.
     """
 
@@ -70,17 +69,12 @@ class AttributeSnapshot:
     firsts: Sequence[int] = field(repr=False)
     latest: NDArray[np.int32] = field(repr=False)
     earlier: Earlier = field(repr=False)
-    stamp: int = 0
-    stamps: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32), repr=False)
+
     _known_sizes: dict[tuple[int, int], _Sizes] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def entries(self) -> int:
         return len(self.rows)
-
-    def given_since(self, stamp: int) -> Rows:
-        """The rows that were given fields after a moment, and possibly others. Cost: O(rows)."""
-        return np.flatnonzero(self.stamps > stamp)
 
     def evaluate(self, arm_filter: Filter, first: int = 0, out: Mask | None = None) -> Mask:
         """Which entries from ``first`` on are let in, (entries - first,): in ``out`` if that is given.

@@ -7,8 +7,7 @@ Notation
 
 Entries are only ever appended, so a snapshot is a few references: it costs nothing and stays true whatever
 happens afterwards, and what a filter matches is to be computed for new entries alone. A row that gets another
-document gets another entry, and the later one holds. Compactions renumber entries: which rows were given
-fields since an earlier moment is known by their stamps, which ascend from one call to the next.
+document gets another entry, and the later one holds. Compactions renumber entries.
 """
 
 from __future__ import annotations
@@ -47,8 +46,7 @@ class AttributeTable:
 
     def __init__(self, *, small_values: int = _SMALL_TABLE) -> None:
         self._small_values = small_values
-        self._generation = self._moves = self._stamp = 0
-        self._stamps = np.empty(0, dtype=np.int32)
+        self._generation = self._moves = 0
         self.mapped = 0  # of the entries: they were there from the start
         self._names = Names()
         self._blocks: list[ColumnBlock] = []
@@ -77,8 +75,7 @@ class AttributeTable:
     def memory_bytes(self) -> int:
         """Memory of the arrays, and about that of everything else."""
         names = self._names.fields.memory_bytes + self._names.values.memory_bytes
-        arrays = self._rows.nbytes + self._latest.nbytes + self._stamps.nbytes
-        arrays += self._earlier.entries.nbytes
+        arrays = self._rows.nbytes + self._latest.nbytes + self._earlier.entries.nbytes
         return names + arrays + sum(block.memory_bytes for block in self._blocks)
 
     def snapshot(self) -> AttributeSnapshot:
@@ -95,8 +92,6 @@ class AttributeTable:
                 firsts=tuple(accumulate((block.size for block in self._blocks[:-1]), initial=0)),
                 latest=self._latest,
                 earlier=self._earlier,
-                stamp=self._stamp,
-                stamps=self._stamps,
             )
         return self._snapshot
 
@@ -132,7 +127,6 @@ class AttributeTable:
         self._rows = np.full(len(self._rows), -1, dtype=np.int32)
         self._clear_rows()
         self._set_rows(rows_now[has_position], entries[has_position])
-        self._move_stamps(self._stamps, position)
         self._straight = _straight(self._rows[: self._entries], 0)
         self._moves += 1
         self._snapshot = None
@@ -153,14 +147,9 @@ class AttributeTable:
         if bare:
             self.append(np.array(bare, dtype=np.int64), [((), {})] * len(bare))
 
-    def follow(self, other: AttributeTable, position: Rows) -> None:
-        """Take the place of another table, whose row r is row ``position[r]`` here, -1: it is gone.
-
-        Snapshots of the two do not number entries alike.
-        """
+    def follow(self, other: AttributeTable) -> None:
+        """Take the place of another table. Snapshots of the two do not number entries alike."""
         self._generation, self._moves, self._snapshot = other._generation + 1, other._moves + 1, None
-        self._stamp = other._stamp
-        self._move_stamps(other._stamps, position)
 
     def _block(self, documents: Sequence[Document]) -> ColumnBlock:
         names = self._names
@@ -191,22 +180,11 @@ class AttributeTable:
         first, last = self._entries, self._entries + block.size
         self._rows = grown(self._rows, last, used=first)
         self._set_rows(rows, np.arange(first, last, dtype=np.int32))
-        self._stamp += 1
-        self._stamps = grown(self._stamps, len(self._latest), used=len(self._stamps))
-        self._stamps[rows] = self._stamp
         self._blocks = pushed(self._blocks, block)
         self._entries = last
         if self._straight == first:
             self._straight += _straight(self._rows[first:last], first)
         self._snapshot = None
-
-    def _move_stamps(self, stamps: Rows32, position: Rows) -> None:
-        """The stamps of rows r that are now ``position[r]``; a later moment than all before begins."""
-        rows_now = position[: len(stamps)]
-        remaining = np.flatnonzero(rows_now >= 0)
-        self._stamps = np.full(int(rows_now.max(initial=-1)) + 1, -1, dtype=np.int32)
-        self._stamps[rows_now[remaining]] = stamps[remaining]
-        self._stamp += 1
 
     def _clear_rows(self) -> None:
         """No row has an entry. Earlier snapshots keep the arrays that they have."""
@@ -257,10 +235,8 @@ class AttributeTable:
         compacted = done.made
         since = np.arange(self._entries) >= len(done.rows)
         compacted._take(self._rows[: self._entries], since, self._names, self._blocks)
-        stamp, stamps = self._stamp, self._stamps
         # All fields at once, so that the table stays the object that others hold.
         self.__dict__.update(compacted.__dict__)
-        self._stamp, self._stamps = stamp, stamps
         self._generation, self._moves, self._snapshot = done.generation + 1, done.moves, None
 
     def _compact_if_worth(self) -> None:

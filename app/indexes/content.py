@@ -132,7 +132,7 @@ class IndexContent:
         positions, is_in_order = self._take_table(compacted, job.table, job.positions)
         attributes = job.attributes or AttributeTable()
         attributes.take_rows(self.attributes.snapshot(), since[positions[since] >= 0], positions)
-        attributes.follow(self.attributes, positions)
+        attributes.follow(self.attributes)
         self.attributes = attributes
         self.described = described.after(job.version, positions)
         if is_adopted:

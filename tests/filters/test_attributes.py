@@ -272,8 +272,6 @@ def test_a_compaction_beside_what_goes_on_changes_no_answer(meanwhile: str):
         documents = documents[::-1]
     table.finish_compaction(work)
     after = table.snapshot()
-    if meanwhile == "appended":
-        assert set(range(200, 350)) <= set(after.given_since(before.stamp).tolist())
     is_taken_over = meanwhile in {"nothing", "appended"}
     assert (after.generation > before.generation) == is_taken_over
     assert table.is_wasteful != is_taken_over
