@@ -138,8 +138,3 @@ class WaitingDecisions(RedisPart):
         names += [keys.forgotten_until(partition), keys.seen_until(partition), keys.forgotten(partition)]
         names.append(keys.ledger(partition))
         return int(await self._redis.script("drop_expired", names, [margin_ms, count]))
-
-    async def count_dedupe_keys(self, partition: int) -> int:
-        """How many dedupe keys of decisions are kept. Cost: a step for each ten minutes of a token's life."""
-        names = keys.of_partition(partition, keys.seen_ends, keys.seen_until)
-        return int(await self._redis.script("count_dedupe_keys", names, []))

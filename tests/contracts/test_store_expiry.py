@@ -88,16 +88,6 @@ async def test_a_decision_that_knows_more_than_the_store_counts_once_too(store: 
     assert await append(store, reward("a", soon, known=1_000)) == ["expired"]
 
 
-@pytest.mark.rest
-async def test_dedupe_keys_are_counted(store: Store):
-    soon = now() + HOUR_MS
-    await append(store, reward("a", soon), reward("a", soon), reward("b", soon + HOUR_MS, learner=BOB))
-    assert await store.waiting.count_dedupe_keys(0) == 4, "of a reward its own, and that of its decision"
-    assert await store.waiting.count_dedupe_keys(1) == 0
-    await drop(store, ahead_ms=HOUR_MS + HOUR_MS // 2)
-    assert await store.waiting.count_dedupe_keys(0) == 2
-
-
 async def run_at_random(store: Store, seed: int, *, known: bool, forgetful: bool = False) -> int:
     """How many of many decisions were counted twice, with drops by a clock that jumps in between.
 

@@ -222,7 +222,6 @@ async def test_each_script_touches_one_hash_tag(store, monkeypatch):
     await exercise(store)
     await store.rewards.backlog(0)
     await store.rewards.lag(0)
-    await store.waiting.count_dedupe_keys(0)
     await store.arms.changed(UID, 0)
     await store.arms.behind({UID: 0})
     await store.arms.documents(UID, ["a"], most_bytes=1)
