@@ -185,7 +185,7 @@ console-types:
 
 lock:
 	rm -rf $(VENV)/lock && $(PYTHON) -m venv $(VENV)/lock
-	$(VENV)/lock/bin/python -m pip install --quiet --disable-pip-version-check ./algorithms '.[test,docs,chart,load,milvus-server,mutants,images,peers,plots,otel]' ./clients/python $(patsubst plugins/%,./plugins/%,$(filter-out -e,$(PLUGINS)))
+	$(VENV)/lock/bin/python -m pip install --quiet --disable-pip-version-check ./algorithms '.[test,docs,chart,milvus-server,mutants,images,peers,plots,otel]' ./clients/python $(patsubst plugins/%,./plugins/%,$(filter-out -e,$(PLUGINS)))
 	$(VENV)/lock/bin/python -m pip freeze --exclude shortlist --exclude shortlist-service --exclude shortlist-client $(patsubst plugins/%,--exclude shortlist-%,$(filter-out -e,$(PLUGINS))) > constraints.txt
 
 audit:
