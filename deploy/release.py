@@ -8,9 +8,9 @@
     sbom.json       what the image installs, as `make sbom` found it
     SHA256SUMS      of all of them
 
-Library and client are tried with each Python from 3.11 on that is found, beside a package called ``app`` of
-somebody else; the service in an environment of its own, from its start to a reward; the package of Node by a
-call to that service. Only the last commit is built.
+All are tried with each Python from 3.11 on that is found: library and client beside a package called ``app``
+of somebody else; the service in an environment of its own, from its start to a reward; the package of Node by
+a call to that service. Only the last commit is built.
 """
 
 from __future__ import annotations
@@ -77,8 +77,16 @@ def main() -> int:
         build(sources, folder)
         if parsed.sbom is not None:
             shutil.copy(parsed.sbom, folder / "sbom.json")
-        try_library(folder, work)
-        try_service(folder, work)
+        for version in PYTHONS:
+            python = interpreter_of(version)
+            if python is None:
+                print(f"Python {version} is not here: nothing was tried with it")
+                continue
+            tried = work / version
+            tried.mkdir()
+            try_library(folder, python, tried)
+            try_service(folder, python, tried)
+            print(f"library, client, service and the package of Node work with Python {version}")
     files = sorted(path for path in folder.iterdir() if path.is_file())
     sums = (f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files)
     (folder / "SHA256SUMS").write_text("".join(sums))
@@ -137,20 +145,14 @@ def wheel(folder: Path, name: str) -> Path:
     return found
 
 
-def try_library(folder: Path, work: Path) -> None:
-    """Library and client, beside somebody else's ``app``, with each Python that is there."""
+def try_library(folder: Path, python: str, work: Path) -> None:
+    """Library and client, beside somebody else's ``app``."""
     stranger = work / "stranger" / "app"
     stranger.mkdir(parents=True)
     (stranger / "__init__.py").write_text("OWNER = 'somebody else'\n")
-    for version in PYTHONS:
-        python = interpreter_of(version)
-        if python is None:
-            print(f"Python {version} is not here: library and client were not tried with it")
-            continue
-        own = (wheel(folder, "shortlist"), wheel(folder, "shortlist_client"))
-        interpreter = installed(python, work / f"library-{version}", *own)
-        run(interpreter, "-c", LIBRARY, cwd=work, PYTHONPATH=str(stranger.parent))
-        print(f"library and client work with Python {version}")
+    wheels = (wheel(folder, "shortlist"), wheel(folder, "shortlist_client"))
+    interpreter = installed(python, work / "library", *wheels)
+    run(interpreter, "-c", LIBRARY, cwd=work, PYTHONPATH=str(stranger.parent))
 
 
 def interpreter_of(version: str) -> str | None:
@@ -170,7 +172,7 @@ def interpreter_of(version: str) -> str | None:
     return None
 
 
-def try_service(folder: Path, work: Path) -> None:
+def try_service(folder: Path, python: str, work: Path) -> None:
     """The service, from its start to a reward of a page."""
     names = (
         "shortlist",
@@ -180,7 +182,7 @@ def try_service(folder: Path, work: Path) -> None:
         "shortlist_lake",
         "shortlist_streams",
     )
-    interpreter = installed(sys.executable, work / "service", *(wheel(folder, name) for name in names))
+    interpreter = installed(python, work / "service", *(wheel(folder, name) for name in names))
     command = [interpreter.with_name("shortlist"), "serve", "--port", str(PORT), "--data-dir", work / "data"]
     run(command[0], "ingest", "--help", cwd=work)
     with subprocess.Popen(command, cwd=work) as service:
@@ -191,7 +193,6 @@ def try_service(folder: Path, work: Path) -> None:
             try_page(folder, work / "page")
         finally:
             service.terminate()
-    print("the service works in an environment of its own, and so does the package of Node")
 
 
 def ready(url: str) -> None:
