@@ -1,7 +1,8 @@
 """What choices read of all quotas of a bandit at once, by their numbers.
 
 An even pace follows a plan: a straight line from 0 to ``most`` over the window. A quota holds its arms back
-for a slice of time if as much was shown as the plan allows by the end of the slice.
+for a slice of time if as much was shown as the plan allows by the end of the slice. Within a slice it does so
+once it is ahead by ``1 / MOST_AHEAD`` of ``most``; not sooner, since then eligible arms are found anew.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 UNBOUNDED = 2**31 - 1
 SLICE_S = 0.1
+MOST_AHEAD = 200
 
 QUOTA = np.dtype(
     [
@@ -21,10 +23,11 @@ QUOTA = np.dtype(
         ("rate", np.float64),  # of an even pace, in shows a second; 0: there is none, or no window now
         ("began", np.float64),  # the window, by a clock that does not jump
         ("others", np.float64),  # was shown in it by other processes
+        ("planned", np.float64),  # this process may show by the end of the slice
     ],
     align=True,
 )
-NO_QUOTA = np.array((False, False, False, UNBOUNDED, 0.0, 0.0, 0.0), QUOTA)
+NO_QUOTA = np.array((False, False, False, UNBOUNDED, 0.0, 0.0, 0.0, 0.0), QUOTA)
 
 
 class QuotaArrays:
@@ -67,8 +70,8 @@ class QuotaArrays:
         is_paced = rows["rate"] > 0.0
         if not is_paced.any():
             return False
-        planned = rows["rate"] * (now + SLICE_S - rows["began"])
-        is_ahead = is_paced & (rows["others"] + np.asarray(self.spent) >= planned)
+        rows["planned"] = rows["rate"] * (now + SLICE_S - rows["began"]) - rows["others"]
+        is_ahead = is_paced & (np.asarray(self.spent) >= rows["planned"])
         is_new = not np.array_equal(rows["held_back"], is_ahead)
         rows["held_back"] = is_ahead
         return is_new

@@ -105,7 +105,6 @@ class QuotaLedger:
             for quota_id in gone:
                 self._remove(quota_id)
             changed = [self._put(quota) for quota in quotas]
-            self._slice_ends = -NEVER  # whether one with an even pace is ahead is found at once
             self._now = None
         await self._ask_all(changed)
 
@@ -213,9 +212,9 @@ class QuotaLedger:
             return None
         for share, count in self._shares(counts).items():
             spent[share.number] += count
+            self._note(share)
             # Half a share before it is used up: the next one is there in time, and no choice has to wait.
             if share.limits and share.left <= share.demand.size // 2:
-                self._note(share)
                 arrays.enough[share.number] = share.state.share  # it is asked for once
                 self._low.add(share)
                 self._some_low.set()
@@ -346,6 +345,7 @@ class QuotaLedger:
         asked_at = self._clock()
         now_ms, answers = await self._store.share(self._uid, self._process, self._questions, questions)
         self._store_time = now_ms, asked_at
+        self._slice_ends = -NEVER  # whether one with an even pace is ahead is found at once
         for share, sent, answer in zip(needed, questions, answers, strict=True):
             share.answer(sent, answer, asked_at, now_ms)
             self._next_end = min(self._next_end, share.state.until)

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import msgspec
 
-from app.quotas.arrays import UNBOUNDED, QuotaArrays
+from app.quotas.arrays import MOST_AHEAD, UNBOUNDED, QuotaArrays
 from app.quotas.rules import BanditQuota, QuotaRule
 from app.storage.types import Share, ShareAsked
 
@@ -232,18 +232,18 @@ class QuotaShare:
     def note(self) -> bool:
         """Write it to the arrays; whether its arms became eligible by that, or no longer are."""
         arrays, number, state, rule = self._arrays, self.number, self.state, self.quota.rule
-        row, is_shown = arrays.rows[number], rule.counts == "shown"
+        row, spent, is_shown = arrays.rows[number], arrays.spent[number], rule.counts == "shown"
+        was_out = row["used_up"], row["held_back"]
         # Where rewards are counted the share limits nothing, so none may be left to spend.
-        is_out = isinstance(state, UsedUp) and (not is_shown or arrays.spent[number] >= state.share)
-        has_changed = bool(is_out != row["used_up"])
+        row["used_up"] = isinstance(state, UsedUp) and (not is_shown or spent >= state.share)
         is_limited = is_shown and self.holds
-        row["used_up"] = is_out
         row["most"] = state.share + state.free if is_limited and isinstance(state, Window) else UNBOUNDED
         arrays.enough[number] = state.share - self.demand.size // 2 - 1 if is_limited else UNBOUNDED
-        if rule.pace == "even" and isinstance(state, Window) and state.ends_ms is not None:
+        if isinstance(state, Window) and rule.pace == "even" and state.ends_ms is not None:
             row["rate"] = 1_000 * rule.most / (state.ends_ms - state.start_ms)
             row["began"], row["others"] = state.began, state.others
-        elif row["rate"]:
-            has_changed |= bool(row["held_back"])
+            row["held_back"] |= spent >= row["planned"] + rule.most / MOST_AHEAD
+            arrays.enough[number] = -1  # whether it is ahead is looked at whenever it is spent
+        else:
             row["rate"], row["held_back"] = 0.0, False
-        return has_changed
+        return was_out != (row["used_up"], row["held_back"])

@@ -217,6 +217,7 @@ def at_once(step: Coroutine[Any, Any, Any]) -> Any:
 async def made_ready(shares: QuotaLedger, snapshot: Snapshot) -> float:
     """Microseconds for the state of one slice, in which the other half of the paced quotas is ahead."""
     times, rows = [], shares._arrays.rows
+    shares.now()
     for turn in range(TURNS):
         rows["others"] = np.where(np.arange(len(rows)) % 2 == turn % 2, MOST, 0)
         before, shares._slice_ends = shares.now(), -1.0
