@@ -329,7 +329,7 @@ def _state(share: QuotaShare, now_ms: int) -> QuotaState:
     left = max(rule.most - used - reserved, 0)
     ends_ms = None
     if used and now_ms > state.start_ms:
-        ends_ms = now_ms + round((rule.most - used) * (now_ms - state.start_ms) / used)
+        ends_ms = now_ms + round(max(rule.most - used, 0) * (now_ms - state.start_ms) / used)
         # A time beyond the year 9999 cannot be written as a date; and after the window it says nothing.
         if ends_ms >= (LATEST_MS if state.ends_ms is None else state.ends_ms):
             ends_ms = None

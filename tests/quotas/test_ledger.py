@@ -9,6 +9,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from app.platform.errors import Unavailable
 from app.platform.metrics import Metrics
@@ -284,6 +285,26 @@ async def test_what_other_processes_hold_is_reserved(service: HeadlessService):
     state, held = await quotas.get(bandit, "q"), other.ledgers[bandit.uid].by_id["q"].state.share
     assert held > 0
     assert (state.used, state.reserved, state.left) == (0, held, 9 - held)
+
+
+async def test_it_is_said_when_a_quota_is_used_up_if_it_goes_on(service: HeadlessService):
+    """3 of 9 were shown in 1,000 s: the others take 2,000 s, and of fewer than were shown none is left."""
+    await service.catalogue()
+    bandit, quotas, slack_ms = await service.bandit(), service.parts.quotas, 100_000
+    now_ms = time.time_ns() // 1_000_000
+    for number, to_ms in ((0, None), (1, now_ms + 1_500_000)):
+        rule = QuotaRule(9, arm=f"a{number}", from_ms=now_ms - 1_000_000, to_ms=to_ms)
+        assert (await quotas.put(bandit, f"q{number}", rule))[0].ends_ms is None
+        snapshot = bandit.catalogue.index.snapshot()
+        for _ in range(3):
+            assert await quotas.ledgers[bandit.uid].take(snapshot, [snapshot.table.row_of(f"a{number}")])
+        ends_ms = (await quotas.get(bandit, f"q{number}")).ends_ms
+        if to_ms is None:
+            assert ends_ms == pytest.approx(now_ms + 2_000_000, abs=slack_ms, rel=0)
+        else:
+            assert ends_ms is None
+        lowered, _ = await quotas.put(bandit, f"q{number}", replace(rule, most=2))
+        assert lowered.ends_ms == pytest.approx(now_ms, abs=slack_ms, rel=0)
 
 
 async def test_a_quota_is_put_though_another_process_put_one_meanwhile(service: HeadlessService):
