@@ -129,16 +129,15 @@ class FrequencyCaps:
         Raises Unavailable.
         """
         times = defaultdict[str, list[int]](list)
-        for counted, at_ms in (
-            await self._take(FrequencyCapKey(rule, LearnerId(bandit.uid, name)), [])
-        ).shown:
+        exposures = await self._take(FrequencyCapKey(rule, LearnerId(bandit.uid, name)), [])
+        for counted, at_ms in exposures.shown:
             if is_of(rule, counted):
                 times[counted].append(at_ms)
-        exposures = [
+        history = [
             Exposure(counted, len(at_ms), max(at_ms), min(at_ms) + rule.within_ms)
             for counted, at_ms in times.items()
         ]
-        return sorted(exposures, key=lambda exposure: -exposure.last_ms)
+        return sorted(history, key=lambda exposure: -exposure.last_ms)
 
     def forget(self, learner: LearnerId) -> None:
         """Forget what this learner was shown."""

@@ -29,7 +29,7 @@ from app.platform.errors import Unavailable
 from app.quotas.arrays import SLICE_S, QuotaArrays
 from app.quotas.members import QuotaMembers, RemainingQuotas
 from app.quotas.rules import BanditQuota, OneArm
-from app.quotas.share import NEVER, Demand, QuotaShare, end, offer_back
+from app.quotas.share import NEVER, QuotaShare, end, offer_back
 from app.quotas.snapshot import QuotaBlockNames, QuotaSnapshot
 from app.storage.quotas import QuotaStore
 from app.storage.registry import WriteOnce
@@ -303,8 +303,6 @@ class QuotaLedger:
         """Give everything back: the process stops."""
         await self.blocks.keep()
         held = [share for share in self.by_id.values() if share.state.share > 0 or share.spent > 0]
-        for share in held:
-            share.demand = Demand()
         await self._ask_all(held, needed=LEAVES)
 
     async def refresh(self, share: QuotaShare) -> None:

@@ -24,7 +24,7 @@ from app.platform.metrics import Metrics
 from app.platform.pages import page_by_name
 from app.platform.pauses import PAUSES
 from app.quotas.ledger import STATES, QuotaLedger
-from app.quotas.rules import MAX_FILTERS, MAX_QUOTAS, BanditQuota, QuotaRule
+from app.quotas.rules import FIXED_FIELDS, MAX_FILTERS, MAX_QUOTAS, BanditQuota, QuotaRule
 from app.quotas.share import QuotaShare, Window
 from app.storage.store import Store
 
@@ -115,8 +115,9 @@ class Quotas:
             stored = None if ledger is None or quota_id not in ledger.by_id else ledger.by_id[quota_id].quota
             # What was counted would be of other arms, or of another window.
             if stored is not None:
-                for name, value in stored.rule.identity.items():
-                    if value != rule.identity[name]:
+                for field in FIXED_FIELDS:
+                    if getattr(rule, field) != getattr(stored.rule, field):
+                        name = field.removesuffix("_ms")
                         reason = "only most, pace and to of a quota can be changed"
                         raise Conflict(f"{name} differs: {reason}", path=(name,))
             if stored is None and ledger is not None:

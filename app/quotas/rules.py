@@ -19,6 +19,9 @@ MIN_PER_S = 0.1  # a shorter window is over before the store has answered
 MAX_QUOTAS = 10_000  # of a bandit
 MAX_FILTERS = 256  # of these, that count the arms of a filter other than one value of one field
 
+# Of a quota: to change one would be to count from the start.
+FIXED_FIELDS = ("filter", "arm", "per_s", "counts", "from_ms", "signal")
+
 QuotaCounts = Literal["shown", "rewarded"]
 QuotaPace = Literal["none", "even"]
 
@@ -74,18 +77,6 @@ class QuotaRule(msgspec.Struct, frozen=True):
         if self.signal is not None and self.counts != "rewarded":
             raise Invalid('signal needs "counts": "rewarded"', path=("signal",))
         return self
-
-    @property
-    def identity(self) -> dict[str, object]:
-        """What cannot be changed without counting from the start, by the names of the API."""
-        return {
-            "filter": self.filter,
-            "arm": self.arm,
-            "per_s": self.per_s,
-            "counts": self.counts,
-            "from": self.from_ms,
-            "signal": self.signal,
-        }
 
     def counts_reward_of(self, signal: str | None) -> bool:
         """Whether a reward of this signal counts."""
