@@ -29,6 +29,8 @@ spent. Times are monotonic seconds, but for those in ms, which are the store's.
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from app.quotas.arrays import MOST_AHEAD, UNBOUNDED, QuotaArrays
@@ -242,8 +244,10 @@ class QuotaShare:
         if isinstance(state, Window) and rule.pace == "even" and state.ends_ms is not None:
             row["rate"] = 1_000 * rule.most / (state.ends_ms - state.start_ms)
             row["began"], row["others"] = state.began, state.others
-            row["held_back"] |= spent >= row["planned"] + rule.most / MOST_AHEAD
-            arrays.enough[number] = -1  # whether it is ahead is looked at whenever it is spent
+            most_ahead = row["planned"] + rule.most / MOST_AHEAD
+            row["held_back"] |= spent >= most_ahead
+            # By a plan that may be of an earlier slice: once as much is spent, it is looked at again.
+            arrays.enough[number] = min(arrays.enough[number], math.ceil(most_ahead) - 1)
         else:
             row["rate"], row["held_back"] = 0.0, False
         return was_out != (row["used_up"], row["held_back"])
