@@ -48,13 +48,13 @@ from app.api.gateway import Gateway
 from app.api.guard import EXPOSED, Guard
 from app.api.static_files import StaticFile
 from app.api.strict_json import JSON, encoded
-from app.indexes.limits import LIMITS, IndexLimits
+from app.indexes.limits import IndexLimits
 from app.platform import plugin_settings
 from app.platform.answers import Answers
 from app.platform.background import end
 from app.platform.logs import provider, telemetry
 from app.platform.metrics import Metrics
-from app.platform.pauses import PAUSES, Pauses
+from app.platform.pauses import Pauses
 from app.platform.settings import VERSION, Settings
 from app.storage.store import Store
 from app.storage.types import KINDS
@@ -144,8 +144,8 @@ def create_app(
     name: str | None = None,
     group_dir: Path | None = None,
     number: int = 1,
-    pauses: Pauses = PAUSES,
-    index_limits: IndexLimits = LIMITS,
+    pauses: Pauses = Pauses(),
+    index_limits: IndexLimits = IndexLimits(),
 ) -> Application:
     """Return the application over the store at ``settings.redis_url``; the others as in ``Service``."""
     if settings.redis_url is None:

@@ -26,7 +26,7 @@ from app.decision_log.reading import DecisionLog
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.frequency_caps.caps import FrequencyCaps
 from app.frequency_caps.notes import NoteStore
-from app.indexes.limits import LIMITS, IndexLimits
+from app.indexes.limits import IndexLimits
 from app.indexes.shared_arms import SharingGroup
 from app.learning.decisions import Decisions
 from app.learning.effect_fits import EffectFits
@@ -57,7 +57,7 @@ from app.platform.errors import StartupError
 from app.platform.group_metrics import ShownMetrics
 from app.platform.hooks import Hooks
 from app.platform.metrics import Metrics
-from app.platform.pauses import PAUSES, Pauses
+from app.platform.pauses import Pauses
 from app.platform.plugins import start_errors
 from app.platform.settings import Settings
 from app.policies.base import PolicyDependencies
@@ -75,10 +75,12 @@ from app.replication.health import Health
 from app.replication.sync import RemoteWorkers, Sync
 from app.serving.arm_list import ArmList, NoArmList
 from app.serving.choice import recorded_decision
+from app.serving.choosing import Choosing
 from app.serving.constraints.base import Constraint
 from app.serving.constraints.of_plugins import missing_of
+from app.serving.constraints.order import constraints_of
 from app.serving.dry_runs import DryRuns
-from app.serving.pipeline import Choosing, Pipeline, constraints_of
+from app.serving.pipeline import Pipeline
 from app.storage.embedded.losses import Losses
 from app.storage.store import Store
 from app.storage.types import LearnerChanges, LearnerId
@@ -120,8 +122,8 @@ class Service:
         name: str | None = None,
         group_dir: Path | None = None,
         number: int = 1,
-        pauses: Pauses = PAUSES,
-        index_limits: IndexLimits = LIMITS,
+        pauses: Pauses = Pauses(),
+        index_limits: IndexLimits = IndexLimits(),
         routes: Mapping[str, Routes] = MappingProxyType({}),
     ) -> None:
         self.settings = settings

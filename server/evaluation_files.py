@@ -35,10 +35,15 @@ def rows_of(path: Path, desc: str, *, read: ReadDecisions | None = None) -> Iter
 
     ``read``: those that were read before, which are left out. None: none yet.
     """
-    if path.suffix.lower() not in _READERS:
-        raise FileError(f"{path}: the name must end with {', '.join(_READERS)}")
+    match path.suffix.lower():
+        case ".ndjson" | ".jsonl":
+            pieces = _ndjson(path, desc)
+        case ".parquet":
+            pieces = _parquet(path, desc)
+        case _:
+            raise FileError(f"{path}: the name must end with .ndjson, .jsonl, .parquet")
     read = ReadDecisions() if read is None else read
-    for rows in _READERS[path.suffix.lower()](path, desc):
+    for rows in pieces:
         yield [row for row in rows if read.is_new(row)]
 
 
@@ -167,10 +172,3 @@ def _checked(row: Row, path: Path, number: int) -> Row:
     if row.context is not None and not all(abs(number) <= MOST_NUMBER for number in row.context):
         wrong(path, number, "context", "must be finite numbers of 32 bits")
     return row
-
-
-_READERS: Mapping[str, Callable[[Path, str], Iterator[Sequence[Row]]]] = {
-    ".ndjson": _ndjson,
-    ".jsonl": _ndjson,
-    ".parquet": _parquet,
-}

@@ -59,9 +59,6 @@ class ClientLimits:
     look_every_s: float = 5.0
 
 
-CLIENT_LIMITS = ClientLimits()
-
-
 class ShortlistProtocol(HttpToolsProtocol):
     """The value of ``http`` in uvicorn's configuration.
 
@@ -103,7 +100,7 @@ class ShortlistProtocol(HttpToolsProtocol):
     _answering: RequestResponseCycle | None = None  # ``cycle`` may be one that waits for its turn
 
     def __init__(
-        self, *arguments: Any, unread: Unread, clients: ClientLimits = CLIENT_LIMITS, **named: Any
+        self, *arguments: Any, unread: Unread, clients: ClientLimits = ClientLimits(), **named: Any
     ) -> None:
         super().__init__(*arguments, **named)
         self._clients = clients

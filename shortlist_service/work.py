@@ -6,6 +6,7 @@ what takes some tens of milliseconds. A ``BoundedCache`` drops what was used lea
 """
 
 from app.platform.cache import BoundedCache
-from app.platform.long_work import REQUESTS, LongWork
+from app.platform.long_work import LongWork
+from app.platform.pools import REQUESTS
 
 __all__ = ["REQUESTS", "BoundedCache", "LongWork"]

@@ -27,6 +27,7 @@ REGISTRIES = {
     "algorithms/shortlist/index/segments.py",
     "app/catalogues/kinds.py",
     "app/policies/registry.py",
+    "app/serving/constraints/order.py",
     "app/serving/pipeline.py",
 }
 # Structures are named by their own files, by registries, and where one is a step of another search.

@@ -65,9 +65,6 @@ class FollowingLimits:
     measure_s: float = 60.0
 
 
-LIMITS = FollowingLimits()
-
-
 class Following:
     """The follower of one catalogue. ``owner`` names this process, ``installation`` the store."""
 
@@ -79,7 +76,7 @@ class Following:
         *,
         owner: str,
         installation: str,
-        limits: FollowingLimits = LIMITS,
+        limits: FollowingLimits = FollowingLimits(),
     ) -> None:
         self.index, self._engine, self._store = index, engine, store
         self._owner, self._limits = owner, limits

@@ -6,8 +6,9 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
-from app.bandits.spaces import NO_SPACES, Spaces
+from app.bandits.spaces import Spaces
 from app.learning.arm_sums import fold_arms
 from app.learning.checkpoints import is_due, restored, tail_bytes
 from app.learning.fold import fold, is_of_move, is_of_space, moves_of, pooled_of, reason_of, replaces_state
@@ -20,6 +21,7 @@ log = logging.getLogger("shortlist.worker")
 MOST_NUMBERS = 1 << 22  # in the states of all current batches, 32 MiB: at least one, whatever its dimension
 
 States = Mapping[LearnerId, LearnerState | None]
+Before: TypeAlias = "Mapping[LearnerId, CheckpointedLearner | StoredLearner]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +32,12 @@ class CheckpointedLearner:
     tail: int = 0
 
 
-Before = Mapping[LearnerId, CheckpointedLearner | StoredLearner]
-
-
 @dataclass(frozen=True, slots=True)
 class ArmsBefore:
     """Sums of arms at the watermark. ``taught``: what learners that are forgotten have taught them."""
 
     sums: Mapping[ArmId, ArmSums | None] = field(default_factory=dict)
     taught: Mapping[str, Sequence[LogEntry]] = field(default_factory=dict)
-
-
-NO_ARMS = ArmsBefore()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +88,7 @@ def numbers_of(entries: Sequence[LogEntry]) -> int:
 
 
 def fold_stored(
-    before: Before, entries: Sequence[LogEntry], spaces: Spaces = NO_SPACES, arms: ArmsBefore = NO_ARMS
+    before: Before, entries: Sequence[LogEntry], spaces: Spaces = Spaces(), arms: ArmsBefore = ArmsBefore()
 ) -> Folded:
     """Fold a batch into all ``learners_of`` its entries, and into the ``arms`` that they name.
 

@@ -19,7 +19,7 @@ from app.learning.decisions import DEDUPE_MARGIN_MS, defaults_of
 from app.learning.forgetting import Forgetting
 from app.platform.background import repeat
 from app.platform.metrics import Metrics
-from app.platform.pauses import PAUSES
+from app.platform.pauses import Pauses
 from app.storage.store import Store
 from app.storage.types import LearnerId
 
@@ -41,7 +41,7 @@ class Housekeeping:
         metrics: Metrics,
         *,
         wake: Callable[[int], None],
-        every_s: float = PAUSES.housekeeping_s,
+        every_s: float = Pauses().housekeeping_s,
     ) -> None:
         self._every_s = every_s
         self._store = store

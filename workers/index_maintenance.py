@@ -18,7 +18,7 @@ from typing import Literal, Protocol, TypeVar
 from app.catalogues.catalogue import Catalogue
 from app.platform.background import repeat
 from app.platform.metrics import Metrics
-from app.platform.pauses import PAUSES, Pauses
+from app.platform.pauses import Pauses
 
 log = logging.getLogger("shortlist.indexes")
 
@@ -87,7 +87,7 @@ def _said(catalogue: Catalogue, outcome: Outcome) -> Outcome:
     return outcome
 
 
-async def run(catalogues: Iterable[Catalogue], metrics: Metrics, pauses: Pauses = PAUSES) -> None:
+async def run(catalogues: Iterable[Catalogue], metrics: Metrics, pauses: Pauses = Pauses()) -> None:
     """Maintain every catalogue in turn, until cancelled. One where it failed is left alone for a while, and
     one where nothing was due after it had settled until it changes.
     """

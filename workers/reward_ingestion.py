@@ -23,21 +23,20 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from app.bandits.spaces import NO_SPACES, Moves, Spaces
+from app.bandits.spaces import Moves, Spaces
 from app.learning.arm_sums import arms_of, forgets, taught_by
 from app.learning.checkpoints import state_memory_bytes
 from app.learning.fold import is_short, learners_of, spaces_of
 from app.platform.answers import Budget
 from app.platform.cache import BoundedCache
 from app.platform.errors import Unavailable
-from app.platform.pauses import PAUSES
+from app.platform.pauses import Pauses
 from app.records.arm_sums import ArmSums
 from app.records.records import pack, unpack
 from app.storage.store import Store
 from app.storage.types import ArmId, LearnerId, LogEntry, StoredLearner, entry_order
 from workers.batches import (
     MOST_NUMBERS,
-    NO_ARMS,
     ArmsBefore,
     Before,
     CheckpointedLearner,
@@ -123,9 +122,6 @@ class Cycles:
         return min(max(self.least_s, self.factor * took_s, self.entry_s * entries), self.most_s)
 
 
-CYCLES = Cycles()
-
-
 class RewardWorker:
     """Applies rewards of every partition as soon as it is woken, and every ``poll_s`` without being woken.
 
@@ -150,8 +146,8 @@ class RewardWorker:
         capacity_bytes: int,
         owns: Callable[[int], bool] = lambda partition: True,  # noqa: ARG005
         moves: Moves | None = None,
-        wait_s: float = PAUSES.applied_s,
-        cycles: Cycles = CYCLES,
+        wait_s: float = Pauses().applied_s,
+        cycles: Cycles = Cycles(),
         folded: Callable[[Step], None] = lambda _: None,
         resync: Callable[[int], Awaitable[object]] | None = None,
     ) -> None:
@@ -328,7 +324,7 @@ class RewardWorker:
                 taught[entry.entry_id] = await taught_by(self._store, partition, entry)
         arms = arms_of(chain(entries, *taught.values()))
         if not arms:
-            return NO_ARMS
+            return ArmsBefore()
         sums, missing = dict[ArmId, ArmSums | None](), list[ArmId]()
         for arm in arms:
             cycle, kept = self._kept_sums.get((partition, arm)) or (-1, None)
@@ -368,7 +364,7 @@ class RewardWorker:
         wanted = dict(named)
         for uid in {entry.learner.bandit_uid for entry in entries} & folded.keys():
             wanted[uid] = max(folded[uid], named.get(uid, 0))
-        return Spaces(folded, await self._moves.maps(wanted)) if wanted else NO_SPACES
+        return Spaces(folded, await self._moves.maps(wanted)) if wanted else Spaces()
 
     async def _fold(
         self, before: Before, entries: Sequence[LogEntry], spaces: Spaces, arms: ArmsBefore

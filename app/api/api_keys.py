@@ -130,9 +130,6 @@ class VisitorPass(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     bandits: list[str] | None = None
 
 
-_read_pass = msgspec.json.Decoder(VisitorPass).decode
-
-
 class ApiKeys:
     """The configured keys by digest; empty means that none is asked for."""
 
@@ -165,7 +162,7 @@ class ApiKeys:
             encoded = text[len(PASS_PREFIX) :].decode("ascii")
             raw = raw_of(encoded)
             signed, tag = raw[:-_TAG_BYTES], raw[-_TAG_BYTES:]
-            signed_pass = _read_pass(signed)
+            signed_pass = msgspec.json.decode(signed, type=VisitorPass)
         except (ValueError, msgspec.MsgspecError):
             raise Unauthorized("the pass is damaged") from None
         digest = self._signers.get(signed_pass.fingerprint)

@@ -16,8 +16,8 @@ from app.bandits.registry import Bandits
 from app.catalogues.catalogues import Catalogues
 from app.learning.served_effects import Order, ServedEffects, item_of, items_of, summary_of
 from app.platform.errors import NotFound
-from app.platform.long_work import REQUESTS
 from app.platform.pages import decode_cursor, encode_cursor, foreign, number_in
+from app.platform.pools import REQUESTS
 
 router = json_router(prefix="/v1/bandits", tags=["bandits"])
 

@@ -19,17 +19,15 @@ from app.api.resource_changes import as_json, check, if_match, merged, patch_mod
 from app.api.strict_json import Provided, StrictModel, invalid, json_router, reply
 from app.bandits.bandit import Bandit, UsedScales
 from app.bandits.completion import default_prior, no_arm_effects
+from app.bandits.record_settings import FIXED, OF_POLICIES, settings_of
 from app.bandits.registry import Bandits
 from app.bandits.settings import (
     AUTO,
-    FIXED,
     NEWEST_AUTO,
-    OF_POLICIES,
     POOLED_STAYS,
     RIDGE_OF_THEORY,
     BanditRecord,
     BanditSettings,
-    settings_of,
 )
 from app.bandits.versions import BanditVersion, etag_of
 from app.filters.overview import no_arm_has

@@ -28,7 +28,7 @@ from app.filtering.known_filter import FilterStatus
 from app.filters.fields import MAX_FIELD_CHARS
 from app.filters.overview import FieldOverview, FieldSummary
 from app.platform.errors import Invalid
-from app.platform.long_work import REQUESTS
+from app.platform.pools import REQUESTS
 from app.records.encoding import words_of_slots
 from app.records.features import FeatureEncoding, FeaturesRule, Reduction, completed, warnings_of
 from app.records.records import CatalogueRecord
@@ -108,9 +108,6 @@ class FitBody(StrictModel):
     """Nothing."""
 
     absent: ClassVar[bytes] = b"{}"
-
-
-NOTHING = FitBody()
 
 
 class ReductionView(BaseModel):
@@ -290,7 +287,7 @@ async def fit(
     catalogues: Provided[Catalogues],
     bandits: Provided[Bandits],
     filtered: Provided[FilteredSnapshots],
-    body: FitBody = NOTHING,  # noqa: ARG001 - read, so that a field in it is refused
+    body: FitBody = FitBody(),  # noqa: ARG001 - read, so that a field in it is refused
 ) -> Response:
     """Reduce the embeddings by the basis that fits the arms of now best. It is kept: what is fitted stays."""
     asked = await catalogues.get_stocked(catalogue)

@@ -18,29 +18,20 @@ from app.api.rates import Rates
 from app.api.strict_json import SEVERAL_CALLS, Provided, StrictModel, json_router, reply
 from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
-from app.filters.fields import MAX_FIELD_CHARS
 from app.platform.documents import Answer
 from app.platform.errors import Forbidden, Invalid, NotFound, ShortlistError, within
-from app.policies.request import ChooseRequest
-from app.policies.rules import NO_RULES
+from app.policies.request import NO_RULES, ChooseRequest
 from app.serving.arm_list import ArmList
-from app.serving.choice import METADATA, Choice
+from app.serving.choice import Choice, include_name
+from app.serving.choosing import Choosing, Refusal
 from app.serving.constraints.of_plugins import remembers_keys
 from app.serving.dry_runs import DryRun, DryRuns
-from app.serving.pipeline import Choosing, Refusal
 from shortlist.errors import InvalidArgument
 
 router = json_router(prefix="/v1/bandits", tags=["choices"])
 
 
-def _include_name(name: str) -> str:
-    what, dot, field = name.partition(".")
-    if what != METADATA or bool(dot) != bool(field) or len(field) > MAX_FIELD_CHARS:
-        raise ValueError('must be "metadata", or "metadata." and the name of a field')
-    return name
-
-
-IncludeName = Annotated[str, AfterValidator(_include_name)]
+IncludeName = Annotated[str, AfterValidator(include_name)]
 
 
 class ChooseItem(StrictModel):

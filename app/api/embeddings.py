@@ -64,9 +64,6 @@ class ArmsOfBehaviour(msgspec.Struct, forbid_unknown_fields=True):
     vectors: bytes
 
 
-_head, _arms = msgspec.msgpack.Decoder(EmbeddingHead), msgspec.msgpack.Decoder(ArmsOfBehaviour)
-
-
 @router.post(
     "/{catalogue}/embeddings",
     response_model=CatalogueView,
@@ -95,7 +92,7 @@ async def make(
     check_encoding(request)
     source = await embeddings.source(catalogue)
     body = aiter(blocks(request.stream()))
-    head = _decoded(_head, await anext(body, b""), "first block")
+    head = _decoded(EmbeddingHead, await anext(body, b""), "first block")
     record = _record(head, source)
     check_catalogue(request, head.catalogue)
     created, new = await _stored(embeddings.begin(source, record), head, body)
@@ -109,7 +106,7 @@ async def _stored(
 ) -> tuple[Catalogue, bool]:
     dim, number = len(head.shift) // 4, 0
     async for data in body:
-        block = _decoded(_arms, data, "block after the first")
+        block = _decoded(ArmsOfBehaviour, data, "block after the first")
         count = len(block.ids)
         if count > limits.MAX_BLOCK_ARMS or not all(map(_AN_ID.fullmatch, block.ids)):
             message = f"must be at most {limits.MAX_BLOCK_ARMS} ids that match ^{IDENTIFIER}$"
@@ -146,9 +143,9 @@ def _record(head: EmbeddingHead, source: Catalogue) -> BehaviourRecord:
     return BehaviourRecord(source.name, source.uid, head.linear, head.shift, head.kappa, **counts)
 
 
-def _decoded(decoder: msgspec.msgpack.Decoder[T], data: bytes, what: str) -> T:
+def _decoded(kind: type[T], data: bytes, what: str) -> T:
     try:
-        return decoder.decode(data)
+        return msgspec.msgpack.decode(data, type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadRequest(f"the {what} is not what POST …/embeddings takes: {error}") from None
 

@@ -32,8 +32,8 @@ from app.measuring.evaluations import (
     answer_of,
 )
 from app.platform.errors import Invalid, within
-from app.platform.long_work import MEASURING
 from app.platform.pages import page_by_name
+from app.platform.pools import MEASURING
 
 router = json_router(prefix="/v1/bandits", tags=["measuring"])
 
@@ -148,7 +148,7 @@ async def evaluate(
         return await MEASURING.run(lambda: encoded(answer_of(evaluated, several=isinstance(weights, list))))
 
     if wait == "none":
-        return reply({"id": await evaluation_jobs.start(target, work)}, 202)
+        return reply({"id": await evaluation_jobs.start(target.uid, work)}, 202)
     with from_path("bandit"):  # of which no decision can be used
         return Response(await while_connected(request, work()), media_type=JSON)
 
@@ -162,7 +162,7 @@ async def list_evaluations(
     limit: Limit = 100,
 ) -> Response:
     """The evaluations of a bandit that go on by themselves, or did in the last hour; the oldest first."""
-    jobs = await evaluation_jobs.all(await bandits.get(bandit))
+    jobs = await evaluation_jobs.all((await bandits.get(bandit)).uid)
     items, following = page_by_name(jobs, attrgetter("id"), cursor, limit)
     return reply({"items": items, "next": following})
 
@@ -172,7 +172,7 @@ async def get_evaluation(
     bandit: str, evaluation: str, bandits: Provided[Bandits], evaluation_jobs: Provided[EvaluationJobs]
 ) -> Response:
     """How an evaluation stands, and its result once it is done."""
-    job = await evaluation_jobs.find(await bandits.get(bandit), evaluation)
+    job = await evaluation_jobs.find((await bandits.get(bandit)).uid, evaluation)
     return reply(job)
 
 
@@ -181,4 +181,4 @@ async def delete_evaluation(
     bandit: str, evaluation: str, bandits: Provided[Bandits], evaluation_jobs: Provided[EvaluationJobs]
 ) -> None:
     """Forget an evaluation; one that goes on is cancelled."""
-    await evaluation_jobs.delete(await bandits.get(bandit), evaluation)
+    await evaluation_jobs.delete((await bandits.get(bandit)).uid, evaluation)

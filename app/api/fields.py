@@ -49,11 +49,15 @@ _SCHEMA = {
 }
 
 
-def digits(text: object) -> object:
-    """Query parameters are text; what Python would also read as a number (1.0, 1_0, +1) is none here."""
-    if isinstance(text, str) and not re.fullmatch(r"-?[0-9]{1,18}", text):
-        raise ValueError("must be a whole number")
-    return text
+def numeral(pattern: str, message: str) -> BeforeValidator:
+    """Query parameters are text; what Python would also read as a number (1_0, +1) is none here."""
+
+    def check(text: object) -> object:
+        if isinstance(text, str) and not re.fullmatch(pattern, text):
+            raise ValueError(message)
+        return text
+
+    return BeforeValidator(check)
 
 
 class AttributesView(BaseModel):
@@ -62,7 +66,8 @@ class AttributesView(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
 
-Limit = Annotated[int, BeforeValidator(digits), Field(ge=1, le=MAX_PAGE), Query()]
+INTEGER = numeral(r"-?[0-9]{1,18}", "must be a whole number")
+Limit = Annotated[int, INTEGER, Field(ge=1, le=MAX_PAGE), Query()]
 
 
 class Page(BaseModel, Generic[T]):

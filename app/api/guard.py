@@ -22,7 +22,7 @@ from app.api.api_keys import ApiKey, ApiKeys, configured, is_for_passes, may_be_
 from app.api.problems import headers_of
 from app.bandits.registry import Bandits
 from app.catalogues.catalogues import Catalogues
-from app.learning.tokens import ANY_DECISION, Access
+from app.learning.tokens import Access
 from app.platform.errors import (
     BadRequest,
     Forbidden,
@@ -208,7 +208,7 @@ def key_name(request: Request) -> str | None:
 def access_of(request: Request) -> Access:
     """Which decisions the caller may reward and activate."""
     key = key_of(request)
-    return ANY_DECISION if key is None else key.access
+    return Access() if key is None else key.access
 
 
 def check_scope(request: Request, needed: str) -> None:

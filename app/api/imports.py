@@ -72,9 +72,6 @@ class Block(msgspec.Struct, forbid_unknown_fields=True):
     metadata: list[str] | None = None
 
 
-_decoder = msgspec.msgpack.Decoder(Block)
-
-
 async def blocks(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """The blocks of a body, in chunks of any size. Raises TooLarge, BadRequest (it ends within one)."""
     held = bytearray()
@@ -102,7 +99,7 @@ async def arms_of(
     ``first`` is the number of its first row, from 1. Raises Invalid, NotFitted, TooLarge.
     """
     try:
-        block = _decoder.decode(data)
+        block = msgspec.msgpack.decode(data, type=Block)
     except (msgspec.DecodeError, RecursionError):
         raise Invalid(
             "a block must be a msgpack document of ids, features, dtype, reduced, tags and metadata",

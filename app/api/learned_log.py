@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 import msgspec
 from fastapi import Query, Response
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, Field
 
-from app.api.fields import Cursor, Limit, digits
+from app.api.fields import INTEGER, Cursor, Limit
 from app.api.streamed import Streamed, with_rows
 from app.api.strict_json import JSON, Provided, json_router, reply
 from app.bandits.prior_version import exported
@@ -24,7 +24,7 @@ from app.platform.pages import decode_cursor, decode_number, encode_cursor
 
 router = json_router(prefix="/v1/bandits", tags=["measuring"])
 
-Partition = Annotated[int, BeforeValidator(digits), Field(ge=0, lt=1_024)]
+Partition = Annotated[int, INTEGER, Field(ge=0, lt=1_024)]
 
 
 class LearnedPageView(Answer, frozen=True):

@@ -33,7 +33,7 @@ from app.learning.learners import LearnerReport, Learners
 from app.platform.answers import hold
 from app.platform.documents import Answer
 from app.platform.errors import Invalid, NotFound
-from app.platform.long_work import REQUESTS
+from app.platform.pools import REQUESTS
 from app.policies.elimination_state import Sets
 from app.records.records import LearnerState, bytes_to_state, state_to_bytes
 from app.serving.constraints.of_plugins import noted_of, what_remembers_keys

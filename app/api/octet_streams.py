@@ -6,15 +6,14 @@ many numbers there are.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 from fastapi import Request
 from numpy.typing import NDArray
-from pydantic import BeforeValidator
 
+from app.api.fields import numeral
 from app.api.problems import Part
 from app.api.strict_json import StrictModel, body_of, read_body
 from app.platform.errors import Invalid
@@ -24,22 +23,9 @@ OCTETS = "application/octet-stream"
 Float32s = NDArray[np.float32]
 M = TypeVar("M", bound=StrictModel)
 _NUMBER = r"-?[0-9]{1,20}(\.[0-9]{1,20})?([eE][-+]?[0-9]{1,3})?"
-
-
-def _text(pattern: str, message: str) -> BeforeValidator:
-    """Query parameters are text; not all that Python would read as a number is one here."""
-
-    def check(text: object) -> object:
-        if isinstance(text, str) and not re.fullmatch(pattern, text):
-            raise ValueError(message)
-        return text
-
-    return BeforeValidator(check)
-
-
-WHOLE = _text(r"[0-9]{1,19}", "must be a whole number")
-REAL = _text(_NUMBER, "must be a number")
-REALS = _text(f"{_NUMBER}(,{_NUMBER})*", "must be numbers between commas")
+WHOLE = numeral(r"[0-9]{1,19}", "must be a whole number")
+REAL = numeral(_NUMBER, "must be a number")
+REALS = numeral(f"{_NUMBER}(,{_NUMBER})*", "must be numbers between commas")
 
 
 async def body_or_octets(request: Request, model: type[M]) -> M | bytes:

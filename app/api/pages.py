@@ -22,7 +22,7 @@ from pydantic import BaseModel
 from app.api.static_files import StaticFile
 from app.api.strict_json import Provided, json_router, reply
 from app.platform.errors import NotFound
-from app.platform.long_work import REQUESTS
+from app.platform.pools import REQUESTS
 from app.platform.settings import VERSION, Settings
 
 router = json_router(tags=["operations"])

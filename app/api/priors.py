@@ -16,7 +16,7 @@ from app.learning.effect_fits import EffectFits
 from app.learning.learned_priors import LearnedPriors, covariance_of, report_of
 from app.learning.prior_fits import PriorFits
 from app.platform.errors import NotFound
-from app.platform.long_work import REQUESTS
+from app.platform.pools import REQUESTS
 
 router = json_router(prefix="/v1/bandits", tags=["bandits"])
 
@@ -25,9 +25,6 @@ class RefreshBody(StrictModel):
     """It has no fields, and may be left out."""
 
     absent: ClassVar[bytes] = b"{}"
-
-
-NOTHING = RefreshBody()
 
 
 class SignalPriorView(BaseModel):
@@ -89,7 +86,7 @@ async def refresh(
     bandits: Provided[Bandits],
     prior_fits: Provided[PriorFits],
     effect_fits: Provided[EffectFits],
-    body: RefreshBody = NOTHING,  # noqa: ARG001 - read, so that a field in it is refused
+    body: RefreshBody = RefreshBody(),  # noqa: ARG001 - read, so that a field in it is refused
 ) -> Response:
     """Fit the prior now, from all rewards that are applied, and answer the version that stands then.
 

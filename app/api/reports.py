@@ -7,9 +7,9 @@ from dataclasses import fields
 from typing import Annotated
 
 from fastapi import Query, Request, Response
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
-from app.api.fields import From, To, digits, span
+from app.api.fields import INTEGER, From, To, span
 from app.api.limits import MAX_BUCKET_S
 from app.api.streamed import while_connected
 from app.api.strict_json import Provided, json_router, reply
@@ -21,7 +21,7 @@ _OF_SIGNALS = {"weights", "signals", "guardrails"}
 
 router = json_router(prefix="/v1/bandits", tags=["measuring"])
 
-BucketSeconds = Annotated[int, BeforeValidator(digits), Field(ge=1, le=MAX_BUCKET_S)]
+BucketSeconds = Annotated[int, INTEGER, Field(ge=1, le=MAX_BUCKET_S)]
 
 
 class ReportView(Report):

@@ -23,7 +23,8 @@ from app.indexes.eligible_rows import eligible_rows
 from app.indexes.filtered_search import search_exactly
 from app.indexes.snapshot import Snapshot
 from app.platform.errors import NotPossibleHere
-from app.platform.long_work import SEARCHES, WaitingWork, wait_for
+from app.platform.long_work import WaitingWork, wait_for
+from app.platform.pools import SEARCHES
 from app.records.records import attributes_of, bytes_to_vector
 from app.storage.followed_arms import FollowedArms
 from shortlist import checks

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from app.records.records import bytes_to_vector, vector_to_bytes
-from app.storage.types import NOTHING_FOLDED, FoldedCounts
+from app.storage.types import FoldedCounts
 from shortlist import checks
 from shortlist.linear.learned_prior import LearnedPrior
 from shortlist.linear.reward_sizes import UsualSizes
@@ -108,7 +108,7 @@ def version_of(
     number: int,
     since_ms: int,
     learned: LearnedPrior | None,
-    counts: FoldedCounts = NOTHING_FOLDED,
+    counts: FoldedCounts = FoldedCounts(),
     *,
     space: int = 0,
 ) -> PriorVersion:

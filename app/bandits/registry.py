@@ -45,8 +45,8 @@ from app.platform.cache import BoundedCache
 from app.platform.deadlines import task_for_all
 from app.platform.errors import Conflict, Invalid, NotFound, Unavailable
 from app.platform.hooks import Hooks
-from app.platform.long_work import REQUESTS
 from app.platform.pages import page_by_name
+from app.platform.pools import REQUESTS
 from app.storage.store import Store
 
 T = TypeVar("T")

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 import numpy as np
@@ -23,6 +23,8 @@ from shortlist.linear.feature_map import carried_each
 from shortlist.types import Matrix
 
 Carry = Literal["log", "map", "none"]
+Maps: TypeAlias = "Mapping[str, Mapping[int, SpaceMap]]"
+"""By the uid of a bandit, and number."""
 
 
 class BanditMoved(Unavailable):
@@ -120,15 +122,12 @@ class SpaceMap:
         return whole
 
 
-Maps = Mapping[str, Mapping[int, SpaceMap]]  # by the uid of a bandit, and number
-
-
 @dataclass(frozen=True, slots=True)
 class Spaces:
     """What a fold must know of moves. ``folded``: by uid, the last move before what is to be folded."""
 
-    folded: Mapping[str, int]
-    maps: Maps
+    folded: Mapping[str, int] = field(default_factory=dict)
+    maps: Maps = field(default_factory=dict)
 
     def carried(self, uid: str, state: LearnerState | None, to: int) -> LearnerState | None:
         """The state in a later space. Raises KeyError (the move is not known here), InvalidShape."""
@@ -153,9 +152,6 @@ class Spaces:
             for (position, _), state in zip(due, later, strict=True):
                 now[position] = state
         return now
-
-
-NO_SPACES = Spaces({}, {})
 
 
 class Moves:
@@ -188,7 +184,7 @@ class Moves:
         """The state of a learner of a bandit in a later space. Raises Unavailable."""
         if state is None or state.space >= to:
             return state
-        return Spaces({}, await self.maps({uid: to})).carried(uid, state, to)
+        return Spaces(maps=await self.maps({uid: to})).carried(uid, state, to)
 
     def drop(self, uids: Collection[str]) -> None:
         """Forget the moves of bandits that are gone."""

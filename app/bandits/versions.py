@@ -16,7 +16,8 @@ from typing import Any
 
 import msgspec
 
-from app.bandits.settings import BanditRecord, stored_settings
+from app.bandits.record_settings import stored_settings
+from app.bandits.settings import BanditRecord
 from app.platform.documents import unknown_fields
 from app.platform.errors import Conflict, NotFound, QuotaReached, Unavailable
 from app.platform.pages import decode_number, encode_cursor

@@ -13,8 +13,8 @@ from app.filters.overview import MOST_SORTED, in_order
 from app.platform.answers import hold
 from app.platform.deadlines import yield_to_others
 from app.platform.errors import Invalid, NotFound
-from app.platform.long_work import REQUESTS
 from app.platform.pages import decode_cursor, encode_cursor
+from app.platform.pools import REQUESTS
 from app.records.records import attributes_of, embedding_of
 from app.storage.arms import ArmStore
 

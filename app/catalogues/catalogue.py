@@ -12,8 +12,8 @@ import numpy as np
 
 from app.catalogues.arms import FIT_ARMS
 from app.catalogues.kinds import ServedIndex, missing_plugin, options_of
+from app.filters.fields import Stored
 from app.filters.filter import Filter
-from app.filters.names import Stored
 from app.filters.overview import unknown_fields
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.snapshot import Snapshot

@@ -38,14 +38,14 @@ from app.catalogues.catalogue import Catalogue, difference_of
 from app.catalogues.kept_arms import ArmRepository, FoundArms
 from app.catalogues.kinds import Kinds
 from app.catalogues.replaced_features import ReplacedFeatures, has_replaced, keep_finding
-from app.indexes.limits import LIMITS, IndexLimits
+from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.shared_arms import SharingGroup
 from app.indexes.snapshot import Snapshot
 from app.platform.errors import Conflict, Invalid, NotFitted, NotFound, Unavailable
 from app.platform.hooks import Hooks
-from app.platform.long_work import REQUESTS
 from app.platform.pages import page_by_name
+from app.platform.pools import REQUESTS
 from app.records.features import FeatureEncoding, Reduction
 from app.records.records import CatalogueRecord, bytes_to_vector, pack, split_uid, unpack, with_uid
 from app.storage.arms import ReductionUnknown
@@ -85,7 +85,7 @@ class Catalogues:
         hooks: Hooks,
         group: SharingGroup | None = None,
         engines: Mapping[str, ArmEngine] = MappingProxyType({}),
-        index_limits: IndexLimits = LIMITS,
+        index_limits: IndexLimits = IndexLimits(),
         limits: CatalogueLimits | None = None,
     ) -> None:
         self.limits = limits or CatalogueLimits()

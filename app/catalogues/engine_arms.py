@@ -16,8 +16,8 @@ from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.snapshot import Snapshot
 from app.platform.deadlines import yield_to_others
 from app.platform.errors import Unavailable
-from app.platform.long_work import REQUESTS
 from app.platform.pages import foreign
+from app.platform.pools import REQUESTS
 from app.records.records import attributes_of, bytes_to_vector
 from app.storage.types import Deleted, DescribedArm, Followed, Position, Upserted
 from shortlist.types import Vector

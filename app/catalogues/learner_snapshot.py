@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -22,7 +22,14 @@ from app.indexes.snapshot import Snapshot
 from shortlist.index.table import TableSnapshot
 from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 
-_HALF_ROOT = math.sqrt(0.5)
+LearnerSnapshot: TypeAlias = "Snapshot | ConstantSnapshot"
+"""What policies need of the arms. It can be used from any thread, and never changes.
+
+plain           the catalogue's own snapshot, in its own dimension d
+table           tells which rows live or died, and in which table. Its features are the catalogue's as well
+largest_norm    bounds the norms of the features that the learner sees
+expected_us     the measured typical time of a search, in microseconds
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +77,6 @@ class ConstantCoordinate:
     def observed_weights(self, weights: Matrix) -> Matrix:
         """The weights of a context for such rewards. Shapes: (p, m) -> (p, m)."""
         return (self.unit * self.scale) * weights
-
-
-SHIFTED = ConstantCoordinate(_HALF_ROOT, _HALF_ROOT, unit=2.0, zero=-1.0)
 
 
 class ConstantSnapshot(msgspec.Struct, frozen=True, eq=False):
@@ -134,13 +138,3 @@ class ConstantSnapshot(msgspec.Struct, frozen=True, eq=False):
 
     def _joint(self, result: TopK, query: Vector) -> TopK:
         return TopK(result.rows, result.scores + query[-1] * self.constant.value, result.exact)
-
-
-LearnerSnapshot = Snapshot | ConstantSnapshot
-"""What policies need of the arms. It can be used from any thread, and never changes.
-
-plain           the catalogue's own snapshot, in its own dimension d
-table           tells which rows live or died, and in which table. Its features are the catalogue's as well
-largest_norm    bounds the norms of the features that the learner sees
-expected_us     the measured typical time of a search, in microseconds
-"""

@@ -17,7 +17,7 @@ from itertools import groupby
 
 from app.platform.errors import Unavailable
 from app.platform.metrics import Metrics
-from app.platform.pauses import PAUSES
+from app.platform.pauses import Pauses
 from app.storage.store import Store
 from app.storage.types import RowWrite
 
@@ -43,7 +43,7 @@ class RowBuffer:
         keep_named: Callable[[], Awaitable[None]],
         *,
         most_bytes: int = MOST_BYTES,
-        rest_s: float = PAUSES.rows_s,
+        rest_s: float = Pauses().rows_s,
         retry_s: float = RETRY_S,
         last_try_s: float = LAST_TRY_S,
     ) -> None:

@@ -18,14 +18,14 @@ import numpy as np
 
 from app.bandits.bandit import GLOBAL_LEARNER, Bandit
 from app.bandits.registry import Bandits
-from app.decision_log.rows import Expectation, LoggedArm, LoggedReward, Row
+from app.decision_log.rows import NOTHING_BARRED, Expectation, LoggedArm, LoggedReward, Row
 from app.frequency_caps.exposures import field_value
 from app.learning.tokens import Decision, decision_of, raw_of, text_of
 from app.platform.answers import hold
 from app.platform.deadlines import yield_to_others
 from app.platform.pages import decode_cursor, encode_cursor, foreign
 from app.records.arm_sums import numbers_of
-from app.records.left_out import NOTHING_BARRED, Barred, barred_of, block_name, names_in
+from app.records.left_out import Barred, barred_of, block_name, names_in
 from app.records.logged import LoggedRequest, LogPart, asked_of, rewards_of
 from app.storage.registry import WriteOnce
 from app.storage.store import Store

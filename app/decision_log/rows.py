@@ -10,8 +10,9 @@ from typing import Any, Protocol
 
 from app.bandits.bandit import Bandit
 from app.platform.documents import Answer
-from app.records.left_out import NOTHING_BARRED, Barred
+from app.records.left_out import Barred
 
+NOTHING_BARRED = Barred([], [])
 NO_LOG = "this bandit keeps no log: set `log`, and its next decisions stand in it"
 
 

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from app.filtering.limits import LIMITS, FilterLimits
+from app.filtering.limits import FilterLimits
 from app.filtering.strategies import (
     CatalogueGraph,
     MakeGraph,
@@ -123,7 +123,7 @@ class PlanOptions:
     graph_bytes: int
     make: MakeGraph
     target_recall: float
-    limits: FilterLimits = LIMITS
+    limits: FilterLimits = FilterLimits()
     asked: int = ASKED
 
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from app.filtering.limits import LIMITS
+from app.filtering.limits import FilterLimits
 from app.filtering.strategies import SearchStrategy
 from app.indexes.eligible_rows import EligibleRows, rows_left
 from app.indexes.filtered_search import search_exactly
@@ -21,6 +21,7 @@ from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
 SPARE, MORE = 2, 4  # arms asked for besides those wanted, and how many times as many after too few
 FEW_GONE = 10  # no more are asked for if not even one of so many lists would lack an arm
+_MOST_ASKED = FilterLimits().most_asked
 ALONE_GONE = 3  # likewise of single arms: to ask for a second takes half as long again
 
 
@@ -118,7 +119,7 @@ class AskedForMore:
         ask, gone = k, self.base.size - self.left.count
         if (FEW_GONE if k > 1 else ALONE_GONE) * k * gone > self.base.size:
             ask = (k + SPARE) * self.base.size // max(self.left.count, 1)
-        while ask <= max(k, LIMITS.most_asked * self.base.size):
+        while ask <= max(k, _MOST_ASKED * self.base.size):
             hits = self.base.search(query, ask, exclude)
             first = hits.rows[:k]
             if len(first) == k and all(map(self.left.mask.item, first.tolist())):

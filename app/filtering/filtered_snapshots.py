@@ -14,7 +14,7 @@ from app.catalogues.catalogue import Catalogue
 from app.filtering.filter_worker import FilterWorker
 from app.filtering.filtered_snapshot import without_rows
 from app.filtering.known_filter import FilterStatus, KnownFilter
-from app.filtering.limits import LIMITS, FilterLimits
+from app.filtering.limits import FilterLimits
 from app.filters.filter import Filter
 from app.filters.overview import FieldOverview
 from app.indexes.eligible_rows import eligible_rows, work
@@ -63,7 +63,7 @@ class FilteredSnapshots:
     ``limits``: of the filters that are used for the first time.
     """
 
-    def __init__(self, *, capacity_bytes: int, limits: FilterLimits = LIMITS) -> None:
+    def __init__(self, *, capacity_bytes: int, limits: FilterLimits = FilterLimits()) -> None:
         self.limits = limits
         self._filters: BoundedCache[tuple[str, str], KnownFilter] = BoundedCache(capacity_bytes)
         self._evaluations = LongWork(threads=EVALUATIONS, waiting=WAITING)

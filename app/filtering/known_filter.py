@@ -15,7 +15,7 @@ from typing import Literal
 
 from app.filtering.filter_plan import FilterPlan, graph_number
 from app.filtering.filtered_snapshot import FilteredSnapshot
-from app.filtering.limits import LIMITS, FilterLimits
+from app.filtering.limits import FilterLimits
 from app.filtering.strategies import OwnCopy, SearchStrategy
 from app.filters.filter import Filter
 from app.indexes.eligible_rows import EligibleRows
@@ -67,7 +67,7 @@ class KnownFilter:
 
     arm_filter: Filter
     eligible: EligibleRows
-    limits: FilterLimits = LIMITS
+    limits: FilterLimits = FilterLimits()
     plan: FilterPlan | None = None
     strategy: SearchStrategy | None = None
     fallback: SearchStrategy | None = None

@@ -21,6 +21,3 @@ class FilterLimits:
     most_asked: float = 0.05
     least_speedup: float = 1.25
     renewal_rest: float = 2.0
-
-
-LIMITS = FilterLimits()

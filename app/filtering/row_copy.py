@@ -39,6 +39,11 @@ class RowCopy:
     gone: NDArray[np.int64]
 
     @classmethod
+    def of_nothing(cls) -> RowCopy:
+        """A copy of no row, which becomes one of the first rows that come."""
+        return cls(NO_ROWS, np.empty((0, 0), dtype=np.float32), np.empty(0, dtype=np.int32), 0, NO_ROWS)
+
+    @classmethod
     def of(cls, table: TableSnapshot, rows: Rows) -> RowCopy:
         """Copy ``rows`` (n,) of the table."""
         features = aligned_empty(len(rows), table.dim, table.working.dtype)
@@ -105,7 +110,3 @@ class RowCopy:
         if len(self.gone):
             approximate[self.gone] = -np.inf
         return rows[candidates(approximate, error, k)]
-
-
-EMPTY = RowCopy(NO_ROWS, np.empty((0, 0), dtype=np.float32), np.empty(0, dtype=np.int32), 0, NO_ROWS)
-"""A copy of no row, which becomes one of the first rows that come."""

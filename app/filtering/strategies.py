@@ -20,12 +20,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
-from app.filtering.limits import LIMITS
-from app.filtering.row_copy import EMPTY, RowCopy
+from app.filtering.limits import FilterLimits
+from app.filtering.row_copy import RowCopy
 from app.indexes.eligible_rows import Change, EligibleRows, renumbered
 from app.indexes.filtered_search import GATHER_ROWS, contenders, masked_contenders
 from app.indexes.snapshot import Snapshot
@@ -38,6 +38,17 @@ from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
 MakeGraph = Callable[[Snapshot, Rows], TunableIndex | None]
 """Builds a graph over some rows of a snapshot; None where there is no memory for it."""
+SearchStrategy: TypeAlias = "OwnCopy | OwnBlocks | CatalogueGraph | OwnGraph"
+"""One strategy to search the arms that one filter matches, at one moment. It may be searched in any thread.
+
+is_exact    every arm that matches is compared, or cannot win; else its recall is measured
+is_borrowed it searches by what the catalogue has, and has built nothing itself
+staleness   rows that came or went since it was made, and make searches slower / rows that it was made of
+followed    the same at a later moment; None if it cannot follow. For one thread, once for each strategy.
+            Cost: O(changed rows); O(K) after a compaction
+renewed     the same, made again, at the cost of the first time; None without memory for it. For any thread
+search      about the best ``k`` rows outside ``exclude``, which the filter matches; None: it found too few
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,7 +95,7 @@ class OwnBlocks:
 
     eligible: EligibleRows
     blocks: NormBlocks
-    added: RowCopy = EMPTY
+    added: RowCopy = field(default_factory=RowCopy.of_nothing)
     struck: Rows = field(default_factory=lambda: NO_ROWS)
     went: int = 0
     name: ClassVar[str] = "blocks"
@@ -147,7 +158,11 @@ class CatalogueGraph:
     memory_bytes: ClassVar[int] = 0
 
     def __init__(
-        self, snapshot: Snapshot, eligible: EligibleRows, ask: int, most_asked: float = LIMITS.most_asked
+        self,
+        snapshot: Snapshot,
+        eligible: EligibleRows,
+        ask: int,
+        most_asked: float = FilterLimits().most_asked,
     ) -> None:
         self._eligible = eligible
         self._most_asked = most_asked
@@ -198,7 +213,7 @@ class OwnGraph:
     eligible: EligibleRows
     ask: int
     make: MakeGraph
-    added: RowCopy = EMPTY
+    added: RowCopy = field(default_factory=RowCopy.of_nothing)
     name: ClassVar[str] = "own_graph"
     is_exact: ClassVar[bool] = False
     is_borrowed: ClassVar[bool] = False
@@ -237,19 +252,6 @@ class OwnGraph:
         ask = max(self.ask, 2 * k) + len(exclude)
         rows = _proposed(self.graph, query, ask, self.eligible, added)
         return _ranked(snapshot.table, rows, query, k, exclude, exact=False)
-
-
-SearchStrategy = OwnCopy | OwnBlocks | CatalogueGraph | OwnGraph
-"""One strategy to search the arms that one filter matches, at one moment. It may be searched in any thread.
-
-is_exact    every arm that matches is compared, or cannot win; else its recall is measured
-is_borrowed it searches by what the catalogue has, and has built nothing itself
-staleness   rows that came or went since it was made, and make searches slower / rows that it was made of
-followed    the same at a later moment; None if it cannot follow. For one thread, once for each strategy.
-            Cost: O(changed rows); O(K) after a compaction
-renewed     the same, made again, at the cost of the first time; None without memory for it. For any thread
-search      about the best ``k`` rows outside ``exclude``, which the filter matches; None: it found too few
-"""
 
 
 def _followed(

@@ -32,9 +32,9 @@ from app.filters.columns import (
     pushed,
 )
 from app.filters.earlier import Earlier
-from app.filters.fields import Value, ValueKind
+from app.filters.fields import Stored, Value, ValueKind
 from app.filters.filter import ORDERS, AllOf, AnyOf, Exists, Expression, Filter, Not, OneOf, Ordered
-from app.filters.names import CODED, EVERY_STORING, KINDS, STORINGS, Names, Numbering, Stored
+from app.filters.names import CODED, EVERY_STORING, KINDS, STORINGS, Names, Numbering
 from shortlist.types import Rows
 
 Labelled = tuple[ValueKind, Value]
@@ -233,7 +233,7 @@ class AttributeSnapshot:
         """Of the columns of a field in the blocks from ``start`` on; what has none is too little to count."""
         number = self.names.fields.number_of(name)
         if number is None:
-            return _NO_SIZES
+            return _Sizes()
         sizes = self._known_sizes.get((number, start))
         if sizes is None:
             columns = [
@@ -254,12 +254,9 @@ class AttributeSnapshot:
 class _Sizes:
     """Of columns: how many numbers they hold, how many a test is given, and how many of these are codes."""
 
-    numbers: int
-    to_test: int
-    codes_to_test: int
-
-
-_NO_SIZES = _Sizes(0, 0, 0)
+    numbers: int = 0
+    to_test: int = 0
+    codes_to_test: int = 0
 
 
 def _tested(tests: Sequence[tuple[int, Test | None]], block: ColumnBlock, out: Mask) -> None:

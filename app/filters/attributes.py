@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.columns import MAX_ENTRIES, ColumnBlock, Mask, Paths, pushed
 from app.filters.earlier import Earlier
-from app.filters.fields import fields_of
-from app.filters.names import CODED, STORINGS, Names, Numbering, Stored
+from app.filters.fields import Stored, fields_of
+from app.filters.names import CODED, STORINGS, Names, Numbering
 from shortlist.errors import InvalidShape
 from shortlist.index.arrays import grown
 from shortlist.types import Rows

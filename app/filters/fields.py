@@ -26,6 +26,16 @@ class ValueKind(IntEnum):
     STRING = 2
 
 
+class Stored(IntEnum):
+    """How values are stored; NOTHING is in every entry that has a field without values."""
+
+    NOTHING = 0
+    BOOLEAN = 1
+    NUMBER = 2
+    INTEGER = 3  # one that no float64 equals: by its code
+    STRING = 4  # by its code
+
+
 def kind_of(value: object) -> ValueKind | None:
     """The kind of a value; None of what is no value."""
     if isinstance(value, str):

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from json.encoder import encode_basestring_ascii as quoted
 from math import isfinite
-from typing import Any
+from typing import Any, TypeAlias
 
 from app.filters.fields import MAX_FIELD_CHARS, Value, ValueKind, fields_of, kind_of
 from app.platform.errors import FieldPath, Invalid, shown
@@ -42,6 +42,8 @@ ORDERS: Mapping[str, Callable[[Any, Any], Any]] = {
 _ON_FIELDS = {"$eq", "$ne", "$in", "$nin", "$exists", "$not", *ORDERS}
 _ON_FILTERS = {"$and", "$or", "$not"}
 # Only a field that looks like a name is named in an error; anything else is not repeated.
+Expression: TypeAlias = "OneOf | Ordered | Exists | Not | AllOf | AnyOf"
+"""The meaning of a filter. ``key`` is canonical text: equal keys mean the same."""
 
 
 @dataclass(frozen=True)
@@ -112,10 +114,6 @@ class AnyOf:
     @cached_property
     def key(self) -> str:
         return f"any ({'; '.join(part.key for part in self.parts)})"
-
-
-Expression = OneOf | Ordered | Exists | Not | AllOf | AnyOf
-"""The meaning of a filter. ``key`` is canonical text: equal keys mean the same."""
 
 
 @dataclass(frozen=True)

@@ -10,26 +10,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 
-from app.filters.fields import Value, ValueKind
+from app.filters.fields import Stored, Value, ValueKind
 from shortlist.index.arrays import NO_STRINGS, MappedStrings
 
 Name = str | int
-
-_NAME_BYTES = 40
-_STRING, _INTEGER = "s", "i"
-
-
-class Stored(IntEnum):
-    """How values are stored; NOTHING is in every entry that has a field without values."""
-
-    NOTHING = 0
-    BOOLEAN = 1
-    NUMBER = 2
-    INTEGER = 3  # one that no float64 equals: by its code
-    STRING = 4  # by its code
-
 
 EVERY_STORING = tuple(Stored)
 STORINGS = len(EVERY_STORING)
@@ -40,6 +25,8 @@ KINDS = {
     Stored.INTEGER: ValueKind.NUMBER,
     Stored.STRING: ValueKind.STRING,
 }
+_NAME_BYTES = 40
+_STRING, _INTEGER = "s", "i"
 
 
 class Numbering:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.filter import Filter
 from shortlist.index.table import TableSnapshot
-from shortlist.types import Rows
+from shortlist.types import NO_ROWS, Rows
 
 _NUMBERS = counting()
 _WORD = 8  # rows
@@ -113,7 +113,7 @@ class EligibleRows:
     def since(self, before: EligibleRows) -> Change:
         """What changed since an earlier moment of the same table. Cost: K, or nothing if made from it."""
         if before is self:
-            return _NOTHING
+            return Change(NO_ROWS, NO_ROWS)
         if self.step is not None and self.follows == before.number:
             return self.step
         size_before = before.moment.size
@@ -137,9 +137,6 @@ def renumbered(before: EligibleRows, position: Rows, table: TableSnapshot) -> El
 def rows_left(table: TableSnapshot, attributes: AttributeSnapshot, mask: NDArray[np.bool_]) -> EligibleRows:
     """The rows of a mask (K,), at this moment."""
     return EligibleRows(Moment.of(table, attributes), int(np.count_nonzero(mask)), mask)
-
-
-_NOTHING = Change(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
 
 def eligible_rows(

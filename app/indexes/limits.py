@@ -48,6 +48,3 @@ class IndexLimits:
     def compaction_is_due(self, table: TableSnapshot, share: float | None = None) -> bool:
         """Whether so many rows are dead: ``share`` of them, by default ``dead_share``."""
         return len(table.dead) > max(self.least_dead, (share or self.dead_share) * table.rows)
-
-
-LIMITS = IndexLimits()

@@ -55,7 +55,7 @@ from app.filters.attributes import Document
 from app.indexes.candidates import is_forced
 from app.indexes.content import IndexContent
 from app.indexes.described_rows import DescribedRows
-from app.indexes.limits import LIMITS, IndexLimits
+from app.indexes.limits import IndexLimits
 from app.indexes.maintenance import Maintenance, Measurement, Measuring
 from app.indexes.publishing import Adoption, Publishing
 from app.indexes.serving import IndexStatus, Serving
@@ -105,7 +105,7 @@ class LiveIndex:
         seed: int = 0,
         threads: int | None = None,
         shared: SharedArms | None = None,
-        limits: IndexLimits = LIMITS,
+        limits: IndexLimits = IndexLimits(),
     ) -> None:
         self.limits = limits
         self.failures: dict[str, str] = {}

@@ -21,7 +21,7 @@ import numpy as np
 
 from app.filters.attributes import Compaction
 from app.indexes.candidates import CANDIDATES
-from app.indexes.limits import LIMITS, IndexLimits
+from app.indexes.limits import IndexLimits
 from shortlist.index.cancellation import Cancellation, Cancelled
 from shortlist.index.index import Build, GrowingIndex, Index, RemeasuredIndex
 from shortlist.index.planner import IndexOptions, Plan, find, plan, probe_generator
@@ -59,7 +59,7 @@ class Maintenance(Cancellation):
     threads: int
     attributes: Compaction | None = None
     growing: GrowingIndex | None = None
-    limits: IndexLimits = LIMITS
+    limits: IndexLimits = IndexLimits()
     compacted: ArmTable | None = None
     positions: Rows = field(default_factory=lambda: NO_ROWS)
     plan: Plan | None = None

@@ -13,7 +13,7 @@ import numpy as np
 
 from app.filters.attribute_snapshot import AttributeSnapshot
 from app.indexes.candidates import is_forced
-from app.indexes.limits import LIMITS, IndexLimits
+from app.indexes.limits import IndexLimits
 from app.indexes.snapshot import ResidentSnapshot
 from shortlist.index.exact import measured_scan_cost
 from shortlist.index.index import GrowingIndex, Index, IndexKind
@@ -93,7 +93,7 @@ class Serving:
     plan: Plan | None
     structure: Index | None
     made: tuple[Segment, ...]
-    limits: IndexLimits = LIMITS
+    limits: IndexLimits = IndexLimits()
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:

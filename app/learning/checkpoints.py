@@ -17,7 +17,7 @@ from typing import Protocol
 
 from app.learning.fold import continued, is_short
 from app.platform.cache import BoundedCache
-from app.platform.long_work import LEARNERS
+from app.platform.pools import LEARNERS
 from app.records.records import LearnerState, bytes_to_state, state_bytes
 from app.storage.learner_states import LearnerStates
 from app.storage.types import LearnerId, LogEntry, StoredLearner

@@ -27,7 +27,7 @@ from app.bandits.registry import Bandits
 from app.bandits.settings import SignalRef, reward_payload
 from app.catalogues.catalogues import Catalogues
 from app.learning.decided_features import decided_features, effect_terms
-from app.learning.tokens import ANY_DECISION, Access, BadToken, Decision, TokenSigner, raw_of
+from app.learning.tokens import Access, BadToken, Decision, TokenSigner, raw_of
 from app.platform.deadlines import yield_to_others
 from app.quotas.quotas import Quotas
 from app.records.logged import RewardOfRow, reward_bytes
@@ -130,7 +130,7 @@ class Decisions:
             row=row_of(bandit, decision, token),
         )
 
-    async def activate(self, tokens: Sequence[str], access: Access = ANY_DECISION) -> Activation:
+    async def activate(self, tokens: Sequence[str], access: Access = Access()) -> Activation:
         """Say that deferred decisions were shown: from now on they can be rewarded, and are waited for.
 
         ``access``: of who says so.

@@ -15,7 +15,7 @@ from typing import cast
 import msgspec
 import numpy as np
 
-from app.bandits.spaces import NO_SPACES, Spaces
+from app.bandits.spaces import Spaces
 from app.learning.entry_rows import NO_TERMS, Item, rows_of, signals_of
 from app.platform.errors import ShortlistError
 from app.records.records import MOVED, POOLED, LearnerState, RewardPayload, about_dim, bytes_to_state, unpack
@@ -55,7 +55,7 @@ def fold(
     states: Mapping[LearnerId, LearnerState | None],
     entries: Sequence[LogEntry],
     leave_out: LeaveOut = log_only,
-    spaces: Spaces = NO_SPACES,
+    spaces: Spaces = Spaces(),
 ) -> States:
     """Return the states after ``entries`` of the learners that they change.
 
@@ -97,7 +97,7 @@ def continued(
     # An entry can count for its learner and be left out of the pooled prior: it was so when it was folded
     # first.
     leave_out: LeaveOut = (lambda *_: None) if is_pooled else _refuse
-    for _ in _add_to(now, items, lambda _: learner, leave_out, NO_SPACES):
+    for _ in _add_to(now, items, lambda _: learner, leave_out, Spaces()):
         pass
     return now[learner]
 

@@ -22,7 +22,7 @@ from app.learning.pooled_prior import PATIENCE_S
 from app.platform.cache import BoundedCache
 from app.platform.deadlines import task_for_all
 from app.platform.errors import Unavailable
-from app.platform.long_work import LEARNERS
+from app.platform.pools import LEARNERS
 from app.storage.priors import PriorStore
 from shortlist.linear import ridge_sums
 from shortlist.linear.learned_prior import LearnedPrior

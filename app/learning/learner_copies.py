@@ -21,8 +21,8 @@ from app.bandits.spaces import Moves, Spaces
 from app.learning.checkpoints import Workers, restored
 from app.platform.answers import hold
 from app.platform.errors import Conflict, Invalid, NotFound, Unavailable
-from app.platform.long_work import REQUESTS
 from app.platform.pages import decode_cursor, encode_cursor, foreign
+from app.platform.pools import REQUESTS
 from app.records.records import (
     POOLED,
     LearnerState,
@@ -162,7 +162,7 @@ class LearnerCopies:
         """Those of the learners that have a state, in the space of the bandit."""
         stored = await self._store.learners.stored(partition, learners)
         uid, space = bandit.uid, bandit.record.space
-        spaces = Spaces({}, await self._moves.maps({uid: space}) if space else {})
+        spaces = Spaces(maps=await self._moves.maps({uid: space}) if space else {})
 
         def work() -> list[tuple[str, LearnerState]]:
             result = [

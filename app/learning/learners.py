@@ -26,7 +26,7 @@ from app.learning.pooled_prior import PATIENCE_S, PooledPriors
 from app.platform.cache import BoundedCache
 from app.platform.deadlines import task_for_all
 from app.platform.errors import Unavailable
-from app.platform.long_work import LEARNERS, REQUESTS
+from app.platform.pools import LEARNERS, REQUESTS
 from app.records.records import LearnerState
 from app.storage.store import Store
 from app.storage.types import LearnerChanges, LearnerId, entry_order

@@ -74,9 +74,6 @@ class FitLimits:
         return max(learned_prior.MIN_KEYS, min(self.keys, self.sums_bytes // (8 * dim**2)))
 
 
-LIMITS = FitLimits()
-
-
 class Fittable(HasUid, Protocol):
     """What a fit needs to know of a bandit, which need not be served by the process that fits."""
 
@@ -166,7 +163,7 @@ class PriorFits:
         metrics: Metrics,
         *,
         moves: Moves | None = None,
-        limits: FitLimits = LIMITS,
+        limits: FitLimits = FitLimits(),
     ) -> None:
         self.limits = limits
         self._store = store
@@ -227,7 +224,7 @@ class PriorFits:
         """
         space = bandit.record.space
         if spaces is None:
-            spaces = Spaces({}, await self._moves.maps({bandit.uid: space}) if space else {})
+            spaces = Spaces(maps=await self._moves.maps({bandit.uid: space}) if space else {})
         sample = _Sample(self.limits.most_keys(bandit.learner_dim))
         size = bandit.record.state_bytes(bandit.learner_dim)
         together = max(1, self.limits.together_bytes // size)
@@ -302,8 +299,9 @@ def _nearest(
 
 def fit_sample(states: Mapping[str, LearnerState], bandit: Bandit) -> LearnedPrior | None:
     """The prior of the keys with these states, by name, drawn as for a version, by another hash."""
-    sample = _Sample(LIMITS.most_keys(bandit.learner_dim))
-    sample.add([states[name] for _, name in _nearest([], states, b"", LIMITS.read)])
+    limits = FitLimits()
+    sample = _Sample(limits.most_keys(bandit.learner_dim))
+    sample.add([states[name] for _, name in _nearest([], states, b"", limits.read)])
     return fit_sums([state.sums for state in sample.all], bandit.record)
 
 

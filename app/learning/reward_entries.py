@@ -16,7 +16,7 @@ from app.bandits.signals import check_names
 from app.catalogues.catalogues import Catalogues
 from app.learning.decided_features import decided_features, effect_terms
 from app.learning.decisions import logged_reward, source_of
-from app.learning.tokens import ANY_DECISION, Access, BadToken, Decision, TokenSigner
+from app.learning.tokens import Access, BadToken, Decision, TokenSigner
 from app.platform.errors import Invalid
 from app.records.arm_sums import EffectPair, EffectTerms, teaches
 from app.records.records import RewardSource, context_to_bytes, pack
@@ -98,7 +98,7 @@ class RewardEntries:
         self._observation_ttl_ms = observation_ttl_ms
 
     async def of_reward(
-        self, reward: Reward, now_ms: int, access: Access = ANY_DECISION
+        self, reward: Reward, now_ms: int, access: Access = Access()
     ) -> tuple[RewardWrite, Decision]:
         """The entry, and the decision that is rewarded. ``access``: of who rewards it.
 

@@ -31,7 +31,7 @@ from app.learning.reward_entries import (
     observed_values,
 )
 from app.learning.served_effects import ServedEffects
-from app.learning.tokens import ANY_DECISION, Access, Decision
+from app.learning.tokens import Access, Decision
 from app.platform.deadlines import yield_to_others
 from app.platform.errors import Unavailable, within
 from app.platform.metrics import Metrics
@@ -100,7 +100,7 @@ class Rewards:
         self._metrics = metrics
         self._accepted, self._duplicate = map(metrics.rewards.labels, ("accepted", "duplicate"))
 
-    async def reward(self, rewards: Sequence[Reward], access: Access = ANY_DECISION) -> Receipt:
+    async def reward(self, rewards: Sequence[Reward], access: Access = Access()) -> Receipt:
         """Append rewards for decisions; each is accepted, a duplicate, or rejected with a code.
 
         ``access``: of who rewards them.

@@ -16,7 +16,7 @@ from app.bandits.bandit import Bandit
 from app.bandits.effect_version import EffectRecord, EffectVersion, bytes_to_record, read_together
 from app.learning.learned_priors import HasUid
 from app.platform.cache import BoundedCache
-from app.platform.long_work import LEARNERS
+from app.platform.pools import LEARNERS
 from app.storage.arm_effects import ArmEffectStore
 from shortlist.types import Rows, Vector
 

@@ -111,10 +111,6 @@ class Access(msgspec.Struct, frozen=True):
         return self.owner is None or decision.owner == self.owner
 
 
-ANY_DECISION = Access()
-_decode = msgspec.msgpack.Decoder(Decision).decode
-
-
 class BadToken(ShortlistError):
     """The token cannot be rewarded. ``reason`` is a code that does not change between versions."""
 
@@ -136,7 +132,7 @@ def text_of(raw: bytes) -> str:
 
 def decision_of(raw: bytes) -> Decision:
     """What the bytes of a token say. Whether it is genuine is not checked."""
-    return _decode(raw[NUMBER_LENGTH:-TAG_LENGTH])
+    return msgspec.msgpack.decode(raw[NUMBER_LENGTH:-TAG_LENGTH], type=Decision)
 
 
 def new_decision_id() -> str:
@@ -202,7 +198,7 @@ class TokenSigner:
             raise BadToken("invalid_token")
         try:
             # After the tag is checked: nobody's bytes but our own are ever decoded.
-            decision = _decode(signed[NUMBER_LENGTH:])
+            decision = msgspec.msgpack.decode(signed[NUMBER_LENGTH:], type=Decision)
         except msgspec.DecodeError:
             raise BadToken("invalid_token") from None
         # Last: an expired token that is forged is told as forged.
@@ -211,17 +207,11 @@ class TokenSigner:
         return decision
 
 
-# Of the fields that need not be written, the last one's first.
-_LAST_DEFAULTS = Decision.__struct_defaults__[: ALWAYS_WRITTEN - len(Decision.__struct_fields__) - 1 : -1]
-
-
 def _written(decision: Decision) -> Sequence[object]:
-    fields = msgspec.structs.astuple(decision)
+    fields, defaults = msgspec.structs.astuple(decision), Decision.__struct_defaults__
     end = len(fields)
     # most decisions use few of the later fields: without them the token is shorter
-    for default in _LAST_DEFAULTS:
-        if fields[end - 1] != default:
-            break
+    while end > ALWAYS_WRITTEN and fields[end - 1] == defaults[end - 1 - len(fields)]:
         end -= 1
     return fields[:end]
 

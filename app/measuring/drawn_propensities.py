@@ -38,12 +38,12 @@ from app.measuring.outcomes import Terms, terms_of
 from app.measuring.past_learners import PastLearners, TimedReward, learner_of
 from app.measuring.sources import HeldSource
 from app.platform.errors import Invalid
-from app.platform.long_work import MEASURING
+from app.platform.pools import MEASURING
 from app.policies.arm_effects import Directions, RowEffects
 from app.policies.registry import POLICIES
 from app.policies.targets import DrawsLists, EvaluationBatch, Lists, Pool
 from app.records.records import LearnerState
-from app.serving.pipeline import ConstraintRow
+from app.serving.constraints.base import ConstraintRow
 from app.storage.types import LearnerId
 from shortlist.evaluation import simulated_target
 from shortlist.linear import ridge_sums

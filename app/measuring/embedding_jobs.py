@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -21,8 +20,10 @@ from app.platform.errors import Invalid, NotFound, Unavailable
 from app.storage.registry import WriteOnce
 
 EVERY_S = 5.0
+EVERYONE = "embeddings"  # as the uid: the jobs of all bandits are together, with the bandit in their ids
 KEEP_MS, KEEP_REPEATED_MS = 86_400_000, 366 * 86_400_000  # what was asked for
 UNKNOWN = "there is no embedding with this id: results are kept for an hour"
+Work: TypeAlias = "Callable[[AskedEmbedding, Progress], Awaitable[Found]]"
 
 
 class AskedEmbedding(msgspec.Struct, frozen=True):
@@ -39,24 +40,11 @@ class AskedEmbedding(msgspec.Struct, frozen=True):
     signal: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Everyone:
-    """The jobs of all bandits are kept together: their ids begin with the uid of the bandit."""
-
-    uid: str = "embeddings"
-
-
-EVERYONE = _Everyone()
-
-
 class Found(Protocol):
     """What was found, a document. ``taken``: whether the bandit was moved."""
 
     @property
     def taken(self) -> bool: ...
-
-
-Work = Callable[[AskedEmbedding, Progress], Awaitable[Found]]
 
 
 class EmbeddingJobs:

@@ -21,7 +21,7 @@ import time
 import zlib
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -29,8 +29,8 @@ from app.measuring.evaluations import Evaluation, Progress
 from app.platform.background import end
 from app.platform.documents import Answer, ShownAs
 from app.platform.errors import NotFound, QuotaReached, ShortlistError, Unavailable
-from app.platform.long_work import MEASURING
 from app.platform.metrics import Metrics
+from app.platform.pools import MEASURING
 from app.storage.jobs import JobStore
 from app.storage.types import StoredJob
 
@@ -77,24 +77,17 @@ class EvaluationJob(JobHead, frozen=True):
     result: Annotated[msgspec.Raw | None, ShownAs(Evaluation | None)] = None
 
 
-_decode = msgspec.json.Decoder(JobHead).decode
-
-
 def new_head(prefix: str = "") -> JobHead:
     """That of a new job, whose id begins with ``prefix``."""
     made_ms = time.time_ns() // 1_000_000
     return JobHead(f"{prefix}{made_ms:013x}{secrets.token_hex(8)}", made_ms)
 
 
-class HasUid(Protocol):
-    """Whose jobs they are: a bandit."""
-
-    @property
-    def uid(self) -> str: ...
-
-
 class EvaluationJobs:
-    """The jobs of all bandits. Each says every ``beat_s`` how it stands; without that its lease ends."""
+    """The jobs of all bandits. Each says every ``beat_s`` how it stands; without that its lease ends.
+
+    ``uid``: of the bandit whose jobs they are.
+    """
 
     def __init__(
         self, jobs: JobStore, metrics: Metrics, *, beat_s: float = BEAT_S, lease_ms: int = LEASE_MS
@@ -104,7 +97,7 @@ class EvaluationJobs:
         self._ended = metrics.evaluation_jobs.labels
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    async def start(self, bandit: HasUid, work: Work, head: JobHead | None = None) -> str:
+    async def start(self, uid: str, work: Work, head: JobHead | None = None) -> str:
         """Begin a job, and return its id. ``work``: is told where to say how far it is; its result is JSON.
 
         Raises QuotaReached (as many are kept as may be), Unavailable (too many at once, the store).
@@ -113,35 +106,33 @@ class EvaluationJobs:
             raise Unavailable("too many evaluations at once; try again soon")
         head = head or new_head()
         times = {"lease_ms": self.lease_ms, "keep_ms": KEEP_MS}
-        if not await self._jobs.add(bandit.uid, head.id, _encode(head), **times):
+        if not await self._jobs.add(uid, head.id, _encode(head), **times):
             raise QuotaReached("as many evaluations are kept as may be: delete some, or wait an hour")
-        self._begin(bandit, head, work)
+        self._begin(uid, head, work)
         return head.id
 
-    async def resume(self, bandit: HasUid, head: JobHead, work: Work) -> None:
+    async def resume(self, uid: str, head: JobHead, work: Work) -> None:
         """Begin a lost job again. Raises Unavailable."""
         head = JobHead(head.id, head.created)
-        outcome = await self._jobs.keep(
-            bandit.uid, head.id, _encode(head), lease_ms=self.lease_ms, keep_ms=KEEP_MS
-        )
+        outcome = await self._jobs.keep(uid, head.id, _encode(head), lease_ms=self.lease_ms, keep_ms=KEEP_MS)
         if outcome == "kept":
-            self._begin(bandit, head, work)
+            self._begin(uid, head, work)
 
-    def _begin(self, bandit: HasUid, head: JobHead, work: Work) -> None:
+    def _begin(self, uid: str, head: JobHead, work: Work) -> None:
         # In a context of its own: work that is done for a client ends when that has its answer.
-        task = asyncio.create_task(self._run(bandit.uid, head, work), context=contextvars.Context())
+        task = asyncio.create_task(self._run(uid, head, work), context=contextvars.Context())
         self._tasks[head.id] = task
         task.add_done_callback(lambda _: self._tasks.pop(head.id, None))
 
-    async def publish(self, bandit: HasUid, head: JobHead, result: bytes) -> None:
+    async def publish(self, uid: str, head: JobHead, result: bytes) -> None:
         """Show a result of a job that goes on. Raises Unavailable."""
         running = msgspec.structs.replace(head, state="running")
         times = {"lease_ms": self.lease_ms, "keep_ms": KEEP_MS}
-        await self._jobs.keep(bandit.uid, head.id, _encode(running), **times, result=zlib.compress(result))
+        await self._jobs.keep(uid, head.id, _encode(running), **times, result=zlib.compress(result))
 
-    async def find(self, bandit: HasUid, job_id: str) -> EvaluationJob:
+    async def find(self, uid: str, job_id: str) -> EvaluationJob:
         """How a job stands. Raises NotFound, Unavailable."""
-        stored = await self._jobs.read(bandit.uid, job_id)
+        stored = await self._jobs.read(uid, job_id)
         if stored is None:
             raise NotFound(UNKNOWN)
         head, result = _head(stored), None
@@ -149,13 +140,13 @@ class EvaluationJobs:
             result = msgspec.Raw(await MEASURING.run(partial(zlib.decompress, stored.result)))
         return EvaluationJob(head.id, head.created, head.state, head.progress, head.error, result)
 
-    async def all(self, bandit: HasUid) -> Sequence[JobHead]:
+    async def all(self, uid: str) -> Sequence[JobHead]:
         """All jobs of a bandit, the oldest first. Raises Unavailable."""
-        return [_head(stored) for stored in await self._jobs.jobs(bandit.uid)]
+        return [_head(stored) for stored in await self._jobs.jobs(uid)]
 
-    async def delete(self, bandit: HasUid, job_id: str) -> None:
+    async def delete(self, uid: str, job_id: str) -> None:
         """Drop a job; one that runs is cancelled. Raises NotFound, Unavailable."""
-        if not await self._jobs.delete(bandit.uid, job_id):
+        if not await self._jobs.delete(uid, job_id):
             raise NotFound(UNKNOWN)  # it may be one of another bandit
         if task := self._tasks.get(job_id):
             task.cancel()
@@ -231,7 +222,7 @@ class _JobState:
 
 
 def _head(stored: StoredJob) -> JobHead:
-    head = _decode(stored.head)
+    head = msgspec.json.decode(stored.head, type=JobHead)
     if head.state in {"waiting", "running"} and not stored.is_alive:
         return msgspec.structs.replace(head, state="lost", error=LOST)
     return head

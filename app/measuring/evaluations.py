@@ -31,16 +31,17 @@ from app.measuring.evaluation_warnings import (
     warnings_of,
     without_propensities,
 )
-from app.measuring.evaluator import LIMITS, TOO_MUCH_MISSING, Evaluator, EvaluatorLimits, LearnerLookup
+from app.measuring.evaluator import TOO_MUCH_MISSING, Evaluator, EvaluatorLimits, LearnerLookup
 from app.measuring.outcomes import SeenRewards
 from app.measuring.past_learners import PastLearners, StartMode, learner_of
 from app.measuring.sources import ServedSource
 from app.platform.errors import Invalid
-from app.platform.long_work import MEASURING, Slots
+from app.platform.long_work import Slots
 from app.platform.metrics import Metrics
+from app.platform.pools import MEASURING
 from app.policies.warm_up import Covers
 from app.records.records import LearnerState
-from app.serving.pipeline import ConstraintRow
+from app.serving.constraints.base import ConstraintRow
 from app.storage.types import LearnerId
 from shortlist.evaluation.estimates import NOTHING
 from shortlist.evaluation.off_policy import OffPolicyState
@@ -299,7 +300,7 @@ class Evaluations:
         rewarded_ms: int,
         constraints: Sequence[ConstraintRow],
         metrics: Metrics,
-        limits: EvaluatorLimits = LIMITS,
+        limits: EvaluatorLimits = EvaluatorLimits(),
     ) -> None:
         self.limits = limits
         self.constraints = constraints

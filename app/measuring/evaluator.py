@@ -47,10 +47,11 @@ from app.measuring.past_learners import PastLearners, check_contexts
 from app.measuring.sources import HeldSource
 from app.platform.cache import BoundedCache
 from app.platform.errors import Invalid
-from app.platform.long_work import MEASURING
+from app.platform.pools import MEASURING
 from app.policies.arm_effects import Directions, RowEffects
 from app.policies.targets import EvaluationBatch, Lists, Pool, Target, Weighed
-from app.serving.pipeline import STATELESS, ConstraintRow
+from app.serving.constraints.base import ConstraintRow
+from app.serving.constraints.order import STATELESS
 from shortlist.evaluation import off_policy
 from shortlist.evaluation.logged import LARGEST_WEIGHT, Logged
 from shortlist.evaluation.off_policy import OffPolicyState
@@ -109,9 +110,6 @@ class EvaluatorLimits:
     values: int = 20_000
 
 
-LIMITS = EvaluatorLimits()
-
-
 class Evaluator:
     """One evaluation. ``bandit`` has the policy that is evaluated.
 
@@ -140,7 +138,7 @@ class Evaluator:
         weighed: Sequence[Bandit] = (),
         seen: SeenRewards | None = None,
         constraints: Sequence[ConstraintRow] = STATELESS,
-        limits: EvaluatorLimits = LIMITS,
+        limits: EvaluatorLimits = EvaluatorLimits(),
         draws: bool = False,
     ) -> None:
         """``weighed``: the bandit by several weights; without any by its own. ``seen``: of the whole log.

@@ -25,17 +25,16 @@ from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
 from app.catalogues.catalogues import Catalogues
 from app.decision_log.reading import DecisionLog, LoggedChoice
-from app.decision_log.rows import NO_LOG, Row
+from app.decision_log.rows import NO_LOG, NOTHING_BARRED, Row
 from app.filters.filter import none_of, parse
 from app.learning.learned_priors import LearnedPriors
 from app.learning.served_effects import ServedEffects
 from app.measuring.reasons import MOST_ROWS, KeyRewards, Reason, has_reasons, rewards_of
 from app.platform.errors import Invalid, NoArms, NotFound
-from app.platform.long_work import REQUESTS
+from app.platform.pools import REQUESTS
 from app.policies.computing import generator
 from app.policies.request import ChooseRequest
 from app.policies.selection import Selection, SelectionRequest, measured
-from app.records.left_out import NOTHING_BARRED
 from app.records.logged import LoggedRequest, LogPart
 from app.serving.constraints.base import View
 from app.serving.pipeline import Pipeline

@@ -7,7 +7,7 @@ does not grow with the number of rows.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.util import find_spec
@@ -50,8 +50,10 @@ class NdjsonEncoder:
         return b""
 
 
-def _parquet(bandit: Bandit) -> RowEncoder:
+def _encoder_of(bandit: Bandit, kind: FormatName) -> RowEncoder:
     """Raises NotInstalled."""
+    if kind == "ndjson":
+        return NdjsonEncoder()
     if find_spec("pyarrow") is None:
         message = "needs the extra parquet of the service: pip install -e '.[parquet]' in a checkout"
         raise NotInstalled(message, path=("format",))
@@ -66,12 +68,6 @@ def _parquet(bandit: Bandit) -> RowEncoder:
         effects=bandit.record.arm_effects == "auto",
     )
     return ParquetEncoder(schema)
-
-
-_ENCODERS: Mapping[FormatName, Callable[[Bandit], RowEncoder]] = {
-    "ndjson": lambda bandit: NdjsonEncoder(),  # noqa: ARG005
-    "parquet": _parquet,
-}
 
 
 class Exports:
@@ -98,7 +94,7 @@ class Exports:
         """
         run = partial(asyncio.get_running_loop().run_in_executor, self._thread)
         async with self._places.one():
-            encoder = await run(_ENCODERS[kind], bandit)
+            encoder = await run(_encoder_of, bandit, kind)
             pages = self._log.pages(bandit, from_ms=from_ms, to_ms=to_ms)
             async for page in pages:
                 for portion in portions(page):

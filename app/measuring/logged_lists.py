@@ -41,7 +41,7 @@ from app.learning.tokens import decision_of, raw_of
 from app.measuring.outcomes import Terms, counted_rewards
 from app.policies.request import ChooseRequest
 from app.records.logged import LoggedRequest, asked_of
-from app.serving.pipeline import ConstraintRow
+from app.serving.constraints.base import ConstraintRow
 from shortlist.evaluation.logged import MAX_PLACES
 from shortlist.types import NO_ROWS, Matrix, Rows, Vector
 

@@ -13,7 +13,7 @@ from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
 from app.bandits.settings import BanditRecord, PositionRule, RewardRule, SignalRule
 from app.decision_log.rows import Row
-from app.platform.long_work import MEASURING
+from app.platform.pools import MEASURING
 
 Weights = Mapping[str, float]
 Bounds = tuple[float, float]

@@ -55,7 +55,7 @@ from app.measuring.logged_lists import revisions_in
 from app.measuring.outcomes import Terms
 from app.measuring.sources import HeldSource
 from app.platform.errors import Invalid, TooLarge
-from app.platform.long_work import MEASURING
+from app.platform.pools import MEASURING
 from app.records.arm_sums import ArmSums, EffectTerms
 from app.records.records import LearnerState, RewardPayload, RewardTerms
 from app.storage.types import LearnerId, LogEntry

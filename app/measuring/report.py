@@ -41,8 +41,9 @@ from app.measuring.report_answer import (
     Unit,
 )
 from app.platform.errors import Invalid, shown_time
-from app.platform.long_work import MEASURING, Slots
+from app.platform.long_work import Slots
 from app.platform.metrics import Metrics, WatchedGuardrails
+from app.platform.pools import MEASURING
 from shortlist.evaluation import asymptotic_confidence_sequence as asymptotic
 from shortlist.evaluation import clustered_t_sequence as clustered
 from shortlist.evaluation import examination

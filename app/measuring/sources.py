@@ -22,7 +22,7 @@ from app.learning.served_effects import ServedEffects
 from app.measuring.logged_lists import revisions_in
 from app.measuring.outcomes import Terms, terms_of
 from app.platform.errors import Invalid
-from app.platform.long_work import MEASURING
+from app.platform.pools import MEASURING
 from app.policies.warm_up import Covers
 from shortlist.types import Matrix
 

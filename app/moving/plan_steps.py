@@ -40,9 +40,10 @@ from app.learning.learners import Learners
 from app.learning.prior_fits import FITTING, Computing, PriorFits, fit_sums
 from app.moving import arm_map
 from app.moving.move_plan import Asked, MovePlan, check_learner, log_lacks, refusals_of, warnings_of, words_of
-from app.moving.recomputed_sums import NotWhole, RecomputedSums
+from app.moving.recomputed_sums import RecomputedSums
+from app.moving.starting_states import NotWhole
 from app.platform.errors import Invalid, TooDifferent, shown_time
-from app.platform.long_work import MEASURING
+from app.platform.pools import MEASURING
 from app.quotas.quotas import Quotas
 from app.records.records import POOLED, LearnerState, vector_to_bytes
 from app.storage.space import moves_full
@@ -265,14 +266,10 @@ class PlanSteps:
         maps = dict((await self.moves.maps({uid: plan.bandit.record.space}))[uid])
         if plan.space_map is not None:
             maps[plan.space_map.number] = plan.space_map
-        return Spaces({}, {uid: maps})
+        return Spaces(maps={uid: maps})
 
     def _as_moved(self, plan: MovePlan) -> Bandit:
         """The bandit as it will be."""
         version = replace_fields(plan.bandit.version, record=plan.record)
         stored = version_to_bytes(plan.bandit.uid, version)
         return bandit_of(plan.bandit.name, stored, plan.target, self.policies)
-
-
-def _hash_of(name: str) -> bytes:
-    return blake2b(name.encode(), digest_size=8).digest()

@@ -1,7 +1,6 @@
 """Sums of learners computed again, with the features that arms have in another catalogue.
 
-    log     from all rows of the decision log, where it holds everything that learners know
-    kept    from the states before the last move, and what came since: for a bandit that goes back
+They are those of the learner's starting state (``starting_states``) and of the rewards that came since.
 
 The map carries a learner first, so nobody waits. Then the difference of the sums that it should have and of
 those that it has is appended to the reward log, as an entry that the fold adds. Sums are linear, so it does
@@ -16,8 +15,6 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from bisect import bisect_left
-from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -28,33 +25,35 @@ from msgspec.structs import replace as replace_fields
 
 from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
-from app.bandits.settings import BanditRecord, SignalRef, reward_payload
 from app.bandits.spaces import Moves, Spaces
 from app.catalogues.catalogues import Catalogues
-from app.decision_log.reading import row_of
-from app.decision_log.rows import counted_of
 from app.learning.checkpoints import Workers, read_together, restored
-from app.learning.entry_rows import Item, source_of
-from app.learning.fold import fold, learned, merged
-from app.learning.tokens import Decision, decision_of
-from app.moving.recomputed_arms import RecomputedArms, RewardedArm
+from app.learning.entry_rows import source_of
+from app.learning.fold import fold
+from app.moving.starting_states import (
+    SHARE,
+    ArmFeatures,
+    Budget,
+    NotWhole,
+    StartingStates,
+    kept_states,
+    logged_states,
+)
 from app.platform.background import Pace
-from app.platform.errors import ShortlistError, StoreFull, Unavailable
-from app.platform.long_work import MEASURING
-from app.records.arm_sums import ArmSums, EffectTerms, teaches
+from app.platform.errors import StoreFull, Unavailable
+from app.platform.pools import MEASURING
+from app.records.arm_sums import ArmSums
 from app.records.records import (
     POOLED,
     LearnerState,
     RewardPayload,
     bytes_to_context,
-    bytes_to_state,
     correction_payload,
     pack,
     state_to_bytes,
     unpack,
     vector_to_bytes,
 )
-from app.storage import redis_keys
 from app.storage.store import Store
 from app.storage.types import (
     CarriedWrite,
@@ -62,47 +61,17 @@ from app.storage.types import (
     LogEntry,
     RewardWrite,
     StoredLearner,
-    StoredRow,
     entry_order,
 )
 from shortlist.linear.sum_algebra import minus
-from shortlist.types import Vector
 
-MOST_ROWS = 200_000  # of the decision log, of all partitions: some tens of seconds
-MOST_ENTRIES = 200_000  # of the reward log that are read, of all bandits
-MOST_BYTES = 256 << 20  # of the learners of one partition
-ROWS_TOGETHER = 500
-ROW_BYTES = 1 << 20
 ENTRIES_TOGETHER = 1_000
 TOLERANCE = 1e-9  # by which counts that do not depend on features may differ: they are rounded
 MOST_EXAMINED = 300
 TRIES = 100  # to read learners between two steps of the worker
 DEDUPE_MS = 3_600_000
-SHARE = 0.5  # of the time that is spent on it: meanwhile choices come in
 WAIT_S = 0.05
 AT_ONCE_BYTES = 1 << 17  # of states that are read together: the store syncs as much to disk in one step
-LAST_POSITION = "~"  # after that of every row
-
-ArmFeatures = Mapping[str, tuple[Vector, int]]  # by the ids of arms, with the revisions of these features
-
-
-class NotWhole(ShortlistError):
-    """The sums cannot be computed again. ``detail`` says what is missing."""
-
-
-@dataclass(slots=True)
-class Budget:
-    """How many rows and entries may still be read, of all partitions."""
-
-    rows: int = MOST_ROWS
-    entries: int = MOST_ENTRIES
-
-    def take(self, *, rows: int = 0, entries: int = 0) -> None:
-        self.rows, self.entries = self.rows - rows, self.entries - entries
-        if self.rows < 0:
-            raise NotWhole(f"the decision log has more than {MOST_ROWS:,} rows")
-        if self.entries < 0:
-            raise NotWhole(f"more than {MOST_ENTRIES:,} rewards have come since")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,45 +86,6 @@ class Recomputed:
     now: LearnerState
     wanted: LearnerState
     taught: Mapping[str, ArmSums] | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Beginning:
-    """What learners of one partition should know before the entries of its log that are read.
-
-    ``after``     the entry from which on they are read
-    ``spaces``    of entries whose features are those of the target
-    ``pages``     of rows of the decision log: the position of the last row of each, and the number of the
-                  newest entry that it had; none: each learner lacks as many entries as its version tells
-    ``arms``      what learners taught arms; None: nothing of that is made again
-    """
-
-    states: Mapping[str, LearnerState]
-    after: str
-    spaces: frozenset[int]
-    pages: Sequence[tuple[str, int]] = ()
-    arms: RecomputedArms | None = None
-
-    def since(self, name: str, entries: Sequence[LogEntry], now: LearnerState) -> Sequence[LogEntry]:
-        """Those of the rewards of a learner that its state of the beginning has not.
-
-        Raises NotWhole: the log has fewer.
-        """
-        if self.pages:
-            return [entry for entry in entries if entry_order(entry.entry_id)[1] > self._newest_at(entry)]
-        had = self.states.get(name)
-        count = now.version - (0 if had is None else had.version)
-        if not 0 <= count <= len(entries):
-            raise NotWhole("the reward log lacks some of what a learner has learned since")
-        return entries[len(entries) - count :]
-
-    def _newest_at(self, entry: LogEntry) -> int:
-        """The number of the newest entry that the page had which has the decision of this one."""
-        source = source_of(entry)
-        if source is None or source.kind == "observation":
-            return self.pages[0][1]
-        position = redis_keys.row_field(source.decided_ms, source.id)
-        return self.pages[bisect_left(self.pages, (position, 0))][1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +137,7 @@ class RecomputedSums:
         What could not be corrected, in words. Repeated, it changes nothing. Raises Unavailable.
         """
         uid, number, left, has_arms = moved.uid, moved.record.space, 0, True
-        spaces, budget, pace = Spaces({}, await self.moves.maps({uid: number})), Budget(), Pace(SHARE)
+        spaces, budget, pace = Spaces(maps=await self.moves.maps({uid: number})), Budget(), Pace(SHARE)
         for partition, progress in enumerate(await self.store.moves.progress(uid)):
             if progress.made >= number:
                 continue
@@ -249,9 +179,11 @@ class RecomputedSums:
         if not batches:
             return
         if restores:
-            beginning = await self._kept(moved, partition, batches)
+            beginning = await kept_states(self.store, moved, partition, batches)
         else:
-            beginning = await self._logged(moved, partition, budget)
+            beginning = await logged_states(
+                self.store, moved, partition, budget, catalogues=self.catalogues, bandits=self.bandits
+            )
         log = _RewardsSince(self.store, partition, moved.uid, beginning.after)
         for learners in batches:
             watermark, stored = await self._at_watermark(partition, learners, beginning)
@@ -268,7 +200,7 @@ class RecomputedSums:
             )  # fmt: skip
 
     async def _at_watermark(
-        self, partition: int, learners: Sequence[LearnerId], beginning: _Beginning
+        self, partition: int, learners: Sequence[LearnerId], beginning: StartingStates
     ) -> tuple[str, Sequence[StoredLearner]]:
         """Learners, and the watermark that they are of, which is not before the newest entry of a row."""
         least = beginning.pages[-1][1] if beginning.pages else 0
@@ -283,59 +215,13 @@ class RecomputedSums:
             await asyncio.sleep(WAIT_S)
         raise Unavailable("rewards come faster than learners can be read; safe to try again")
 
-    async def _kept(
-        self, moved: Bandit, partition: int, batches: Sequence[Sequence[LearnerId]]
-    ) -> _Beginning:
-        space, states = moved.record.space, dict[str, LearnerState]()
-        after = await self.store.moves.kept_from(partition, moved.uid, space - 2)
-        if after is None:
-            raise NotWhole("what learners knew before the move is not kept any more")
-        for learners in batches:
-            names = [learner.name for learner in learners]
-            kept = await self.store.moves.kept(partition, moved.uid, space - 2, names)
-            for name, data in zip(names, kept, strict=True):
-                if data is not None and (state := bytes_to_state(data)).space == space - 2:
-                    states[name] = replace(state, space=space)
-        return _Beginning(states, after, frozenset((space - 2, space)))
-
-    async def _logged(self, moved: Bandit, partition: int, budget: Budget) -> _Beginning:
-        # before any row is read: the rows of a page have at least the rewards up to here
-        after = await self.store.learners.watermark(partition)
-        states, records, pages = dict[str, LearnerState](), dict[int, BanditRecord](), list[tuple[str, int]]()
-        pace, arms = Pace(SHARE), RecomputedArms(moved) if moved.learns_effects else None
-        position = ""
-        while position != LAST_POSITION:
-            page = await self.store.rows.read(
-                partition, moved.uid, after=position, before="", count=ROWS_TOGETHER, most_bytes=ROW_BYTES
-            )
-            budget.take(rows=len(page.rows))
-            decisions = [decision_of(row.record) for row in page.rows]
-            for number in {decision.bandit_version for decision in decisions} - records.keys():
-                version = await self.bandits.find(moved.uid, number)
-                if version is None:
-                    raise NotWhole(f"version {number} of the bandit is not kept any more")
-                records[number] = version.record
-            rewarded = [pair for pair in zip(page.rows, decisions, strict=True) if pair[0].rewards]
-            arm_ids = {arm for _, decision in rewarded for arm in decision.arms}
-            features = await self.catalogues.features(moved.catalogue, arm_ids)
-            learn = partial(_of_rows, moved, rewarded, records, features, arms)
-            for name, state in (await MEASURING.run(learn)).items():
-                states[name] = merged(states.get(name), state)
-            if arms is not None:
-                await pace.rest()
-            if len(states) * moved.state_bytes > MOST_BYTES:
-                raise NotWhole(f"learners take more than {16 * MOST_BYTES >> 20:,} MB")
-            position = page.following or LAST_POSITION
-            pages.append((position, page.newest))
-        return _Beginning(states, after, frozenset((moved.record.space,)), pages, arms)
-
 
 @dataclass(slots=True)
 class _RewardsSince:
     """The rewards of a bandit in the log of a partition after an entry, as far as they were read.
 
-    One that came before its learner was forgotten is not told apart: ``_Beginning.since`` leaves it out, by
-    the version of the learner or by the rows that went with it.
+    One that came before its learner was forgotten is not told apart: ``StartingStates.since`` leaves it
+    out, by the version of the learner or by the rows that went with it.
     """
 
     store: Store
@@ -399,64 +285,10 @@ def _corrections(moved: Bandit, recomputed: Sequence[Recomputed], spaces: Spaces
     return writes
 
 
-def _of_rows(
-    moved: Bandit,
-    rewarded: Sequence[tuple[StoredRow, Decision]],
-    records: Mapping[int, BanditRecord],
-    features: ArmFeatures,
-    recomputed_arms: RecomputedArms | None,
-) -> Mapping[str, LearnerState]:
-    """What learners know of rows and no others. Raises NotWhole: an arm is not in the catalogue.
-
-    ``recomputed_arms`` are taught by the rows.
-    """
-    items, revised = list[Item](), Counter[str]()
-    for stored, decision in rewarded:
-        taught, first_item = list[RewardedArm](), len(items)
-        row, record = row_of(decision, "", stored.rewards, None), records[decision.bandit_version]
-        names, context = list(record.signals or ()), decision.encoded_context
-        for reward, is_first, default, before, had in counted_of(row):
-            if reward.arm not in features:
-                raise NotWhole(f"{moved.record.catalogue} lacks the arm {reward.arm}, which was rewarded")
-            vector, revision = features[reward.arm]
-            joint = moved.joint_features(vector, context)
-            judged = None if reward.signal is None else SignalRef.of(record.signals or {}, reward.signal)
-            position = decision.arms.index(reward.arm)
-            examined = 1.0 if record.position is None else record.position.at(position)
-            pair = decision.effect_at(position)
-            data = reward_payload(
-                record,
-                examined * joint,
-                reward.value,
-                decision.issued_ms,
-                judged=judged,
-                space=moved.record.space,
-                # Here the key alone learns: what it teaches its arm is known once all rows before are.
-                effect=None if pair is None else EffectTerms(pair.served, examined=examined),
-            )
-            came = tuple((names.index(name), value) for name, value in had.items() if name in names)
-            learner = LearnerId(moved.uid, decision.learner)
-            entry = LogEntry(
-                "", learner, is_first, b"", replaces=default is not None, before=before, came=came
-            )
-            items.append((entry, unpack(data, RewardPayload)))
-            if pair is not None and teaches(pair):
-                taught.append(RewardedArm(items[-1], reward.arm, revision, joint))
-            revised[learner.name] += reward.revised
-        if recomputed_arms is not None and len(items) > first_item:
-            recomputed_arms.add(decision.learner, items[first_item:], taught)
-    states = {learner.name: state for learner, state in learned(items).items() if learner.name != POOLED}
-    return {
-        name: replace(state, version=state.version + revised[name])
-        for name, state in states.items()
-        if state is not None
-    }
-
-
 def _recomputed(
     moved: Bandit,
     spaces: Spaces,
-    beginning: _Beginning,
+    beginning: StartingStates,
     *,
     watermark: str,
     learners: Iterable[tuple[LearnerId, StoredLearner, Sequence[LogEntry]]],

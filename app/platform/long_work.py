@@ -16,13 +16,10 @@ from contextlib import asynccontextmanager
 from contextvars import copy_context
 from typing import Any, TypeVar
 
-from app.platform.cpus import usable_cpus
 from app.platform.deadlines import caller, check
 from app.platform.errors import Unavailable
 
 T = TypeVar("T")
-_THREADS = max(2, min(8, usable_cpus()))  # more would keep the interpreter from the event loop
-_WAITING = 256
 
 
 class LongWork:
@@ -54,14 +51,6 @@ class LongWork:
     def close(self) -> None:
         """Drop the computations that wait. Those that have begun end by themselves."""
         self._pool.shutdown(wait=False, cancel_futures=True)
-
-
-# For what a request computes itself, up to some tenths of a second.
-REQUESTS = LongWork(threads=_THREADS, waiting=_WAITING, name="requests")
-# For what learners are made of: sums and posteriors, O(d^3).
-LEARNERS = LongWork(threads=_THREADS, waiting=_WAITING, name="learners")
-# For pages of the decision log, of which only so many are read at once.
-MEASURING = LongWork(threads=4, waiting=_WAITING, name="measuring")
 
 
 class Slots:
@@ -131,7 +120,3 @@ def wait_for(work: Coroutine[Any, Any, T]) -> T:
         work.close()
         raise RuntimeError("only what WaitingWork runs may wait here: the event loop would stop")
     return loop_stack.switch(work)  # type: ignore[no-any-return]
-
-
-# For searches of arms that another process has.
-SEARCHES = WaitingWork("searches", running=64, waiting=1_024)

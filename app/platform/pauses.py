@@ -25,6 +25,3 @@ class Pauses:
     index_poll_s: float = 0.2
     index_idle_s: float = 0.8
     index_rest_s: float = 60.0
-
-
-PAUSES = Pauses()

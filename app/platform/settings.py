@@ -23,16 +23,11 @@ VERSION = version("shortlist-service")
 PREFIX = "SHORTLIST_"
 OTHERS = {"SHORTLIST_KEY", "SHORTLIST_URL", "SHORTLIST_INGEST_KEY", "SHORTLIST_VERSION"}
 """Variables that clients, commands and the compose file read."""
+_LOWER = BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)
 ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?")
-
-
-def _lower(value: object) -> object:
-    return value.lower() if isinstance(value, str) else value
-
-
-LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)]
-ConsoleSwitch = Annotated[Literal["auto", "on", "off"], BeforeValidator(_lower)]
-LogFormat = Annotated[Literal["auto", "text", "json"], BeforeValidator(_lower)]
+LogLevel = Annotated[Literal["debug", "info", "warning", "error"], _LOWER]
+ConsoleSwitch = Annotated[Literal["auto", "on", "off"], _LOWER]
+LogFormat = Annotated[Literal["auto", "text", "json"], _LOWER]
 
 
 class Settings(BaseSettings):

@@ -33,7 +33,8 @@ from typing import Any, ClassVar
 import msgspec
 
 from app.bandits.completion import PolicyNeeds, constant_of
-from app.bandits.settings import AUTO, BY_ARM, NEWEST_AUTO, OF_POLICIES, BanditRecord
+from app.bandits.record_settings import OF_POLICIES
+from app.bandits.settings import AUTO, BY_ARM, NEWEST_AUTO, BanditRecord
 from app.bandits.signals import weighing_of
 from app.catalogues.adaptive_solver import IndependentSolvers
 from app.catalogues.catalogue import Catalogue

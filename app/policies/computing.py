@@ -20,7 +20,8 @@ from numpy.random.bit_generator import ISeedSequence
 from numpy.typing import NDArray
 
 from app.catalogues.learner_snapshot import LearnerSnapshot
-from app.platform.long_work import REQUESTS, LongWork
+from app.platform.long_work import LongWork
+from app.platform.pools import REQUESTS
 from app.policies.selection import SelectionRequest
 
 DRAWN = 2**63  # beyond all that a request may ask for

@@ -13,7 +13,7 @@ from app.bandits.effect_version import EffectVersion
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.platform.cache import BoundedCache
 from app.platform.deadlines import task_for_all
-from app.platform.long_work import REQUESTS
+from app.platform.pools import REQUESTS
 from app.policies.arm_effects import ArmEffects, Directions, RowEffects, row_capacity
 from app.policies.engine_effects import EngineEffects, HeadFollower
 

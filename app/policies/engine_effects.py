@@ -21,7 +21,7 @@ from app.catalogues.catalogue import Catalogue
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.indexes.snapshot import ResidentSnapshot, Snapshot
 from app.platform.deadlines import task_for_all
-from app.platform.long_work import REQUESTS
+from app.platform.pools import REQUESTS
 from app.policies.arm_effects import (
     LEAST_ASKED,
     MOST_HEAD,

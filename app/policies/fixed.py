@@ -43,7 +43,7 @@ class Baseline(Policy):
         return Ranking(candidates.bandit.observed(hits), propensities)
 
 
-class Fixed(Baseline):
+class FixedList(Baseline):
     """A baseline whose arms are certain: those of the request, or else those that the holdout serves."""
 
     name = "fixed"
@@ -55,6 +55,3 @@ class Fixed(Baseline):
         if request.arms is not None or rule is None or isinstance(rule.serve, str):
             return request.arms or ()
         return rule.serve.arms
-
-
-BASELINE, FIXED = Baseline(), Fixed()

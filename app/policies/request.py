@@ -14,13 +14,14 @@ from app.bandits.settings import HoldoutRule
 from app.filters.filter import Filter
 from app.platform.ids import is_in_share
 from app.policies.limits import AtMost
-from app.policies.rules import NO_RULES, Diverse, Pin, Rules
+from app.policies.rules import Diverse, Pin, Rules
 from app.policies.selection import SelectionRequest
 from app.records.encoding import Numbers32
 from app.records.logged import LoggedRequest, asked_bytes
 from app.storage.types import LearnerId
 
 DIGEST_BYTES = 16
+NO_RULES = Rules()
 Group = Literal["policy", "holdout"]
 
 

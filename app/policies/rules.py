@@ -133,6 +133,3 @@ class Rules:
     @property
     def pinned(self) -> Sequence[str]:
         return [pin.arm for pin in self.pins]
-
-
-NO_RULES = Rules()

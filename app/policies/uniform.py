@@ -53,9 +53,6 @@ class Uniform(Policy):
         return Ranking(candidates.bandit.observed(TopK(rows, scores, exact=True)), propensities)
 
 
-UNIFORM = Uniform()
-
-
 def draw(
     arms: Snapshot,
     *,

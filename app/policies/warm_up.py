@@ -29,7 +29,7 @@ from app.filters.filter import Filter
 from app.indexes.snapshot import Snapshot
 from app.platform.cache import BoundedCache
 from app.platform.deadlines import task_for_all
-from app.platform.long_work import REQUESTS
+from app.platform.pools import REQUESTS
 from app.policies.arm_effects import EffectSolver
 from app.policies.limits import LimitedSolver, Limits
 from app.policies.selection import ReadSnapshot, SelectionRequest

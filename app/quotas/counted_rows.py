@@ -51,6 +51,14 @@ class CountedRows:
     filters: Sequence[Filter]
     bits: NDArray[np.uint8]
 
+    @classmethod
+    def of_nothing(cls) -> CountedRows:
+        """Of a moment before all others: no row counts for anything."""
+        moment, nothing = Moment(-1, -1, 0, 0, 0), np.empty((0, 0), np.uint8)
+        return cls(
+            -1, moment, None, np.zeros(1, np.bool_), (), NO_NUMBERS, NO_NUMBERS, NO_NUMBERS, (), nothing
+        )
+
     @cached_property
     def code_of(self) -> Mapping[Counted, int]:
         """The position of each value, and behind them of each filter."""
@@ -105,12 +113,6 @@ class CountedRows:
         return counts
 
 
-NOTHING = CountedRows(
-    -1, Moment(-1, -1, 0, 0, 0), None, np.zeros(1, np.bool_), (), NO_NUMBERS, NO_NUMBERS, NO_NUMBERS, (),
-    np.empty((0, 0), np.uint8),
-)  # fmt: skip
-
-
 def counted_rows(
     whole: Snapshot,
     version: int,
@@ -126,7 +128,7 @@ def counted_rows(
     table, attributes = whole.table, whole.attributes
     now = Moment.of(table, attributes)
     if not before.moment.precedes(now):
-        before = NOTHING
+        before = CountedRows.of_nothing()
     _, _, entries, dead, size = before.moment
     has_changed = np.zeros(table.rows, dtype=np.bool_)
     has_changed[size:] = True

@@ -26,7 +26,7 @@ from app.filters.filter import Filter
 from app.indexes.eligible_rows import matches_of
 from app.indexes.snapshot import Snapshot
 from app.platform.long_work import LongWork
-from app.quotas.counted_rows import NOTHING, CountedRows, counted_rows
+from app.quotas.counted_rows import CountedRows, counted_rows
 from app.quotas.rules import Counted, OneArm, OneValue, QuotaRule
 from shortlist.types import Rows
 
@@ -36,6 +36,7 @@ MOST_ROWS = 4_096  # whose quotas are kept
 LONG_WORK = 1_000_000  # values that are compared: a few milliseconds; more is done in a thread
 STEPS_OF_A_VALUE = 1_000  # to look for one takes as long as to compare so many
 FOLLOWING = LongWork(threads=2, waiting=256, name="quotas")
+NOTHING = CountedRows.of_nothing()
 
 Numbers = Sequence[int]
 

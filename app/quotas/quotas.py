@@ -22,7 +22,7 @@ from app.platform.deadlines import yield_to_others
 from app.platform.errors import Conflict, Invalid, NotFound, TooManyQuotas, Unavailable
 from app.platform.metrics import Metrics
 from app.platform.pages import page_by_name
-from app.platform.pauses import PAUSES
+from app.platform.pauses import Pauses
 from app.quotas.ledger import STATES, QuotaLedger
 from app.quotas.rules import FIXED_FIELDS, MAX_FILTERS, MAX_QUOTAS, BanditQuota, QuotaRule
 from app.quotas.share import QuotaShare, Window
@@ -62,7 +62,7 @@ class Quotas:
         store: Store,
         metrics: Metrics,
         *,
-        every_s: float = PAUSES.quotas_s,
+        every_s: float = Pauses().quotas_s,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._every_s = every_s

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -24,6 +24,8 @@ FIXED_FIELDS = ("filter", "arm", "per_s", "counts", "from_ms", "signal")
 
 QuotaCounts = Literal["shown", "rewarded"]
 QuotaPace = Literal["none", "even"]
+Counted: TypeAlias = "OneArm | OneValue | Filter"
+"""What a quota counts."""
 
 
 class OneArm(NamedTuple):
@@ -38,10 +40,6 @@ class OneValue(NamedTuple):
     field: str
     kind: ValueKind
     value: Value
-
-
-Counted = OneArm | OneValue | Filter
-"""What a quota counts."""
 
 
 class QuotaRule(msgspec.Struct, frozen=True):

@@ -38,9 +38,6 @@ class Barred(Answer, frozen=True):
     arms: list[str]
 
 
-NOTHING_BARRED = Barred([], [])
-
-
 def today() -> int:
     return time.time_ns() // 1_000_000 // DAY_MS
 

@@ -93,13 +93,9 @@ class RewardOfRow(NamedTuple):
     revised: int = 0
 
 
-_NO_OPTIONS = LoggedRequest()
-_decode = msgspec.msgpack.Decoder(LoggedRequest).decode
-
-
 def asked_bytes(asked: LoggedRequest) -> bytes | None:
     """At most ``MOST_ASKED`` bytes. Cost: below a millisecond for what is not larger than ``MOST_PACKED``."""
-    if asked == _NO_OPTIONS:
+    if asked == LoggedRequest():
         return None
     packed = _encode(asked)
     if len(packed) <= FEW_BYTES:
@@ -113,10 +109,11 @@ def asked_bytes(asked: LoggedRequest) -> bytes | None:
 def asked_of(data: bytes | None) -> LoggedRequest | None:
     """What was packed; None if it was left out."""
     if data is None:
-        return _NO_OPTIONS
+        return LoggedRequest()
     if data == LEFT_OUT:
         return None
-    return _decode(zlib.decompress(data[1:]) if data[:1] == COMPRESSED else data[1:])
+    packed = zlib.decompress(data[1:]) if data[:1] == COMPRESSED else data[1:]
+    return msgspec.msgpack.decode(packed, type=LoggedRequest)
 
 
 def reward_bytes(reward: RewardOfRow) -> bytes:

@@ -79,20 +79,16 @@ class UnfittedArmDocument(msgspec.Struct, frozen=True, array_like=True):
     embedding: bytes
 
 
-_arm_document = msgspec.msgpack.Decoder(ArmDocument)
-_unfitted_document = msgspec.msgpack.Decoder(UnfittedArmDocument)
-
-
 def embedding_of(data: bytes) -> NDArray[np.float32]:
     """The embedding of an ``UnfittedArmDocument``."""
-    return np.frombuffer(_unfitted_document.decode(data).embedding, dtype="<f4")
+    return np.frombuffer(msgspec.msgpack.decode(data, type=UnfittedArmDocument).embedding, dtype="<f4")
 
 
 def attributes_of(data: bytes) -> tuple[list[str], dict[str, Any]]:
     """The tags and the metadata of a document in the store."""
     if not data:
         return [], {}
-    document = _arm_document.decode(data)
+    document = msgspec.msgpack.decode(data, type=ArmDocument)
     return document.tags, document.metadata
 
 

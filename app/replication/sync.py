@@ -27,7 +27,7 @@ from app.learning.learners import Learners
 from app.learning.served_effects import ServedEffects
 from app.platform.deadlines import call_began, task_for_all
 from app.platform.errors import Unavailable
-from app.platform.pauses import PAUSES
+from app.platform.pauses import Pauses
 from app.quotas.quotas import Quotas
 from app.storage.store import Store
 from app.storage.types import LearnerChanges, entry_order
@@ -50,7 +50,7 @@ class RemoteWorkers:
     """
 
     def __init__(
-        self, learners: Learners, learners_changed: LearnersChanged, *, wait_s: float = PAUSES.applied_s
+        self, learners: Learners, learners_changed: LearnersChanged, *, wait_s: float = Pauses().applied_s
     ) -> None:
         self._learners = learners
         self._wait_s = wait_s

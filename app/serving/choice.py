@@ -23,6 +23,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import numpy as np
 
+from app.filters.fields import MAX_FIELD_CHARS
 from app.learning.tokens import Decision, decision_of, raw_of, text_of
 from app.platform.answers import FREE_BYTES, hold
 from app.platform.deadlines import yield_to_others
@@ -186,6 +187,14 @@ def recorded_decision(data: bytes) -> Decision | None:
         return decision_of(raw_of(choice_of(data).decision))
     except (ValueError, zlib.error, msgspec.MsgspecError):
         return None
+
+
+def include_name(name: str) -> str:
+    """Raises ValueError: it is no name of what can come with an arm."""
+    what, dot, field = name.partition(".")
+    if what != METADATA or bool(dot) != bool(field) or len(field) > MAX_FIELD_CHARS:
+        raise ValueError('must be "metadata", or "metadata." and the name of a field')
+    return name
 
 
 async def described(

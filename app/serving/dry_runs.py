@@ -15,7 +15,7 @@ from app.learning.tokens import new_decision_id
 from app.platform.answers import hold
 from app.platform.documents import Answer
 from app.platform.errors import Invalid
-from app.platform.long_work import REQUESTS
+from app.platform.pools import REQUESTS
 from app.policies.computing import generator
 from app.policies.request import ChooseRequest
 from app.policies.selection import Selection, SelectionRequest, measured

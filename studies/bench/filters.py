@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from app.catalogues.catalogue import Catalogue
-from app.filtering.limits import LIMITS, FilterLimits
+from app.filtering.limits import FilterLimits
 from app.filters.filter import parse
 from app.indexes.eligible_rows import eligible_rows
 from app.indexes.filtered_search import GATHER_ROWS
@@ -101,7 +101,7 @@ class Sizes:
     shares: Sequence[float] = (0.5, 0.1, 0.01, 0.001, 0.0001)
     queries: int = 600
     turn: int = 50
-    limits: FilterLimits = LIMITS
+    limits: FilterLimits = FilterLimits()
     largest: int = 1_000_000
     churn: filter_churn.Sizes = filter_churn.WHOLE
     memory: int = 1_000_000

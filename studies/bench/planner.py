@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from app.indexes.limits import LIMITS, IndexLimits
+from app.indexes.limits import IndexLimits
 from app.indexes.live import LiveIndex
 from shortlist.index.exact import scan
 from shortlist.index.probes import compare, solve
@@ -54,7 +54,7 @@ class Sizes:
     arms: int = 100_000
     dim: int = 32
     checked: int = 2_000
-    limits: IndexLimits = LIMITS
+    limits: IndexLimits = IndexLimits()
 
 
 SIZES = Sizes()

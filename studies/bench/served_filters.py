@@ -8,7 +8,7 @@ from dataclasses import asdict
 from app.catalogues.catalogue import Catalogue
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.filtering.known_filter import GRAPH_AFTER
-from app.filtering.limits import LIMITS, FilterLimits
+from app.filtering.limits import FilterLimits
 from app.filters.filter import Filter
 from app.indexes.live import IndexOptions, LiveIndex
 from app.records.records import CatalogueRecord
@@ -19,7 +19,7 @@ CACHE_BYTES = 512 << 20  # as by default in the service
 _UID = "0" * 16
 
 
-def new_views(limits: FilterLimits = LIMITS) -> FilteredSnapshots:
+def new_views(limits: FilterLimits = FilterLimits()) -> FilteredSnapshots:
     """Filters of which none was asked before."""
     return FilteredSnapshots(capacity_bytes=CACHE_BYTES, limits=limits)
 

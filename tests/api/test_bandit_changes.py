@@ -12,7 +12,8 @@ import pytest
 from test_changing_bandits import CHANGEABLE, OTHER, PATH, api, etag, patched
 
 from api_client import Api, Json, running
-from app.bandits.settings import FIXED, BanditSettings
+from app.bandits.record_settings import FIXED
+from app.bandits.settings import BanditSettings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 

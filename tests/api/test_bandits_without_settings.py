@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json, running
-from app.bandits.settings import BanditRecord, stored_settings
+from app.bandits.record_settings import stored_settings
+from app.bandits.settings import BanditRecord
 from waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]

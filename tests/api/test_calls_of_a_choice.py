@@ -35,6 +35,6 @@ async def test_a_plain_choice_calls_few_functions(api: Api):
         await api.choose("b")
     finally:
         sys.setprofile(None)
-    assert called["pipeline._new_choice"] == 1
+    assert called["choosing._new_choice"] == 1
     assert called.total() <= MOST_CALLS, "\n".join(f"{v} {k}" for k, v in called.items())
     assert len(modules) <= MOST_MODULES, sorted(modules)

@@ -6,7 +6,8 @@ import pytest
 
 from api_client import Api, Json
 from app.bandits import versions
-from app.bandits.settings import FIXED, BanditSettings
+from app.bandits.record_settings import FIXED
+from app.bandits.settings import BanditSettings
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,8 @@ from test_pages import BROWSER
 
 from api_client import Api, running
 from app.api import console
-from app.bandits.settings import FIXED, BanditSettings
+from app.bandits.record_settings import FIXED
+from app.bandits.settings import BanditSettings
 from app.platform.settings import Settings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]

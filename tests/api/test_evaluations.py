@@ -20,8 +20,7 @@ from app.measuring.evaluator import EvaluatorLimits
 from app.policies import thompson
 from app.policies.request import ChooseRequest
 from app.policies.selection import SelectionRequest
-from app.serving.constraints.base import Constraint, View
-from app.serving.pipeline import ConstraintRow
+from app.serving.constraints.base import Constraint, ConstraintRow, View
 from logged_rows import MemoryLog, row_of
 from waiting import wait_until
 

@@ -201,7 +201,7 @@ async def test_a_job_whose_process_died_is_begun_again_and_one_that_is_deleted_i
     job = (await shared.ok("POST", path, {"catalogue": "again-2", "dim": 2}, 202))["id"]
     await service.embedding_jobs.stop()  # as a process that ends
     assert (await shared.ok("GET", f"{path}/{job}"))["state"] in ("waiting", "running", "done")
-    await shared.store.zadd(redis_keys.JOBS[3], {f"{EVERYONE.uid}/{job}": 1})
+    await shared.store.zadd(redis_keys.JOBS[3], {f"{EVERYONE}/{job}": 1})
     found = await ended(shared, "again", job)
     assert found["result"]["taken"] is True
     await shared.ok("DELETE", f"{path}/{job}", status=204)

@@ -56,7 +56,7 @@ async def test_each_item_of_a_request_lets_others_go_first(api: Api, monkeypatch
     found = await counts("GET", "/v1/catalogues/c/arms?limit=1000")
     assert found["arm_pages"] == MANY
     found = await counts("POST", "/v1/bandits/b/choose/batch", {"requests": [{"activate": False}] * MANY})
-    assert found["pipeline"] == MANY
+    assert found["choosing"] == MANY
     tokens = [choice["decision"] for choice in yields.answer["results"]]  # type: ignore[attr-defined]
     found = await counts("POST", "/v1/decisions/activate", {"decisions": tokens})
     assert found["decisions"] == MANY

@@ -29,8 +29,9 @@ from app.policies.limits import AllowedRows
 from app.policies.selection import SelectionRequest
 from app.quotas.ledger import QuotaLedger
 from app.quotas.snapshot import QuotaSnapshot
+from app.serving.choosing import Choosing
 from app.serving.constraints.base import View
-from app.serving.pipeline import Choosing, Pipeline
+from app.serving.pipeline import Pipeline
 from app.storage.choices import Choices
 from app.storage.types import LearnerId
 from shortlist.types import NO_ROWS

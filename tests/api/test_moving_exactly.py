@@ -10,10 +10,10 @@ import pytest
 
 from api_client import Api, Json, running
 from app.learning.replay import compare
-from app.moving.recomputed_sums import Budget
+from app.moving.starting_states import Budget
 from app.policies.computing import generator
 from app.records.records import LearnerState, bytes_to_state
-from app.serving import pipeline
+from app.serving import choosing
 from app.storage.decision_rows import DecisionRows
 from app.storage.types import StoredRows
 from store_server import patient_store
@@ -63,7 +63,7 @@ async def api(store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """Draws depend on the name of a bandit, and pooled priors on when they were read: here two of them choose
     alike.
     """
-    monkeypatch.setattr(pipeline, "generator", lambda seed, _, key: generator(seed, "b", key))
+    monkeypatch.setattr(choosing, "generator", lambda seed, _, key: generator(seed, "b", key))
     async with running(store_url, tmp_path) as api:
         pooled = api.app.service.learners.pooled_priors
         pooled.max_age_s, pooled.patience_s = -1.0, 60.0

@@ -11,8 +11,8 @@ import pytest
 
 from api_client import Api, Json
 from app.catalogues.arm_pages import ArmPageLimits
-from app.filters.fields import Value
-from app.filters.names import Names, Stored
+from app.filters.fields import Stored, Value
+from app.filters.names import Names
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 

@@ -16,10 +16,10 @@ import pytest
 
 from api_client import Api, assert_problem
 from app.api.gateway import CALLER
-from app.platform import long_work
+from app.platform import pools
 from app.platform.deadlines import Caller
 from app.platform.errors import Unavailable
-from app.serving import dry_runs, pipeline
+from app.serving import choosing, dry_runs
 from time_slices import let_no_time_be_left
 from workers import reward_ingestion
 
@@ -32,7 +32,7 @@ LONG = {"k": 140, "rules": {"at_most": [{"field": "maker", "count": 140}]}}  # g
 @asynccontextmanager
 async def all_places_taken() -> AsyncIterator[None]:
     """By work that ends after the block."""
-    gate, begun = threading.Event(), threading.Barrier(long_work._THREADS + 1)
+    gate, begun = threading.Event(), threading.Barrier(pools.THREADS + 1)
 
     def held() -> None:
         begun.wait(30)
@@ -41,11 +41,11 @@ async def all_places_taken() -> AsyncIterator[None]:
     def queued() -> None:
         assert gate.wait(30)
 
-    tasks = [asyncio.create_task(long_work.REQUESTS.run(held)) for _ in range(long_work._THREADS)]
-    tasks += [asyncio.create_task(long_work.REQUESTS.run(queued)) for _ in range(long_work._WAITING)]
+    tasks = [asyncio.create_task(pools.REQUESTS.run(held)) for _ in range(pools.THREADS)]
+    tasks += [asyncio.create_task(pools.REQUESTS.run(queued)) for _ in range(pools.WAITING)]
     await asyncio.to_thread(begun.wait, 30)
     with pytest.raises(Unavailable):
-        await long_work.REQUESTS.run(queued)
+        await pools.REQUESTS.run(queued)
     try:
         yield
     finally:
@@ -99,15 +99,15 @@ async def asgi(api: Api, path: str, body: Any, caller: Caller) -> list[Any]:
 async def test_a_batch_ends_when_its_caller_has_left(shared: Api, monkeypatch: pytest.MonkeyPatch):
     await shared.catalogue("batch", ARMS)
     await shared.bandit("batch", "batch", policy="softmax")
-    pipeline, made, leaves = shared.app.service.choosing, list[Any](), [False]
-    choice = pipeline._choice  # private: in which thread it is called
+    service, made, leaves = shared.app.service.choosing, list[Any](), [False]
+    choice = service._choice  # private: in which thread it is called
 
     async def counted(*request: Any) -> Any:
         made.append(request)
         caller.left = leaves[0] and len(made) == 2
         return await choice(*request)
 
-    monkeypatch.setattr(pipeline, "_choice", counted)
+    monkeypatch.setattr(service, "_choice", counted)
     caller = Caller()
     sent = await asgi(shared, "/v1/bandits/batch/choose/batch", {"requests": [{}] * 5}, caller)
     assert (sent[0]["status"], len(made)) == (200, 5)
@@ -129,8 +129,8 @@ async def test_a_choice_of_one_who_left_before_it_began_is_not_made(shared: Api)
 @pytest.mark.parametrize(
     ("module", "step", "body"),
     [
-        (pipeline, "arms_of", {"k": 5}),
-        (pipeline, "arms_of", {"k": 5, "event_id": ""}),
+        (choosing, "arms_of", {"k": 5}),
+        (choosing, "arms_of", {"k": 5, "event_id": ""}),
         (dry_runs, "new_decision_id", {"k": 5, "dry_run": True}),
     ],
 )

@@ -206,7 +206,7 @@ async def test_old_rewards_weigh_less_whatever_their_order(api: Api, monkeypatch
     """Theta = (ridge I + sum w x x^T)^-1 sum w r x w = 2^(-(T - t) / half-life)."""
     await api.bandit("b", "c", half_life_s=60, reward={"wait_s": 3_600, "default": 5.0})
     now = {"ns": 1_800_000_000 * 10**9}
-    monkeypatch.setattr("app.serving.pipeline.time.time_ns", lambda: now["ns"])
+    monkeypatch.setattr("app.serving.choosing.time.time_ns", lambda: now["ns"])
     decided = []
     for minute in range(5):
         choice = await api.choose("b", seed=minute)

@@ -11,7 +11,7 @@ import pytest
 from api_client import Api, running
 from app.catalogues import kinds
 from app.catalogues.kinds import is_in_engine, missing_plugin
-from app.indexes.limits import LIMITS
+from app.indexes.limits import IndexLimits
 from app.platform.errors import Invalid
 from app.records.records import CatalogueRecord
 from memory_engine import MemoryEngine, MemorySource
@@ -132,7 +132,7 @@ async def test_a_catalogue_is_known_to_be_in_an_engine_when_its_source_is_gone(
     record = api.app.service.catalogues.served("c").record
     assert (is_in_engine(record), missing_plugin(record)) == (True, None)
     await made(api)  # the same again
-    service = kinds.Kinds(api.store, index_dir=tmp_path, group=None, engines={}, index_limits=LIMITS)
+    service = kinds.Kinds(api.store, index_dir=tmp_path, group=None, engines={}, index_limits=IndexLimits())
     with pytest.raises(Invalid, match="MEMORY_URL is not set"):
         service.checked(record)
     monkeypatch.delitem(kinds.ARM_SOURCES, "memory")  # type: ignore[arg-type]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.catalogues.learner_snapshot import SHIFTED, ConstantCoordinate, ConstantSnapshot, LearnerSnapshot
+from app.bandits.completion import SHIFTED
+from app.catalogues.learner_snapshot import ConstantCoordinate, ConstantSnapshot, LearnerSnapshot
 from app.indexes.live import LiveIndex
 from shortlist.linear.shifted_rewards import shift_features, unshift_scores
 

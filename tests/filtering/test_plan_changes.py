@@ -26,7 +26,7 @@ from app.filtering import filter_plan, filter_worker, known_filter
 from app.filtering.filter_plan import FilterPlan, graph_number
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.filtering.known_filter import PLAN_AFTER
-from app.filtering.limits import LIMITS
+from app.filtering.limits import FilterLimits
 from app.filtering.strategies import CatalogueGraph, OwnCopy, OwnGraph
 from app.filters.filter import parse
 from app.indexes.live import IndexOptions, LiveIndex
@@ -113,7 +113,7 @@ def test_few_arms_are_copied_when_they_are_asked_for_the_second_time() -> None:
 @pytest.mark.parametrize("small", [True, False])
 def test_a_copy_goes_on_when_the_table_is_compacted(small, monkeypatch) -> None:
     catalogue, odd = of_arms(1_000), parse({"odd": True})
-    views = views_with(LIMITS if small else SLOW_COPIES)
+    views = views_with(FilterLimits() if small else SLOW_COPIES)
     assert ask(views, catalogue, odd, 8).strategy in {"copy", "blocks"}
     catalogue.index.remove([str(arm) for arm in range(400)])
     upsert(catalogue, 1_000, 1_100)

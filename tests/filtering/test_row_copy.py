@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.filtering.row_copy import EMPTY, RowCopy
+from app.filtering.row_copy import RowCopy
 from app.indexes.eligible_rows import Change
 from shortlist.index.table import ArmTable, TableSnapshot
 from shortlist.types import NO_ROWS
@@ -65,8 +65,9 @@ def test_a_copy_follows_any_changes_and_earlier_ones_stay_true(seed: int):
 @pytest.mark.rest
 def test_a_copy_of_no_row_becomes_one_of_those_that_come():
     view = table_of(10).snapshot()
-    copy = EMPTY.followed(view, Change(NO_ROWS, as_rows([3])))
-    assert copy is EMPTY
+    empty = RowCopy.of_nothing()
+    copy = empty.followed(view, Change(NO_ROWS, as_rows([3])))
+    assert copy is empty
     assert holds(copy, view, [])
     assert holds(copy.followed(view, Change(as_rows([2, 5]), NO_ROWS)), view, [2, 5])
 

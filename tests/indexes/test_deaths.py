@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.indexes.limits import LIMITS, IndexLimits
+from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions
 from planned_tables import measure
 from shortlist.index import hnsw, planner
@@ -273,7 +273,7 @@ def served_by_lists(monkeypatch):
 def test_a_catalogue_that_shrinks_is_searched_exactly_at_once(served_by_lists):
     index = served_by_lists
     remove(index, range(376))
-    assert len(index) * DIM < LIMITS.small_numbers
+    assert len(index) * DIM < IndexLimits().small_numbers
     for k in (1, 10, 100):
         assert recall(index, drawn(count=30), k) == 1.0
     assert (index.status().kind, index.status().recall_at_1) == ("exact", 1.0)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.indexes.described_rows import DescribedRows
-from app.indexes.limits import LIMITS
+from app.indexes.limits import IndexLimits
 
 pytestmark = pytest.mark.rest
 
@@ -41,7 +41,7 @@ def test_all_that_is_later_is_known(steps: list, asked: int, seen: int, most: in
 
 
 def test_what_a_version_has_is_left_out() -> None:
-    noted = DescribedRows(LIMITS.described_rows)
+    noted = DescribedRows(IndexLimits().described_rows)
     for version in (3, 5, 8):
         noted.note(np.array([version, 0]))
         noted.reached(version)

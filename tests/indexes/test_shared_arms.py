@@ -13,7 +13,7 @@ import pytest
 from app.filters.filter import parse
 from app.indexes import shared_files
 from app.indexes.eligible_rows import eligible_rows
-from app.indexes.limits import LIMITS, IndexLimits
+from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex, Maintenance
 from app.indexes.publishing import Adoption, Publishing
 from app.indexes.shared_arms import SharedArms
@@ -103,7 +103,7 @@ def test_ids_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None
 DOCUMENT = {"tag": ["even"], "big": 2**60 + 1}
 
 
-def group(folder: Path, limits: IndexLimits = LIMITS) -> tuple[LiveIndex, LiveIndex]:
+def group(folder: Path, limits: IndexLimits = IndexLimits()) -> tuple[LiveIndex, LiveIndex]:
     """A maker and another, which have the same arms and documents."""
     rng = np.random.default_rng(8)
     features = rng.standard_normal((300, DIM))

@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from app.decision_log.rows import LoggedArm, Row
+from app.decision_log.rows import NOTHING_BARRED, LoggedArm, Row
 from app.measuring import export
 from app.measuring.export import Exports, FormatName, portions
 from app.measuring.parquet import ParquetEncoder
 from app.platform.errors import Unavailable
-from app.records.left_out import NOTHING_BARRED, Barred
+from app.records.left_out import Barred
 from headless_service import HeadlessService
 from logged_rows import LogInMemory, reward_of, row
 
@@ -163,7 +163,7 @@ async def test_others_go_on_while_rows_are_encoded(service: HeadlessService, mon
         def end(self) -> bytes:
             return b""
 
-    monkeypatch.setitem(export._ENCODERS, "ndjson", lambda bandit: Waiting())  # type: ignore[arg-type]
+    monkeypatch.setattr(export, "NdjsonEncoder", Waiting)
     stream = Exports(LogInMemory(varied(3))).stream(bandit, "ndjson", from_ms=None, to_ms=None)
     piece = asyncio.ensure_future(anext(stream))
     await entered.wait()

@@ -16,7 +16,7 @@ from app.bandits.effect_version import EffectVersion, record_of, version_of
 from app.catalogues.learner_snapshot import ConstantCoordinate, ConstantSnapshot
 from app.filters.filter import parse
 from app.indexes.live import IndexOptions
-from app.platform.long_work import SEARCHES
+from app.platform.pools import SEARCHES
 from app.policies.arm_effects import directions_of
 from app.policies.engine_effects import EngineEffects, EngineEffectSolver, HeadFollower, most_promising
 from app.records.records import ArmDocument, pack, vector_to_bytes

@@ -20,7 +20,7 @@ from app.bandits.bandit import Bandit
 from app.bandits.settings import RewardRule
 from app.catalogues.arms import Arm
 from app.learning.reward_entries import Observation, Reward
-from app.learning.tokens import ANY_DECISION, Access
+from app.learning.tokens import Access
 from app.platform.deadlines import OneCall
 from app.platform.errors import NoArms, NotFound, Unavailable
 from app.platform.settings import Settings
@@ -254,8 +254,8 @@ async def test_what_does_not_exist_is_looked_for_once_a_call(two_processes: Two)
         assert await two.parts.sync.missing(catalogue, ["none"]) == {"none"}
 
     some = Access(bandits=["another"])
-    assert await polls(reward(deleted, ANY_DECISION)) == 1
-    assert await polls(reward(deleted, ANY_DECISION)) == 0
+    assert await polls(reward(deleted, Access())) == 1
+    assert await polls(reward(deleted, Access())) == 0
     assert await polls(two.parts.decisions.activate(deleted)) == 0
     assert await polls(reward(shown, some)) == 1, "who may not see it waits as if it did not exist"
     assert await polls(reward(shown, some)) == 0

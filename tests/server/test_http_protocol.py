@@ -19,7 +19,7 @@ from app.api.gateway import CALLER
 from app.platform.answers import Unread
 from app.platform.deadlines import Caller
 from server import http_protocol
-from server.http_protocol import CLIENT_LIMITS, ClientLimits, ShortlistProtocol
+from server.http_protocol import ClientLimits, ShortlistProtocol
 from waiting import wait_until_sync
 
 pytestmark = pytest.mark.rest
@@ -71,7 +71,7 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
 @pytest.fixture
 def clients() -> ClientLimits:
     """Those of the service, unless a test asks for others."""
-    return CLIENT_LIMITS
+    return ClientLimits()
 
 
 @pytest.fixture
@@ -482,7 +482,7 @@ def test_a_slow_client_is_cut_off_soon_after_its_limit(
         connection.loop.run(1)
         if drop:
             connection.send(drop)
-    assert limit < connection.loop.now <= limit + 2 * CLIENT_LIMITS.look_every_s + 1
+    assert limit < connection.loop.now <= limit + 2 * ClientLimits().look_every_s + 1
     connection.loop.run(3 * http_protocol.SILENT_S)
     assert connection.system.closed
     assert b"".join(connection.system.calls).startswith(b"HTTP/1.1 408 Request Timeout\r\n")
@@ -552,7 +552,7 @@ def test_nothing_is_written_to_a_client_that_has_left(connection: Connection) ->
 def unread_answer(kept_alive: Connection) -> Connection:
     """A connection whose client has an answer to read."""
     kept_alive.system.unread = 50_000
-    kept_alive.loop.run(CLIENT_LIMITS.look_every_s)
+    kept_alive.loop.run(ClientLimits().look_every_s)
     return kept_alive
 
 
@@ -564,7 +564,7 @@ def test_who_reads_nothing_is_cut_off_soon_after_the_limit(unread_answer: Connec
     assert (
         limits.MAX_UNREAD_S
         < unread_answer.loop.now - began
-        <= limits.MAX_UNREAD_S + 2 * CLIENT_LIMITS.look_every_s
+        <= limits.MAX_UNREAD_S + 2 * ClientLimits().look_every_s
     )
 
 
@@ -581,7 +581,7 @@ def test_who_reads_a_byte_now_and_then_lives_on(unread_answer: Connection) -> No
 
 def test_a_pause_does_not_count_as_time_without_reading(unread_answer: Connection) -> None:
     unread_answer.loop.pause(1_000.0)
-    unread_answer.loop.run(limits.MAX_UNREAD_S - CLIENT_LIMITS.look_every_s)
+    unread_answer.loop.run(limits.MAX_UNREAD_S - ClientLimits().look_every_s)
     assert not unread_answer.system.aborted
 
 
@@ -589,7 +589,7 @@ def test_a_refusal_that_is_not_read_is_not_kept_for_ever(connection: Connection)
     connection.protocol.send_400_response("")
     connection.system.close = lambda: None  # type: ignore[method-assign]  # a real one waits for the client
     connection.system.unread = 100
-    connection.loop.run(limits.MAX_UNREAD_S + 3 * CLIENT_LIMITS.look_every_s)
+    connection.loop.run(limits.MAX_UNREAD_S + 3 * ClientLimits().look_every_s)
     assert connection.system.aborted
 
 

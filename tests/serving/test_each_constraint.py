@@ -21,6 +21,7 @@ from app.records.left_out import MOST_BLOCKS, NOT_KEPT
 from app.serving.constraints.base import (
     Applied,
     Constraint,
+    ConstraintRow,
     LogRecord,
     Shown,
     View,
@@ -30,7 +31,6 @@ from app.serving.constraints.frequency_caps import FrequencyCapConstraint
 from app.serving.constraints.of_plugins import Missing
 from app.serving.constraints.quotas import QuotaConstraint
 from app.serving.constraints.requested import AtMostRules, Exclusions, Filters, Pins
-from app.serving.pipeline import ConstraintRow
 from app.storage.types import LearnerId
 from headless_service import HeadlessService
 from shortlist_service.testing import ConstraintCase, ConstraintContract, Lists

@@ -19,7 +19,7 @@ from app.policies.selection import SelectionRequest
 from app.serving.constraints import of_plugins
 from app.serving.constraints.base import Shown, View
 from app.serving.constraints.of_plugins import RememberingConstraint
-from app.serving.pipeline import constraints_of
+from app.serving.constraints.order import constraints_of
 from app.storage.types import LearnerId
 from headless_service import HeadlessService, bandit_record
 from shortlist_service.testing import ConstraintCase, ConstraintContract

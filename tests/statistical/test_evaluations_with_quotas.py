@@ -27,7 +27,7 @@ from app.bandits.bandit import Bandit, bandit_of
 from app.bandits.settings import BanditRecord, RepeatsRule, RewardRule
 from app.bandits.versions import BanditVersion, version_to_bytes
 from app.catalogues.catalogue import Catalogue
-from app.decision_log.rows import LoggedArm, Row
+from app.decision_log.rows import NOTHING_BARRED, LoggedArm, Row
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.frequency_caps.caps import FrequencyCapKey
 from app.frequency_caps.exposures import over_cap
@@ -40,7 +40,7 @@ from app.policies.selection import SelectionRequest
 from app.policies.warm_up import Covers
 from app.quotas.ledger import QuotaLedger
 from app.quotas.rules import BanditQuota, QuotaRule
-from app.records.left_out import NOTHING_BARRED, Barred, barred_of
+from app.records.left_out import Barred, barred_of
 from app.records.records import CatalogueRecord
 from app.serving.constraints import frequency_caps, quotas
 from app.serving.constraints.base import combined

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from app.indexes.limits import LIMITS, IndexLimits
+from app.indexes.limits import IndexLimits
 from app.platform.pauses import Pauses
 from app.platform.settings import Settings
 from app.storage import redis_keys
@@ -209,7 +209,7 @@ IS_GROUP = "SHORTLIST_TEST_WORKERS" in os.environ
 """The application under test shares arms, which another one makes (`make test-workers`)."""
 
 # In a group also the few arms of tests are shared, and while a test runs.
-INDEX_LIMITS = IndexLimits(shared_numbers=1) if IS_GROUP else LIMITS
+INDEX_LIMITS = IndexLimits(shared_numbers=1) if IS_GROUP else IndexLimits()
 PAUSES = replace(PATIENT, index_poll_s=0.005, index_idle_s=0.02) if IS_GROUP else PATIENT
 EAGER_HOUSEKEEPING = replace(PAUSES, housekeeping_s=0.01)
 """What is due is looked for every 10 ms."""

@@ -16,7 +16,7 @@ from app.learning.prior_fits import IsDue
 from app.platform import background
 from app.storage.types import FoldedCounts
 from workers import prior_fitting
-from workers.prior_fitting import LONGEST_S, PAUSES, FittingPauses, PriorFitting
+from workers.prior_fitting import LONGEST_S, FittingPauses, PriorFitting
 
 pytestmark = pytest.mark.anyio
 
@@ -90,7 +90,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def worker(
-    town: Town, clock: Clock, *, owned: Mapping[int, bool] | None = None, pauses: FittingPauses = PAUSES
+    town: Town,
+    clock: Clock,
+    *,
+    owned: Mapping[int, bool] | None = None,
+    pauses: FittingPauses = FittingPauses(),
 ) -> PriorFitting:
     owns = {0: True} if owned is None else owned
     made: Any = PriorFitting(
@@ -373,7 +377,7 @@ async def test_rewards_after_which_nothing_is_due_are_looked_at_now_and_then(
         town.counts[UID] = FoldedCounts(entries)
         fitting.changed([UID])
         await fitting._next_round()  # private: one round, without waiting for the next
-        expected = PAUSES.after_fit_s if due else PAUSES.longest_s
+        expected = FittingPauses().after_fit_s if due else FittingPauses().longest_s
         assert pauses[-1] == expected, entries
     assert town.fitted == [UID] * 2
 

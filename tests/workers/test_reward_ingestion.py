@@ -34,7 +34,7 @@ from store_server import patient_store
 from workers.batches import States
 from workers.learned_bandits import LearnedBandits
 from workers.leases import OnlyWorker, SharedWorker
-from workers.reward_ingestion import CYCLES, Cycles, RewardWorker, Step
+from workers.reward_ingestion import Cycles, RewardWorker, Step
 
 pytestmark = pytest.mark.anyio
 
@@ -114,7 +114,7 @@ def worker(
     seen: Seen | None = None,
     poll_s: float = 0.01,
     wait_s: float = PATIENT.applied_s,
-    cycles: Cycles = CYCLES,
+    cycles: Cycles = Cycles(),
 ) -> RewardWorker:
     seen = seen or Seen()
     return RewardWorker(
@@ -287,7 +287,7 @@ async def test_who_waits_hears_of_what_another_worker_applied(one: Store):
     ],
 )
 def test_a_cycle_is_longer_where_much_comes_or_the_machine_has_much_to_do(took_s, entries, length_s):
-    assert CYCLES.length_s(took_s, entries) == pytest.approx(length_s)
+    assert Cycles().length_s(took_s, entries) == pytest.approx(length_s)
 
 
 async def test_waiting_ends_when_the_entry_is_applied_and_not_before(one: Store):

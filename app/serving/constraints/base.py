@@ -33,11 +33,12 @@ within what was left then.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
+from app.bandits.bandit import Bandit
 from app.filters.filter import Filter
 from app.indexes.snapshot import Snapshot
 from app.policies.limits import Limit
@@ -126,9 +127,6 @@ class LogRecord(msgspec.Struct, frozen=True):
     had: Sequence[str] = ()
 
 
-NOTHING_LEFT_OUT = LogRecord()
-
-
 class Constraint(ABC):
     """Decides which arms a choice may have. One object serves all bandits, in the event loop.
 
@@ -177,13 +175,20 @@ class Constraint(ABC):
 
     def record(self, view: View, charge: Any, shown: Shown, ttl_ms: int) -> LogRecord:
         """Which arms were not eligible. What else that needs in the store is kept for ``ttl_ms``."""
-        return NOTHING_LEFT_OUT
+        return LogRecord()
 
     def forget(self, learner: LearnerId) -> None:  # noqa: B027 - of those that remember
         """A learner, or visitor of a global bandit, is forgotten: drop what this process remembers of it."""
 
     def forget_all(self) -> None:  # noqa: B027 - as above
         """It is not known who was forgotten: drop what this process remembers of all."""
+
+
+class ConstraintRow(NamedTuple):
+    """A constraint, and whether it applies in a choice of a bandit: asked for every choice."""
+
+    constraint: Constraint
+    applies: Callable[[ChooseRequest, Bandit], bool]
 
 
 class Applied(msgspec.Struct, eq=False):

@@ -28,7 +28,6 @@ from app.storage.types.decisions import (
     StoredRows,
 )
 from app.storage.types.learners import (
-    NOTHING_FOLDED,
     Appended,
     CarriedWrite,
     DeadLetter,

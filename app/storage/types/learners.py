@@ -164,9 +164,6 @@ class FoldedCounts:
     replaced: int = 0
 
 
-NOTHING_FOLDED = FoldedCounts()
-
-
 @dataclass(frozen=True, slots=True)
 class StoredLearner:
     """What the store has of one learner.

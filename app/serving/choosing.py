@@ -1,0 +1,383 @@
+"""Choices: the decisions that are made of what ``Pipeline`` selects, signed and logged.
+
+Also for an ``event_id``, which is answered once, and in batches. For a learner in memory nothing is awaited,
+unless quotas, frequency caps or an ``event_id`` need the store; a search that is known to be long goes to a
+thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+import numpy as np
+
+from app.bandits.bandit import Bandit
+from app.bandits.spaces import BanditMoved
+from app.decision_log.buffer import RowBuffer
+from app.learning.decisions import Decisions, row_of
+from app.learning.effect_pairs import EffectPairs
+from app.learning.learned_priors import LearnedPriors
+from app.learning.learners import Learners
+from app.learning.served_effects import ServedEffects
+from app.learning.tokens import Decision, TokenSigner, decision_of, new_decision_id, raw_of, text_of
+from app.platform.answers import hold
+from app.platform.deadlines import caller, check, yield_to_others
+from app.platform.errors import EventUsed, Invalid, NoArms, ShortlistError, within
+from app.platform.ids import is_logged
+from app.platform.metrics import Metrics
+from app.policies.computing import draw_seed, generator
+from app.policies.request import ChooseRequest
+from app.policies.selection import Selection
+from app.records.arm_sums import MOST_PAIRS
+from app.records.encoding import Numbers32
+from app.records.logged import LogPart
+from app.records.records import context_to_bytes
+from app.replication.sync import Sync
+from app.serving.choice import ARM_BYTES, Choice, ChosenArm, answers, arms_of, choice_of, described, record_of
+from app.serving.constraints.base import (
+    Applied,
+    LogRecord,
+    recorded,
+    refund,
+)
+from app.serving.pipeline import Allowed, Pipeline
+from app.storage.store import Store
+from app.storage.types import LearnerId, RowWrite
+from shortlist.errors import InvalidArgument
+
+LOGGED_TOGETHER = 100
+LONG_LIST = 50  # places: about a millisecond, far more than a turn of the loop
+KEPT_MORE_MS = 2 * 86_400_000  # what was left out, beyond the rows that name it
+
+Refusal = ShortlistError | InvalidArgument
+"""Why there is no choice for a request."""
+
+
+class SignedChoice(msgspec.Struct, frozen=True):
+    """A choice, what it was charged, and its row in the decision log: None of one that is not logged now."""
+
+    choice: Choice
+    row: RowWrite | None
+    charges: Sequence[Applied] = ()
+
+
+class Choosing:
+    """The decisions of all bandits."""
+
+    def __init__(
+        self,
+        store: Store,
+        learners: Learners,
+        pipeline: Pipeline,
+        signer: TokenSigner,
+        decisions: Decisions,
+        *,
+        priors: LearnedPriors,
+        sync: Sync,
+        token_ttl_ms: int,
+        effects: ServedEffects,
+        rows: RowBuffer,
+        metrics: Metrics,
+    ) -> None:
+        self._store = store
+        self._effects = effects
+        self._pairs = EffectPairs(store.effects, metrics)
+        self._learners = learners
+        self._pipeline = pipeline
+        self._signer = signer
+        self._decisions = decisions
+        self._sync = sync
+        self._priors = priors
+        self._token_ttl_ms = token_ttl_ms
+        self._rows = rows
+        self._metrics = metrics
+        self._rng = np.random.default_rng()
+
+    async def choose(self, bandit: Bandit, request: ChooseRequest) -> Choice:
+        """Choose, and wait for rewards where the bandit does.
+
+        Raises NoArms, Invalid (key against scope, context), EventUsed (the event is of another request),
+        Unavailable (a learner that is not in memory).
+        """
+        signed = await self._choice(bandit, request)
+        if request.include:
+            try:
+                (signed,) = await self._described(bandit, [signed], [request])
+            # also when the caller has gone: nobody will see the choice, so it must not count
+            except BaseException:
+                await self._give_back([signed], [request])
+                raise
+        if signed.row is not None or request.event_id is not None or bandit.record.reward.wait_s is not None:
+            await self._log(bandit, [signed])
+        return signed.choice
+
+    async def choose_batch(
+        self, bandit: Bandit, requests: Sequence[ChooseRequest | Refusal], *, partial: bool = False
+    ) -> list[Choice | Refusal]:
+        """``choose`` for each, all or none: an error names the position of its request.
+
+        ``partial``: each by itself; then an error stands in its place, as does one that is given in place of
+        a request. What concerns all choices, such as their ``include``, is still an error of all.
+        """
+        served: list[ChooseRequest] = []
+        signed: list[SignedChoice] = []
+        refused: dict[int, Refusal] = {}
+        try:
+            for position, request in enumerate(requests):
+                await yield_to_others()  # a choice from memory awaits nothing
+                check(caller())
+                if not isinstance(request, ChooseRequest):
+                    refused[position] = request
+                    continue
+                try:
+                    with within(("requests", position)):
+                        signed.append(await self._choice(bandit, request))
+                except (ShortlistError, InvalidArgument) as error:
+                    if not partial or isinstance(error, BanditMoved):  # which is tried again as a whole
+                        raise
+                    refused[position] = error.with_traceback(None)
+                else:
+                    served.append(request)
+            if any(request.include for request in served):
+                signed = await self._described(bandit, signed, served)
+        except BaseException:
+            await self._give_back(signed, served)
+            raise
+        await self._log(bandit, signed)
+        choices = iter(signed)
+        return [
+            refused[position] if position in refused else next(choices).choice
+            for position in range(len(requests))
+        ]
+
+    async def _choice(self, bandit: Bandit, request: ChooseRequest) -> SignedChoice:
+        """A new choice, or the one that was made for this event before."""
+        hold(request.k * ARM_BYTES)
+        # Calls that came together would else be computed in one turn of the loop, hundreds of long lists.
+        if request.k >= LONG_LIST:
+            await yield_to_others()
+        learner, context = bandit.learner_for(request.key), bandit.encoded(request.context)
+        if bandit.record.prior == "learned":
+            bandit = self._priors.cached(bandit) or await self._priors.serving(bandit)
+        if bandit.record.arm_effects == "auto":
+            bandit = self._effects.cached(bandit) or await self._effects.serving(bandit)
+            check_pairs(bandit, request)
+        if request.weights is not None:
+            bandit = bandit.weighed(request.weights)
+        event = request.event
+        if event is None:
+            return await self._new_choice(bandit, learner, request, context)
+        # Of the encoded context: the same context is often sent in another form, such as with fields in
+        # another order.
+        digest = request.digest(context)
+        # Read before anything is chosen: a repeated request must charge nothing.
+        stored = await self._store.choices.get_event(learner, event)
+        await yield_to_others()  # one read of the store may bring what many choices waited for
+        if stored is None:
+            try:
+                signed = await self._new_choice(bandit, learner, request, context)
+            except NoArms:  # those that were left may have just been shown for this event
+                stored = await self._store.choices.get_event(learner, event)
+                if stored is None:
+                    raise
+        if stored is None:
+            record = record_of(signed.choice, digest)
+            # of two choices for one event the first that is stored is the answer to both
+            stored = await self._store.choices.put_event(learner, event, record, ttl_ms=self._token_ttl_ms)
+            if stored == record:
+                return signed
+            await refund(signed.charges)  # another one was made for the event meanwhile
+        if not answers(stored, digest):
+            message = "this event_id was sent before with another request; a repeat must have the same fields"
+            raise EventUsed(message, path=("event_id",))
+        return _made_before(bandit, choice_of(stored))
+
+    async def _described(
+        self, bandit: Bandit, signed: Sequence[SignedChoice], requests: Sequence[ChooseRequest]
+    ) -> list[SignedChoice]:
+        """The choices with what their requests want to come with the arms."""
+        lists = [signed_choice.choice.arms for signed_choice in signed]
+        includes = [request.include for request in requests]
+        replace = msgspec.structs.replace
+        return [
+            replace(signed_choice, choice=replace(signed_choice.choice, arms=arms))
+            for signed_choice, arms in zip(
+                signed, await described(self._store.arms, bandit.catalogue.uid, lists, includes), strict=True
+            )
+        ]
+
+    async def _new_choice(
+        self, bandit: Bandit, learner: LearnerId, request: ChooseRequest, context: Numbers32 | None
+    ) -> SignedChoice:
+        """Select arms by the bandit's policy, and sign the decision."""
+        # A process that has not polled for a second asks the store first. If that does not answer, the choice
+        # is made all the same, and says how old its knowledge is.
+        stale_s = self._sync.stale_s() and await self._sync.confirm()
+        decision_id = new_decision_id()
+        group = request.group(bandit, decision_id)
+        seed, rule = request.seed, bandit.record.log
+        if rule is not None and not is_logged(decision_id, rule.share):
+            rule = None
+        if rule is not None and seed is None:
+            seed = draw_seed()  # so that the choice can be made again
+        own_rng = None if seed is None else partial(generator, seed, bandit.name, request.key)
+        now_ms = time.time_ns() // 1_000_000
+        rng = self._rng if own_rng is None else own_rng()
+        asked = request.selection(bandit, learner, context, rng, time_ms=now_ms)
+        expires_ms = now_ms + self._token_ttl_ms
+        allowed = await self._pipeline.select(
+            request,
+            asked,
+            group,
+            decision_id,
+            own_rng=own_rng,
+            deferred=not request.activate,
+        )
+        selection = allowed.selection
+        snapshot, rows = selection.snapshot, selection.hits.rows.tolist()
+        ids = list(map(snapshot.arms.id_of, rows))
+        revisions = list(map(snapshot.arms.revision_of, rows))
+        arms = arms_of(allowed.request, selection, ids)
+        eligible = None if allowed.request.arm_filter is None else snapshot.arms.plain.eligible_count
+        part = None
+        if rule is not None and seed is not None:
+            part = _log_part(
+                request, allowed, arms, eligible=eligible, seed=seed, group=group, keep_ms=rule.keep_ms
+            )
+            if group is not None:
+                self._metrics.group_decisions.labels(group).inc()
+        decision = Decision(
+            bandit_uid=learner.bandit_uid,
+            learner=learner.name,
+            id=decision_id,
+            issued_ms=now_ms,
+            expires_ms=expires_ms,
+            arms=ids,
+            revisions=revisions,
+            deferred=not request.activate,
+            known_entry=self._learners.newest_entry(learner),
+            bandit_version=bandit.version.number,
+            context=None if context is None else context_to_bytes(context),
+            logged=part,
+            visitor=request.visitor,
+            weights=None if bandit.weighing is None else bandit.weights,
+            owner=request.owner,
+            effects=self._effect_pairs(bandit, selection, ids, revisions),
+        )
+        raw = self._signer.sign_raw(decision)
+        choice = Choice(
+            decision=text_of(raw),
+            arms=arms,
+            policy=bandit.record.policy,
+            learner_version=snapshot.learner_version,
+            catalogue_version=snapshot.catalogue_version,
+            exact=selection.hits.exact,
+            stale_s=round(stale_s, 3) or None,
+            eligible=eligible,
+            bandit_version=bandit.version.number,
+            group=group,
+            weights=decision.weights,
+            prior_version=None if bandit.record.prior != "learned" else bandit.prior_version,
+            effects_version=bandit.effects_version,
+        )
+        row = None if decision.deferred or part is None else row_of(bandit, decision, raw)
+        return SignedChoice(choice, row, allowed.applied)
+
+    def _effect_pairs(
+        self, bandit: Bandit, selection: Selection, ids: Sequence[str], revisions: Sequence[int]
+    ) -> bytes | None:
+        """What the token says of the effect of each arm; None of a bandit whose arms learn nothing now."""
+        expected = selection.snapshot.expected(selection.hits.rows)
+        if expected is None:
+            return None
+        snapshot, served = selection.snapshot, None
+        if snapshot.effects is not None and bandit.weighing is None:
+            served = snapshot.effects.worth(snapshot.arms, selection.hits.rows)[:, None]
+        elif bandit.effects is not None:
+            served = bandit.effects.served(ids, revisions, bandit.record.signal_count)
+        return self._pairs.of(bandit, expected, served, sigma=snapshot.posterior.sigma)
+
+    async def _give_back(self, signed: Sequence[SignedChoice], requests: Sequence[ChooseRequest]) -> None:
+        """These choices are shown to nobody, but what is kept for its event: that is answered again."""
+        for signed_choice, request in zip(signed, requests, strict=False):
+            if request.event_id is None:
+                await refund(signed_choice.charges)
+
+    async def _log(self, bandit: Bandit, signed: Sequence[SignedChoice]) -> None:
+        """Keep the decisions that wait for rewards, before anybody sees them, and their rows with them.
+
+        Other rows are written later. A choice that was made for an event before waits as it did by the
+        version that made it.
+        """
+        number, waits = bandit.version.number, bandit.record.reward.wait_s is not None
+        choices = [
+            signed_choice.choice
+            for signed_choice in signed
+            if waits or signed_choice.choice.bandit_version != number
+        ]
+        for start in range(0, len(choices), LOGGED_TOGETHER):
+            together = choices[start : start + LOGGED_TOGETHER]
+            await asyncio.gather(*(self._decisions.log(choice.decision) for choice in together))
+        # a decision that waits was stored together with its row
+        if not waits:
+            for signed_choice in signed:
+                if signed_choice.row is not None:
+                    self._rows.add(signed_choice.row)
+
+
+def check_pairs(bandit: Bandit, request: ChooseRequest) -> None:
+    """Raise Invalid for a list whose token would be too long: it has two numbers of each arm and signal."""
+    if request.k * bandit.record.signal_count > MOST_PAIRS:
+        most = MOST_PAIRS // bandit.record.signal_count
+        raise Invalid(f"must be at most {most} of a bandit with arm_effects and its signals", path=("k",))
+
+
+def _made_before(bandit: Bandit, choice: Choice) -> SignedChoice:
+    """A choice that was made for the event before. Its row may have been lost: it is written again."""
+    if bandit.record.log is None:
+        return SignedChoice(choice, None)
+    raw = raw_of(choice.decision)
+    decision = decision_of(raw)
+    return SignedChoice(choice, None if decision.deferred else row_of(bandit, decision, raw))
+
+
+def _log_part(
+    request: ChooseRequest,
+    allowed: Allowed,
+    arms: Sequence[ChosenArm],
+    *,
+    eligible: int | None,
+    seed: int,
+    group: str | None,
+    keep_ms: int,
+) -> LogPart:
+    """What a token stores so that a choice can be made again (``remade``).
+
+    ``arms``: of the answer. ``seed``: of the request, or drawn. ``keep_ms``: how long the row is kept.
+    """
+    selection, record = allowed.selection, LogRecord()
+    if allowed.shown is not None:
+        record = recorded(allowed.applied, allowed.shown, keep_ms + KEPT_MORE_MS)
+    numbers = np.asarray(selection.hits.scores, "<f8").tobytes()
+    if selection.propensities is not None:
+        numbers += np.array(selection.propensities, "<f8").tobytes()
+    return LogPart(
+        policy=allowed.request.bandit.record.policy,
+        learner_version=selection.snapshot.learner_version,
+        catalogue_version=selection.snapshot.catalogue_version,
+        numbers=numbers,
+        seed=seed,
+        seeded=request.seed is not None,
+        eligible=eligible,
+        group=group,
+        pinned=[number for number, arm in enumerate(arms) if arm.pinned],
+        asked=request.logged(),
+        left_out=record.left_out,
+        had=list(record.had),
+        prior_version=allowed.request.bandit.prior_version,
+        effects_version=allowed.request.bandit.effects_version,
+    )

@@ -1,0 +1,57 @@
+"""The constraints of all choices, in the order in which a choice asks them, and when each applies.
+
+Each sees what those before it left, so those that may leave out a pin stand behind ``Pins``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from app.bandits.bandit import Bandit
+from app.frequency_caps.caps import FrequencyCaps
+from app.frequency_caps.notes import NoteStore
+from app.policies.request import ChooseRequest
+from app.quotas.quotas import Quotas
+from app.replication.sync import Sync
+from app.serving.constraints.base import ConstraintRow
+from app.serving.constraints.frequency_caps import FrequencyCapConstraint
+from app.serving.constraints.of_plugins import PLUGIN_CONSTRAINTS, Missing
+from app.serving.constraints.quotas import QuotaConstraint
+from app.serving.constraints.requested import AtMostRules, Exclusions, Filters, Pins
+
+STATELESS: Sequence[ConstraintRow] = (
+    ConstraintRow(
+        Filters(), lambda choice, bandit: choice.arm_filter is not None or bandit.arm_filter is not None
+    ),
+    ConstraintRow(Exclusions(), lambda choice, _: bool(choice.exclude)),
+    ConstraintRow(AtMostRules(), lambda choice, _: bool(choice.rules.at_most)),
+)
+"""The first three: they need nothing of the process, and evaluations ask them too."""
+
+
+def constraints_of(
+    sync: Sync, caps: FrequencyCaps, notes: NoteStore, quotas: Quotas
+) -> Sequence[ConstraintRow]:
+    """All constraints of choices."""
+    return (
+        # Of a policy that is missing its own stand-in says so.
+        ConstraintRow(
+            Missing(), lambda _, bandit: bool(bandit.record.constraints or bandit.catalogue.missing_plugin)
+        ),
+        *STATELESS,
+        ConstraintRow(Pins(sync), lambda choice, _: bool(choice.rules.pins)),
+        ConstraintRow(
+            FrequencyCapConstraint(caps),
+            lambda choice, bandit: bandit.record.repeats is not None or choice.visitor is not None,
+        ),
+        *(
+            ConstraintRow(constraint.with_store(notes), partial(_is_asked_for, name))
+            for name, constraint in PLUGIN_CONSTRAINTS.items()
+        ),
+        ConstraintRow(QuotaConstraint(quotas), lambda _, bandit: bandit.uid in quotas.ledgers),
+    )
+
+
+def _is_asked_for(name: str, _: ChooseRequest, bandit: Bandit) -> bool:
+    return bandit.record.constraints is not None and name in bandit.record.constraints
