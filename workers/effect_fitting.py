@@ -8,15 +8,14 @@ most of it. While nothing is learned all that costs nothing.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from app.learning.effect_fits import EffectFits
 from app.platform.background import repeat
 from app.platform.errors import NotFound
-from workers.prior_fitting import KnownBandits
+from workers.changed_bandits import ChangedBandits, KnownBandits
 
 EVERY_S = 1.0
 GROWTH = 0.1  # of the time since the first look: of a steady stream as much of the rewards
@@ -26,6 +25,15 @@ PAUSE_S = 0.1
 LOOK_EVERY_S = 600.0  # whether one key teaches most
 DROP_EVERY_S = 3_600.0  # sums of arms that are gone
 IDLE_S = 2.0  # without news: others may have lost the partition
+
+
+@dataclass(slots=True)
+class _Schedule:
+    """Times of one bandit: of the first look, and from when on the next look and the next drop are due."""
+
+    first_s: float
+    look_s: float = 0.0
+    drop_s: float = 0.0
 
 
 class EffectFitting:
@@ -43,75 +51,61 @@ class EffectFitting:
         self._fits = fits
         self._owns = owns
         self._now_s = now_s
-        self._changed: dict[str, None] = {}
-        self._knows_all = False
-        self._due: dict[str, float] = {}  # by uid, from when on it is looked at again
-        self._first: dict[str, float] = {}  # by uid, when it was looked at first
+        self._changed = ChangedBandits()
+        self._schedules: dict[str, _Schedule] = {}  # by uid
         self._taught: set[str] = set()  # since the last look at who teaches
         self._look_at: float | None = None
-        self._drops: dict[str, float] = {}  # from when on sums of arms that are gone are dropped
-        self._news = asyncio.Event()
 
     def changed(self, uids: Iterable[str] | None) -> None:
         """Learners of these bandits have changed; None: it is not known of which."""
-        if uids is None:
-            self._knows_all = False
-        else:
-            self._changed |= dict.fromkeys(uids)
-        self._news.set()
+        self._changed.add(uids)
 
     async def run(self) -> None:
         """Until it is cancelled. An unreachable store is waited for."""
         await repeat(self._next_round, every_s=PAUSE_S, waits="arm effects are not fitted")
 
     async def _next_round(self) -> None:
-        if not self._changed:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), IDLE_S)
-        self._news.clear()
+        await self._changed.wait(IDLE_S)
         await self.round()
 
     async def round(self) -> bool:
         """Fit what is due; False: there was nothing to do. Raises Unavailable."""
         # One worker fits for all: the one that folds partition 0.
         if not self._owns(0):
-            self._knows_all = False
-            self._changed.clear()
+            self._changed.leave_to_others()
             return False
-        if not self._knows_all:
-            self._changed |= dict.fromkeys(self._bandits.with_learned_priors())
-            self._knows_all = True
+        changed = self._changed.uids
+        if not self._changed.is_complete:
+            changed |= dict.fromkeys(self._bandits.with_learned_priors())
+            self._changed.is_complete = True
         was_due = False
-        for uid in list(self._changed):
+        for uid in list(changed):
             bandit = self._bandits.by_uid(uid)
             if bandit is None or bandit.record.arm_effects == "off":
-                self._changed.pop(uid, None)
-                self._due.pop(uid, None)
-                self._first.pop(uid, None)
-                self._drops.pop(uid, None)
-            elif self._now_s() >= self._due.get(uid, 0.0):
-                was_due = True
-                # Before the fit: a change that comes during it is a new one.
-                self._changed.pop(uid, None)
-                self._taught.add(uid)
-                try:
-                    if self._now_s() >= self._drops.get(uid, 0.0):
-                        self._drops[uid] = self._now_s() + DROP_EVERY_S
-                        await self._fits.drop_gone(bandit)
-                    _, used_s = await self._fits.fit(bandit)
-                except NotFound:
-                    continue
-                except BaseException:
-                    self._changed[uid] = None
-                    raise
-                self._due[uid] = self._now_s() + min(max(self._rest_s(uid), used_s / SHARE), LONGEST_S)
+                changed.pop(uid, None)
+                self._schedules.pop(uid, None)
+                continue
+            schedule = self._schedules.setdefault(uid, _Schedule(self._now_s()))
+            if self._now_s() < schedule.look_s:
+                continue
+            was_due = True
+            # Before the fit: a change that comes during it is a new one.
+            changed.pop(uid, None)
+            self._taught.add(uid)
+            try:
+                if self._now_s() >= schedule.drop_s:
+                    schedule.drop_s = self._now_s() + DROP_EVERY_S
+                    await self._fits.drop_gone(bandit)
+                _, used_s = await self._fits.fit(bandit)
+            except NotFound:
+                continue
+            except BaseException:
+                changed[uid] = None
+                raise
+            cheap_s = min(max(GROWTH * (self._now_s() - schedule.first_s), PAUSE_S), EVERY_S)
+            schedule.look_s = self._now_s() + min(max(cheap_s, used_s / SHARE), LONGEST_S)
         await self._look_at_keys()
         return was_due
-
-    def _rest_s(self, uid: str) -> float:
-        """How long after a cheap fit the next one is due."""
-        age_s = self._now_s() - self._first.setdefault(uid, self._now_s())
-        return min(max(GROWTH * age_s, PAUSE_S), EVERY_S)
 
     async def _look_at_keys(self) -> None:
         if self._look_at is None and self._taught:

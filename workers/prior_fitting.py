@@ -18,21 +18,20 @@ given a learned prior is found within ``LOOK_AGAIN_S``, or with its next reward.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 from app.bandits.prior_version import PriorVersion
 from app.learning.learned_priors import LearnedPriors
-from app.learning.prior_fits import Fittable, PriorFits
+from app.learning.prior_fits import PriorFits
 from app.platform.background import repeat
 from app.platform.errors import NotFound
 from app.storage.priors import PriorStore
 from app.storage.types import FoldedCounts
+from workers.changed_bandits import ChangedBandits, KnownBandits
 
 SHARE = 0.05
 SAVED_S = 60.0  # three seconds of a core
@@ -40,14 +39,6 @@ GROWTH = 0.1  # of the rewards that the newest version was made of
 LONGEST_S = 3_600.0
 LOOK_AGAIN_S = 60.0  # at bandits that were not due
 BATCH_SIZE = 500  # bandits whose counts are read in one call
-
-
-class KnownBandits(Protocol):
-    """Those that this process knows."""
-
-    def by_uid(self, uid: str) -> Fittable | None: ...
-
-    def with_learned_priors(self) -> Sequence[str]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +53,6 @@ class FittingPauses:
     longest_s: float = 0.5
 
 
-PAUSES = FittingPauses()
-
-
 class PriorFitting:
     """``owns(partition)``: whether this worker folds a partition."""
 
@@ -77,7 +65,7 @@ class PriorFitting:
         *,
         owns: Callable[[int], bool],
         now_s: Callable[[], float] = time.time,
-        pauses: FittingPauses = PAUSES,
+        pauses: FittingPauses = FittingPauses(),
     ) -> None:
         self._pauses = pauses
         self._store = store
@@ -87,21 +75,15 @@ class PriorFitting:
         self._owns = owns
         self._now_s = now_s
         self._looked_at: set[str] = set()  # uids of the bandits with a learned prior that were looked at
-        self._changed: dict[str, None] = {}  # of those that have something new: in this order
+        self._changed = ChangedBandits()
         self._waiting: set[str] = set()  # those that had, and were not due
-        self._knows_all = False
         self._tried: dict[str, FoldedCounts] = {}  # by uid, of fits that gave no version
         self._rest_until, self._look_again = -math.inf, 0.0
-        self._news = asyncio.Event()
         self._was_due = False  # any bandit, in the last round
 
     def changed(self, uids: Iterable[str] | None) -> None:
         """Learners of these bandits have changed; None: it is not known of which."""
-        if uids is None:
-            self._knows_all = False
-        else:
-            self._changed |= dict.fromkeys(uids)
-        self._news.set()
+        self._changed.add(uids)
 
     async def run(self) -> None:
         """Until it is cancelled. An unreachable store is waited for."""
@@ -110,14 +92,10 @@ class PriorFitting:
     async def _next_round(self) -> None:
         """A round as soon as there is news, and what came before leaves time for it."""
         rest_s = min(self._rest_until - time.monotonic(), self._pauses.idle_s)
-        if self._changed and rest_s > 0.0:
+        if self._changed.uids and rest_s > 0.0:
             await asyncio.sleep(rest_s)
-        elif not self._changed:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), self._pauses.idle_s)
-        # Before the round: what changes while it goes on starts the next one.
-        self._news.clear()
-        looked_at = len(self._changed)
+        await self._changed.wait(self._pauses.idle_s)
+        looked_at = len(self._changed.uids)
         pause_s = self._pauses.longest_s
         try:
             await self.round()
@@ -131,30 +109,30 @@ class PriorFitting:
         self._was_due = False
         # one worker fits for all: the one that folds partition 0
         if not self._owns(0):
-            self._knows_all = False  # what changes meanwhile is looked at with all others
-            self._changed.clear()
+            self._changed.leave_to_others()
             return False
-        if not self._knows_all or time.monotonic() >= self._look_again:
+        changed = self._changed.uids
+        if not self._changed.is_complete or time.monotonic() >= self._look_again:
             self._look_again = time.monotonic() + LOOK_AGAIN_S
             every = set(self._bandits.with_learned_priors())
-            new = self._waiting | (every - self._looked_at if self._knows_all else every)
-            self._changed |= dict.fromkeys(new)
-            self._looked_at, self._knows_all = every, True
+            new = self._waiting | (every - self._looked_at if self._changed.is_complete else every)
+            changed |= dict.fromkeys(new)
+            self._looked_at, self._changed.is_complete = every, True
             self._waiting.clear()
-        if time.monotonic() < self._rest_until or not self._changed:
-            return bool(self._changed)
-        uids = list(self._changed)
+        if time.monotonic() < self._rest_until or not changed:
+            return bool(changed)
+        uids = list(changed)
         for start in range(0, len(uids), BATCH_SIZE):
             batch = uids[start : start + BATCH_SIZE]
             for uid, counts in zip(batch, await self._store.folded(batch), strict=True):
                 if time.monotonic() < self._rest_until:
                     return True
                 # Before it is looked at: a change that comes during the fit is a new one.
-                self._changed.pop(uid, None)
+                changed.pop(uid, None)
                 try:
                     await self._look_at(uid, counts)
                 except BaseException:
-                    self._changed[uid] = None  # after the others: they need not wait for it
+                    changed[uid] = None  # after the others: they need not wait for it
                     raise
         return True
 

@@ -1,0 +1,50 @@
+"""The bandits whose learners have changed, for what is fitted again while rewards come."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from app.learning.prior_fits import Fittable
+
+
+class KnownBandits(Protocol):
+    """Those that this process knows."""
+
+    def by_uid(self, uid: str) -> Fittable | None: ...
+
+    def with_learned_priors(self) -> Sequence[str]: ...
+
+
+class ChangedBandits:
+    """Those that have changed and were not looked at since, by uid: the one that changed first comes first.
+
+    ``is_complete``: whether all are named; else any other may have changed too.
+    """
+
+    def __init__(self) -> None:
+        self.uids: dict[str, None] = {}
+        self.is_complete = False
+        self._news = asyncio.Event()
+
+    def add(self, uids: Iterable[str] | None) -> None:
+        """Learners of these bandits have changed; None: it is not known of which."""
+        if uids is None:
+            self.is_complete = False
+        else:
+            self.uids |= dict.fromkeys(uids)
+        self._news.set()
+
+    def leave_to_others(self) -> None:
+        """Another worker looks at them. Whoever begins again looks at all."""
+        self.uids.clear()
+        self.is_complete = False
+
+    async def wait(self, most_s: float) -> None:
+        """Wait for a change, unless there is one that was not looked at."""
+        if not self.uids:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), most_s)
+        self._news.clear()
