@@ -123,8 +123,8 @@ async def test_a_job_that_another_process_deleted_ends(shared: Api, monkeypatch:
     service = shared.app.service
     other = EvaluationJobs(service.store.jobs, service.metrics)
     bandit = await service.bandits.get("elsewhere")
-    assert (await other.find(bandit, job)).state in ("waiting", "running")
-    await other.delete(bandit, job)
+    assert (await other.find(bandit.uid, job)).state in ("waiting", "running")
+    await other.delete(bandit.uid, job)
     await log.ended.wait()
 
 

@@ -12,7 +12,7 @@ from app.catalogues import arm_pages, resident_arms
 from app.catalogues import arms as written_arms
 from app.catalogues.arm_pages import ArmPageLimits
 from app.learning import checkpoints, decisions, learners, rewards
-from app.serving import pipeline
+from app.serving import choosing
 
 pytestmark = pytest.mark.anyio
 
@@ -24,7 +24,7 @@ class Yields:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.counts: dict[str, int] = {}
-        for module in (arm_pages, written_arms, resident_arms, pipeline, decisions, imports, rewards):
+        for module in (arm_pages, written_arms, resident_arms, choosing, decisions, imports, rewards):
             name = module.__name__.rpartition(".")[2]
             monkeypatch.setattr(module, "yield_to_others", self._counter(name))
 
