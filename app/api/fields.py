@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Generic, TypeVar
@@ -14,8 +13,9 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from app.api.limits import MAX_DIM, MAX_FEATURE, MAX_PAGE, MAX_PAGE_BYTES, MAX_TOKEN_CHARS
-from app.api.strict_json import JSON, StrictModel, encoded
+from app.api.strict_json import JSON, StrictModel, encoded, numeral
 from app.bandits import settings
+from app.bandits.context import check_form
 from app.platform import ids
 from app.platform.deadlines import yield_to_others
 from app.platform.documents import Answer, schema_of
@@ -47,27 +47,21 @@ _SCHEMA = {
         {"type": "null"},
     ]
 }
-
-
-def numeral(pattern: str, message: str) -> BeforeValidator:
-    """Query parameters are text; what Python would also read as a number (1_0, +1) is none here."""
-
-    def check(text: object) -> object:
-        if isinstance(text, str) and not re.fullmatch(pattern, text):
-            raise ValueError(message)
-        return text
-
-    return BeforeValidator(check)
+INTEGER = numeral(r"-?[0-9]{1,18}", "must be a whole number")
+Limit = Annotated[int, INTEGER, Field(ge=1, le=MAX_PAGE), Query()]
+# What is in it is checked by the bandit: its errors name the field.
+ContextBody = Annotated[
+    Any,
+    AfterValidator(check_form),
+    WithJsonSchema(_SCHEMA),
+    Field(description="needed exactly when the bandit has a context: numbers, or its named fields"),
+]
 
 
 class AttributesView(BaseModel):
     """Base of answers that show attributes of another object."""
 
     model_config = ConfigDict(from_attributes=True)
-
-
-INTEGER = numeral(r"-?[0-9]{1,18}", "must be a whole number")
-Limit = Annotated[int, INTEGER, Field(ge=1, le=MAX_PAGE), Query()]
 
 
 class Page(BaseModel, Generic[T]):
@@ -130,18 +124,3 @@ def _ms(time: datetime) -> int:
     """The first ms that is not before then."""
     aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
     return -((_EPOCH - aware) // _MS)
-
-
-def _is_context(value: Any) -> Any:
-    if value is None or isinstance(value, list | dict):
-        return value
-    raise ValueError("must be a list of numbers, or an object of named fields")
-
-
-# What is in it is checked by the bandit: its errors name the field.
-ContextBody = Annotated[
-    Any,
-    AfterValidator(_is_context),
-    WithJsonSchema(_SCHEMA),
-    Field(description="needed exactly when the bandit has a context: numbers, or its named fields"),
-]

@@ -13,9 +13,8 @@ import numpy as np
 from fastapi import Request
 from numpy.typing import NDArray
 
-from app.api.fields import numeral
 from app.api.problems import Part
-from app.api.strict_json import StrictModel, body_of, read_body
+from app.api.strict_json import StrictModel, body_of, numeral, read_body
 from app.platform.errors import Invalid
 
 OCTETS = "application/octet-stream"

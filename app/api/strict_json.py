@@ -27,7 +27,7 @@ import msgspec
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.params import Query
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -83,6 +83,17 @@ class StrictModel(BaseModel):
     @classmethod
     async def instead_for(cls, request: Request) -> str:  # noqa: ARG003
         return cls.instead
+
+
+def numeral(pattern: str, message: str) -> BeforeValidator:
+    """Query parameters are text; what Python would also read as a number (1_0, +1) is none here."""
+
+    def check(text: object) -> object:
+        if isinstance(text, str) and not re.fullmatch(pattern, text):
+            raise ValueError(message)
+        return text
+
+    return BeforeValidator(check)
 
 
 def encoded(result: Any) -> bytes:

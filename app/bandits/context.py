@@ -70,6 +70,13 @@ class Context:
         return bilinear.weights(theta, self.directions, self.encoding.dim)
 
 
+def check_form(context: object) -> object:
+    """The context of a request. What is in it, ``Context`` checks. Raises ValueError."""
+    if context is None or isinstance(context, list | dict):
+        return context
+    raise ValueError("must be a list of numbers, or an object of named fields")
+
+
 def completed(record: BanditRecord) -> BanditRecord:
     """The record of a bandit that is asked for, with all that belongs to its context. Raises Invalid."""
     if record.context is None:

@@ -87,36 +87,33 @@ def _copy_key(old: Server, new: Server, key: bytes) -> None:
     lives_ms = old.pttl(key)  # -1 forever, -2 gone meanwhile
     if kind == "none" or lives_ms == -2:
         return
-    for arguments in READERS[kind](old, key):
+    for arguments in _writes(old, key, kind):
         new.execute_command(*arguments)
     if lives_ms > 0:
         new.pexpire(key, lives_ms)
 
 
-def _string(old: Server, key: bytes) -> Iterator[Arguments]:
-    value = old.get(key)
-    if value is not None:  # it has not ended meanwhile
-        yield ["SET", key, value]
-
-
-def _hash(old: Server, key: bytes) -> Iterator[Arguments]:
-    for pairs in _batches(old.hscan_iter(key, count=BATCH)):
-        yield ["HSET", key, *(part for pair in pairs for part in pair)]
-
-
-def _set(old: Server, key: bytes) -> Iterator[Arguments]:
-    for members in _batches(old.sscan_iter(key, count=BATCH)):
-        yield ["SADD", key, *members]
-
-
-def _sorted_set(old: Server, key: bytes) -> Iterator[Arguments]:
-    for members in _batches(old.zscan_iter(key, count=BATCH)):
-        yield ["ZADD", key, *(part for member, score in members for part in (repr(score), member))]
-
-
-def _list(old: Server, key: bytes) -> Iterator[Arguments]:
-    for start in range(0, old.llen(key), BATCH):
-        yield ["RPUSH", key, *old.lrange(key, start, start + BATCH - 1)]
+def _writes(old: Server, key: bytes, kind: str) -> Iterator[Arguments]:
+    """The commands that write the key again, piece by piece."""
+    match kind:
+        case "string":
+            value = old.get(key)
+            if value is not None:  # it has not ended meanwhile
+                yield ["SET", key, value]
+        case "hash":
+            for pairs in _batches(old.hscan_iter(key, count=BATCH)):
+                yield ["HSET", key, *(part for pair in pairs for part in pair)]
+        case "set":
+            for members in _batches(old.sscan_iter(key, count=BATCH)):
+                yield ["SADD", key, *members]
+        case "zset":
+            for members in _batches(old.zscan_iter(key, count=BATCH)):
+                yield ["ZADD", key, *(part for member, score in members for part in (repr(score), member))]
+        case "list":
+            for start in range(0, old.llen(key), BATCH):
+                yield ["RPUSH", key, *old.lrange(key, start, start + BATCH - 1)]
+        case _:
+            yield from _stream(old, key)
 
 
 def _stream(old: Server, key: bytes) -> Iterator[Arguments]:
@@ -131,13 +128,3 @@ def _batches(items: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
     source = iter(items)
     while batch := tuple(islice(source, BATCH)):
         yield batch
-
-
-READERS: dict[str, Callable[[Server, bytes], Iterator[Arguments]]] = {
-    "string": _string,
-    "hash": _hash,
-    "set": _set,
-    "zset": _sorted_set,
-    "list": _list,
-    "stream": _stream,
-}

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -97,17 +97,9 @@ def worker(
     pauses: FittingPauses = FittingPauses(),
 ) -> PriorFitting:
     owns = {0: True} if owned is None else owned
-    made: Any = PriorFitting(
-        town,  # type: ignore[arg-type]
-        town,  # type: ignore[arg-type]
-        town,  # type: ignore[arg-type]
-        town,  # type: ignore[arg-type]
-        owns=lambda partition: owns[partition],
-        now_s=clock,
-        pauses=pauses,
-    )
-    result: PriorFitting = made
-    return result
+    fitting: Any = PriorFitting  # a town stands for the store, the bandits, the priors and the fits
+    made = fitting(town, town, town, town, owns=owns.__getitem__, now_s=clock, pauses=pauses)
+    return cast("PriorFitting", made)
 
 
 @pytest.mark.rest
