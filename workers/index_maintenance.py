@@ -1,8 +1,8 @@
 """Maintenance of the indexes of this process, in threads.
 
-Indexes are built and planned again one at a time. Segments are made beside that, one at a time too, so that
-arms which come while a graph is built do not wait for it; graphs are measured again after deaths; and what
-several processes share.
+Indexes are built and planned again one at a time. In between its parts segments are made, one at a time too,
+so that arms which come while a graph is built do not wait for it; graphs are measured again after deaths; and
+what several processes share.
 """
 
 from __future__ import annotations

@@ -87,9 +87,10 @@ class IndependentSolvers:
     def _build(self, uid: str, snapshot: Snapshot, options: IndexOptions) -> None:
         graphs = None
         try:
-            graphs = IndependentGraphs.build(
-                snapshot.table, COPIES, options, seed=_SEED, check=self._stop.check
-            )
+            with self._stop.turn():
+                graphs = IndependentGraphs.build(
+                    snapshot.table, COPIES, options, seed=_SEED, check=self._stop.give_way
+                )
         except Cancelled:
             return
         finally:

@@ -102,4 +102,5 @@ class FilterWorker:
         if bytes_over(len(rows), snapshot.table.dim, options) > self._graph_bytes:
             return None
         rows = longest_first(snapshot.table, rows)
-        return build_over(snapshot.table, rows, options, seed=_SEED, check=self._stop.check)
+        with self._stop.turn():
+            return build_over(snapshot.table, rows, options, seed=_SEED, check=self._stop.give_way)

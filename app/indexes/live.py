@@ -25,8 +25,9 @@ All changes come from one thread, the event loop; searches run over immutable sn
 is done in another thread over a frozen snapshot, while the catalogue goes on changing: the call that finishes
 it applies what happened since, and serves the result. Work that was cancelled or failed changes nothing.
 
-Four kinds of work may be under way at once, one of each kind. Arms that come and go spoil none of them. What
-another kind does meanwhile may, where it gives the rows other numbers:
+Four kinds of work may be under way at once, one of each kind; all but sharing take turns (``cancellation``).
+Arms that come and go spoil none of them. What another kind does meanwhile may, where it gives the rows other
+numbers:
 
     begin_         what it does                 when rows were renumbered meanwhile
     maintenance    compacts the arms            dropped: only a publication can have done that

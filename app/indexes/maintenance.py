@@ -83,13 +83,13 @@ class Maintenance(Cancellation):
     def run(self) -> None:
         started = time.monotonic()
         try:
-            self.check()
-            if self.attributes is not None:
-                self.attributes.run()
-            elif self.compaction:
-                self.compacted, self.positions = ArmTable.compacted(self.table, check=self.check)
-            else:
-                self._measure_and_build()
+            with self.turn():
+                if self.attributes is not None:
+                    self.attributes.run()
+                elif self.compaction:
+                    self.compacted, self.positions = ArmTable.compacted(self.table, check=self.give_way)
+                else:
+                    self._measure_and_build()
         except Cancelled:
             self.compacted = self.plan = self.structure = None
         finally:
@@ -108,7 +108,7 @@ class Maintenance(Cancellation):
         build = Build(
             seed=self.seed,
             threads=self.threads,
-            check=self.check,
+            check=self.give_way,
             advance=advance,
             load_from=self.load_from,
             save_to=self.save_to,
@@ -148,10 +148,10 @@ class Measurement(Cancellation):
     seconds: float = 0.0
 
     def run(self) -> None:
-        started = time.monotonic()
-        with suppress(Cancelled):
+        with suppress(Cancelled), self.turn():
+            started = time.monotonic()
             self._measure()
-        self.seconds = time.monotonic() - started
+            self.seconds = time.monotonic() - started
 
     def _measure(self) -> None:
         table, graph = self.table, self.graph

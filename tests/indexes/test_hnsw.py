@@ -10,7 +10,6 @@ from planned_tables import measure
 from shortlist.index import hnsw
 from shortlist.index.exact import scan
 from shortlist.index.hnsw import HnswGraph
-from shortlist.index.hnsw_build import build_lock
 from shortlist.index.probes import solve
 from shortlist.index.table import longest_first
 from shortlist.types import NO_ROWS
@@ -73,30 +72,6 @@ def test_one_thread_and_one_seed_build_one_graph():
     one, other = built(view, ef=8), built(view, ef=8)
     for query in gaussian(30, 8, seed=3):
         assert np.array_equal(one.nearest(query, 8), other.nearest(query, 8))
-
-
-class Stopped(Exception):
-    pass
-
-
-def test_a_graph_waits_while_another_is_inserted_into_and_can_be_stopped_meanwhile():
-    view = view_of(gaussian(100, 4))
-    looks = []
-
-    def stop_at_the_third_look():
-        looks.append(None)
-        if len(looks) == 3:
-            raise Stopped
-
-    def build():
-        check, shape = stop_at_the_third_look, {"m": 4, "ef_construction": 10, "seed": 1, "threads": 1}
-        return HnswGraph.build(view, view.live_rows, check=check, **shape)
-
-    with build_lock(lambda: None), pytest.raises(Stopped):
-        build()
-    looks.clear()
-    assert build().arms == 100
-    assert len(looks) == 1  # nobody is waited for: one look for its one chunk
 
 
 def test_the_dead_are_neither_returned_nor_do_they_crowd_out_the_living():

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from app.indexes.limits import IndexLimits
-from app.indexes.live import IndexOptions
+from app.indexes.live import IndexOptions, Maintenance
 from shortlist.index import hnsw, planner
+from shortlist.index.cancellation import Cancellation
 from shortlist.index.exact import ScanCost, measured_scan_cost
 from tests.indexes.brute_force import filled, limit, maintain
 
@@ -201,6 +202,28 @@ def test_a_cancelled_build_stops_early_and_changes_nothing(index):
     index.finish_maintenance(job)
     assert index.snapshot().structure is before
     assert index.status().state == "ready"
+
+
+def test_all_work_takes_turns_and_what_is_long_gives_way(index, monkeypatch):
+    calls = []
+    for name in ("turn", "give_way"):
+        method = getattr(Cancellation, name)
+
+        def noted(job, name=name, method=method):
+            calls.append((type(job).__name__, name))
+            return method(job)
+
+        monkeypatch.setattr(Cancellation, name, noted)
+    limit(index, least_fresh=1, fresh_share=0.0)
+    index.remove([str(row) for row in range(100)])
+    add(index, 2_000, 1_500)
+    for job in (index.begin_measurement(), index.begin_segment(), index.begin_maintenance()):
+        calls.clear()
+        job.run()
+        kind = type(job).__name__
+        assert calls[0] == (kind, "turn")
+        assert calls.count((kind, "turn")) == 1
+        assert ((kind, "give_way") in calls) == isinstance(job, Maintenance)
 
 
 def test_a_job_is_finished_once(index):

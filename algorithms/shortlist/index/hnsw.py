@@ -125,7 +125,7 @@ class HnswGraph(TunableIndex, RemeasuredIndex, GrowingIndex):
         """Build a graph over live ``rows`` (n,), n >= 1, inserted in this order.
 
         ``ef_construction``: length of the candidate list of an insertion. ``seed`` fixes the random layers.
-        ``check`` is called between chunks, and while another graph is built, and may raise to stop.
+        ``check`` is called between chunks, and may raise to stop.
         ``advance`` is told between chunks which share of the rows is inserted. The GIL
         is released during insertion. With one thread the graph is a function of the arguments; with several,
         the order in which they insert is not fixed.

@@ -1,17 +1,14 @@
 """Building hnswlib's graphs: inserting arms in chunks, copying a graph, and huge pages for its memory.
 
-A process inserts into one graph at a time, a chunk of arms of one and then of another. Two builds at once
-would leave no core to the event loop on a machine with two, and searches would wait for whole time slices of
-the scheduler. A large graph is put into pages of 2 MB where Linux allows it: a search waits mostly for
-addresses to be translated, and over 330,000 arms it takes a fifth to a quarter less time than with pages of 4
-kB. Where the kernel refuses, nothing but times changes.
+A large graph is put into pages of 2 MB where Linux allows it: a search waits mostly for addresses to be
+translated, and over 330,000 arms it takes a fifth to a quarter less time than with pages of 4 kB. Where the
+kernel refuses, nothing but times changes.
 """
 
 from __future__ import annotations
 
 import ctypes
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -26,26 +23,12 @@ from shortlist.types import Rows
 
 _SIMD_FLOATS = 16
 _CHUNK = 5_000
-_INSERTING = threading.Lock()
-_LOOK_EVERY_S = 0.05
 _PAGE = 2 << 20
 _LEAST = 32 << 20  # malloc gives smaller blocks no mapping of their own
 _HUGEPAGE, _COLLAPSE = 14, 25  # advice of madvise(2): in time (MADV_HUGEPAGE), and now (since Linux 6.1)
 _MAPS = Path("/proc/self/maps")
 Mapping = tuple[int, int]
 """First address of some memory, and the one after its last."""
-
-
-@contextmanager
-def build_lock(check: Callable[[], None]) -> Iterator[None]:
-    """Wait until no other graph is inserted into, and hold all others back; ``check`` may raise meanwhile."""
-    # In short waits: a lock cannot be waited for and be told to stop.
-    while not _INSERTING.acquire(timeout=_LOOK_EVERY_S):
-        check()
-    try:
-        yield
-    finally:
-        _INSERTING.release()
 
 
 def insert(
@@ -74,8 +57,7 @@ def insert(
         # By a power of two: exact, so that scores of the graph are those of the table but for rounding to
         # float32.
         block[:, : table.dim] = np.ldexp(table.features[rows[chunk]], exponent)
-        with build_lock(check):
-            index.add_items(block, labels[chunk], num_threads=1 if start < serial else threads)
+        index.add_items(block, labels[chunk], num_threads=1 if start < serial else threads)
     advance(1.0)
 
 

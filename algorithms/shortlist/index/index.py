@@ -53,7 +53,7 @@ class Build:
     """How a structure is built. One that needs nothing of it may ignore it.
 
     ``seed``    fixes what is drawn. ``threads``: to build with
-    ``check``   is to be called now and then, and may raise to stop
+    ``check``   is to be called now and then: other work waits for that. It may raise to stop
     ``advance``  is told now and then which share is built; none needs to tell it
     ``load_from``, ``save_to``  the file that keeps it between runs; None: it is not read, or not written
     ``growing``  what serves a catalogue that grows, to be added to where that can be; None: it is at rest

@@ -179,7 +179,8 @@ def plan(
         return replace(plain, reason="as configured"), None
     if is_small(table, small_numbers) and not is_forced:
         return plain, None
-    probes = solve(table, queries, reserve=reserve_of(table, is_growing=is_growing), groups=groups)
+    reserve = reserve_of(table, is_growing=is_growing)
+    probes = solve(table, queries, reserve=reserve, groups=groups, check=build.check)
     exact = ExactSearch(plain, lambda query: scan(table, query, 1), None, table.live * table.dim)
     if not is_forced:
         exact = _faster_exact(table, exact, probes)
@@ -326,6 +327,7 @@ def _measured_efs(task: Task, graph: HnswGraph, probes: Probes) -> dict[int, Tri
     trials: dict[int, Trial] = {}
 
     def settles(ef: int) -> bool:
+        task.build.check()
         graph.tuned(ef, shortlist=options.shortlist, most=graph.arms)
         trials[ef] = compare(lambda query: find(table, graph, query, 1), exact.search, probes)
         return ef_choice.is_settled(trials[ef], options.target_recall, forced=task.is_forced)

@@ -176,12 +176,14 @@ def solve(
     first: int = 0,
     reserve: int = 0,
     groups: Groups | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> Probes:
     """Find the best live arm of every query.
 
     Shapes: queries (P, d). ``among`` (K,): True for rows that count, at least one of them alive; None: all.
     ``first``: rows before it do not count. ``reserve``: how many of the longest arms are dead when the
     fallback winners win; if no arm would be left, those are the winners. ``groups``: None: all are of one.
+    ``check`` may raise to stop.
     Cost: (K - first) * P * d multiply-adds.
     """
     lines = np.arange(len(queries))
@@ -194,6 +196,7 @@ def solve(
         norms = table.norms[table.live_rows]
         shortest = float(np.partition(norms, len(norms) - reserve)[len(norms) - reserve])
     for start in range(first, table.rows, _CHUNK_ROWS):
+        check()
         rows = np.arange(start, min(start + _CHUNK_ROWS, table.rows))
         scores = working @ table.working[start : start + _CHUNK_ROWS].T
         counted = table.is_alive(rows)

@@ -28,7 +28,6 @@ import numpy as np
 
 from shortlist.index.cancellation import Cancellation, Cancelled
 from shortlist.index.exact import scan
-from shortlist.index.hnsw_build import build_lock
 from shortlist.index.index import Index, SegmentIndex
 from shortlist.index.inverted_file import (
     Centroids,
@@ -168,12 +167,10 @@ class SegmentBuild(Cancellation):
     segment: Segment | None = None
 
     def run(self) -> None:
-        # One build at a time, as of graphs: a core stays with the event loop.
-        with suppress(Cancelled), build_lock(self.check):
+        with suppress(Cancelled), self.turn():
             self.segment = self._built()
 
     def _built(self) -> Segment:
-        self.check()
         table, cut = self.table, self.cut
         rows = np.arange(self.first, table.rows)
         rows = rows[table.is_alive(rows) & (table.norms[rows] >= cut)]
