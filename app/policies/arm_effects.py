@@ -50,6 +50,7 @@ GRID = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 9.0])
 ROW_BYTES = 8  # its numbers
 HEAD_BYTES = 4
 _FEW_ROWS = 64
+_CHUNK = 8_192
 _UNIT = 2.0**-24  # roundoff of float32
 _GAMMA = 0x9E3779B97F4A7C15
 _MIX = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
@@ -79,23 +80,22 @@ class Directions:
     def __init__(self) -> None:
         # One tuple, read once: another thread may put larger arrays in their place.
         self._arrays = np.empty((DIRECTIONS, 0), dtype=np.float32), np.zeros(0, dtype=bool)
-        self._until = 0  # of all rows below they are known
 
     def of(self, table: TableSnapshot, rows: Rows) -> Numbers:
         """Shapes: (n,) -> (4, n)."""
-        directions, is_known = self._sized(table.rows)
+        directions, is_known = arrays = self._sized(table.rows)
         missing = rows[~is_known[rows]]
         if len(missing):
-            directions[:, missing] = directions_of(table.revisions[missing])
-            is_known[missing] = True  # after its direction: another thread may read it then
+            _compute(arrays, table, missing)
         return directions.take(rows, axis=1)
 
-    def until(self, table: TableSnapshot) -> Numbers:
-        """Those of all rows, without a copy. Shape: (4, rows)."""
-        directions, is_known = self._sized(table.rows)
-        if self._until < table.rows:
-            self.of(table, np.flatnonzero(~is_known[: table.rows]))
-            self._until = table.rows
+    def of_all(self, table: TableSnapshot) -> Numbers:
+        """Those of all rows, without a copy. Shape: (4, rows). Cost: .13 us for each that is not known."""
+        directions, is_known = arrays = self._sized(table.rows)
+        if not is_known[: table.rows].all():
+            for start in range(0, table.rows, _CHUNK):  # few at a time stay in a cache
+                rows = np.arange(start, min(start + _CHUNK, table.rows))
+                _compute(arrays, table, rows[~is_known[rows]])
         return directions[:, : table.rows]
 
     def _sized(self, rows: int) -> tuple[Numbers, NDArray[np.bool_]]:
@@ -105,8 +105,14 @@ class Directions:
         room = row_capacity(rows)
         arrays = np.zeros((DIRECTIONS, room), dtype=np.float32), np.zeros(room, dtype=bool)
         arrays[0][:, : len(is_known)], arrays[1][: len(is_known)] = directions, is_known
-        self._arrays, self._until = arrays, 0
+        self._arrays = arrays
         return arrays
+
+
+def _compute(arrays: tuple[Numbers, NDArray[np.bool_]], table: TableSnapshot, rows: Rows) -> None:
+    directions, is_known = arrays
+    directions[:, rows] = directions_of(table.revisions[rows])
+    is_known[rows] = True  # after its direction: another thread may read it then
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,13 +142,7 @@ class Head:
         if hidden is not None:
             scores[hidden] = -np.inf
         error = error_bound(len(joint), self.largest_norm, norm, dtype)
-        if scaled is joint and least > -math.inf:
-            # Mostly few are: then one comparison saves a partition.
-            cut = np.nextafter(dtype.type(least - error), dtype.type(-np.inf))
-            places = np.flatnonzero(scores >= cut)
-            if len(places) <= 4 * k:
-                return self.rows[places]
-        return self.rows[candidates(scores, error, k)]
+        return self.rows[candidates(scores, error, k, least if scaled is joint else -math.inf)]
 
 
 class ArmEffects(ABC):
@@ -281,7 +281,7 @@ class RowEffects(ArmEffects):
         effects = self.effects[: table.rows]
         if w is None:
             return effects
-        worth: Numbers = w.astype(np.float32) @ self.directions.until(table)
+        worth: Numbers = w.astype(np.float32) @ self.directions.of_all(table)
         worth *= self.noises[: table.rows]
         worth += effects
         return worth

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from app.filtering.filtered_snapshot import without_rows
 from app.filters.coded_values import Small
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.snapshot import ResidentSnapshot
-from app.policies.arm_effects import Directions, RowEffects, RowEffectSolver, directions_of
+from app.policies.arm_effects import Directions, Numbers, RowEffects, RowEffectSolver, directions_of
 from app.policies.effect_tables import EffectTables
 from app.policies.limits import LimitedSolver, Limits
 from app.policies.warm_up import CentersFirst
@@ -245,6 +246,33 @@ async def test_effects_of_many_arms_are_laid_out_once_for_all_choices_that_wait(
     assert later is not None
     assert len(later.effects) >= 2 * ARMS
     np.testing.assert_array_equal(later.effects[:ARMS], inline.effects[:ARMS])
+
+
+def test_directions_of_all_arms_are_those_of_each_also_of_arms_that_came_since():
+    index, directions = index_of(np.random.default_rng(12)), Directions()
+    directions.of(index.snapshot().table, np.array([3, 1]))
+    for came in (0, 1, ARMS):  # none, within the room that there is, and more
+        index.upsert([f"new{n}" for n in range(came)], np.ones((came, DIM)), range(9_000, 9_000 + came))
+        table = index.snapshot().table
+        rows = np.arange(table.rows)
+        np.testing.assert_array_equal(directions.of_all(table), directions_of(table.revisions[rows]))
+        np.testing.assert_array_equal(directions.of(table, rows[::-1]), directions.of_all(table)[:, ::-1])
+
+
+@pytest.mark.anyio
+async def test_directions_of_a_table_are_computed_before_choices_need_them(monkeypatch: pytest.MonkeyPatch):
+    computed, of_all = threading.Event(), Directions.of_all
+
+    def noted(directions: Directions, table: TableSnapshot) -> Numbers:
+        result = of_all(directions, table)
+        computed.set()
+        return result
+
+    monkeypatch.setattr(Directions, "of_all", noted)
+    rng = np.random.default_rng(13)
+    bandit = SimpleNamespace(effects=version(rng, [1.0]), weighing=None, uid="b", exploration=E)
+    await EffectTables(capacity_bytes=1 << 20).of(bandit, index_of(rng).snapshot())  # type: ignore[arg-type]
+    assert await asyncio.to_thread(computed.wait, 30.0)
 
 
 def test_rows_of_many_ids_are_those_of_each():

@@ -142,9 +142,9 @@ class ExactOverlay:
         any_gone: bool,
         least: float = -np.inf,
     ) -> Rows:
-        """Rows that could be the best ``k`` among the first len(gone) arms.
+        """Rows that could be the best ``k`` among the first len(gone) arms; those below ``least`` may lack.
 
-        None, if all score below ``least``. ``scaled`` (d,) is the query. ``error`` bounds the rounding error
+        ``scaled`` (d,) is the query. ``error`` bounds the rounding error
         of a product in working precision. ``gone`` (m,) marks the arms that died; ``any_gone`` False promises
         that it marks none.
         """
@@ -152,10 +152,7 @@ class ExactOverlay:
         approximate = features @ scaled.astype(features.dtype, copy=False)
         if any_gone:
             approximate[gone] = -np.inf
-        # One comparison saves a partition of the head in most searches.
-        if least > -np.inf and approximate.item(approximate.argmax()) + error < least:
-            return NO_ROWS
-        return self.rows[candidates(approximate, error, k)]
+        return self.rows[candidates(approximate, error, k, least)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,8 +161,16 @@ def ranked(rows: Rows, k: int, vectors: Given, query: Vector, *, exact: bool = T
     return TopK(rows[order], scores[order], exact=exact)
 
 
-def candidates(approximate: Scores, error: float, k: int) -> Rows:
-    """Rows that could be among the best k: s >= t - 2e, for a t at or below the k-th largest entry."""
+def candidates(approximate: Scores, error: float, k: int, least: float = -math.inf) -> Rows:
+    """Rows that could be among the best k: s >= t - 2e, for a t at or below the k-th largest entry.
+
+    Those that score less than ``least`` may lack.
+    """
+    if least > -math.inf:
+        # Mostly few do not: then one comparison saves a partition.
+        rows = np.flatnonzero(approximate >= _cut(approximate, least - error))
+        if rows.size <= 4 * k:
+            return rows
     if k == 1 and approximate.size:
         first: Rows = approximate.argmax(0, keepdims=True)
         row = first.item()
@@ -172,11 +180,12 @@ def candidates(approximate: Scores, error: float, k: int) -> Rows:
         approximate[row] = top
         if second < top - 2.0 * error:
             return first
-    rows = np.flatnonzero(approximate >= _cut(approximate, kth_largest_or_less(approximate, k), error))
+    kth = kth_largest_or_less(approximate, k)
+    rows = np.flatnonzero(approximate >= _cut(approximate, kth - 2.0 * error))
     if rows.size > 4 * k:
         kept = approximate[rows]
         kth = float(np.partition(kept, kept.size - k)[kept.size - k])
-        rows = rows[kept >= _cut(kept, kth, error)]
+        rows = rows[kept >= _cut(kept, kth - 2.0 * error)]
     return rows
 
 
@@ -194,9 +203,9 @@ def kth_largest_or_less(approximate: Scores, k: int) -> float:
     return float(np.partition(maxima, groups - k)[groups - k])
 
 
-def _cut(approximate: Scores, kth: float, error: float) -> np.floating[Any]:
-    """The largest number of the working precision below kth - 2 * error, but above -inf."""
+def _cut(approximate: Scores, bound: float) -> np.floating[Any]:
+    """The largest number of the working precision below ``bound``, but above -inf."""
     kind: type[np.floating[Any]] = approximate.dtype.type
     lowest = np.finfo(approximate.dtype).min
-    cut: np.floating[Any] = np.nextafter(kind(max(kth - 2.0 * error, float(lowest))), lowest)
+    cut: np.floating[Any] = np.nextafter(kind(max(bound, float(lowest))), lowest)
     return cut

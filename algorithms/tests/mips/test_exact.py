@@ -233,6 +233,11 @@ def test_candidates_are_all_within_twice_the_error_of_the_k_th_best(k):
             assert found == sorted(found)
             if len(found) > 4 * k or k == 1:
                 assert found == expected
+            for least in (-np.inf, 0.0, float(kth), float(scores.max()), 1e6):
+                enough = np.flatnonzero(scores >= least - error).tolist()
+                found = candidates(scores.copy(), error, k, least).tolist()
+                assert set(expected) & set(enough) <= set(found)
+                assert len(found) <= max(4 * k, len(expected))
     alone = np.array([0.0, 3.0, 2.0], dtype=np.float32)
     assert candidates(alone, 0.5, 1).tolist() == [1, 2], "2 is just within reach"
     assert candidates(alone, 0.49, 1).tolist() == [1]
