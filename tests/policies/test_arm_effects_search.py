@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import Counter
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -248,6 +247,7 @@ async def test_effects_of_many_arms_are_laid_out_once_for_all_choices_that_wait(
     np.testing.assert_array_equal(later.effects[:ARMS], inline.effects[:ARMS])
 
 
+@pytest.mark.rest
 def test_directions_of_all_arms_are_those_of_each_also_of_arms_that_came_since():
     index, directions = index_of(np.random.default_rng(12)), Directions()
     directions.of(index.snapshot().table, np.array([3, 1]))
@@ -259,20 +259,21 @@ def test_directions_of_all_arms_are_those_of_each_also_of_arms_that_came_since()
         np.testing.assert_array_equal(directions.of(table, rows[::-1]), directions.of_all(table)[:, ::-1])
 
 
+@pytest.mark.rest
 @pytest.mark.anyio
 async def test_directions_of_a_table_are_computed_before_choices_need_them(monkeypatch: pytest.MonkeyPatch):
-    computed, of_all = threading.Event(), Directions.of_all
+    computed, of_all, loop = asyncio.Event(), Directions.of_all, asyncio.get_running_loop()
 
     def noted(directions: Directions, table: TableSnapshot) -> Numbers:
         result = of_all(directions, table)
-        computed.set()
+        loop.call_soon_threadsafe(computed.set)
         return result
 
     monkeypatch.setattr(Directions, "of_all", noted)
     rng = np.random.default_rng(13)
     bandit = SimpleNamespace(effects=version(rng, [1.0]), weighing=None, uid="b", exploration=E)
     await EffectTables(capacity_bytes=1 << 20).of(bandit, index_of(rng).snapshot())  # type: ignore[arg-type]
-    assert await asyncio.to_thread(computed.wait, 30.0)
+    assert await asyncio.wait_for(computed.wait(), 30.0)
 
 
 def test_rows_of_many_ids_are_those_of_each():

@@ -8,6 +8,8 @@ import pytest
 
 from shortlist.index.cancellation import Cancellation, Cancelled
 
+pytestmark = pytest.mark.rest
+
 WAITERS = 5
 
 
