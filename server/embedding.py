@@ -6,6 +6,7 @@ goes on encoding arms that come. Nothing is changed before that step.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -81,7 +82,7 @@ def embed_history(
     yield (
         f"{counted(key_count, 'key', 'keys')} liked {len(liked):,} of {len(likes):,} arms, "
         f"{counted(counts['rewards'], 'time', 'times')}; "
-        f"{options.dim} numbers keep {embedding.share:.0%} of it"
+        f"{counted(options.dim, 'number keeps', 'numbers keep')} {embedding.share:.0%} of it"
     )
     if behaviour.unknown:
         unknown = counted(behaviour.unknown, "row is", "rows are")
@@ -99,7 +100,8 @@ def embed_history(
     body = b"".join(len(block).to_bytes(HEAD_BYTES, "little") + block for block in blocks)
     created = client.make_embedding(source, body)
     _wait_filled(client, name, catalogue.size)
-    yield f"{name} has the arms of {source} with {created.dim} features each, and follows it"
+    features = counted(created.dim, "feature", "features")
+    yield f"{name} has the arms of {source} with {features} each, and follows it"
     if options.move is not None:
         done = _moved(client, options.move, name)
         learners = counted(done.learners, "learner", "learners")
@@ -147,8 +149,8 @@ def _check(client: Client, source: Catalogue, name: str, options: EmbedOptions) 
     if options.dim * source.dim > MAX_BASIS_NUMBERS:
         most = MAX_BASIS_NUMBERS // source.dim
         raise ShortlistError(f"--dim: at most {most:,} where arms have {source.dim:,} features")
-    if options.liked is not None and options.history.value is None:
-        raise ShortlistError("--liked: name the column of these values with --value-column")
+    if options.liked is not None:
+        _check_liked(options.liked, options.history)
     if not options.history.dry_run:
         try:
             client.get_catalogue(name)
@@ -162,6 +164,13 @@ def _check(client: Client, source: Catalogue, name: str, options: EmbedOptions) 
             raise ShortlistError(
                 f"--then-move: {bandit.id} has the catalogue {bandit.catalogue}, not {source.id}"
             )
+
+
+def _check_liked(liked: float, history: HistoryOptions) -> None:
+    if history.value is None:
+        raise ShortlistError("--liked: name the column of these values with --value-column")
+    if not math.isfinite(liked):
+        raise ShortlistError("--liked: must be a finite number")
 
 
 def _read_arms(client: Client, source: Catalogue) -> _Arms:
@@ -199,6 +208,8 @@ def _embedded(behaviour: Behaviour, arm_count: int, dim: int) -> tuple[ArmEmbedd
             "--history: no row says that a key liked an arm of the catalogue, with a value above 0, or from "
             "--liked on"
         )
+    if arms == 1:
+        raise ShortlistError("--history: all that keys liked is one arm, which says nothing about the others")
     # Keys with the same likes, and arms that the same keys like, are not told apart either.
     least = min(keys, arms)
     if dim <= least:

@@ -26,7 +26,7 @@ from app.measuring.judging_process import JudgedLog, JudgingTask, check_judged, 
 from app.moving.moving import Moving
 from app.platform.background import Pace
 from app.platform.documents import Answer
-from app.platform.errors import Conflict, NotFitted, NotFound, Unavailable
+from app.platform.errors import Conflict, Invalid, NotFitted, NotFound, Unavailable
 from app.platform.long_work import Slots
 from app.records.behaviour import BehaviourRecord
 from app.storage.types import StoredRow
@@ -73,6 +73,9 @@ class LogEmbeddings:
         """Raise Conflict, Invalid, NotFitted or NotPossibleHere if this bandit cannot have any."""
         if bandit.record.log is None:
             raise Conflict(NO_LOG)
+        if (behaviour := bandit.catalogue.record.behaviour) is not None:
+            followed = f"{bandit.catalogue.name} follows {behaviour.follows}"
+            raise Invalid(f"{followed}: coordinates are made only in a catalogue that follows none", path=())
         check_judged(bandit, await self.embeddings.source(bandit.catalogue.name), dim, liked)
         try:
             await self.catalogues.get(catalogue)

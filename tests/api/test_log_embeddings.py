@@ -100,6 +100,9 @@ async def test_what_the_catalogue_has_not_is_found_in_the_log_and_moved_to(share
         return answer.status_code == 200 and answer.json()["features"] == [1.0, 2.0, 0.0, 0.0]
 
     await wait_until(came, what="a new arm has the features of its table, and no coordinates")
+    again = await shared.call("POST", "/v1/bandits/gains/embeddings", {"catalogue": "gains-3"})
+    assert (again.status_code, again.json()["code"]) == (422, "invalid")
+    assert "gains-2 follows gains-films" in again.json()["detail"]
 
 
 @pytest.mark.rest

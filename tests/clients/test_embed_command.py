@@ -160,6 +160,7 @@ def test_rows_of_other_arms_and_keys_with_one_event_are_no_harm(client: Client, 
     [
         ({"--dim": "28"}, "--dim: 28 is more than this history tells apart"),
         ({"--dim": "0"}, "--dim: must be from 1"),
+        ({"--liked": "nan"}, "--liked: must be a finite number"),
         ({"--liked": "6"}, "no row says that a key liked an arm"),
         ({"--value-column": None}, "--liked: name the column of these values with --value-column"),
         ({"--arm-column": "user"}, "all 1,620 rows are of arms that the catalogue has not"),
@@ -193,7 +194,11 @@ def test_what_cannot_be_is_said_in_one_line_and_makes_nothing(
         ("user,film,stars\nu1,f1,nan\n", "row 1: stars: is missing"),
         (
             "user,film,stars\nu1,f1,5\nu2,f1,5\nu3,f1,5\n",
-            "more than this history tells apart: at most 1, as 3 keys like 1 different arms",
+            "all that keys liked is one arm, which says nothing about the others",
+        ),
+        (
+            "user,film,stars\nu1,f1,5\nu1,f2,5\n",
+            "more than this history tells apart: at most 1, as 1 keys like 2 different arms",
         ),
         ("user,film,stars\nu1,,5\n", "row 1: film: is missing; --skip-bad 1 leaves them out"),
         (

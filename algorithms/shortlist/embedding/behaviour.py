@@ -4,7 +4,7 @@ Notation
     H           keys x arms: 1 where a key liked an arm, else 0
     n           how many keys liked an arm (arms,)
     U, S, V     the d largest singular values of H, and their vectors: H is near U S V^T
-    x           vectors (arms, d): V S, divided by the 99.9th percentile of their lengths
+    x           vectors (arms, d): V S, divided by the 99.9th percentile of the lengths of liked arms
 
 The row of U of a key is what it likes: x.u is near its row of H, in proportion. Over keys U is white, which a
 learner with one ridge expects. The length of x says how many keys liked an arm; nothing is centred, so
@@ -74,7 +74,8 @@ def embed(liked: sparse.csr_array, dim: int, rng: np.random.Generator) -> ArmEmb
     counts = np.diff(liked.indptr)
     found = right_singular_vectors(liked[counts > 0], dim, rng)
     vectors = found.vectors.astype(np.float64) * found.values
-    vectors /= np.percentile(np.linalg.norm(vectors, axis=1), LENGTH_PERCENTILE)
     likes = np.bincount(liked.indices, minlength=liked.shape[1]).astype(np.int64)
+    # Not of all arms: of a large catalogue those of a small history would be above any percentile.
+    vectors /= np.percentile(np.linalg.norm(vectors[likes > 0], axis=1), LENGTH_PERCENTILE)
     total = float(np.square(liked.data, dtype=np.float64).sum())
     return ArmEmbedding(vectors, likes, min(1.0, float(np.square(found.values).sum()) / total))

@@ -44,11 +44,20 @@ def test_vectors_are_those_of_the_dense_decomposition():
     found = embed(sparse_of(liked), 5, np.random.default_rng(4))
     _, values, right = np.linalg.svd(liked.astype(float), full_matrices=False)
     dense = right[:5].T * values[:5]
-    dense /= np.percentile(np.linalg.norm(dense, axis=1), 99.9)
+    dense /= np.percentile(np.linalg.norm(dense[liked.any(axis=0)], axis=1), 99.9)
     assert found.vectors @ found.vectors.T == pytest.approx(dense @ dense.T, abs=0.02)
     assert found.likes.tolist() == liked.sum(axis=0).tolist()
     assert found.share == pytest.approx(np.square(values[:5]).sum() / np.square(values).sum(), rel=0.01)
     assert not found.vectors[::7].any()
+
+
+def test_arms_that_nobody_liked_do_not_change_the_others():
+    liked, _ = likes_by_taste()
+    few = liked[:, liked.any(axis=0)]
+    among_many = np.hstack((few, np.zeros((len(few), 5_000), dtype=bool)))
+    one, other = (embed(sparse_of(each), 4, np.random.default_rng(0)).vectors for each in (few, among_many))
+    assert other[: few.shape[1]] @ other[: few.shape[1]].T == pytest.approx(one @ one.T, rel=1e-3, abs=1e-3)
+    assert not other[few.shape[1] :].any()
 
 
 @pytest.mark.rest
