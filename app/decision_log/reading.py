@@ -146,10 +146,10 @@ class DecisionLog:
                 yield [await _row(item, filters) for item in stored[start : start + self.together]]
 
     async def stored_pages(
-        self, bandit: Bandit, *, from_ms: int | None, together: int
+        self, bandit: Bandit, *, from_ms: int | None, together: int, newest_first: bool = False
     ) -> AsyncIterator[Sequence[StoredRow]]:
-        """As ``pages``, rows as they are stored: for another process. ``together``: of one partition."""
-        async for stored in self._merged(bandit.uid, _Between(_after(from_ms), ""), together):
+        """As ``pages``, rows as they are stored. ``together``: of one partition."""
+        async for stored in self._merged(bandit.uid, _Between(_after(from_ms), "", newest_first), together):
             for start in range(0, len(stored), together):
                 await yield_to_others()
                 yield stored[start : start + together]

@@ -38,6 +38,7 @@ from app.decision_log.reading import DecisionLog
 from app.learning.learned_priors import LearnedPriors
 from app.learning.learners import Learners
 from app.learning.prior_fits import FITTING, Computing, PriorFits, fit_sums
+from app.learning.tokens import decision_of
 from app.moving import arm_map
 from app.moving.move_plan import Asked, MovePlan, check_learner, log_lacks, refusals_of, warnings_of, words_of
 from app.moving.recomputed_sums import RecomputedSums
@@ -53,7 +54,7 @@ from shortlist.linear.ridge_sums import RidgeSums
 
 LEAST_R2 = 0.1  # below it, learners are not carried unless that is asked for
 MOST_ROWS = 20_000  # of the decision log, the newest, by which arms are weighed
-ROWS_TOGETHER = 1_000
+ROWS_TOGETHER = 100  # of a partition
 KEYS_COMPARED = 100
 KEPT_BYTES = 200  # that a kept state takes besides itself, with its name
 OF_CATALOGUE = ("constant", "mean_square", "filled", "directions")
@@ -103,14 +104,18 @@ class PlanSteps:
 
     async def _count_shown(self, bandit: Bandit) -> Mapping[str, int]:
         """How often arms were shown, by the newest rows of the decision log of this catalogue."""
-        counts, cursor, read = Counter[str](), None, 0
-        while bandit.record.log is not None and read < MOST_ROWS:
-            from_ms = bandit.record.moved_ms or None
-            rows, cursor = await self.log.page(
-                bandit, from_ms=from_ms, to_ms=None, cursor=cursor, limit=ROWS_TOGETHER, newest_first=True
-            )
-            counts.update(arm.id for row in rows for arm in row.arms)
-            read = MOST_ROWS if cursor is None else read + len(rows)
+        counts, left = Counter[str](), MOST_ROWS
+        if bandit.record.log is None:
+            return counts
+        pages = self.log.stored_pages(
+            bandit, from_ms=bandit.record.moved_ms or None, together=ROWS_TOGETHER, newest_first=True
+        )
+        async for page in pages:
+            for row in page[:left]:
+                counts.update(decision_of(row.record).arms)
+            left -= len(page)
+            if left <= 0:
+                break
         return counts
 
     async def _begin(

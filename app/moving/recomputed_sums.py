@@ -65,13 +65,13 @@ from app.storage.types import (
 )
 from shortlist.linear.sum_algebra import minus
 
-ENTRIES_TOGETHER = 1_000
+ENTRIES_TOGETHER = 250
 TOLERANCE = 1e-9  # by which counts that do not depend on features may differ: they are rounded
 MOST_EXAMINED = 300
 TRIES = 100  # to read learners between two steps of the worker
 DEDUPE_MS = 3_600_000
 WAIT_S = 0.05
-AT_ONCE_BYTES = 1 << 17  # of states that are read together: the store syncs as much to disk in one step
+AT_ONCE_BYTES = 1 << 15  # of states that are read together: the store syncs as much to disk in one step
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from app.learning.fold import learned, merged
 from app.learning.tokens import Decision, decision_of
 from app.moving.recomputed_arms import RecomputedArms, RewardedArm
 from app.platform.background import Pace
+from app.platform.deadlines import yield_to_others
 from app.platform.errors import ShortlistError
 from app.platform.pools import MEASURING
 from app.records.arm_sums import EffectTerms, teaches
@@ -46,7 +47,7 @@ from shortlist.types import Vector
 MOST_ROWS = 200_000  # of the decision log, of all partitions: some tens of seconds
 MOST_ENTRIES = 200_000  # of the reward log that are read, of all bandits
 MOST_BYTES = 256 << 20  # of the learners of one partition
-ROWS_TOGETHER = 500
+ROWS_TOGETHER = 200
 ROW_BYTES = 1 << 20
 LAST_POSITION = "~"  # after that of every row
 SHARE = 0.5  # of the time that is spent on it: meanwhile choices come in
@@ -156,6 +157,7 @@ async def logged_states(
                 raise NotWhole(f"version {number} of the bandit is not kept any more")
             records[number] = version.record
         rewarded = [pair for pair in zip(page.rows, decisions, strict=True) if pair[0].rewards]
+        await yield_to_others()
         arm_ids = {arm for _, decision in rewarded for arm in decision.arms}
         features = await catalogues.features(moved.catalogue, arm_ids)
         learn = partial(_of_rows, moved, rewarded, records, features, arms)

@@ -7,7 +7,7 @@ answer is what msgspec encodes; pydantic only makes its schema.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Self, get_type_hints
@@ -39,7 +39,7 @@ class Document(msgspec.Struct, frozen=True):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        fields = {field.encode_name: field.name for field in msgspec.structs.fields(cls)}
+        fields = _names_of(cls)
 
         def made(given: BaseModel) -> Document:
             return cls(**{fields[name]: value for name, value in given}).checked()
@@ -90,13 +90,19 @@ def fields_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
     return {field.encode_name: (hints[field.name], _default(field)) for field in msgspec.structs.fields(kind)}
 
 
+@cache
+def _names_of(kind: type[msgspec.Struct]) -> Mapping[str, str]:
+    """The names of fields by how they are encoded. Each annotation is read for it: milliseconds, once."""
+    return {field.encode_name: field.name for field in msgspec.structs.fields(kind)}
+
+
 def unknown_fields(stored: Any, decoded: object, path: str = "") -> Iterator[str]:
     """The fields of a stored document that what was read from it has not, as dotted paths.
 
     One that is null has the default of a newer version, and says nothing.
     """
     if isinstance(decoded, msgspec.Struct):
-        fields = {field.encode_name: field.name for field in msgspec.structs.fields(decoded)}
+        fields = _names_of(type(decoded))
         for name, value in stored.items():
             if name in fields:
                 yield from unknown_fields(value, getattr(decoded, fields[name]), f"{path}{name}.")

@@ -221,7 +221,12 @@ def about_dim(payload: bytes) -> int:
     """The dimension of the learner of an entry, or a little more, from the length of its payload."""
     # Mostly features, d numbers; or else a state, which has d (d + 3).
     numbers = len(payload) // 8
-    return math.isqrt(numbers) if payload[1:3] == _NO_FEATURES else numbers
+    return math.isqrt(numbers) if has_state(payload) else numbers
+
+
+def has_state(payload: bytes) -> bool:
+    """Whether an entry gives or corrects a state; also that of a move, which has neither."""
+    return payload[1:3] == _NO_FEATURES
 
 
 def move_payload(number: int) -> bytes:

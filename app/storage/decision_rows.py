@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from app.platform.deadlines import yield_to_others
 from app.storage import redis_keys as keys
 from app.storage.part import RedisPart, check_positive
 from app.storage.redis_client import Argument, RedisClient
@@ -81,6 +82,8 @@ class DecisionRows(RedisPart):
         least, most = f"({after}0" if after else "-", f"({before}" if before else "+"
         arguments: list[Argument] = [least, most, count, most_bytes, int(newest_first)]
         result = await self._redis.script("read_rows", names, arguments, bulk=True)
+        # All partitions may be read at once: choices come between what is made of their answers.
+        await yield_to_others()
         following, newest, *pairs = result
         rows = []
         for member, value in zip(pairs[::2], pairs[1::2], strict=True):

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from app.platform.deadlines import yield_to_others
 from app.storage import redis_keys as keys
 from app.storage.part import RedisPart, log_entry
 from app.storage.redis_client import Argument
@@ -47,6 +48,7 @@ class LearnerStates(RedisPart):
         checkpoints, *tails = await self._redis.script("stored", names, arguments, bulk=len(learners) > 1)
         result = list(map(StoredLearner, checkpoints))
         for place, continues, tail in tails:
+            await yield_to_others()  # some tails have hundreds of entries
             result[place] = StoredLearner(checkpoints[place], _entries(tail), bool(continues))
         return result
 

@@ -158,6 +158,22 @@ async def test_few_late_rows_of_a_partition_stand_behind_many_of_another(service
     assert sorted(rows) == sorted(tokens)
 
 
+@pytest.mark.rest
+async def test_rows_as_they_are_stored_come_in_pages_from_either_end(service: HeadlessService):
+    bandit = await service.bandit(log=LogRule())
+    tokens = {(await service.choose(bandit, f"k{number % 7}")).decision for number in range(40)}
+    await service.parts.rows.flush()
+    orders = list[list[str]]()
+    for newest_first in (False, True):
+        pages = service.parts.decision_log.stored_pages(
+            bandit, from_ms=None, together=3, newest_first=newest_first
+        )
+        rows = [row async for page in pages for row in page]
+        assert sorted(text_of(row.record) for row in rows) == sorted(tokens)
+        orders.append([row.position for row in rows])
+    assert orders == [sorted(orders[0]), sorted(orders[0], reverse=True)]
+
+
 async def test_of_several_rewards_the_first_alone_replaces_the_default():
     rewards = [reward_of(2.0, default=True), reward_of(3.0), reward_of(4.0)]
     assert [replaced for _, _, replaced, *_ in counted_of(row(rewards=rewards))] == [None, 2.0, None]

@@ -248,6 +248,20 @@ def test_a_fold_of_so_many_squared_dimensions_is_short():
 
 
 @pytest.mark.rest
+def test_entries_with_states_are_short_only_if_they_are_few():
+    """Each is carried and merged: ten of dimension 40 take some milliseconds, and ten rewards half of one."""
+
+    def entries(count, payload):
+        return [LogEntry("1-0", LearnerId("u", "a"), True, payload)] * count
+
+    state = state_to_bytes(LearnerState(1, ridge_sums.empty(40)))
+    given, rewarded = pack(RewardPayload(b"", 0.0, state=state)), pack(RewardPayload(bytes(8 * 40), 1.0))
+    assert is_short(entries(10, rewarded))
+    assert is_short(entries(2, given))
+    assert not is_short(entries(10, given))
+
+
+@pytest.mark.rest
 def test_a_reason_names_the_error_and_is_cut():
     assert reason_of(InvalidParameter("value is wrong", argument="value")).startswith(
         "InvalidParameter: value is wrong"

@@ -51,6 +51,7 @@ def test_vectors_are_those_of_the_dense_decomposition():
     assert not found.vectors[::7].any()
 
 
+@pytest.mark.rest
 def test_arms_that_nobody_liked_do_not_change_the_others():
     liked, _ = likes_by_taste()
     few = liked[:, liked.any(axis=0)]
