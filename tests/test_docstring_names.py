@@ -1,4 +1,4 @@
-"""Names in double backticks, in docstrings and comments, are names that the code still has."""
+"""Names in backticks, in docstrings, comments and documents, are names that the code still has."""
 
 from __future__ import annotations
 
@@ -11,14 +11,11 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = (
-    "app",
-    "workers",
-    "server",
-    "shortlist_service",
-    "algorithms/shortlist",
-    "clients/python",
-    "plugins",
-)
+    "app", "workers", "server", "shortlist_service", "algorithms/shortlist", "clients/python", "plugins"
+)  # fmt: skip
+DOCUMENTS = ("CONTRIBUTING", "docs/architecture", "docs/glossary", "docs/reading-order", "docs/tour")
+# Classes, and names of several words: one word may be a field of a request.
+IN_DOCUMENTS = re.compile(r"(?<!`)`((?!test_)_?[a-z]+(?:_[a-z0-9]+)+|[A-Z][a-z]+(?:\.\w+|[A-Z]\w+)+)`")
 NAMED = re.compile(r"``([A-Za-z_][\w.]*)``")
 OF_OTHERS = {
     "all_proxy", "http_proxy", "https_proxy",  # variables of the environment
@@ -26,6 +23,7 @@ OF_OTHERS = {
     "BaseHTTPMiddleware",  # of Starlette
     "pyproject.toml", "pydantic.ValidationError",
     "salary.min",  # a column of an example
+    "FlatIndex",  # of a test
 }  # fmt: skip
 
 
@@ -62,8 +60,8 @@ def all_names() -> frozenset[str]:
     return frozenset(modules.union(*(names_of(path.read_text()) for path in files)))
 
 
-def stale_names(text: str) -> set[str]:
-    found = {match[1] for match in NAMED.finditer(text)}
+def stale_names(text: str, named: re.Pattern[str] = NAMED) -> set[str]:
+    found = {match[1] for match in named.finditer(text)}
     return {name for name in found - OF_OTHERS if not {*name.strip(".").split(".")} <= all_names()}
 
 
@@ -77,5 +75,12 @@ def test_docstrings_name_what_there_is(folder: str):
     assert stale == {}
 
 
+@pytest.mark.rest
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_documents_name_what_there_is(name: str):
+    assert stale_names((ROOT / f"{name}.md").read_text(), IN_DOCUMENTS) == set()
+
+
 def test_a_name_that_is_gone_is_found():
     assert stale_names("``LiveIndex.snapshot`` and ``a_name_that_is_gone``") == {"a_name_that_is_gone"}
+    assert stale_names("`LiveIndex.snapshot`, `_gone_name`, `k`", IN_DOCUMENTS) == {"_gone_name"}
