@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
 
 from pydantic import ValidationError
 
@@ -18,44 +17,22 @@ from app.platform.command_line import (
     Command,
     Parser,
     add_key,
-    add_service,
     add_settings,
-    client_errors,
-    connect,
     description,
     seconds,
     settings_of,
-    writable,
-    write,
 )
 from app.platform.errors import ShortlistError
 from app.platform.settings import VERSION
-
-if TYPE_CHECKING:
-    from shortlist_client.files import HistoryOptions
+from server.client_commands import PLUGIN_COMMANDS, add_client_commands, refuse_without, server_module
 
 MOST_PROCESSES = 64
-LAKE = "shortlist-lake (extra lake)"
-PLUGIN_COMMANDS = {"ingest": "shortlist-streams (extra kafka)", "rebuild": LAKE}
-"""Commands of packages that only some users install, and these packages."""
 PARTITION = "export."  # begins the name of a command that ``export log --partition`` runs
 
 STUDIES = {
     "bench": "measure: ratios in one run",
     "reproduce": "a paper's table or figure beside its printed numbers",
 }
-
-HISTORY_COLUMNS = {
-    "key": "who it was, of a bandit with keys",
-    "arm": "what was shown",
-    "value": "what came of it: a number, or true and false",
-    "at": "when it was: a time, or seconds, ms, us or ns since 1970",
-}
-TABLE_FLAGS = {
-    "id", "features", "metadata", "text", "encoding", "encode", "reduce", "dry_run", "skip_bad",
-    "bad_as_missing", "tidy",
-}  # fmt: skip
-EXPORTS = {"catalogue": "export_catalogue", "learners": "export_learners", "log": "export_log"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -117,7 +94,9 @@ def command_parser() -> argparse.ArgumentParser:
     worker.add_argument("--burst", action="store_true", help="apply what is there, and end")
     add_settings(worker, "data_dir", "redis_url", "log_level")
     _accept_loss(worker)
-    worker.set_defaults(run=lambda given: _module("serving").work(settings_of(given), burst=given.burst))
+    worker.set_defaults(
+        run=lambda given: server_module("serving").work(settings_of(given), burst=given.burst)
+    )
 
     for name, text in STUDIES.items():
         commands.add_parser(name, help=text)  # ``studies.commands`` has their arguments
@@ -126,7 +105,7 @@ def command_parser() -> argparse.ArgumentParser:
     dead.add_argument("action", choices=("list", "replay"), help="replay puts them back into the log")
     add_settings(dead, "data_dir", "redis_url", "partitions")
     dead.set_defaults(
-        run=lambda given: _module("administration").dead_letters(
+        run=lambda given: server_module("administration").dead_letters(
             settings_of(given), replay=given.action == "replay"
         )
     )
@@ -134,7 +113,7 @@ def command_parser() -> argparse.ArgumentParser:
     replay = commands.add_parser("replay", help="compare every learner with a replay of the reward log")
     replay.add_argument("--check", action="store_true", required=True, help="compare, and change nothing")
     add_settings(replay, "data_dir", "redis_url", "partitions")
-    replay.set_defaults(run=lambda given: _module("administration").check_replay(settings_of(given)))
+    replay.set_defaults(run=lambda given: server_module("administration").check_replay(settings_of(given)))
 
     key = commands.add_parser("key", help="make an API key: print it, and the entry to configure")
     key.add_argument("name", help="what the key is called in logs and settings")
@@ -152,15 +131,13 @@ def command_parser() -> argparse.ArgumentParser:
     copy = commands.add_parser("copy", help="copy a stopped store to another server, whatever its kind")
     add_settings(copy, "data_dir", "redis_url")
     copy.add_argument("--to", required=True, metavar="URL", help="the empty server to copy to")
-    copy.set_defaults(run=lambda given: _module("administration").copy_to(settings_of(given), given.to))
+    copy.set_defaults(run=lambda given: server_module("administration").copy_to(settings_of(given), given.to))
 
-    _file_commands(commands)
-    _move_command(commands)
-    _embed_command(commands)
+    add_client_commands(commands)
     doctor = commands.add_parser("doctor", help="check a running or stopped installation")
     add_settings(doctor, "host", "port", "data_dir", "redis_url")
     add_key(doctor, "read")
-    doctor.set_defaults(run=lambda given: _module("doctor").examine(settings_of(given), given.key))
+    doctor.set_defaults(run=lambda given: server_module("doctor").examine(settings_of(given), given.key))
     _plugin_commands(commands)
     return parser
 
@@ -186,363 +163,23 @@ def _plugin_commands(commands: argparse._SubParsersAction[Parser]) -> None:
         # Without options: all that follows is read, and what is missing is said.
         absent = commands.add_parser(name, add_help=False, prefix_chars="\0")
         absent.add_argument("words", nargs="*")
-        absent.set_defaults(run=partial(_refuse_without, name))
-
-
-def _refuse_without(name: str, parsed: argparse.Namespace) -> NoReturn:  # noqa: ARG001 - as every command
-    command, package = {"export": "export --partition day"}.get(name, name), PLUGIN_COMMANDS.get(name, LAKE)
-    raise ShortlistError(
-        f"{command} needs the package {package}, installed, and not left out by {plugins.VARIABLE}"
-    )
+        absent.set_defaults(run=partial(refuse_without, name))
 
 
 def _make_key(parsed: argparse.Namespace) -> None:
     restrictions = {name: getattr(parsed, name) for name in ("bandits", "catalogues", "rate", "visitors")}
     chosen = {name: str(value) for name, value in restrictions.items() if value is not None}
-    _module("administration").make_key(parsed.name, parsed.scopes.split(","), chosen)
-
-
-def _file_commands(commands: argparse._SubParsersAction[Parser]) -> None:
-    load = commands.add_parser(
-        "import", help="put files of arms into a catalogue, or of learners into a bandit"
-    )
-    load.add_argument("name", metavar="NAME", help="the catalogue, or the bandit")
-    load.add_argument(
-        "files", nargs="*", type=Path, metavar="FILE", help="CSV, NDJSON, Parquet or NPY; or a folder of such"
-    )
-    load.add_argument("--learners", action="store_true", help="NAME is a bandit, the files are of learners")
-    table = load.add_argument_group("tables as you have them")
-    table.add_argument("--id", metavar="COLUMN", help="the column of the arms' ids. Default: id.")
-    table.add_argument(
-        "--features",
-        metavar="COLUMNS",
-        help="columns by name or pattern, such as 'emb_*'; or an .npy file, row by row beside the table",
-    )
-    table.add_argument(
-        "--metadata", type=Path, metavar="FILE", help="a table of more columns, by the same ids"
-    )
-    table.add_argument(
-        "--text", action="append", default=[], metavar="COLUMN", help="a column that stays text"
-    )
-    table.add_argument(
-        "--encoding", metavar="NAME", help="of CSV. Default: UTF-8 or UTF-16, else Windows-1252."
-    )
-    table.add_argument(
-        "--encode", action="store_true", help="make the catalogue: its features are encoded from the columns"
-    )
-    table.add_argument(
-        "--reduce", type=int, metavar="N", help="make the catalogue: N principal components of the embeddings"
-    )
-    table.add_argument("--dry-run", action="store_true", help="check, show what would be sent of three rows")
-    table.add_argument(
-        "--skip-bad", type=int, metavar="N", help="leave out up to N bad rows, and write them to FILE.bad.csv"
-    )
-    table.add_argument(
-        "--bad-as-missing", nargs="*", metavar="COLUMN",
-        help="columns whose bad cells are taken for missing: names or patterns, without any all columns",
-    )  # fmt: skip
-    table.add_argument("--tidy", action="store_true", help="join values that differ only in case or blanks")
-    history = load.add_argument_group("history")
-    history.add_argument(
-        "--history", action="store_true", help="NAME is a bandit, the rows are what it learns"
-    )
-    for name, text in HISTORY_COLUMNS.items():
-        history.add_argument(f"--{name}-column", metavar="COLUMN", help=text)
-    load.add_argument(
-        "--replace-features",
-        action="store_true",
-        help="also where they have little to do with those that bandits have learned from",
-    )
-    add_service(load)
-    load.set_defaults(run=_import)
-
-    export = commands.add_parser("export", help="write a catalogue, learners or a decision log into a file")
-    export.add_argument("what", choices=sorted(EXPORTS))
-    export.add_argument("name", metavar="NAME", help="the catalogue, or the bandit")
-    export.add_argument("--out", required=True, metavar="FILE", help="a new file, see import; or a lake")
-    add_service(export)
-    export.set_defaults(run=_export)
-
-    explain = commands.add_parser("explain", help="say why a logged decision showed these arms")
-    explain.add_argument("decision", metavar="DECISION", help="its token; - reads it from standard input")
-    explain.add_argument("--bandit", required=True, metavar="NAME", help="whose decision it is")
-    add_service(explain)
-    explain.set_defaults(run=_explain)
-    _evaluate_command(commands)
-
-
-def _evaluate_command(commands: argparse._SubParsersAction[Parser]) -> None:
-    evaluate = commands.add_parser("evaluate", help="what a policy would have earned on an exported log")
-    evaluate.add_argument(
-        "log", type=Path, metavar="LOG", help="an exported log, .ndjson or .parquet, or see --format"
-    )
-    evaluate.add_argument(
-        "--policy", required=True, metavar="JSON", help='settings of a bandit: \'{"policy": "softmax"}\''
-    )
-    evaluate.add_argument(
-        "--catalogue", type=Path, required=True, metavar="FILE", help="its arms, as export writes them"
-    )
-    evaluate.add_argument("--estimators", help="of ips, snips, dr; separated by commas. Default: all.")
-    evaluate.add_argument("--json", type=writable, metavar="FILE", help="write what the service would answer")
-    evaluate.add_argument(
-        "--learners",
-        choices=("before", "now"),
-        default="before",
-        help="weigh a decision with what was learned before it, or with all of the log",
-    )
-    evaluate.add_argument(
-        "--learners-from",
-        type=Path,
-        metavar="FILE",
-        help="what the learners know today, as export writes it, where the log does not say all",
-    )
-    evaluate.add_argument(
-        "--priors",
-        type=Path,
-        metavar="FILE",
-        help="versions of a learned prior, as export writes them beside a log; without it one is fitted "
-        "before each block of the log from what came before",
-    )
-    evaluate.add_argument(
-        "--logged-by",
-        metavar="JSON",
-        help="settings of the sub_ts or linear_ts that wrote the log: then its propensities are estimated by "
-        "draws; without it decisions without propensities are left out",
-    )
-    evaluate.add_argument(
-        "--format",
-        choices=("shortlist", "vw-dsjson", "table"),
-        default="shortlist",
-        help="whose log it is: of a bandit; JSON lines of Vowpal Wabbit; or a table with the columns action, "
-        "probability, reward, and perhaps actions, time, key and those of a context",
-    )
-    evaluate.add_argument(
-        "--arm-field",
-        default="id",
-        metavar="NAME",
-        help="of vw-dsjson: the feature of an action that is the id of its arm. Default: id",
-    )
-    evaluate.set_defaults(run=_evaluate)
-
-
-def _move_command(commands: argparse._SubParsersAction[Parser]) -> None:
-    move = commands.add_parser("move", help="move a bandit to another catalogue, with what its learners know")
-    move.add_argument("bandit", metavar="BANDIT")
-    move.add_argument("catalogue", metavar="CATALOGUE", help="the same arms, with other features")
-    move.add_argument(
-        "--carry",
-        choices=("auto", "log", "map", "none"),
-        default="auto",
-        help="how learners come along. Default: auto, which refuses features that have too little in common.",
-    )
-    move.add_argument("--dry-run", action="store_true", help="say what it would do, and change nothing")
-    add_service(move)
-    move.set_defaults(run=_move)
-
-
-def _embed_command(commands: argparse._SubParsersAction[Parser]) -> None:
-    embed = commands.add_parser(
-        "embed", help="make a catalogue whose features are what people like, from tables of clicks"
-    )
-    embed.add_argument("--history", nargs="+", type=Path, metavar="FILE", help="as of import --history")
-    embed.add_argument("--catalogue", required=True, metavar="NEW", help="the catalogue to make")
-    embed.add_argument("--from", dest="source", metavar="OLD", help="whose arms it has, and follows")
-    embed.add_argument(
-        "--bandit", metavar="BANDIT", help="judge its own log, without --history, and move it if that gains"
-    )
-    embed.add_argument(
-        "--dim",
-        type=int,
-        metavar="N",
-        help="numbers of an arm. Default: 32, and 8 beside a table with --bandit.",
-    )
-    embed.add_argument(
-        "--signal", metavar="SIGNAL", help="with --bandit: judge this one. Default: the weighted sum of all."
-    )
-    for name, text in HISTORY_COLUMNS.items():
-        embed.add_argument(f"--{name}-column", metavar="COLUMN", help=text)
-    embed.add_argument(
-        "--liked", type=float, metavar="VALUE", help="values from here on mean liked. Default: all above 0."
-    )
-    embed.add_argument(
-        "--encoding", metavar="NAME", help="of CSV. Default: UTF-8 or UTF-16, else Windows-1252."
-    )
-    embed.add_argument("--skip-bad", type=int, metavar="N", help="leave out up to N bad rows, as import does")
-    embed.add_argument("--dry-run", action="store_true", help="say what it would be, and make nothing")
-    embed.add_argument("--then-move", metavar="BANDIT", help="move this bandit to it, with what it learned")
-    add_service(embed)
-    embed.set_defaults(run=_embed)
+    server_module("administration").make_key(parsed.name, parsed.scopes.split(","), chosen)
 
 
 def _accept_loss(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--accept-loss", action="store_const", const=True, help=description("accept_loss"))
 
 
-def _module(name: str) -> Any:
-    """A module of this package: each command loads what it needs, and no other waits for it."""
-    return import_module(f"server.{name}")
-
-
 def _serve(parsed: argparse.Namespace) -> None:
     if not 1 <= parsed.workers <= MOST_PROCESSES:
         raise ShortlistError(f"--workers: from 1 to {MOST_PROCESSES} processes")
     if parsed.workers == 1:
-        _module("serving").serve(settings_of(parsed))
+        server_module("serving").serve(settings_of(parsed))
     else:
-        _module("serving_group").serve_group(settings_of(parsed), parsed.workers)
-
-
-def _import(parsed: argparse.Namespace) -> None:
-    from threadpoolctl import threadpool_limits  # noqa: PLC0415 - as above
-
-    from shortlist_client import files  # noqa: PLC0415 - as above
-
-    threadpool_limits(1)  # several threads wait for each other busily, and take twice the time or more
-    _check_files(parsed)
-    of_table = TABLE_FLAGS & _given(parsed)
-    of_history = {f"{name}_column" for name in HISTORY_COLUMNS} & _given(parsed)
-    if parsed.learners and (of_table or of_history or parsed.history):
-        raise ShortlistError("--learners: takes files of learners alone, without options of tables")
-    if of_history and not parsed.history:
-        raise ShortlistError(f"{_flag(min(of_history))}: belongs to --history")
-    with connect(parsed) as client:
-        if parsed.learners:
-            print(files.import_learners(client, parsed.name, parsed.files))
-        elif parsed.history:
-            if foreign := of_table - {"encoding", "dry_run", "skip_bad"}:
-                flag = _flag(min(foreign))
-                raise ShortlistError(f"{flag}: belongs to an import of arms, and not to --history")
-            options = _history(parsed, "value_column")
-            lines = files.import_history(client, parsed.name, parsed.files, options)
-            print("\n".join(lines))
-        elif not of_table and files.are_exports(parsed.files):
-            replace = parsed.replace_features
-            print(files.import_arms(client, parsed.name, parsed.files, replace_features=replace))
-        else:
-            table = files.TableOptions(
-                parsed.id or "id", parsed.features, parsed.metadata, parsed.encoding, tuple(parsed.text),
-                tuple(parsed.bad_as_missing or ()),
-            )  # fmt: skip
-            importing = files.ImportOptions(
-                table, parsed.encode, parsed.reduce, parsed.dry_run, parsed.skip_bad or 0,
-                parsed.replace_features, parsed.tidy,
-            )  # fmt: skip
-            print("\n".join(files.import_tables(client, parsed.name, parsed.files, importing)))
-
-
-def _check_files(parsed: argparse.Namespace) -> None:
-    if not parsed.files and parsed.metadata is None:
-        raise ShortlistError("FILE: name at least one file, before the options")
-    if parsed.bad_as_missing == []:
-        parsed.bad_as_missing = ["*"]
-    for name in ("skip_bad", "reduce"):
-        if getattr(parsed, name) is not None and getattr(parsed, name) < 1:
-            raise ShortlistError(f"{_flag(name)}: must be at least 1")
-
-
-def _given(parsed: argparse.Namespace) -> set[str]:
-    """The options that were given."""
-    return {name for name, value in vars(parsed).items() if value not in (None, False, [])}
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
-
-
-def _history(parsed: argparse.Namespace, *needed: str) -> HistoryOptions:
-    """``needed``: columns that must be named, besides that of arms."""
-    from shortlist_client import files  # noqa: PLC0415 - as above
-
-    for name in ("arm_column", *needed):
-        if getattr(parsed, name) is None:
-            raise ShortlistError(f"{_flag(name)}: --history needs it")
-    return files.HistoryOptions(
-        parsed.arm_column,
-        parsed.value_column,
-        parsed.key_column,
-        parsed.at_column,
-        parsed.encoding,
-        parsed.dry_run,
-        parsed.skip_bad or 0,
-    )
-
-
-def _export(parsed: argparse.Namespace) -> int | None:
-    from shortlist_client import files  # noqa: PLC0415 - as above
-
-    if parsed.partition is not None:
-        if parsed.what != "log":
-            raise ShortlistError(f"--partition: a log can be partitioned, and no {parsed.what}")
-        if parsed.partition not in parsed.partitions:
-            _refuse_without("export", parsed)
-        command: Command = parsed.partitions[parsed.partition]
-        return command.run(parsed)
-    with connect(parsed) as client:
-        print(getattr(files, EXPORTS[parsed.what])(client, parsed.name, Path(parsed.out)))
-    return None
-
-
-def _explain(parsed: argparse.Namespace) -> None:
-    decision = sys.stdin.read().strip() if parsed.decision == "-" else parsed.decision
-    with connect(parsed) as client:
-        print(_module("explaining").explain(client, parsed.bandit, decision))
-
-
-def _move(parsed: argparse.Namespace) -> None:
-    with connect(parsed) as client:
-        done = client.move_bandit(
-            parsed.bandit, catalogue=parsed.catalogue, carry=parsed.carry, dry_run=parsed.dry_run
-        )
-    is_refused = done.warnings and done.warnings[0].startswith("it would be refused")
-    verb = ("would not move" if is_refused else "would move") if parsed.dry_run else "moved"
-    arms = done.arms
-    print(f"{parsed.bandit} {verb} from {done.from_} to {done.to}: {done.learners:,} learners, {done.carry}")
-    print(f"{arms.common:,} arms in common; {arms.only_from:,} are gone, {arms.only_to:,} are new")
-    if done.map is not None:
-        weighed = "by how often they were shown" if done.map.shown == "log" else "all alike"
-        print(f"the map explains {done.map.r2:.0%} of the new features; arms count {weighed}")
-    if done.agreement is not None:
-        print(f"estimates before and after agree: correlation {done.agreement:.2f}")
-    for warning in done.warnings:
-        print(f"- {warning}")
-
-
-def _embed(parsed: argparse.Namespace) -> None:
-    from threadpoolctl import threadpool_limits  # noqa: PLC0415 - as above
-
-    threadpool_limits(1)
-    embedding = _module("embedding")
-    if parsed.bandit is not None:
-        if foreign := _given(parsed) - {"bandit", "catalogue", "dim", "signal", "url", "key", "run"}:
-            raise ShortlistError(f"{_flag(min(foreign)).replace('source', 'from')}: not with --bandit")
-        with connect(parsed) as client:
-            print(embedding.embed_log(client, parsed.bandit, parsed.catalogue, parsed.dim, parsed.signal))
-        return
-    for name, flag in (("history", "--history"), ("source", "--from")):
-        if getattr(parsed, name) is None:
-            raise ShortlistError(f"{flag}: name it, or a --bandit whose own log is judged")
-    if parsed.signal is not None:
-        raise ShortlistError("--signal: only with --bandit")
-    with connect(parsed) as client:
-        dim = embedding.DIM if parsed.dim is None else parsed.dim
-        options = embedding.EmbedOptions(_history(parsed), dim, parsed.liked, parsed.then_move)
-        lines = embedding.embed_history(client, parsed.source, parsed.catalogue, parsed.history, options)
-        for line in lines:
-            print(line, flush=True)
-
-
-def _evaluate(parsed: argparse.Namespace) -> None:
-    with client_errors():
-        result = _module("evaluation").evaluate(
-            parsed.log,
-            parsed.catalogue,
-            policy=parsed.policy,
-            estimators=parsed.estimators,
-            learners=parsed.learners,
-            learners_from=parsed.learners_from,
-            priors=parsed.priors,
-            log_format=parsed.format,
-            arm_field=parsed.arm_field,
-            logged_by=parsed.logged_by,
-        )
-    write(parsed.json, result)
+        server_module("serving_group").serve_group(settings_of(parsed), parsed.workers)

@@ -280,7 +280,12 @@ class LiveIndex:
     def begin_segment(self) -> SegmentBuild | None:
         """A segment of fresh arms that is due, or None; it may be made while other work is going on."""
         serving = self._serving
-        if self._segment_job is not None or not serving.segment_is_due or self._awaits_others(serving):
+        if self._segment_job is not None or not serving.segment_is_due:
+            return None
+        # The graph of an earlier run will search them soon, or segments that another process makes for all.
+        if self.content.plan is None and self._cache is not None and self._cache.exists():
+            return None
+        if serving.fresh < _FRESH_ALONE * serving.table.rows and self._others_make:
             return None
         self._segment_job = serving.segment_build(self._recent, self._seed)
         return self._segment_job
@@ -405,11 +410,3 @@ class LiveIndex:
     def _others_make(self) -> bool:
         """Whether another process plans, builds and publishes for this one."""
         return self.sharing is not None and self._is_shared and not self.sharing.shared.is_maker()
-
-    def _awaits_others(self, serving: Serving) -> bool:
-        """Whether fresh arms will soon be searched without a segment made here: by the graph of an earlier
-        run, or by segments that another process makes for all.
-        """
-        if self.content.plan is None and self._cache is not None and self._cache.exists():
-            return True
-        return serving.fresh < _FRESH_ALONE * serving.table.rows and self._others_make
