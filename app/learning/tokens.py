@@ -20,7 +20,7 @@ import hmac
 import os
 import random
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Literal
 
 import msgspec
@@ -170,6 +170,10 @@ class TokenSigner:
         self._number = b""
         self._secret = KeyedHash(b"")
         self._encode = msgspec.msgpack.Encoder().encode
+        self._decode = msgspec.msgpack.Decoder(Decision).decode
+        # Of the fields that need not be written, the last one's first.
+        fields, defaults = len(Decision.__struct_fields__), Decision.__struct_defaults__
+        self._last_defaults = defaults[: ALWAYS_WRITTEN - fields - 1 : -1]
 
     def use(self, secrets: Mapping[int, bytes], *, current: int) -> None:
         """Sign with the ``current`` secret from now on, and accept all of these."""
@@ -182,7 +186,14 @@ class TokenSigner:
 
     def sign_raw(self, decision: Decision) -> bytes:
         """``raw_of`` what ``sign`` makes."""
-        signed = self._number + self._encode(_written(decision))
+        fields = msgspec.structs.astuple(decision)
+        end = len(fields)
+        # most decisions use few of the later fields: without them the token is shorter
+        for default in self._last_defaults:
+            if fields[end - 1] != default:
+                break
+            end -= 1
+        signed = self._number + self._encode(fields[:end])
         return signed + self._secret.tag(signed)
 
     def verify(self, token: str, *, now_ms: int) -> Decision:
@@ -198,22 +209,13 @@ class TokenSigner:
             raise BadToken("invalid_token")
         try:
             # After the tag is checked: nobody's bytes but our own are ever decoded.
-            decision = msgspec.msgpack.decode(signed[NUMBER_LENGTH:], type=Decision)
+            decision = self._decode(signed[NUMBER_LENGTH:])
         except msgspec.DecodeError:
             raise BadToken("invalid_token") from None
         # Last: an expired token that is forged is told as forged.
         if decision.expires_ms <= now_ms:
             raise BadToken("expired")
         return decision
-
-
-def _written(decision: Decision) -> Sequence[object]:
-    fields, defaults = msgspec.structs.astuple(decision), Decision.__struct_defaults__
-    end = len(fields)
-    # most decisions use few of the later fields: without them the token is shorter
-    while end > ALWAYS_WRITTEN and fields[end - 1] == defaults[end - 1 - len(fields)]:
-        end -= 1
-    return fields[:end]
 
 
 def _number(number: int) -> bytes:
