@@ -24,7 +24,7 @@ from app.platform.metrics import Metrics
 from app.platform.pages import page_by_name
 from app.platform.pauses import Pauses
 from app.quotas.ledger import STATES, QuotaLedger
-from app.quotas.rules import FIXED_FIELDS, MAX_FILTERS, MAX_QUOTAS, BanditQuota, QuotaRule
+from app.quotas.rules import MAX_FILTERS, MAX_QUOTAS, BanditQuota, QuotaRule
 from app.quotas.share import QuotaShare, Window
 from app.storage.store import Store
 
@@ -114,12 +114,9 @@ class Quotas:
             ledger = self.ledgers.get(bandit.uid)
             stored = None if ledger is None or quota_id not in ledger.by_id else ledger.by_id[quota_id].quota
             # What was counted would be of other arms, or of another window.
-            if stored is not None:
-                for field in FIXED_FIELDS:
-                    if getattr(rule, field) != getattr(stored.rule, field):
-                        name = field.removesuffix("_ms")
-                        reason = "only most, pace and to of a quota can be changed"
-                        raise Conflict(f"{name} differs: {reason}", path=(name,))
+            if stored is not None and (field := stored.rule.changed_field(rule)) is not None:
+                reason = "only most, pace and to of a quota can be changed"
+                raise Conflict(f"{field} differs: {reason}", path=(field,))
             if stored is None and ledger is not None:
                 _check_room(ledger, rule)
             quota = BanditQuota(quota_id, secrets.token_hex(8) if stored is None else stored.uid, rule)

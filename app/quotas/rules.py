@@ -76,6 +76,13 @@ class QuotaRule(msgspec.Struct, frozen=True):
             raise Invalid('signal needs "counts": "rewarded"', path=("signal",))
         return self
 
+    def changed_field(self, other: QuotaRule) -> str | None:
+        """A field, as the API names it, in which another rule counts something else; None: in none."""
+        for field in FIXED_FIELDS:
+            if getattr(self, field) != getattr(other, field):
+                return field.removesuffix("_ms")
+        return None
+
     def counts_reward_of(self, signal: str | None) -> bool:
         """Whether a reward of this signal counts."""
         return self.counts == "rewarded" and self.signal in (None, signal)

@@ -29,6 +29,15 @@ class WhereTheClockWentBack(FrequencyCapStore):
         return exposures._replace(shown=exposures.shown[::-1], names=exposures.names[::-1])
 
 
+async def test_a_note_that_is_taken_back_is_not_read(store: Store):
+    notes = NoteStore(store.frequency_caps, Metrics())
+    for number in range(2):
+        written = await notes.write(await notes.read("one", ANN, span_ms=SPAN_MS), f"d{number}", f"{number}")
+        assert written is not None
+    await notes.take_back(written)
+    assert [note.text for note in (await notes.read("one", ANN, span_ms=SPAN_MS)).notes] == ["0"]
+
+
 async def test_each_constraint_reads_its_own_notes_the_oldest_first(store: Store):
     """By their numbers; there are more than nine, so these do not sort as texts."""
     notes = NoteStore(WhereTheClockWentBack(store.frequency_caps), Metrics())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
@@ -115,6 +115,38 @@ def test_what_each_state_lets_a_choice_take(state: ShareState, rule: QuotaRule, 
     assert share.note() == expected.is_out
     found = Allowance(share.left, share.most_left, share.holds, share.limits, bool(arrays.out[0]))
     assert found == expected
+
+
+def test_a_quota_far_ahead_of_its_even_pace_is_held_back_within_a_slice():
+    """200 in 4 s: 5 were planned by the end of the slice, and a two-hundredth of most is one more."""
+    arrays = QuotaArrays()
+    share = QuotaShare(BanditQuota("q", "u", QuotaRule(200, arm="a", per_s=4, pace="even")), 0, arrays)
+    share.state = msgspec.structs.replace(OPEN, share=100)
+    assert not share.note()
+    row = arrays.rows[0]
+    assert (row["rate"], row["began"], row["others"]) == (50.0, OPEN.began, OPEN.others)
+    row["planned"] = 5.0
+    for spent, is_held_back in ((4, False), (5, False), (6, True)):
+        arrays.spent[0] = spent
+        assert share.note() == arrays.out[0] == is_held_back
+        assert arrays.enough[0] == 5  # one more, and it is looked at again
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"filter": {"campaign": 2}}, "filter"),
+        ({"arm": "b"}, "arm"),
+        ({"per_s": 9}, "per_s"),
+        ({"counts": "shown"}, "counts"),
+        ({"from_ms": 2}, "from"),
+        ({"signal": "clicks"}, "signal"),
+        ({"most": 11, "pace": "even", "to_ms": 3}, None),
+    ],
+)
+def test_what_a_quota_counts_cannot_be_changed(change: dict[str, Any], field: str | None):
+    rule = QuotaRule(10, {"campaign": 1}, counts="rewarded", from_ms=1)
+    assert rule.changed_field(msgspec.structs.replace(rule, **change)) == field
 
 
 def test_another_window_begins_with_nothing_spent_and_the_same_goes_on():
