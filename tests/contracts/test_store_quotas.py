@@ -141,6 +141,17 @@ async def test_a_call_may_be_repeated_and_one_that_comes_late_changes_nothing(st
     assert (await ann.share(4, 2, 2)).granted == 6
 
 
+async def test_a_window_that_the_clock_has_left_backwards_goes_on(store: Store):
+    """As if the clock had gone back by a day: what was counted in the later window is not granted again."""
+    await put(store, most=10, per_ms=DAY_MS)
+    today = (await Process(store, "ann").share(0, 0)).start_ms
+    # private: the latest window as it is stored
+    later = ["window", today + DAY_MS, "granted", 8, "spent", 8]
+    await store.quotas._redis.command("HSET", keys.quota(UID, "q"), *later)
+    share = await Process(store, "bob").share(0, 5, 5)
+    assert (share.start_ms, share.until_ms, share.mine) == (today + DAY_MS, today + 2 * DAY_MS, 2)
+
+
 @pytest.mark.rest
 async def test_windows_are_multiples_since_from(store: Store):
     await put(store, per_ms=DAY_MS, from_ms=1_000)

@@ -275,6 +275,15 @@ async def test_a_quota_that_another_process_made_again_counts_from_0(service: He
     assert ((await quotas.get(bandit, "q")).used, shares.by_id["q"].spent) == (0, 0)
 
 
+async def test_a_process_knows_at_once_that_the_rewards_it_counts_use_a_quota_up(service: HeadlessService):
+    await service.catalogue()
+    bandit, quotas = await service.bandit(), service.parts.quotas
+    await quotas.put(bandit, "q", QuotaRule(2, arm="a1", counts="rewarded"))
+    for is_used_up in (False, True):
+        await quotas.count_rewards(bandit, [("a1", None), ("a2", None)])
+        assert quotas.ledgers[bandit.uid].now().out[0] == is_used_up
+
+
 async def test_what_other_processes_hold_is_reserved(service: HeadlessService):
     await service.catalogue()
     bandit, quotas = await service.bandit(), service.parts.quotas
