@@ -96,6 +96,12 @@ async def test_beyond_the_bound_new_keys_are_not_limited_and_known_ones_are(url:
         assert (more.allowed, more.remembered, len(more.shown)) == (True, True, 60)
 
 
+async def test_the_newest_of_a_key_are_kept(store: Store):
+    for number in range(5):
+        answer = await store.frequency_caps.take(ANN, [(f"d{number}", "a")], within_ms=60_000, most=0, kept=3)
+    assert answer.names == ["d2", "d3", "d4"]
+
+
 @pytest.mark.rest
 async def test_known_keys_that_grow_have_the_newest_in_place_of_the_oldest(url: str):
     async with bounded(url, repeats=BOUND) as store, connect(url) as client:

@@ -75,6 +75,19 @@ async def test_quotas_that_are_shown_now_and_then_are_not_asked_for_again():
     assert all(live.left == 0 for live in shares.by_id.values())
 
 
+async def test_a_share_that_runs_low_is_doubled_before_a_choice_waits_for_it():
+    shares, store, _, low = await shares_of(1)
+    await show(shares, 0)
+    for held in (8, 16, 32):
+        calls = store.calls
+        while not low.is_set():
+            await show(shares, 0)
+        low.clear()
+        assert (store.calls, shares.by_id["q0"].left) == (calls, held // 2)
+        await shares.refill()
+        assert shares.by_id["q0"].left == 2 * held
+
+
 @pytest.mark.rest
 async def test_of_quotas_of_which_there_is_plenty_a_little_is_here_before_they_are_shown():
     """Each would be asked for when it is shown first: a script for almost every choice at the start."""
