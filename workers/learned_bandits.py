@@ -54,16 +54,17 @@ class LearnedBandits:
         return list(self._bandits)
 
     async def run(self, changed: Callable[[Iterable[str] | None], None]) -> None:
-        """Poll until cancelled. ``changed`` is told of which bandits learners changed; None: of any."""
+        """Poll until cancelled. ``changed`` is told which bandits or learners of them changed; None: any."""
         await repeat(lambda: self.poll(changed), every_s=EVERY_S, waits="priors are not fitted")
 
     async def poll(self, changed: Callable[[Iterable[str] | None], None]) -> None:
         """Find out what there is, then what has changed. Raises Unavailable."""
         version = await self._store.registry.version()
         if version != self._version:
-            registry = await self._store.registry.read()
+            registry, before = await self._store.registry.read(), self._bandits
             self._bandits, self._version = _learned(registry), registry.version
-            changed(None)
+            # Of thousands one was made or changed: to look at all others would cost milliseconds for each.
+            changed({uid for uid, bandit in self._bandits.items() if bandit != before.get(uid)})
         for partition, changes in (await self._store.learners.changed(self._synced)).items():
             if changes.watermark != self._synced[partition]:
                 self._synced[partition] = changes.watermark
