@@ -60,6 +60,7 @@ async def show(shares: QuotaLedger, row: int) -> None:
     assert await shares.take(None, [row]) is not None  # type: ignore[arg-type]
 
 
+@pytest.mark.rest
 async def test_quotas_that_are_shown_now_and_then_are_not_asked_for_again():
     shares, store, clock, _ = await shares_of(300)
     for row in range(300):

@@ -172,6 +172,7 @@ async def test_a_choice_that_began_before_arms_came_finds_those_of_a_new_quota()
         assert (await members.counting(index.snapshot(), [number])).tolist() == [False, False, True]
 
 
+@pytest.mark.rest
 async def test_quotas_that_are_deleted_while_rows_are_found_count_no_arms():
     """So many values are looked for in a thread; a choice waits behind a round of the process."""
     catalogue = Catalogue(random.Random(0))

@@ -44,6 +44,7 @@ def test_a_quota_holds_back_that_is_ahead_of_its_plan_at_the_end_of_the_slice(
     assert not arrays.hold_back(150.0)  # nothing new
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("processes", "most", "demand"),
     [
@@ -85,6 +86,7 @@ async def test_the_plan_is_followed_within_5_percent(processes: int, most: int, 
     assert max(map(abs, errors)) <= 0.05, errors
 
 
+@pytest.mark.rest
 async def test_a_slice_of_much_demand_is_ahead_by_little():
     """60 a minute: of a thousand choices of the first second that would show it, one or two do."""
     clock = OwnClock()

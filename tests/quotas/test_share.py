@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import pytest
@@ -130,23 +130,6 @@ def test_a_quota_far_ahead_of_its_even_pace_is_held_back_within_a_slice():
         arrays.spent[0] = spent
         assert share.note() == arrays.out[0] == is_held_back
         assert arrays.enough[0] == 5  # one more, and it is looked at again
-
-
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        ({"filter": {"campaign": 2}}, "filter"),
-        ({"arm": "b"}, "arm"),
-        ({"per_s": 9}, "per_s"),
-        ({"counts": "shown"}, "counts"),
-        ({"from_ms": 2}, "from"),
-        ({"signal": "clicks"}, "signal"),
-        ({"most": 11, "pace": "even", "to_ms": 3}, None),
-    ],
-)
-def test_what_a_quota_counts_cannot_be_changed(change: dict[str, Any], field: str | None):
-    rule = QuotaRule(10, {"campaign": 1}, counts="rewarded", from_ms=1)
-    assert rule.changed_field(msgspec.structs.replace(rule, **change)) == field
 
 
 def test_another_window_begins_with_nothing_spent_and_the_same_goes_on():
