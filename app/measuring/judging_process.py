@@ -111,13 +111,19 @@ def check_judged(bandit: Bandit, source: Catalogue, dim: int, liked: str | None)
         raise Invalid(f"{message}numbers, {MAX_JUDGED_DIM} at most", path=("dim",))
 
 
-def judging_task(bandit: Bandit, source: Catalogue, dim: int, liked: str | None) -> JudgingTask:
-    """The task that ``check_judged`` let pass."""
+async def judging_task(bandit: Bandit, source: Catalogue, dim: int, liked: str | None) -> JudgingTask:
+    """The task that ``check_judged`` let pass. It has all arms, so they are read in a thread."""
     snapshot, record = source.index.snapshot(), bandit.record
-    rows = snapshot.eligible()
+
+    def read_arms() -> tuple[Sequence[str], bytes]:
+        rows = snapshot.eligible()
+        ids = [snapshot.id_of(row) for row in rows.tolist()]
+        return ids, snapshot.features_of(rows).astype("<f4").tobytes()
+
+    ids, table = await MEASURING.run(read_arms)
     return JudgingTask(
-        [snapshot.id_of(row) for row in rows.tolist()],
-        snapshot.features_of(rows).astype("<f4").tobytes(),
+        ids,
+        table,
         dim,
         bandit.weights if liked is None else {liked: 1.0},
         {name: rule.default for name, rule in (record.signals or {}).items()},

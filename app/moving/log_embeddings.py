@@ -95,7 +95,7 @@ class LogEmbeddings:
             following, finding = earlier
         else:
             source = await self.embeddings.source(bandit.catalogue.name)
-            task = judging_task(bandit, source, dim, liked)
+            task = await judging_task(bandit, source, dim, liked)
             async with JUDGING.one():
                 judged = await judge(task, self._pages(bandit, progress))
             if not judged.coordinates:
