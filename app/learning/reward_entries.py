@@ -33,8 +33,6 @@ RejectCode = Literal[
     "unknown_arm",
     "out_of_range",
     "in_future",
-    "at_required",
-    "signal_required",
     "unknown_signal",
     "forgotten",
     "key_required",
@@ -104,7 +102,7 @@ class RewardEntries:
     ) -> tuple[RewardWrite, Decision]:
         """The entry, and the decision that is rewarded. ``access``: of who rewards it.
 
-        Raises Rejected.
+        Raises Rejected, and Invalid for signal and time.
         """
         try:
             decision = self._signer.verify(reward.decision, now_ms=now_ms)
@@ -119,7 +117,7 @@ class RewardEntries:
             raise Rejected("not_yours")
         arm_position = _place_of(decision, reward.arm)
         arm = decision.arms[arm_position]
-        judged = _judged(bandit, reward.signal)
+        judged = self._judged(bandit, reward.signal)
         rule = bandit.record.reward if judged is None else judged.rule
         _check_value(rule, reward.value)
         at_ms = _time_of(rule, reward, now_ms)
@@ -173,6 +171,24 @@ class RewardEntries:
             signal=signal,
         )
         return write, decision
+
+    def _judged(self, bandit: Bandit, signal: str | None) -> SignalRef | None:
+        """Which signal of the bandit, as it was when it decided. Raises Invalid, Rejected."""
+        signals, newest = bandit.record.signals, self._bandits.by_uid(bandit.uid)
+        if signals is None:
+            if signal is not None:
+                raise Invalid("the bandit of this decision has no signals", path=("signal",))
+            return None
+        if signal is None:
+            names = ", ".join(signals)
+            raise Invalid(
+                f"the bandit of this decision has several signals, name one: {names}", path=("signal",)
+            )
+        if (judged := SignalRef.of(signals, signal)) is not None:
+            return judged
+        if newest is not None and signal in (newest.record.signals or {}):
+            raise Rejected("unknown_signal")  # it came after the decision
+        raise Invalid("the bandit of this decision has no such signal", path=("signal",))
 
     async def features_of(self, bandit: Bandit, arms: Collection[str]) -> Mapping[str, tuple[Vector, int]]:
         """Features of those arms that are in the catalogue now, and their revisions."""
@@ -246,19 +262,6 @@ def _place_of(decision: Decision, arm: str | None) -> int:
         raise Rejected("unknown_arm") from None
 
 
-def _judged(bandit: Bandit, signal: str | None) -> SignalRef | None:
-    """Which signal of the bandit, as it was when it decided. Raises Rejected."""
-    signals = bandit.record.signals
-    if signals is None and signal is None:
-        return None
-    if signal is None:
-        raise Rejected("signal_required")
-    judged = SignalRef.of(signals or {}, signal)
-    if judged is None:
-        raise Rejected("unknown_signal")
-    return judged
-
-
 def observed_values(bandit: Bandit, observation: Observation) -> Sequence[float]:
     """The reward, or the value of each signal, of an observation that an entry was made of."""
     if bandit.record.signals is None:
@@ -287,11 +290,13 @@ def _observed_values(
 
 
 def _time_of(rule: RewardRule | SignalRule, reward: Reward, now_ms: int) -> int | None:
-    """When the reward was so; None where the last one does not count. Raises Rejected."""
+    """When the reward was so; None where the last one does not count. Raises Invalid, Rejected."""
     if rule.aggregate != "last":
         return None
     if reward.at is None:
-        raise Rejected("at_required")
+        raise Invalid(
+            "is required where the last reward counts: when it was so, in ms since 1970", path=("at",)
+        )
     if reward.at > now_ms + MAX_AHEAD_MS:
         raise Rejected("in_future")
     return reward.at

@@ -104,6 +104,8 @@ class Rewards:
         """Append rewards for decisions; each is accepted, a duplicate, or rejected with a code.
 
         ``access``: of who rewards them.
+
+        Raises Invalid, before anything is appended: a signal that the bandit lacks, or needs.
         """
         now_ms = time.time_ns() // 1_000_000
         receipt = Receipt()
@@ -114,7 +116,8 @@ class Rewards:
             if position:  # a single reward does not yield
                 await yield_to_others()
             try:
-                write, decision = await self._entries.of_reward(item, now_ms, access)
+                with within(("rewards", position)):
+                    write, decision = await self._entries.of_reward(item, now_ms, access)
             except Rejected as refusal:
                 receipt.rejected.append((position, refusal.code))
             else:

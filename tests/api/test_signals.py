@@ -257,23 +257,6 @@ async def test_an_export_has_the_signals_and_reads_back(api: Api, form: str, tmp
 
 
 @pytest.mark.rest
-async def test_a_reward_that_does_not_name_a_signal_of_its_bandit_is_rejected_alone(api: Api):
-    await api.bandit("b", "c", signals=SIGNALS)
-    await api.bandit("plain", "c")
-    token, other = [(await api.choose(name))["decision"] for name in ("b", "plain")]
-    receipt = await api.reward(
-        {"decision": token, "value": 1.0},
-        {"decision": token, "value": 1.0, "signal": "other"},
-        {"decision": token, "value": 1.0, "signal": "click"},
-        {"decision": other, "value": 1.0, "signal": "click"},
-        {"decision": other, "value": 1.0},
-    )
-    codes = {0: "signal_required", 1: "unknown_signal", 3: "unknown_signal"}
-    rejected = [{"index": index, "code": code} for index, code in codes.items()]
-    assert receipt == {"accepted": 2, "duplicate": 0, "rejected": rejected}
-
-
-@pytest.mark.rest
 async def test_weights_and_new_signals_are_changed_and_none_is_removed(api: Api):
     await api.bandit("b", "c", signals=SIGNALS)
     before = await api.choose("b")
@@ -405,6 +388,14 @@ async def test_signals_that_cannot_be_are_refused(api: Api):
 async def test_what_names_no_signal_is_refused_by_its_field(api: Api):
     await api.bandit("b", "c", signals=SIGNALS)
     await api.bandit("plain", "c")
+    of = {"decision": (await api.choose("b"))["decision"], "value": 1}
+    plain = {"decision": (await api.choose("plain"))["decision"], "value": 1}
+    good = {**of, "signal": "click"}
+    for bad in (of, {**of, "signal": "like"}, {**plain, "signal": "click"}):
+        await api.refused(
+            "POST", "/v1/rewards", {"rewards": [good, bad]}, loc=("body", "rewards", 1, "signal")
+        )
+    assert (await api.learner("b"))["version"] == 0
     choose = "/v1/bandits/b/choose"
     await api.refused("POST", choose, {"weights": {"like": 1}}, loc=("body", "weights", "like"))
     await api.refused("POST", choose, {"weights": {"click": 1e99}}, loc=("body", "weights", "click"))
