@@ -145,9 +145,9 @@ async def test_a_window_that_the_clock_has_left_backwards_goes_on(store: Store):
     """As if the clock had gone back by a day: what was counted in the later window is not granted again."""
     await put(store, most=10, per_ms=DAY_MS)
     today = (await Process(store, "ann").share(0, 0)).start_ms
-    # private: the latest window as it is stored
     later = ["window", today + DAY_MS, "granted", 8, "spent", 8]
-    await store.quotas._redis.command("HSET", keys.quota(UID, "q"), *later)
+    redis = store.quotas._redis  # private: the latest window as it is stored
+    await redis.command("HSET", keys.quota(UID, "q"), *later)
     share = await Process(store, "bob").share(0, 5, 5)
     assert (share.start_ms, share.until_ms, share.mine) == (today + DAY_MS, today + 2 * DAY_MS, 2)
 
