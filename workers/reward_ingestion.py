@@ -113,9 +113,9 @@ class Cycles:
     batch: int = 500
     numbers: int = MOST_NUMBERS
     least_s: float = 0.025
-    most_s: float = 0.25
+    most_s: float = 0.1
     factor: float = 4.0
-    entry_s: float = 0.0025
+    entry_s: float = 0.001
 
     def length_s(self, took_s: float, entries: int) -> float:
         """From the beginning of a cycle, which took so long and applied so many entries, to the next."""

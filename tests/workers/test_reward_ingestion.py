@@ -281,9 +281,9 @@ async def test_who_waits_hears_of_what_another_worker_applied(one: Store):
         (0.0, 0, 0.025),
         (0.005, 10, 0.025),
         (0.010, 10, 0.040),  # the machine has much to do
-        (0.005, 60, 0.150),  # much comes: 2.5 ms for each
-        (0.005, 101, 0.25),
-        (0.5, 8_000, 0.25),  # nobody waits longer
+        (0.005, 60, 0.060),  # much comes: a millisecond for each
+        (0.005, 101, 0.1),
+        (0.5, 8_000, 0.1),  # nobody waits longer
     ],
 )
 def test_a_cycle_is_longer_where_much_comes_or_the_machine_has_much_to_do(took_s, entries, length_s):
