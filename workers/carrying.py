@@ -94,7 +94,7 @@ class Carrying:
 
     async def _carry(self, partition: int, uid: str, number: int) -> None:
         """Write every learner of a partition that is of an earlier space, and note that all are carried."""
-        spaces = Spaces(maps=await self._moves.maps({uid: number}))
+        spaces = await self._moves.spaces(uid, number)
         names = await self._store.learners.names(partition, uid)
         together, is_whole, pace = 1, True, Pace(SHARE)
         while names:

@@ -180,11 +180,15 @@ class Moves:
             await self.of(uid, last)
         return {uid: self._maps.get(uid, {}) for uid in wanted}
 
+    async def spaces(self, uid: str, last: int) -> Spaces:
+        """By which states of one bandit are carried up to this move. Raises Unavailable."""
+        return Spaces(maps=await self.maps({uid: last}))
+
     async def carried(self, uid: str, state: LearnerState | None, to: int) -> LearnerState | None:
         """The state of a learner of a bandit in a later space. Raises Unavailable."""
         if state is None or state.space >= to:
             return state
-        return Spaces(maps=await self.maps({uid: to})).carried(uid, state, to)
+        return (await self.spaces(uid, to)).carried(uid, state, to)
 
     def drop(self, uids: Collection[str]) -> None:
         """Forget the moves of bandits that are gone."""

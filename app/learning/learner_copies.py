@@ -17,7 +17,7 @@ from functools import partial
 import numpy as np
 
 from app.bandits.bandit import Bandit
-from app.bandits.spaces import Moves, Spaces
+from app.bandits.spaces import Moves
 from app.learning.checkpoints import Workers, restored
 from app.platform.answers import hold
 from app.platform.errors import Conflict, Invalid, NotFound, Unavailable
@@ -162,7 +162,7 @@ class LearnerCopies:
         """Those of the learners that have a state, in the space of the bandit."""
         stored = await self._store.learners.stored(partition, learners)
         uid, space = bandit.uid, bandit.record.space
-        spaces = Spaces(maps=await self._moves.maps({uid: space}) if space else {})
+        spaces = await self._moves.spaces(uid, space)
 
         def work() -> list[tuple[str, LearnerState]]:
             result = [

@@ -224,7 +224,7 @@ class PriorFits:
         """
         space = bandit.record.space
         if spaces is None:
-            spaces = Spaces(maps=await self._moves.maps({bandit.uid: space}) if space else {})
+            spaces = await self._moves.spaces(bandit.uid, space)
         sample = _Sample(self.limits.most_keys(bandit.learner_dim))
         size = bandit.record.state_bytes(bandit.learner_dim)
         together = max(1, self.limits.together_bytes // size)

@@ -137,7 +137,7 @@ class RecomputedSums:
         What could not be corrected, in words. Repeated, it changes nothing. Raises Unavailable.
         """
         uid, number, left, has_arms = moved.uid, moved.record.space, 0, True
-        spaces, budget, pace = Spaces(maps=await self.moves.maps({uid: number})), Budget(), Pace(SHARE)
+        spaces, budget, pace = await self.moves.spaces(uid, number), Budget(), Pace(SHARE)
         for partition, progress in enumerate(await self.store.moves.progress(uid)):
             if progress.made >= number:
                 continue
