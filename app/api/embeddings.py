@@ -26,7 +26,7 @@ from app.api.fields import IDENTIFIER
 from app.api.guard import check_catalogue
 from app.api.imports import blocks
 from app.api.problems import problems
-from app.api.strict_json import Provided, check_encoding, json_router, reply
+from app.api.strict_json import Provided, check_encoding, content_type, json_router, reply
 from app.bandits.registry import Bandits
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.embeddings import Embeddings, NewEmbedding
@@ -91,6 +91,8 @@ async def make(
     """
     check_encoding(request)
     source = await embeddings.source(catalogue)
+    if content_type(request) != BLOCKS:
+        raise BadRequest(f"the body must be blocks, of Content-Type {BLOCKS}")
     body = aiter(blocks(request.stream()))
     head = _decoded(EmbeddingHead, await anext(body, b""), "first block")
     record = _record(head, source)

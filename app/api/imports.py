@@ -38,6 +38,7 @@ from app.api.strict_json import (
     MAX_OBJECT_BYTES,
     Provided,
     check_encoding,
+    content_type,
     invalid,
     json_router,
     read_body,
@@ -208,8 +209,7 @@ async def import_arms(catalogue: str, request: Request, catalogues: Provided[Cat
     With reduced (true) the features are embeddings times the basis of the catalogue.
     """
     check_encoding(request)
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    read = _import_blocks if kind == BLOCKS else _import
+    read = _import_blocks if content_type(request) == BLOCKS else _import
     steps = read(catalogues, await catalogues.get(catalogue), request.stream())
     if NDJSON in request.headers.get("accept", ""):
         return Progress(_progress(steps), media_type=NDJSON)

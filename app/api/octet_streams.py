@@ -14,7 +14,7 @@ from fastapi import Request
 from numpy.typing import NDArray
 
 from app.api.problems import Part
-from app.api.strict_json import StrictModel, body_of, numeral, read_body
+from app.api.strict_json import StrictModel, body_of, content_type, numeral, read_body
 from app.platform.errors import Invalid
 
 OCTETS = "application/octet-stream"
@@ -29,7 +29,7 @@ REALS = numeral(f"{_NUMBER}(,{_NUMBER})*", "must be numbers between commas")
 
 async def body_or_octets(request: Request, model: type[M]) -> M | bytes:
     """The body: a model, or the bytes of an octet-stream. Raises Invalid, TooLarge."""
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() == OCTETS:
+    if content_type(request) == OCTETS:
         return await body_of(request)
     for name in request.query_params:
         raise Invalid("must be sent in the JSON body, not in the query", path=(Part.QUERY, name))

@@ -291,6 +291,11 @@ def check_encoding(request: Request) -> None:
             raise UnsupportedEncoding("Content-Encoding must be identity: send the body uncompressed")
 
 
+def content_type(request: Request) -> str:
+    """The media type of a body, in small letters, without parameters; empty where it has none."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
 async def body_of(request: Request, model: type[StrictModel] | None = None) -> bytes:
     """A body of what its model and the settings allow.
 

@@ -197,6 +197,10 @@ async def test_what_is_wrong_with_an_embedding_is_named_and_makes_nothing(shared
         assert answer.status_code == status, (named, answer.text)
         assert named in answer.text
     await api.refused(
+        "POST", "/v1/catalogues/bad/embeddings", json={"catalogue": "x", "dim": 2}, status=400,
+        code="bad_request",
+    )  # fmt: skip
+    await api.refused(
         "POST", "/v1/catalogues/none/embeddings", content=body(head("x")), status=404, code="not_found",
         headers=BLOCKS,
     )  # fmt: skip
