@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -137,7 +138,7 @@ def command_parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser("doctor", help="check a running or stopped installation")
     add_settings(doctor, "host", "port", "data_dir", "redis_url")
     add_key(doctor, "read")
-    doctor.set_defaults(run=lambda given: server_module("doctor").examine(settings_of(given), given.key))
+    doctor.set_defaults(run=_examine)
     _plugin_commands(commands)
     return parser
 
@@ -170,6 +171,15 @@ def _make_key(parsed: argparse.Namespace) -> None:
     restrictions = {name: getattr(parsed, name) for name in ("bandits", "catalogues", "rate", "visitors")}
     chosen = {name: str(value) for name, value in restrictions.items() if value is not None}
     server_module("administration").make_key(parsed.name, parsed.scopes.split(","), chosen)
+
+
+def _examine(parsed: argparse.Namespace) -> int:
+    settings = settings_of(parsed)
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    url = f"http://{host}:{settings.port}"
+    if parsed.host is None and parsed.port is None:
+        url = os.environ.get("SHORTLIST_URL", url)  # as other commands that call a service
+    return int(server_module("doctor").examine(settings, url, parsed.key))
 
 
 def _accept_loss(parser: argparse.ArgumentParser) -> None:

@@ -6,15 +6,11 @@ A running service is asked over HTTP, a store of one's own directly; nothing is 
 from __future__ import annotations
 
 import asyncio
-import http.client
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from functools import partial
 from importlib import import_module
-from typing import Any, cast
 
 import numpy as np
 
@@ -28,6 +24,7 @@ from app.replication.expected_store import ExpectedStore
 from app.storage.embedded.losses import Losses
 from app.storage.embedded.server import find_binary
 from server.administration import opened
+from shortlist_client import Client, Retry, errors
 
 LOW_DISK_BYTES = 1 << 30
 TIMEOUT_S = 3.0
@@ -37,8 +34,8 @@ Finding = tuple[str, bool | None, str]
 """A name, whether it is good (None: it does not apply now), and what to say."""
 
 
-def examine(settings: Settings, key: str | None) -> int:
-    """Print every finding; 0 when nothing is wrong. ``key``: for a service that has API keys."""
+def examine(settings: Settings, url: str, key: str | None) -> int:
+    """Print every finding; 0 when nothing is wrong. ``key``: of the service at ``url``, if it needs one."""
     failed = 0
     checks: dict[str, Callable[[Settings], Iterator[Finding]]] = {
         "binary": _binary,
@@ -48,7 +45,7 @@ def examine(settings: Settings, key: str | None) -> int:
         "settings": _variables,
         "keys": _keys,
         "store": _store,
-        "service": partial(_service, key=key),
+        "service": partial(_service, url=url, key=key),
     }
     for part, check in checks.items():
         try:
@@ -155,32 +152,28 @@ async def _ask_store(settings: Settings) -> tuple[str, str]:
         return await store.durability(), await expected.missing()
 
 
-def _service(settings: Settings, key: str | None) -> Iterator[Finding]:
-    address = f"{settings.host}:{settings.port}"
-    try:
-        status, _ = _get(settings, "/healthz")
-    except OSError:
-        yield "service", None, f"nothing listens on {address}"
-        return
-    if status != http.HTTPStatus.OK:
-        raise StartupError(f"what listens on {address} is not Shortlist")
-    status, ready = _get(settings, "/readyz")
-    is_ready = status == http.HTTPStatus.OK
-    yield "service", is_ready, "is ready" if is_ready else f"is not ready: {ready.get('detail')}"
-    status, facts = _get(settings, "/v1/status", key)
-    if status in {http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN}:
-        asked = "its figures need a key of scope read: --key or SHORTLIST_KEY"
-        yield "status", None if key is None else False, asked if key is None else str(facts.get("detail"))
-        return
-    if status != http.HTTPStatus.OK:
-        yield "status", False, f"there are no figures: {facts.get('detail')}"
-        return
-    for finding in cast("list[dict[str, Any]]", facts["findings"]):
-        yield finding["name"], finding["good"], finding["text"]
-
-
-def _get(settings: Settings, path: str, key: str | None = None) -> tuple[int, dict[str, object]]:
-    with closing(http.client.HTTPConnection(settings.host, settings.port, timeout=TIMEOUT_S)) as connection:
-        connection.request("GET", path, headers={} if key is None else {"authorization": f"Bearer {key}"})
-        answer = connection.getresponse()
-        return answer.status, json.loads(answer.read())
+def _service(_: Settings, url: str, key: str | None) -> Iterator[Finding]:
+    with Client(url, key, timeout_s=TIMEOUT_S, retry=Retry(attempts=1)) as client:
+        try:
+            client.health()
+        except errors.ConnectionFailed:
+            yield "service", None, f"nothing answers at {url}"
+            return
+        except errors.ShortlistError:
+            raise StartupError(f"what answers at {url} is not Shortlist") from None
+        try:
+            client.ready()
+        except errors.ServiceError as error:
+            yield "service", False, f"is not ready: {error.detail}"
+        else:
+            yield "service", True, "is ready"
+        try:
+            findings = client.status().findings
+        except (errors.Unauthorized, errors.Forbidden) as error:
+            needed = "its figures need a key of scope read: --key or SHORTLIST_KEY"
+            yield "status", None if key is None else False, needed if key is None else error.detail
+        except errors.ServiceError as error:
+            yield "status", False, f"there are no figures: {error.detail}"
+        else:
+            for finding in findings:
+                yield finding.name, finding.good, finding.text

@@ -101,3 +101,19 @@ def test_a_misspelled_setting_is_named_by_the_doctor_and_in_the_log(
     assert f"FAIL settings   {sentence}" in capsys.readouterr().out
     with serving(tmp_path, SHORTLIST_PARTITION="3") as service:
         assert service.await_message(sentence)["level"] == "WARNING"
+
+
+@pytest.mark.rest
+def test_it_asks_the_service_of_the_environment_unless_another_one_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    """The key of the environment went to this machine, whatever service it was for."""
+    with serving(tmp_path) as service:
+        monkeypatch.setenv("SHORTLIST_URL", service.url)
+        for arguments, line in (
+            ([], "ok   service    is ready"),
+            (["--port", "1"], "-    service    nothing answers at http://127.0.0.1:1"),
+            (["--host", "::1", "--port", "1"], "-    service    nothing answers at http://[::1]:1"),
+        ):
+            cli.main(["doctor", "--data-dir", str(tmp_path), *arguments])
+            assert line in capsys.readouterr().out, arguments
