@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, distributions
+from importlib.metadata import EntryPoint, distributions, version
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -55,13 +55,11 @@ def plugins() -> list[Plugin]:
 
     Cost: reads the metadata of all installed packages, once.
     """
-    wanted = os.environ.get(VARIABLE, ALL).split()
-    installed = {plugin.name: plugin for plugin in map(_plugin, _packages()) if plugin.provides}
-    if ALL in wanted:
-        return sorted(installed.values(), key=lambda plugin: plugin.name)
-    if unknown := sorted({_normalize(name) for name in wanted} - installed.keys()):
+    wanted, installed = os.environ.get(VARIABLE, ALL).split(), _installed()
+    names = {*installed} if ALL in wanted else set(map(_normalize, wanted))
+    if unknown := sorted(names - installed.keys()):
         raise StartupError(f"{VARIABLE} names {', '.join(unknown)}, which no installed package is called")
-    return [installed[name] for name in sorted({_normalize(name) for name in wanted})]
+    return [Plugin(name, version(name), sorted(map(_shown, installed[name]))) for name in sorted(names)]
 
 
 def load(group: str, kind: type[Extension], taken_names: Collection[str] = ()) -> dict[str, Extension]:
@@ -70,7 +68,10 @@ def load(group: str, kind: type[Extension], taken_names: Collection[str] = ()) -
     ``taken_names``: names that the service itself has. Raises StartupError, which names the plug-in.
     """
     extensions = dict[str, Extension]()
-    for plugin, entry_point in _entry_points(group):
+    added = [(plugin.name, each) for plugin in plugins() for each in _installed()[plugin.name]]
+    for plugin, entry_point in added:
+        if entry_point.group != f"shortlist.{group}":
+            continue
         where = f"the plug-in {plugin}: {entry_point.group}:{entry_point.name}"
         if entry_point.name in taken_names or entry_point.name in extensions:
             raise StartupError(f"{where} has a name that is taken")
@@ -112,36 +113,18 @@ def settings_problem(error: ValidationError) -> str:
     return "; ".join(f"setting {name}: {rule}" for name, rule in wrong)
 
 
-def _entry_points(group: str) -> Iterator[tuple[str, EntryPoint]]:
-    loaded = {plugin.name for plugin in plugins()}
-    for package in _packages():
-        name = _normalize(package.metadata["Name"])
-        if name in loaded:
-            yield from (
-                (name, entry_point)
-                for entry_point in package.entry_points
-                if entry_point.group == f"shortlist.{group}"
-            )
-
-
 @cache
-def _packages() -> list[Any]:
-    """The installed packages; of one that is found twice the first, as imports have it."""
-    packages = dict[str, Any]()
+def _installed() -> Mapping[str, list[EntryPoint]]:
+    """What packages add, by their names; of one that is found twice the first, as imports have it."""
+    installed, groups = dict[str, list[EntryPoint]](), {f"shortlist.{group}" for group in GROUPS}
     for package in distributions():
-        if any(entry_point.group.startswith("shortlist.") for entry_point in package.entry_points):
-            packages.setdefault(_normalize(package.metadata["Name"]), package)
-    return list(packages.values())
+        if added := [entry_point for entry_point in package.entry_points if entry_point.group in groups]:
+            installed.setdefault(_normalize(package.name), added)
+    return installed
 
 
-def _plugin(package: Any) -> Plugin:
-    groups = {f"shortlist.{group}": group for group in GROUPS}
-    provides = [
-        f"{groups[entry_point.group]}:{entry_point.name}"
-        for entry_point in package.entry_points
-        if entry_point.group in groups
-    ]
-    return Plugin(_normalize(package.metadata["Name"]), package.version, sorted(provides))
+def _shown(entry_point: EntryPoint) -> str:
+    return f"{entry_point.group.removeprefix('shortlist.')}:{entry_point.name}"
 
 
 def _normalize(name: str) -> str:
