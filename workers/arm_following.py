@@ -29,7 +29,7 @@ from app.platform.background import end
 from app.platform.errors import Unavailable
 from app.records.records import attributes_of, bytes_to_vector
 from app.storage.store import Store
-from app.storage.types import DescribedArm, Followed, Position
+from app.storage.types import Followed, Position, StoredArm
 
 log = logging.getLogger("shortlist.following")
 
@@ -306,6 +306,6 @@ async def swept(
             await engine.drop(name)
 
 
-def _engine_arm(arm: DescribedArm) -> EngineArm:
+def _engine_arm(arm: StoredArm) -> EngineArm:
     features = bytes_to_vector(arm.features).astype(np.float32)
     return EngineArm(arm.id, arm.revision, features, attributes_of(arm.document))

@@ -19,7 +19,7 @@ from app.platform.errors import Unavailable
 from app.platform.pages import foreign
 from app.platform.pools import REQUESTS
 from app.records.records import attributes_of, bytes_to_vector
-from app.storage.types import Deleted, DescribedArm, Followed, Position, Upserted
+from app.storage.types import Deleted, Followed, Position, StoredArm, Upserted
 from shortlist.types import Vector
 
 TAKEN_TOGETHER = 1_000
@@ -84,7 +84,7 @@ class EngineArms:
 
     async def page(self, after: str | None, limit: int) -> FoundArms:
         position = Position() if after is None else _position(after)
-        arms: list[DescribedArm] = []
+        arms: list[StoredArm] = []
         places: list[Position] = []
         while len(arms) < limit:
             changes = await self._store.changes(self._index.uid, position, limit)
@@ -101,12 +101,12 @@ class EngineArms:
     async def sample(self, seed: int, limit: int) -> FoundArms:
         return self._found(await self._drawn(seed, limit))
 
-    async def _drawn(self, seed: int, limit: int) -> Sequence[DescribedArm]:
+    async def _drawn(self, seed: int, limit: int) -> Sequence[StoredArm]:
         """By places of the order of changes. Arms that were deleted a moment ago may be among these: more
         places than ``limit`` are looked at while too few arms are found.
         """
         noted = await self._store.noted(self._index.uid)
-        rng, arms = np.random.default_rng(seed), dict[str, DescribedArm]()
+        rng, arms = np.random.default_rng(seed), dict[str, StoredArm]()
         wanted = min(limit, noted)
         for _ in range(TRIES):
             ranks = rng.choice(noted, wanted, replace=False).tolist() if wanted else []
@@ -130,7 +130,7 @@ class EngineArms:
         limit = max(1, min(SAMPLED, SAMPLED_NUMBERS // self._index.dim))
         return await REQUESTS.run(partial(self._indexed, await self._drawn(SAMPLE_SEED, limit)))
 
-    def _indexed(self, drawn: Sequence[DescribedArm]) -> Snapshot:
+    def _indexed(self, drawn: Sequence[StoredArm]) -> Snapshot:
         arms_found, arms = self._found(drawn), LiveIndex(self._index.dim, IndexOptions(kind="exact"))
         arms.upsert(arms_found.ids, arms_found.features, arms_found.revisions)
         return arms.snapshot()
@@ -144,7 +144,7 @@ class EngineArms:
             with suppress(Unavailable):  # what is left is swept later
                 await engine.drop(collection)
 
-    def _found(self, arms: Sequence[DescribedArm], places: Sequence[Position] = ()) -> FoundArms:
+    def _found(self, arms: Sequence[StoredArm], places: Sequence[Position] = ()) -> FoundArms:
         features = np.array([bytes_to_vector(arm.features) for arm in arms]).reshape(-1, self._index.dim)
         ids, revisions = [arm.id for arm in arms], [arm.revision for arm in arms]
         return FoundArms(ids, features, revisions, [f"{version} {arm}" for version, arm in places])

@@ -36,7 +36,7 @@ from app.platform.long_work import LongWork
 from app.platform.metrics import Metrics
 from app.records.records import POOLED, LearnerState
 from app.storage.store import Store
-from app.storage.types import FoldedCounts, LearnerId, PriorWrite, StoredLearner
+from app.storage.types import FoldedCounts, LearnerId, StoredLearner
 from shortlist.linear import learned_prior
 from shortlist.linear.learned_prior import LearnedPrior
 from shortlist.linear.ridge_sums import RidgeSums
@@ -206,10 +206,14 @@ class PriorFits:
         version = version_of(number, since_ms, learned, counts, space=bandit.record.space)
         rule = bandit.record.log
         kept_ms = 0 if rule is None else rule.keep_ms
-        write = PriorWrite(
-            number - 1, since_ms, version_to_bytes(version), since_ms - kept_ms - ROWS_MARGIN_MS
+        stands = await self._store.priors.write(
+            bandit.name,
+            bandit.uid,
+            version_to_bytes(version),
+            expected=number - 1,
+            since_ms=since_ms,
+            named_after_ms=since_ms - kept_ms - ROWS_MARGIN_MS,
         )
-        stands = await self._store.priors.write(bandit.name, bandit.uid, write)
         if stands is None:
             raise NotFound("there is no bandit with this name")
         newest = await self._priors.newest(bandit)

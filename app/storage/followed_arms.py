@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from app.storage import redis_keys as keys
 from app.storage.part import RedisPart, optional
 from app.storage.redis_client import Argument
-from app.storage.types import DescribedArm, Followed, Position
+from app.storage.types import Followed, Position, StoredArm
 
 READ_TOGETHER = 2_000
 SMALL = 100  # arms: other commands may wait behind so many, as they do behind those of a choice
@@ -49,19 +49,22 @@ class FollowedArms(RedisPart):
         """How many arms stand in the order of changes."""
         return int(await self._redis.command("ZCARD", keys.arm_changes(uid)))
 
-    async def read(self, uid: str, ids: Sequence[str]) -> Sequence[DescribedArm | None]:
-        """These arms as they are now; None for those that are not there.
+    async def read(self, uid: str, ids: Sequence[str]) -> Sequence[StoredArm | None]:
+        """These arms with their documents, as they are now; None for those that are not there.
 
         A round trip for each ``READ_TOGETHER`` arms: those were there at one moment.
         """
-        result: list[DescribedArm | None] = []
+        result: list[StoredArm | None] = []
         for start in range(0, len(ids), READ_TOGETHER):
             some = ids[start : start + READ_TOGETHER]
             # As one, so that an arm never has the features of one write and the document of another.
             names = [keys.features(uid), keys.documents(uid)]
             is_large = len(some) > SMALL
             features, documents = await self._redis.script("read_arms", names, some, bulk=is_large)
-            result += map(_described, some, features, documents)
+            result += [
+                None if value is None else StoredArm.of(arm_id, value, document)
+                for arm_id, value, document in zip(some, features, documents, strict=True)
+            ]
         return result
 
     async def look(self, uid: str) -> Followed:
@@ -105,9 +108,3 @@ class FollowedArms(RedisPart):
             arguments: list[Argument] = [part for version, arm in deleted for part in (arm, version)]
             names = [keys.features(uid), keys.arm_changes(uid)]
             await self._redis.script("forget_arms", names, arguments)
-
-
-def _described(arm_id: str, value: bytes | None, document: bytes | None) -> DescribedArm | None:
-    if value is None:
-        return None
-    return DescribedArm(arm_id, int.from_bytes(value[:8], "little"), value[8:], document or b"")

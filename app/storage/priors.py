@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from app.storage import redis_keys as keys
 from app.storage.part import RedisPart
 from app.storage.redis_client import Argument
-from app.storage.types import FoldedCounts, PriorWrite
+from app.storage.types import FoldedCounts
 
 MOST_VERSIONS = 500  # of a bandit
 MOST_VERSION_BYTES = 16 << 20  # of all versions of a bandit
@@ -42,15 +42,25 @@ class PriorStore(RedisPart):
         """The numbers of the versions that are kept, in order."""
         return sorted(map(int, await self._redis.command("HKEYS", keys.priors(bandit_uid)[0])))
 
-    async def write(self, name: str, bandit_uid: str, version: PriorWrite) -> int | None:
-        """Store the version under the next number, and return that, if the newest is the expected one.
+    async def write(
+        self,
+        name: str,
+        bandit_uid: str,
+        record: bytes,
+        *,
+        expected: int,
+        since_ms: int,
+        named_after_ms: int = 0,
+    ) -> int | None:
+        """Store the version after ``expected``, made at ``since_ms``, and return its number.
 
-        0: it is another one, and nothing was done. After a lost reply that may be one's own. None: there is
-        there is no bandit with this name and uid.
+        0: the newest is another one, and nothing was done. After a lost reply that may be one's own. None:
+        there is no bandit with this name and uid. ``named_after_ms``: versions that were replaced before then
+        are in no row of the decision log, and go.
         """
         names = [keys.BANDITS, keys.PRIORS, keys.PRIOR_CHANGES, *keys.priors(bandit_uid)]
-        arguments: list[Argument] = [name, bandit_uid, version.expected, version.record]
-        arguments += (self.most_versions, self.most_version_bytes, version.since_ms, version.named_after_ms)
+        arguments: list[Argument] = [name, bandit_uid, expected, record]
+        arguments += (self.most_versions, self.most_version_bytes, since_ms, named_after_ms)
         number: int | None = await self._redis.script("write_version", names, arguments)
         return number
 

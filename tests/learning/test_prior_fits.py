@@ -28,7 +28,7 @@ from app.learning.reward_entries import Observation
 from app.platform.errors import NotFound, Unavailable
 from app.storage.learner_states import LearnerStates
 from app.storage.store import Store
-from app.storage.types import FoldedCounts, PriorWrite
+from app.storage.types import FoldedCounts
 from headless_service import HeadlessService
 from shortlist.linear import learned_prior, ridge_sums
 from workers import prior_fitting
@@ -255,8 +255,8 @@ async def test_while_the_store_is_away_the_version_of_before_serves(service: Hea
     version = await service.parts.priors.newest(bandit)
     assert version is not None
     following = PriorVersion(msgspec.structs.replace(version.record, number=2), version.learned)
-    write = PriorWrite(1, 2, version_to_bytes(following), 0)
-    assert await service.parts.store.priors.write("b", bandit.uid, write) == 2
+    write = {"record": version_to_bytes(following), "expected": 1, "since_ms": 2}
+    assert await service.parts.store.priors.write("b", bandit.uid, **write) == 2
     await service.parts.priors.sync()
     service.store.refuse.add("priors.read")
     assert (await service.choose(bandit, key="new")).prior_version == 1
@@ -273,17 +273,17 @@ async def test_while_the_store_is_away_the_version_of_before_serves(service: Hea
 async def test_versions_that_no_row_names_go_and_the_newest_stays(service: HeadlessService, store: Store):
     bandit, priors = await learned(service), store.priors
     for number in range(6):
-        named_after = 40 if number == 5 else 0
-        assert await priors.write("b", bandit.uid, PriorWrite(number, 10 * number, b"x" * 9, named_after))
+        when = {"since_ms": 10 * number, "named_after_ms": 40 if number == 5 else 0}
+        assert await priors.write("b", bandit.uid, b"x" * 9, expected=number, **when)
     assert await priors.kept(bandit.uid) == [4, 5, 6], "4 was replaced when 5 was made, at 40"
     priors.most_versions = 2
-    assert await priors.write("b", bandit.uid, PriorWrite(6, 60, b"x", 0)) == 7
+    assert await priors.write("b", bandit.uid, b"x", expected=6, since_ms=60) == 7
     assert await priors.kept(bandit.uid) == [6, 7]
     priors.most_version_bytes = 5
-    assert await priors.write("b", bandit.uid, PriorWrite(7, 70, b"x" * 99, 0)) == 8
+    assert await priors.write("b", bandit.uid, b"x" * 99, expected=7, since_ms=70) == 8
     assert await priors.kept(bandit.uid) == [8], "the newest, however large"
-    assert await priors.write("b", bandit.uid, PriorWrite(7, 80, b"x", 0)) == 0, "somebody was faster"
-    assert await priors.write("other", bandit.uid, PriorWrite(8, 80, b"x", 0)) is None
+    assert await priors.write("b", bandit.uid, b"x", expected=7, since_ms=80) == 0, "somebody was faster"
+    assert await priors.write("other", bandit.uid, b"x", expected=8, since_ms=80) is None
 
 
 @pytest.mark.rest

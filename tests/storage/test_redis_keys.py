@@ -25,7 +25,6 @@ from app.storage.types import (
     LearnerId,
     MoveWrite,
     Position,
-    PriorWrite,
     QuotaTerms,
     RewardWrite,
     RowWrite,
@@ -98,7 +97,7 @@ async def exercise(store):
     assert [some async for some in store.effects.all_sums(0, UID)] == [{"a": b"sums"}]
     assert (await store.usage.read())["effects"] == 100 + len("a") + len("sums")
     assert list(await store.arms.nameable(UID, {"a": 1, "unknown": 7})) == [True, False]
-    assert await store.priors.write("b", UID, PriorWrite(0, 1, b"record", 0)) == 1
+    assert await store.priors.write("b", UID, b"record", expected=0, since_ms=1) == 1
     assert await store.effects.write("b", UID, expected=0, record=b"effects") == 1
     assert await store.effects.write("b", UID, expected=0, record=b"late") == 0
     await store.quotas.put(UID, "q", b"r", QuotaTerms("u", 5, 0, 0, 0), heard_changes=0)

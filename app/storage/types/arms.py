@@ -17,16 +17,17 @@ class ArmWrite:
 
 
 class StoredArm(NamedTuple):
-    """One arm as stored; ``features`` as in ``ArmWrite``."""
+    """One arm as stored; ``features`` as in ``ArmWrite``. ``document``: b"" also where it was not read."""
 
     id: str
     revision: int
     features: bytes
+    document: bytes = b""
 
     @classmethod
-    def of(cls, id_: str, value: bytes) -> StoredArm:
+    def of(cls, id_: str, value: bytes, document: bytes | None = None) -> StoredArm:
         """From what is stored of it: its revision, eight bytes little-endian, and its features."""
-        return cls(id_, int.from_bytes(value[:8], "little"), value[8:])
+        return cls(id_, int.from_bytes(value[:8], "little"), value[8:], document or b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +83,6 @@ class Position(NamedTuple):
 
     version: int = 0
     arm: str = ""
-
-
-class DescribedArm(NamedTuple):
-    """An arm with its document, as they were at one moment."""
-
-    id: str
-    revision: int
-    features: bytes
-    document: bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,21 +140,6 @@ def entry_order(entry_id: str) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class PriorWrite:
-    """A version that is to be stored. The record is opaque.
-
-    ``expected``        number of the version that it follows; 0: it is the first
-    ``since_ms``        when it was made: not before the one that it follows
-    ``named_after_ms``  versions that were replaced before then are in no row of the decision log
-    """
-
-    expected: int
-    since_ms: int
-    record: bytes
-    named_after_ms: int
-
-
-@dataclass(frozen=True, slots=True)
 class FoldedCounts:
     """How many entries of the log were folded for a bandit, and how many of them forgot a learner or gave it
     a state.
