@@ -50,10 +50,7 @@ class PolicyNeeds(Answer, frozen=True):
 
 
 class PolicyTerms(Protocol):
-    """``needs.max_signals``: how many signals it takes; None: any, and any weights of a request.
-
-    ``begins_again``: what it loses when a bandit moves to another catalogue, as a sentence; None: nothing.
-    """
+    """What bandits ask of a policy: ``Policy`` in a folder above says what each of these is."""
 
     @property
     def needs(self) -> PolicyNeeds: ...
@@ -61,30 +58,15 @@ class PolicyTerms(Protocol):
     @property
     def begins_again(self) -> str | None: ...
 
-    def completed(self, record: BanditRecord, stored: BanditRecord | None = None) -> BanditRecord:
-        """The record with the policy's defaults. Raises Invalid, naming every field that it refuses.
+    def completed(self, record: BanditRecord, stored: BanditRecord | None = None) -> BanditRecord: ...
 
-        ``stored``: the bandit as it is; None: it is new.
-        """
-        ...
+    def check_arms(self, record: BanditRecord, catalogue: Catalogue) -> None: ...
 
-    def check_arms(self, record: BanditRecord, catalogue: Catalogue) -> None:
-        """Raise Invalid when the policy cannot serve the arms: their dimensions, or where they are."""
+    def exploration(self, record: BanditRecord, dim: int, numbers: float) -> float: ...
 
-    def exploration(self, record: BanditRecord, dim: int, numbers: float) -> float:
-        """The number that ``exploration`` stands for.
+    def eta(self, record: BanditRecord) -> float: ...
 
-        ``dim`` is the dimension of what learners learn, ``numbers`` of how many a decision says something.
-        """
-        ...
-
-    def eta(self, record: BanditRecord) -> float:
-        """The number that ``eta`` stands for."""
-        ...
-
-    def scales(self, record: BanditRecord, numbers: float) -> Scales:
-        """How posteriors of its learners are made. ``numbers``: as for ``exploration``."""
-        ...
+    def scales(self, record: BanditRecord, numbers: float) -> Scales: ...
 
 
 def completed(
