@@ -140,7 +140,8 @@ async def versions(
     bandit: str, bandits: Provided[Bandits], cursor: Cursor = None, limit: Limit = 100
 ) -> Response:
     """What a bandit is and was, the newest version first."""
-    page, following = await bandits.history(await bandits.get(bandit), cursor, limit)
+    owner = await bandits.get(bandit)
+    page, following = await bandits.versions.page(owner.uid, owner.version, cursor, limit)
     items = (
         (str(version.number), {**_view(bandit, version), "since_ms": version.since_ms, "by": version.by})
         for version in page

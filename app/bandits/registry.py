@@ -61,6 +61,8 @@ UID_BYTES = 200  # that a uid takes in a cache
 class Bandits:
     """All bandits of the service."""
 
+    most_learner_bytes = MAX_LEARNER_BYTES
+
     def __init__(
         self,
         store: Store,
@@ -70,9 +72,7 @@ class Bandits:
         most_wait_s: float,
         hooks: Hooks,
         moves: Moves | None = None,
-        most_learner_bytes: int = MAX_LEARNER_BYTES,
     ) -> None:
-        self.most_learner_bytes = most_learner_bytes
         self._store = store
         self._moves = moves or Moves(store.moves)
         self._hooks = hooks
@@ -237,12 +237,6 @@ class Bandits:
         record = with_unit(record, bandit.record, await self._catalogues.sampled(bandit.catalogue))
         version = replace(bandit.version, record=record)
         return self._made(name, version_to_bytes(bandit.uid, version), bandit.catalogue)
-
-    async def history(
-        self, bandit: Bandit, cursor: str | None, limit: int
-    ) -> tuple[Sequence[BanditVersion], str | None]:
-        """The versions that are kept, the newest first."""
-        return await self.versions.page(bandit.uid, bandit.version, cursor, limit)
 
     async def get(self, name: str) -> Bandit:
         """The bandit, also when another process has just made it. Raises NotFound."""

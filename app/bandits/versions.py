@@ -91,13 +91,11 @@ def _stored_fields(data: bytes) -> list[Any]:
 
 
 class BanditVersions:
-    """The versions of all bandits in the store. ``rewarded_s``: how long a decision can be rewarded.
+    """The versions of all bandits in the store. ``rewarded_s``: how long a decision can be rewarded."""
 
-    ``most``: versions that a bandit keeps.
-    """
+    most = MAX_VERSIONS
 
-    def __init__(self, store: Store, *, rewarded_s: float, most: int = MAX_VERSIONS) -> None:
-        self.most = most
+    def __init__(self, store: Store, *, rewarded_s: float) -> None:
         self._store = store
         self.rewarded_ms = round(1_000 * rewarded_s)
 

@@ -269,7 +269,7 @@ async def test_whoever_changes_a_bandit_every_change_is_made_once(two_processes:
         await service.parts.sync.poll()
         bandit = await service.parts.bandits.get("b")
         assert (bandit.record, bandit.version.number) == (expected, len(versions))
-        kept, _ = await service.parts.bandits.history(bandit, None, 100)
+        kept, _ = await service.parts.bandits.versions.page(bandit.uid, bandit.version, None, 100)
         assert [version.record for version in kept] == versions[::-1]
 
 
