@@ -42,7 +42,7 @@ from app.measuring.report_answer import (
 )
 from app.platform.errors import Invalid, shown_time
 from app.platform.long_work import Slots
-from app.platform.metrics import Metrics, WatchedGuardrails
+from app.platform.metrics import Metrics
 from app.platform.pools import MEASURING
 from shortlist.evaluation import asymptotic_confidence_sequence as asymptotic
 from shortlist.evaluation import clustered_t_sequence as clustered
@@ -301,7 +301,7 @@ class Reports:
     """Reports on bandits, a few at a time. Their guardrails are counted in the metrics."""
 
     def __init__(self, bandits: Bandits, log: CompleteLog, metrics: Metrics) -> None:
-        self._watched = WatchedGuardrails(metrics.guardrails)
+        self._metrics = metrics
         self._bandits = bandits
         self._log = log
         self._places = Slots("reports", running=AT_ONCE, waiting=WAITING)
@@ -353,7 +353,7 @@ class Reports:
         if not names:
             return reports[None]
         report = _with_signals(bandit, reports)
-        self._watched.set_states(bandit.uid, [guardrail.state for guardrail in report.guardrails])
+        self._metrics.set_guardrail_states(bandit.uid, [guardrail.state for guardrail in report.guardrails])
         return report
 
 

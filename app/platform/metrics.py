@@ -16,21 +16,6 @@ from prometheus_client.metrics import MetricWrapperBase
 SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
 
 
-class WatchedGuardrails:
-    """The states of guardrails as reports say them, counted. Memory: some bytes a bandit."""
-
-    def __init__(self, gauge: Gauge) -> None:
-        self._gauge = gauge
-        self._states: dict[str, Sequence[str]] = {}
-
-    def set_states(self, bandit: str, states: Sequence[str]) -> None:
-        """A report on a bandit says so."""
-        self._states[bandit] = states
-        every = [state for of_bandit in self._states.values() for state in of_bandit]
-        for state in ("kept", "broken", "unknown"):
-            self._gauge.labels(state).set(every.count(state))
-
-
 class Metrics:
     """The metrics of one process, in a registry of their own."""
 
@@ -100,6 +85,7 @@ class Metrics:
             "Guardrails of bandits, by what the last report of this process on each bandit says.",
             ["state"],
         )
+        self._guardrail_states: dict[str, Sequence[str]] = {}
         self.unlimited = counter(
             "shortlist_unlimited_repeats",
             "Choices and rewards that `repeats` did not remember, or in place of older ones: no room.",
@@ -162,6 +148,13 @@ class Metrics:
         self.prior_fits.labels(outcome).inc()
         self.prior_seconds.observe(seconds)
         self.prior_keys.set(keys)
+
+    def set_guardrail_states(self, bandit: str, states: Sequence[str]) -> None:
+        """What a report says of the guardrails of a bandit. Memory: some bytes a bandit."""
+        self._guardrail_states[bandit] = states
+        every = [state for of_bandit in self._guardrail_states.values() for state in of_bandit]
+        for state in ("kept", "broken", "unknown"):
+            self.guardrails.labels(state).set(every.count(state))
 
     def set_quota_states(self, states: Mapping[str, int]) -> None:
         """How many quotas are in which state."""
