@@ -104,19 +104,19 @@ class EffectVersion:
             places[self.revisions[places] != np.array(revisions, dtype=np.int64)] = -1
         return places
 
-    def served(self, arms: Sequence[str], revisions: Sequence[int], signals: int) -> Matrix:
-        """The effects of arms with these features, 0 of those without rewards. Shapes: -> (n, J)."""
-        found, places = np.zeros((len(arms), signals)), self.places_of(arms, revisions)
+    def of_arms(self, arms: Sequence[str], revisions: Sequence[int]) -> tuple[Matrix, Matrix]:
+        """Effects and deviations of arms with these features; 0 and tau without rewards. Shapes: (J, n)."""
+        places = self.places_of(arms, revisions)
         has_rewards = places >= 0
-        found[has_rewards, : len(self.R)] = self.at(places[has_rewards])[0][:signals].T
-        return found
+        effects = np.zeros((len(self.R), len(places)))
+        deviations = np.repeat(np.sqrt(self.record.variances)[:, None], len(places), axis=1)
+        effects[:, has_rewards], deviations[:, has_rewards] = self.at(places[has_rewards])
+        return effects, deviations
 
-    def deviations_of(self, arms: Sequence[str], revisions: Sequence[int], signals: int) -> Matrix:
-        """The deviations of the effects of arms with these features, tau without rewards. Shape: (n, J)."""
-        found, places = np.zeros((len(arms), signals)), self.places_of(arms, revisions)
-        has_rewards = places >= 0
-        found[:, : len(self.R)] = np.sqrt(self.record.variances[:signals])
-        found[has_rewards, : len(self.R)] = self.at(places[has_rewards])[1][:signals].T
+    def served(self, arms: Sequence[str], revisions: Sequence[int], signals: int) -> Matrix:
+        """The effects of arms with these features, by each of so many signals. Shapes: -> (n, J)."""
+        found, effects = np.zeros((len(arms), signals)), self.of_arms(arms, revisions)[0][:signals]
+        found[:, : len(effects)] = effects.T
         return found
 
     def whole_record(self) -> EffectRecord:

@@ -59,8 +59,9 @@ class EngineHead:
         """Cost: a look-up for each of ``arms``."""
         rows = arms.listed
         revisions = arms.table.revisions[rows]
-        effects, variances = moments(version, [arms.id_of(row) for row in rows.tolist()], revisions)
-        return cls(arms, rows, effects, variances, directions_of(revisions).astype(np.float64))
+        ids = [arms.id_of(row) for row in rows.tolist()]
+        effects, deviations = version.of_arms(ids, revisions.tolist())
+        return cls(arms, rows, effects, deviations**2, directions_of(revisions).astype(np.float64))
 
     def scores(self, effects: EngineEffects, query: Vector, w: Vector | None) -> Vector:
         """What each arm is worth. Shapes: query (d,), w (4,) -> (n,). Cost: n d."""
@@ -84,11 +85,11 @@ class EngineEffects(ArmEffects):
     def worth(self, arms: LearnerSnapshot, rows: Rows, w: Vector | None = None) -> Vector:
         ids = list(map(arms.id_of, rows.tolist()))
         revisions = np.array(list(map(arms.revision_of, rows.tolist())), dtype=np.int64)
-        effects, variances = moments(self.version, ids, revisions)
+        effects, deviations = self.version.of_arms(ids, revisions.tolist())
         weights = self.weights[: len(effects)]
         worth: Vector = weights @ effects
         if w is not None:
-            worth += self.exploration * np.sqrt(weights**2 @ variances) * (w @ directions_of(revisions))
+            worth += self.exploration * np.sqrt(weights**2 @ deviations**2) * (w @ directions_of(revisions))
         return worth
 
     def solver(
@@ -180,14 +181,3 @@ def most_promising(version: EffectVersion, weights: Vector, exploration: float, 
     if len(promise) > most:
         places = np.argpartition(-promise, most)[:most]
     return [version.names[place] for place in places.tolist()]
-
-
-def moments(version: EffectVersion, ids: list[str], revisions: Rows) -> tuple[Matrix, Matrix]:
-    """Effects of arms with these features, and their variances: tau^2 without rewards. Shapes: (J, n)."""
-    places, shape = version.places_of(ids, revisions.tolist()), (len(version.R), len(ids))
-    effects, variances = np.zeros(shape), np.empty(shape)
-    variances[:] = np.array(version.record.variances)[:, None]
-    has_rewards = places >= 0
-    found, deviations = version.at(places[has_rewards])
-    effects[:, has_rewards], variances[:, has_rewards] = found, deviations**2
-    return effects, variances

@@ -16,6 +16,7 @@ from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.filters.filter import Filter
 from app.learning.learners import Learners
+from app.learning.served_effects import weights_of
 from app.policies.arm_effects import ArmEffects
 from app.policies.limits import Limit, LimitedSolver, Limits
 from app.policies.rules import Diverse, DiverseSolver, Pin, shortlist_of
@@ -290,12 +291,12 @@ def measured(request: SelectionRequest, snapshot: ReadSnapshot, rows: Rows) -> M
     if effects is not None:
         ids = list(map(snapshot.arms.id_of, rows.tolist()))
         revisions = list(map(snapshot.arms.revision_of, rows.tolist()))
-        weights = np.array((1.0,) if bandit.weighing is None else bandit.weighing.weights)
-        own = effects.served(ids, revisions, len(weights)) @ weights
+        weights = weights_of(bandit, effects)
+        by_signal, deviations = effects.of_arms(ids, revisions)
+        own = weights @ by_signal[: len(weights)]
         estimates, shown = estimates + own, own.tolist()
-        deviations = effects.deviations_of(ids, revisions, len(weights))
         # As if they were independent: an effect is estimated from what all keys were shown.
-        widths = np.sqrt(widths**2 + deviations**2 @ weights**2)
+        widths = np.sqrt(widths**2 + weights**2 @ deviations[: len(weights)] ** 2)
     if mean is None:
         return Measured(estimates, widths, [None] * len(rows), shown)
     if bandit.context is not None and request.context is not None:

@@ -330,5 +330,5 @@ async def test_every_version_that_is_kept_is_what_decisions_were_made_with(api: 
         if number:
             version = await effects.version(bandit.uid, number)
             assert version is not None
-            found = version.served(list(own), [revisions[arm] for arm in own], 1)[:, 0]
+            found = version.of_arms(list(own), [revisions[arm] for arm in own])[0][0]
             assert found.tolist() == list(own.values())

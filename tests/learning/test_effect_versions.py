@@ -75,8 +75,8 @@ def test_an_arm_with_other_features_has_no_effect_before_it_has_rewards_with_the
     _, _, served = versions(np.random.default_rng(1), 20, 1)
     version, revision = served[-1], int(served[-1].revisions[0])
     arm = version.names[0]
-    assert (version.served([arm], [revision], 1) != 0.0).all()
-    assert version.served([arm], [revision + 1], 1).tolist() == [[0.0]]
+    assert (version.of_arms([arm], [revision])[0] != 0.0).all()
+    assert version.of_arms([arm], [revision + 1])[0].tolist() == [[0.0]]
 
 
 @pytest.mark.parametrize("signals", [1, 2])

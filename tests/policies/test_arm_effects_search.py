@@ -217,7 +217,7 @@ def test_estimates_are_those_of_the_version():
     effects, deviations = estimates(found.n, found.R[0], EffectFit(0.8**2, 0.5))
     np.testing.assert_allclose(found.effects[0], effects, atol=1e-6)
     np.testing.assert_allclose(found.deviations[0], deviations)
-    assert found.served(["a0", "a3", "nobody"], [1, 4, 1], 1)[:, 0].tolist() == [
+    assert found.of_arms(["a0", "a3", "nobody"], [1, 4, 1])[0][0].tolist() == [
         0.0,
         found.effects[0, 3],
         0.0,

@@ -99,8 +99,7 @@ def by_comparison(
     store: Store, found: EffectVersion, query: np.ndarray, w: np.ndarray, arms: Sequence[str], *, k: int
 ) -> list[str]:
     revisions = np.array([store.revisions[arm] for arm in arms])
-    own = found.served(arms, revisions.tolist(), 1)[:, 0]
-    noises = found.deviations_of(arms, revisions.tolist(), 1)[:, 0]
+    (own,), (noises,) = found.of_arms(arms, revisions.tolist())
     scores = np.array([store.features[arm] for arm in arms]) @ query + own
     scores += E * noises * (w @ directions_of(revisions))
     return [arms[place] for place in np.argsort(-scores)[:k].tolist()]
