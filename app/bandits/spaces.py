@@ -8,7 +8,7 @@ does to states and features. The fold carries a learner where the log has the en
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
@@ -16,11 +16,15 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 import numpy as np
 
+from app.platform.cache import BoundedCache
 from app.platform.errors import Unavailable
 from app.records.records import LearnerState, bytes_to_vector
 from app.storage.moves import MoveProgress, MoveStore
 from shortlist.linear.feature_map import carried_each
 from shortlist.types import Matrix
+
+KEPT_BYTES = 256 << 20  # of moves, in memory
+MOVE_BYTES = 4_000  # that a move takes besides its map
 
 Carry = Literal["log", "map", "none"]
 Maps: TypeAlias = "Mapping[str, Mapping[int, SpaceMap]]"
@@ -155,30 +159,32 @@ class Spaces:
 
 
 class Moves:
-    """The moves of bandits, as they are stored; what was read once is kept."""
+    """The moves of bandits, as they are stored; of those that were used last what was read is kept."""
 
-    def __init__(self, store: MoveStore) -> None:
+    def __init__(self, store: MoveStore, *, kept_bytes: int = KEPT_BYTES) -> None:
         self._store = store
-        self._records: dict[str, Mapping[int, MoveRecord]] = {}
-        self._maps: dict[str, Mapping[int, SpaceMap]] = {}
+        self._kept: BoundedCache[str, Mapping[int, tuple[MoveRecord, SpaceMap]]] = BoundedCache(kept_bytes)
 
     async def of(self, uid: str, last: int) -> Mapping[int, MoveRecord]:
         """The moves of a bandit by number, up to ``last`` if there are as many. Raises Unavailable."""
-        # Moves have no gaps, so a count says whether the last one is known.
-        while len(records := self._records.get(uid, {})) < last:
-            stored = await self._store.record(uid, number := len(records) + 1)
-            if stored is None:
-                break
-            record = msgspec.msgpack.decode(stored, type=MoveRecord)
-            self._records[uid] = {**self._records.get(uid, {}), number: record}
-            self._maps[uid] = {**self._maps.get(uid, {}), number: SpaceMap.of(record)}
-        return self._records.get(uid, {})
+        return {number: record for number, (record, _) in (await self._read(uid, last)).items()}
 
     async def maps(self, wanted: Mapping[str, int]) -> Maps:
         """The maps of bandits, up to these moves. Raises Unavailable."""
-        for uid, last in wanted.items():
-            await self.of(uid, last)
-        return {uid: self._maps.get(uid, {}) for uid in wanted}
+        moves = {uid: await self._read(uid, last) for uid, last in wanted.items()}
+        return {uid: {number: pair[1] for number, pair in pairs.items()} for uid, pairs in moves.items()}
+
+    async def _read(self, uid: str, last: int) -> Mapping[int, tuple[MoveRecord, SpaceMap]]:
+        moves = self._kept.get(uid) or {}
+        # Moves have no gaps, so a count says whether the last one is known.
+        while len(moves) < last:
+            stored = await self._store.record(uid, len(moves) + 1)
+            if stored is None:
+                break
+            record = msgspec.msgpack.decode(stored, type=MoveRecord)
+            moves = {**moves, len(moves) + 1: (record, SpaceMap.of(record))}
+            self._kept.put(uid, moves, sum(MOVE_BYTES + kept.bytes for _, kept in moves.values()))
+        return moves
 
     async def spaces(self, uid: str, last: int) -> Spaces:
         """By which states of one bandit are carried up to this move. Raises Unavailable."""
@@ -189,12 +195,6 @@ class Moves:
         if state is None or state.space >= to:
             return state
         return (await self.spaces(uid, to)).carried(uid, state, to)
-
-    def drop(self, uids: Collection[str]) -> None:
-        """Forget the moves of bandits that are gone."""
-        for uid in uids:
-            self._records.pop(uid, None)
-            self._maps.pop(uid, None)
 
 
 def move_to_bytes(record: MoveRecord) -> bytes:
