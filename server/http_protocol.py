@@ -126,7 +126,7 @@ class ShortlistProtocol(HttpToolsProtocol):
         self._caller.left = True
         if self._watch is not None:
             self._watch.cancel()
-        self._unread.release(self)
+        self._unread.release(self.give_up)
         self._counted.leaving = True
         self._counted.close = self._counted.close_now
         if self._answering is not None:  # uvicorn tells this to the request that was read last
@@ -137,16 +137,16 @@ class ShortlistProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """The client reads more slowly than it is answered: count all that is left of the answer."""
         super().pause_writing()
-        self._unread.hold(self, self._unread_bytes())
+        self._unread.hold(self.give_up, self._unread_bytes())
 
     def resume_writing(self) -> None:
-        self._unread.release(self)
+        self._unread.release(self.give_up)
         super().resume_writing()
 
     def give_up(self, reason: str) -> None:
         """Close the connection at once, with all that its client has not read."""
         log.info("a connection was closed: %s", reason)
-        self._unread.release(self)
+        self._unread.release(self.give_up)
         self._reset()
 
     def data_received(self, data: bytes) -> None:
@@ -331,7 +331,7 @@ class ShortlistProtocol(HttpToolsProtocol):
         elif self._unread_since is None or self._taken > before:
             self._unread_since = now
             if self.flow.write_paused:
-                self._unread.hold(self, self._unread_bytes())
+                self._unread.hold(self.give_up, self._unread_bytes())
         return self._unread_since is not None and now - self._unread_since > limits.MAX_UNREAD_S
 
     def _unread_bytes(self) -> int:

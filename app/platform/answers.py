@@ -9,16 +9,16 @@ clients. ``Budget`` makes tasks wait until the memory that they need is free.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from typing import Protocol
 
 from app.platform.deadlines import Caller
 from app.platform.errors import Unavailable
 
 FREE_BYTES = 1 << 16  # of each answer: small ones are never refused
 MAX_SENDING_S = 120.0
+Reader = Callable[[str], None]
 _ANSWER: ContextVar[HttpAnswer | None] = ContextVar("answer", default=None)
 
 
@@ -90,17 +90,10 @@ def hold(amount: int) -> None:
         answer.hold(amount)
 
 
-class Reader(Protocol):
-    """A connection whose client reads more slowly than it is answered."""
-
-    def give_up(self, reason: str) -> None:
-        """Close the connection at once, and let go of what its client has not read."""
-        ...
-
-
 class Unread:
     """Bytes that readers have not taken yet: at most ``most`` of all together, or those of one reader.
 
+    A reader is what closes its connection at once, for a reason, and releases what was not read.
     Beyond that the reader that was not seen to read for the longest is given up, and then the next. Every
     operation takes constant time, for each reader that is given up.
     """
@@ -123,7 +116,7 @@ class Unread:
         while self._bytes > self._most and len(self._held) > 1:
             slowest = next(iter(self._held))
             self.release(slowest)
-            slowest.give_up("answers that are not read take too much memory")
+            slowest("answers that are not read take too much memory")
 
     def release(self, reader: Reader) -> None:
         """The reader has kept up, or is gone."""

@@ -10,15 +10,14 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from fastapi.telemetry import TelemetryConfig
 from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.json import JsonFormatter
 
 from app.platform.errors import StartupError
-
-LogFormat = Literal["auto", "text", "json"]
+from app.platform.settings import LogFormat
 
 _COLORS = {"DEBUG": "2", "WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}  # of the terminal, by level
 _NOT_EXTRA = frozenset(RESERVED_ATTRS) | {"color_message", "taskName"}
