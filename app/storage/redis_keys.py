@@ -90,16 +90,12 @@ the id of its entry, and r: the reason.
 
 Fields of seen-until:<ms> are "seen:<bandit uid>:<learner>:<dedupe key>", which hold nothing, and
 "seen-first:<bandit uid>:<learner>:<decision key>", which hold "d" while a default is counted and no reward.
-They are of decisions that expire at <ms> or up to SEEN_PERIOD_MS before. The hash is dropped after that. From
-then on rewards are refused of decisions that expire by "expires" of refused and know no entry of the log
-above "known". What is known of a forgotten learner is dropped too, once no decision from before is left: then
-decisions are refused that know no entry from "forgotten" on. All three only grow. (Until 0.1.0 seen and
-seen-first were keys, and these keys and forgotten expired by the clock.)
+They are of decisions that expire at <ms> or up to SEEN_PERIOD_MS before. drop_expired.lua says when they are
+dropped, with what is known of forgotten learners, and what refused has then. (Until 0.1.0 seen and seen-first
+were keys, and these keys and forgotten expired by the clock.)
 
-A learner is its checkpoint, the whole state at some entry, and its tail, the entries that were folded since.
-Members of tails are "<length>.<learner>:<entry id>", both numbers of the id with 16 digits, all scores 0: in
-the order of their bytes the tail of a learner stands together, oldest first. A new learner has no checkpoint,
-and after a checkpoint there is no tail. No entry that is in a tail is trimmed.
+What checkpoints and tails are: types/learners.py, and tails.lua. A new learner has no checkpoint, and after a
+checkpoint there is no tail. No entry that is in a tail is trimmed.
 
 Sums of an arm lie in the partition of the learners that taught it: readers add those of all partitions. Which
 versions of the effects that are made of them are kept: write_version.lua.
@@ -114,14 +110,9 @@ one through which every checkpoint of the partition was carried, and "<uid>:made
 which the sums of its learners were recomputed. kept has what learners knew before the last move, and under ""
 the watermark from which on it was read.
 
-A key named changes holds, for each thing that changed, only its last change, and CHANGES_KEPT things at most.
-A process that knows a version, or a watermark, reads there what has changed since; if that was too long ago,
-it reads everything.
-
-Rows of the decision log are fields of the hash of their learner; the ms is when it was decided, with 13
-digits. Members of row-times, all scores 0, name the rows of all learners of a bandit, the oldest first.
-row-logs has two fields of a bandit: its uid holds how long rows are kept, in ms, and "<uid>:from" the ms
-before which rows were dropped, and are not made again. What a row is: rows.lua.
+What a key named changes holds: changes.lua, with CHANGES_KEPT things at most. What a row is, and how
+row-times names it: rows.lua. row-logs has two fields of a bandit: its uid holds how long rows are kept, in
+ms, and "<uid>:from" the ms before which rows were dropped, and are not made again.
 
 <member> is "<bandit uid>/<learner>", or that and "/<decision id>". Entries of a forgotten learner are deleted
 from the log once they are folded, so the entries that are left are in order, but their numbers have gaps.
