@@ -95,8 +95,12 @@ class LearnerSideData(RedisPart):
         for partition in range(self.partitions):
             await drop_states(self._redis, partition, uid)
             await self._erase_decisions(partition, f"{uid}/*")
-            await self._erase_members(partition, f"{uid}/*")
-            await self._erase_dedupe_keys(partition, uid)
+            await self._erase_members("ZSCAN", "ZREM", keys.idle(partition), f"{uid}/*")
+            await self._erase_members("HSCAN", "HDEL", keys.erase(partition), f"{uid}/*")
+            await self._erase_members("ZSCAN", "ZREM", keys.forgotten_until(partition), f"{uid}:*")
+            for end in await self._redis.command("ZRANGE", keys.seen_ends(partition), 0, -1):
+                dedupe_keys = keys.seen_until(partition, int(end))
+                await self._erase_members("HSCAN", "HDEL", dedupe_keys, keys.seen_pattern(uid))
             await erase_all_rows(self._redis, partition, uid)
             await self._erase_entries(partition, everybody, "+")
             await self._erase_dead_letters(partition, everybody, "+")
@@ -145,22 +149,9 @@ class LearnerSideData(RedisPart):
             if gone:
                 await self._redis.script("erase_decisions", names, gone)
 
-    async def _erase_members(self, partition: int, pattern: str) -> None:
-        """Learners that are idle one day, and those that are yet to be erased, whose members match."""
-        async for members in self._redis.scan_members("ZSCAN", keys.idle(partition), pattern):
-            await self._redis.command("ZREM", keys.idle(partition), *members)
-        async for members in self._redis.scan_members("HSCAN", keys.erase(partition), pattern):
-            await self._redis.command("HDEL", keys.erase(partition), *members)
-
-    async def _erase_dedupe_keys(self, partition: int, uid: str) -> None:
-        """Of all decisions of a bandit; and until when its learners are known to be forgotten."""
-        for end in await self._redis.command("ZRANGE", keys.seen_ends(partition), 0, -1):
-            key = keys.seen_until(partition, int(end))
-            async for fields in self._redis.scan_members("HSCAN", key, keys.seen_pattern(uid)):
-                await self._redis.command("HDEL", key, *fields)
-        index = keys.forgotten_until(partition)
-        async for members in self._redis.scan_members("ZSCAN", index, f"{uid}:*"):
-            await self._redis.command("ZREM", index, *members)
+    async def _erase_members(self, scan: str, remove: str, key: str, pattern: str) -> None:
+        async for members in self._redis.scan_members(scan, key, pattern):
+            await self._redis.command(remove, key, *members)
 
     async def _erase_events(self, partition: int, learner: LearnerId, goes: Goes) -> None:
         """Those choices for events that ``goes`` names."""

@@ -31,14 +31,6 @@ _WITH = "-- WITH   "
 _DURABLE = ("always", "everysec", "no")
 
 
-def _scanned(answer: Any) -> tuple[int, list[bytes]]:
-    """The next cursor, which the driver puts under the name of the node in a cluster, and what was found."""
-    cursor, result = answer
-    if isinstance(cursor, dict):
-        (cursor,) = cursor.values()
-    return int(cursor), result
-
-
 class Script(NamedTuple):
     """Text of a script, and the digest by which the server knows it once it has run."""
 
@@ -151,18 +143,12 @@ class RedisClient:
         with self._translated():
             return await self._bulk.command(*arguments)
 
-    async def scan_members(self, command: str, key: str, pattern: str) -> AsyncIterator[list[bytes]]:
+    def scan_members(self, command: str, key: str, pattern: str) -> AsyncIterator[list[bytes]]:
         """Members of a set, hash or sorted set that match, in batches; some may come twice.
 
         ``command`` is that of the type: SSCAN, HSCAN or ZSCAN. A round trip for each ``SCAN_STEP`` members.
         """
-        cursor: bytes | int = 0
-        while True:
-            cursor, result = await self.command(command, key, cursor, "MATCH", pattern, "COUNT", SCAN_STEP)
-            if members := [item[0] if isinstance(item, tuple) else item for item in result]:
-                yield members
-            if not int(cursor):
-                return
+        return self._scan(partial(self.command, command, key), pattern)
 
     async def scan_keys(self, pattern: str) -> AsyncIterator[list[bytes]]:
         """Keys that match, in batches; some may come twice.
@@ -170,15 +156,20 @@ class RedisClient:
         A round trip for each ``SCAN_STEP`` keys of the store, whether they match or not.
         """
         for ask in self._each():
-            cursor = 0
-            while True:
-                with self._translated():
-                    answer = await ask("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_STEP)
-                cursor, result = _scanned(answer)
-                if result:
-                    yield result
-                if not cursor:
-                    break
+            async for keys in self._scan(partial(ask, "SCAN"), pattern):
+                yield keys
+
+    async def _scan(self, ask: Callable[..., Awaitable[Any]], pattern: str) -> AsyncIterator[list[bytes]]:
+        cursor: Any = 0
+        while True:
+            with self._translated():
+                cursor, result = await ask(cursor, "MATCH", pattern, "COUNT", SCAN_STEP)
+            if isinstance(cursor, dict):  # in a cluster the driver puts it under the name of the node
+                (cursor,) = cursor.values()
+            if members := [item[0] if isinstance(item, tuple) else item for item in result]:
+                yield members
+            if not int(cursor):
+                return
 
     async def transaction(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
         """Answers to commands that run as one (MULTI, EXEC)."""
