@@ -20,7 +20,7 @@ from app.platform.pools import SEARCHES
 from app.policies.arm_effects import directions_of
 from app.policies.engine_effects import EngineEffects, EngineEffectSolver, HeadFollower, most_promising
 from app.records.records import ArmDocument, pack, vector_to_bytes
-from app.storage.types import DescribedArm
+from app.storage.types import StoredArm
 from memory_engine import MemoryEngine
 from shortlist.linear.arm_effects import EffectFit
 from shortlist.types import TopK
@@ -43,10 +43,10 @@ class Store:
     def document(self, arm: str) -> Any:
         return (), {"even": int(arm[1:]) % 2 == 0}
 
-    async def read(self, uid: str, ids: Sequence[str]) -> Sequence[DescribedArm | None]:
+    async def read(self, uid: str, ids: Sequence[str]) -> Sequence[StoredArm | None]:
         self.reads.append(list(ids))
         return [
-            DescribedArm(
+            StoredArm(
                 arm,
                 self.revisions[arm],
                 vector_to_bytes(self.features[arm]),
@@ -212,7 +212,7 @@ async def test_an_arm_that_changes_while_it_is_read_is_read_again():
     index = await index_over(store)
     held, read = index.hold(), store.read
 
-    async def changes(uid: str, ids: Sequence[str]) -> Sequence[DescribedArm | None]:
+    async def changes(uid: str, ids: Sequence[str]) -> Sequence[StoredArm | None]:
         found = await read(uid, ids)
         store.revisions["a1"], store.features["a1"] = 9_000, np.ones(DIM)
         index.note_changes(["a1"])
