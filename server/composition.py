@@ -323,10 +323,10 @@ class Service:
         )
         self.sampling = Sampling(self.mips.copies, self.filtered)
         self.health = Health(
-            store,
-            self.catalogues,
-            self.bandits,
-            self.learners,
+            store=store,
+            catalogues=self.catalogues,
+            bandits=self.bandits,
+            learners=self.learners,
             quotas=self.quotas,
             priors=self.priors,
             sync=self.sync,

@@ -8,7 +8,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import starmap
 from pathlib import Path
 from types import MappingProxyType
@@ -184,48 +184,34 @@ class Status:
     findings: Sequence[Finding]
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Health:
     """Answers about one process and its store.
 
-    ``max_backlog``: with more rewards waiting the process is not ready. ``worker``: whether it applies
-    rewards. ``missing_plugins``: what a bandit needs and no loaded plug-in provides. ``ready`` is set by what
-    starts and stops the services.
+    ``max_backlog``      with more rewards waiting the process is not ready
+    ``worker``           whether it applies rewards
+    ``missing_plugins``  what a bandit needs and no loaded plug-in provides
+    ``ready``            is set by what starts and stops the services
+    ``engine_start_s``   so long an engine of arms that does not answer may be starting
     """
 
-    def __init__(
-        self,
-        store: Store,
-        catalogues: Catalogues,
-        bandits: Bandits,
-        learners: Learners,
-        *,
-        quotas: Quotas,
-        priors: LearnedPriors,
-        sync: Sync,
-        metrics: Metrics,
-        max_backlog: int,
-        worker: bool,
-        losses: Losses,
-        data_dir: Path,
-        missing_plugins: Callable[[Bandit], Sequence[str]],
-    ) -> None:
-        self._store = store
-        self._catalogues = catalogues
-        self._bandits = bandits
-        self._learners = learners
-        self._quotas = quotas
-        self._priors = priors
-        self._sync = sync
-        self._metrics = metrics
-        self._max_backlog = max_backlog
-        self._worker = worker
-        self._losses = losses
-        self._data_dir = data_dir
-        self._missing_plugins = missing_plugins
-        self._started_at = time.time()
-        self._engine_lost_at = 0.0  # 0: it answers, as far as is known
-        self.engine_start_s = 60.0  # so long one that does not answer may be starting
-        self.ready = False
+    store: Store
+    catalogues: Catalogues
+    bandits: Bandits
+    learners: Learners
+    quotas: Quotas
+    priors: LearnedPriors
+    sync: Sync
+    metrics: Metrics
+    max_backlog: int
+    worker: bool
+    losses: Losses
+    data_dir: Path
+    missing_plugins: Callable[[Bandit], Sequence[str]]
+    ready: bool = False
+    engine_start_s: float = 60.0
+    _started_at: float = field(default_factory=time.time)
+    _engine_lost_at: float = 0.0  # 0: it answers, as far as is known
 
     async def readiness(self) -> Readiness:
         """Return when requests can be served. Raises Unavailable, with the reason, when they cannot."""
@@ -234,15 +220,15 @@ class Health:
                 backlog = await self._backlog()
                 lag = await self._lag()
                 # after calls by keys, from which the client of a cluster learns who its primaries are
-                await self._store.ping()
+                await self.store.ping()
         except TimeoutError:
             raise Unavailable("the store does not answer") from None
-        if await self._sync.confirm(PROBE_S):
+        if await self.sync.confirm(PROBE_S):
             raise Unavailable("this process has not yet read all changes from the store")
         if not self.ready:
             raise Unavailable("catalogues are being loaded, or the service is stopping")
         await self._reach_engine()
-        if backlog > self._max_backlog:
+        if backlog > self.max_backlog:
             raise Unavailable("too many rewards are waiting to be applied")
         return Readiness(backlog, lag.age_s)
 
@@ -253,59 +239,59 @@ class Health:
         """
         try:
             async with asyncio.timeout(PROBE_S):
-                await reach_engines(self._catalogues)
+                await reach_engines(self.catalogues)
         except (TimeoutError, Unavailable) as error:
             now = time.monotonic()
             self._engine_lost_at = self._engine_lost_at or now
             if now - self._engine_lost_at < self.engine_start_s:
                 reason = error.detail if isinstance(error, Unavailable) else "it does not answer in time"
-                raise Unavailable(f"{engine_titles(self._catalogues)} is not ready: {reason}") from None
+                raise Unavailable(f"{engine_titles(self.catalogues)} is not ready: {reason}") from None
         else:
             self._engine_lost_at = 0.0
 
     async def status(self) -> Status:
         """Raises Unavailable."""
-        durability, backlog = await self._store.durability(), await self._backlog()
-        faults = await self._store.faults()
-        lag, (held, refusal), loss = await self._lag(), await self._held(), self._losses.known()
-        catalogues = list(self._catalogues)
-        used = [each for each in catalogues if self._bandits.of_catalogue(each.name)]
-        with_effects = {each.uid: each.name for each in self._bandits if each.record.arm_effects == "auto"}
-        one_key = await found_lately(self._store, list(with_effects))
+        durability, backlog = await self.store.durability(), await self._backlog()
+        faults = await self.store.faults()
+        lag, (held, refusal), loss = await self._lag(), await self._held(), self.losses.known()
+        catalogues = list(self.catalogues)
+        used = [each for each in catalogues if self.bandits.of_catalogue(each.name)]
+        with_effects = {each.uid: each.name for each in self.bandits if each.record.arm_effects == "auto"}
+        one_key = await found_lately(self.store, list(with_effects))
         status_findings = findings(
-            worker=self._worker,
+            worker=self.worker,
             backlog=backlog,
             dead=lag.dead,
             durability=durability,
             held=held,
-            bounds=self._store.usage.bounds,
+            bounds=self.store.usage.bounds,
             loss=loss,
-            disk_full=is_full(self._data_dir),
+            disk_full=is_full(self.data_dir),
             failures={each.name: each.index.failure for each in catalogues if each.index.failure},
-            replaced=[each.name for each in used if await self._catalogues.has_replaced_features(each)],
+            replaced=[each.name for each in used if await self.catalogues.has_replaced_features(each)],
             one_key={with_effects[uid]: taught for uid, taught in one_key.items()},
             without_plugin={
-                bandit.name: missing for bandit in self._bandits if (missing := self._missing_plugins(bandit))
+                bandit.name: missing for bandit in self.bandits if (missing := self.missing_plugins(bandit))
             },
             faults=faults if IS_REPLICA in faults else [*faults, *refusal],
             quotas=[
                 f"the bandit {bandit.name} {warning}"
-                for uid in tuple(self._quotas.ledgers)
-                if (bandit := self._bandits.by_uid(uid)) is not None
-                for warning in self._quotas.warnings(bandit)
+                for uid in tuple(self.quotas.ledgers)
+                if (bandit := self.bandits.by_uid(uid)) is not None
+                for warning in self.quotas.warnings(bandit)
             ],
         )
         return Status(
             uptime_s=round(time.time() - self._started_at, 3),
             ready=self.ready and not refusal,
             store=durability,
-            worker=self._worker,
+            worker=self.worker,
             backlog=backlog,
             catalogues=len(catalogues),
             arms=sum(len(catalogue.index) for catalogue in catalogues),
-            bandits=len(self._bandits),
-            cached_learners=len(self._learners),
-            cached_learner_bytes=self._learners.bytes,
+            bandits=len(self.bandits),
+            cached_learners=len(self.learners),
+            cached_learner_bytes=self.learners.bytes,
             loss=loss,
             findings=tuple(status_findings),
         )
@@ -313,32 +299,44 @@ class Health:
     async def _held(self) -> tuple[Mapping[Kind, float], Sequence[str]]:
         """What the store holds, and why it cannot count, which is a write: what follows "the store"."""
         try:
-            return await self._store.usage.read(), []
+            return await self.store.usage.read(), []
         except Unavailable as error:
             if not refused(error):
                 raise
-            return dict.fromkeys(self._store.usage.bounds, 0.0), [error.detail.removeprefix("the store ")]
+            return dict.fromkeys(self.store.usage.bounds, math.nan), [error.detail.removeprefix("the store ")]
 
     async def measure(self) -> None:
-        """Bring the gauges up to date; those of the reward log are NaN while the store does not answer."""
+        """Bring the gauges up to date; those of the store are NaN while it does not answer."""
         self.measure_process()
-        metrics = self._metrics
-        result = (math.nan, math.nan, math.nan)
+        metrics, bounds = self.metrics, self.store.usage.bounds
+        backlog = age_s = dead = is_replica = math.nan
+        held: Mapping[Kind, float] = dict.fromkeys(bounds, math.nan)
+        counts = dict.fromkeys(FINDINGS, math.nan)
         with contextlib.suppress(Unavailable, TimeoutError):
             async with asyncio.timeout(PROBE_S):
                 backlog, lag = await self._backlog(), await self._lag()
-                result = (backlog, lag.age_s, lag.dead)
-        for gauge, value in zip((metrics.backlog, metrics.lag, metrics.dead), result, strict=True):
-            gauge.set(value)
-        await self._measure_usage()
-        await self._measure_findings()
+                age_s, dead = lag.age_s, lag.dead
+                held, _ = await self._held()
+                wrong = [finding.name for finding in (await self.status()).findings if finding.good is False]
+                is_replica = float(IS_REPLICA in await self.store.faults())
+                counts = {name: float(wrong.count(name)) for name in FINDINGS}
+        metrics.backlog.set(backlog)
+        metrics.lag.set(age_s)
+        metrics.dead.set(dead)
+        metrics.store_up.set(not math.isnan(is_replica))
+        metrics.store_replica.set(is_replica)
+        for kind, bound in bounds.items():
+            metrics.held.labels(kind).set(held[kind])
+            metrics.held_most.labels(kind).set(bound)
+        for name, count in counts.items():
+            metrics.found.labels(name).set(count)
 
     def measure_process(self) -> None:
         """Bring the gauges of this process up to date, without a call of the store."""
-        metrics, catalogues = self._metrics, list(self._catalogues)
-        metrics.learners.set(len(self._learners))
-        metrics.learner_bytes.set(self._learners.bytes)
-        metrics.prior_age.set(self._priors.oldest_s())
+        metrics, catalogues = self.metrics, list(self.catalogues)
+        metrics.learners.set(len(self.learners))
+        metrics.learner_bytes.set(self.learners.bytes)
+        metrics.prior_age.set(self.priors.oldest_s())
         metrics.arms.set(sum(len(catalogue.index) for catalogue in catalogues))
         statuses = [catalogue.index.status() for catalogue in catalogues]
         metrics.index_exact.set(sum(status.exact for status in statuses))
@@ -346,35 +344,14 @@ class Health:
             sum(status.state == "ready" and status.recall_at_1 < status.target_recall for status in statuses)
         )
         with contextlib.suppress(OSError):
-            total, _, free = shutil.disk_usage(self._data_dir)
+            total, _, free = shutil.disk_usage(self.data_dir)
             metrics.disk.set(total)
             metrics.disk_free.set(free)
 
-    async def _measure_findings(self) -> None:
-        metrics, counts, is_replica = self._metrics, dict.fromkeys(FINDINGS, math.nan), math.nan
-        with contextlib.suppress(Unavailable, TimeoutError):
-            async with asyncio.timeout(PROBE_S):
-                wrong = [finding.name for finding in (await self.status()).findings if finding.good is False]
-                is_replica = float(IS_REPLICA in await self._store.faults())
-                counts = {name: float(wrong.count(name)) for name in FINDINGS}
-        metrics.store_up.set(not math.isnan(is_replica))
-        metrics.store_replica.set(is_replica)
-        for name, count in counts.items():
-            metrics.found.labels(name).set(count)
-
-    async def _measure_usage(self) -> None:
-        held: Mapping[Kind, float] = dict.fromkeys(self._store.usage.bounds, math.nan)
-        with contextlib.suppress(Unavailable, TimeoutError):
-            async with asyncio.timeout(PROBE_S):
-                held = await self._store.usage.read()
-        for kind, bound in self._store.usage.bounds.items():
-            self._metrics.held.labels(kind).set(held[kind])
-            self._metrics.held_most.labels(kind).set(bound)
-
     async def _backlog(self) -> int:
-        return sum(await asyncio.gather(*map(self._store.rewards.backlog, range(self._store.partitions))))
+        return sum(await asyncio.gather(*map(self.store.rewards.backlog, range(self.store.partitions))))
 
     async def _lag(self) -> Lag:
         """Of all partitions: the largest age, and all dead letters."""
-        lags = await asyncio.gather(*map(self._store.rewards.lag, range(self._store.partitions)))
+        lags = await asyncio.gather(*map(self.store.rewards.lag, range(self.store.partitions)))
         return Lag(max(lag.age_s for lag in lags), sum(lag.dead for lag in lags))
