@@ -152,7 +152,7 @@ async def _evaluated(
 ) -> Evaluation:
     """``unread``: rows of a log of another system that are left out; None: it is a log of Shortlist."""
     held = None if learners_from is None else _learners(bandit, learners_from)
-    past, read = PastLearners(bandit, source, held), ReadDecisions()
+    past, read = PastLearners(bandit, source, None if held is None else held.state), ReadDecisions()
     seen = SeenRewards(bandit.record, partial(source.terms, bandit))
     lookup: LearnerLookup = past
     if when == "before":

@@ -24,6 +24,7 @@ from functools import partial
 from typing import Annotated, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from app.measuring.evaluations import Evaluation, Progress
 from app.platform.background import end
@@ -32,7 +33,7 @@ from app.platform.errors import NotFound, QuotaReached, ShortlistError, Unavaila
 from app.platform.metrics import Metrics
 from app.platform.pools import MEASURING
 from app.storage.jobs import JobStore
-from app.storage.types import StoredJob
+from app.storage.types.registry import KeptJob, StoredJob
 
 log = logging.getLogger("shortlist.evaluations")
 
@@ -105,8 +106,7 @@ class EvaluationJobs:
         if len(self._tasks) >= MOST_OWN:
             raise Unavailable("too many evaluations at once; try again soon")
         head = head or new_head()
-        times = {"lease_ms": self.lease_ms, "keep_ms": KEEP_MS}
-        if not await self._jobs.add(uid, head.id, _encode(head), **times):
+        if not await self._jobs.add(uid, head.id, _encode(head), lease_ms=self.lease_ms, keep_ms=KEEP_MS):
             raise QuotaReached("as many evaluations are kept as may be: delete some, or wait an hour")
         self._begin(uid, head, work)
         return head.id
@@ -114,8 +114,7 @@ class EvaluationJobs:
     async def resume(self, uid: str, head: JobHead, work: Work) -> None:
         """Begin a lost job again. Raises Unavailable."""
         head = JobHead(head.id, head.created)
-        outcome = await self._jobs.keep(uid, head.id, _encode(head), lease_ms=self.lease_ms, keep_ms=KEEP_MS)
-        if outcome == "kept":
+        if await self._keep(uid, head) == "kept":
             self._begin(uid, head, work)
 
     def _begin(self, uid: str, head: JobHead, work: Work) -> None:
@@ -126,9 +125,7 @@ class EvaluationJobs:
 
     async def publish(self, uid: str, head: JobHead, result: bytes) -> None:
         """Show a result of a job that goes on. Raises Unavailable."""
-        running = msgspec.structs.replace(head, state="running")
-        times = {"lease_ms": self.lease_ms, "keep_ms": KEEP_MS}
-        await self._jobs.keep(uid, head.id, _encode(running), **times, result=zlib.compress(result))
+        await self._keep(uid, replace(head, state="running"), zlib.compress(result))
 
     async def find(self, uid: str, job_id: str) -> EvaluationJob:
         """How a job stands. Raises NotFound, Unavailable."""
@@ -156,32 +153,33 @@ class EvaluationJobs:
         await end(list(self._tasks.values()))
 
     async def _run(self, uid: str, head: JobHead, work: Work) -> None:
-        state = _JobState(head)
-        beating = asyncio.create_task(self._beat(uid, state, asyncio.current_task()))
-        result = b""
+        def progress(decisions: int, of: int | None) -> None:
+            nonlocal head
+            head = replace(head, state="running", progress=JobProgress(decisions, of))
+
+        task, result = asyncio.current_task(), b""
+        beating = asyncio.create_task(self._beat(uid, lambda: head, task))
         try:
-            result = await MEASURING.run(partial(zlib.compress, await work(state.progress)))
-            state.head = msgspec.structs.replace(state.head, state="done")
+            result = await MEASURING.run(partial(zlib.compress, await work(progress)))
+            head = replace(head, state="done")
         except asyncio.CancelledError:
             self._ended("cancelled").inc()
             raise
         except ShortlistError as error:
-            state.fail(error.errors[0][1] if error.errors else error.detail)
+            head = _failed(head, error.errors[0][1] if error.errors else error.detail)
         except Exception:
             log.exception("an evaluation failed")
-            state.fail("an error of the service: its log says more")
+            head = _failed(head, "an error of the service: its log says more")
         finally:
             await end([beating])
-        self._ended("done" if state.head.state == "done" else "failed").inc()
-        await self._keep(uid, state, result)
+        self._ended(head.state).inc()
+        await self._finish(uid, head, result)
 
-    async def _beat(self, uid: str, state: _JobState, task: asyncio.Task[None] | None) -> None:
+    async def _beat(self, uid: str, head_now: Callable[[], JobHead], task: asyncio.Task[None] | None) -> None:
         while True:
             await asyncio.sleep(self.beat_s)
             try:
-                outcome = await self._jobs.keep(
-                    uid, state.head.id, _encode(state.head), lease_ms=self.lease_ms, keep_ms=KEEP_MS
-                )
+                outcome = await self._keep(uid, head_now())
             except Unavailable as error:
                 log.warning("an evaluation cannot say how it stands: %s", error.detail)
                 continue
@@ -190,39 +188,30 @@ class EvaluationJobs:
                 task.cancel()
                 return
 
-    async def _keep(self, uid: str, state: _JobState, result: bytes) -> None:
+    async def _finish(self, uid: str, head: JobHead, result: bytes) -> None:
         """Say how the job has ended, until the store hears it: for as long as its lease is."""
         for _ in range(self.lease_ms // 1_000):
             try:
-                times = {"lease_ms": self.lease_ms, "keep_ms": KEEP_MS}
-                outcome = await self._jobs.keep(
-                    uid, state.head.id, _encode(state.head), **times, result=result
-                )
+                outcome = await self._keep(uid, head, result)
             except Unavailable:
                 await asyncio.sleep(self.beat_s)
                 continue
             if outcome != "full":
                 return
-            state.fail(NO_ROOM)
-            result = b""
+            head, result = _failed(head, NO_ROOM), b""
+
+    async def _keep(self, uid: str, head: JobHead, result: bytes = b"") -> KeptJob:
+        """Say how a job stands, and begin its lease again."""
+        times = {"lease_ms": self.lease_ms, "keep_ms": KEEP_MS}
+        return await self._jobs.keep(uid, head.id, _encode(head), result=result, **times)
 
 
-class _JobState:
-    """What a job says of itself."""
-
-    def __init__(self, head: JobHead) -> None:
-        self.head = head
-
-    def progress(self, decisions: int, of: int | None) -> None:
-        progress = JobProgress(decisions, of)
-        self.head = msgspec.structs.replace(self.head, state="running", progress=progress)
-
-    def fail(self, error: str) -> None:
-        self.head = msgspec.structs.replace(self.head, state="failed", error=error)
+def _failed(head: JobHead, error: str) -> JobHead:
+    return replace(head, state="failed", error=error)
 
 
 def _head(stored: StoredJob) -> JobHead:
     head = msgspec.json.decode(stored.head, type=JobHead)
     if head.state in {"waiting", "running"} and not stored.is_alive:
-        return msgspec.structs.replace(head, state="lost", error=LOST)
+        return replace(head, state="lost", error=LOST)
     return head

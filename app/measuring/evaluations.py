@@ -270,16 +270,6 @@ def _estimated(state: OffPolicyState, name: str, unshown: float) -> PolicyEstima
     return PolicyEstimate(name, whole.value, whole.interval, min(sizes), places)
 
 
-class _CarriedLearners:
-    """What learners of a bandit know today, in the space of its catalogue."""
-
-    def __init__(self, learners: Learners, bandit: Bandit) -> None:
-        self._learners, self._bandit = learners, bandit
-
-    async def state(self, learner: LearnerId) -> LearnerState | None:
-        return await self._learners.carried(self._bandit, await self._learners.state(learner))
-
-
 class Evaluations:
     """Evaluations of all bandits, a few at a time. ``evaluated`` is told how many decisions were done.
 
@@ -399,7 +389,11 @@ class Evaluations:
         seen = SeenRewards(bandit.record, partial(self._source.terms, bandit))
         pages = self.pages.pages(bandit, from_ms=from_ms, to_ms=to_ms)
         if when == "before":
-            past = PastLearners(bandit, self._source, _CarriedLearners(self._learners, bandit))
+
+            async def known_today(learner: LearnerId) -> LearnerState | None:
+                return await self._learners.carried(bandit, await self._learners.state(learner))
+
+            past = PastLearners(bandit, self._source, known_today)
             if past.takes_back:
                 first_ms = None if from_ms is None else from_ms - self._rewarded_ms
                 pages = self.pages.pages(bandit, from_ms=first_ms, to_ms=None)

@@ -9,8 +9,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from app.bandits.bandit import Bandit
-from app.bandits.registry import Bandits
 from app.bandits.settings import BanditRecord, PositionRule, RewardRule, SignalRule
 from app.decision_log.rows import Row
 from app.platform.pools import MEASURING
@@ -53,20 +51,16 @@ def terms_of_rule(rule: RewardRule | SignalRule) -> Terms:
 
 def terms_of(record: BanditRecord, weights: Weights | None = None) -> Terms:
     """The terms of a bandit. ``weights``: of its signals, 0 where absent; None: its own."""
-    return replace(_terms_of(record, weights), position=record.position)
-
-
-def _terms_of(record: BanditRecord, weights: Weights | None) -> Terms:
     signals = record.signals
     if signals is None:
-        return terms_of_rule(record.reward)
+        return replace(terms_of_rule(record.reward), position=record.position)
     if weights is None:
         weights = {name: rule.weight for name, rule in signals.items()}
     used = {name: weights.get(name, 0.0) for name in signals}
     defaults = {name: rule.default for name, rule in signals.items()}
     default = sum(used[name] * defaults[name] for name in signals)
     low, high = bounds_of(record, used) or (None, None)
-    return Terms(default, low, high, used, defaults)
+    return Terms(default, low, high, used, defaults, record.position)
 
 
 def bounds_of(
@@ -145,15 +139,6 @@ def _bounds(rule: RewardRule | SignalRule, default: float) -> Bounds | None:
     if rule.min is None or rule.max is None or rule.aggregate == "sum":
         return None
     return min(rule.min, default), max(rule.max, default)
-
-
-async def terms_then(bandits: Bandits, bandit: Bandit, version: int, weights: Weights | None = None) -> Terms:
-    """The terms of a version of a bandit; of one that is no longer kept, those of now.
-
-    ``weights``: None: those of now.
-    """
-    bandit_then = await bandits.find(bandit.uid, version)
-    return terms_of((bandit_then or bandit).record, bandit.weights if weights is None else weights)
 
 
 def value_of(row: Row, terms: Terms) -> tuple[float, bool]:

@@ -33,11 +33,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
@@ -76,17 +76,13 @@ LATE_TOLERANCE = 0.01  # of what was known: rewards on their way when the first 
 LARGE_DIM = 256  # as in ``learning.learners``
 
 StartMode = Literal["known", "log"]
+LearnersNow = Callable[[LearnerId], Awaitable[LearnerState | None]]
+"""What a learner knows today."""
 CountedReward = tuple[Row, LoggedReward, bool, float | None, float, Mapping[str, float]]
 _Item = tuple[LogEntry, RewardPayload]
 TimedReward = tuple[float, _Item]
 """When a reward came, and as what it is folded."""
 _time = attrgetter("time")
-
-
-class StandingLearners(Protocol):
-    """What learners know today."""
-
-    async def state(self, learner: LearnerId) -> LearnerState | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +154,7 @@ class PastLearners:
         self,
         bandit: Bandit,
         source: HeldSource,
-        learners_now: StandingLearners | None = None,
+        learners_now: LearnersNow | None = None,
         *,
         most_bytes: int = MOST_BYTES,
         under_way_ms: int = UNDER_WAY_MS,
@@ -289,11 +285,11 @@ class PastLearners:
             self.why = "what its learners have faded out meanwhile is unknown"
         return self._standing is not None and self.why is None
 
-    async def _rewind(self, learners_now: StandingLearners, survey: _Survey) -> None:
+    async def _rewind(self, learners_now: LearnersNow, survey: _Survey) -> None:
         """Begin with what is known today less what came since, if that is what was known then."""
         result, more, known_rewards, complete = States(), 0, 0, survey.is_whole
         for learner, version in survey.first.items():
-            today, gained = await learners_now.state(learner), survey.since.pop(learner, None)
+            today, gained = await learners_now(learner), survey.since.pop(learner, None)
             since = survey.revised[learner] + (0 if gained is None else gained.version)
             before = (0 if today is None else today.version) - since
             complete = complete and before >= version

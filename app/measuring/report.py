@@ -25,7 +25,7 @@ from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
 from app.bandits.settings import MAX_EXAMINATION, GuardrailRule
 from app.decision_log.rows import NO_LOG, CompleteLog, Row
-from app.measuring.outcomes import Terms, counted_rewards, terms_then, value_of
+from app.measuring.outcomes import Terms, counted_rewards, terms_of, value_of
 from app.measuring.report_answer import (
     Bucket,
     GroupCounts,
@@ -330,8 +330,9 @@ class Reports:
             complete_from = await self._log.complete_from(bandit, from_ms)
             async for page in self._log.pages(bandit, from_ms=complete_from or from_ms, to_ms=to_ms):
                 for number in {row.bandit_version for row in page} - terms[None].keys():
+                    bandit_then = await self._bandits.find(bandit.uid, number) or bandit
                     for name, weight in weights.items():
-                        terms[name][number] = await terms_then(self._bandits, bandit, number, weight)
+                        terms[name][number] = terms_of(bandit_then.record, weight)
                 for name, fold in folds.items():
                     await MEASURING.run(partial(fold.add, page, terms[name]))
             reports = {name: fold.report(complete_from) for name, fold in folds.items()}

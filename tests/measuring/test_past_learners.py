@@ -141,7 +141,7 @@ async def pages(rows: Sequence[Row], size: int = 7) -> AsyncIterator[Sequence[Ro
 class FixedStates:
     states: States
 
-    async def state(self, learner: LearnerId) -> LearnerState | None:
+    async def __call__(self, learner: LearnerId) -> LearnerState | None:
         return self.states.get(learner)
 
 
