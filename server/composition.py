@@ -191,11 +191,11 @@ class Service:
         self._effect_fitting = EffectFitting(self.bandits, self.effect_fits, owns=leases.owns)
         self.quotas = Quotas(store, metrics, every_s=pauses.quotas_s)
         self.sync = Sync(
-            store,
-            self.catalogues,
-            self.bandits,
-            self.learners,
-            self.quotas,
+            store=store,
+            catalogues=self.catalogues,
+            bandits=self.bandits,
+            learners=self.learners,
+            quotas=self.quotas,
             priors=self.priors,
             effects=self.effects,
             every_s=settings.follow_s,

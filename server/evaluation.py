@@ -153,7 +153,7 @@ async def _evaluated(
     """``unread``: rows of a log of another system that are left out; None: it is a log of Shortlist."""
     held = None if learners_from is None else _learners(bandit, learners_from)
     past, read = PastLearners(bandit, source, None if held is None else held.state), ReadDecisions()
-    seen = SeenRewards(bandit.record, partial(source.terms, bandit))
+    seen = SeenRewards(bandit, source.versions)
     lookup: LearnerLookup = past
     if when == "before":
         await past.survey(seen.noted(_pages(rows_read, "counting", read)), from_ms=None, to_ms=None)

@@ -115,7 +115,7 @@ class _Filters:
 
 
 class DecisionLog:
-    """Implements ``rows.CompleteLog``. All calls raise Unavailable while the store does not answer.
+    """All calls raise Unavailable while the store does not answer. Pages are in the order of time.
 
     ``together``: rows of one partition that are read at once.
     """

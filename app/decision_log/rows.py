@@ -5,10 +5,9 @@ In JSON every field is written, those that are None as null; all times are ms si
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from app.bandits.bandit import Bandit
 from app.platform.documents import Answer
 from app.records.left_out import Barred
 
@@ -72,24 +71,6 @@ class Row(Answer, frozen=True, omit_defaults=True):
     barred: Barred | None = NOTHING_BARRED
     prior_version: int | None = None
     effects_version: int | None = None
-
-
-class LogPages(Protocol):
-    """What reads the log. The pages are in the order of time, and each is a bounded number of rows."""
-
-    def pages(
-        self, bandit: Bandit, *, from_ms: int | None, to_ms: int | None
-    ) -> AsyncIterator[Sequence[Row]]:
-        """Rows of decisions made at ``from_ms`` or later and before ``to_ms``; None: without a bound."""
-        ...
-
-
-class CompleteLog(LogPages, Protocol):
-    """A log that knows from when on it is complete."""
-
-    async def complete_from(self, bandit: Bandit, from_ms: int | None) -> int | None:
-        """From when on no row was dropped, in ms, where that is after ``from_ms``; else None."""
-        ...
 
 
 def counted_of(row: Row) -> Iterator[tuple[LoggedReward, bool, float | None, float, Mapping[str, float]]]:

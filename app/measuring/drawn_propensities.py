@@ -34,7 +34,6 @@ from app.measuring.logged_lists import (
     rows_of,
     sort,
 )
-from app.measuring.outcomes import Terms, terms_of
 from app.measuring.past_learners import PastLearners, TimedReward, learner_of
 from app.measuring.sources import HeldSource
 from app.platform.errors import Invalid
@@ -111,7 +110,7 @@ class DrawnPropensities:
         self._constraints, self._check = constraints, check
         self._learners = LearnersByVersion(past.before_the_log())
         self._learners.add(past.late)
-        self._terms, self._then = dict[int, Terms](), dict[int, Bandit]()
+        self._then = dict[int, Bandit]()
         self._pools = dict[Hashable, LearnerSnapshot]()
         self._directions = dict[int, Directions]()
 
@@ -141,9 +140,7 @@ class DrawnPropensities:
 
     async def _situations(self, rows: Sequence[Row]) -> Situations:
         """Of the decisions that can be drawn again, by ascending version of the learner."""
-        for version in {row.bandit_version for row in rows} - self._then.keys():
-            bandit_then = self._then[version] = await self._source.then(self._bandit, version)
-            self._terms[version] = terms_of(bandit_then.record, self._bandit.weights)
+        self._then |= await self._source.versions(self._bandit, rows)
 
         def group() -> Situations:
             found: dict[Hashable, tuple[list[int], list[LoggedLists]]] = {}
@@ -153,7 +150,7 @@ class DrawnPropensities:
                 if not self._is_drawn(row):
                     continue
                 stand_in = _with_propensities(row, [STAND_IN] * len(row.arms))
-                sorted_rows = sort([stand_in], self._terms, self._then, self._constraints)
+                sorted_rows = sort([stand_in], self._bandit, self._then, self._constraints)
                 for lists in sorted_rows.lists:
                     served = row.bandit_version, row.prior_version, row.effects_version, row.learner_version
                     name = (*served, lists.name, lists.situations[0], lists.excluded[0])

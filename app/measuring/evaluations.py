@@ -18,8 +18,7 @@ import numpy as np
 from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
 from app.catalogues.catalogues import Catalogues
-from app.decision_log.reading import LATEST_MS
-from app.decision_log.rows import CompleteLog
+from app.decision_log.reading import LATEST_MS, DecisionLog
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.learning.learned_priors import LearnedPriors
 from app.learning.learners import Learners
@@ -286,7 +285,7 @@ class Evaluations:
         *,
         priors: LearnedPriors,
         effects: ServedEffects,
-        pages: CompleteLog,
+        pages: DecisionLog,
         rewarded_ms: int,
         constraints: Sequence[ConstraintRow],
         metrics: Metrics,
@@ -386,7 +385,7 @@ class Evaluations:
         self, bandit: Bandit, from_ms: int | None, to_ms: int | None, when: When
     ) -> tuple[LearnerLookup, SeenRewards | None]:
         """What learners know, and what must be known of the whole log before it is evaluated, if anything."""
-        seen = SeenRewards(bandit.record, partial(self._source.terms, bandit))
+        seen = SeenRewards(bandit, self._source.versions)
         pages = self.pages.pages(bandit, from_ms=from_ms, to_ms=to_ms)
         if when == "before":
 

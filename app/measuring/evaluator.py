@@ -42,7 +42,7 @@ from app.measuring.logged_lists import (
     sort,
     widened,
 )
-from app.measuring.outcomes import SeenRewards, Terms, bounds_of, terms_of
+from app.measuring.outcomes import SeenRewards, bounds_of
 from app.measuring.past_learners import PastLearners, check_contexts
 from app.measuring.sources import HeldSource
 from app.platform.cache import BoundedCache
@@ -171,7 +171,6 @@ class Evaluator:
         self._constraints = constraints
         self._pools: BoundedCache[Hashable, _KnownPool] = BoundedCache(limits.pools_bytes)
         self._learners: BoundedCache[tuple[int, str | None], Posterior] = BoundedCache(LEARNERS_BYTES)
-        self._terms, self._then = dict[int, Terms](), dict[int, Bandit]()
         self._stopped = threading.Event()
         self.drawn = None
         if draws and self.past is not None:
@@ -259,11 +258,9 @@ class Evaluator:
                 self.unweighed += len(rows)
                 return
         self._count_effects(len(rows))
-        for version in {row.bandit_version for row in rows} - self._terms.keys():
-            bandit_then = self._then[version] = await self._source.then(self.bandit, version)
-            self._terms[version] = terms_of(bandit_then.record, self.bandit.weights)
+        versions = await self._source.versions(self.bandit, rows)
         result: SortedRows = await MEASURING.run(
-            partial(sort, rows, self._terms, self._then, self._constraints)
+            partial(sort, rows, self.bandit, versions, self._constraints)
         )
         for policy in self.policies:
             if work := [await self._work(policy, lists) for lists in result.lists]:

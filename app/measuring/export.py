@@ -16,7 +16,8 @@ from typing import Literal, Protocol, get_args
 import msgspec
 
 from app.bandits.bandit import Bandit
-from app.decision_log.rows import LogPages, Row
+from app.decision_log.reading import DecisionLog
+from app.decision_log.rows import Row
 from app.platform.errors import NotInstalled
 from app.platform.long_work import Slots
 
@@ -73,7 +74,7 @@ def _encoder_of(bandit: Bandit, kind: FormatName) -> RowEncoder:
 class Exports:
     """Exports of the logs of bandits, a few at a time."""
 
-    def __init__(self, log: LogPages) -> None:
+    def __init__(self, log: DecisionLog) -> None:
         self._log = log
         # None waits: an export takes as long as its client reads, so nobody knows when a place is free.
         self._places = Slots("exports", running=AT_ONCE, waiting=0)

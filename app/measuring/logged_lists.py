@@ -38,7 +38,7 @@ from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.decision_log.rows import LoggedArm, Row
 from app.filters.filter import Filter, none_of, parse
 from app.learning.tokens import decision_of, raw_of
-from app.measuring.outcomes import Terms, counted_rewards
+from app.measuring.outcomes import Terms, counted_rewards, terms_by_version
 from app.policies.request import ChooseRequest
 from app.records.logged import LoggedRequest, asked_of
 from app.serving.constraints.base import ConstraintRow
@@ -166,11 +166,12 @@ class SortedRows:
 
 def sort(
     rows: Sequence[Row],
-    terms: Mapping[int, Terms],
-    bandits: Mapping[int, Bandit],
+    bandit: Bandit,
+    versions: Mapping[int, Bandit],
     constraints: Sequence[ConstraintRow],
 ) -> SortedRows:
-    """Read rows. ``terms``, ``bandits``: by version of the bandit. Cost: some microseconds for each row."""
+    """Read rows. ``versions``: of the bandit, those that decided. Cost: some microseconds for each row."""
+    terms = terms_by_version(versions, bandit)
     lists = dict[PoolName, LoggedLists]()
     filters = dict[bytes, tuple[Filter | None, Filter | None]]()
     unknown = unreadable = cut = capped = 0
@@ -192,7 +193,7 @@ def sort(
         if text not in filters:
             filters[text] = _filters_of(asked.filter, barred.filters)
         choice = ChooseRequest.of(asked, filters[text][0])
-        if any(applies(choice, bandits[row.bandit_version]) for applies in not_in_row):
+        if any(applies(choice, versions[row.bandit_version]) for applies in not_in_row):
             unreadable += 1
             continue
         name = PoolName(*filters[text], pinned, len(arms) - len(pinned))

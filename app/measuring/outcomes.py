@@ -6,10 +6,11 @@ For a bandit with signals it is the weighted sum of the signals, by weights that
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
-from app.bandits.settings import BanditRecord, PositionRule, RewardRule, SignalRule
+from app.bandits.bandit import Bandit
+from app.bandits.settings import BanditRecord, RewardRule, SignalRule
 from app.decision_log.rows import Row
 from app.platform.pools import MEASURING
 
@@ -24,7 +25,6 @@ class Terms:
     ``default``     what an arm without a reward counts as
     ``low, high``   of one arm, whether it is rewarded or not; None: nobody knows bounds
     ``weights``     of signals, and ``defaults`` of each; None: there are none
-    ``position``    how likely places are looked at; None: that is not asked
     """
 
     default: float
@@ -32,7 +32,6 @@ class Terms:
     high: float | None = None
     weights: Weights | None = None
     defaults: Weights = field(default_factory=dict)
-    position: PositionRule | None = None
 
     def bounds(self, arms: int) -> Bounds | None:
         """Of a decision with so many arms; None where there are none."""
@@ -53,14 +52,19 @@ def terms_of(record: BanditRecord, weights: Weights | None = None) -> Terms:
     """The terms of a bandit. ``weights``: of its signals, 0 where absent; None: its own."""
     signals = record.signals
     if signals is None:
-        return replace(terms_of_rule(record.reward), position=record.position)
+        return terms_of_rule(record.reward)
     if weights is None:
         weights = {name: rule.weight for name, rule in signals.items()}
     used = {name: weights.get(name, 0.0) for name in signals}
     defaults = {name: rule.default for name, rule in signals.items()}
     default = sum(used[name] * defaults[name] for name in signals)
     low, high = bounds_of(record, used) or (None, None)
-    return Terms(default, low, high, used, defaults, record.position)
+    return Terms(default, low, high, used, defaults)
+
+
+def terms_by_version(versions: Mapping[int, Bandit], bandit: Bandit) -> Mapping[int, Terms]:
+    """The terms of versions of a bandit, with the weights of now."""
+    return {number: terms_of(version.record, bandit.weights) for number, version in versions.items()}
 
 
 def bounds_of(
@@ -87,15 +91,17 @@ def bounds_of(
 class SeenRewards:
     """How many decisions a log has, and between which bounds the rewards of an arm lie in it.
 
-    ``terms``: those of a version of the bandit. ``bounds``: of rewards (None), or of each signal, as far as
+    ``versions``: the bandit as it made decisions. ``bounds``: of rewards (None), or of each signal, as far as
     the bandit does not have them.
     """
 
-    def __init__(self, record: BanditRecord, terms: Callable[[int], Awaitable[Terms]]) -> None:
+    def __init__(
+        self, bandit: Bandit, versions: Callable[[Bandit, Sequence[Row]], Awaitable[Mapping[int, Bandit]]]
+    ) -> None:
         self.decisions = 0
         self.bounds: dict[str | None, Bounds] = {}
-        self._terms_of = terms
-        self._terms = dict[int, Terms]()
+        self._bandit, self._versions = bandit, versions
+        record = bandit.record
         rules = {None: record.reward} if record.signals is None else record.signals
         self._unbounded = [name for name, rule in rules.items() if _bounds(rule, 0.0) is None]
 
@@ -114,14 +120,13 @@ class SeenRewards:
             ]
             self.decisions += len(within)
             if self._unbounded and within:
-                for version in {row.bandit_version for row in within} - self._terms.keys():
-                    self._terms[version] = await self._terms_of(version)
-                await MEASURING.run(partial(self._note, within))
+                versions = await self._versions(self._bandit, within)
+                await MEASURING.run(partial(self._note, within, terms_by_version(versions, self._bandit)))
             yield rows
 
-    def _note(self, rows: Sequence[Row]) -> None:
+    def _note(self, rows: Sequence[Row], terms_of_versions: Mapping[int, Terms]) -> None:
         for row in rows:
-            terms = self._terms[row.bandit_version]
+            terms = terms_of_versions[row.bandit_version]
             for name in self._unbounded:
                 if name is not None and name not in terms.defaults:
                     continue  # the signal came later

@@ -52,7 +52,6 @@ from app.learning.fold import States, learned, merged, pooled_of
 from app.learning.pooled_prior import with_others
 from app.learning.prior_fits import fit_sample
 from app.measuring.logged_lists import revisions_in
-from app.measuring.outcomes import Terms
 from app.measuring.sources import HeldSource
 from app.platform.errors import Invalid, TooLarge
 from app.platform.pools import MEASURING
@@ -173,7 +172,7 @@ class PastLearners:
         self._source = source
         self._standing = learners_now
         self.takes_back = self._takes_back()
-        self._terms = dict[int, Terms]()
+        self._then = dict[int, Bandit]()
         self._now: States = {}
         self._later: dict[int, States] = {}
 
@@ -340,8 +339,7 @@ class PastLearners:
         features, is_known = await self._source.features(
             self._bandit, [(row, reward.arm) for row, reward, *_ in counted]
         )
-        for version in {row.bandit_version for row in rows} - self._terms.keys():
-            self._terms[version] = await self._source.terms(self._bandit, version)
+        self._then |= await self._source.versions(self._bandit, rows)
         places = np.flatnonzero(is_known).tolist()
         make = partial(self._items, [counted[position] for position in places], features[places])
         return await MEASURING.run(make), len(places) == len(counted)
@@ -376,7 +374,7 @@ class PastLearners:
 
     def _examined(self, row: Row, reward: LoggedReward) -> float:
         """How likely the place of the arm was looked at, by the terms of its decision."""
-        position = self._terms[row.bandit_version].position
+        position = self._then[row.bandit_version].record.position
         if position is None:
             return 1.0
         return position.at(next(place for place, arm in enumerate(row.arms) if arm.id == reward.arm))

@@ -24,7 +24,8 @@ import numpy as np
 from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
 from app.bandits.settings import MAX_EXAMINATION, GuardrailRule
-from app.decision_log.rows import NO_LOG, CompleteLog, Row
+from app.decision_log.reading import DecisionLog
+from app.decision_log.rows import NO_LOG, Row
 from app.measuring.outcomes import Terms, counted_rewards, terms_of, value_of
 from app.measuring.report_answer import (
     Bucket,
@@ -300,7 +301,7 @@ class ReportFold:
 class Reports:
     """Reports on bandits, a few at a time. Their guardrails are counted in the metrics."""
 
-    def __init__(self, bandits: Bandits, log: CompleteLog, metrics: Metrics) -> None:
+    def __init__(self, bandits: Bandits, log: DecisionLog, metrics: Metrics) -> None:
         self._metrics = metrics
         self._bandits = bandits
         self._log = log

@@ -20,7 +20,6 @@ from app.filters.filter import Filter
 from app.learning.learned_priors import LearnedPriors
 from app.learning.served_effects import ServedEffects
 from app.measuring.logged_lists import revisions_in
-from app.measuring.outcomes import Terms, terms_of
 from app.platform.errors import Invalid
 from app.platform.pools import MEASURING
 from app.policies.warm_up import Covers
@@ -80,13 +79,9 @@ class HeldSource:
         revisions = np.where(rows >= 0, table.revisions[rows], -1)
         return replace(effects, revisions=revisions)
 
-    async def terms(self, bandit: Bandit, version: int) -> Terms:
-        """By which decisions of a version of the bandit are counted, with the weights of now."""
-        return terms_of((await self.then(bandit, version)).record, bandit.weights)
-
-    async def then(self, bandit: Bandit, version: int) -> Bandit:  # noqa: ARG002 - the log has no versions
-        """A version of the bandit; of one that is no longer kept, that of now."""
-        return self.logged_by or bandit
+    async def versions(self, bandit: Bandit, rows: Sequence[Row]) -> Mapping[int, Bandit]:
+        """The bandit as it made decisions, by its version; as it is now where that is not kept."""
+        return dict.fromkeys((row.bandit_version for row in rows), self.logged_by or bandit)
 
 
 class ServedSource(HeldSource):
@@ -140,8 +135,9 @@ class ServedSource(HeldSource):
     def of_held_arms(self, bandit: Bandit, effects: EffectVersion) -> EffectVersion:  # noqa: ARG002
         return effects
 
-    async def then(self, bandit: Bandit, version: int) -> Bandit:
-        return await self._bandits.find(bandit.uid, version) or bandit
+    async def versions(self, bandit: Bandit, rows: Sequence[Row]) -> Mapping[int, Bandit]:
+        numbers = {row.bandit_version for row in rows}
+        return {number: await self._bandits.find(bandit.uid, number) or bandit for number in numbers}
 
 
 def _earlier(

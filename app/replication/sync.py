@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field
 
 from app.bandits.registry import Bandits
 from app.catalogues.catalogue import Catalogue
@@ -83,38 +85,31 @@ class RemoteWorkers:
         return True
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Sync:
-    """Polls. Every poll calls ``learners_changed`` for every partition."""
+    """Polls. Every poll calls ``learners_changed`` for every partition.
 
-    def __init__(
-        self,
-        store: Store,
-        catalogues: Catalogues,
-        bandits: Bandits,
-        learners: Learners,
-        quotas: Quotas,
-        *,
-        priors: LearnedPriors,
-        effects: ServedEffects,
-        every_s: float,
-        learners_changed: LearnersChanged,
-    ) -> None:
-        self._store = store
-        self._catalogues = catalogues
-        self._bandits = bandits
-        self._learners = learners
-        self._priors = priors
-        self._effects = effects
-        self._quotas = quotas
-        self.every_s = every_s
-        self._pause_s = every_s
-        self._is_quiet = False  # nothing has changed and nobody has asked since the last poll
-        self._learners_changed = learners_changed
-        self._registry_version = -1
-        self._polling = asyncio.Lock()
-        self._began = -float("inf")  # when the last poll began
-        self.confirmed_at = -float("inf")  # when the last poll began that came to its end
-        self.is_failing = False
+    ``confirmed_at``    when the last poll began that came to its end
+    ``_began``          when the last poll began
+    ``_is_quiet``       nothing has changed and nobody has asked since the last poll
+    """
+
+    store: Store
+    catalogues: Catalogues
+    bandits: Bandits
+    learners: Learners
+    quotas: Quotas
+    priors: LearnedPriors
+    effects: ServedEffects
+    every_s: float
+    learners_changed: LearnersChanged
+    confirmed_at: float = -math.inf
+    is_failing: bool = False
+    _began: float = -math.inf
+    _is_quiet: bool = False
+    _pause_s: float = 0.0
+    _registry_version: int = -1
+    _polling: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def stale_s(self) -> float:
         """Seconds since this process was last known to be in step; 0 for up to ``BOUND_S``."""
@@ -185,40 +180,40 @@ class Sync:
 
     async def missing(self, catalogue: Catalogue, ids: Sequence[str]) -> Collection[str]:
         """Those of some arms that are not there, also when another process has just written them."""
-        missing = await self._catalogues.missing(catalogue, ids)
+        missing = await self.catalogues.missing(catalogue, ids)
         if missing and await self.poll_for_news():
-            missing = await self._catalogues.missing(catalogue, ids)
+            missing = await self.catalogues.missing(catalogue, ids)
         return missing
 
     async def _poll(self) -> None:
         self._began = began = time.monotonic()
         # In one exchange with the store.
-        await _all(self._sync_registry(), self._sync_learners(), self._priors.sync(), self._effects.sync())
+        await _all(self._sync_registry(), self._sync_learners(), self.priors.sync(), self.effects.sync())
         # After the registry: catalogues that were just made are among them.
-        await _all(*map(self._catalogues.sync, await self._catalogues.behind()))
+        await _all(*map(self.catalogues.sync, await self.catalogues.behind()))
         # From its begin on: what was written while it went on may not be in it.
         self.confirmed_at, self.is_failing = began, False
 
     async def _sync_registry(self) -> None:
-        if await self._store.registry.version() == self._registry_version:
+        if await self.store.registry.version() == self._registry_version:
             return
         self._is_quiet = False
         # Nobody here creates or deletes meanwhile: the registry that is read would miss that, and undo it.
-        async with self._catalogues.changing, self._bandits.changing:
-            registry = await self._store.registry.read()
-            await self._catalogues.replace(registry.catalogues)
-            for uid, catalogue in self._bandits.moved(registry.bandits):
-                await self._quotas.prepare(uid, catalogue.resident)
-            self._bandits.replace(registry.bandits)
-        await self._quotas.replace(registry.quotas)
+        async with self.catalogues.changing, self.bandits.changing:
+            registry = await self.store.registry.read()
+            await self.catalogues.replace(registry.catalogues)
+            for uid, catalogue in self.bandits.moved(registry.bandits):
+                await self.quotas.prepare(uid, catalogue.resident)
+            self.bandits.replace(registry.bandits)
+        await self.quotas.replace(registry.quotas)
         # Last: what failed on the way is done again at the next poll.
         self._registry_version = registry.version
 
     async def _sync_learners(self) -> None:
-        for partition, changes in (await self._learners.sync(range(self._store.partitions))).items():
+        for partition, changes in (await self.learners.sync(range(self.store.partitions))).items():
             if changes.learners is None or len(changes.learners):
                 self._is_quiet = False
-            self._learners_changed(partition, changes)
+            self.learners_changed(partition, changes)
 
 
 async def _all(*work: Awaitable[None]) -> None:

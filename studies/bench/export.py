@@ -63,7 +63,8 @@ def run(quick: bool, rows: int | None = None, page_count: int = 20) -> dict[str,
 
 
 async def _measured(kind: FormatName, pages: Sequence[Sequence[Row]], count: int) -> dict[str, Any]:
-    exports = Exports(_Pages(pages, count))
+    log: Any = _Pages(pages, count)  # what an export reads
+    exports = Exports(log)
     reward = SimpleNamespace(aggregate="first")
     record = SimpleNamespace(signals=None, reward=reward, prior="plain", arm_effects="off")
     bandit: Any = SimpleNamespace(record=record)  # what an encoder asks

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from api_client import Api
-from app.decision_log.rows import CompleteLog, Row
+from app.decision_log.rows import Row
 from app.measuring.export import Exports
 from app.measuring.report import Reports
 from logged_rows import LogInMemory, row
@@ -31,7 +31,7 @@ def rows() -> list[Row]:
     ]
 
 
-async def bandit(api: Api, log: CompleteLog, **fields: Any) -> None:
+async def bandit(api: Api, log: LogInMemory, **fields: Any) -> None:
     """A bandit ``b``, whose log is ``log``."""
     await api.ok("PUT", "/v1/catalogues/c", {"dim": 2}, 201)
     reward = {"min": 0.0, "max": 1.0}

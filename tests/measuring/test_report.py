@@ -15,6 +15,7 @@ from app.measuring import report as reports
 from app.measuring.outcomes import SeenRewards, Terms, terms_of, value_of
 from app.measuring.report import ReportFold, Reports
 from app.measuring.report_answer import Report, Unit
+from app.measuring.sources import HeldSource
 from app.platform.errors import Invalid
 from app.platform.metrics import Metrics
 from headless_service import HeadlessService, bandit_record
@@ -167,14 +168,13 @@ async def test_the_sum_and_its_signals_share_the_chance_to_fail(service: Headles
 
 
 @pytest.mark.anyio
-async def test_bounds_that_were_seen_hold_the_default_of_arms_without_a_reward():
-    async def terms(version: int) -> Terms:
-        return FREE
+async def test_bounds_that_were_seen_hold_the_default_of_arms_without_a_reward(service: HeadlessService):
+    bandit = await service.bandit(scope="global")
 
     async def pages() -> AsyncIterator[Sequence[Row]]:
         yield [row(0.75, arms="ab"), row(0.5)]
 
-    seen = SeenRewards(bandit_record(scope="global"), terms)
+    seen = SeenRewards(bandit, HeldSource().versions)
     assert [len(rows) async for rows in seen.noted(pages())] == [2]
     assert seen.bounds == {None: (0.0, 0.75)}
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.bandits.bandit import Bandit
+from app.decision_log.reading import DecisionLog
 from app.decision_log.rows import LoggedArm, LoggedReward, Row
 
 
@@ -33,8 +34,8 @@ def _logged(arms: Sequence[str | LoggedArm]) -> list[LoggedArm]:
 
 
 @dataclass
-class LogInMemory:
-    """``CompleteLog`` of given rows. ``asked``: how many pages were read so far."""
+class LogInMemory(DecisionLog):
+    """``DecisionLog`` of given rows. ``asked``: how many pages were read so far."""
 
     rows: Sequence[Row]
     page: int = 100
@@ -57,8 +58,8 @@ class LogInMemory:
             yield chosen[start : start + self.page]
 
 
-class MemoryLog:
-    """``CompleteLog`` of rows in the order of time. ``excluded``: for a test, by decision."""
+class MemoryLog(DecisionLog):
+    """``DecisionLog`` of rows in the order of time. ``excluded``: for a test, by decision."""
 
     def __init__(self, rows: Sequence[Row] = (), *, page: int = 7) -> None:
         self.rows = list(rows)
