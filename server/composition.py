@@ -310,10 +310,10 @@ class Service:
         self.reports = Reports(self.bandits, self.decision_log, metrics)
         self.exports, self.learned_log = Exports(self.decision_log), LearnedLog(store)
         self.explanations = Explanations(
-            self.bandits,
-            self.catalogues,
-            self.decision_log,
-            self.pipeline,
+            bandits=self.bandits,
+            catalogues=self.catalogues,
+            log=self.decision_log,
+            pipeline=self.pipeline,
             priors=self.priors,
             effects=self.effects,
         )

@@ -115,14 +115,10 @@ class EmbeddingJobs:
     async def resume(self) -> None:
         """Begin every lost job again. Done by two processes at once it comes to the same."""
         for head in await self._jobs.all(EVERYONE):
-            if head.state == "lost":
-                await self._resume(head)
-
-    async def _resume(self, head: JobHead) -> None:
-        stored = await self._words.get(None, _name(head.id))
-        if stored is not None:
-            asked = msgspec.json.decode(stored, type=AskedEmbedding)
-            await self._jobs.resume(EVERYONE, head, self._job(asked, head))
+            stored = await self._words.get(None, _name(head.id)) if head.state == "lost" else None
+            if stored is not None:
+                asked = msgspec.json.decode(stored, type=AskedEmbedding)
+                await self._jobs.resume(EVERYONE, head, self._job(asked, head))
 
     @staticmethod
     def _check(bandit: Bandit, job_id: str) -> None:

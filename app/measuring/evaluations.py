@@ -293,7 +293,14 @@ class Evaluations:
     ) -> None:
         self.limits = limits
         self.constraints = constraints
-        self._source = ServedSource(bandits, catalogues, filtered, covers, priors, effects=effects)
+        self._source = ServedSource(
+            covers,
+            filtered,
+            bandits=bandits,
+            catalogues=catalogues,
+            learned_priors=priors,
+            served_effects=effects,
+        )
         self._priors = priors
         self._effects = effects
         self._learners = learners

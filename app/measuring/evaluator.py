@@ -342,11 +342,9 @@ class Evaluator:
             message = "the policy does what the log hardly ever shows: weights are beyond all numbers"
             raise Invalid(message, path=("policy",))
         policy.state = off_policy.add(state, Logged(*columns))
-        of_signals = [(part.lists, part.lists.signals) for part in work]
+        of_signals = [part.lists.signals for part in work]
         for name, signal in policy.signals.items():
-            rewards_of_signal = np.concatenate(
-                [widened(signals.get(name), lists, places) for lists, signals in of_signals]
-            )
+            rewards_of_signal = np.concatenate([widened(signals[name], places) for signals in of_signals])
             logged_of_it = Logged(propensities, targets, rewards_of_signal)
             policy.signals[name] = off_policy.add(off_policy.widened(signal, places), logged_of_it)
 

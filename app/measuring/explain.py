@@ -96,32 +96,23 @@ class Explanation:
     candidates: list[Candidate]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Explanations:
     """Explains logged decisions."""
 
-    def __init__(
-        self,
-        bandits: Bandits,
-        catalogues: Catalogues,
-        log: DecisionLog,
-        pipeline: Pipeline,
-        *,
-        priors: LearnedPriors,
-        effects: ServedEffects,
-    ) -> None:
-        self._effects = effects
-        self._bandits = bandits
-        self._catalogues = catalogues
-        self._priors = priors
-        self._log = log
-        self._pipeline = pipeline
+    bandits: Bandits
+    catalogues: Catalogues
+    log: DecisionLog
+    pipeline: Pipeline
+    priors: LearnedPriors
+    effects: ServedEffects
 
     async def explain(self, bandit: Bandit, token: str) -> Explanation:
         """Explain the decision of this token. Cost: about that of a choice, and two reads of the store.
 
         Raises NotFound (it is not in the log of the bandit), Unavailable.
         """
-        logged = await self._log.find(bandit, token)
+        logged = await self.log.find(bandit, token)
         if logged is None:
             raise NotFound(NO_LOG if bandit.record.log is None else NOT_LOGGED)
         changed, again, candidates = await self._again(bandit, logged)
@@ -140,19 +131,19 @@ class Explanations:
     ) -> tuple[list[ChangedInput], Sequence[str], list[Candidate]]:
         """What has changed; if nothing has, the arms of the choice made again, and the candidates."""
         row, part = logged.row, logged.decision.logged
-        bandit_then = await self._bandits.find(bandit.uid, row.bandit_version)
+        bandit_then = await self.bandits.find(bandit.uid, row.bandit_version)
         if bandit_then is None or part is None or bandit_then.former is not None:  # it was moved since
             return ["bandit"], [], []
         changed = _not_repeatable(bandit_then, logged)
-        with_prior = await self._priors.then(bandit_then, part.prior_version)
-        with_both = with_prior and await self._effects.then(with_prior, part.effects_version)
+        with_prior = await self.priors.then(bandit_then, part.prior_version)
+        with_both = with_prior and await self.effects.then(with_prior, part.effects_version)
         if with_both is None:
             changed.append("prior" if with_prior is None else "effects")
         bandit_then = with_both or bandit_then
         if changed or logged.asked is None:
             return changed, [], []
         try:
-            request, selection = await selected_again(self._pipeline, bandit_then, logged, part, logged.asked)
+            request, selection = await selected_again(self.pipeline, bandit_then, logged, part, logged.asked)
         except (NoArms, Invalid):
             return ["catalogue"], [], []
         snapshot = selection.snapshot
@@ -165,8 +156,8 @@ class Explanations:
         again = [snapshot.arms.id_of(position) for position in selection.hits.rows.tolist()]
         rewards = None
         if has_reasons(bandit_then):
-            rows = await self._log.of_learner(bandit_then, logged.decision.identity.learner, MOST_ROWS)
-            rewards = await rewards_of(self._catalogues, bandit_then, rows)
+            rows = await self.log.of_learner(bandit_then, logged.decision.identity.learner, MOST_ROWS)
+            rewards = await rewards_of(self.catalogues, bandit_then, rows)
         find = partial(_candidates, request, selection, [arm.id for arm in row.arms], rewards)
         work = snapshot.arms.plain.waiting or REQUESTS
         return [], again, await work.run(find)

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -121,11 +121,16 @@ class LoggedLists:
     @property
     def signals(self) -> Mapping[str, Matrix]:
         """What each signal came to. Shapes: (n, places)."""
-        size = len(self.ids)
-        padded = {name: rewards + [0.0] * (size - len(rewards)) for name, rewards in self._by_signal.items()}
-        return {name: np.array(rewards).reshape(len(self), -1) for name, rewards in padded.items()}
+        return {name: np.array(values).reshape(len(self), -1) for name, values in self._by_signal.items()}
 
-    def add(self, row: Row, arms: Sequence[LoggedArm], exclude: Sequence[str], terms: Terms) -> None:
+    def add(
+        self,
+        row: Row,
+        arms: Sequence[LoggedArm],
+        exclude: Sequence[str],
+        terms: Terms,
+        signals: Collection[str],
+    ) -> None:
         """One more decision, of which ``arms`` are used; ``exclude``: as it was asked."""
         context = NO_CONTEXT if row.context is None else array("f", row.context).tobytes()
         self.situations.append((row.key, context))
@@ -137,13 +142,10 @@ class LoggedLists:
         if terms.weights is None:
             counted, _ = counted_rewards(row, terms)
             self._rewards += [counted.get(arm.id, terms.default) for arm in arms]
-        for name in terms.defaults:
+        for name in signals:
             terms_of_signal = terms.of_signal(name)
             counted, _ = counted_rewards(row, terms_of_signal)
             values = self._by_signal.setdefault(name, [])
-            values += [terms_of_signal.default] * (
-                len(self.ids) - len(arms) - len(values)
-            )  # a signal that came later
             values += [counted.get(arm.id, terms_of_signal.default) for arm in arms]
 
 
@@ -171,7 +173,7 @@ def sort(
     constraints: Sequence[ConstraintRow],
 ) -> SortedRows:
     """Read rows. ``versions``: of the bandit, those that decided. Cost: some microseconds for each row."""
-    terms = terms_by_version(versions, bandit)
+    terms, signals = terms_by_version(versions, bandit), list(bandit.record.signals or ())
     lists = dict[PoolName, LoggedLists]()
     filters = dict[bytes, tuple[Filter | None, Filter | None]]()
     unknown = unreadable = cut = capped = 0
@@ -200,7 +202,8 @@ def sort(
         cut += len(arms) > MAX_PLACES
         capped += bool(barred.filters or barred.arms)
         group = lists.setdefault(name, LoggedLists(name))
-        group.add(row, arms[:MAX_PLACES], [*asked.exclude, *barred.arms], terms[row.bandit_version])
+        exclude = [*asked.exclude, *barred.arms]
+        group.add(row, arms[:MAX_PLACES], exclude, terms[row.bandit_version], signals)
     return SortedRows(list(lists.values()), unknown, unreadable, cut, capped)
 
 
@@ -344,9 +347,6 @@ class UnshownArms:
         return int(np.count_nonzero(unshown)), min(share, 1.0)
 
 
-def widened(rewards: Matrix | None, lists: LoggedLists, places: int) -> Matrix:
-    """Those of lists, and 0 at places that they have not. None: the signal came later. Shape: (n, places)."""
-    result = np.zeros((len(lists), places))
-    if rewards is not None:
-        result[:, : rewards.shape[1]] = rewards
-    return result
+def widened(rewards: Matrix, places: int) -> Matrix:
+    """Those of lists, and 0 at places that they have not. Shapes: (n, k) -> (n, places)."""
+    return np.pad(rewards, ((0, 0), (0, places - rewards.shape[1])))

@@ -38,8 +38,8 @@ class Terms:
         return None if self.low is None or self.high is None else (arms * self.low, arms * self.high)
 
     def of_signal(self, name: str) -> Terms:
-        """Those of one signal by itself."""
-        return Terms(self.defaults[name], None, None, {name: 1.0}, self.defaults)
+        """Those of one signal by itself. One that came later was never rewarded, and has the default 0."""
+        return Terms(self.defaults.get(name, 0.0), None, None, {name: 1.0}, self.defaults)
 
 
 def terms_of_rule(rule: RewardRule | SignalRule) -> Terms:

@@ -84,24 +84,14 @@ class HeldSource:
         return dict.fromkeys((row.bandit_version for row in rows), self.logged_by or bandit)
 
 
+@dataclass(kw_only=True)
 class ServedSource(HeldSource):
     """Of a running service."""
 
-    def __init__(
-        self,
-        bandits: Bandits,
-        catalogues: Catalogues,
-        filtered: FilteredSnapshots,
-        covers: Covers,
-        priors: LearnedPriors,
-        *,
-        effects: ServedEffects,
-    ) -> None:
-        super().__init__(covers, filtered)
-        self._priors = priors
-        self._effects = effects
-        self._bandits = bandits
-        self._catalogues = catalogues
+    bandits: Bandits
+    catalogues: Catalogues
+    learned_priors: LearnedPriors
+    served_effects: ServedEffects
 
     async def features(self, bandit: Bandit, shown: ShownArms) -> tuple[Matrix, Sequence[bool]]:
         """A catalogue that did not change since a decision has its features still."""
@@ -117,17 +107,17 @@ class ServedSource(HeldSource):
 
         features, is_known, earlier = await MEASURING.run(of_now)
         for (arm, revision), places in earlier.items():
-            vector = await self._catalogues.features_at(bandit.catalogue, arm, revision)
+            vector = await self.catalogues.features_at(bandit.catalogue, arm, revision)
             is_known[places] = vector is not None
             if vector is not None:
                 features[places] = vector
         return features, is_known.tolist()
 
     async def prior(self, bandit: Bandit, number: int) -> PriorVersion | None:
-        return await self._priors.version(bandit.uid, number)
+        return await self.learned_priors.version(bandit.uid, number)
 
     async def effects(self, bandit: Bandit, number: int) -> EffectVersion | None:
-        return await self._effects.version(bandit.uid, number)
+        return await self.served_effects.version(bandit.uid, number)
 
     def has_arms_of(self, bandit: Bandit, row: Row) -> bool:
         return row.catalogue_version == bandit.catalogue.version
@@ -137,7 +127,7 @@ class ServedSource(HeldSource):
 
     async def versions(self, bandit: Bandit, rows: Sequence[Row]) -> Mapping[int, Bandit]:
         numbers = {row.bandit_version for row in rows}
-        return {number: await self._bandits.find(bandit.uid, number) or bandit for number in numbers}
+        return {number: await self.bandits.find(bandit.uid, number) or bandit for number in numbers}
 
 
 def _earlier(
