@@ -141,7 +141,7 @@ class PriorFitting:
         if bandit is None or bandit.record.prior != "learned":
             self._tried.pop(uid, None)
             return
-        newest = await self._priors.newest(bandit)
+        newest = await self._priors.newest(bandit.uid)
         is_due = partial(self._is_due, uid, bandit.record.space)
         if not is_due(counts, newest):
             if newest is not None and counts.entries != newest.record.rewards:

@@ -86,7 +86,7 @@ async def arm_effects(
     404 of a bandit without effects. A next page is of the version of the first, if that is kept.
     """
     owner = _with_effects(await bandits.get(bandit))
-    version = await effects.newest(owner)
+    version = await effects.newest(owner.uid)
     start = 0
     if cursor is not None:
         number, start = _position(cursor, order)
@@ -114,7 +114,7 @@ async def arm_effect(
     features_and_revision = (await catalogues.features(owner.catalogue, {arm})).get(arm)
     if features_and_revision is None:
         raise NotFound("there is no arm with this id")
-    version = await effects.newest(owner)
+    version = await effects.newest(owner.uid)
     summary = summary_of(owner, version)
     if version is None or not summary["version"]:
         return reply({"version": 0, "arm": arm, "effect": 0.0, "sd": 0.0, "weight": 0.0})

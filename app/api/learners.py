@@ -192,7 +192,7 @@ async def learner(
     if request.headers.get("accept", "") == OCTETS:
         return Response(await learner_copies.state(owner, owner.learner_named(key)), media_type=OCTETS)
     if owner.record.prior == "learned":
-        owner = owner.with_prior(await priors.newest(owner))
+        owner = owner.with_prior(await priors.newest(owner.uid))
     report = await learners.report(owner, owner.learner_named(key))
     answer: dict[str, object] = {
         "key": key,

@@ -72,7 +72,7 @@ async def prior(
 ) -> Response:
     """The newest version of the learned prior of a bandit; 404 of a bandit that has none."""
     owner = _with_learned(await bandits.get(bandit))
-    version = await priors.newest(owner)
+    version = await priors.newest(owner.uid)
     answer = await REQUESTS.run(partial(report_of, owner, version))
     if include is None or version is None or not version.shows:
         return reply(answer)

@@ -65,7 +65,7 @@ class EffectFits:
         Cost: reads the sums of all arms. Raises NotFound (the bandit is gone), Unavailable.
         """
         async with self._one:
-            before, computing = await self._served.newest(bandit), Computing()
+            before, computing = await self._served.newest(bandit.uid), Computing()
             totals = dict[str, ArmSums]()
             for start in range(0, self._store.partitions, PARTITIONS_TOGETHER):
                 # One after the other they wait as often for the loop: half of what a fit takes.
@@ -89,7 +89,7 @@ class EffectFits:
             if stands is None:
                 raise NotFound("there is no bandit with this name")
             self._metrics.effect_fits.labels("made" if stands else "late").inc()
-            return await self._served.newest(bandit), computing.seconds
+            return await self._served.newest(bandit.uid), computing.seconds
 
     async def _sums(self, partition: int, bandit_uid: str) -> Mapping[str, bytes]:
         """The sums of all arms in a partition."""

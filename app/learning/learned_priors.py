@@ -1,27 +1,18 @@
-"""The learned priors that this process serves: of each bandit the newest version, and older ones by number.
-
-Polls of the store find out which version is the newest (``sync``); its record is read when the bandit is next
-asked for. While the store does not answer, the version that was served before goes on serving. ``report_of``
-makes what the API shows of a version.
-"""
+"""The learned priors that this process serves, and what the API shows of a version (``report_of``)."""
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Protocol
 
 import msgspec
 import numpy as np
 
 from app.bandits.bandit import Bandit
 from app.bandits.prior_version import PriorVersion, bytes_to_prior
-from app.learning.pooled_prior import PATIENCE_S
+from app.learning.newest_versions import NewestVersions
 from app.platform.cache import BoundedCache
-from app.platform.deadlines import task_for_all
-from app.platform.errors import Unavailable
 from app.platform.pools import LEARNERS
 from app.storage.priors import PriorStore
 from shortlist.linear import ridge_sums
@@ -31,99 +22,40 @@ from shortlist.types import Matrix, Vector
 LARGE_RECORD = 1 << 16  # bytes, about d = 125: what is read of it takes some milliseconds
 
 
-class HasUid(Protocol):
-    """A bandit, or what is known of one that is not served here."""
-
-    @property
-    def uid(self) -> str: ...
-
-
 class _Served(msgspec.Struct, frozen=True, eq=False):
-    """``bandit``: as it was asked for; ``with_prior``: the same as it is served. ``number``: of the store."""
+    """``bandit``: as it was asked for; ``with_prior``: the same as it is served with ``version``."""
 
     bandit: Bandit
-    number: int
+    version: PriorVersion | None
     with_prior: Bandit
 
 
-class LearnedPriors:
-    """``capacity_bytes`` bounds the memory of versions, save that of the one that was used last."""
+class LearnedPriors(NewestVersions[PriorVersion]):
+    """The priors of all bandits that this process serves."""
+
+    _store: PriorStore
 
     def __init__(self, store: PriorStore, *, capacity_bytes: int) -> None:
-        self._store = store
-        self._changes = -1
-        self._numbers: Mapping[str, int] = {}
-        self._versions: BoundedCache[tuple[str, int], PriorVersion] = BoundedCache(capacity_bytes // 2)
+        super().__init__(store, capacity_bytes=capacity_bytes // 2)
         self._served: BoundedCache[str, _Served] = BoundedCache(capacity_bytes // 2)
-        self._reading: dict[tuple[str, int], asyncio.Task[PriorVersion | None]] = {}
 
-    def cached(self, bandit: Bandit) -> Bandit | None:
-        """The bandit with the newest version, if that is in memory: awaits nothing."""
-        if bandit.record.prior != "learned":
-            return bandit
+    def has_versions(self, bandit: Bandit) -> bool:
+        return bandit.record.prior == "learned"
+
+    def served_with(self, bandit: Bandit, version: PriorVersion | None) -> Bandit:
         served = self._served.get(bandit.uid)
         # By identity: after any change of its settings the bandit is another object, and the prior is fitted
         # to it again.
-        if served is None or served.bandit is not bandit:
-            return bandit if not self._numbers.get(bandit.uid, 0) else None
-        return served.with_prior if served.number == self._numbers.get(bandit.uid, 0) else None
-
-    async def serving(self, bandit: Bandit) -> Bandit:
-        """The bandit with the newest version of its prior. Raises Unavailable, if it never was in memory."""
-        cached = self.cached(bandit)
-        if cached is not None:
-            return cached
-        number, before = self._numbers.get(bandit.uid, 0), self._served.peek(bandit.uid)
-        try:
-            async with asyncio.timeout(None if before is None else PATIENCE_S):
-                version = await self.version(bandit.uid, number)
-        except (TimeoutError, Unavailable):
-            if before is None:
-                raise
-            return bandit.with_prior(before.with_prior.prior)
+        if served is not None and served.bandit is bandit and served.version is version:
+            return served.with_prior
         result = bandit.with_prior(version)
-        self._served.put(
-            bandit.uid, _Served(bandit, number, result), 2_000 + (version.bytes if version else 0)
-        )
+        size = 2_000 + (version.bytes if version else 0)
+        self._served.put(bandit.uid, _Served(bandit, version, result), size)
         return result
-
-    async def then(self, bandit: Bandit, number: int | None) -> Bandit | None:
-        """The bandit as it served decisions that name this version of the prior; None: it is not kept.
-
-        Raises Unavailable.
-        """
-        if not number:
-            return bandit.with_prior(None)
-        version = await self.version(bandit.uid, number)
-        return None if version is None else bandit.with_prior(version)
-
-    async def version(self, uid: str, number: int) -> PriorVersion | None:
-        """A version of the prior of a bandit; None: it is not kept. Raises Unavailable."""
-        version = self._versions.get((uid, number))
-        if version is not None:
-            return version
-        task = self._reading.get((uid, number))
-        if task is None:
-            task = self._reading[uid, number] = task_for_all(self._read(uid, number))
-        return await asyncio.shield(task)
 
     async def kept(self, bandit: Bandit) -> Sequence[int]:
         """The numbers of the versions that rows may name, in order. Raises Unavailable."""
         return await self._store.kept(bandit.uid)
-
-    async def newest(self, bandit: HasUid) -> PriorVersion | None:
-        """The newest version as the store has it now; None: none was made. Raises Unavailable."""
-        await self.sync()
-        number = self._numbers.get(bandit.uid, 0)
-        return await self.version(bandit.uid, number) if number else None
-
-    async def sync(self) -> None:
-        """Find out which versions are the newest. Raises Unavailable."""
-        changes = await self._store.changes()
-        # One number for all bandits: a poll that finds nothing new costs one small answer.
-        if changes != self._changes:
-            self._numbers = await self._store.numbers()
-            self._changes = changes
 
     def oldest_s(self) -> float:
         """How long ago the oldest version was made that this process has served last; 0 without any."""
@@ -134,17 +66,11 @@ class LearnedPriors:
         return max(0.0, time.time() - min(times_ms) / 1_000.0) if times_ms else 0.0
 
     async def _read(self, uid: str, number: int) -> PriorVersion | None:
-        try:
-            data = await self._store.read(uid, number)
-            if data is None:
-                return None
-            read = partial(bytes_to_prior, data)
-            version = read() if len(data) < LARGE_RECORD else await LEARNERS.run(read)
-        finally:
-            # In any case: after a failure the next caller reads again.
-            del self._reading[uid, number]
-        self._versions.put((uid, number), version, version.bytes)
-        return version
+        data = await self._store.read(uid, number)
+        if data is None:
+            return None
+        read = partial(bytes_to_prior, data)
+        return read() if len(data) < LARGE_RECORD else await LEARNERS.run(read)
 
 
 def report_of(bandit: Bandit, version: PriorVersion | None) -> dict[str, object]:

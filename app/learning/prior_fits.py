@@ -30,7 +30,7 @@ from app.bandits.prior_version import PriorVersion, version_of, version_to_bytes
 from app.bandits.settings import NEWEST_AUTO, BanditRecord
 from app.bandits.spaces import Moves, Spaces
 from app.learning.checkpoints import restored
-from app.learning.learned_priors import HasUid, LearnedPriors
+from app.learning.learned_priors import LearnedPriors
 from app.platform.errors import NotFound
 from app.platform.long_work import LongWork
 from app.platform.metrics import Metrics
@@ -74,11 +74,14 @@ class FitLimits:
         return max(learned_prior.MIN_KEYS, min(self.keys, self.sums_bytes // (8 * dim**2)))
 
 
-class Fittable(HasUid, Protocol):
+class Fittable(Protocol):
     """What a fit needs to know of a bandit, which need not be served by the process that fits."""
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def uid(self) -> str: ...
 
     @property
     def record(self) -> BanditRecord: ...
@@ -189,7 +192,7 @@ class PriorFits:
         return done
 
     async def _fit(self, bandit: Fittable, is_due: IsDue | None) -> Fitted:
-        before = await self._priors.newest(bandit)
+        before = await self._priors.newest(bandit.uid)
         (counts,) = await self._store.priors.folded([bandit.uid])  # first: what comes meanwhile counts again
         if is_due is not None and not is_due(counts, before):
             return Fitted(before, False, 0, 0.0)
@@ -216,7 +219,7 @@ class PriorFits:
         )
         if stands is None:
             raise NotFound("there is no bandit with this name")
-        newest = await self._priors.newest(bandit)
+        newest = await self._priors.newest(bandit.uid)
         return Fitted(newest, bool(stands), len(sums), computing.seconds)
 
     async def sums(

@@ -1,12 +1,8 @@
-"""The arm effects that this process serves: of each bandit the newest version, and older ones by number.
-
-Polls of the store find out which version is the newest, and read it where a bandit in use has a newer one: no
-choice waits for it. ``page_of`` makes what the API shows of a version.
-"""
+"""The arm effects that this process serves, and what the API shows of a version (``items_of``)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Literal
 
@@ -14,10 +10,8 @@ import numpy as np
 
 from app.bandits.bandit import Bandit
 from app.bandits.effect_version import EffectRecord, EffectVersion, bytes_to_record, read_together
-from app.learning.learned_priors import HasUid
-from app.platform.cache import BoundedCache
+from app.learning.newest_versions import NewestVersions
 from app.platform.pools import LEARNERS
-from app.storage.arm_effects import ArmEffectStore
 from shortlist.types import Rows, Vector
 
 LARGE_RECORD = 1 << 16  # bytes: about 1,000 arms, whose numbers take some milliseconds to read
@@ -25,59 +19,18 @@ LARGE_RECORD = 1 << 16  # bytes: about 1,000 arms, whose numbers take some milli
 Order = Literal["largest", "smallest", "newest", "surest"]
 
 
-class ServedEffects:
-    """``capacity_bytes`` bounds the memory of versions, save that of the one that was used last."""
+class ServedEffects(NewestVersions[EffectVersion]):
+    """The effects of all bandits that this process serves."""
 
-    def __init__(self, store: ArmEffectStore, *, capacity_bytes: int) -> None:
-        self._store = store
-        self._changes = -1
-        self._numbers: Mapping[str, int] = {}
-        self._newest: BoundedCache[str, EffectVersion] = BoundedCache(capacity_bytes)
+    def has_versions(self, bandit: Bandit) -> bool:
+        return bandit.record.arm_effects != "off"
 
-    def cached(self, bandit: Bandit) -> Bandit | None:
-        """The bandit with its effects, if they are in memory: awaits nothing."""
-        if bandit.record.arm_effects == "off":
-            return bandit
-        version = self._newest.get(bandit.uid)
-        if version is None and self._numbers.get(bandit.uid, 0):
-            return None
+    def served_with(self, bandit: Bandit, version: EffectVersion | None) -> Bandit:
         return bandit.with_effects(version)
 
-    async def serving(self, bandit: Bandit) -> Bandit:
-        """The bandit with its effects. Raises Unavailable, if they never were in memory."""
-        served = self.cached(bandit)
-        if served is None:
-            await self._take(bandit.uid)
-            served = bandit.with_effects(self._newest.get(bandit.uid))
-        return served
-
-    async def then(self, bandit: Bandit, number: int | None) -> Bandit | None:
-        """The bandit as it served decisions that name this version of its effects; None: it is not kept.
-
-        Raises Unavailable.
-        """
-        if not number:
-            return bandit.with_effects(None)
-        version = await self.version(bandit.uid, number)
-        return None if version is None else bandit.with_effects(version)
-
-    async def newest(self, bandit: HasUid) -> EffectVersion | None:
-        """The newest version as the store has it now; None: none was made. Raises Unavailable."""
-        await self.sync()
-        number = self._numbers.get(bandit.uid, 0)
-        held = self._newest.get(bandit.uid)
-        if number and (held is None or held.number != number):
-            await self._take(bandit.uid)
-            held = self._newest.get(bandit.uid)
-        return held
-
-    async def version(self, uid: str, number: int) -> EffectVersion | None:
-        """A version of the effects of a bandit; None: it is not kept. Raises Unavailable."""
-        if not number:
-            return None
+    async def _read(self, uid: str, number: int) -> EffectVersion | None:
+        """From the version in memory, or a whole one, and the changes since."""
         held = self._newest.peek(uid)
-        if held is not None and held.number == number:
-            return held
         changes, size, base = list[EffectRecord](), 0, None
         while number:
             data = await self._store.read(uid, number)
@@ -92,27 +45,6 @@ class ServedEffects:
             size += base.n.nbytes
         read = partial(read_together, base, changes)
         return read() if size < LARGE_RECORD else await LEARNERS.run(read)
-
-    async def sync(self) -> None:
-        """Find out which versions are the newest, and read those of bandits in use. Raises Unavailable."""
-        changes = await self._store.changes()
-        # One number for all bandits: a poll that finds nothing new costs one small answer.
-        if changes == self._changes:
-            return
-        self._numbers = await self._store.numbers()
-        for uid in list(self._newest):
-            held = self._newest.peek(uid)
-            if held is not None and held.number != self._numbers.get(uid, 0):
-                await self._take(uid)
-        # Last: what failed on the way is done again at the next poll.
-        self._changes = changes
-
-    async def _take(self, uid: str) -> None:
-        version = await self.version(uid, self._numbers.get(uid, 0))
-        if version is None:
-            self._newest.drop(uid)
-        else:
-            self._newest.put(uid, version, version.bytes)
 
 
 def weights_of(bandit: Bandit, version: EffectVersion) -> Vector:

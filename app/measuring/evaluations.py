@@ -363,10 +363,10 @@ class Evaluations:
             if when == "before":
                 to_ms = min(time.time_ns() // 1_000_000, to_ms or LATEST_MS)
             elif bandit.record.prior == "learned":
-                version = await self._priors.newest(bandit)
+                version = await self._priors.newest(bandit.uid)
                 weighed = [as_weighed.with_prior(version) for as_weighed in weighed]
                 if bandit.record.arm_effects == "auto":
-                    effects = await self._effects.newest(bandit)
+                    effects = await self._effects.newest(bandit.uid)
                     weighed = [as_weighed.with_effects(effects) for as_weighed in weighed]
                 bandit = weighed[0]
             lookup, seen = await self._surveyed(bandit, from_ms, to_ms, when)

@@ -142,7 +142,7 @@ class Moving:
         """The learned prior of the carried learners as a version, and its number; b"" and 0: none."""
         if plan.prior is None:
             return b"", 0
-        newest = await self._steps.priors.newest(plan.bandit)
+        newest = await self._steps.priors.newest(plan.bandit.uid)
         (counts,) = await self._store.priors.folded([plan.bandit.uid])
         number = 1 if newest is None else newest.number + 1
         version = version_of(number, plan.record.moved_ms, plan.prior, counts, space=plan.record.space)
@@ -152,7 +152,7 @@ class Moving:
         """Correct what the map made of learners; what could not be. Raises Unavailable: repeat it."""
         steps = self._steps
         if bandit.record.prior == "learned":  # by which it is known what was expected of arms
-            bandit = bandit.with_prior(await steps.priors.newest(bandit))
+            bandit = bandit.with_prior(await steps.priors.newest(bandit.uid))
         warnings = await steps.sums.correct(bandit, restores=last.restores)
         if bandit.record.prior == "learned":
             await steps.fits.fit(bandit)

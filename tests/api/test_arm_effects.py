@@ -207,7 +207,7 @@ async def test_what_is_expected_of_history_knows_the_other_rewards_of_its_call(a
     await make(api)
     await begin(api)
     service, rng = api.app.service, np.random.default_rng(3)
-    version = await service.priors.newest(service.bandits.by_name("b"))
+    version = await service.priors.newest(service.bandits.by_name("b").uid)
     values = dict(zip(FEATURES, rng.normal(size=5), strict=False))
     rows = [{"id": arm, "key": "new", "arm": arm, "value": float(value)} for arm, value in values.items()]
     await api.observe("b", *rows, rows[0])  # one is sent twice

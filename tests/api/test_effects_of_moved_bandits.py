@@ -58,7 +58,7 @@ async def learned(api: Api, fields: Json) -> None:
 async def move(api: Api) -> LearnedPrior:
     """The learned prior that the move was made with."""
     service = api.app.service
-    before = await service.priors.newest(service.bandits.by_name("b"))
+    before = await service.priors.newest(service.bandits.by_name("b").uid)
     moved = await api.ok("POST", "/v1/bandits/b/move", {"catalogue": "d", "carry": "log"})
     assert (moved["carry"], len(moved["warnings"])) == ("log", 1)
     bandit = service.bandits.by_name("b")

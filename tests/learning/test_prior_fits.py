@@ -244,7 +244,7 @@ async def test_a_bandit_that_is_deleted_meanwhile_gets_no_version(service: Headl
         await service.parts.prior_fits.fit(bandit)
     again = await learned(service)
     assert not await service.parts.store.priors.kept(bandit.uid)
-    assert await service.parts.priors.newest(again) is None
+    assert await service.parts.priors.newest(again.uid) is None
 
 
 async def test_while_the_store_is_away_the_version_of_before_serves(service: HeadlessService):
@@ -252,17 +252,19 @@ async def test_while_the_store_is_away_the_version_of_before_serves(service: Hea
     await teach(service, bandit, {f"k{n}": 3 for n in range(8)})
     await fit(service, bandit)
     assert (await service.choose(bandit, key="new")).prior_version == 1
-    version = await service.parts.priors.newest(bandit)
+    version = await service.parts.priors.newest(bandit.uid)
     assert version is not None
     following = PriorVersion(msgspec.structs.replace(version.record, number=2), version.learned)
     write = {"record": version_to_bytes(following), "expected": 1, "since_ms": 2}
     assert await service.parts.store.priors.write("b", bandit.uid, **write) == 2
-    await service.parts.priors.sync()
     service.store.refuse.add("priors.read")
+    with pytest.raises(Unavailable):
+        await service.parts.priors.sync()
     assert (await service.choose(bandit, key="new")).prior_version == 1
     service.store.refuse.clear()
+    await service.parts.priors.sync()
     assert (await service.choose(bandit, key="new")).prior_version == 2
-    service.parts.priors._versions.clear()  # private: as after a restart
+    service.parts.priors._newest.clear()  # private: as after a restart
     service.parts.priors._served.clear()  # private: as after a restart
     service.store.refuse.add("priors.read")
     with pytest.raises(Unavailable):  # nothing is known here, and nothing is made up

@@ -49,8 +49,8 @@ class Town:
         record = SimpleNamespace(prior="learned", space=self.spaces.get(uid, 0))
         return SimpleNamespace(uid=uid, record=record)
 
-    async def newest(self, bandit: Any) -> PriorVersion | None:
-        return self.versions.get(bandit.uid)
+    async def newest(self, uid: str) -> PriorVersion | None:
+        return self.versions.get(uid)
 
     async def fit(self, bandit: Any, *, is_due: IsDue) -> Any:
         counts, uid = self.counts[bandit.uid], bandit.uid

@@ -1,0 +1,117 @@
+"""What this process serves of something of a bandit that has versions: the newest, and older ones by number.
+
+Polls of the store find out which version is the newest, and read it where a bandit in use has a newer one: no
+choice waits for it. While the store does not answer, the version that was served before goes on serving.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Generic, TypeVar
+
+from app.bandits.bandit import Bandit
+from app.bandits.effect_version import EffectVersion
+from app.bandits.prior_version import PriorVersion
+from app.platform.cache import BoundedCache
+from app.platform.deadlines import task_for_all
+from app.storage.arm_effects import ArmEffectStore
+from app.storage.priors import PriorStore
+
+V = TypeVar("V", PriorVersion, EffectVersion)
+
+
+class NewestVersions(ABC, Generic[V]):
+    """``capacity_bytes`` bounds the memory of versions, save that of the one that was used last."""
+
+    def __init__(self, store: PriorStore | ArmEffectStore, *, capacity_bytes: int) -> None:
+        self._store = store
+        self._changes = -1
+        self._numbers: Mapping[str, int] = {}
+        self._newest: BoundedCache[str, V] = BoundedCache(capacity_bytes)
+        self._taking: dict[tuple[str, int], asyncio.Task[V | None]] = {}
+
+    @abstractmethod
+    def has_versions(self, bandit: Bandit) -> bool:
+        """Whether a bandit is served with versions, by its settings."""
+
+    @abstractmethod
+    def served_with(self, bandit: Bandit, version: V | None) -> Bandit:
+        """The bandit as it is served with a version; None: as without one."""
+
+    @abstractmethod
+    async def _read(self, uid: str, number: int) -> V | None:
+        """A version that is not the one in memory; None: it is not kept. Raises Unavailable."""
+
+    def cached(self, bandit: Bandit) -> Bandit | None:
+        """The bandit with the newest version, if that is in memory: awaits nothing."""
+        if not self.has_versions(bandit):
+            return bandit
+        version = self._newest.get(bandit.uid)
+        if version is None and self._numbers.get(bandit.uid, 0):
+            return None
+        return self.served_with(bandit, version)
+
+    async def serving(self, bandit: Bandit) -> Bandit:
+        """The bandit with the newest version. Raises Unavailable, if none was in memory."""
+        return self.cached(bandit) or self.served_with(bandit, await self._take(bandit.uid))
+
+    async def then(self, bandit: Bandit, number: int | None) -> Bandit | None:
+        """The bandit as it served decisions that name this version; None: it is not kept.
+
+        Raises Unavailable.
+        """
+        if not number:
+            return self.served_with(bandit, None)
+        version = await self.version(bandit.uid, number)
+        return None if version is None else self.served_with(bandit, version)
+
+    async def newest(self, uid: str) -> V | None:
+        """The newest version of a bandit as the store has it now; None: none was made. Raises Unavailable."""
+        await self.sync()
+        held = self._newest.get(uid)
+        if held is not None and held.number == self._numbers.get(uid, 0):
+            return held
+        return await self._take(uid)
+
+    async def version(self, uid: str, number: int) -> V | None:
+        """A version of a bandit; None: it is not kept. Raises Unavailable."""
+        held = self._newest.peek(uid)
+        if held is not None and held.number == number:
+            return held
+        return await self._read(uid, number) if number else None
+
+    async def sync(self) -> None:
+        """Find out which versions are the newest, and read those of bandits in use. Raises Unavailable."""
+        changes = await self._store.changes()
+        # One number for all bandits: a poll that finds nothing new costs one small answer.
+        if changes == self._changes:
+            return
+        self._numbers = await self._store.numbers()
+        for uid in list(self._newest):
+            held = self._newest.peek(uid)
+            if held is not None and held.number != self._numbers.get(uid, 0):
+                await self._take(uid)
+        # Last: what failed on the way is done again at the next poll.
+        self._changes = changes
+
+    async def _take(self, uid: str) -> V | None:
+        """The newest version of a bandit, read and held; callers share one read."""
+        key = uid, self._numbers.get(uid, 0)
+        if key not in self._taking:
+            self._taking[key] = task_for_all(self._take_now(*key))
+        return await asyncio.shield(self._taking[key])
+
+    async def _take_now(self, uid: str, number: int) -> V | None:
+        try:
+            version = await self.version(uid, number)
+        finally:
+            # In any case: after a failure the next caller reads again.
+            del self._taking[uid, number]
+        if number == self._numbers.get(uid, 0):  # else there is a newer one by now
+            if version is None:
+                self._newest.drop(uid)
+            else:
+                self._newest.put(uid, version, version.bytes)
+        return version
