@@ -13,7 +13,7 @@ from itertools import zip_longest
 
 import msgspec
 
-from app.learning.entry_rows import NO_TERMS, changes_of, signal_changes_of, signals_of
+from app.learning.entry_rows import NO_TERMS, changes_of, payload_of, signals_of
 from app.learning.log_pages import counted_pages
 from app.records.arm_sums import ArmSums, EffectTerms, numbers_of
 from app.records.records import MOVED, RewardPayload, unpack
@@ -73,11 +73,8 @@ def fold_arms(
 
 def forgets(entry: LogEntry) -> bool:
     """Whether an entry forgets its learner; False of one that cannot be read."""
-    try:
-        payload = unpack(entry.payload, RewardPayload)
-    except msgspec.DecodeError:
-        return False
-    return not payload.features and not payload.state and entry.learner.name != MOVED
+    payload = payload_of(entry)
+    return payload is not None and not payload.features and not payload.state and entry.learner.name != MOVED
 
 
 async def taught_by(store: Store, partition: int, forget: LogEntry) -> Sequence[LogEntry]:
@@ -98,9 +95,7 @@ async def taught_by(store: Store, partition: int, forget: LogEntry) -> Sequence[
 
 
 def _arms_of(entry: LogEntry) -> Sequence[ArmId]:
-    try:
-        payload = unpack(entry.payload, RewardPayload)
-    except msgspec.DecodeError:
+    if (payload := payload_of(entry)) is None:
         return ()
     uid, effect = entry.learner.bandit_uid, payload.effect
     if effect is not None and effect.arm:
@@ -194,22 +189,13 @@ def _changed(
         w = weight(current.time_ms - terms.decided_ms, terms.half_life_s)
     expected = [examined * number for number in numbers_of(effect.expected)]
     count = max(len(expected), len(current.R))
-    if payload.signal is None:
-        rows = [
-            ((value,), (values_before,), begins)
-            for value, values_before, begins in changes_of(entry, payload)
-        ]
-    else:
+    if payload.signal is not None:
         count = max(count, signals_of((entry, payload)))
-        rows = [
-            (tuple(value.tolist()), tuple(values_before.tolist()), begins)
-            for value, values_before, begins in signal_changes_of(entry, payload, count)
-        ]
     R, Q = list(current.R), list(current.Q)
     if len(R) < count:
         R, Q = ([*by_signal, *(0.0,) * (count - len(by_signal))] for by_signal in (R, Q))
     n, F, decisions = current.n, current.F, current.decisions
-    for value, values_before, begins in rows:
+    for value, values_before, begins in changes_of(entry, payload, count):
         if begins:
             n += sign * w * examined**2
             F += sign * w**2 * examined**4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import sub
 
 import msgspec
 import numpy as np
@@ -28,6 +29,14 @@ def source_of(entry: LogEntry) -> RewardSource | None:
         return None
 
 
+def payload_of(entry: LogEntry) -> RewardPayload | None:
+    """What an entry adds; None: nobody can read it, so it is a dead letter."""
+    try:
+        return unpack(entry.payload, RewardPayload)
+    except msgspec.DecodeError:
+        return None
+
+
 def replaced_by(entry: LogEntry, payload: RewardPayload) -> float | None:
     """The value that an entry of a bandit without signals replaces: a default or, where only the last reward
     counts, the earlier one of the same decision and arm. None: it replaces none, and is added.
@@ -37,13 +46,13 @@ def replaced_by(entry: LogEntry, payload: RewardPayload) -> float | None:
     return (payload.terms or NO_TERMS).default if entry.replaces else None
 
 
-def signals_before(entry: LogEntry, payload: RewardPayload, count: int) -> tuple[Vector, bool]:
-    """The values that the signals of its decision and arm had before an entry: received ones, and defaults.
-
-    And whether the entry replaces the value of its own signal. Shape: (count,).
+def signals_before(entry: LogEntry, payload: RewardPayload, count: int) -> tuple[list[float], bool]:
+    """The values that the ``count`` signals of its decision and arm had before an entry: received ones, and
+    defaults. And whether the entry replaces the value of its own signal.
     """
-    terms, values_before = payload.signal or NO_SIGNAL, np.zeros(count)
-    values_before[: len(terms.defaults) // 8] = bytes_to_vector(terms.defaults)
+    terms = payload.signal or NO_SIGNAL
+    values_before = bytes_to_vector(terms.defaults).tolist()
+    values_before += [0.0] * (count - len(values_before))
     came = dict(entry.came)
     for signal, value in came.items():
         values_before[signal] = value
@@ -62,22 +71,26 @@ def rows_of(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_], V
 
     Shapes: n rows of m items -> (n, d), (n,), (n,), (n,), (n,); m <= n <= 2 m. Of J signals (n, J) each.
     """
-    if items[0][1].signal is not None:
-        return _signal_rows(items)
-    rows, values, first, positions = list[bytes](), list[float](), list[bool](), list[int]()
-    before = list[float]()
+    has_signals = items[0][1].signal is not None
+    count = max(map(signals_of, items)) if has_signals else 1
+    rows, first, positions = list[bytes](), list[bool](), list[int]()
+    values, before = list[list[float]](), list[list[float]]()
     for position, (entry, payload) in enumerate(items):
-        served = 0.0
+        served = [0.0] * count
         if payload.effect is not None:
-            served = payload.effect.examined * numbers_of(payload.effect.served)[0]
-        for value, had_before, begins_it in changes_of(entry, payload):
+            examined = payload.effect.examined
+            of_signals = [examined * number for number in numbers_of(payload.effect.served)[:count]]
+            served[: len(of_signals)] = of_signals
+        for change, had_before, begins_it in changes_of(entry, payload, count):
             rows.append(payload.features)
-            values.append(value - served if begins_it else value)
-            before.append(had_before if begins_it else had_before - served)
+            values.append(list(map(sub, change, served)) if begins_it else change)
+            before.append(had_before if begins_it else list(map(sub, had_before, served)))
             first.append(begins_it)
             positions.append(position)
     features = _features(rows)
     begins, added, sums_before = np.array(first), np.array(values), np.array(before)
+    if not has_signals:
+        added, sums_before = added[:, 0], sums_before[:, 0]
     if (items[0][1].terms or NO_TERMS).shifted:
         features, added, sums_before = (
             shift_features(features),
@@ -87,40 +100,38 @@ def rows_of(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_], V
     return features, added, begins, sums_before, np.array(positions)
 
 
-def changes_of(entry: LogEntry, payload: RewardPayload) -> Iterator[tuple[float, float, bool]]:
-    """What an entry without signals adds to the rewards of its decision and arm: value, the sum of those
-    before, and whether it is the first. One that replaces a value subtracts that, and then adds its own.
+def changes_of(
+    entry: LogEntry, payload: RewardPayload, count: int = 1
+) -> Iterator[tuple[list[float], list[float], bool]]:
+    """What an entry adds to the rewards of its decision and arm, of ``count`` signals or the only reward:
+    values, the sums of those before, and whether it is the first. One that replaces a value subtracts that,
+    and then adds its own.
+
+    The first item of a decision and arm brings the defaults of all signals but its own, a later one changes
+    its own signal alone.
     """
-    if (replaced := replaced_by(entry, payload)) is not None:
-        # No row is the first: the features were added to V with the value that goes.
-        yield -replaced, replaced, False
-    yield payload.value, entry.before, entry.first
-
-
-def signal_changes_of(
-    entry: LogEntry, payload: RewardPayload, count: int
-) -> Iterator[tuple[Vector, Vector, bool]]:
-    """As ``changes_of``, of so many signals. Shapes: (count,).
-
-    The first item of a decision and arm brings the defaults of all signals but its own. A later one changes
-    its own signal alone: one row subtracts the value that it replaces, the default or an earlier one, and one
-    adds its own.
-    """
+    if payload.signal is None:
+        if (replaced := replaced_by(entry, payload)) is not None:
+            # No row is the first: the features were added to V with the value that goes.
+            yield [-replaced], [replaced], False
+        yield [payload.value], [entry.before], entry.first
+        return
     values_before, replaces = signals_before(entry, payload, count)
-    own_signal, added = (payload.signal or NO_SIGNAL).place, np.zeros(count)
+    own_signal = payload.signal.place
     if entry.first:
-        added[:] = values_before
+        added = list(values_before)
         if own_signal is not None:
             added[own_signal] = payload.value
-        yield added, np.zeros(count), True
+        yield added, [0.0] * count, True
     elif own_signal is not None:
         if replaces:
-            taken_off = np.zeros(count)
-            taken_off[own_signal] = -values_before[own_signal]
-            yield taken_off, values_before, False
-            values_before = values_before + taken_off
-        added[own_signal] = payload.value
-        yield added, values_before, False
+            yield _at(own_signal, -values_before[own_signal], count), list(values_before), False
+            values_before[own_signal] = 0.0
+        yield _at(own_signal, payload.value, count), values_before, False
+
+
+def _at(signal: int, value: float, count: int) -> list[float]:
+    return [value if number == signal else 0.0 for number in range(count)]
 
 
 def _features(rows: Sequence[bytes]) -> Matrix:
@@ -136,22 +147,3 @@ def signals_of(item: Item) -> int:
     places = [number for number, _ in entry.came]
     served = 0 if payload.effect is None else len(payload.effect.served) // NUMBER_BYTES
     return max(1, served, len(terms.defaults) // 8, *(number + 1 for number in (*places, terms.place or 0)))
-
-
-def _signal_rows(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_], Vector, Rows]:
-    """As ``rows_of``."""
-    count = max(map(signals_of, items))
-    rows, first, positions = list[bytes](), list[bool](), list[int]()
-    values, before = list[Vector](), list[Vector]()
-    for position, (entry, payload) in enumerate(items):
-        served = np.zeros(count)
-        if payload.effect is not None:
-            served_effects = payload.effect.examined * np.array(numbers_of(payload.effect.served))
-            served[: len(served_effects)] = served_effects
-        for added, values_before, begins in signal_changes_of(entry, payload, count):
-            rows.append(payload.features)
-            values.append(added - served if begins else added)
-            before.append(values_before if begins else values_before - served)
-            first.append(begins)
-            positions.append(position)
-    return _features(rows), np.array(values), np.array(first), np.array(before), np.array(positions)

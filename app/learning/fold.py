@@ -6,7 +6,6 @@ start gives the stored states again.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -16,7 +15,7 @@ import msgspec
 import numpy as np
 
 from app.bandits.spaces import Spaces
-from app.learning.entry_rows import NO_TERMS, Item, rows_of, signals_of
+from app.learning.entry_rows import NO_TERMS, Item, payload_of, rows_of, signals_of
 from app.platform.errors import ShortlistError
 from app.records.records import (
     MOVED,
@@ -165,11 +164,9 @@ def moves_of(entries: Iterable[LogEntry]) -> dict[str, int]:
     """Of each bandit the last of its moves whose entries are among these."""
     numbers = dict[str, int]()
     for entry in entries:
-        if entry.learner.name == MOVED:
-            # An entry that cannot be read is a dead letter: it moves nothing.
-            with contextlib.suppress(msgspec.DecodeError):
-                number = unpack(entry.payload, RewardPayload).space
-                numbers[entry.learner.bandit_uid] = max(number, numbers.get(entry.learner.bandit_uid, 0))
+        if entry.learner.name == MOVED and (payload := payload_of(entry)) is not None:
+            uid = entry.learner.bandit_uid
+            numbers[uid] = max(payload.space, numbers.get(uid, 0))
     return numbers
 
 
@@ -177,9 +174,9 @@ def spaces_of(entries: Iterable[LogEntry]) -> dict[str, int]:
     """Of each bandit the latest space that its entries name; none of those that name none."""
     spaces = dict[str, int]()
     for entry in entries:
-        with contextlib.suppress(msgspec.DecodeError):
-            if space := unpack(entry.payload, RewardPayload).space:
-                spaces[entry.learner.bandit_uid] = max(space, spaces.get(entry.learner.bandit_uid, 0))
+        if (payload := payload_of(entry)) is not None and payload.space:
+            uid = entry.learner.bandit_uid
+            spaces[uid] = max(payload.space, spaces.get(uid, 0))
     return spaces
 
 
@@ -383,27 +380,20 @@ def _without(pooled: LearnerState | None, learner: LearnerState | None) -> Learn
 
 
 def _add(now: States, group: Mapping[LearnerId, list[Item]], leave_out: LeaveOut) -> None:
-    """All learners together; if that fails each by itself, and then each of its items."""
+    """All learners together; if that fails each item by itself."""
     try:
         # One product of matrices for all learners of a kind is several times as fast as one for each.
         now.update(_added(now, group))
     except Exception as error:  # an entry may be wrong in any way; the others are folded
-        parts = _parts(group)
-        for part in parts:
-            _add(now, part, leave_out)
-        if not parts:
-            ((learner, [(entry, _)]),) = group.items()
+        alone = [(learner, item) for learner, items in group.items() for item in items]
+        if len(alone) > 1:
+            for learner, item in alone:
+                _add(now, {learner: [item]}, leave_out)
+        else:
+            ((learner, (entry, _)),) = alone
             # ``fold`` looks up every learner that was tried, also one of which this was the only entry
             now.setdefault(learner, None)
             leave_out(entry, reason_of(error))
-
-
-def _parts(group: Mapping[LearnerId, list[Item]]) -> list[dict[LearnerId, list[Item]]]:
-    """The learners, or the items of the only one; nothing if there is but one item."""
-    if len(group) > 1:
-        return [{learner: items} for learner, items in group.items()]
-    ((learner, items),) = group.items()
-    return [{learner: [item]} for item in items] if len(items) > 1 else []
 
 
 def _added(

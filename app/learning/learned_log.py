@@ -13,17 +13,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
 from app.bandits.bandit import GLOBAL_LEARNER, Bandit
-from app.learning.entry_rows import replaced_by, signals_before, signals_of, source_of
+from app.learning.entry_rows import payload_of, replaced_by, signals_before, signals_of, source_of
 from app.platform.answers import hold
 from app.platform.deadlines import yield_to_others
 from app.platform.documents import Answer
 from app.platform.errors import Invalid
 from app.platform.pages import decode_cursor, encode_cursor, foreign
 from app.records.arm_sums import numbers_of, taught_to_bytes
-from app.records.records import MOVED, RewardPayload, RewardTerms, bytes_to_context, bytes_to_vector, unpack
+from app.records.records import MOVED, RewardPayload, RewardTerms, bytes_to_context, bytes_to_vector
 from app.storage.store import Store
 from app.storage.types import LogEntry, entry_order
 
@@ -186,9 +184,7 @@ def _take(page: LearnedPage, bandit: Bandit, entry: LogEntry, *, with_arms: bool
 
     What nobody can read is left out.
     """
-    try:
-        payload = unpack(entry.payload, RewardPayload)
-    except msgspec.DecodeError:
+    if (payload := payload_of(entry)) is None:
         return 0
     source = source_of(entry)
     written_ms, number = entry_order(entry.entry_id)
@@ -254,5 +250,5 @@ def _of_signal(bandit: Bandit, entry: LogEntry, payload: RewardPayload, number: 
     values_before, is_replaced = signals_before(entry, payload, signals_of((entry, payload)))
     names = list(bandit.record.signals or ())
     name = None if number is None or number >= len(names) else names[number]
-    replaces = float(values_before[number]) if is_replaced and number is not None else None
-    return {"replaces": replaces, "signal": name, "signal_number": number, "had": values_before.tolist()}
+    replaces = values_before[number] if is_replaced and number is not None else None
+    return {"replaces": replaces, "signal": name, "signal_number": number, "had": values_before}

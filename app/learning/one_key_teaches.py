@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from app.records.records import RewardPayload, pack, unpack
+from app.learning.entry_rows import payload_of
+from app.records.records import pack, unpack
 from app.storage.store import Store
-from app.storage.types import LearnerId
+from app.storage.types import LearnerId, LogEntry
 
 LEAST_REWARDS = 100  # fewer say nothing of who gives them
 MOST_SHARE = 0.5  # of one key
@@ -43,7 +44,7 @@ async def look(store: Store, bandit_uids: Iterable[str]) -> None:
         while left:
             page = await store.rewards.read_back(partition, before, PAGE)
             for entry in page:
-                if entry.learner.bandit_uid in counts and (arm := _arm_of(entry.payload)):
+                if entry.learner.bandit_uid in counts and (arm := _arm_of(entry)):
                     counts[entry.learner.bandit_uid][arm, entry.learner] += 1
             if len(page) < PAGE:
                 break
@@ -75,10 +76,7 @@ def finding_of(counts: Counter[tuple[str, LearnerId]]) -> OneKeyTeaches | None:
     return None
 
 
-def _arm_of(payload: bytes) -> str:
+def _arm_of(entry: LogEntry) -> str:
     """The arm that an entry teaches; '' if none."""
-    try:
-        effect = unpack(payload, RewardPayload).effect
-    except msgspec.DecodeError:
-        return ""
-    return "" if effect is None else effect.arm
+    payload = payload_of(entry)
+    return "" if payload is None or payload.effect is None else payload.effect.arm
