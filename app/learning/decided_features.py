@@ -47,41 +47,25 @@ async def decided_features(
             bandit.learned_features(features, context, arm_position), bandit.record.space, revision
         )
 
-    former = bandit.former
-    has_it = bandit.catalogue.uid == former.uid  # else it was deleted
-
-    async def of_then() -> Vector | None:
-        with contextlib.suppress(NotFound):  # as above
-            return await catalogues.features_at(bandit.catalogue, arm, revision) if has_it else None
-        return None
-
-    async def now() -> DecidedFeatures | None:
-        features, served_revision = None, revision
-        if newest.catalogue.uid == former.uid:
-            features = await of_then()
-        if features is None:
-            current = (await catalogues.features(newest.catalogue, {arm})).get(arm)
-            if current is None:
-                return None
-            features, served_revision = current
-        joint = newest.joint_features(features, context)
+    former, then = bandit.former, None
+    if bandit.catalogue.uid == former.uid:  # else the former catalogue was deleted
+        with contextlib.suppress(NotFound):  # as it may be just now
+            then = await catalogues.features_at(bandit.catalogue, arm, revision)
+    now = None if then is None else (then, revision)
+    if now is None or newest.catalogue.uid != former.uid:
+        now = (await catalogues.features(newest.catalogue, {arm})).get(arm)
+    by_then = by_now = None
+    if then is not None:
+        learned = bandit.learned_features(then, context, arm_position)
+        by_then = DecidedFeatures(learned, bandit.record.space, revision)
+    if now is not None:
+        joint = newest.joint_features(now[0], context)
         learned = joint if position is None else position.at(arm_position) * joint
-        return DecidedFeatures(learned, newest.record.space, served_revision)
-
-    async def then() -> DecidedFeatures | None:
-        features = await of_then()
-        if features is None:
-            return None
-        return DecidedFeatures(
-            bandit.learned_features(features, context, arm_position), bandit.record.space, revision
-        )
-
+        by_now = DecidedFeatures(learned, newest.record.space, now[1])
     record = bandit.record
     waits = record.reward.wait_s is not None
     may_replace = waits or record.signals is not None or record.reward.aggregate != "first"
-    if may_replace and not former.is_exact:
-        return await then() or await now()
-    return await now() or await then()
+    return by_then or by_now if may_replace and not former.is_exact else by_now or by_then
 
 
 def effect_terms(
