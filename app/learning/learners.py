@@ -63,14 +63,14 @@ class Learner:
     def of(cls, state: LearnerState | None) -> Learner:
         return cls(0 if state is None else state.version, state)
 
-    def weighed(self, bandit: Bandit, posterior: LearnerPosterior) -> Posterior:
-        """What ``posterior`` says of the reward, or of the weighted sum of the signals."""
-        if not isinstance(posterior, SignalPosteriors):
+    def weighed(self, bandit: Bandit) -> Posterior:
+        """What its posterior says of the reward, or of the weighted sum of the signals."""
+        posterior, weighing = self.posterior, bandit.weighing
+        if posterior is not None and not isinstance(posterior, SignalPosteriors):
             return posterior
-        weighing = bandit.weighing
+        if posterior is None or weighing is None:
+            raise ValueError("its posterior is made first, and one of signals needs their weights")
         if self.last is None or self.last[0] != weighing:
-            if weighing is None:
-                raise ValueError("a learner of signals cannot serve a bandit without")
             self.last = weighing, posterior.weighed(weighing, bandit.scales)
         return self.last[1]
 
@@ -182,15 +182,15 @@ class Learners:
         One that was made by other terms has to be read again: ``current`` does.
         """
         if learner.posterior is not None:
-            return learner.weighed(bandit, learner.posterior)
+            return learner.weighed(bandit)
         if learner.state is None:
-            return await self._prior(bandit)
+            return (await self._prior(bandit)).weighed(bandit)
         terms = bandit.prior_terms
         posterior = await _factored(await self._sums(bandit, learner.state), bandit)
         # Either a state or a posterior is kept, so that twice as many learners fit. For other terms it is
         # read again.
         learner.posterior, learner.terms, learner.state = posterior, terms, None
-        return learner.weighed(bandit, posterior)
+        return learner.weighed(bandit)
 
     async def current(self, bandit: Bandit, identity: LearnerId) -> tuple[Learner, Posterior]:
         """A learner of this bandit, and its posterior by the terms that the bandit has now.
@@ -201,23 +201,16 @@ class Learners:
         """
         learner = self.cached(identity) or await self.get(identity)
         if learner.posterior is not None and learner.terms == bandit.prior_terms:
-            return learner, learner.weighed(bandit, learner.posterior)
+            return learner, learner.weighed(bandit)
         # its sums are not in memory any more: a posterior by other terms needs them from the store
         if learner.posterior is not None and not learner.outdated:
             learner.outdated = True
             learner = await self.get(identity)
         return learner, await self.posterior(bandit, learner)
 
-    async def thetas(self, bandit: Bandit, learner: Learner) -> Matrix:
-        """What a learner that ``current`` has returned expects of each signal. Shape: (J, D).
-
-        Raises Unavailable.
-        """
-        return thetas_of(bandit, await self.knowledge(bandit, learner))
-
     async def knowledge(self, bandit: Bandit, learner: Learner) -> LearnerPosterior:
         """What a learner that ``current`` has returned knows of all signals. Raises Unavailable."""
-        posterior = learner.posterior or (await self._prior_learner(bandit)).posterior
+        posterior = learner.posterior or (await self._prior(bandit)).posterior
         if posterior is None:
             raise ValueError("the posterior of a prior is made with it")
         return posterior
@@ -229,9 +222,9 @@ class Learners:
         """
         state = await self.state(identity)
         if state is None:
-            return await self._prior(bandit)
+            return (await self._prior(bandit)).weighed(bandit)
         posterior = await _factored(await self._sums(bandit, state), bandit)
-        return Learner.of(state).weighed(bandit, posterior)
+        return Learner(state.version, None, posterior).weighed(bandit)
 
     async def state(self, identity: LearnerId) -> LearnerState | None:
         """The learner's own state as the store has it now; None without rewards. Raises Unavailable.
@@ -258,8 +251,10 @@ class Learners:
         state = stored_state or LearnerState(0, ridge_sums.empty(dim), space=bandit.record.space)
         sums = await self._sums(bandit, state, anew=True)
         posterior = await _factored(sums, bandit)
-        shown = Learner.of(state).weighed(bandit, posterior)
-        thetas = _thetas(bandit, posterior) if isinstance(posterior, SignalPosteriors) else None
+        shown = Learner(state.version, None, posterior).weighed(bandit)
+        thetas = None
+        if bandit.record.signals is not None:
+            thetas = dict(zip(bandit.record.signals, thetas_of(bandit, posterior), strict=True))
         return LearnerReport(
             state.version,
             state.sums.observations,
@@ -274,7 +269,7 @@ class Learners:
         """What a learner uses without rewards. Raises Unavailable, for a pooled prior."""
         if bandit.record.prior != "pooled" and bandit.prior is None:
             return bandit.begins_with
-        return bandit.used(await self._prior(bandit))
+        return bandit.used((await self._prior(bandit)).weighed(bandit))
 
     def applied(
         self, partition: int, before: str, after: str, states: Mapping[LearnerId, LearnerState | None]
@@ -337,15 +332,10 @@ class Learners:
             return state.sums
         return await self.pooled_priors.with_prior(bandit, state, anew=anew)
 
-    async def _prior(self, bandit: Bandit) -> Posterior:
-        """The posterior of all keys without rewards."""
-        prior = await self._prior_learner(bandit)
-        if prior.posterior is None:
-            raise ValueError("a prior has a posterior")
-        return prior.weighed(bandit, prior.posterior)
-
-    async def _prior_learner(self, bandit: Bandit) -> Learner:
-        """All keys without rewards, as one; its version counts the rewards of other keys in it."""
+    async def _prior(self, bandit: Bandit) -> Learner:
+        """All keys without rewards, as one, with its posterior; its version counts the rewards of other keys
+        in it.
+        """
         dim, version = bandit.learner_dim, 0
         signals = bandit.weighing is not None
         identity = PriorId(dim, bandit.scales, signals)
@@ -356,7 +346,7 @@ class Learners:
             identity = PriorId(dim, bandit.scales, signals, bandit.uid)
             version = bandit.prior.shown_number
         prior = self.cache.get(identity)
-        if prior is not None and prior.posterior is not None and prior.version == version:
+        if prior is not None and prior.version == version:
             return prior
         sums = ridge_sums.empty(dim)
         if version and bandit.record.prior == "pooled":
@@ -405,10 +395,3 @@ def thetas_of(bandit: Bandit, posterior: LearnerPosterior) -> Matrix:
     else:
         thetas[0] = posterior.theta
     return thetas
-
-
-def _thetas(bandit: Bandit, posterior: SignalPosteriors) -> Mapping[str, Vector]:
-    """The estimate of each signal; 0 of those that no reward has named yet."""
-    names = list(bandit.record.signals or ())
-    nothing = np.zeros((len(names), bandit.learner_dim))
-    return dict(zip(names, (*posterior.thetas, *nothing), strict=False))

@@ -15,7 +15,7 @@ from app.bandits.bandit import Bandit
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.filters.filter import Filter
-from app.learning.learners import Learners
+from app.learning.learners import Learners, thetas_of
 from app.learning.served_effects import weights_of
 from app.policies.arm_effects import ArmEffects
 from app.policies.limits import Limit, LimitedSolver, Limits
@@ -127,7 +127,7 @@ class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
         learner, posterior = await learners.current(bandit, identity)
         thetas = None
         if bandit.learns_effects and bandit.weighing is not None:
-            thetas = bandit.queries(await learners.thetas(bandit, learner), context)
+            thetas = bandit.queries(thetas_of(bandit, await learners.knowledge(bandit, learner)), context)
         if context is not None:
             posterior = bandit.given(posterior, context)
         if bandit.learns_effects and thetas is None:

@@ -71,10 +71,10 @@ async def test_a_learner_that_served_serves_by_the_terms_that_its_bandit_has_now
 def test_each_choice_weighs_the_signals_with_its_own_weights():
     scales, nothing = Scales(None, 1.0), (None, None)
     known = signals.known(ridge_sums.of(np.eye(2), np.eye(2), np.ones(2, dtype=bool)), scales)
-    learner = Learner(0, None)
+    learner = Learner(0, None, known)
     for weights in ((1.0, 0.0), (0.0, 1.0), (1.0, 0.0)):
         bandit: Any = SimpleNamespace(weighing=Weighing(weights, nothing, nothing), scales=scales)
-        theta = learner.weighed(bandit, known).theta
+        theta = learner.weighed(bandit).theta
         assert theta.tolist() == known.weighed(bandit.weighing, scales).theta.tolist()
         assert (theta > 0.0).tolist() == [weight > 0.0 for weight in weights]
 
