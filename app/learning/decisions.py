@@ -120,7 +120,6 @@ class Decisions:
         if bandit is None or bandit.record.reward.wait_s is None:
             return
         record, due_ms = await self._record(bandit, decision, decision.issued_ms)
-        await self._touch(bandit, decision, due_ms)
         await self._store.waiting.log(
             decision.identity,
             record,
@@ -182,7 +181,6 @@ class Decisions:
         record, due_ms = None, 0
         if bandit.record.reward.wait_s is not None:
             record, due_ms = await self._record(bandit, decision, now_ms)
-            await self._touch(bandit, decision, due_ms)
         return await self._store.waiting.activate(
             decision.identity,
             issued_ms=decision.issued_ms,
@@ -195,7 +193,10 @@ class Decisions:
         )
 
     async def _record(self, bandit: Bandit, decision: Decision, from_ms: int) -> tuple[bytes, int]:
-        """The record to log, and when it is due. An arm whose features are gone is left out of it."""
+        """The record to log, and when it is due. An arm whose features are gone is left out of it.
+
+        The default will count as a sign of life of an idle learner, which is noted here.
+        """
         rule = bandit.record.reward
         arms, payloads, positions, sources = [], [], [], []
         for arm_position, arm in enumerate(decision.arms):
@@ -230,13 +231,10 @@ class Decisions:
         )
         # Not after it has expired: then no reward could replace the default.
         due_ms = min(from_ms + round(1_000 * (rule.wait_s or 0.0)), decision.expires_ms)
-        return pack(record), due_ms
-
-    async def _touch(self, bandit: Bandit, decision: Decision, due_ms: int) -> None:
-        """The default will count as a sign of life of an idle learner."""
         if bandit.record.idle_ttl_s is not None:
             expires_ms = due_ms + round(1_000 * bandit.record.idle_ttl_s)
             await self._store.side_data.touch(decision.identity.learner, expires_ms=expires_ms)
+        return pack(record), due_ms
 
 
 async def hidden_of(store: Store, deferred: Mapping[int, Decision]) -> set[int]:

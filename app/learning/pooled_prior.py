@@ -100,7 +100,7 @@ class PooledPriors:
         task = self._reading.get(uid)
         if task is None:
             task = self._reading[uid] = task_for_all(self._read_now(uid))
-            task.add_done_callback(lambda done: self._finished(uid, done))
+            task.add_done_callback(lambda _: self._reading.pop(uid))
         return task
 
     async def _read_now(self, uid: str) -> Pooled:
@@ -119,12 +119,6 @@ class PooledPriors:
         pooled = Pooled(total, started)
         self._held.put(uid, pooled, pooled.bytes)
         return pooled
-
-    def _finished(self, uid: str, task: asyncio.Task[Pooled]) -> None:
-        """A read in the background that failed is tried again by the next caller."""
-        del self._reading[uid]
-        if not task.cancelled() and not isinstance(task.exception(), Unavailable | None):
-            raise task.exception()  # type: ignore[misc]  # not None: a mistake, for the loop's log
 
 
 def with_others(key_state: LearnerState, pooled: LearnerState | None, *, strength: float) -> RidgeSums:

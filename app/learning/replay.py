@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from app.bandits.spaces import Moves, Spaces
@@ -20,7 +20,7 @@ from app.learning.log_pages import counted_pages, pages
 from app.records.arm_sums import ArmSums
 from app.records.records import POOLED, LearnerState, bytes_to_state, state_to_bytes, unpack
 from app.storage.store import Store
-from app.storage.types import UID_LENGTH, ArmId, LearnerId, LogEntry, StoredLearner, entry_order
+from app.storage.types import UID_LENGTH, ArmId, LearnerId, StoredLearner, entry_order
 
 
 @dataclass(slots=True)
@@ -55,10 +55,10 @@ async def _compare(store: Store, partition: int, bandits: Mapping[str, str], res
     }
     replayed: dict[LearnerId, LearnerState | None] = {}
     arms: dict[ArmId, ArmSums | None] = {}
-    whole = True
+    first = await anext(pages(store, partition, watermark), None)
+    whole = watermark == "0-0" if first is None else entry_order(first[0].entry_id)[1] <= 1
     spaces = Spaces(await _moves_before(store, partition, watermark, folded), maps)
-    async for page, from_the_start in _log(store, partition, watermark):
-        whole = from_the_start
+    async for page in counted_pages(store, partition, watermark):
         entries = [entry for entry in page if entry.learner.bandit_uid in bandits]
         result.entries += len(entries)
         replayed.update(fold(replayed, entries, lambda entry, reason: None, spaces))  # noqa: ARG005
@@ -151,15 +151,3 @@ def _version(data: bytes | None) -> int:
         return bytes_to_state(data).version if data is not None else -1
     except (ValueError, struct.error):
         return -1
-
-
-async def _log(store: Store, partition: int, until: str) -> AsyncIterator[tuple[Sequence[LogEntry], bool]]:
-    """Pages of the log up to ``until``, without dead letters, and whether the log begins at its beginning."""
-    whole, is_empty = until == "0-0", True
-    async for page in pages(store, partition, until):
-        whole, is_empty = entry_order(page[0].entry_id)[1] <= 1, False
-        break
-    async for page in counted_pages(store, partition, until):
-        yield page, whole
-    if is_empty:
-        yield [], whole

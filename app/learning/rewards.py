@@ -39,7 +39,7 @@ from app.quotas.quotas import Quotas
 from app.records.arm_sums import EffectPair, pair_at
 from app.records.records import RewardSource, unpack
 from app.storage.store import Store
-from app.storage.types import Appended, LearnerId, RewardWrite
+from app.storage.types import Appended, RewardWrite
 from shortlist.types import Vector
 
 APPEND_BATCH = 256  # of a batch at a time: rewards of others come between
@@ -277,28 +277,21 @@ class Rewards:
         self, partition: int, items: Sequence[tuple[int, RewardWrite]], receipt: Receipt
     ) -> None:
         writes = [write for _, write in items]
-        if idle_ttl_s := self._idle_ttls(writes):
-            await self._touch(idle_ttl_s)
+        await self._touch(writes)
         outcomes = await self._store.rewards.append(partition, writes)
         for (position, _), outcome in zip(items, outcomes, strict=True):
             _count(receipt, partition, position, outcome)
         # After each part of a batch, not at the end: folding begins while the rest is appended.
         self._workers.wake(partition)
 
-    def _idle_ttls(self, writes: Sequence[RewardWrite]) -> dict[LearnerId, float]:
-        """The times to live of those learners that have one, in seconds."""
-        result: dict[LearnerId, float] = {}
-        for write in writes:
-            bandit = self._bandits.by_uid(write.learner.bandit_uid)
-            if bandit is not None and bandit.record.idle_ttl_s is not None:
-                result[write.learner] = bandit.record.idle_ttl_s
-        return result
-
-    async def _touch(self, idle_ttl_s: Mapping[LearnerId, float]) -> None:
+    async def _touch(self, writes: Sequence[RewardWrite]) -> None:
         """Before anything is appended: no learner with a time to live may come to be without it."""
         now_ms = time.time_ns() // 1_000_000
-        for learner, seconds in idle_ttl_s.items():
-            await self._store.side_data.touch(learner, expires_ms=now_ms + round(1_000 * seconds))
+        for learner in dict.fromkeys(write.learner for write in writes):
+            bandit = self._bandits.by_uid(learner.bandit_uid)
+            if bandit is not None and bandit.record.idle_ttl_s is not None:
+                expires_ms = now_ms + round(1_000 * bandit.record.idle_ttl_s)
+                await self._store.side_data.touch(learner, expires_ms=expires_ms)
 
 
 def _count(receipt: Receipt, partition: int, position: int, outcome: Appended) -> None:
