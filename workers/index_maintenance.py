@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from concurrent.futures import Future
 from typing import Literal, Protocol, TypeVar
 
 from app.catalogues.catalogue import Catalogue
 from app.platform.background import repeat
+from app.platform.long_work import LongWork
 from app.platform.metrics import Metrics
 from app.platform.pauses import Pauses
 
 log = logging.getLogger("shortlist.indexes")
 
 Outcome = Literal["nothing", "done", "failed"]
-
+# A thread for each kind of work. Nobody waits for them when the service stops (``background.leave``).
+BUILDING = LongWork(threads=4, waiting=64, name="index-maintenance")
 
 J = TypeVar("J", bound="Job")
 
@@ -64,7 +64,7 @@ async def _done(catalogue: Catalogue, job: J | None, finish: Callable[[J], None]
     if job is None:
         return "nothing"
     try:
-        await _in_daemon_thread(job.run)
+        await BUILDING.run(job.run)
         catalogue.in_memory.note_outcome(job, None)
     except Exception as error:  # the index that served until now goes on serving
         log.exception("maintenance of the index of %s failed", catalogue.name)
@@ -128,20 +128,3 @@ async def _repeat(
         return did_something
 
     await repeat(once_each, every_s=pauses.index_poll_s, idle_s=pauses.index_idle_s)
-
-
-async def _in_daemon_thread(work: Callable[[], None]) -> None:
-    """As ``asyncio.to_thread``, but nobody waits for ``work`` when the service stops."""
-    done: Future[None] = Future()
-    done.set_running_or_notify_cancel()  # from here on it ends by ``work`` alone
-
-    def run() -> None:
-        try:
-            work()
-        except Exception as error:  # handed to whoever awaits
-            done.set_exception(error)
-        else:
-            done.set_result(None)
-
-    threading.Thread(target=run, name="index-maintenance", daemon=True).start()
-    await asyncio.wrap_future(done)
