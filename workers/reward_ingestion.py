@@ -159,10 +159,10 @@ class RewardWorker:
         self._trimmer = LogTrimmer(store, reward_log_s=reward_log_s)
         # What was kept belongs to a watermark that this worker has set itself: states change with it alone.
         # Each time that another one is found, a new cycle begins, and what was kept in earlier ones is void.
-        self._kept: BoundedCache[tuple[int, LearnerId], tuple[int, CheckpointedLearner]] = BoundedCache(
+        self._kept: BoundedCache[tuple[int, int, LearnerId], CheckpointedLearner] = BoundedCache(
             capacity_bytes
         )
-        self._kept_sums: BoundedCache[tuple[int, ArmId], tuple[int, ArmSums | None]] = BoundedCache(
+        self._kept_sums: BoundedCache[tuple[int, int, ArmId], ArmSums | None] = BoundedCache(
             capacity_bytes // 8
         )
         self._cycles = [0] * store.partitions
@@ -300,7 +300,7 @@ class RewardWorker:
                 self._keep(partition, done.kept)
                 for arm, sums in done.arms.items():
                     size = SUMS_BYTES + len(arm.arm)
-                    self._kept_sums.put((partition, arm), (self._cycles[partition], sums), size)
+                    self._kept_sums.put((partition, self._cycles[partition], arm), sums, size)
                 self._moved[partition] |= done.moved
                 self._folded(Step(partition, watermark, last, done.states, len(entries)))
         return applied
@@ -309,8 +309,8 @@ class RewardWorker:
         """The learners as they are at the watermark; those that this worker has not kept are read."""
         before: dict[LearnerId, CheckpointedLearner | StoredLearner] = {}
         for learner in learners:
-            cycle, kept = self._kept.get((partition, learner)) or (-1, None)
-            if kept is not None and cycle == self._cycles[partition]:
+            kept = self._kept.get((partition, self._cycles[partition], learner))
+            if kept is not None:
                 before[learner] = kept
         missing = [learner for learner in learners if learner not in before]
         before.update(zip(missing, await self._store.learners.stored(partition, missing), strict=True))
@@ -327,9 +327,9 @@ class RewardWorker:
             return ArmsBefore()
         sums, missing = dict[ArmId, ArmSums | None](), list[ArmId]()
         for arm in arms:
-            cycle, kept = self._kept_sums.get((partition, arm)) or (-1, None)
-            if cycle == self._cycles[partition]:
-                sums[arm] = kept
+            key = partition, self._cycles[partition], arm
+            if key in self._kept_sums:
+                sums[arm] = self._kept_sums.get(key)
             else:
                 missing.append(arm)
         for arm, data in zip(missing, await self._store.effects.sums(partition, missing), strict=True):
@@ -339,7 +339,7 @@ class RewardWorker:
     def _keep(self, partition: int, learners: Mapping[LearnerId, CheckpointedLearner]) -> None:
         for learner, kept in learners.items():
             size = state_memory_bytes(learner.name, kept.state)
-            self._kept.put((partition, learner), (self._cycles[partition], kept), size)
+            self._kept.put((partition, self._cycles[partition], learner), kept, size)
 
     async def _read(self, partition: int) -> tuple[str, Sequence[LogEntry]]:
         """The watermark, and the entries after it: read together, if this worker was the last to set it."""
