@@ -75,44 +75,33 @@ def directions_of(revisions: Rows) -> Numbers:
 
 
 class Directions:
-    """g_i of the arms of one table, by row; each is computed when it is first needed. For any thread."""
+    """g_i of the arms of one table, by row. For any thread."""
 
     def __init__(self) -> None:
-        # One tuple, read once: another thread may put larger arrays in their place.
-        self._arrays = np.empty((DIRECTIONS, 0), dtype=np.float32), np.zeros(0, dtype=bool)
+        # With how many rows of it are known. One tuple, read once: another thread may put a larger one in its
+        # place.
+        self._known = np.empty((DIRECTIONS, 0), dtype=np.float32), 0
 
     def of(self, table: TableSnapshot, rows: Rows) -> Numbers:
-        """Shapes: (n,) -> (4, n)."""
-        directions, is_known = arrays = self._sized(table.rows)
-        missing = rows[~is_known[rows]]
-        if len(missing):
-            _compute(arrays, table, missing)
-        return directions.take(rows, axis=1)
+        """Shapes: (n,) -> (4, n). Cost: .13 us for each while some of them are not known."""
+        directions, count = self._known
+        if rows.max(initial=-1) < count:
+            return directions.take(rows, axis=1)
+        return directions_of(table.revisions[rows])
 
     def of_all(self, table: TableSnapshot) -> Numbers:
         """Those of all rows, without a copy. Shape: (4, rows). Cost: .13 us for each that is not known."""
-        directions, is_known = arrays = self._sized(table.rows)
-        if not is_known[: table.rows].all():
-            for start in range(0, table.rows, _CHUNK):  # few at a time stay in a cache
-                rows = np.arange(start, min(start + _CHUNK, table.rows))
-                _compute(arrays, table, rows[~is_known[rows]])
+        directions, count = self._known
+        if count < table.rows:
+            if directions.shape[1] < table.rows:
+                grown = np.empty((DIRECTIONS, row_capacity(table.rows)), dtype=np.float32)
+                grown[:, :count] = directions[:, :count]
+                directions = grown
+            for start in range(count, table.rows, _CHUNK):  # few at a time stay in a cache
+                part = slice(start, min(start + _CHUNK, table.rows))
+                directions[:, part] = directions_of(table.revisions[part])
+            self._known = directions, table.rows
         return directions[:, : table.rows]
-
-    def _sized(self, rows: int) -> tuple[Numbers, NDArray[np.bool_]]:
-        directions, is_known = arrays = self._arrays
-        if rows <= len(is_known):
-            return arrays
-        room = row_capacity(rows)
-        arrays = np.zeros((DIRECTIONS, room), dtype=np.float32), np.zeros(room, dtype=bool)
-        arrays[0][:, : len(is_known)], arrays[1][: len(is_known)] = directions, is_known
-        self._arrays = arrays
-        return arrays
-
-
-def _compute(arrays: tuple[Numbers, NDArray[np.bool_]], table: TableSnapshot, rows: Rows) -> None:
-    directions, is_known = arrays
-    directions[:, rows] = directions_of(table.revisions[rows])
-    is_known[rows] = True  # after its direction: another thread may read it then
 
 
 @dataclass(frozen=True, slots=True, eq=False)
