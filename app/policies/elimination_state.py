@@ -1,15 +1,11 @@
 """The elimination states of learners: how they follow a catalogue, and a cache of them.
 
-The elimination state of a learner beside a catalogue that changes: how the one follows the other.
-
 Notation
     K, d            arms of the catalogue, dimension
     work            multiply-adds of an exact pass over n arms, n d^2
 
-Everything here is a value and may run in any thread. A state counts the rows and the tombstones of the table
-it has seen; rows of one table never move, and after a compaction there is another table and another state.
-
-The elimination states of learners in memory, and exact passes over the arms beside the event loop.
+States are values, of any thread. One counts the rows and the tombstones of the table it has seen; rows of a
+table never move, and after a compaction there is another table and another state.
 
 A state is a cache: what is lost is made again from the posterior and the catalogue (docs/guarantees.md).
 Short passes are made at once; long ones in a thread, at most ``PASSES`` at a time, while choices go on from
