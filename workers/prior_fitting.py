@@ -22,7 +22,6 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 
 from app.bandits.prior_version import PriorVersion
 from app.learning.learned_priors import LearnedPriors
@@ -142,15 +141,14 @@ class PriorFitting:
             self._tried.pop(uid, None)
             return
         newest = await self._priors.newest(bandit.uid)
-        is_due = partial(self._is_due, uid, bandit.record.space)
-        if not is_due(counts, newest):
+        if not self._is_due(uid, bandit.record.space, counts, newest):
             if newest is not None and counts.entries != newest.record.rewards:
                 self._waiting.add(uid)
             return
         self._was_due = True
         started, used_s = time.thread_time(), 0.0
         try:
-            done = await self._fits.fit(bandit, is_due=is_due)
+            done = await self._fits.fit(bandit)
             used_s = done.seconds
         except NotFound:
             return

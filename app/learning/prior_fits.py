@@ -36,7 +36,7 @@ from app.platform.long_work import LongWork
 from app.platform.metrics import Metrics
 from app.records.records import POOLED, LearnerState
 from app.storage.store import Store
-from app.storage.types import FoldedCounts, LearnerId, StoredLearner
+from app.storage.types import LearnerId, StoredLearner
 from shortlist.linear import learned_prior
 from shortlist.linear.learned_prior import LearnedPrior
 from shortlist.linear.ridge_sums import RidgeSums
@@ -54,8 +54,6 @@ _SECRET = "prior-sample"  # noqa: S105 - the name of the register that holds it
 FITTING = LongWork(threads=1, waiting=64, name="priors")
 
 T = TypeVar("T")
-IsDue = Callable[[FoldedCounts, PriorVersion | None], bool]
-"""Whether a fit is due, of what was learned by now and the newest version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,26 +174,22 @@ class PriorFits:
         self._secret: bytes | None = None
         self._one = asyncio.Lock()
 
-    async def fit(self, bandit: Fittable, *, is_due: IsDue | None = None) -> Fitted:
+    async def fit(self, bandit: Fittable) -> Fitted:
         """Fit the prior of a bandit and make it the newest version; no version where the keys say nothing.
-
-        ``is_due``: asked once no other fit goes on, which may have been of this bandit; None: it is.
 
         Cost: one step in the store for each key, at most ``limits.sums_bytes`` read of it, and the fit.
         Raises NotFound (the bandit is gone), Unavailable.
         """
         async with self._one:
-            done = await self._fit(bandit, is_due)
+            done = await self._fit(bandit)
         outcome = "made" if done.is_new else "nothing" if done.is_empty else "late"
         self._metrics.prior_was_fitted(outcome, seconds=done.seconds, keys=done.keys)
         log.debug("a fit of a prior from %d keys took %.3f s of a core: %s", done.keys, done.seconds, outcome)
         return done
 
-    async def _fit(self, bandit: Fittable, is_due: IsDue | None) -> Fitted:
+    async def _fit(self, bandit: Fittable) -> Fitted:
         before = await self._priors.newest(bandit.uid)
         (counts,) = await self._store.priors.folded([bandit.uid])  # first: what comes meanwhile counts again
-        if is_due is not None and not is_due(counts, before):
-            return Fitted(before, False, 0, 0.0)
         computing = Computing()
         sums = await self.sums(bandit, computing)
         learned = await computing.run(fit_sums, sums, bandit.record)

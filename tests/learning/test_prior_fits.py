@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from types import SimpleNamespace
@@ -28,7 +27,6 @@ from app.learning.reward_entries import Observation
 from app.platform.errors import NotFound, Unavailable
 from app.storage.learner_states import LearnerStates
 from app.storage.store import Store
-from app.storage.types import FoldedCounts
 from headless_service import HeadlessService
 from shortlist.linear import learned_prior, ridge_sums
 from workers import prior_fitting
@@ -175,24 +173,6 @@ async def test_of_two_who_fit_at_once_the_later_takes_what_stands(service: Headl
     assert late.version is not None
     assert first.version is not None
     assert late.version.number == first.version.number == 1
-
-
-@pytest.mark.rest
-async def test_whether_a_fit_is_due_is_asked_after_the_one_before_it(service: HeadlessService):
-    """As where a caller asks for a version while the worker waits with one of its own."""
-    bandit = await learned(service)
-    await teach(service, bandit, {f"k{n}": 3 for n in range(8)})
-    asked = []
-
-    def is_due(counts: FoldedCounts, newest: PriorVersion | None) -> bool:
-        asked.append((counts.entries, newest and newest.number))
-        return False
-
-    fits = service.parts.prior_fits
-    made, late = await asyncio.gather(fits.fit(bandit), fits.fit(bandit, is_due=is_due))
-    assert asked == [(made.version.record.rewards, 1)]
-    assert (made.is_new, late.is_new, late.version) == (True, False, made.version)
-    assert await service.parts.store.priors.kept(bandit.uid) == [1]
 
 
 async def test_what_is_learned_while_sums_are_read_is_not_said_to_be_in_the_version(service: HeadlessService):

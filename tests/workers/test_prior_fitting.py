@@ -12,7 +12,6 @@ from typing import Any, cast
 import pytest
 
 from app.bandits.prior_version import PriorRecord, PriorVersion
-from app.learning.prior_fits import IsDue
 from app.platform import background
 from app.storage.types import FoldedCounts
 from workers import prior_fitting
@@ -52,10 +51,8 @@ class Town:
     async def newest(self, uid: str) -> PriorVersion | None:
         return self.versions.get(uid)
 
-    async def fit(self, bandit: Any, *, is_due: IsDue) -> Any:
+    async def fit(self, bandit: Any) -> Any:
         counts, uid = self.counts[bandit.uid], bandit.uid
-        if not is_due(counts, self.versions.get(uid)):
-            return SimpleNamespace(is_new=False, is_of_few=True, keys=0, seconds=0.0)
         self.fitted.append(uid)
         if self.gives:
             number = 1 + (self.versions[uid].number if uid in self.versions else 0)
