@@ -11,9 +11,9 @@ from typing import TypeAlias
 from app.bandits.spaces import Spaces
 from app.learning.arm_sums import fold_arms
 from app.learning.checkpoints import is_due, restored, tail_bytes
-from app.learning.fold import fold, is_of_move, is_of_space, moves_of, pooled_of, reason_of, replaces_state
+from app.learning.fold import fold, moves_of, pooled_of, reason_of
 from app.records.arm_sums import ArmSums
-from app.records.records import LearnerState, about_dim, state_to_bytes
+from app.records.records import MOVED, LearnerState, RewardPayload, about_dim, state_to_bytes, unpack
 from app.storage.types import ArmId, DeadLetter, FoldedCounts, LearnerId, LogEntry, StoredLearner
 
 log = logging.getLogger("shortlist.worker")
@@ -145,7 +145,7 @@ def _is_carried(before: CheckpointedLearner, state: LearnerState, new: Sequence[
         return False
     was = before.state
     return (was is not None and was.space != state.space) or not all(
-        is_of_space(entry, state.space) for entry in new
+        unpack(entry.payload, RewardPayload).space == state.space for entry in new
     )
 
 
@@ -161,12 +161,13 @@ def _added(
     whole, folded, replaced = set[LearnerId](), Counter[str](), Counter[str]()
     for entry in entries:
         both = entry.learner, pooled_of(entry.learner)
-        replaces = replaces_state(entry)
+        payload = unpack(entry.payload, RewardPayload)
+        replaces = not payload.features  # it forgets its learner, gives it a state or corrects that
         if replaces:
             whole.update(both)
         # Whoever moves a bandit fits its prior. To fit it again for each entry of a move, in each partition,
         # would make every process read every learner once more.
-        if not (replaces and is_of_move(entry)):
+        if not replaces or not (payload.corrects or entry.learner.name == MOVED):
             folded[entry.learner.bandit_uid] += 1
             replaced[entry.learner.bandit_uid] += replaces
         for learner in both:

@@ -150,16 +150,6 @@ def _refuse(entry: LogEntry, reason: str) -> None:
     raise ValueError(f"entry {entry.entry_id} of its tail cannot be folded: {reason}")
 
 
-def replaces_state(entry: LogEntry) -> bool:
-    """Whether the entry, which can be folded, forgets its learner, gives it a state or corrects that."""
-    return not unpack(entry.payload, RewardPayload).features
-
-
-def is_of_move(entry: LogEntry) -> bool:
-    """Whether the entry, which can be folded, moves all learners, or corrects one after that."""
-    return entry.learner.name == MOVED or unpack(entry.payload, RewardPayload).corrects
-
-
 def moves_of(entries: Iterable[LogEntry]) -> dict[str, int]:
     """Of each bandit the last of its moves whose entries are among these."""
     numbers = dict[str, int]()
@@ -178,11 +168,6 @@ def spaces_of(entries: Iterable[LogEntry]) -> dict[str, int]:
             uid = entry.learner.bandit_uid
             spaces[uid] = max(payload.space, spaces.get(uid, 0))
     return spaces
-
-
-def is_of_space(entry: LogEntry, space: int) -> bool:
-    """Whether an entry, which can be folded, is of this space."""
-    return unpack(entry.payload, RewardPayload).space == space
 
 
 def reason_of(error: Exception) -> str:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.learning import fold as module
-from app.learning.fold import continued, fold, is_short, learners_of, reason_of, replaces_state
+from app.learning.fold import continued, fold, is_short, learners_of, reason_of
 from app.records.records import (
     POOLED,
     LearnerState,
@@ -23,6 +23,7 @@ from app.records.records import (
     bytes_to_vector,
     pack,
     state_to_bytes,
+    unpack,
     vector_to_bytes,
 )
 from app.storage.types import LearnerId, LogEntry
@@ -151,7 +152,9 @@ def test_a_tail_gives_what_the_fold_gave(seed: int):
     entries, bad = [entry for _, entry, _ in log], {entry.entry_id for kind, entry, _ in log if kind == "bad"}
     for uid in ("plain", "pools", "fades and pools"):
         rewards = [
-            entry for entry in entries if entry.learner.bandit_uid == uid and not replaces_state(entry)
+            entry
+            for entry in entries
+            if entry.learner.bandit_uid == uid and unpack(entry.payload, RewardPayload).features
         ]
         good = [entry for entry in rewards if entry.entry_id not in bad]
         for name in ("x", POOLED):
