@@ -173,7 +173,7 @@ class HoldoutRule(Document, frozen=True, rename={"or_else": "else"}):
     """This share of the keys, or of the decisions of a global bandit, is served without the policy.
 
     ``else``: what is served where no arm of a list is eligible: arms at random, or nothing (409). Absent, a
-    new list has "random", but with arms in an engine; null, as bandits from before 1.1 have it, is "refuse".
+    new list has "random", but with arms in an engine; null, as bandits made by 1.0 have it, is "refuse".
     """
 
     share: Annotated[float, Field(ge=0, le=1)]

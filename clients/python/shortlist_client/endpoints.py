@@ -694,7 +694,7 @@ class Endpoints:
     ) -> Steps[tuple[Choice | ServiceError, ...]]:
         """``choose_batch`` that answers each request by itself: in place of a choice stands its error.
 
-        What concerns a whole batch, such as the key or its size, is raised. Needs a service of 1.1.
+        What concerns a whole batch, such as the key or its size, is raised. Needs a service of 2.0.
         """
         given, safe = yield from self._choices(bandit, requests, once=once)
         arms = (_arms(request.get("k")) for request in given)

@@ -36,8 +36,8 @@ class ServedArms(TypedDict):
 # This share of the keys, or of the decisions of a global bandit, is served without the policy.
 #
 # ``else``: what is served where no arm of a list is eligible: arms at random, or nothing (409).
-# Absent, a new list has "random", but with arms in an engine; None, as bandits from before 1.1 have
-# it, is "refuse".
+# Absent, a new list has "random", but with arms in an engine; None, as bandits made by 1.0 have it, is
+# "refuse".
 # "else" cannot be the name of a field of a class.
 HoldoutRule = TypedDict(
     "HoldoutRule",
