@@ -43,11 +43,10 @@ def unlisted_values(snapshot: Snapshot, listed: Mapping[str, Sequence[str]]) -> 
     rows, attributes = snapshot.eligible(), snapshot.attributes
     for name, values in listed.items():
         is_listed, others, has_other = set(values), Counter[str](), np.zeros(len(rows), dtype=np.bool_)
-        for stored, column, places, codes in attributes.held(name, rows):
-            if stored is not Stored.STRING:
-                continue
-            numbers = codes if column.distinct is None else column.distinct[codes]
-            distinct, inverse, counts = np.unique(numbers, return_inverse=True, return_counts=True)
+        for stored, column, places, codes in attributes.held(name, rows, (Stored.STRING,)):
+            distinct, inverse, counts = np.unique(
+                column.numbers_of(codes), return_inverse=True, return_counts=True
+            )
             texts = [str(attributes.names.value(stored, number)) for number in distinct.tolist()]
             other = np.array([text not in is_listed for text in texts], dtype=np.bool_)
             has_other[places[other[inverse]]] = True

@@ -12,8 +12,8 @@ arms. How much work that is is known before it is done.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.filters.columns import (
+    MAX_ENTRIES,
     Column,
     ColumnBlock,
     Mask,
@@ -112,12 +113,43 @@ class AttributeSnapshot:
         """
         values: list[dict[Labelled, None]] = [{} for _ in range(len(rows))]
         for stored, column, positions, codes in self.held(name, rows):
-            numbers = codes if column.distinct is None else column.distinct[codes]
-            for position, number in zip(positions.tolist(), numbers.tolist(), strict=True):
+            numbers = column.numbers_of(codes).tolist()
+            for position, number in zip(positions.tolist(), numbers, strict=True):
                 values[position][KINDS[stored], self.names.value(stored, number)] = None
         return [tuple(value) for value in values]
 
-    def held(self, name: str, rows: Rows) -> Iterator[tuple[Stored, Column, Rows, Numbers]]:
+    def matches(self, filters: Sequence[Filter], rows: Rows) -> Iterator[Mask]:
+        """Whether each of these filters lets in each of these rows (m,), one filter after the other.
+
+        Cost: that of reading the fields of all filters for these rows, once; then of each filter m entries.
+        """
+        names, blocks = {name for arm_filter in filters for name in arm_filter.fields}, list[ColumnBlock]()
+        for first in range(0, len(rows), MAX_ENTRIES):
+            block_rows = rows[first : first + MAX_ENTRIES]
+            blocks.append(self._block_of_rows(names, block_rows))
+        entries = np.arange(len(rows), dtype=np.int32)
+        firsts = range(0, len(rows), MAX_ENTRIES)
+        alone = replace(self, rows=entries, blocks=blocks, firsts=firsts)
+        return map(alone.evaluate, filters)
+
+    def _block_of_rows(self, names: Iterable[str], rows: Rows) -> ColumnBlock:
+        """These fields alone of these rows (m,), which are the entries of the block in this order."""
+        paths, positions = [np.empty(0, np.uint32)], [np.empty(0, np.uint16)]
+        numbers = [np.empty(0, np.float64)]
+        for name in names:
+            for stored, column, places, codes in self.held(name, rows, EVERY_STORING):
+                paths.append(np.full(len(places), self.names.path(name, stored), np.uint32))
+                positions.append(places.astype(np.uint16))
+                numbers.append(column.numbers_of(codes).astype(np.float64))
+        all_positions = np.concatenate(positions)
+        order = np.argsort(all_positions, kind="stable")  # they are of one column after the other
+        return ColumnBlock.of(
+            len(rows), np.concatenate(paths)[order], all_positions[order], np.concatenate(numbers)[order]
+        )
+
+    def held(
+        self, name: str, rows: Rows, storings: Iterable[Stored] = KINDS
+    ) -> Iterator[tuple[Stored, Column, Rows, Numbers]]:
         """What columns hold of a field: positions (v,) among ``rows`` (m,), and the codes (v,) there.
 
         Of what is stored alike one column after the other. Cost: O(m + v) for each.
@@ -133,8 +165,8 @@ class AttributeSnapshot:
                 (self.blocks[at], self.firsts[at], np.flatnonzero(number == at))
                 for at in np.flatnonzero(np.bincount(number + 1)[1:]).tolist()
             ]
-        paths = [(stored, self.names.path(name, stored)) for stored in KINDS]
-        for stored, path in paths:
+        for stored in storings:
+            path = self.names.path(name, stored)
             for block, first, positions in inside:
                 column = block.held(path) if path is not None else None
                 if column is not None:

@@ -72,12 +72,7 @@ def _renamed(pieces: list[tuple[Column, Numbers]], names: int | None, few: int) 
         return np.concatenate(
             [to[column_codes] for to, (_, column_codes) in zip(maps, pieces, strict=True)]
         ), len(union)
-    numbers: NDArray[Any] = np.concatenate(
-        [
-            column_codes if column.distinct is None else column.distinct[column_codes]
-            for column, column_codes in pieces
-        ]
-    )
+    numbers = np.concatenate([column.numbers_of(column_codes) for column, column_codes in pieces])
     if names is None or total <= few or names > _SPARSE * total:
         union, renamed = np.unique(numbers, return_inverse=True)
         return renamed.astype(np.int32), len(union)
@@ -102,7 +97,7 @@ def coded_among(
             wanted_numbers.setdefault(stored, {})[number] = number_of_value
     positions, codes = [np.empty(0, np.int32)], [np.empty(0, np.int32)]
     for stored, column, inside, column_codes in attributes.held(field, rows):
-        numbers = column_codes if column.distinct is None else column.distinct[column_codes]
+        numbers = column.numbers_of(column_codes)
         wanted = np.array(sorted(wanted_numbers.get(stored, ())))
         is_wanted = np.isin(numbers, wanted)
         which = np.searchsorted(wanted, numbers[is_wanted])

@@ -169,7 +169,11 @@ class Column:
 
     @property
     def numbers(self) -> Numbers:
-        return self.codes if self.distinct is None else self.distinct[self.codes]
+        return self.numbers_of(self.codes)
+
+    def numbers_of(self, codes: Numbers) -> Numbers:
+        """What these codes (n,) of the column stand for."""
+        return codes if self.distinct is None else self.distinct[codes]
 
     @property
     def to_test(self) -> int:
@@ -373,9 +377,8 @@ class ColumnBlock:
         for path, column in self.columns.items():
             positions = np.arange(self.size, dtype=np.uint16) if column.places is None else column.places
             stay = stays[positions]
-            codes = column.codes[stay]
-            numbers = codes if column.distinct is None else column.distinct[codes]
-            parts.append((np.full(len(codes), path, np.uint32), positions[stay], numbers.astype(np.float64)))
+            numbers = column.numbers_of(column.codes[stay]).astype(np.float64)
+            parts.append((np.full(len(numbers), path, np.uint32), positions[stay], numbers))
         paths, positions, of_all = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         place_of = (np.cumsum(stays) - 1).astype(np.uint16)
         paths, of_all = rename(paths, of_all)

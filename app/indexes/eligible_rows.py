@@ -10,7 +10,6 @@ comparison. Of few rows their numbers alone are kept, of many a byte for every r
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count as counting
@@ -211,25 +210,6 @@ def _scratch(rows: int) -> NDArray[np.bool_]:
             _SCRATCH.mask = mask
     mask[rows:size] = False
     return mask[:size]
-
-
-def matches_of(
-    filters: Iterable[Filter], attributes: AttributeSnapshot, rows: Rows
-) -> Iterator[NDArray[np.bool_]]:
-    """Whether each of these filters lets in each of these living rows (n,), one filter after the other.
-
-    Cost: of each filter n reads, and the blocks of entries from the earliest of these rows on.
-    """
-    entries = attributes.entries_of(rows)
-    has_fields = entries >= 0
-    first = int(entries[has_fields].min(initial=attributes.entries))
-    inside = entries[has_fields] - first
-    for arm_filter in filters:
-        matches = np.empty(len(rows), dtype=np.bool_)
-        matches[has_fields] = attributes.evaluate(arm_filter, first)[inside]
-        if len(inside) < len(rows):
-            matches[~has_fields] = _of_no_fields(arm_filter)
-        yield matches
 
 
 def work(

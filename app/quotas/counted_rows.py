@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.coded_values import coded_among
 from app.filters.filter import Filter
-from app.indexes.eligible_rows import Moment, eligible_rows, matches_of
+from app.indexes.eligible_rows import Moment, eligible_rows
 from app.indexes.snapshot import Snapshot
 from app.quotas.rules import Counted, OneValue
 from shortlist.index.table import TableSnapshot
@@ -77,8 +77,8 @@ class CountedRows:
         return Moment.of(table, attributes).precedes(self.moment)
 
     def knows(self, attributes: AttributeSnapshot, rows: Rows) -> NDArray[np.bool_]:
-        """Whether these rows (n,) had the same fields at that moment of the table; not of rows below 0."""
-        is_known: NDArray[np.bool_] = (rows >= 0) & self.is_live.take(rows, mode="clip")
+        """Whether these rows (n,), 0 or more, had the same fields at that moment of the table."""
+        is_known: NDArray[np.bool_] = self.is_live.take(rows, mode="clip")
         if self.attributes is attributes or self.attributes is None:
             return is_known
         if attributes.generation == self.moment.generation:
@@ -140,7 +140,7 @@ def counted_rows(
     changed = np.flatnonzero(has_changed & is_live[:-1])
 
     followed_filters = [arm_filter for arm_filter in filters if arm_filter in before.code_of]
-    changes = dict(zip(followed_filters, matches_of(followed_filters, attributes, changed), strict=True))
+    changes = dict(zip(followed_filters, attributes.matches(followed_filters, changed), strict=True))
     bits = np.empty((len(filters), -(-table.rows // 8)), np.uint8)
     for number, arm_filter in enumerate(filters):
         if arm_filter in changes:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.coded_values import coded_among
 from app.filters.filter import Filter
-from app.indexes.eligible_rows import matches_of
 from app.indexes.snapshot import Snapshot
 from app.platform.long_work import LongWork
 from app.quotas.counted_rows import CountedRows, counted_rows
@@ -42,23 +41,27 @@ Numbers = Sequence[int]
 
 
 class Sought(NamedTuple):
-    """The fields and the filters by which arms are looked up one by one."""
+    """Quotas by what they count, and the fields and filters by which arms are compared with that."""
 
+    numbers: Mapping[Counted, Numbers]
     fields: Collection[str]
     filters: Sequence[Filter]
 
     @classmethod
-    def of(cls, parts: Iterable[Counted]) -> Sought:
-        parts = [*parts]
-        fields = dict.fromkeys(part.field for part in parts if isinstance(part, OneValue))
-        return cls((*fields,), tuple(part for part in parts if isinstance(part, Filter)))
+    def of(cls, numbers: Mapping[Counted, Numbers]) -> Sought:
+        fields = dict.fromkeys(part.field for part in numbers if isinstance(part, OneValue))
+        return cls(numbers, (*fields,), [part for part in numbers if isinstance(part, Filter)])
 
 
 class Lookup(NamedTuple):
-    """The quotas of what rows were found for, by its code there; what all count, and those added since."""
+    """The quotas of what rows were found for, by its code there; all quotas, and those added since.
+
+    ``by_arm``: whether some count a single arm.
+    """
 
     followed: CountedRows
     numbers_of: Sequence[Numbers]
+    by_arm: bool
     all: Sought
     added: Sought
 
@@ -117,20 +120,25 @@ class QuotaMembers:
             return [answers[row] for row in rows]
         except KeyError:  # seldom: a test of each row takes as long as the answer
             missing = {row for row in rows if row not in answers}
-            answers.update(self._look_up(whole, np.array([*missing], dtype=np.int64)))
+            answers.update(self._look_up(whole, [*missing]))
         return [answers[row] for row in rows]
 
-    def _look_up(self, whole: Snapshot, rows: Rows) -> dict[int, list[int]]:
-        """The quotas of these rows (n,), each once."""
-        followed, numbers_of, everything, added = self._lookup_in(whole)
-        is_known = followed.knows(whole.attributes, rows)
-        numbers = {row: [*self._numbers.get(OneArm(whole.id_of(row)), ())] for row in rows.tolist()}
-        for row in rows[is_known].tolist():
-            numbers[row] += [number for code in followed.codes_of(row) for number in numbers_of[code]]
-        if any(added) and is_known.any():
-            self._compare(whole, rows[is_known], added, numbers, beside=followed.code_of)
-        if not is_known.all():
-            self._compare(whole, rows[~is_known], everything, numbers, beside=())
+    def _look_up(self, whole: Snapshot, rows: Sequence[int]) -> dict[int, list[int]]:
+        """The quotas of these rows, each once."""
+        followed, numbers_of, by_arm, everything, added = self._lookup_in(whole)
+        numbers: dict[int, list[int]] = {row: [] for row in rows}
+        if by_arm:
+            for row in rows:
+                numbers[row] += self._numbers.get(OneArm(whole.id_of(row)), ())
+        followed_rows, changed_rows = list[int](), list[int]()
+        is_known = followed.knows(whole.attributes, np.array(rows)).tolist()
+        for row, knows in zip(rows, is_known, strict=True):
+            (followed_rows if knows else changed_rows).append(row)
+        for row in followed_rows:
+            for code in followed.codes_of(row):
+                numbers[row] += numbers_of[code]
+        _compare(whole, followed_rows, added, numbers)
+        _compare(whole, changed_rows, everything, numbers)
         return numbers
 
     def _lookup_in(self, whole: Snapshot) -> Lookup:
@@ -138,30 +146,10 @@ class QuotaMembers:
         followed = self._followed.get(whole.table.number, NOTHING)
         if self._lookup is None or self._lookup.followed is not followed:
             numbers_of = [self._numbers.get(part, ()) for part in followed.code_of]
-            added = Sought.of(self._numbers.keys() - followed.code_of.keys())
-            self._lookup = Lookup(followed, numbers_of, Sought.of(self._numbers), added)
+            added = {part: self._numbers[part] for part in self._numbers.keys() - followed.code_of.keys()}
+            by_arm = any(isinstance(part, OneArm) for part in self._numbers)
+            self._lookup = Lookup(followed, numbers_of, by_arm, Sought.of(self._numbers), Sought.of(added))
         return self._lookup
-
-    def _compare(
-        self,
-        whole: Snapshot,
-        rows: Rows,
-        sought: Sought,
-        numbers: Mapping[int, list[int]],
-        *,
-        beside: Collection[Counted],
-    ) -> None:
-        """Add the quotas of what these rows have of ``sought``, but for what is in ``beside``."""
-        for field in sought.fields:
-            for row, values in zip(rows.tolist(), whole.attributes.values_of(field, rows), strict=True):
-                for value in values:
-                    if (counted := OneValue(field, *value)) not in beside:
-                        numbers[row] += self._numbers.get(counted, ())
-        for arm_filter, matches in zip(
-            sought.filters, matches_of(sought.filters, whole.attributes, rows), strict=True
-        ):
-            for row in rows[matches].tolist():
-                numbers[row] += self._numbers[arm_filter]
 
     async def follow(self, snapshot: Snapshot) -> CountedRows:
         """Find the rows of all values and filters at this moment, so that they are known afterwards.
@@ -174,7 +162,7 @@ class QuotaMembers:
             if before.version == self._version and before.is_of(table, attributes):
                 return before
             values = [part for part in self._numbers if isinstance(part, OneValue)]
-            fields, filters = Sought.of(self._numbers)
+            _, fields, filters = Sought.of(self._numbers)
             find = partial(counted_rows, snapshot.whole, self._version, values, filters, before)
             work = table.rows * (1 + len(fields) + len(filters)) + STEPS_OF_A_VALUE * len(values)
             followed = await FOLLOWING.run(find) if work > LONG_WORK else find()
@@ -189,7 +177,7 @@ class QuotaMembers:
         attributes = snapshot.whole.attributes
         if attributes is self._ready_of:  # nearly always
             return
-        followed, _, _, added = self._lookup_in(snapshot.whole)
+        followed, *_, added = self._lookup_in(snapshot.whole)
         if (
             attributes.generation != followed.moment.generation
             or attributes.entries - followed.moment.entries > MOST_CHANGES
@@ -228,15 +216,32 @@ class QuotaMembers:
         """What these quotas count, each once; nothing of those that were deleted meanwhile."""
         return [*dict.fromkeys(self._counted[number] for number in numbers if number in self._counted)]
 
-    def matches(self, arm_filter: Filter, whole: Snapshot, rows: Rows) -> NDArray[np.bool_]:
-        """Whether a filter of quotas matches each of these rows (n,). Cost: as of ``quotas_of``."""
-        followed, matches = self._followed.get(whole.table.number, NOTHING), np.zeros(len(rows), np.bool_)
-        is_open = np.ones(len(rows), np.bool_)
-        if arm_filter in followed.code_of:
-            is_open = ~followed.knows(whole.attributes, rows)
-            matches[~is_open] = followed.matches(arm_filter, rows[~is_open])
-        (matches[is_open],) = matches_of([arm_filter], whole.attributes, rows[is_open])
-        return matches
+    def matches(self, filters: Sequence[Filter], whole: Snapshot, rows: Rows) -> Iterator[NDArray[np.bool_]]:
+        """Whether each of these filters of quotas matches these rows (n,). Cost: as of ``quotas_of``."""
+        followed, is_known = self._followed.get(whole.table.number, NOTHING), np.zeros(len(rows), np.bool_)
+        if followed.code_of.keys() >= {*filters}:
+            is_known = followed.knows(whole.attributes, rows)
+        compared = whole.attributes.matches(filters, rows[~is_known])
+        for arm_filter, changed in zip(filters, compared, strict=True):
+            matches = np.empty(len(rows), np.bool_)
+            matches[~is_known] = changed
+            if is_known.any():
+                matches[is_known] = followed.matches(arm_filter, rows[is_known])
+            yield matches
+
+
+def _compare(whole: Snapshot, rows: Sequence[int], sought: Sought, numbers: Mapping[int, list[int]]) -> None:
+    """Add the quotas of what these rows have of ``sought`` to their ``numbers``."""
+    if not rows or not any(sought[1:]):
+        return
+    attributes, asked = whole.attributes, np.array(rows)
+    for field in sought.fields:
+        for row, values in zip(rows, attributes.values_of(field, asked), strict=True):
+            for value in values:
+                numbers[row] += sought.numbers.get(OneValue(field, *value), ())
+    for arm_filter, matches in zip(sought.filters, attributes.matches(sought.filters, asked), strict=True):
+        for row in asked[matches].tolist():
+            numbers[row] += sought.numbers[arm_filter]
 
 
 class RemainingQuotas(NamedTuple):
@@ -254,17 +259,19 @@ class RemainingQuotas(NamedTuple):
                 left[counted] = min(most, left.get(counted, most))
         code_of = {counted: code for code, counted in enumerate(left)}
         positions, codes = [np.empty(0, np.int32)], [np.empty(0, np.int32)]
-        values = defaultdict[str, list[OneValue]](list)
-        for counted, code in code_of.items():
+        values, filters = defaultdict[str, list[OneValue]](list), list[Filter]()
+        masks = dict[Counted, NDArray[np.bool_]]()
+        for counted in code_of:
             if isinstance(counted, OneValue):
                 values[counted.field].append(counted)
-                continue
-            if isinstance(counted, OneArm):
-                counts = rows == arms.whole.table.row_of(counted.id)
+            elif isinstance(counted, OneArm):
+                masks[counted] = rows == arms.whole.table.row_of(counted.id)
             else:
-                counts = self.members.matches(counted, arms.whole, rows)
-            positions.append(np.flatnonzero(counts).astype(np.int32))
-            codes.append(np.full(len(positions[-1]), code, dtype=np.int32))
+                filters.append(counted)
+        masks.update(zip(filters, self.members.matches(filters, arms.whole, rows), strict=True))
+        for counted, mask in masks.items():
+            positions.append(np.flatnonzero(mask).astype(np.int32))
+            codes.append(np.full(len(positions[-1]), code_of[counted], dtype=np.int32))
         for field, those in values.items():
             places, which = coded_among(arms.attributes, field, rows, [value.value for value in those])
             positions.append(places)

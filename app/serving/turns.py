@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from weakref import WeakValueDictionary
 
 from app.platform.deadlines import caller, check
@@ -26,12 +26,12 @@ class Turns:
         self._max_wait_s = max_wait_s
         self._locks: WeakValueDictionary[LearnerId, asyncio.Lock] = WeakValueDictionary()
 
-    @asynccontextmanager
-    async def of(self, key: LearnerId | None) -> AsyncIterator[None]:
+    def of(self, key: LearnerId | None) -> AbstractAsyncContextManager[None]:
         """Within, no other choice of the key is made. Raises Unavailable, CallerLeft (while it waited)."""
-        if key is None:
-            yield
-            return
+        return nullcontext() if key is None else self._of(key)
+
+    @asynccontextmanager
+    async def _of(self, key: LearnerId) -> AsyncIterator[None]:
         lock = self._locks.setdefault(key, asyncio.Lock())
         try:
             async with asyncio.timeout(self._max_wait_s):
