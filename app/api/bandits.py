@@ -12,7 +12,6 @@ from pydantic import BaseModel, ValidationError, create_model
 from app.api.fields import Cursor, Identifier, Limit, Page, page_reply
 from app.api.filters import parsed_filter
 from app.api.guard import check_catalogue, key_name, key_of
-from app.api.learners import UsedView
 from app.api.moves import MoveStatusView
 from app.api.problems import problems
 from app.api.resource_changes import as_json, check, if_match, merged, patch_model
@@ -59,7 +58,7 @@ class _View(BaseModel):
     version: int
     state: Literal["plugin_missing"] | None = None
     warnings: list[str] = []
-    used: UsedView | None = None
+    used: UsedScales | None = None
     move: MoveStatusView | None = None
 
 
@@ -261,7 +260,7 @@ def _answer(
 
 
 def _with_used(bandit: Bandit, begins_with: UsedScales) -> dict[str, Any]:
-    return {**_view(bandit.name, bandit.version, _doubts(bandit)), "used": UsedView(*begins_with)}
+    return {**_view(bandit.name, bandit.version, _doubts(bandit)), "used": begins_with}
 
 
 def _doubts(bandit: Bandit) -> list[str]:

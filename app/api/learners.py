@@ -19,7 +19,7 @@ from app.api.octet_streams import OCTETS, body_or_octets, documented
 from app.api.problems import Part
 from app.api.streamed import Streamed, with_rows
 from app.api.strict_json import JSON, Provided, StrictModel, json_router, reply
-from app.bandits.bandit import GLOBAL_LEARNER, Bandit
+from app.bandits.bandit import GLOBAL_LEARNER, Bandit, UsedScales
 from app.bandits.registry import Bandits
 from app.bandits.settings import RepeatsRule
 from app.decision_log.buffer import RowBuffer
@@ -43,16 +43,6 @@ router = json_router(prefix="/v1/bandits", tags=["bandits"])
 # A longer state is read and given as an octet-stream alone.
 MAX_JSON_STATE_BYTES = 3 << 20
 LearnerKey = Annotated[str, StringConstraints(pattern=f"^(_global|{IDENTIFIER})$")]
-
-
-class UsedView(Answer, frozen=True):
-    """``noise`` is the sigma that multiplies widths: 1 where it is not learned. Of elimination
-    ``exploration`` is the radius.
-    """
-
-    ridge: float
-    noise: float
-    exploration: float
 
 
 class EncodingView(BaseModel):
@@ -89,7 +79,7 @@ class LearnerView(BaseModel):
     version: int
     prior_version: int | None = None
     observations: int
-    used: UsedView
+    used: UsedScales
     theta: list[float]
     columns: list[str] | None = None
     weights: list[list[float]] | None = None
@@ -199,7 +189,7 @@ async def learner(
         "version": report.version,
         **({} if owner.prior_version is None else {"prior_version": owner.prior_version}),
         "observations": report.observations,
-        "used": UsedView(*report.used),
+        "used": report.used,
         **_theta(owner, report),
     }
     rows = None

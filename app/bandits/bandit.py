@@ -20,6 +20,7 @@ from app.catalogues.catalogue import Catalogue
 from app.catalogues.learner_snapshot import ConstantCoordinate, ConstantSnapshot, LearnerSnapshot
 from app.filters.filter import Filter, parse
 from app.indexes.snapshot import Snapshot
+from app.platform.documents import Answer
 from app.platform.errors import Invalid, NotFound
 from app.records.encoding import Numbers32
 from app.storage.types import LearnerId
@@ -46,8 +47,12 @@ class FormerCatalogue(NamedTuple):
     until: int
 
 
-class UsedScales(NamedTuple):
-    """``noise``: the sigma that multiplies widths. ``exploration``: as ``Bandit.exploration_of``."""
+class UsedScales(Answer, frozen=True):
+    """``noise`` is the sigma that multiplies widths: 1 where it is not learned. Of elimination
+    ``exploration`` is the radius.
+    """
+
+    schema_name = "UsedView"
 
     ridge: float
     noise: float

@@ -147,7 +147,7 @@ NOT_STORED = {
     "Ranking", "ReadSnapshot", "ReceiptView", "RefusedChoice", "RejectedView", "ReportedMove",
     "RevisionsView", "Row",
     "Selection", "SelectionRequest", "Sets", "Shown", "SignedChoice", "SlateToldView", "Stage",
-    "Taken", "UnlistedValues", "UsedView", "View",
+    "Taken", "UnlistedValues", "UsedScales", "View",
 }  # fmt: skip
 
 
