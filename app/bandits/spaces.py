@@ -105,18 +105,14 @@ class SpaceMap:
 
     def states(self, states: Sequence[LearnerState]) -> list[LearnerState | None]:
         """The states of learners of a bandit after the move. Raises InvalidShape, NonFinite."""
-        if self.transform is None:
+        if self.transform is None or not states:
             return [None] * len(states)
-        carried, dims = list[LearnerState | None](states), [state.sums.dim for state in states]
-        for dim in set(dims):
-            places = [number for number, state_dim in enumerate(dims) if state_dim == dim]
-            # shifted sums have a constant besides, which stays one
-            transform = self._with_constant if dim == self.transform.shape[1] + 1 else self.transform
-            sums = [states[number].sums for number in places]
-            moved = carried_each(sums, transform, self.residual, self.left_dim)
-            for number, state_dim in zip(places, moved, strict=True):
-                carried[number] = replace(states[number], sums=state_dim, space=self.number)
-        return carried
+        sums, transform = [state.sums for state in states], self.transform
+        # shifted sums have a constant besides, which stays one
+        if sums[0].dim == transform.shape[1] + 1:
+            transform = self._with_constant
+        pairs = zip(states, carried_each(sums, transform, self.residual, self.left_dim), strict=True)
+        return [replace(state, sums=moved, space=self.number) for state, moved in pairs]
 
     @cached_property
     def _with_constant(self) -> Matrix:
