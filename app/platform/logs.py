@@ -30,7 +30,9 @@ def set_up_logging(level: str, log_format: LogFormat = "auto") -> None:
     if log_format == "text" or (log_format == "auto" and terminal):
         handler.setFormatter(TextFormatter(colored=terminal and "NO_COLOR" not in os.environ))
     else:
-        handler.setFormatter(_json_formatter())
+        renamed = {"levelname": "level", "name": "logger"}
+        style = "%(levelname)s %(name)s %(message)s"
+        handler.setFormatter(JsonFormatter(style, rename_fields=renamed, timestamp="time"))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
 
@@ -64,14 +66,6 @@ class TextFormatter(logging.Formatter):
         if record.exc_info:
             line += "\n" + _harmless(self.formatException(record.exc_info))
         return line
-
-
-def _json_formatter() -> logging.Formatter:
-    return JsonFormatter(
-        "%(levelname)s %(name)s %(message)s",
-        rename_fields={"levelname": "level", "name": "logger"},
-        timestamp="time",
-    )
 
 
 def _harmless(text: str) -> str:

@@ -34,8 +34,6 @@ class EventLogs(RedisPart):
     async def create(self, kind: str, name: str, record: bytes) -> bytes:
         """Store ``record`` if the name is free; return the one that the name has now.
 
-        In two steps; a crash in between leaves nothing that anybody sees.
-
         Four round trips. Bytes are reserved first; a crash afterwards leaves them reserved. The name is
         listed next, with the uid: a crash then leaves a listed name that ``names`` passes over, for no
         record has its uid, and never a log that nobody finds.

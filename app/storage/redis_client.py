@@ -76,9 +76,7 @@ class RedisClient:
     disk is full) or is silent may have been replaced: another server answers at its address, while
     connections stay with the old one. Then all connections are closed, and opened again.
 
-    ``pool_timeout_s``     how long a call waits for a free connection
-    ``socket_timeout_s``   how long a call waits for a connection to open, and for its answer
-    ``data_dir``           of the embedded server: errors say when its disk is full
+    Arguments are those of ``Store``.
     """
 
     def __init__(
