@@ -149,7 +149,7 @@ async def _ask_store(settings: Settings) -> tuple[str, str]:
     """Its durability, and what it lacks."""
     async with opened(settings) as store:
         expected = ExpectedStore(store, settings.data_dir, accept_loss=False)
-        return await store.durability(), await expected.missing()
+        return await store.redis.durability(), await expected.missing()
 
 
 def _service(_: Settings, url: str, key: str | None) -> Iterator[Finding]:

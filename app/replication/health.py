@@ -251,8 +251,8 @@ class Health:
 
     async def status(self) -> Status:
         """Raises Unavailable."""
-        durability, backlog = await self.store.durability(), await self._backlog()
-        faults = await self.store.faults()
+        durability, backlog = await self.store.redis.durability(), await self._backlog()
+        faults = await self.store.redis.faults()
         lag, (held, refusal), loss = await self._lag(), await self._held(), self.losses.known()
         catalogues = list(self.catalogues)
         used = [each for each in catalogues if self.bandits.of_catalogue(each.name)]
@@ -318,7 +318,7 @@ class Health:
                 age_s, dead = lag.age_s, lag.dead
                 held, _ = await self._held()
                 wrong = [finding.name for finding in (await self.status()).findings if finding.good is False]
-                is_replica = float(IS_REPLICA in await self.store.faults())
+                is_replica = float(IS_REPLICA in await self.store.redis.faults())
                 counts = {name: float(wrong.count(name)) for name in FINDINGS}
         metrics.backlog.set(backlog)
         metrics.lag.set(age_s)

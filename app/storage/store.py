@@ -6,7 +6,7 @@ and is safe to repeat: that is what makes a lost reply harmless.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from app.platform.errors import StartupError
@@ -102,14 +102,6 @@ class Store:
             )
         # Before the first write: until then the bounds count as if nothing were held.
         await self.usage.read()
-
-    async def durability(self) -> str:
-        """When writes reach the disk: "always", "everysec", "no", "off" (no append-only file), "unknown"."""
-        return await self.redis.durability()
-
-    async def faults(self) -> Sequence[str]:
-        """Why this is no store that we can use, which may change while it runs: what follows "the store"."""
-        return await self.redis.faults()
 
     async def ping(self) -> None:
         """Return when the store answers, and can be written."""

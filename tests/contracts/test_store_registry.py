@@ -32,7 +32,7 @@ async def test_what_concerns_all_servers_hinders_no_other_call(store: Store):
     calls = [
         store.learners.watermark(0),
         store.ping(),
-        store.durability(),
+        store.redis.durability(),
         *map(store.rewards.backlog, range(4)),
     ]
     assert await asyncio.gather(*calls) == ["0-0", None, "always", 0, 0, 0, 0]

@@ -190,14 +190,14 @@ async def test_an_old_server_is_refused(server, monkeypatch):
 @pytest.mark.anyio
 async def test_the_store_says_how_durable_it_is(server):
     async with opened(server.url) as store, Redis.from_url(server.url) as client:
-        assert await store.durability() == "always"
+        assert await store.redis.durability() == "always"
         await client.config_set("appendfsync", "everysec")
-        assert await store.durability() == "everysec"
+        assert await store.redis.durability() == "everysec"
         await client.acl_setuser("default", commands=["-config"])
-        assert await store.durability() == "unknown"
+        assert await store.redis.durability() == "unknown"
         await client.acl_setuser("default", commands=["+config"])
         await client.config_set("appendonly", "no")
-        assert await store.durability() == "off"
+        assert await store.redis.durability() == "off"
 
 
 @pytest.mark.anyio

@@ -71,4 +71,4 @@ class StoreContract:
         assert await store.leases.join("b", KEEP_MS) == ["b"]
 
     async def test_it_says_how_durable_its_writes_are(self, store: Store) -> None:
-        assert await store.durability() == "always"
+        assert await store.redis.durability() == "always"
