@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -58,6 +59,7 @@ log = logging.getLogger("shortlist.catalogues")
 
 KEEP_MARGIN_MS = 60_000
 READ_TOGETHER = 1_000
+COMPARE_S = 5.0  # so soon it is noticed where a store came back without its last writes
 TRIES = 5
 
 
@@ -101,6 +103,8 @@ class Catalogues:
         self._keep_ms = keep_ms + KEEP_MARGIN_MS
         self._served: dict[str, Catalogue] = {}
         self._in_memory: dict[str, LiveIndex] = {}  # by uid, of those that are in no engine
+        self._written: set[str] = set()  # uids of those that may have been, since their version was compared
+        self._writes, self._compare_at = -1, 0.0  # to all, which are in ``_written``; when all are to be
         self._followers: dict[str, Catalogue] = {}  # by uid, of those that follow another one
         self.arm_pages = ArmPages(store.arms, self._kept)
         self.changing = asyncio.Lock()  # one is made or deleted at a time: what is served is what is stored
@@ -138,9 +142,17 @@ class Catalogues:
 
     async def behind(self) -> Sequence[Catalogue]:
         """Those to which other processes may have done something; those of an engine always may."""
-        versions = {uid: index.version for uid, index in self._in_memory.items()}
-        changed = set(await self._store.arms.behind(versions))
         # Of a thousand at rest none is looked at: this is asked four times a second.
+        changes = await self._store.arms.changed_catalogues(self._writes)
+        if changes.ids is None or time.monotonic() >= self._compare_at:
+            self._compare_at = time.monotonic() + COMPARE_S
+            self._written.update(self._in_memory)
+        self._written.update(changes.ids or ())
+        self._writes = changes.version
+        versions = {uid: self._in_memory[uid].version for uid in self._written if uid in self._in_memory}
+        asked = set(self._written)
+        changed = set(await self._store.arms.behind(versions))
+        self._written -= asked - changed
         if not changed and len(self._in_memory) == len(self._served):
             return ()
         return [catalogue for catalogue in self if catalogue.resident is None or catalogue.uid in changed]
@@ -457,6 +469,7 @@ class Catalogues:
         self._arms[uid] = arms
         if index.resident is not None:
             self._in_memory[uid] = index.resident
+            self._written.add(uid)  # what was written meanwhile, a poll has passed over
         if record.behaviour is not None:
             self._followers[uid] = catalogue
         return catalogue

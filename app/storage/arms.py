@@ -14,7 +14,13 @@ from app.storage.types import ArmChanges, ArmWrite, Deleted, StoredArm, StoredAr
 
 _SCAN_BATCH = 1_000
 _BULK_BYTES = 1 << 16
-TOGETHER = 1_000  # catalogues that are asked for in one call: half a millisecond
+TOGETHER = 1_000  # catalogues that are asked for in one call: two milliseconds
+# Digests of upsert_arms, delete_arms and fit_arms in 1.0.0 and 2.0.0, which note no catalogue among all.
+OLDER_WRITERS = (
+    "ff25622dea88c2f478330cc6f53520292ee0d715",
+    "b793abaa9bc2e765bad14c36cb7012fb07d61668",
+    "23284c4613a04985cc455c7c14d2bafd0eed8815",
+)
 
 
 class ReductionUnknown(Unavailable):
@@ -51,7 +57,8 @@ class ArmStore(RedisPart):
         arguments: list[Argument] = [keep_ms, self._kept(keeps_changes), int(knows_reduction)]
         for arm in arms:
             arguments += (arm.id, arm.features, arm.document)
-        done = await self._redis.script("upsert_arms", _written_keys(uid), arguments, bulk=True)
+        names = [*keys.catalogue(uid), keys.retired(uid), *self._noted_in()]
+        done = await self._redis.script("upsert_arms", names, arguments, bulk=True)
         if done == b"fitted":
             raise ReductionUnknown("the features of this catalogue were fitted meanwhile")
         version, changed, added, updated, revisions = _of_a_catalogue(done)
@@ -68,7 +75,8 @@ class ArmStore(RedisPart):
         arguments: list[Argument] = [version, self._kept(keeps_changes), reduction]
         for arm in arms:
             arguments += (arm.id, arm.features, arm.document)
-        return bool(await self._redis.script("fit_arms", keys.catalogue(uid), arguments, bulk=True))
+        names = [*keys.catalogue(uid), *self._noted_in()]
+        return bool(await self._redis.script("fit_arms", names, arguments, bulk=True))
 
     async def reduction(self, uid: str) -> bytes | None:
         """What ``fit`` stored."""
@@ -81,7 +89,8 @@ class ArmStore(RedisPart):
         """Remove arms; their features stay readable by revision for ``keep_ms``."""
         check_positive("keep_ms", keep_ms)
         arguments: list[Argument] = [keep_ms, self._kept(keeps_changes), *ids]
-        done = await self._redis.script("delete_arms", _written_keys(uid), arguments)
+        names = [*keys.catalogue(uid), keys.retired(uid), *self._noted_in()]
+        done = await self._redis.script("delete_arms", names, arguments)
         version, result = _of_a_catalogue(done)
         there = list(zip(ids, result, strict=True))
         return Deleted(version, [id_ for id_, was in there if was], [id_ for id_, was in there if not was])
@@ -184,7 +193,23 @@ class ArmStore(RedisPart):
 
     async def changed(self, uid: str, since: int) -> ArmChanges:
         """What was written after the version ``since``; one that is above the version is not known."""
-        names = [keys.counters(uid), keys.arm_changes(uid)]
+        return await self._changed([keys.counters(uid), keys.arm_changes(uid)], since)
+
+    async def changed_catalogues(self, since: int) -> ArmChanges:
+        """The uids of catalogues whose arms were written after so many writes, and how many there were.
+
+        Which these are is known on one server, since no process of an older version writes arms there.
+        """
+        if self._redis.is_cluster:
+            return ArmChanges(since, None)
+        changes, older = await asyncio.gather(
+            self._changed(keys.WRITTEN_CATALOGUES, since),
+            # The server remembers each script that it has run, until it is started again.
+            self._redis.command("SCRIPT", "EXISTS", *OLDER_WRITERS),
+        )
+        return ArmChanges(changes.version, None) if any(older) else changes
+
+    async def _changed(self, names: Sequence[str], since: int) -> ArmChanges:
         version, *listed = await self._redis.script("changed_arms", names, [since, self.changes_kept])
         # Nothing changed: the version alone is answered, as nearly always.
         if not listed:
@@ -219,12 +244,12 @@ class ArmStore(RedisPart):
             for id_, value in zip(ids, values, strict=True)
         ]
 
+    def _noted_in(self) -> Sequence[str]:
+        """Where a write is noted among those of all catalogues."""
+        return () if self._redis.is_cluster else keys.WRITTEN_CATALOGUES
+
     def _kept(self, keeps_changes: bool) -> int:
         return keys.ALL_CHANGES if keeps_changes else self.changes_kept
-
-
-def _written_keys(uid: str) -> list[str]:
-    return [*keys.catalogue(uid), keys.retired(uid)]
 
 
 def _of_a_catalogue(answer: Any) -> Any:

@@ -18,6 +18,8 @@
     {registry}:effects                           hash    bandit uid -> newest version       with the bandit
     {registry}:effect-changes                    string  number of changes of effects       forever
     {registry}:effect-versions:<bandit uid>      hash    number of a version -> record      see below
+    {registry}:arm-writes                        hash    version: number of these writes    forever
+    {registry}:changes                           zset    catalogue uid, its last write      with it
     {registry}:word:<name>                       string  a value written once               ttl_ms or forever
     {registry}:campaigns:<kind>                  set     "<name> <uid>" of all event logs   while not empty
     {registry}:campaign-bytes                    hash    bytes reserved, by log; all        forever
@@ -110,9 +112,9 @@ one through which every checkpoint of the partition was carried, and "<uid>:made
 which the sums of its learners were recomputed. kept has what learners knew before the last move, and under ""
 the watermark from which on it was read.
 
-What a key named changes holds: changes.lua, with CHANGES_KEPT things at most. What a row is, and how
-row-times names it: rows.lua. row-logs has two fields of a bandit: its uid holds how long rows are kept, in
-ms, and "<uid>:from" the ms before which rows were dropped, and are not made again.
+What a key named changes holds: changes.lua, with CHANGES_KEPT things at most; the registry of a cluster has
+none. What a row is, and how row-times names it: rows.lua. row-logs has two fields of a bandit: its uid holds
+how long rows are kept, in ms, and "<uid>:from" the ms before which rows were dropped, and are not made again.
 
 <member> is "<bandit uid>/<learner>", or that and "/<decision id>". Entries of a forgotten learner are deleted
 from the log once they are folded, so the entries that are left are in order, but their numbers have gaps.
@@ -145,6 +147,7 @@ PRIORS = REGISTRY + "priors"
 PRIOR_CHANGES = REGISTRY + "prior-changes"
 EFFECTS = REGISTRY + "effects"
 EFFECT_CHANGES = REGISTRY + "effect-changes"
+WRITTEN_CATALOGUES = REGISTRY + "arm-writes", REGISTRY + "changes"
 
 
 JOBS = [f"{PREFIX}{{jobs}}:{part}" for part in ("heads", "results", "until", "alive")]

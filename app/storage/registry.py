@@ -51,6 +51,7 @@ class RegistryStore(RedisPart):
         """
         outcome: Literal["deleted", "missing", "in_use"]
         names = [keys.CATALOGUES, keys.users(name), keys.REGISTRY_VERSION, keys.DELETED]
+        names.append(keys.WRITTEN_CATALOGUES[1])
         outcome = (await self._redis.script("delete_catalogue", names, [name, uid])).decode()
         if outcome != "in_use":
             await self.erase_catalogue(uid)

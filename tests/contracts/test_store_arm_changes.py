@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from app.storage.arms import TOGETHER
 from app.storage.store import Store
-from app.storage.types import ArmWrite
+from app.storage.types import ArmChanges, ArmWrite
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
@@ -50,6 +50,25 @@ async def test_catalogues_that_are_behind_are_those_in_another_version(store: St
     assert await store.arms.behind({other: 0, UID: version + 7, empty: 0}) == [other, UID], (
         "also a lost write"
     )
+
+
+async def test_catalogues_that_were_written_are_named_on_one_server(store: Store):
+    other = "fedcba9876543210"
+    assert not (await store.arms.changed_catalogues(0)).ids
+    await upsert(store, "a", "b")
+    await upsert(store, "a", "b")  # which changes nothing
+    await store.arms.upsert(other, [ArmWrite("a", b"1")], keep_ms=TTL_MS)
+    both = await store.arms.changed_catalogues(0)
+    if store.redis.is_cluster:
+        assert both.ids is None
+        return
+    assert both == ArmChanges(2, [UID, other])
+    await store.arms.delete(UID, ["a", "no"], keep_ms=TTL_MS)
+    assert await store.arms.changed_catalogues(2) == ArmChanges(3, [UID])
+    assert await store.arms.fit(other, 1, b"basis", [ArmWrite("a", b"2")], keeps_changes=False)
+    assert await store.arms.changed_catalogues(3) == ArmChanges(4, [other])
+    assert await store.arms.changed_catalogues(4) == ArmChanges(4)
+    assert await store.arms.changed_catalogues(5) == ArmChanges(4, None), "the store has lost writes"
 
 
 async def test_more_catalogues_than_one_call_asks_for(store: Store):

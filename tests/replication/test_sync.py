@@ -1,6 +1,7 @@
 """Two services over one store: what either does, the other knows after a poll, and acts on."""
 
 import contextlib
+import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,11 @@ from app.platform.deadlines import OneCall
 from app.platform.errors import Conflict, NoArms, NotFound, Unavailable
 from app.platform.metrics import Metrics
 from app.platform.settings import Settings
+from app.records.records import vector_to_bytes
 from app.storage import redis_keys
+from app.storage.arms import OLDER_WRITERS
 from app.storage.store import Store
+from fork_server import ROOT
 from headless_service import PATIENT, HeadlessService
 from lossy_store import LossyStore
 from server.composition import Service
@@ -100,6 +104,28 @@ async def test_catalogues_arms_and_bandits_come_and_go(two_processes: Two):
     await two.parts.sync.poll()
     assert "b" not in two.parts.bandits._served  # private: looks without polling the store
     assert two.parts.catalogues.served("c").dim == 3
+
+
+async def test_arms_that_a_process_of_1_0_writes_come_with_the_next_poll(store: Store, two_processes: Two):
+    """The scripts as it sends them; the server remembers them until it forgets all scripts."""
+    folder = ROOT / "tests/stores/1.0.0/scripts"
+    older = [(folder / f"{name}_arms.lua").read_text("ascii") for name in ("upsert", "delete", "fit")]
+    digests = [hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest() for text in older]
+    assert digests == [*OLDER_WRITERS]
+    _, two = two_processes
+    catalogue = await two.parts.catalogues.get("c")
+    names = [*redis_keys.catalogue(catalogue.uid), redis_keys.retired(catalogue.uid)]
+    await two.parts.sync.poll()
+    try:
+        arm = "new", vector_to_bytes(np.ones(2)), b""
+        await store.redis.command("EVAL", older[0], len(names), *names, 60_000, 50_000, 1, *arm)
+        await two.parts.sync.poll()
+        assert "new" in held(catalogue)
+        await store.redis.command("EVAL", older[1], len(names), *names, 60_000, 50_000, "new", "a0")
+        await two.parts.sync.poll()
+        assert not {"new", "a0"} & held(catalogue).keys()
+    finally:
+        await store.redis.command("SCRIPT", "FLUSH")
 
 
 OPERATIONS = st.lists(

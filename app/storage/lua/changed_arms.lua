@@ -1,5 +1,5 @@
 -- WITH   changes
--- KEYS   counters, changes
+-- KEYS   counters, changes: of the arms of a catalogue, or of all catalogues
 -- ARGV   version that is known, changes kept
 -- Result {version}, or {version, {ids changed since}}, or {version, nil} when it is not known which
 -- Effect none. A version below the known one means that the store has lost writes.

@@ -11,6 +11,13 @@ local function shorten(changes, kept)
     redis.call('ZREMRANGEBYRANK', changes, 0, extra - 1)
   end
 end
+-- A catalogue whose arms were written is also noted among all of them: that is what a poll reads. On a cluster
+-- their log would be on another node, and is not given.
+local function note_catalogue(features, writes, catalogues)
+  if writes then
+    note(catalogues, redis.call('HINCRBY', writes, 'version', 1), string.match(features, '{c:(.-)}'))
+  end
+end
 -- What has changed after `number`, or false when some of it may have been dropped: then `kept` are left, and
 -- all that was dropped had at most the number of the oldest.
 local function changed_since(changes, number, kept)

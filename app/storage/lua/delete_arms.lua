@@ -1,5 +1,5 @@
 -- WITH   changes
--- KEYS   features, documents, counters, changes, stem of the retired keys (see upsert_arms.lua)
+-- KEYS   as of upsert_arms.lua
 -- ARGV   keep_ms, changes kept, then ids
 -- Result nil when the catalogue was deleted, else {version, {1 when it was there else 0, for each id}}
 -- Effect in one step: the arms are removed, their features stay readable by revision for keep_ms, and the
@@ -27,5 +27,6 @@ end
 if any then
   version = redis.call('HINCRBY', counters, 'version', 1)
   shorten(changes, tonumber(ARGV[2]))
+  note_catalogue(features, KEYS[6], KEYS[7])
 end
 return {version, found}

@@ -1,5 +1,5 @@
 -- WITH   changes
--- KEYS   features, documents, counters, changes
+-- KEYS   features, documents, counters, changes; on one server two more, as of upsert_arms.lua
 -- ARGV   version, changes kept, reduction, then for each arm: id, features, document
 -- Result 1, or 0 when the catalogue was deleted, has another version, or has a reduction
 -- Effect in one step: the reduction is stored for good, and the arms, which must be all, get new features, revisions and
@@ -23,4 +23,5 @@ end
 redis.call('HSET', counters, 'version', string.format('%.0f', version), 'revision',
   string.format('%.0f', revision), 'fitted', ARGV[3])
 shorten(changes, tonumber(ARGV[2]))
+note_catalogue(features, KEYS[5], KEYS[6])
 return 1

@@ -1,5 +1,6 @@
 -- WITH   changes
--- KEYS   features, documents, counters, changes, stem of the retired keys
+-- KEYS   features, documents, counters, changes, stem of the retired keys; on one server also the number of writes to
+--        all catalogues, and the log of catalogues that changed
 -- ARGV   keep_ms, changes kept, 1 if the writer knows that a basis was fitted to the arms else 0, then for each
 --        arm: id, features, document
 -- Result nil when the catalogue was deleted, 'fitted' when a basis was fitted that the writer does not know, else
@@ -103,5 +104,6 @@ if changed then
   version = version + 1
   redis.call('HSET', counters, 'version', string.format('%.0f', version), 'revision', string.format('%.0f', revision))
   shorten(changes, tonumber(ARGV[2]))
+  note_catalogue(features, KEYS[6], KEYS[7])
 end
 return {version, changed and 1 or 0, added, updated, revisions}
