@@ -1,4 +1,4 @@
-"""Pages for people: ``/`` leads to the console or says where to go on, ``/docs`` shows the endpoints.
+"""Pages for people: ``/`` leads to the console, or is ``/docs``, which shows the endpoints.
 
 Everything that a page loads comes from this service, so the pages work without a public network. Swagger UI,
 which draws ``/docs``, comes from the wheel of fastapi-offline. Links are relative: they also hold behind a
@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import hashlib
 from functools import cache
-from html import escape
 from pathlib import Path
 
 import fastapi_offline
@@ -28,45 +27,19 @@ from app.platform.settings import VERSION, Settings
 router = json_router(tags=["operations"])
 
 SUMMARY = "Online linear-bandit recommendation in time sublinear in the number of arms."
-LINKS = {
-    "docs": ("/docs", "every endpoint, to read and to try"),
-    "openapi": ("/openapi.json", "the same for programs"),
-    "healthz": ("/healthz", "is the process alive?"),
-    "readyz": ("/readyz", "can it serve requests?"),
-    "status": ("/v1/status", "what it holds"),
-    "metrics": ("/metrics", "counters and gauges for Prometheus"),
+PATHS = {
+    "docs": "/docs",
+    "openapi": "/openapi.json",
+    "healthz": "/healthz",
+    "readyz": "/readyz",
+    "status": "/v1/status",
+    "metrics": "/metrics",
 }
 ASSETS = {
     "swagger-ui-bundle.js": "text/javascript; charset=utf-8",
     "swagger-ui.css": "text/css; charset=utf-8",
 }
 _ASSETS_FOLDER = Path(fastapi_offline.__file__).parent / "static"
-
-_STYLE = """
-body { font: 1rem/1.5 system-ui, sans-serif; max-width: 42rem; margin: 4rem auto; padding: 0 1rem; }
-table { border-spacing: 0; }
-td { padding: .25rem 1.5rem .25rem 0; vertical-align: top; }
-@media (prefers-color-scheme: dark) { body { background: #16181c; color: #e6e6e6; } a { color: #8ab4f8; } }
-"""
-_ROOT_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<link rel="icon" href="data:,">
-<title>Shortlist</title>
-<style>{style}</style>
-</head>
-<body>
-<h1>Shortlist {version}</h1>
-<p>{summary}</p>
-<table>
-{rows}
-</table>
-<p>Where API keys are configured, /v1/status and /metrics need one.</p>
-</body>
-</html>
-"""
 # FastAPI's page of Swagger UI, which loads it from here.
 _DOCS = get_swagger_ui_html(
     openapi_url="openapi.json",
@@ -101,22 +74,6 @@ class RootView(BaseModel):
     links: LinksView
 
 
-def _digest(text: str) -> str:
-    """How a content security policy names a piece of a page."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _page(text: str, policy: str) -> HTMLResponse:
-    """A page that may load what its policy names, and nothing else, and that no other page may frame."""
-    common = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    headers = {
-        "content-security-policy": f"{common}; {policy}",
-        "x-content-type-options": "nosniff",
-        "vary": "accept",
-    }
-    return HTMLResponse(text, headers=headers)
-
-
 @router.get(
     "/", response_model=RootView, responses={200: {"content": {"text/html": {"schema": {"type": "string"}}}}}
 )
@@ -125,14 +82,8 @@ async def root(request: Request, settings: Provided[Settings]) -> Response:
     if "text/html" in request.headers.get("accept", ""):
         if settings.has_console:
             return RedirectResponse("console", headers={"vary": "accept"})
-        rows = "\n".join(
-            f'<tr><td><a href="{escape(path[1:])}">{escape(path)}</a></td><td>{escape(text)}</td></tr>'
-            for path, text in LINKS.values()
-        )
-        page = _ROOT_PAGE.format(style=_STYLE, version=VERSION, summary=SUMMARY, rows=rows)
-        return _page(page, f"style-src {_digest(_STYLE)}; img-src data:")
-    paths = {name: path for name, (path, _) in LINKS.items()}
-    links = LinksView(**paths, console="/console" if settings.has_console else None)
+        return await docs()
+    links = LinksView(**PATHS, console="/console" if settings.has_console else None)
     answer = reply(RootView(name="shortlist", version=VERSION, summary=SUMMARY, links=links))
     answer.headers["vary"] = "accept"
     return answer
@@ -147,12 +98,15 @@ async def openapi(request: Request) -> Response:
 
 @router.get("/docs", include_in_schema=False)
 async def docs() -> Response:
-    """Swagger UI. It sets styles on elements and shows pictures from its style sheet."""
+    """Swagger UI, which sets styles on elements and shows pictures from its style sheet."""
+    script = base64.b64encode(hashlib.sha256(_DOCS_SCRIPT.encode()).digest()).decode()
     policy = (
-        f"script-src 'self' {_digest(_DOCS_SCRIPT)}; style-src 'self' 'unsafe-inline'; "
+        "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        f"script-src 'self' 'sha256-{script}'; style-src 'self' 'unsafe-inline'; "
         "img-src 'self' data:; connect-src 'self'"
     )
-    return _page(_DOCS_PAGE, policy)
+    headers = {"content-security-policy": policy, "x-content-type-options": "nosniff", "vary": "accept"}
+    return HTMLResponse(_DOCS_PAGE, headers=headers)
 
 
 @router.get("/docs/{asset}", include_in_schema=False)
