@@ -30,8 +30,6 @@ from app.bandits.settings import (
 )
 from app.bandits.versions import BanditVersion, etag_of
 from app.filters.overview import no_arm_has
-from app.learning.learned_priors import LearnedPriors
-from app.learning.learners import Learners
 from app.measuring.evaluation_warnings import warnings_of_log
 from app.moving.moving import Moving
 from app.platform.documents import fields_of
@@ -89,13 +87,7 @@ class BanditVersionsView(BaseModel):
 
 @router.put("/{bandit}", response_model=BanditView, responses={**problems(409), 201: {"model": BanditView}})
 async def create(
-    bandit: Identifier,
-    body: BanditBody,
-    request: Request,
-    *,
-    bandits: Provided[Bandits],
-    learners: Provided[Learners],
-    priors: Provided[LearnedPriors],
+    bandit: Identifier, body: BanditBody, request: Request, bandits: Provided[Bandits]
 ) -> Response:
     """Make a bandit: 201 made, 200 the same one exists, 409 another one exists."""
     absent, record = FIELDS.keys() - body.model_fields_set, record_of(body)
@@ -107,18 +99,12 @@ async def create(
         created, new = await bandits.create(bandit, record, absent, by=key_name(request))
     if new:  # no learner has rewards
         return _answer(created, created.begins_with, 201)
-    return await _reply(await priors.serving(created), learners)
+    return await _reply(request, created)
 
 
 @router.patch("/{bandit}", response_model=BanditView, responses=problems(409, 412, 429))
 async def change(
-    bandit: Identifier,
-    body: BanditPatch,
-    request: Request,
-    *,
-    bandits: Provided[Bandits],
-    learners: Provided[Learners],
-    priors: Provided[LearnedPriors],
+    bandit: Identifier, body: BanditPatch, request: Request, bandits: Provided[Bandits]
 ) -> Response:
     """Change a bandit by a JSON merge patch (RFC 7396); its learners are kept. null: back to the default.
 
@@ -130,8 +116,7 @@ async def change(
         check(etag_of(uid, version.number), allowed)
         return changed_record(version.record, patch)
 
-    changed_bandit = await bandits.change(bandit, changed, by=key_name(request))
-    return await _reply(await priors.serving(changed_bandit), learners)
+    return await _reply(request, await bandits.change(bandit, changed, by=key_name(request)))
 
 
 @router.get("/{bandit}/versions", response_model=BanditVersionsView)
@@ -161,15 +146,11 @@ async def list_all(
 
 @router.get("/{bandit}", response_model=BanditView)
 async def get(
-    bandit: str,
-    bandits: Provided[Bandits],
-    learners: Provided[Learners],
-    priors: Provided[LearnedPriors],
-    moving: Provided[Moving],
+    bandit: str, request: Request, bandits: Provided[Bandits], moving: Provided[Moving]
 ) -> Response:
     """One bandit as it is now."""
     owner = await bandits.get(bandit)
-    return await _reply(await priors.serving(owner), learners, await moving.status(owner))
+    return await _reply(request, owner, await moving.status(owner))
 
 
 @router.delete("/{bandit}", status_code=204)
@@ -246,8 +227,10 @@ def _left_behind(before: str, policy: object) -> set[str]:
     return OF_POLICIES.keys() - row.all_options - FIXED.keys()
 
 
-async def _reply(bandit: Bandit, learners: Learners, move: dict[str, Any] | None = None) -> Response:
-    return _answer(bandit, await learners.begins_with(bandit), move=move)
+async def _reply(request: Request, bandit: Bandit, move: dict[str, Any] | None = None) -> Response:
+    service = request.app.service
+    served = await service.priors.serving(bandit)
+    return _answer(served, await service.learners.begins_with(served), move=move)
 
 
 def _answer(

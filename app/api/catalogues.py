@@ -19,11 +19,9 @@ from app.api.problems import problems
 from app.api.resource_changes import as_json, merged
 from app.api.streamed import Streamed, with_rows
 from app.api.strict_json import JSON, Provided, StrictModel, json_router, reply
-from app.bandits.registry import Bandits
 from app.catalogues.catalogue import Catalogue, UnlistedValues, unlisted_values
 from app.catalogues.catalogues import Catalogues
 from app.catalogues.kinds import INDEX_CHOICES, check_installed
-from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.filtering.known_filter import FilterStatus
 from app.filters.fields import MAX_FIELD_CHARS
 from app.filters.overview import FieldOverview, FieldSummary
@@ -217,13 +215,7 @@ class CatalogueView(BaseModel):
     "/{catalogue}", response_model=CatalogueView, responses={**problems(409), 201: {"model": CatalogueView}}
 )
 async def create(
-    catalogue: Identifier,
-    body: CatalogueBody,
-    request: Request,
-    *,
-    catalogues: Provided[Catalogues],
-    bandits: Provided[Bandits],
-    filtered: Provided[FilteredSnapshots],
+    catalogue: Identifier, body: CatalogueBody, request: Request, catalogues: Provided[Catalogues]
 ) -> Response:
     """Make a catalogue: 201 made, 200 the same one exists, 409 another one exists.
 
@@ -233,27 +225,17 @@ async def create(
     created, new = await catalogues.create(catalogue, record)
     if record.display is not None and created.record.display != record.display:
         created = await catalogues.change(catalogue, lambda _: record.display)
-    return reply(
-        await view_of(created, shown_filters(request, created, bandits, filtered)), 201 if new else 200
-    )
+    return await answer_of(request, created, 201 if new else 200)
 
 
 @router.get("", response_model=Page[CatalogueView])
 async def list_all(
-    request: Request,
-    *,
-    catalogues: Provided[Catalogues],
-    bandits: Provided[Bandits],
-    filtered: Provided[FilteredSnapshots],
-    cursor: Cursor = None,
-    limit: Limit = 100,
+    request: Request, catalogues: Provided[Catalogues], cursor: Cursor = None, limit: Limit = 100
 ) -> Response:
     """All catalogues by name; of a restricted API key those that it names, and those of its bandits."""
-    key = key_of(request)
-    page, following = catalogues.page(
-        cursor, limit, lambda name: key is None or sees_catalogue(key, name, bandits, catalogues)
-    )
-    views = ((item.name, _view(item, shown_filters(request, item, bandits, filtered))) for item in page)
+    key, service = key_of(request), request.app.service
+    page, following = catalogues.page(cursor, limit, lambda name: sees_catalogue(key, name, service))
+    views = ((item.name, _view(item, _shown_filters(request, item))) for item in page)
     return await page_reply(views, following)
 
 
@@ -261,16 +243,13 @@ async def list_all(
 async def get(
     catalogue: str,
     request: Request,
-    *,
     catalogues: Provided[Catalogues],
-    bandits: Provided[Bandits],
-    filtered: Provided[FilteredSnapshots],
     include: Annotated[Literal["basis"] | None, Query()] = None,
 ) -> Response:
     """One catalogue: its size, its version, and how it is searched."""
     asked = await catalogues.get(catalogue)
     await catalogues.note_filled(asked)
-    answer = await view_of(asked, shown_filters(request, asked, bandits, filtered))
+    answer = await _whole_view(request, asked)
     if await catalogues.has_replaced_features(asked):
         answer["findings"] = [asdict(features_replaced(catalogue))]
     if include is None or asked.encoding.basis is None:
@@ -283,34 +262,25 @@ async def get(
 async def fit(
     catalogue: str,
     request: Request,
-    *,
     catalogues: Provided[Catalogues],
-    bandits: Provided[Bandits],
-    filtered: Provided[FilteredSnapshots],
     body: FitBody = FitBody(),  # noqa: ARG001 - read, so that a field in it is refused
 ) -> Response:
     """Reduce the embeddings by the basis that fits the arms of now best. It is kept: what is fitted stays."""
     asked = await catalogues.get_stocked(catalogue)
     await catalogues.fit(asked)
-    return reply(await view_of(asked, shown_filters(request, asked, bandits, filtered)))
+    return await answer_of(request, asked)
 
 
 @router.patch("/{catalogue}", response_model=CatalogueView)
 async def change(
-    catalogue: str,
-    body: CataloguePatch,
-    request: Request,
-    *,
-    catalogues: Provided[Catalogues],
-    bandits: Provided[Bandits],
-    filtered: Provided[FilteredSnapshots],
+    catalogue: str, body: CataloguePatch, request: Request, catalogues: Provided[Catalogues]
 ) -> Response:
     """Change how a catalogue is shown to people, by a JSON merge patch (RFC 7396). All else is immutable."""
     patch = as_json(body)
     changed = await catalogues.change(
         catalogue, lambda display: merged({"display": display}, patch).get("display") or None
     )
-    return reply(await view_of(changed, shown_filters(request, changed, bandits, filtered)))
+    return await answer_of(request, changed)
 
 
 @router.get("/{catalogue}/fields", response_model=page_of(FieldSummary))
@@ -344,18 +314,23 @@ async def delete(catalogue: str, catalogues: Provided[Catalogues]) -> None:
     await catalogues.delete(catalogue)
 
 
-def shown_filters(
-    request: Request, catalogue: Catalogue, bandits: Bandits, filtered: FilteredSnapshots
-) -> Sequence[FilterStatus]:
+async def answer_of(request: Request, catalogue: Catalogue, status: int = 200) -> Response:
+    """One catalogue as the caller sees it."""
+    return reply(await _whole_view(request, catalogue), status)
+
+
+def _shown_filters(request: Request, catalogue: Catalogue) -> Sequence[FilterStatus]:
     """Those that are shown: of all bandits of the catalogue, so none to who does not see all of these."""
-    if not sees_all_bandits(request, catalogue.name, bandits):
+    service = request.app.service
+    if not sees_all_bandits(key_of(request), catalogue.name, service.bandits):
         return []
-    return filtered.in_use(catalogue, SHOWN_FILTERS)
+    filters: Sequence[FilterStatus] = service.filtered.in_use(catalogue, SHOWN_FILTERS)
+    return filters
 
 
-async def view_of(catalogue: Catalogue, filters: Sequence[FilterStatus]) -> dict[str, Any]:
+async def _whole_view(request: Request, catalogue: Catalogue) -> dict[str, Any]:
     """The view with values that are not listed."""
-    view, listed = _view(catalogue, filters), catalogue.encoding.listed
+    view, listed = _view(catalogue, _shown_filters(request, catalogue)), catalogue.encoding.listed
     if listed and catalogue.resident is not None:
         # Whoever waits for an index asks again and again: all arms are counted once for each version.
         version, snapshot = catalogue.version, catalogue.resident.snapshot()

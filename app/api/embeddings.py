@@ -21,16 +21,14 @@ from numpy.typing import NDArray
 
 from app.api import limits
 from app.api.arms import BLOCKS
-from app.api.catalogues import CatalogueView, shown_filters, view_of
+from app.api.catalogues import CatalogueView, answer_of
 from app.api.fields import IDENTIFIER
 from app.api.guard import check_catalogue
 from app.api.imports import blocks
 from app.api.problems import problems
-from app.api.strict_json import Provided, check_encoding, content_type, json_router, reply
-from app.bandits.registry import Bandits
+from app.api.strict_json import Provided, check_encoding, content_type, json_router
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.embeddings import Embeddings, NewEmbedding
-from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.platform.errors import BadRequest, Conflict, DimensionMismatch, Invalid
 from app.records.behaviour import BehaviourRecord
 from app.records.features import MAX_BASIS_NUMBERS, MAX_FEATURE, MAX_FEATURES
@@ -76,14 +74,7 @@ class ArmsOfBehaviour(msgspec.Struct, forbid_unknown_fields=True):
         }
     },
 )
-async def make(
-    catalogue: str,
-    request: Request,
-    *,
-    bandits: Provided[Bandits],
-    filtered: Provided[FilteredSnapshots],
-    embeddings: Provided[Embeddings],
-) -> Response:
+async def make(catalogue: str, request: Request, embeddings: Provided[Embeddings]) -> Response:
     """Make a catalogue that follows this one: the same arms, by an embedding of behaviour.
 
     The embedding was computed elsewhere, as `shortlist embed` does. Arms come within seconds; until
@@ -98,9 +89,7 @@ async def make(
     record = _record(head, source)
     check_catalogue(request, head.catalogue)
     created, new = await _stored(embeddings.begin(source, record), head, body)
-    return reply(
-        await view_of(created, shown_filters(request, created, bandits, filtered)), 201 if new else 200
-    )
+    return await answer_of(request, created, 201 if new else 200)
 
 
 async def _stored(

@@ -220,26 +220,22 @@ def check_scope(request: Request, needed: str) -> None:
 
 def check_catalogue(request: Request, name: str) -> None:
     """Raise NotFound unless the catalogue exists for the key: for a call whose body names one."""
-    key, service = key_of(request), request.app.service
-    if key is None or key.bandits is None:
-        return
-    if not sees_catalogue(key, name, service.bandits, service.catalogues):
+    if not sees_catalogue(key_of(request), name, request.app.service):
         raise NotFound(_NONE_OF["catalogues"])
 
 
-def sees_catalogue(key: ApiKey, name: str, bandits: Bandits, catalogues: Catalogues) -> bool:
-    """Whether a restricted key names the catalogue, the one that it follows, or a bandit that has it."""
-    if key.bandits is None or key.catalogues is None or name in key.catalogues:
+def sees_catalogue(key: ApiKey | None, name: str, service: Any) -> bool:
+    """Whether a key is not restricted, or names the catalogue, what this follows, or a bandit that has it."""
+    if key is None or key.bandits is None or key.catalogues is None:
         return True
-    if catalogues.followed_by(name) in key.catalogues:
+    if name in key.catalogues or service.catalogues.followed_by(name) in key.catalogues:
         return True
-    served = map(bandits.by_name, key.bandits)
+    served = map(service.bandits.by_name, key.bandits)
     return any(bandit is not None and bandit.record.catalogue == name for bandit in served)
 
 
-def sees_all_bandits(request: Request, catalogue: str, bandits: Bandits) -> bool:
+def sees_all_bandits(key: ApiKey | None, catalogue: str, bandits: Bandits) -> bool:
     """Whether there are all bandits of a catalogue for the key."""
-    key = key_of(request)
     if key is None or key.bandits is None:
         return True
     users = map(bandits.by_uid, bandits.of_catalogue(catalogue))
@@ -255,7 +251,7 @@ def _check_exists(key: ApiKey, path: str, service: Any) -> None:
             return
         if kind == "bandits" and key.bandits is not None and name in key.bandits:
             return
-        if kind == "catalogues" and sees_catalogue(key, name, service.bandits, service.catalogues):
+        if kind == "catalogues" and sees_catalogue(key, name, service):
             return
     raise NotFound(_NONE_OF.get(kind, "this does not exist for an API key of some bandits or catalogues"))
 
