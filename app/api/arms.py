@@ -9,7 +9,7 @@ from math import isfinite
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
-from fastapi import Query, Request, Response
+from fastapi import Query, Response
 from pydantic import AfterValidator, BaseModel, FailFast, Field
 
 from app.api import limits
@@ -20,14 +20,11 @@ from app.api.strict_json import SEVERAL_CALLS, Provided, StrictModel, json_route
 from app.catalogues.arms import Arm
 from app.catalogues.catalogues import Catalogues
 from app.filters.fields import MAX_FIELD_CHARS
-from app.platform.errors import Invalid, NotFound, ShortlistError, shown
+from app.platform.errors import Invalid, NotFound, shown
 from app.platform.ids import refuse_repeats
 from app.records.features import NO_FEATURES
 
 router = json_router(prefix="/v1/catalogues", tags=["catalogues"])
-
-# What an arm takes as JSON: its id and names of fields, and each number, which mostly has 16 digits or 17.
-ARM_BYTES, NUMBER_BYTES = 60, 22
 
 NDJSON, BLOCKS = "application/x-ndjson", "application/vnd.shortlist.arms"  # what an import reads
 LONG_METADATA = f"metadata must not be longer than {limits.MAX_METADATA_CHARS} characters"
@@ -101,21 +98,6 @@ class ArmsBody(StrictModel):
     long_list: ClassVar[str] = "arms"
 
     arms: Annotated[list[ArmBody], Field(min_length=1, max_length=limits.MAX_ARMS)]
-
-    @classmethod
-    async def instead_for(cls, request: Request) -> str:
-        """It also says how many arms fit, if there is such a catalogue."""
-        try:
-            catalogue = await request.app.service.catalogues.get(request.path_params["catalogue"])
-        except ShortlistError:
-            return cls.instead
-        dim = catalogue.encoding.embedding_dim
-        most = min(
-            limits.MAX_ARMS,
-            limits.MAX_VALUES // (dim + 3),
-            limits.MAX_BODY_BYTES // (ARM_BYTES + NUMBER_BYTES * dim),
-        )
-        return f"that is about {max(1, most):,} arms of {dim:,} numbers; {cls.instead}"
 
 
 class ArmIdsBody(StrictModel):

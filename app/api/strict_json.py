@@ -63,7 +63,7 @@ class StrictModel(BaseModel):
     """Base of all request bodies.
 
     ``max_bytes``   a larger body is refused before it is read
-    ``instead``     what its detail says can be sent instead; ``instead_for`` may say more of one request
+    ``instead``     what its detail says can be sent instead
     ``long_list``   the field whose items are parsed one by one in a body of more than ``LARGE_BODY_BYTES``
                     bytes, while other requests are answered
     ``alone``       the boolean field which says, where it is true, that a wrong item of the long list hinders
@@ -79,10 +79,6 @@ class StrictModel(BaseModel):
     alone: ClassVar[str | None] = None
     absent: ClassVar[bytes] = b""
     max_object_bytes: ClassVar[int] = MAX_OBJECT_BYTES
-
-    @classmethod
-    async def instead_for(cls, request: Request) -> str:  # noqa: ARG003
-        return cls.instead
 
 
 def numeral(pattern: str, message: str) -> BeforeValidator:
@@ -321,7 +317,7 @@ async def body_of(request: Request, model: type[StrictModel] | None = None) -> b
         more = message.get("more_body", False)
     if max(announced, size) > most:
         rule = f"the body must not be larger than {most:,} bytes"
-        instead = "" if model is None else await model.instead_for(request)
+        instead = "" if model is None else model.instead
         raise TooLarge(f"{rule}: {instead}" if instead else rule, path=())
     return b"".join(pieces)
 

@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 
 from api_client import Api, Json
@@ -171,25 +170,3 @@ async def test_the_refusal_of_a_large_body_names_the_other_way(
     )
     assert "4,194,304 bytes" in document["detail"]
     assert instead in document["detail"]
-
-
-@pytest.mark.parametrize(("dim", "fit"), [(2, 10_000), (256, 736), (2_000, 95)])
-async def test_the_refusal_of_too_many_arms_says_how_many_fit(api: Api, dim: int, fit: int):
-    """Of normal draws, as features mostly are: so many fit, and a tenth more do not."""
-    await api.ok("PUT", "/v1/catalogues/c", {"dim": dim}, 201)
-    document = await api.refused(
-        "PUT", "/v1/catalogues/c/arms", content=b" " * (4 * 2**20 + 1), status=413, code="too_large"
-    )
-    assert f"about {fit:,} arms of {dim:,} numbers" in document["detail"]
-    assert "`shortlist import CATALOGUE FILE`" in document["detail"]
-    rows = np.random.default_rng(dim).standard_normal((11 * fit // 10, dim)).tolist()
-    many = [{"id": f"a{row}", "features": features} for row, features in enumerate(rows)]
-    await api.refused(
-        "PUT",
-        "/v1/catalogues/c/arms",
-        content=json.dumps({"arms": many}).encode(),
-        status=413,
-        code="too_large",
-    )
-    few = json.dumps({"arms": many[:fit]}).encode()
-    assert (await api.call("PUT", "/v1/catalogues/c/arms", content=few)).status_code == 200
