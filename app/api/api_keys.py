@@ -4,18 +4,7 @@ A key is 256 random bits; what is configured is its SHA-256, which is as good as
 nobody can guess. An entry is ``name:scopes[;restrictions]:digest``; two entries of one name are how a key is
 replaced.
 
-Scopes
-    choose      ask for choices, and for the pulls of campaigns
-    reward      send rewards for decisions, and activate them
-    observe     send observations and the results of campaigns: they are believed, for any key
-    read        everything that changes nothing: reading, one-shot questions, dry runs of choices, metrics
-    admin       everything
-
-Restrictions
-    bandits=a,b     nothing else exists for the key but these bandits, and the catalogues that they have
-    catalogues=c    likewise catalogues; a key that names some of either kind is restricted
-    rate=50/s       requests a second, of the key and of each of its visitors
-    visitors=3600   the key signs passes for one visitor each, of at most so many seconds
+docs/security.md says what scopes and restrictions allow.
 
 A pass is ``slv_`` and the base64url of a JSON array and its HMAC-SHA256: [which key, visitor, when it ends in
 seconds since 1970, bandits if they are fewer]. The key of the HMAC is the digest of the API key, which both

@@ -1,13 +1,6 @@
 """POST /v1/catalogues/{c}/import: arms as NDJSON or as blocks of numbers, streamed, of any size.
 
-Arms as blocks of numbers: what an import reads several times as fast as lines of JSON.
-
-A body is blocks, one after the other: four bytes, little-endian, that say how long the rest of the block is,
-and then a msgpack document ``{"ids": [...], "features": bytes, "dtype": "<f8", "tags": [[...], ...],
-"metadata": [...]}``. ``features`` are n x dim numbers, row after row, float64 (``<f8``, as when ``dtype`` is
-absent) or float32 (``<f4``), little-endian; absent where the catalogue encodes features from metadata alone.
-With ``reduced`` true the embeddings were multiplied by the basis of the catalogue before they were sent.
-``tags`` and ``metadata`` may be absent; metadata are JSON texts, "" where an arm has none.
+Blocks are read several times as fast as lines; docs/files.md says what they consist of.
 
 Lines are applied in batches as they arrive. At the first bad line the import stops: the lines before it are
 applied, nothing after it is. Blocks are applied one by one, each whole or not at all.
@@ -63,7 +56,7 @@ router = json_router(prefix="/v1/catalogues", tags=["catalogues"])
 
 
 class Block(msgspec.Struct, forbid_unknown_fields=True):
-    """Arms side by side; see the module."""
+    """Arms side by side, as docs/files.md says."""
 
     ids: list[str]
     features: bytes = b""

@@ -1,9 +1,4 @@
-"""POST /v1/catalogues/{c}/mips and /v1/mips: the arms of largest inner product, or the nearest ones.
-
-Vectors of a request come as JSON, or as ``application/octet-stream``: little-endian float32, first the query
-(dim numbers) and then the vectors (n x dim), with everything else as query parameters. The query may also be
-a parameter, as numbers between commas; then the body is the vectors alone.
-"""
+"""POST /v1/catalogues/{c}/mips and /v1/mips: the arms of largest inner product, or the nearest ones."""
 
 from __future__ import annotations
 

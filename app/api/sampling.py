@@ -1,8 +1,4 @@
-"""POST /v1/sample and /v1/catalogues/{c}/sample: draws from discrete distributions.
-
-Factors come as JSON, or as ``application/octet-stream``: little-endian float32, n states (rows) of dim
-factors each, and after them the n log priors, if there are any.
-"""
+"""POST /v1/sample and /v1/catalogues/{c}/sample: draws from discrete distributions."""
 
 from __future__ import annotations
 
