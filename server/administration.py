@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
@@ -20,16 +19,6 @@ from shortlist_client.phrases import counted
 SHOWN = 20
 
 
-def dead_letters(settings: Settings, *, replay: bool) -> int:
-    """Print every dead letter, or put them back into the log; the status says whether any was there."""
-    return asyncio.run(_dead_letters(settings, replay=replay))
-
-
-def check_replay(settings: Settings) -> int:
-    """Compare every learner with a replay of the log, and print the result; status 1 when one differs."""
-    return asyncio.run(_check_replay(settings))
-
-
 def make_key(name: str, scopes: Sequence[str], restrictions: Mapping[str, str]) -> None:
     """Print a new API key and what to configure for it. Raises StartupError."""
     key, entry = new_key(name, scopes, restrictions)
@@ -39,16 +28,16 @@ def make_key(name: str, scopes: Sequence[str], restrictions: Mapping[str, str]) 
         print("the entry signs passes: keep it as secret as the key, in a file that only you can read")
 
 
-def copy_to(settings: Settings, target: str) -> int:
+def copy_to(settings: Settings, target: str) -> None:
     """Copy the whole store to the server at ``target``. Raises Conflict when that has one already."""
     if settings.redis_url is None and answers(settings.data_dir / "server.sock"):
         raise StartupError("stop the service first: a copy of a store that is written to is not whole")
     with _url(settings) as url:
         print(f"{counted(copy(url, target, watched=progress), 'key', 'keys')} copied")
-    return 0
 
 
-async def _dead_letters(settings: Settings, *, replay: bool) -> int:
+async def dead_letters(settings: Settings, *, replay: bool) -> None:
+    """Print every dead letter, or put them back into the log."""
     count = 0
     async with opened(settings) as store:
         bandits = await store.registry.read()
@@ -62,10 +51,10 @@ async def _dead_letters(settings: Settings, *, replay: bool) -> int:
                 where = f"{names.get(entry.learner.bandit_uid, '(deleted bandit)')}/{entry.learner.name}"
                 print(f"{partition:4} {entry.entry_id:22} {where}: {outcome or letter.reason}")
     print(f"{count} dead letter{'s' * (count != 1)}{' put back into the log' if replay and count else ''}")
-    return 0
 
 
-async def _check_replay(settings: Settings) -> int:
+async def check_replay(settings: Settings) -> int:
+    """Compare every learner with a replay of the log, and print the result; status 1 when one differs."""
     async with opened(settings) as store:
         comparison = await compare(store)
     for name in comparison.different[:SHOWN]:

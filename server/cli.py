@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import sys
 from collections.abc import Sequence
@@ -106,15 +107,17 @@ def command_parser() -> argparse.ArgumentParser:
     dead.add_argument("action", choices=("list", "replay"), help="replay puts them back into the log")
     add_settings(dead, "data_dir", "redis_url", "partitions")
     dead.set_defaults(
-        run=lambda given: server_module("administration").dead_letters(
-            settings_of(given), replay=given.action == "replay"
+        run=lambda given: asyncio.run(
+            server_module("administration").dead_letters(settings_of(given), replay=given.action == "replay")
         )
     )
 
     replay = commands.add_parser("replay", help="compare every learner with a replay of the reward log")
     replay.add_argument("--check", action="store_true", required=True, help="compare, and change nothing")
     add_settings(replay, "data_dir", "redis_url", "partitions")
-    replay.set_defaults(run=lambda given: server_module("administration").check_replay(settings_of(given)))
+    replay.set_defaults(
+        run=lambda given: asyncio.run(server_module("administration").check_replay(settings_of(given)))
+    )
 
     key = commands.add_parser("key", help="make an API key: print it, and the entry to configure")
     key.add_argument("name", help="what the key is called in logs and settings")

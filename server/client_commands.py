@@ -82,18 +82,12 @@ def _file_commands(commands: argparse._SubParsersAction[Parser]) -> None:
         "--text", action="append", default=[], metavar="COLUMN", help="a column that stays text"
     )
     table.add_argument(
-        "--encoding", metavar="NAME", help="of CSV. Default: UTF-8 or UTF-16, else Windows-1252."
-    )
-    table.add_argument(
         "--encode", action="store_true", help="make the catalogue: its features are encoded from the columns"
     )
     table.add_argument(
         "--reduce", type=int, metavar="N", help="make the catalogue: N principal components of the embeddings"
     )
     table.add_argument("--dry-run", action="store_true", help="check, show what would be sent of three rows")
-    table.add_argument(
-        "--skip-bad", type=int, metavar="N", help="leave out up to N bad rows, and write them to FILE.bad.csv"
-    )
     table.add_argument(
         "--bad-as-missing", nargs="*", metavar="COLUMN",
         help="columns whose bad cells are taken for missing: names or patterns, without any all columns",
@@ -103,8 +97,7 @@ def _file_commands(commands: argparse._SubParsersAction[Parser]) -> None:
     history.add_argument(
         "--history", action="store_true", help="NAME is a bandit, the rows are what it learns"
     )
-    for name, text in HISTORY_COLUMNS.items():
-        history.add_argument(f"--{name}-column", metavar="COLUMN", help=text)
+    _add_history_options(history, table)
     load.add_argument(
         "--replace-features",
         action="store_true",
@@ -126,6 +119,18 @@ def _file_commands(commands: argparse._SubParsersAction[Parser]) -> None:
     add_service(explain)
     explain.set_defaults(run=_explain)
     _evaluate_command(commands)
+
+
+def _add_history_options(columns: argparse._ActionsContainer, table: argparse._ActionsContainer) -> None:
+    """The columns of a history, and what is the same of all tables."""
+    for name, text in HISTORY_COLUMNS.items():
+        columns.add_argument(f"--{name}-column", metavar="COLUMN", help=text)
+    table.add_argument(
+        "--encoding", metavar="NAME", help="of CSV. Default: UTF-8 or UTF-16, else Windows-1252."
+    )
+    table.add_argument(
+        "--skip-bad", type=int, metavar="N", help="leave out up to N bad rows, and write them to FILE.bad.csv"
+    )
 
 
 def _evaluate_command(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -216,15 +221,10 @@ def _embed_command(commands: argparse._SubParsersAction[Parser]) -> None:
     embed.add_argument(
         "--signal", metavar="SIGNAL", help="with --bandit: judge this one. Default: the weighted sum of all."
     )
-    for name, text in HISTORY_COLUMNS.items():
-        embed.add_argument(f"--{name}-column", metavar="COLUMN", help=text)
+    _add_history_options(embed, embed)
     embed.add_argument(
         "--liked", type=float, metavar="VALUE", help="values from here on mean liked. Default: all above 0."
     )
-    embed.add_argument(
-        "--encoding", metavar="NAME", help="of CSV. Default: UTF-8 or UTF-16, else Windows-1252."
-    )
-    embed.add_argument("--skip-bad", type=int, metavar="N", help="leave out up to N bad rows, as import does")
     embed.add_argument("--dry-run", action="store_true", help="say what it would be, and make nothing")
     embed.add_argument("--then-move", metavar="BANDIT", help="move this bandit to it, with what it learned")
     add_service(embed)

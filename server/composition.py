@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from app.api.plugin_routes import RouteDependencies, Routes
 from app.api.rates import Rates
@@ -96,13 +96,6 @@ from workers.reward_ingestion import RewardWorker, Step
 
 SHARED = "shared"
 POLL_S = 5.0  # ``Sync`` wakes the worker when another process has appended to a log
-
-
-@runtime_checkable
-class SupportsClose(Protocol):
-    """What a service of a plug-in may have."""
-
-    def close(self) -> None: ...
 
 
 class Service:
@@ -345,7 +338,7 @@ class Service:
             self.mips,
             self.sampling,
         ):
-            self._ending.enter_context(contextlib.closing(service))
+            self._ending.callback(service.close)
         self.arm_list: ArmList = NoArmList()
         for name_of_routes, each in routes.items():
             self._add_services(name_of_routes, each)
@@ -434,8 +427,8 @@ class Service:
                 if not isinstance(self.arm_list, NoArmList):
                     raise StartupError(f"the routes {name} of a plug-in are the second with lists of arms")
                 self.arm_list = service
-            if isinstance(service, SupportsClose):
-                self._ending.enter_context(contextlib.closing(service))
+            if hasattr(service, "close"):
+                self._ending.callback(service.close)
 
     def _run(self, *work: Coroutine[Any, Any, None]) -> None:
         """Run this until ``stop``."""

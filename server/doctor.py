@@ -12,10 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
 
-import numpy as np
-
 from app.api.api_keys import configured
-from app.indexes.live import IndexOptions, LiveIndex
 from app.platform.errors import ShortlistError, StartupError
 from app.platform.plugin_settings import names_of_plugins
 from app.platform.plugins import plugins
@@ -39,7 +36,6 @@ def examine(settings: Settings, url: str, key: str | None) -> int:
     failed = 0
     checks: dict[str, Callable[[Settings], Iterator[Finding]]] = {
         "binary": _binary,
-        "graph": _graph,
         "plugins": _plugins,
         "folder": _folder,
         "settings": _variables,
@@ -66,17 +62,6 @@ def _binary(settings: Settings) -> Iterator[Finding]:
         yield "binary", True, f"the embedded store would run {find_binary().name}"
     else:
         yield "binary", None, "not needed: --redis-url is given"
-
-
-def _graph(_: Settings) -> Iterator[Finding]:
-    index = LiveIndex(16, IndexOptions(kind="hnsw"))
-    arms = np.random.default_rng(0).standard_normal((1_000, 16))
-    index.upsert([str(row) for row in range(len(arms))], arms, range(len(arms)))
-    if job := index.begin_maintenance():
-        job.run()
-        index.finish_maintenance(job)
-    status = index.status()
-    yield "hnswlib", not status.exact, f"recall {status.recall_at_1:.2f} on a graph of 1,000 arms"
 
 
 def _plugins(_: Settings) -> Iterator[Finding]:
@@ -121,15 +106,11 @@ def _keys(settings: Settings) -> Iterator[Finding]:
         yield "keys", None, "no file of API keys is configured"
         return
     signs = any(key.visitors_s is not None for key in configured("", file))
-    is_closed = not file.stat().st_mode & 0o077
-    if is_closed:
+    if not file.stat().st_mode & 0o077:
         yield "keys", True, f"{file} is closed to other users"
     elif signs:
-        yield (
-            "keys",
-            False,
-            f"{file} is open to other users, and has entries that sign passes: chmod 600 {file}",
-        )
+        secret = f"{file} is open to other users, and has entries that sign passes: chmod 600 {file}"
+        yield "keys", False, secret
     else:
         yield "keys", None, f"{file} is open to other users; no entry of it signs passes"
 

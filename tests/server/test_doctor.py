@@ -1,25 +1,14 @@
 """`shortlist doctor` beside a service with API keys."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from app.api.api_keys import new_key
-from app.platform.settings import Settings
 from app.storage.embedded.server import EmbeddedServer
-from server import cli, doctor
+from server import cli
 from service_process import serving
 from shortlist_client import Client
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_graph() -> Iterator[None]:
-    """A graph is built and measured once, not for each call: that takes a second."""
-    with pytest.MonkeyPatch.context() as patch:
-        found = list(doctor._graph(Settings()))  # private: the finding alone, without a service
-        patch.setattr(doctor, "_graph", lambda _: iter(found))
-        yield
 
 
 def test_it_says_that_a_key_is_needed_and_uses_the_one_that_it_is_given(
@@ -33,7 +22,6 @@ def test_it_says_that_a_key_is_needed_and_uses_the_one_that_it_is_given(
 
     with serving(tmp_path, SHORTLIST_API_KEYS=entry) as service:
         status, said = asked()
-        assert "ok   hnswlib    recall" in said
         assert "-    status     its figures need a key of scope read: --key or SHORTLIST_KEY" in said
         assert "FAIL status" not in said
         assert "FAIL durability" not in said
