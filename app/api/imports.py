@@ -37,7 +37,7 @@ from app.api.strict_json import (
     read_body,
     reply,
 )
-from app.catalogues.arms import Arm, prepare_arms, raw_arm
+from app.catalogues.arms import Arm, PreparedArms, prepare_arms, raw_arm
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.catalogues import Catalogues
 from app.platform.deadlines import yield_to_others
@@ -53,6 +53,10 @@ BATCH_ARMS = 1_000
 BATCH_NUMBERS = 1_000_000
 YIELD_LINES = 256
 router = json_router(prefix="/v1/catalogues", tags=["catalogues"])
+
+
+# How many lines or arms were read with it, what encodes its arms, and these.
+Batch = tuple[int, FeatureEncoding, Sequence[Arm]]
 
 
 class Block(msgspec.Struct, forbid_unknown_fields=True):
@@ -202,8 +206,9 @@ async def import_arms(catalogue: str, request: Request, catalogues: Provided[Cat
     With reduced (true) the features are embeddings times the basis of the catalogue.
     """
     check_encoding(request)
-    read = _import_blocks if content_type(request) == BLOCKS else _import
-    steps = read(catalogues, await catalogues.get(catalogue), request.stream())
+    kind, read = ("arm", _blocks_of_arms) if content_type(request) == BLOCKS else ("line", _lines_of_arms)
+    owner = await catalogues.get(catalogue)
+    steps = _import(catalogues, owner, read(owner, request.stream()), kind)
     if NDJSON in request.headers.get("accept", ""):
         return Progress(_progress(steps), media_type=NDJSON)
     *_, result = [step async for step in steps]
@@ -211,77 +216,76 @@ async def import_arms(catalogue: str, request: Request, catalogues: Provided[Cat
 
 
 async def _import(
-    catalogues: Catalogues, catalogue: Catalogue, body: AsyncIterator[bytes]
+    catalogues: Catalogues, catalogue: Catalogue, batches: AsyncIterator[Batch], kind: str
 ) -> AsyncIterator[dict[str, int]]:
-    """Apply batch after batch; yield the totals after each, and once at the end."""
+    """Store batch after batch, each while the next one is read; yield the totals after each, and at the end.
+
+    ``lines`` of the totals: how many of ``kind`` were read.
+    """
     totals = {"added": 0, "updated": 0, "version": catalogue.version, "lines": 0}
-    most = max(1, min(BATCH_ARMS, BATCH_NUMBERS // max(catalogue.dim, catalogue.encoding.embedding_dim)))
-    batch: dict[str, Arm] = {}
+    under_way: asyncio.Task[None] | None = None
 
-    async def apply() -> None:
-        if batch:
-            prepared = await prepare_arms(catalogue.encoding, list(batch.values()))
-            done = await catalogues.write(catalogue, prepared)
-            totals["added"] += done.added
-            totals["updated"] += done.updated
-            totals["version"] = done.version
-            batch.clear()
+    async def store(prepared: PreparedArms, read: int) -> None:
+        done = await catalogues.write(catalogue, prepared)
+        totals["added"] += done.added
+        totals["updated"] += done.updated
+        totals.update(version=done.version, lines=read)
 
-    number = 0
     try:
-        async for number, line in _lines(body):
-            arm = await _parse(line, number, catalogue.encoding)
-            # An id twice in one file is two writes, as the lines are read: the later one holds.
-            if arm.id in batch or len(batch) >= most:
-                await apply()
-                totals["lines"] = number - 1
-                yield dict(totals)
-            batch[arm.id] = arm
-    except (Invalid, TooLarge):
-        await apply()
-        raise
-    await apply()
-    totals["lines"] = number
-    yield totals
-
-
-async def _import_blocks(
-    catalogues: Catalogues, catalogue: Catalogue, body: AsyncIterator[bytes]
-) -> AsyncIterator[dict[str, int]]:
-    """As ``_import``, block by block; a block is read while the one before is stored. ``lines`` are arms."""
-    totals = {"added": 0, "updated": 0, "version": catalogue.version, "lines": 0}
-    under_way: asyncio.Task[Any] | None = None
-
-    async def stored() -> None:
-        if under_way is not None:
-            done = await under_way
-            totals["added"] += done.added
-            totals["updated"] += done.updated
-            totals["version"] = done.version
-            totals["lines"] += done.added + done.updated
-
-    read = 0
-    try:
-        async for block in blocks(body):
-            encoding, arms = await arms_of(block, read + 1, catalogue.encoding)
-            read += len(arms)
+        async for read, encoding, arms in batches:
             prepared = await prepare_arms(encoding, arms)
-            await stored()
-            under_way = None
-            yield dict(totals)
-            if arms:
-                under_way = asyncio.create_task(catalogues.write(catalogue, prepared))
-        await stored()
+            if under_way is not None:
+                await under_way
+                yield dict(totals)
+            under_way = asyncio.create_task(store(prepared, read))
+        if under_way is not None:
+            await under_way
     except (Invalid, NotFitted, TooLarge, BadRequest) as error:
-        await stored()
-        where = f"arm {error.errors[0][0][0]}: " if error.errors and error.errors[0][0] else ""
+        if under_way is not None:
+            await under_way
+        place = next((path[0] for path, _ in error.errors if path), None)
+        where = f"{kind} {place}: " if isinstance(place, int) else ""
         told = f"The first {totals['lines']} arms were applied, nothing after them was"
+        if kind == "line":
+            told = "The lines before it were applied, nothing after it was"
         error.detail = f"{where}{error.detail}. {told}"
         raise
     finally:
         if under_way is not None:
             under_way.cancel()  # unless it is done: nobody waits for it
     yield totals
+
+
+async def _lines_of_arms(catalogue: Catalogue, body: AsyncIterator[bytes]) -> AsyncIterator[Batch]:
+    """Arms that come as lines. Raises Invalid, TooLarge, after the arms before the bad line."""
+    most = max(1, min(BATCH_ARMS, BATCH_NUMBERS // max(catalogue.dim, catalogue.encoding.embedding_dim)))
+    batch: dict[str, Arm] = {}
+    number, refusal = 0, None
+    try:
+        async for number, line in _lines(body):
+            encoding, where = catalogue.encoding, (number,)
+            arm = raw_arm(encoding, as_arm(await read_body(ArmBody, line, where)), where)
+            # An id twice in one file is two writes, as the lines are read: the later one holds.
+            if arm.id in batch or len(batch) >= most:
+                yield number - 1, encoding, list(batch.values())
+                batch.clear()
+            batch[arm.id] = arm
+    except (Invalid, TooLarge) as error:
+        refusal = error
+    if batch:
+        yield number, catalogue.encoding, list(batch.values())
+    if refusal is not None:
+        raise refusal
+
+
+async def _blocks_of_arms(catalogue: Catalogue, body: AsyncIterator[bytes]) -> AsyncIterator[Batch]:
+    """Arms that come as blocks. Raises Invalid, NotFitted, TooLarge, BadRequest."""
+    read = 0
+    async for block in blocks(body):
+        encoding, arms = await arms_of(block, read + 1, catalogue.encoding)
+        read += len(arms)
+        if arms:
+            yield read, encoding, arms
 
 
 async def _lines(body: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, bytes]]:
@@ -308,22 +312,8 @@ async def _lines(body: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, bytes]]
 
 def _short(line: bytes, size: int, number: int) -> bytes:
     if size > limits.MAX_LINE_BYTES:
-        error = TooLarge(f"a line must not be longer than {limits.MAX_LINE_BYTES} bytes", path=(number,))
-        raise _at(error, number)
+        raise TooLarge(f"a line must not be longer than {limits.MAX_LINE_BYTES} bytes", path=(number,))
     return line
-
-
-async def _parse(line: bytes, number: int, encoding: FeatureEncoding) -> Arm:
-    """A raw arm."""
-    try:
-        return raw_arm(encoding, as_arm(await read_body(ArmBody, line, (number,))), (number,))
-    except ShortlistError as error:
-        raise _at(error, number) from None
-
-
-def _at(error: ShortlistError, number: int) -> ShortlistError:
-    error.detail = f"line {number}: {error.detail}. The lines before it were applied, nothing after it was"
-    return error
 
 
 async def _progress(steps: AsyncIterator[dict[str, int]]) -> AsyncIterator[bytes]:
