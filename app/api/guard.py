@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from fastapi import Request
 from starlette.types import Scope
 
-from app.api.api_keys import ApiKey, ApiKeys, configured, is_for_passes, may_be_dry_run, scope_of
+from app.api.api_keys import ApiKey, configured, is_for_passes, may_be_dry_run, scope_of
 from app.api.problems import headers_of
 from app.bandits.registry import Bandits
 from app.catalogues.catalogues import Catalogues
@@ -62,10 +62,6 @@ class Guard:
         self._origins = frozenset(settings.origins)
         self._hosts = frozenset(settings.host_names)
         self._refused: set[str] = set()
-
-    @property
-    def keys(self) -> ApiKeys:
-        return self._keys
 
     def check(self, scope: Scope) -> None:
         """Raise BadRequest, Unauthorized, Forbidden, NotFound or TooManyRequests unless the request may pass.

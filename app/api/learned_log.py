@@ -6,12 +6,12 @@ from typing import Annotated, Literal
 
 import msgspec
 from fastapi import Query, Response
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from app.api.fields import INTEGER, Cursor, Limit
 from app.api.streamed import Streamed, with_rows
-from app.api.strict_json import JSON, Provided, json_router, reply
-from app.bandits.prior_version import exported
+from app.api.strict_json import JSON, Provided, json_router
+from app.bandits.prior_version import PriorVersionView, exported
 from app.bandits.registry import Bandits
 from app.bandits.spaces import Moves, SpaceMap
 from app.catalogues.arm_pages import NUMBER_BYTES
@@ -86,27 +86,7 @@ class LearningTermsView(Answer, frozen=True):
     next: str | None = None
 
 
-class PriorVersionView(BaseModel):
-    """A version of the learned prior, as rows name it. ``mean``: mu, of each signal; ``precision``: S^-1, row
-    by row up to the diagonal; ``residuals``: R, the covariance of the signals' noise; ``variation``: the mean
-    of x^T S x over what the keys were shown; all null where the keys said nothing. A key with G = sum x x^T
-    and m = sum x r^T has V = S^-1 + G and theta = V^-1 (S^-1 mu + m). ``sizes``: of each signal the mean
-    squared reward that is usual of keys, and the variance of its sum for each reward; a key whose rewards
-    are far larger is counted in its own unit. Null where all are counted in one unit.
-    """
-
-    version: int
-    since_ms: int
-    keys: int
-    observations: float
-    mean: list[list[float]] | None
-    precision: list[float] | None
-    residuals: list[list[float]] | None
-    variation: float | None
-    sizes: list[tuple[float, float]] | None
-
-
-class PriorVersionsView(BaseModel):
+class PriorVersionsView(Answer, frozen=True):
     """The oldest first. ``position``, ``next``: as with rewards."""
 
     items: list[PriorVersionView]
@@ -122,7 +102,7 @@ async def priors(
     *,
     cursor: Cursor = None,
     limit: Limit = 100,
-) -> Response:
+) -> PriorVersionsView:
     """The versions of the learned prior that are kept, the oldest first; none of a bandit without."""
     owner = await bandits.get(bandit)
     after = 0 if cursor is None else decode_number(cursor)
@@ -131,7 +111,7 @@ async def priors(
     versions = [await priors.version(owner.uid, number) for number in numbers[:most]]
     items = [exported(version) for version in versions if version is not None]
     position = encode_cursor(str(numbers[:most][-1])) if numbers else cursor
-    return reply({"items": items, "next": position if len(numbers) > most else None, "position": position})
+    return PriorVersionsView(items, position if len(numbers) > most else None, position)
 
 
 @router.get("/{bandit}/log/rewards", response_model=LearnedPageView)

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import numpy as np
 
+from app.platform.documents import Answer
 from app.records.records import bytes_to_vector, vector_to_bytes
 from app.storage.types import FoldedCounts
 from shortlist import checks
@@ -155,24 +156,14 @@ def bytes_to_prior(data: bytes) -> PriorVersion:
     return PriorVersion(record, learned)
 
 
-def exported(version: PriorVersion) -> dict[str, Any]:
-    """The version as it is exported; ``imported`` is the inverse."""
-    record, learned = version.record, version.learned
-    return {
-        "version": record.number,
-        "since_ms": record.since_ms,
-        "keys": record.keys,
-        "observations": record.observations,
-        "mean": None if learned is None else learned.mean.tolist(),
-        "precision": None if learned is None else bytes_to_vector(record.precision).tolist(),
-        "residuals": None if learned is None else learned.residuals.tolist(),
-        "variation": None if learned is None else learned.variation,
-        "sizes": None if learned is None or learned.sizes is None else _table_of(learned.sizes).T.tolist(),
-    }
-
-
-class _Exported(msgspec.Struct):
-    """What ``exported`` writes."""
+class PriorVersionView(Answer, frozen=True):
+    """A version of the learned prior, as rows name it. ``mean``: mu, of each signal; ``precision``: S^-1, row
+    by row up to the diagonal; ``residuals``: R, the covariance of the signals' noise; ``variation``: the mean
+    of x^T S x over what the keys were shown; all null where the keys said nothing. A key with G = sum x x^T
+    and m = sum x r^T has V = S^-1 + G and theta = V^-1 (S^-1 mu + m). ``sizes``: of each signal the mean
+    squared reward that is usual of keys, and the variance of its sum for each reward; a key whose rewards
+    are far larger is counted in its own unit. Null where all are counted in one unit.
+    """
 
     version: Annotated[int, msgspec.Meta(ge=1, lt=1 << 53)]
     since_ms: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
@@ -185,12 +176,30 @@ class _Exported(msgspec.Struct):
     sizes: list[tuple[float, float]] | None = None
 
 
+def exported(version: PriorVersion) -> PriorVersionView:
+    """The version as it is exported; ``imported`` is the inverse."""
+    record, learned = version.record, version.learned
+    view = PriorVersionView(
+        record.number, record.since_ms, record.keys, record.observations, None, None, None
+    )
+    if learned is None:
+        return view
+    return msgspec.structs.replace(
+        view,
+        mean=learned.mean.tolist(),
+        precision=bytes_to_vector(record.precision).tolist(),
+        residuals=learned.residuals.tolist(),
+        variation=learned.variation,
+        sizes=None if learned.sizes is None else _table_of(learned.sizes).T.tolist(),
+    )
+
+
 def imported(line: bytes) -> PriorVersion:
     """A version that was exported, as JSON. Raises ValueError, which says what it is not.
 
     Cost: O(D^3).
     """
-    item = msgspec.json.decode(line, type=_Exported)
+    item = msgspec.json.decode(line, type=PriorVersionView)
     if item.mean is None or item.precision is None or item.residuals is None:
         return version_of(item.version, item.since_ms, None)
     mean, residuals = _table("mean", item.mean), _table("residuals", item.residuals)
