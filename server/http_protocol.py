@@ -3,8 +3,9 @@
 uvicorn waits forever for the rest of a request, and for a client to read its answer: who opens connections
 and sends little, or reads nothing, could take all connections there are, and all memory.
 
-It also runs the body of a request that offers an upgrade as a request of its own, answers HTTP/1.0 in chunks,
-closes connections so that the client loses an early answer, and writes to clients that have left.
+It also runs the body of a request that offers an upgrade as a request of its own (here the offer is ignored:
+RFC 9110, 7.8), answers HTTP/1.0 in chunks, closes connections so that the client loses an early answer, and
+writes to clients that have left.
 """
 
 from __future__ import annotations
@@ -62,19 +63,12 @@ class ClientLimits:
 class ShortlistProtocol(HttpToolsProtocol):
     """The value of ``http`` in uvicorn's configuration.
 
-    A head of more than ``MAX_HEAD_BYTES`` or ``MAX_HEAD_FIELDS`` is answered with 431 before it takes memory.
-    It must arrive within ``MAX_HEAD_S``, its body within ``MAX_BODY_S`` and without a
-    silence of ``MAX_SILENCE_S``. A streamed body has only the limit of silence. Between two requests a
-    connection may be idle for ``MAX_IDLE_S``: a proxy must close it first, or the proxy loses requests.
-    Beyond ``MAX_CONNECTIONS`` open connections a new one is answered with 503 and closed. A connection whose
-    client takes nothing of an answer for ``MAX_UNREAD_S`` is closed, and ``unread`` bounds what all clients
-    together leave unread.
+    docs/limits.md has the limits of a client; ``unread`` bounds what all together leave unread. A proxy must
+    close an idle connection before ``MAX_IDLE_S``, or it loses requests.
 
     Where a request is answered before its body has arrived, the answer says ``connection: close``. What the
     client still sends is read and dropped, up to ``MAX_DROPPED_BYTES`` and ``MAX_DROPPED_S``: a connection
     that is closed with unread bytes is reset, and a client that is still sending never sees its answer.
-
-    An offer of an upgrade is ignored (RFC 9110, 7.8).
 
     Only clients can be late, never this process. Time in which the process does not run (it is paused, or
     the machine is busy) does not count, and what is in the socket's buffer is read before a connection is
