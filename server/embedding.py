@@ -23,7 +23,7 @@ from shortlist.embedding.behaviour import ArmEmbedding, embed, keys_by_arms
 from shortlist.embedding.table_map import TableMap
 from shortlist.errors import InvalidParameter
 from shortlist_client import Client, errors
-from shortlist_client.answers import Catalogue, Move
+from shortlist_client.answers import Catalogue
 from shortlist_client.files import Behaviour, HistoryOptions, read_behaviour
 from shortlist_client.files.exporting import pages
 from shortlist_client.files.progress import meter
@@ -103,24 +103,10 @@ def embed_history(
     features = counted(created.dim, "feature", "features")
     yield f"{name} has the arms of {source} with {features} each, and follows it"
     if options.move is not None:
-        done = _moved(client, options.move, name)
+        done = client.move_bandit(options.move, catalogue=name)
         learners = counted(done.learners, "learner", "learners")
         yield f"{options.move} moved from {done.from_} to {done.to}: {learners}, {done.carry}"
         yield from (f"- {warning}" for warning in done.warnings)
-
-
-def _moved(client: Client, bandit: str, name: str) -> Move:
-    """Move the bandit to the catalogue, which stays where the move is refused."""
-    try:
-        return client.move_bandit(bandit, catalogue=name)
-    except errors.Conflict as error:
-        if error.code != "too_different":
-            raise
-        raise ShortlistError(
-            f"{name} was made, and {bandit} was not moved to it: the old features explain too little of the "
-            f"new ones to carry what its learners know. `shortlist move {bandit} {name} --carry none` has "
-            "them begin anew, and --carry map carries what little there is"
-        ) from None
 
 
 def embed_log(client: Client, bandit: str, catalogue: str, dim: int | None, signal: str | None) -> str:
