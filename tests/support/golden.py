@@ -135,7 +135,7 @@ RECORDS: dict[str, type] = {
 }
 # What stays in the memory of a process, or is an answer: its fields may change.
 NOT_STORED = {
-    "_Exported", "_Served", "Access", "ActivationView", "Allowed", "Answer", "Applied", "Arm", "ArmRevision",
+    "_Served", "Access", "ActivationView", "Allowed", "Answer", "Applied", "Arm", "ArmRevision",
     "ArmsOfBehaviour", "EmbeddingHead", "JudgedLog", "JudgingTask", "LogEmbedding",
     "Bandit", "BanditQuota", "Barred",
     "Demand", "Gone", "NoWindow", "Open", "ShareState", "Unknown", "UsedUp", "Window",
@@ -143,7 +143,8 @@ NOT_STORED = {
     "ConstantSnapshot", "Document", "Drawn", "DryRun", "DryRunArm", "EvaluationJob",
     "ExposuresView", "ExposureView", "FieldError", "FieldSummary", "LearnedMoveView", "LearnedPageView",
     "LearnedReward", "LearningTermsView", "LoggedArm", "LoggedReward", "LogRecord", "NoteView", "PolicyNeeds",
-    "PolicyView", "Problem", "PullsView", "PullView", "QueriesView", "QueryView", "QuotaCharge", "QuotaState",
+    "PolicyView", "PriorVersionsView", "PriorVersionView", "Problem", "PullsView", "PullView", "QueriesView",
+    "QueryView", "QuotaCharge", "QuotaState",
     "Ranking", "ReadSnapshot", "ReceiptView", "RefusedChoice", "RejectedView", "ReportedMove",
     "RevisionsView", "Row",
     "Selection", "SelectionRequest", "Sets", "Shown", "SignedChoice", "SlateToldView", "Stage",
