@@ -124,18 +124,16 @@ class RewardEntries:
         decided = await decided_features(self._catalogues, self._bandits, bandit, decision, arm_position)
         if decided is None:
             raise Rejected("unknown_arm")
-        logged = None
-        if decision.logged is not None:
-            logged = logged_reward(
-                bandit,
-                decision,
-                reward.decision,
-                arm=arm,
-                value=reward.value,
-                now_ms=now_ms,
-                judged=judged,
-                is_last=at_ms is not None,
-            )
+        logged = logged_reward(
+            bandit,
+            decision,
+            reward.decision,
+            arm=arm,
+            value=reward.value,
+            now_ms=now_ms,
+            judged=judged,
+            is_last=at_ms is not None,
+        )
         decision_key = f"{decision.id}/{arm}"
         is_sum, signal, of_signal = rule.aggregate == "sum", None, ""
         if judged is not None or at_ms is not None:

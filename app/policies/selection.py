@@ -176,10 +176,8 @@ class Candidates(msgspec.Struct, frozen=True, eq=False):
 
     ``arms``      what filters and quotas leave of the catalogue
     ``exclude``   rows of ``arms`` that may not be taken: exclusions, and arms that are pinned
-    ``limits``    how many arms of some groups may be taken; None: any number. ``search`` keeps to them. A
-                  policy that ranks by itself asks ``limits.over(rows)`` once for a list. That has ``barred``,
-                  True for rows (n,) that may not be taken, and ``take(position)``, which is told each row
-                  that is taken, and answers the positions that may not be taken from now on, itself first
+    ``limits``    how many arms of some groups may be taken; None: any number. ``search`` keeps to them, a
+                  policy that ranks by itself as ``Policy.rank`` says
     ``effects``   of the arms, beyond their features; None: there are none. ``search`` knows them
     ``request``   what is asked for
     """
