@@ -42,7 +42,7 @@ from app.bandits.versions import (
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.catalogues import Catalogues
 from app.platform.cache import BoundedCache
-from app.platform.deadlines import task_for_all
+from app.platform.deadlines import shared_task
 from app.platform.errors import Conflict, Invalid, NotFound, Unavailable
 from app.platform.hooks import Hooks
 from app.platform.pages import page_by_name
@@ -158,11 +158,8 @@ class Bandits:
 
     async def _measured_for_all(self, bandit: Bandit) -> BanditRecord:
         """``_measured``, once for all who wait: of arms in an engine it reads 20,000 from the store."""
-        task = self._measuring.get(bandit.stored)
-        if task is None:
-            task = self._measuring[bandit.stored] = task_for_all(self._measured(bandit.record))
-            task.add_done_callback(lambda _: self._measuring.pop(bandit.stored))
-        return await asyncio.shield(task)
+        work = partial(self._measured, bandit.record)
+        return await asyncio.shield(shared_task(self._measuring, bandit.stored, work))
 
     async def _with_directions(
         self, name: str, record: BanditRecord, absent: Collection[str]

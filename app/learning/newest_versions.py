@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from functools import partial
 from typing import Generic, TypeVar
 
 from app.bandits.bandit import Bandit
 from app.bandits.effect_version import EffectVersion
 from app.bandits.prior_version import PriorVersion
 from app.platform.cache import BoundedCache
-from app.platform.deadlines import task_for_all
+from app.platform.deadlines import shared_task
 from app.storage.arm_effects import ArmEffectStore
 from app.storage.priors import PriorStore
 
@@ -99,16 +100,10 @@ class NewestVersions(ABC, Generic[V]):
     async def _take(self, uid: str) -> V | None:
         """The newest version of a bandit, read and held; callers share one read."""
         key = uid, self._numbers.get(uid, 0)
-        if key not in self._taking:
-            self._taking[key] = task_for_all(self._take_now(*key))
-        return await asyncio.shield(self._taking[key])
+        return await asyncio.shield(shared_task(self._taking, key, partial(self._take_now, *key)))
 
     async def _take_now(self, uid: str, number: int) -> V | None:
-        try:
-            version = await self.version(uid, number)
-        finally:
-            # In any case: after a failure the next caller reads again.
-            del self._taking[uid, number]
+        version = await self.version(uid, number)
         if number == self._numbers.get(uid, 0):  # else there is a newer one by now
             if version is None:
                 self._newest.drop(uid)

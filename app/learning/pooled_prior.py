@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
+from functools import partial
 
 from app.bandits.bandit import Bandit
 from app.bandits.spaces import BanditMoved, Moves
 from app.learning.checkpoints import LearnerReader
 from app.learning.fold import merged
 from app.platform.cache import BoundedCache
-from app.platform.deadlines import task_for_all
+from app.platform.deadlines import shared_task
 from app.platform.errors import Unavailable
 from app.records.records import POOLED, LearnerState
 from app.storage.types import LearnerId
@@ -87,21 +88,17 @@ class PooledPriors:
         """What all keys have taught, at most ``max_age_s`` ago, or longer while the store does not answer."""
         pooled = self._held.get(bandit.uid)
         if pooled is None:
-            return (await asyncio.shield(self._read(bandit.uid))).state
+            return (await self._read(bandit.uid)).state
         if time.monotonic() - pooled.read_at <= self.max_age_s:
             return pooled.state
         try:
-            return (await asyncio.wait_for(asyncio.shield(self._read(bandit.uid)), self.patience_s)).state
+            return (await asyncio.wait_for(self._read(bandit.uid), self.patience_s)).state
         except (TimeoutError, Unavailable):
             return pooled.state
 
-    def _read(self, uid: str) -> asyncio.Task[Pooled]:
+    async def _read(self, uid: str) -> Pooled:
         """Callers share one read."""
-        task = self._reading.get(uid)
-        if task is None:
-            task = self._reading[uid] = task_for_all(self._read_now(uid))
-            task.add_done_callback(lambda _: self._reading.pop(uid))
-        return task
+        return await asyncio.shield(shared_task(self._reading, uid, partial(self._read_now, uid)))
 
     async def _read_now(self, uid: str) -> Pooled:
         started = time.monotonic()

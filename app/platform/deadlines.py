@@ -20,6 +20,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+K = TypeVar("K")
 _CALLER: ContextVar[Caller | None] = ContextVar("caller", default=None)
 _BEGAN: ContextVar[float | None] = ContextVar("began", default=None)
 SLICE_S = 0.002
@@ -82,6 +83,20 @@ def task_for_all(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     context.run(_BEGAN.set, None)
     task = asyncio.create_task(work, context=context)
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return task
+
+
+def shared_task(
+    tasks: dict[K, asyncio.Task[T]], key: K, work: Callable[[], Coroutine[Any, Any, T]]
+) -> asyncio.Task[T]:
+    """The one of ``tasks`` that callers with this key share, begun as ``task_for_all`` by the first of them.
+
+    It is there until it ends: who comes later begins another.
+    """
+    task = tasks.get(key)
+    if task is None:
+        task = tasks[key] = task_for_all(work())
+        task.add_done_callback(lambda _: tasks.pop(key))
     return task
 
 

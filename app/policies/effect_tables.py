@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -12,7 +12,7 @@ from app.bandits.bandit import Bandit
 from app.bandits.effect_version import EffectVersion
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.platform.cache import BoundedCache
-from app.platform.deadlines import task_for_all
+from app.platform.deadlines import shared_task, task_for_all
 from app.platform.pools import REQUESTS
 from app.policies.arm_effects import ArmEffects, Directions, RowEffects, row_capacity
 from app.policies.engine_effects import EngineEffects, HeadFollower
@@ -68,7 +68,8 @@ class EffectTables:
         if len(version.names) <= self._inline_arms:
             held = make()
         else:
-            held = await self._made((*key, id(version), table.number, bandit.exploration), make)
+            identity = *key, id(version), table.number, bandit.exploration
+            held = await asyncio.shield(shared_task(self._making, identity, partial(REQUESTS.run, make)))
             if len(held.effects) < table.rows:  # another choice began it, and arms came since
                 held = await REQUESTS.run(make)
         self._held.put(key, held, held.memory_bytes(table.dim))
@@ -87,11 +88,3 @@ class EffectTables:
         if bandit.weighing is not None:
             weights = np.array(bandit.weighing.weights)
         return EngineEffects(version, weights, bandit.exploration, follower.head)
-
-    async def _made(self, identity: tuple[object, ...], make: Callable[[], RowEffects]) -> RowEffects:
-        """What ``make`` returns; choices that want the same meanwhile wait for it."""
-        if identity not in self._making:
-            task = task_for_all(REQUESTS.run(make))
-            task.add_done_callback(lambda _: self._making.pop(identity))
-            self._making[identity] = task
-        return await asyncio.shield(self._making[identity])

@@ -28,7 +28,7 @@ from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.filters.filter import Filter
 from app.indexes.snapshot import Snapshot
 from app.platform.cache import BoundedCache
-from app.platform.deadlines import task_for_all
+from app.platform.deadlines import shared_task
 from app.platform.pools import REQUESTS
 from app.policies.arm_effects import EffectSolver
 from app.policies.limits import LimitedSolver, Limits
@@ -90,22 +90,15 @@ class Covers:
         return cover.ids
 
     def _make(self, identity: _Identity, version: int, arms: Snapshot) -> asyncio.Task[_Cover]:
-        making = self._making.get(identity)
-        if making is None:
-            making = task_for_all(self._made(identity, version, arms))
-            self._making[identity] = making
-        return making
+        return shared_task(self._making, identity, partial(self._made, identity, version, arms))
 
     async def _made(self, identity: _Identity, version: int, arms: Snapshot) -> _Cover:
-        try:
-            started = time.monotonic()
-            ids = await REQUESTS.run(partial(center_ids, arms, identity[1], self.most_reads))
-            took = time.monotonic() - started
-            cover = _Cover(version, ids, time.monotonic() + max(self.refresh_s, self.cooldown * took))
-            self._covers.put(identity, cover, ID_BYTES * (1 + len(ids)) + len(identity[2]))
-            return cover
-        finally:
-            del self._making[identity]
+        started = time.monotonic()
+        ids = await REQUESTS.run(partial(center_ids, arms, identity[1], self.most_reads))
+        took = time.monotonic() - started
+        cover = _Cover(version, ids, time.monotonic() + max(self.refresh_s, self.cooldown * took))
+        self._covers.put(identity, cover, ID_BYTES * (1 + len(ids)) + len(identity[2]))
+        return cover
 
 
 def center_ids(arms: Snapshot, k: int, most_reads: int = MOST_READS) -> list[str]:
