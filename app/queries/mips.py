@@ -26,8 +26,9 @@ from app.catalogues.blocked_copies import NO_MEMORY, BlockedCopies, BlockedCopy
 from app.catalogues.catalogue import Catalogue
 from app.filtering.filtered_snapshots import FilteredSnapshots, no_arms
 from app.filters.filter import Filter
+from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.snapshot import Snapshot
-from app.platform.errors import DimensionMismatch, Invalid
+from app.platform.errors import DimensionMismatch, Invalid, TooLarge
 from app.platform.long_work import LongWork
 from shortlist.guarantee import Guarantee, exactly
 from shortlist.index.exact import scan
@@ -39,6 +40,8 @@ from shortlist.mips.rewards import CoordinateRewards, blocked_rewards
 from shortlist.mips.row_major import RowMajorRewards
 from shortlist.types import Vector
 
+# A graph is built for one request over vectors, and thrown away.
+MOST_GRAPH_NUMBERS = 1_000_000
 # Never change these: the answer to a seed depends on them. A read is a read, whichever arm it is of; the
 # overhead of a query was measured once.
 SEEDED = ReadCosts(
@@ -57,7 +60,8 @@ Given = NDArray[np.floating[Any]]
 
 UNKNOWN_RANGE = "value_range was not given, and finding it reads everything"
 NO_GRAPH = "no graph serves this catalogue, or none would be faster for k arms and find enough of them"
-NO_GRAPH_OF_VECTORS = "no graph is built for vectors of one request: all of them were compared"
+NO_GRAPH_OF_VECTORS = "a graph was built, but it would be slower for k vectors or find too few of them"
+GRAPH_OF_VECTORS = "a graph was built and searched"
 GRAPH = "a graph was searched; GET the catalogue for its measured recall"
 FINER_THAN_NET = "epsilon is finer than any net of queries in float64"
 LADDER = "of the arms returned; arms of a mean product below epsilon / 8 may be left out"
@@ -234,9 +238,21 @@ def _graph_among(snapshot: Snapshot, query: Vector, request: MipsRequest) -> Ans
 
 
 def _graph_of_vectors(job: VectorsJob) -> Answer:
-    """No graph: to build one takes longer than to compare all vectors."""
     _refuse_nearest(job.request)
-    return _scan_vectors(job, NO_GRAPH_OF_VECTORS)
+    vectors = job.vectors
+    if vectors.size > MOST_GRAPH_NUMBERS:
+        limit = f"a graph is built over at most {MOST_GRAPH_NUMBERS:,} numbers; store them in a catalogue"
+        raise TooLarge(limit, path=("vectors",))
+    index = LiveIndex(vectors.shape[1], IndexOptions(kind="hnsw"))
+    index.upsert([str(row) for row in range(len(vectors))], vectors.astype(np.float64), range(len(vectors)))
+    while (work := index.begin_maintenance()) is not None:
+        work.run()
+        index.finish_maintenance(work)
+    result = index.snapshot().search(job.query, job.request.k)
+    if result.exact:
+        return Answer(result.rows, result.scores, vectors.size, vectors.size, exactly(NO_GRAPH_OF_VECTORS))
+    guarantee = Guarantee("none", reason=GRAPH_OF_VECTORS)
+    return Answer(result.rows, result.scores, None, vectors.size, guarantee)
 
 
 # The ladder -----------------------------------------------------------------------------------------
@@ -349,7 +365,7 @@ class Mips:
         return MipsResult(answer, _ms_since(started), ids, version, eligible)
 
     async def search_vectors(self, vectors: Callable[[], Given], request: MipsRequest) -> MipsResult:
-        """Search vectors, which are made (and checked) in the thread. Raises as ``search``."""
+        """Search vectors, which are made (and checked) in the thread. Raises as ``search``, and TooLarge."""
         started = time.perf_counter()
 
         def work() -> Answer:

@@ -170,10 +170,15 @@ async def test_a_graph_says_what_it_is(api: Api):
     plain = await api.ok("POST", "/v1/catalogues/c/mips", body)
     hold(plain, values, "inner_product", k=2, epsilon=0.0, dim=16)
     assert plain["guarantee"]["kind"] == "exact"
-    given = await api.ok("POST", "/v1/mips", {**body, "vectors": vectors.tolist()})
-    hold(given, values, "inner_product", k=2, epsilon=0.0, dim=16)
-    assert given["guarantee"]["kind"] == "exact"  # no graph is built for one request
-    assert given["cost"] == {"reads": 300 * 16, "exhaustive_reads": 300 * 16}
+    built = await api.ok("POST", "/v1/mips", {**body, "vectors": vectors.tolist()})
+    assert built["guarantee"]["kind"] == "none"
+    assert built["cost"] == {"reads": None, "exhaustive_reads": 300 * 16}
+    rows = [arm["index"] for arm in built["arms"]]
+    np.testing.assert_allclose([arm["value"] for arm in built["arms"]], values[rows], rtol=1e-9)
+    whole = await api.ok("POST", "/v1/mips", {**body, "k": 300, "vectors": vectors.tolist()})
+    hold(whole, values, "inner_product", k=300, epsilon=0.0, dim=16)
+    assert whole["guarantee"]["kind"] == "exact"  # the graph would be slower
+    assert whole["cost"] == {"reads": 300 * 16, "exhaustive_reads": 300 * 16}
     for path, rest in (("/v1/catalogues/c/mips", {}), ("/v1/mips", {"vectors": vectors.tolist()})):
         near = {**body, **rest, "objective": "nearest"}
         await api.refused("POST", path, near, loc=["body", "objective"])
