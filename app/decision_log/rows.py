@@ -5,11 +5,12 @@ In JSON every field is written, those that are None as null; all times are ms si
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from app.platform.documents import Answer
 from app.records.left_out import Barred
+from app.storage.types import LearnerId, LogEntry
 
 NOTHING_BARRED = Barred([], [])
 NO_LOG = "this bandit keeps no log: set `log`, and its next decisions stand in it"
@@ -73,20 +74,22 @@ class Row(Answer, frozen=True, omit_defaults=True):
     effects_version: int | None = None
 
 
-def counted_of(row: Row) -> Iterator[tuple[LoggedReward, bool, float | None, float, Mapping[str, float]]]:
+def counted_of(
+    row: Row, learner: LearnerId, signals: Sequence[str]
+) -> Iterator[tuple[LoggedReward, float | None, LogEntry]]:
     """The rewards of a decision that learners count, in the order in which they came.
 
-    With each: whether it is the first of its arm, which default it replaces, and the sum of those before it,
-    or the signals that had come.
+    With each: which default it replaces, and its entry of the reward log, without a payload. ``signals``: of
+    the bandit, in their order.
     """
     defaults, sums = dict[str, float | None](), dict[str, float]()
-    signals = dict[str, dict[str, float]]()  # that came of each arm so far
+    came = dict[str, dict[str, float]]()  # of each arm so far, by signal
     for reward in row.rewards:
-        earlier: Mapping[str, float] = {}
+        earlier: tuple[tuple[int, float], ...] = ()
         if reward.signal is not None:
-            came = signals.setdefault(reward.arm, {})
-            earlier = dict(came)
-            came[reward.signal] = came.get(reward.signal, 0.0) + reward.value
+            of_arm = came.setdefault(reward.arm, {})
+            earlier = tuple((signals.index(name), value) for name, value in of_arm.items() if name in signals)
+            of_arm[reward.signal] = of_arm.get(reward.signal, 0.0) + reward.value
         is_first = reward.arm not in defaults
         if reward.default and not is_first:
             continue
@@ -94,4 +97,9 @@ def counted_of(row: Row) -> Iterator[tuple[LoggedReward, bool, float | None, flo
         defaults[reward.arm] = reward.value if reward.default else None
         before = sums.get(reward.arm, 0.0)
         sums[reward.arm] = 0.0 if reward.default else before + reward.value
-        yield reward, is_first, replaced, before, earlier
+        replaces = replaced is not None
+        yield (
+            reward,
+            replaced,
+            LogEntry("", learner, is_first, b"", replaces=replaces, before=before, came=earlier),
+        )

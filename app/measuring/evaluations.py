@@ -50,7 +50,6 @@ log = logging.getLogger("shortlist.evaluations")
 
 AT_ONCE, WAITING = 2, 8
 JOBS_WAITING = 8  # one runs at a time, beside those that clients wait for
-LOG_S = 10.0  # between two lines about how far an evaluation is
 
 Interval = tuple[float, float]
 When = Literal["before", "now"]
@@ -213,6 +212,7 @@ def _evaluation_of(
 ) -> Evaluation:
     state, past, support = policy.state, evaluator.past, policy.state.support
     unshown_arms, unshown_share = policy.unshown.found()
+    drawn = evaluator.drawn
     signals = dict[str, SignalEstimates]()
     for name, signal in policy.signals.items():
         by_name = {
@@ -235,18 +235,14 @@ def _evaluation_of(
             unshown_share=unshown_share,
         ),
         learners=LearnersUsed(when, past.beginning if past else None, len(past.blocks) if past else 0),
-        propensities=_propensities_of(evaluator),
+        propensities=PropensitiesUsed("draws", drawn.estimated, drawn.draws)
+        if drawn
+        else PropensitiesUsed("logged", 0, 0),
         warnings=warnings_of(evaluator, policy),
         complete_from=complete_from,
         weights=policy.bandit.weights,
         signals=signals or None,
     )
-
-
-def _propensities_of(evaluator: Evaluator) -> PropensitiesUsed:
-    if evaluator.drawn is None:
-        return PropensitiesUsed("logged", 0, 0)
-    return PropensitiesUsed("draws", evaluator.drawn.estimated, evaluator.drawn.draws)
 
 
 def _logged(state: OffPolicyState, evaluator: Evaluator) -> LoggedValue:
@@ -420,18 +416,16 @@ class Evaluations:
         self, evaluator: Evaluator, from_ms: int | None, to_ms: int | None, progress: Progress
     ) -> None:
         """Evaluate the log, as long as it tells anything."""
-        started = logged_at = time.monotonic()
+        started = time.monotonic()
         progress(0, evaluator.expected)
         async for page in self.pages.pages(evaluator.bandit, from_ms=from_ms, to_ms=to_ms):
             await evaluator.add(page)
             self._metrics.evaluated.inc(len(page))
             progress(evaluator.decisions, evaluator.expected)
-            if time.monotonic() - logged_at >= LOG_S:
-                logged_at = time.monotonic()
-                _say(evaluator, logged_at - started)
             if evaluator.is_unsupported:
                 break
-        _say(evaluator, time.monotonic() - started)
+        count, elapsed_s = f"{evaluator.decisions:,}", time.monotonic() - started
+        log.info("evaluated %s decisions of %s in %.1f s", count, evaluator.bandit.name, elapsed_s)
 
 
 def check_usable(evaluator: Evaluator) -> None:
@@ -444,9 +438,3 @@ def check_usable(evaluator: Evaluator) -> None:
         why = without_propensities(evaluator.bandit.record, was_drawn=evaluator.drawn is not None)
     message = f"none of the {evaluator.decisions:,} decisions in this time can be used: {why}"
     raise Invalid(message, path=("bandit",))
-
-
-def _say(evaluator: Evaluator, elapsed_s: float) -> None:
-    log.info(
-        "evaluated %s decisions of %s in %.1f s", f"{evaluator.decisions:,}", evaluator.bandit.name, elapsed_s
-    )

@@ -77,7 +77,7 @@ LARGE_DIM = 256  # as in ``learning.learners``
 StartMode = Literal["known", "log"]
 LearnersNow = Callable[[LearnerId], Awaitable[LearnerState | None]]
 """What a learner knows today."""
-CountedReward = tuple[Row, LoggedReward, bool, float | None, float, Mapping[str, float]]
+CountedReward = tuple[Row, LoggedReward, float | None, LogEntry]
 _Item = tuple[LogEntry, RewardPayload]
 TimedReward = tuple[float, _Item]
 """When a reward came, and as what it is folded."""
@@ -331,9 +331,7 @@ class PastLearners:
 
     async def rewards_of(self, rows: Sequence[Row]) -> tuple[Sequence[TimedReward], bool]:
         """When each reward of some decisions came, as it is folded, and whether all of them can be."""
-        counted = await MEASURING.run(
-            lambda: [(row, *counted_reward) for row in rows for counted_reward in counted_of(row)]
-        )
+        counted = await MEASURING.run(partial(self._counted, rows))
         if not counted:
             return [], True
         features, is_known = await self._source.features(
@@ -344,6 +342,14 @@ class PastLearners:
         make = partial(self._items, [counted[position] for position in places], features[places])
         return await MEASURING.run(make), len(places) == len(counted)
 
+    def _counted(self, rows: Sequence[Row]) -> Sequence[CountedReward]:
+        signals = list(self._bandit.record.signals or ())
+        return [
+            (row, *counted_reward)
+            for row in rows
+            for counted_reward in counted_of(row, learner_of(self._bandit, row.key), signals)
+        ]
+
     def _items(self, counted: Sequence[CountedReward], features: Matrix) -> Sequence[TimedReward]:
         record, result = self._bandit.record, list[TimedReward]()
         examined = np.array([self._examined(row, reward) for row, reward, *_ in counted])
@@ -351,8 +357,8 @@ class PastLearners:
         joint = np.ascontiguousarray(joint, dtype="<f8")
         data, size = joint.tobytes(), 8 * joint.shape[1]
         pooled, half_life_s = record.prior == "pooled", record.half_life_s or 0.0
-        names, revisions = list(record.signals or ()), dict[str, Mapping[str, int]]()
-        for number, (row, reward, is_first, default, before, earlier_values) in enumerate(counted):
+        revisions = dict[str, Mapping[str, int]]()
+        for number, (row, reward, default, entry) in enumerate(counted):
             terms = RewardTerms(default or 0.0, row.time, half_life_s, pooled, record.shift_rewards)
             signal = None
             if record.signals is not None:
@@ -364,11 +370,6 @@ class PastLearners:
             revision = revisions.get(row.decision, {}).get(reward.arm)
             effect = _effect_of(row, reward, float(examined[number]), revision)
             payload = RewardPayload(features_of_it, reward.value, terms, signal=signal, effect=effect)
-            learner, replaces = learner_of(self._bandit, row.key), default is not None
-            came = tuple(
-                (names.index(name), value) for name, value in earlier_values.items() if name in names
-            )
-            entry = LogEntry("", learner, is_first, b"", replaces=replaces, before=before, came=came)
             result.append((float(max(reward.time, row.time)), (entry, payload)))
         return result
 

@@ -187,8 +187,8 @@ def _of_rows(
     for stored, decision in rewarded:
         taught, first_item = list[RewardedArm](), len(items)
         row, record = row_of(decision, "", stored.rewards, None), records[decision.bandit_version]
-        names, context = list(record.signals or ()), decision.encoded_context
-        for reward, is_first, default, before, had in counted_of(row):
+        context, learner = decision.encoded_context, LearnerId(moved.uid, decision.learner)
+        for reward, _, entry in counted_of(row, learner, list(record.signals or ())):
             if reward.arm not in features:
                 raise NotWhole(f"{moved.record.catalogue} lacks the arm {reward.arm}, which was rewarded")
             vector, revision = features[reward.arm]
@@ -207,15 +207,10 @@ def _of_rows(
                 # Here the key alone learns: what it teaches its arm is known once all rows before are.
                 effect=None if pair is None else EffectTerms(pair.served, examined=examined),
             )
-            came = tuple((names.index(name), value) for name, value in had.items() if name in names)
-            learner = LearnerId(moved.uid, decision.learner)
-            entry = LogEntry(
-                "", learner, is_first, b"", replaces=default is not None, before=before, came=came
-            )
             items.append((entry, unpack(data, RewardPayload)))
             if pair is not None and teaches(pair):
                 taught.append(RewardedArm(items[-1], reward.arm, revision, joint))
-            revised[learner.name] += reward.revised
+            revised[decision.learner] += reward.revised
         if recomputed_arms is not None and len(items) > first_item:
             recomputed_arms.add(decision.learner, items[first_item:], taught)
     states = {learner.name: state for learner, state in learned(items).items() if learner.name != POOLED}

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Literal, TypeVar
@@ -161,14 +161,11 @@ def _score_all(job: ArmsJob, reason: str | None = None) -> ArmDraws:
     return ArmDraws(Draws(drawn, most, most, raced=0), rows[drawn], reason)
 
 
-def _nothing_saved(job: ArmsJob) -> Iterator[tuple[bool, str]]:
-    """Whether, and why, no method would do less than score all arms."""
-    yield job.prepared.table.dim < LEAST_RACED_DIM, FEW_COORDINATES
-    yield float(np.abs(job.weights).max()) > LARGEST, TOO_STEEP
-
-
-def _first(reasons: Iterator[tuple[bool, str]]) -> str | None:
-    return next((reason for holds, reason in reasons if holds), None)
+def _nothing_saved(job: ArmsJob) -> str | None:
+    """Why no method would do less than score all arms; None: one may."""
+    if job.prepared.table.dim < LEAST_RACED_DIM:
+        return FEW_COORDINATES
+    return TOO_STEEP if float(np.abs(job.weights).max()) > LARGEST else None
 
 
 # Races ----------------------------------------------------------------------------------------------
@@ -176,7 +173,13 @@ def _raced(method: coordinates.RaceMethod) -> Callable[[ArmsJob], ArmDraws]:
     """A race over the coordinates of blocked arms, by the widths of ``method``."""
 
     def draw(job: ArmsJob) -> ArmDraws:
-        reason = _first(_not_raced(job))
+        reason = _nothing_saved(job)
+        if reason is None and job.request.draws > 1:
+            reason = MANY_DRAWS
+        if reason is None and job.request.seed is not None:
+            reason = SEEDED
+        if reason is None and not job.copies.fits(job.prepared):
+            reason = NO_MEMORY
         if reason is not None:
             return _score_all(job, reason)
         arms, request = job.copies.arms(job.prepared), job.request
@@ -192,13 +195,6 @@ def _raced(method: coordinates.RaceMethod) -> Callable[[ArmsJob], ArmDraws]:
     return draw
 
 
-def _not_raced(job: ArmsJob) -> Iterator[tuple[bool, str]]:
-    yield from _nothing_saved(job)
-    yield job.request.draws > 1, MANY_DRAWS
-    yield job.request.seed is not None, SEEDED
-    yield not job.copies.fits(job.prepared), NO_MEMORY
-
-
 # lil'UCB --------------------------------------------------------------------------------------------
 def _lil_ucb(job: FactorsJob) -> Draws:
     if job.factors.arms > MOST_LIL_STATES:
@@ -208,8 +204,7 @@ def _lil_ucb(job: FactorsJob) -> Draws:
 
 def _lil_ucb_of_arms(job: ArmsJob) -> ArmDraws:
     table = job.prepared.table
-    has_many = table.live > MOST_LIL_STATES
-    reason = _first(_nothing_saved(job)) or (TOO_MANY_STATES if has_many else None)
+    reason = _nothing_saved(job) or (TOO_MANY_STATES if table.live > MOST_LIL_STATES else None)
     if reason is not None:
         return _score_all(job, reason)
     columns = job.copies.columns(job.prepared)

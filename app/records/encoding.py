@@ -27,7 +27,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Annotated, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 import numpy as np
@@ -60,18 +60,6 @@ _Value = Annotated[str, Field(min_length=1, max_length=MAX_CATEGORY_CHARS)]
 
 class WrongValue(Exception):
     """A value that its field does not take; the text says what it takes."""
-
-
-class FieldEncoder(Protocol):
-    """The numbers of one field."""
-
-    def columns(self, name: str) -> Sequence[str]:
-        """What each number means, in words."""
-        ...
-
-    def write(self, value: object, numbers: Numbers32) -> None:
-        """Write the numbers of a value, instead of zeros. Raises WrongValue."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +146,12 @@ class Hash:
         for word in _WORDS.findall(value.encode("utf-8", "surrogatepass").lower()):
             number = int.from_bytes(blake2b(word, digest_size=8).digest(), "little")
             yield (number >> 1) % self.size, -1 if number & 1 else 1, word
+
+
+FieldEncoder = Category | Cycle | Number | Hash
+"""The numbers of one field. ``columns``: what each means, in words. ``write``: those of a value, in place of
+zeros; raises WrongValue.
+"""
 
 
 def words_of_slots(size: int, texts: Iterable[tuple[str, int]]) -> list[list[str]]:

@@ -966,9 +966,9 @@ async def test_rewards_of_long_lists_are_read_in_threads_a_token_once(
     counted: list[str] = []
 
     def noting(names: list[str], whole: Callable[..., Any]) -> Callable[..., Any]:
-        def noted(given: Any) -> Any:
+        def noted(*given: Any) -> Any:
             names.append(threading.current_thread().name)
-            return whole(given)
+            return whole(*given)
 
         return noted
 

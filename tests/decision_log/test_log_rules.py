@@ -14,6 +14,7 @@ from app.platform.ids import is_logged
 from app.platform.metrics import Metrics
 from app.policies.request import ChooseRequest
 from app.records.logged import LEFT_OUT, MOST_ASKED, LoggedRequest, asked_bytes, asked_of
+from app.storage.types import LearnerId
 from headless_service import HeadlessService
 from logged_rows import reward_of, row
 from workers.log_retention import LogRetention
@@ -176,4 +177,5 @@ async def test_rows_as_they_are_stored_come_in_pages_from_either_end(service: He
 
 async def test_of_several_rewards_the_first_alone_replaces_the_default():
     rewards = [reward_of(2.0, default=True), reward_of(3.0), reward_of(4.0)]
-    assert [replaced for _, _, replaced, *_ in counted_of(row(rewards=rewards))] == [None, 2.0, None]
+    counted = counted_of(row(rewards=rewards), LearnerId("u" * 16, "k"), ())
+    assert [replaced for _, replaced, _ in counted] == [None, 2.0, None]
