@@ -230,8 +230,10 @@ def _rows_of_others(
     log: OtherLog, unread: UnreadRows, desc: str, *, read: ReadDecisions | None = None
 ) -> Iterator[Sequence[Row]]:
     """As ``rows_of``; what is left out is counted where decisions are read for the first time."""
-    for rows in log.rows(desc, UnreadRows() if read is None else unread):
-        yield rows if read is None else [row for row in rows if read.is_new(row)]
+    if read is None:
+        read, unread = ReadDecisions(), UnreadRows()
+    for rows in log.rows(desc, unread):
+        yield [row for row in rows if read.is_new(row)]
 
 
 def _learners(bandit: Bandit, path: Path) -> HeldLearners:

@@ -154,6 +154,17 @@ def test_rows_that_lack_something_are_named_and_left_out(tmp_path: Path, catalog
         assert f"the first is row {row}" in warnings
 
 
+def test_an_event_that_comes_again_counts_once(tmp_path: Path, catalogue: Path):
+    lines = [json.dumps(dsjson(event, number)) + "\n" for number, event in enumerate(made_events())]
+    once, twice = tmp_path / "once.json", tmp_path / "twice.json"
+    once.write_text("".join(lines))
+    twice.write_text("".join([*lines, *lines]))
+    expected = evaluated(once, catalogue, UNIFORM, "--format", "vw-dsjson")
+    result = evaluated(twice, catalogue, UNIFORM, "--format", "vw-dsjson")
+    assert (result["logged"], result["estimates"]) == (expected["logged"], expected["estimates"])
+    assert f"{EVENTS} rows repeat a decision of the log" in result["warnings"][0]
+
+
 def test_it_is_told_early_that_most_rows_cannot_be_used(
     tmp_path: Path, catalogue: Path, capsys: pytest.CaptureFixture[str]
 ):
