@@ -46,14 +46,12 @@ class LoggedChoice:
     """A row, and what else is needed to make the choice again.
 
     ``asked``    what the request asked for; None: it was too large to be kept
-    ``seeded``   the request had the seed; else it was drawn
     """
 
     row: Row
     decision: Decision
+    part: LogPart
     asked: LoggedRequest | None
-    seed: int
-    seeded: bool
 
 
 @dataclass(slots=True)
@@ -201,8 +199,7 @@ class DecisionLog:
         if stored is None or stored.record != raw or named.logged is None:
             return None
         row = await _row(stored, _Filters(self._bandits, self._store.write_once, bandit.uid))
-        part = named.logged
-        return LoggedChoice(row, named, asked_of(part.asked), part.seed, part.seeded)
+        return LoggedChoice(row, named, named.logged, asked_of(named.logged.asked))
 
     async def of_learner(self, bandit: Bandit, learner: LearnerId, limit: int) -> Sequence[Row]:
         """The newest rows of one learner of a bandit, the oldest first. Raises Unavailable."""

@@ -35,7 +35,7 @@ from app.platform.pools import REQUESTS
 from app.policies.computing import generator
 from app.policies.request import ChooseRequest
 from app.policies.selection import Selection, SelectionRequest, measured
-from app.records.logged import LoggedRequest, LogPart
+from app.records.logged import LoggedRequest
 from app.serving.constraints.base import View
 from app.serving.pipeline import Pipeline
 from shortlist.types import Matrix, Vector
@@ -119,8 +119,8 @@ class Explanations:
         return Explanation(
             row=logged.row,
             asked=logged.asked,
-            seed=logged.seed,
-            seeded=logged.seeded,
+            seed=logged.part.seed,
+            seeded=logged.part.seeded,
             changed=changed,
             repeated=None if changed else again == [arm.id for arm in logged.row.arms],
             candidates=candidates,
@@ -130,11 +130,17 @@ class Explanations:
         self, bandit: Bandit, logged: LoggedChoice
     ) -> tuple[list[ChangedInput], Sequence[str], list[Candidate]]:
         """What has changed; if nothing has, the arms of the choice made again, and the candidates."""
-        row, part = logged.row, logged.decision.logged
+        row, part = logged.row, logged.part
         bandit_then = await self.bandits.find(bandit.uid, row.bandit_version)
-        if bandit_then is None or part is None or bandit_then.former is not None:  # it was moved since
+        if bandit_then is None or bandit_then.former is not None:  # it was moved since
             return ["bandit"], [], []
-        changed = _not_repeatable(bandit_then, logged)
+        reasons: dict[ChangedInput, bool] = {
+            "request": logged.asked is None,
+            "warm_up": bandit_then.record.explore is not None,
+            "prior": bandit_then.record.prior == "pooled",
+            "barred": row.barred is None,
+        }
+        changed = [name for name, holds in reasons.items() if holds]
         with_prior = await self.priors.then(bandit_then, part.prior_version)
         with_both = with_prior and await self.effects.then(with_prior, part.effects_version)
         if with_both is None:
@@ -143,7 +149,7 @@ class Explanations:
         if changed or logged.asked is None:
             return changed, [], []
         try:
-            request, selection = await selected_again(self.pipeline, bandit_then, logged, part, logged.asked)
+            request, selection = await selected_again(self.pipeline, bandit_then, logged, logged.asked)
         except (NoArms, Invalid):
             return ["catalogue"], [], []
         snapshot = selection.snapshot
@@ -163,26 +169,15 @@ class Explanations:
         return [], again, await work.run(find)
 
 
-def _not_repeatable(bandit: Bandit, logged: LoggedChoice) -> list[ChangedInput]:
-    """Why the choice cannot be made again, apart from changes of the learner and the catalogue."""
-    reasons: dict[ChangedInput, bool] = {
-        "request": logged.asked is None,
-        "warm_up": bandit.record.explore is not None,
-        "prior": bandit.record.prior == "pooled",
-        "barred": logged.row.barred is None,
-    }
-    return [name for name, holds in reasons.items() if holds]
-
-
 async def selected_again(
-    pipeline: Pipeline, bandit: Bandit, logged: LoggedChoice, part: LogPart, asked: LoggedRequest
+    pipeline: Pipeline, bandit: Bandit, logged: LoggedChoice, asked: LoggedRequest
 ) -> tuple[SelectionRequest, Selection]:
     """The request of a logged choice, and what it selects now. Nothing is decided.
 
     ``bandit``: as it was then. It must not warm up new keys: that would take a slot. ``asked``: what the log
     says of the request. Raises NoArms, Invalid (a pinned arm is gone), Unavailable.
     """
-    decision = logged.decision
+    decision, part = logged.decision, logged.part
     key = decision.learner if bandit.record.scope == "per_key" else None
     arm_filter = None if asked.filter is None else parse(asked.filter)
     choice = ChooseRequest.of(asked, arm_filter, key=key, seed=part.seed if part.seeded else None)
@@ -194,19 +189,16 @@ async def selected_again(
         time_ms=decision.issued_ms,
         dry_run=True,
     )
-    return await pipeline.remade(choice, request, part.group, _left_by_counting(logged, choice))
-
-
-def _left_by_counting(logged: LoggedChoice, choice: ChooseRequest) -> View:
-    """What quotas and frequency caps left then, as the row says."""
+    # What quotas and frequency caps left then.
     barred = logged.row.barred or NOTHING_BARRED
     filters = [parse(dict(document)) for document in barred.filters]
     stood = {arm.id for arm in logged.row.arms if arm.pinned}
-    return View(
+    left = View(
         arm_filter=none_of(filters) if filters else None,
         exclude=barred.arms,
         unpinned=set(choice.rules.pinned) - stood,
     )
+    return await pipeline.remade(choice, request, part.group, left)
 
 
 def _candidates(

@@ -64,30 +64,22 @@ class WrongValue(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Category:
+    """``takes_lists``: of strings, besides a string."""
+
     positions: Mapping[str, int]
+    takes_lists: bool = False
 
     def columns(self, name: str) -> Sequence[str]:
         return [f"{name}={value}" for value in self.positions]
 
     def write(self, value: object, numbers: Numbers32) -> None:
-        if not isinstance(value, str):
-            raise WrongValue("must be a string")
-        self._mark(value, numbers)
-
-    def _mark(self, value: str, numbers: Numbers32) -> None:
-        position = self.positions.get(value)
-        if position is not None:
-            numbers[position] = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Categories(Category):
-    def write(self, value: object, numbers: Numbers32) -> None:
-        members = value if isinstance(value, list | tuple) else [value]
+        members = value if self.takes_lists and isinstance(value, list | tuple) else (value,)
         for member in members:
             if not isinstance(member, str):
-                raise WrongValue("must be a string, or a list of strings")
-            self._mark(member, numbers)
+                raise WrongValue("must be a string" + ", or a list of strings" * self.takes_lists)
+            position = self.positions.get(member)
+            if position is not None:
+                numbers[position] = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +176,7 @@ class FieldKind:
 # A new kind of field is one row.
 KINDS: Mapping[str, FieldKind] = {
     "category": FieldKind(lambda declared, _: Category(_positions(declared)), ["values"]),
-    "categories": FieldKind(lambda declared, _: Categories(_positions(declared)), ["values"]),
+    "categories": FieldKind(lambda declared, _: Category(_positions(declared), takes_lists=True), ["values"]),
     "cycle": FieldKind(lambda declared, _: Cycle(declared.period or 1.0), ["period"]),
     "number": FieldKind(
         lambda declared, _: Number(declared.mean or 0.0, declared.scale or 1.0, declared.log or False),

@@ -79,8 +79,8 @@ async def test_the_seed_of_a_choice_gives_it_again(service: HeadlessService, pol
         choice = await service.choose(bandit, k=3)
         logged = await found(service, bandit, choice.decision)
         assert logged is not None
-        assert not logged.seeded
-        again = await service.choose(bandit, k=3, seed=logged.seed)
+        assert not logged.part.seeded
+        again = await service.choose(bandit, k=3, seed=logged.part.seed)
         assert again.arms == choice.arms
         shown.add(tuple(arm.id for arm in choice.arms))
     assert len(shown) > 1, "the choices differ, so the seed matters"
@@ -102,7 +102,7 @@ async def test_what_a_request_asked_for_is_kept_unless_it_is_large(service: Head
         choice = await service.parts.choosing.choose(bandit, request)
         logged = await found(service, bandit, choice.decision)
         assert logged is not None
-        assert (logged.seed, logged.seeded, logged.row.eligible) == (7, True, 4)
+        assert (logged.part.seed, logged.part.seeded, logged.row.eligible) == (7, True, 4)
         if exclude is many:
             assert logged.asked is None
             assert logged.row.filter is None
