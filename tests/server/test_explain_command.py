@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from io import StringIO
+from typing import get_args
 
 import pytest
 
+from app.measuring.explain import ChangedInput
 from server.cli import main
+from server.explaining import REASONS
 from service_process import Service, serving
 from shortlist_client import Client
 from shortlist_client.errors import NotFound
@@ -22,6 +25,10 @@ Run = Callable[..., tuple[int, str, str]]
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with serving(tmp_path_factory.mktemp("explain")) as service:
         yield service
+
+
+def test_each_reason_why_a_choice_is_not_made_again_has_its_words():
+    assert REASONS.keys() == set(get_args(ChangedInput))
 
 
 @pytest.fixture
