@@ -35,36 +35,6 @@ REPEATED = (
     "rewards.list.element.value",
 )
 
-_ARM = pa.struct(
-    [
-        ("id", pa.string()),
-        ("place", pa.int64()),
-        ("score", pa.float64()),
-        ("propensity", pa.float64()),
-        ("pinned", pa.bool_()),
-    ]
-)
-_REWARD = pa.struct(
-    [("arm", pa.string()), ("value", pa.float64()), ("time", pa.int64()), ("default", pa.bool_())]
-)
-SCHEMA = pa.schema(
-    [
-        ("decision", pa.string()),
-        ("time", pa.int64()),
-        ("key", pa.string()),
-        ("bandit_version", pa.int64()),
-        ("learner_version", pa.int64()),
-        ("catalogue_version", pa.int64()),
-        ("policy", pa.string()),
-        ("group", pa.string()),
-        ("context", pa.list_(pa.float64())),
-        ("filter", pa.string()),
-        ("eligible", pa.int64()),
-        ("arms", pa.list_(_ARM)),
-        ("barred", pa.string()),
-        ("rewards", pa.list_(_REWARD)),
-    ]
-)
 _OF_SIGNALS = ("expected", "effect")
 _TEXTS = {"filter", "weights", "barred"}
 _encode = msgspec.json.Encoder().encode
@@ -75,19 +45,43 @@ def schema_of(
     *, signals: bool = False, revised: bool = False, learned: bool = False, effects: bool = False
 ) -> Any:
     """The columns of a bandit with signals, where the last reward counts, with a prior or arm effects."""
-    if not signals and not revised and not learned and not effects:
-        return SCHEMA
-    of_signal = [pa.field("signal", pa.string())] if signals else []
-    of_last = [pa.field("revised", pa.int64())] if revised else []
-    rewards = pa.field("rewards", pa.list_(pa.struct([*_REWARD, *of_signal, *of_last])))
-    weights = [pa.field("weights", pa.string())] if signals else []
-    version = [pa.field("prior_version", pa.int64())] if learned else []
-    schema = pa.schema([*list(SCHEMA)[:-1], rewards, *weights, *version])
-    if effects:
-        schema = schema.append(pa.field("effects_version", pa.int64()))
-        arm = pa.struct([*_ARM, *(pa.field(name, pa.list_(pa.float64())) for name in _OF_SIGNALS)])
-        schema = schema.set(schema.get_field_index("arms"), pa.field("arms", pa.list_(arm)))
-    return schema
+    arm = [
+        ("id", pa.string()),
+        ("place", pa.int64()),
+        ("score", pa.float64()),
+        ("propensity", pa.float64()),
+        ("pinned", pa.bool_()),
+        *[(name, pa.list_(pa.float64())) for name in _OF_SIGNALS if effects],
+    ]
+    reward = [
+        ("arm", pa.string()),
+        ("value", pa.float64()),
+        ("time", pa.int64()),
+        ("default", pa.bool_()),
+        *[("signal", pa.string())] * signals,
+        *[("revised", pa.int64())] * revised,
+    ]
+    return pa.schema(
+        [
+            ("decision", pa.string()),
+            ("time", pa.int64()),
+            ("key", pa.string()),
+            ("bandit_version", pa.int64()),
+            ("learner_version", pa.int64()),
+            ("catalogue_version", pa.int64()),
+            ("policy", pa.string()),
+            ("group", pa.string()),
+            ("context", pa.list_(pa.float64())),
+            ("filter", pa.string()),
+            ("eligible", pa.int64()),
+            ("arms", pa.list_(pa.struct(arm))),
+            ("barred", pa.string()),
+            ("rewards", pa.list_(pa.struct(reward))),
+            *[("weights", pa.string())] * signals,
+            *[("prior_version", pa.int64())] * learned,
+            *[("effects_version", pa.int64())] * effects,
+        ]
+    )
 
 
 class ParquetEncoder:
@@ -96,9 +90,7 @@ class ParquetEncoder:
     Rows are kept as columns until they fill a row group of ``group_rows`` or ``group_bytes``.
     """
 
-    def __init__(
-        self, schema: Any = SCHEMA, *, group_rows: int = GROUP_ROWS, group_bytes: int = GROUP_BYTES
-    ) -> None:
+    def __init__(self, schema: Any, *, group_rows: int = GROUP_ROWS, group_bytes: int = GROUP_BYTES) -> None:
         self._group_rows, self._group_bytes = group_rows, group_bytes
         self._sink, self._schema = _Sink(), schema
         self._writer = pq.ParquetWriter(

@@ -82,9 +82,9 @@ def write_log(rows: list[Row], path: Path) -> Path:
         path.write_bytes(NdjsonEncoder().add(rows))
         return path
     pytest.importorskip("pyarrow", reason="the extra parquet is not installed")
-    from app.measuring.parquet import ParquetEncoder  # noqa: PLC0415 - an extra
+    from app.measuring.parquet import ParquetEncoder, schema_of  # noqa: PLC0415 - an extra
 
-    encoder = ParquetEncoder()
+    encoder = ParquetEncoder(schema_of())
     path.write_bytes(encoder.add(rows) + encoder.end())
     return path
 

@@ -17,7 +17,7 @@ import pytest
 from app.decision_log.rows import NOTHING_BARRED, LoggedArm, Row
 from app.measuring import export
 from app.measuring.export import Exports, FormatName, portions
-from app.measuring.parquet import ParquetEncoder
+from app.measuring.parquet import ParquetEncoder, schema_of
 from app.platform.errors import Unavailable
 from app.records.left_out import Barred
 from headless_service import HeadlessService
@@ -72,28 +72,28 @@ def read_back(data: bytes) -> list[Any]:
 
 @pytest.mark.parametrize("cut", [1, 7, 1_000])
 def test_a_row_that_is_read_back_is_the_row_as_json(cut: int):
-    rows, encoder = varied(200), ParquetEncoder()
+    rows, encoder = varied(200), ParquetEncoder(schema_of())
     pieces = [encoder.add(rows[start : start + cut]) for start in range(0, len(rows), cut)]
     assert read_back(b"".join(pieces) + encoder.end()) == as_json(rows)
 
 
 @pytest.mark.rest
 def test_a_file_without_rows_can_be_read():
-    assert read_back(ParquetEncoder().end()) == []
-    encoder = ParquetEncoder()
+    assert read_back(ParquetEncoder(schema_of()).end()) == []
+    encoder = ParquetEncoder(schema_of())
     encoder.add([])
     assert read_back(encoder.end()) == []
 
 
 def test_rows_leave_the_encoder_while_others_come():
-    rows, encoder = varied(200), ParquetEncoder(group_rows=50)
+    rows, encoder = varied(200), ParquetEncoder(schema_of(), group_rows=50)
     pieces = [encoder.add(rows[start : start + 20]) for start in range(0, 200, 20)]
     assert pieces[0] == b"PAR1"
     assert [len(piece) > 4 for piece in pieces] == [place % 3 == 2 for place in range(10)]
     data = b"".join([*pieces, encoder.end()])
     assert pq.ParquetFile(io.BytesIO(data)).num_row_groups == 4
     assert read_back(data) == as_json(rows)
-    assert ParquetEncoder(group_bytes=1).add(rows[:1])
+    assert ParquetEncoder(schema_of(), group_bytes=1).add(rows[:1])
 
 
 @pytest.mark.rest
