@@ -296,29 +296,25 @@ class Sampling:
         version, snapshot = catalogue.version, await self._filtered.of(catalogue, arm_filter)
         if not snapshot.size:
             raise no_arms(catalogue, arm_filter)
+        weights = np.array(query) / temperature
         if arm_filter is not None:
-            weights = np.array(query) / temperature
-            drawn_among = partial(_among, snapshot, weights, request, (int(catalogue.uid, 16), version))
-            result, rows = await self._work.run(drawn_among)
-            promise = guarantee(request, result, ALL_SUMMED)
-            ids = [snapshot.id_of(row) for row in rows.tolist()]
-            return SampleResult(ids, result, promise, (time.perf_counter() - started) * 1e3, version)
-        prepared = self._copies.prepare(catalogue)
-        job = ArmsJob(catalogue.uid, prepared, self._copies, np.array(query) / temperature, request)
-        drawn = await self._work.run(lambda: METHODS[request.method].of_arms(job))
-        ids = [prepared.table.ids[row] for row in drawn.rows.tolist()]
+            draw = partial(_among, snapshot, weights, request, (int(catalogue.uid, 16), version))
+            id_of: Callable[[int], str] = snapshot.id_of
+        else:
+            prepared = self._copies.prepare(catalogue)
+            job = ArmsJob(catalogue.uid, prepared, self._copies, weights, request)
+            draw = partial(METHODS[request.method].of_arms, job)
+            version, id_of = prepared.version, prepared.table.ids.__getitem__
+        drawn = await self._work.run(draw)
+        ids = [id_of(row) for row in drawn.rows.tolist()]
         promise = guarantee(request, drawn.result, drawn.reason)
-        return SampleResult(
-            ids, drawn.result, promise, (time.perf_counter() - started) * 1e3, prepared.version
-        )
+        return SampleResult(ids, drawn.result, promise, (time.perf_counter() - started) * 1e3, version)
 
     def close(self) -> None:
         self._work.close()
 
 
-def _among(
-    snapshot: Snapshot, weights: Vector, request: SampleRequest, salt: tuple[int, int]
-) -> tuple[Draws, Rows]:
+def _among(snapshot: Snapshot, weights: Vector, request: SampleRequest, salt: tuple[int, int]) -> ArmDraws:
     """Draw among the arms of a snapshot that a filter has thinned out: coordinates' products are factors.
 
     ``salt`` goes into the generator with the seed, so that no caller can foresee what a seed draws.
@@ -327,7 +323,7 @@ def _among(
     rng = np.random.default_rng(None if request.seed is None else (request.seed, *salt))
     job = FactorsJob.of(snapshot.features_of(rows) * weights, np.zeros(len(rows)), rng, request)
     draws = METHODS[request.method].of_factors(job)
-    return draws, rows[draws.rows]
+    return ArmDraws(draws, rows[draws.rows], ALL_SUMMED)
 
 
 def _numbers(
