@@ -9,9 +9,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import starmap
 from pathlib import Path
-from types import MappingProxyType
 
 from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
@@ -58,63 +56,6 @@ class Finding:
     name: str
     good: bool | None
     text: str
-
-
-def findings(
-    *,
-    worker: bool,
-    backlog: int,
-    dead: int,
-    durability: str,
-    held: Mapping[Kind, float],
-    bounds: Mapping[Kind, int],
-    loss: Loss | None,
-    failures: Mapping[str, str],
-    replaced: Sequence[str] = (),
-    one_key: Mapping[str, OneKeyTeaches] = MappingProxyType({}),
-    quotas: Sequence[str] = (),
-    without_plugin: Mapping[str, Sequence[str]] = MappingProxyType({}),
-    disk_full: bool,
-    faults: Sequence[str] = (),
-) -> Iterator[Finding]:
-    """``dead``: rewards that could not be applied. ``held`` and ``bounds``: bytes in the store by kind.
-    ``failures``: of catalogues, why the last work on their index failed. ``quotas``: what is wrong with those
-    of some bandits. ``without_plugin``: by the name of a bandit, what it needs and no plug-in provides here.
-    ``disk_full``: of the data folder. ``replaced``: catalogues whose features were replaced
-    by those of another space. ``one_key``: by the name of a bandit, what one key teaches it. ``faults``: why
-    the store is none that can be used.
-    """
-    for fault in faults:
-        yield Finding("store", False, f"the store {fault}")
-    yield Finding("backlog", True, f"{backlog} rewards are waiting to be applied")
-    if dead:
-        yield Finding("dead", False, f"{dead} rewards could not be applied: shortlist dead-letters list")
-    if not worker:
-        yield Finding("worker", None, "this process applies no rewards: shortlist worker does")
-    if disk_full:
-        text = f"{DISK_FULL}: the embedded store cannot write, and indexes are not kept"
-        yield Finding("disk", False, text)
-    yield Finding("durability", durability == "always", f"the store's appendfsync is {durability}")
-    for kind, most in bounds.items():
-        full = SIXTEENTHS_FOR_NEW / 16 if kind == "repeats" else 1.0
-        if kind != "log" and held[kind] > NEARLY_FULL * full * most:  # of the log the oldest rows make room
-            share = held[kind] / most
-            text = f"{KINDS[kind]} take {share:.0%} of SHORTLIST_MAX_{kind.upper()}_MB"
-            if kind == "repeats":
-                text += f": from {full:.0%} on new keys and visitors are not limited by repeats"
-            yield Finding("space", False, text)
-    for catalogue, failure in failures.items():
-        text = f"the index of {catalogue} stays as it was, because work on it failed: {failure}"
-        yield Finding("index", False, text)
-    for warning in quotas:
-        yield Finding("quotas", False, warning)
-    yield from map(features_replaced, replaced)
-    yield from starmap(one_key_gives_most, one_key.items())
-    for bandit, missing in without_plugin.items():
-        text = f"the bandit {bandit} chooses nothing: no loaded plug-in provides {', '.join(missing)}"
-        yield Finding("plugins", False, text)
-    if loss is not None:
-        yield Finding("loss", False, f"{loss.at}: {loss.what}")
 
 
 def features_replaced(catalogue: str) -> Finding:
@@ -254,47 +195,77 @@ class Health:
         durability, backlog = await self.store.redis.durability(), await self._backlog()
         faults = await self.store.redis.faults()
         lag, (held, refusal), loss = await self._lag(), await self._held(), self.losses.known()
-        catalogues = list(self.catalogues)
-        used = [each for each in catalogues if self.bandits.of_catalogue(each.name)]
-        with_effects = {each.uid: each.name for each in self.bandits if each.record.arm_effects == "auto"}
-        one_key = await found_lately(self.store, list(with_effects))
-        status_findings = findings(
-            worker=self.worker,
-            backlog=backlog,
-            dead=lag.dead,
-            durability=durability,
-            held=held,
-            bounds=self.store.usage.bounds,
-            loss=loss,
-            disk_full=is_full(self.data_dir),
-            failures={each.name: each.index.failure for each in catalogues if each.index.failure},
-            replaced=[each.name for each in used if await self.catalogues.has_replaced_features(each)],
-            one_key={with_effects[uid]: taught for uid, taught in one_key.items()},
-            without_plugin={
-                bandit.name: missing for bandit in self.bandits if (missing := self.missing_plugins(bandit))
-            },
-            faults=faults if IS_REPLICA in faults else [*faults, *refusal],
-            quotas=[
-                f"the bandit {bandit.name} {warning}"
-                for uid in tuple(self.quotas.ledgers)
-                if (bandit := self.bandits.by_uid(uid)) is not None
-                for warning in self.quotas.warnings(bandit)
-            ],
-        )
+        faults = faults if IS_REPLICA in faults else [*faults, *refusal]
+        found = [
+            *self._store_findings(backlog, lag.dead, durability, held, faults),
+            *await self._served_findings(),
+        ]
+        if loss is not None:
+            found.append(Finding("loss", False, f"{loss.at}: {loss.what}"))
         return Status(
             uptime_s=round(time.time() - self._started_at, 3),
             ready=self.ready and not refusal,
             store=durability,
             worker=self.worker,
             backlog=backlog,
-            catalogues=len(catalogues),
-            arms=sum(len(catalogue.index) for catalogue in catalogues),
+            catalogues=len(list(self.catalogues)),
+            arms=sum(len(catalogue.index) for catalogue in self.catalogues),
             bandits=len(self.bandits),
             cached_learners=len(self.learners),
             cached_learner_bytes=self.learners.bytes,
             loss=loss,
-            findings=tuple(status_findings),
+            findings=found,
         )
+
+    def _store_findings(
+        self, backlog: int, dead: int, durability: str, held: Mapping[Kind, float], faults: Sequence[str]
+    ) -> Iterator[Finding]:
+        """``dead``: rewards that could not be applied. ``held``: bytes in the store by kind. ``faults``: why
+        the store is none that can be used.
+        """
+        for fault in faults:
+            yield Finding("store", False, f"the store {fault}")
+        yield Finding("backlog", True, f"{backlog} rewards are waiting to be applied")
+        if dead:
+            yield Finding("dead", False, f"{dead} rewards could not be applied: shortlist dead-letters list")
+        if not self.worker:
+            yield Finding("worker", None, "this process applies no rewards: shortlist worker does")
+        if is_full(self.data_dir):
+            text = f"{DISK_FULL}: the embedded store cannot write, and indexes are not kept"
+            yield Finding("disk", False, text)
+        yield Finding("durability", durability == "always", f"the store's appendfsync is {durability}")
+        for kind, most in self.store.usage.bounds.items():
+            full = SIXTEENTHS_FOR_NEW / 16 if kind == "repeats" else 1.0
+            if (
+                kind != "log" and held[kind] > NEARLY_FULL * full * most
+            ):  # of the log the oldest rows make room
+                text = f"{KINDS[kind]} take {held[kind] / most:.0%} of SHORTLIST_MAX_{kind.upper()}_MB"
+                if kind == "repeats":
+                    text += f": from {full:.0%} on new keys and visitors are not limited by repeats"
+                yield Finding("space", False, text)
+
+    async def _served_findings(self) -> list[Finding]:
+        """What is wrong with catalogues and bandits. Raises Unavailable."""
+        catalogues, bandits, result = list(self.catalogues), list(self.bandits), list[Finding]()
+        for catalogue in catalogues:
+            if failure := catalogue.index.failure:
+                text = f"the index of {catalogue.name} stays as it was, because work on it failed: {failure}"
+                result.append(Finding("index", False, text))
+        for bandit in bandits:
+            for warning in self.quotas.warnings(bandit):
+                result.append(Finding("quotas", False, f"the bandit {bandit.name} {warning}"))
+        for catalogue in catalogues:
+            is_used = bool(self.bandits.of_catalogue(catalogue.name))
+            if is_used and await self.catalogues.has_replaced_features(catalogue):
+                result.append(features_replaced(catalogue.name))
+        names = {bandit.uid: bandit.name for bandit in bandits if bandit.record.arm_effects == "auto"}
+        one_key = await found_lately(self.store, list(names))
+        result += [one_key_gives_most(names[uid], taught) for uid, taught in one_key.items()]
+        for bandit in bandits:
+            if missing := self.missing_plugins(bandit):
+                text = f"the bandit {bandit.name} chooses nothing: no loaded plug-in provides "
+                result.append(Finding("plugins", False, text + ", ".join(missing)))
+        return result
 
     async def _held(self) -> tuple[Mapping[Kind, float], Sequence[str]]:
         """What the store holds, and why it cannot count, which is a write: what follows "the store"."""

@@ -1,30 +1,63 @@
 """What is not well with a service is said, with what to do about it."""
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from app.replication.health import findings
+from app.replication.health import Finding, Health
 from app.storage.embedded.losses import Loss
+from app.storage.types import Lag
 from app.storage.types.registry import KINDS
 
-pytestmark = pytest.mark.rest
+pytestmark = [pytest.mark.rest, pytest.mark.anyio]
 
-WELL: dict[str, Any] = {
-    "worker": True,
-    "backlog": 3,
-    "dead": 0,
-    "durability": "always",
-    "held": {**dict.fromkeys(KINDS, 80), "repeats": 55},  # of those new keys are not limited from 69 on
-    "bounds": dict.fromkeys(KINDS, 100),
-    "loss": None,
-    "failures": {},
-    "disk_full": False,
-}
+HELD = {**dict.fromkeys(KINDS, 80), "repeats": 55}  # of those new keys are not limited from 69 on
 
 
-def test_a_service_that_is_well_has_nothing_else():
-    assert [(found.name, found.good) for found in findings(**WELL)] == [
+class Sized(SimpleNamespace):
+    def __len__(self) -> int:
+        return 0
+
+
+class Bandits(list[Any]):
+    def of_catalogue(self, name: str) -> list[str]:
+        return []
+
+
+async def findings(path: Path, **different: Any) -> list[Finding]:
+    """Those of a service that is well but for what is ``different``."""
+
+    def answering(name: str, value: object) -> Any:
+        async def answer(*_: object) -> object:
+            return different.get(name, value)
+
+        return answer
+
+    usage = SimpleNamespace(bounds=dict.fromkeys(KINDS, 100), read=answering("held", HELD))
+    lag = answering("lag", Lag(0.0, 0))
+    store: Any = SimpleNamespace(
+        durability=answering("durability", "always"), faults=answering("faults", []), usage=usage,
+        rewards=SimpleNamespace(backlog=answering("backlog", 3), lag=lag), partitions=1,
+    )  # fmt: skip
+    record = SimpleNamespace(arm_effects="off")
+    bandits: Any = Bandits([SimpleNamespace(name="home", uid="u", record=record)])
+    catalogues: Any = [SimpleNamespace(name="shop", index=Sized(failure=different.get("failure")))]
+    quotas: Any = SimpleNamespace(warnings=lambda bandit: different.get("quotas", []))
+    losses: Any = SimpleNamespace(known=lambda: different.get("loss"))
+    learners: Any = Sized(bytes=0)
+    unused: Any = None
+    health = Health(
+        store=store, catalogues=catalogues, bandits=bandits, learners=learners, quotas=quotas, priors=unused,
+        sync=unused, metrics=unused, max_backlog=10, worker=different.get("worker", True), losses=losses,
+        data_dir=path, missing_plugins=lambda bandit: different.get("missing", []),
+    )  # fmt: skip
+    return list((await health.status()).findings)
+
+
+async def test_a_service_that_is_well_has_nothing_else(tmp_path: Path):
+    assert [(found.name, found.good) for found in await findings(tmp_path)] == [
         ("backlog", True),
         ("durability", True),
     ]
@@ -33,22 +66,30 @@ def test_a_service_that_is_well_has_nothing_else():
 @pytest.mark.parametrize(
     ("different", "name", "good", "words"),
     [
-        ({"dead": 2}, "dead", False, "shortlist dead-letters list"),
+        ({"faults": ["is a copy"]}, "store", False, "the store is a copy"),
+        ({"lag": Lag(0.0, 2)}, "dead", False, "2 rewards could not be applied: shortlist dead-letters list"),
         ({"worker": False}, "worker", None, "shortlist worker"),
         ({"durability": "everysec"}, "durability", False, "everysec"),
-        ({"held": {**WELL["held"], "dedupe": 81}}, "space", False, "81% of SHORTLIST_MAX_DEDUPE_MB"),
-        ({"held": {**WELL["held"], "repeats": 56}}, "space", False, "from 69% on new keys"),
-        ({"disk_full": True}, "disk", False, "the disk of SHORTLIST_DATA_DIR is full"),
-        ({"failures": {"shop": "MemoryError: 3 GB"}}, "index", False, "the index of shop stays as it was"),
-        ({"quotas": ["the bandit home has quotas"]}, "quotas", False, "the bandit home has quotas"),
+        ({"held": {**HELD, "dedupe": 81}}, "space", False, "81% of SHORTLIST_MAX_DEDUPE_MB"),
+        ({"held": {**HELD, "repeats": 56}}, "space", False, "from 69% on new keys"),
+        ({"failure": "MemoryError: 3 GB"}, "index", False, "the index of shop stays as it was"),
+        ({"quotas": ["has quotas"]}, "quotas", False, "the bandit home has quotas"),
+        (
+            {"missing": ["the policy p"]},
+            "plugins",
+            False,
+            "home chooses nothing: no loaded plug-in provides the",
+        ),
         ({"loss": Loss(at="today", what="10 rewards")}, "loss", False, "today: 10 rewards"),
     ],
 )
-def test_what_is_not_well_is_named(different: dict[str, Any], name: str, good: bool | None, words: str):
-    (found,) = [each for each in findings(**{**WELL, **different}) if not each.good]
+async def test_what_is_not_well_is_named(
+    tmp_path: Path, different: dict[str, Any], name: str, good: bool | None, words: str
+):
+    (found,) = [finding for finding in await findings(tmp_path, **different) if not finding.good]
     assert (found.name, found.good) == (name, good)
     assert words in found.text
 
 
-def test_a_full_log_is_as_it_should_be():
-    assert all(found.good for found in findings(**{**WELL, "held": {**WELL["held"], "log": 100}}))
+async def test_a_full_log_is_as_it_should_be(tmp_path: Path):
+    assert all(found.good for found in await findings(tmp_path, held={**HELD, "log": 100}))
