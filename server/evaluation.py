@@ -114,26 +114,18 @@ def evaluate(
         source = HeldSource(priors={} if priors is None else priors_of(priors, bandit))
         if logged_by is not None:
             source.logged_by = _logged_by(logged_by, index, first, learners, log_format)
-        rows, unread = partial(rows_of, log), UnreadRows()
+        rows, unread = partial(rows_of, log), None
         if log_format != "shortlist":
+            unread = UnreadRows()
             arms = index.snapshot()
             ids = [arms.id_of(row) for row in arms.eligible().tolist()]
             encoding = None if bandit.context is None else bandit.context.encoding
             rows = partial(
                 _rows_of_others, OtherLog(log, log_format, ids, encoding, arm_field=arm_field), unread
             )
-        work = _evaluated(
-            bandit,
-            rows,
-            names,
-            learners,
-            source=source,
-            learners_from=learners_from,
-            unread=None if log_format == "shortlist" else unread,
-            draws=logged_by is not None,
-        )
+        held = None if learners_from is None else _learners(bandit, learners_from)
+        work = _evaluated(bandit, rows, names, learners, source=source, held=held, unread=unread)
         evaluation = asyncio.run(work)
-        evaluation = replace(evaluation, warnings=[*unread.sentences(), *evaluation.warnings])
     _print(evaluation)
     answer: dict[str, Any] = msgspec.to_builtins(answer_of([evaluation]))
     return answer
@@ -146,12 +138,13 @@ async def _evaluated(
     when: When,
     *,
     source: HeldSource,
-    learners_from: Path | None,
+    held: HeldLearners | None,
     unread: UnreadRows | None,
-    draws: bool,
 ) -> Evaluation:
-    """``unread``: rows of a log of another system that are left out; None: it is a log of Shortlist."""
-    held = None if learners_from is None else _learners(bandit, learners_from)
+    """``held``: what learners know today, by a file. ``unread``: rows of a log of another system that are
+    left out; None: it is a log of Shortlist.
+    """
+    draws = source.logged_by is not None
     past, read = PastLearners(bandit, source, None if held is None else held.state), ReadDecisions()
     seen = SeenRewards(bandit, source.versions)
     lookup: LearnerLookup = past
@@ -175,10 +168,12 @@ async def _evaluated(
         if evaluator.is_unsupported:
             break
     check_usable(evaluator)
+    left_out = list[str]()
     if unread is not None:
+        left_out = list(unread.sentences())
         evaluator.capped = 0  # what was not offered is the caller's word, as a filter is: no quota has a say
     evaluation = evaluations_of(evaluator, when)[0]
-    return replace(evaluation, warnings=[*_warnings(read, held), *evaluation.warnings])
+    return replace(evaluation, warnings=[*left_out, *_warnings(read, held), *evaluation.warnings])
 
 
 def _tell_early(read: ReadDecisions, unread: int) -> None:
