@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from app.storage import redis_keys as keys
 from app.storage.part import RedisPart, check_positive
 from app.storage.redis_client import Argument
@@ -19,10 +17,10 @@ class Choices(RedisPart):
     async def put_event(self, learner: LearnerId, event: str, value: bytes, *, ttl_ms: int) -> bytes:
         """Store ``value`` for ``ttl_ms`` unless the event has one; return the one that it has now."""
         check_positive("ttl_ms", ttl_ms)
-        partition, now_ms = self._partition(learner), time.time_ns() // 1_000_000
+        partition = self._partition(learner)
         names = [keys.event(partition, learner, event), keys.events(partition, learner)]
         names.append(keys.ledger(partition))
-        arguments: list[Argument] = [event, value, now_ms, ttl_ms, self._quota.of("events", partition)]
+        arguments: list[Argument] = [event, value, ttl_ms, self._quota.of("events", partition)]
         answer: bytes | int = await self._redis.script("put_event", names, arguments)
         # The event was answered before: whoever asks again gets the same choice.
         if isinstance(answer, bytes):

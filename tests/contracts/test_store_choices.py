@@ -1,10 +1,12 @@
 """Contract of a store: choices made for events, and slots of warm-ups."""
 
 import asyncio
+import time
 
 import pytest
 
 from app.platform.errors import Invalid
+from app.storage import redis_keys
 from app.storage.store import Store
 from app.storage.types import LearnerId
 from waiting import wait_until
@@ -23,6 +25,17 @@ async def test_an_event_has_the_first_value_that_it_was_given(store: Store):
     assert await store.choices.put_event(bob, "e", b"his", ttl_ms=KEEP_MS) == b"his"
     assert [await store.choices.get_event(learner, "e") for learner in (ann, bob)] == [b"\x00\xff", b"his"]
     assert await store.choices.get_event(ann, "f") is None
+
+
+@pytest.mark.rest
+async def test_the_clock_of_a_process_says_nothing_of_what_is_kept(store: Store, monkeypatch):
+    """Else one that is ahead takes events off the list by which they are erased with their learner."""
+    ann = LearnerId(UID, "ann")
+    await store.choices.put_event(ann, "first", b"1", ttl_ms=KEEP_MS)
+    monkeypatch.setattr(time, "time_ns", lambda: 10**19)
+    await store.choices.put_event(ann, "second", b"2", ttl_ms=KEEP_MS)
+    events = redis_keys.events(ann.partition(store.partitions), ann)
+    assert await store.redis.command("ZRANGE", events, 0, -1) == [b"first", b"second"]
 
 
 @pytest.mark.rest
