@@ -32,22 +32,18 @@ DRIVER_ERRORS = (
 )
 
 # Errors that a healthy server may give for a while. Any other one is Unavailable to the caller too, but it is
-# also logged as an error, since it may be a mistake in this project.
+# also logged as an error, since it may be a mistake in this project. See also ``unavailable``.
 _PASSING = (
     driver.ConnectionError,
-    driver.TimeoutError,
-    driver.ReadOnlyError,
-    driver.OutOfMemoryError,
-    driver.NoPermissionError,
     driver.ClusterError,
     driver.RedisClusterException,
     OSError,
     RuntimeError,
     AttributeError,
 )
+_PASSING_WORDS = ("BUSY", "CLUSTERDOWN", "TRYAGAIN")
 _CANNOT_WRITE = "MISCONF"
 _TOO_FEW_REPLICAS = "NOREPLICAS"
-_PASSING_WORDS = ("BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "TRYAGAIN")
 # Redis 6.2 wraps the refusal of a command in a script in an error of the script.
 _OUT_OF_MEMORY = "OOM command not allowed"
 _READ_ONLY = "READONLY You can't write"
@@ -56,20 +52,20 @@ _COMMAND = re.compile(r"(?:command )?['`](?P<name>[a-zA-Z|]+)'(?: command|, with
 
 
 @contextmanager
-def translated(data_dir: Path | None = None) -> Iterator[None]:
+def translated() -> Iterator[None]:
     """Turn every error of the driver into Unavailable, without its text, which may hold what was sent."""
     try:
         yield
     except DRIVER_ERRORS as error:
-        raise unavailable(error, data_dir) from error
+        raise unavailable(error, None) from error
 
 
 def unavailable(error: Exception, data_dir: Path | None) -> Unavailable:
     """The same error for callers. It is logged if the server should not give it. It says so if the disk of
     ``data_dir`` is full: then the embedded server ends at each write.
     """
-    passing = isinstance(error, _PASSING) or str(error).startswith(_PASSING_WORDS)
-    if not passing and not (_is_out_of_memory(error) or may_be_replaced(error) or _is_not_permitted(error)):
+    is_known = _is_out_of_memory(error) or may_be_replaced(error) or _is_not_permitted(error)
+    if not (is_known or isinstance(error, _PASSING) or str(error).startswith(_PASSING_WORDS)):
         _LOG.error("the store refused a call", exc_info=error)
     detail = f"the store {_reason(error)} ({type(error).__name__})"
     if data_dir is not None and is_full(data_dir):
