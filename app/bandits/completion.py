@@ -196,7 +196,8 @@ def with_unit(record: BanditRecord, before: BanditRecord, arms: Snapshot) -> Ban
     # A patch without a difference changes nothing, also where arms have come since the bandit was made.
     if record == before or not _needs_unit(record):
         return record
-    if not _needs_unit(before) and record.mean_square is None:
+    has_become_auto = record.ridge == AUTO != before.ridge
+    if record.mean_square is None and (has_become_auto or not _needs_unit(before)):
         record = replace(record, mean_square=mean_square_of(arms))
     return _with_filled(record, arms)
 

@@ -40,6 +40,18 @@ async def api(api: Api) -> Api:
     return api
 
 
+@pytest.mark.rest
+@pytest.mark.parametrize("auto", [1, 2])
+async def test_a_ridge_that_becomes_auto_is_in_the_unit_of_the_features(api: Api, auto: int):
+    """As that of a bandit that is made with it."""
+    await api.catalogue("e", {f"a{i}": [10.0, 20.0 * i] for i in range(3)})
+    settings = {"catalogue": "e", "policy": "linear_ts", "intercept": False, "auto": auto}
+    made = await api.ok("PUT", "/v1/bandits/made", settings, 201)
+    await api.ok("PUT", PATH, {**settings, "ridge": 1.0}, 201)
+    changed = await patched(api, {"ridge": "auto"})
+    assert changed["used"] == made["used"]
+
+
 async def patched(api: Api, patch: Json, **headers: str) -> Json:
     answer: Json = await api.ok("PATCH", PATH, patch, headers=headers)
     return answer
