@@ -204,14 +204,22 @@ def with_unit(record: BanditRecord, before: BanditRecord, arms: Snapshot) -> Ban
 
 def measured(record: BanditRecord, arms: Snapshot) -> BanditRecord:
     """The record with the unit of the features, where it has something in it and the arms are there."""
-    needs_constant = record.intercept and record.constant is None
-    if not needs_constant and (not _needs_unit(record) or record.mean_square is not None):
+    if not needs_arms(record):
         return record
     square = mean_square_of(arms)
-    if needs_constant and arms.size:
+    if _needs_constant(record) and arms.size:
         record = replace(record, constant=1.0 if square is None else math.sqrt(square / arms.table.dim))
     record = record if record.mean_square is not None else replace(record, mean_square=square)
     return _with_filled(record, arms)
+
+
+def needs_arms(record: BanditRecord) -> bool:
+    """Whether the arms decide something of the record that is not known yet."""
+    return _needs_constant(record) or (_needs_unit(record) and record.mean_square is None)
+
+
+def _needs_constant(record: BanditRecord) -> bool:
+    return record.intercept and record.constant is None
 
 
 def _needs_unit(record: BanditRecord) -> bool:

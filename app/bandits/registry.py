@@ -21,12 +21,13 @@ from app.bandits.completion import (
     completed,
     differences,
     measured,
+    needs_arms,
     ways_to_change,
     with_else,
     with_unit,
 )
 from app.bandits.context import Context
-from app.bandits.settings import AUTO, BanditRecord
+from app.bandits.settings import BanditRecord
 from app.bandits.spaces import BanditMoved, MoveRecord, Moves
 from app.bandits.versions import (
     BanditVersion,
@@ -151,7 +152,7 @@ class Bandits:
 
     async def _measured(self, record: BanditRecord) -> BanditRecord:
         """The record with what the arms decide of the unit of the features."""
-        if not record.intercept and record.ridge != AUTO:
+        if not needs_arms(record):
             return record
         arms = await self._catalogues.sampled(await self._catalogues.get_stocked(record.catalogue))
         return await REQUESTS.run(partial(measured, record, arms))

@@ -355,7 +355,7 @@ class BanditRecord(BanditSettings, frozen=True):
     ``directions``     those of the catalogue when the bandit was made, float64 row by row; None without a
                        context, and with interactions "all"
     ``mean_square``    the mean squared length of its arms then, in the unit of which ``auto`` is before there
-                       are rewards; None of a catalogue without arms, and with numbers
+                       are rewards; None of a catalogue without arms, and where nothing depends on it
     ``constant``       of the ``intercept``: the root mean square of the coordinates of the arms then; None
                        without one, and until the catalogue has arms and a choice or a reward comes
     ``space``          how often the bandit was moved to another catalogue

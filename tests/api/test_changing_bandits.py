@@ -41,6 +41,16 @@ async def api(api: Api) -> Api:
 
 
 @pytest.mark.rest
+async def test_how_much_is_explored_does_not_depend_on_a_ridge_that_is_given(api: Api):
+    """Also without an intercept, where the arms alone say how many numbers of a decision are not 0."""
+    await api.catalogue("e", {f"a{i}": [0.0] * 5 + [float(i)] for i in range(3)})
+    settings = {"catalogue": "e", "policy": "linear_ts", "intercept": False, "context": {"dim": 8}}
+    made = await api.ok("PUT", "/v1/bandits/made", settings, 201)
+    given = await api.ok("PUT", PATH, {**settings, "ridge": 1.0}, 201)
+    assert given["used"]["exploration"] == made["used"]["exploration"] == 0.5
+
+
+@pytest.mark.rest
 @pytest.mark.parametrize("auto", [1, 2])
 async def test_a_ridge_that_becomes_auto_is_in_the_unit_of_the_features(api: Api, auto: int):
     """As that of a bandit that is made with it."""
