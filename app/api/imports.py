@@ -290,30 +290,27 @@ async def _blocks_of_arms(catalogue: Catalogue, body: AsyncIterator[bytes]) -> A
 
 async def _lines(body: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, bytes]]:
     """Lines with their numbers from 1, without those that are blank; none is kept beyond its limit."""
-    number, pieces, size = 1, list[bytes](), 0
+    number, rest = 1, bytearray()
     async for chunk in body:
         await yield_to_others()
-        *complete, rest = chunk.split(b"\n")
-        for end in complete:
-            line = b"".join((*pieces, end))
-            pieces, size = [], 0
+        rest += chunk
+        *complete, rest = rest.split(b"\n") if b"\n" in chunk else [rest]
+        for line in complete:
             if line.strip():
-                yield number, _short(line, len(line), number)
+                _check_length(line, number)
+                yield number, bytes(line)
             number += 1
             if number % YIELD_LINES == 0:
                 await yield_to_others()
-        pieces.append(rest)
-        size += len(rest)
         # A line without an end is refused while it comes, before it fills the memory.
-        _short(rest, size, number)
-    if line := b"".join(pieces).strip():
-        yield number, line
+        _check_length(rest, number)
+    if rest.strip():
+        yield number, bytes(rest)
 
 
-def _short(line: bytes, size: int, number: int) -> bytes:
-    if size > limits.MAX_LINE_BYTES:
+def _check_length(line: bytearray, number: int) -> None:
+    if len(line) > limits.MAX_LINE_BYTES:
         raise TooLarge(f"a line must not be longer than {limits.MAX_LINE_BYTES} bytes", path=(number,))
-    return line
 
 
 async def _progress(steps: AsyncIterator[dict[str, int]]) -> AsyncIterator[bytes]:

@@ -23,18 +23,17 @@ _TIME = re.compile(r"([1-9][0-9]{0,3})([hd])")
 router = json_router(prefix="/v1/bandits", tags=["measuring"])
 
 
-def _seconds(text: str) -> float | None:
-    """A time such as "12h" or "7d"; None: it is none, or out of bounds."""
+def _seconds(text: str) -> int:
+    """A time such as "12h" or "7d". Raises ValueError: it is none, or out of bounds."""
     parts = _TIME.fullmatch(text)
-    if parts is None:
-        return None
-    seconds = int(parts[1]) * (3_600 if parts[2] == "h" else 86_400)
-    return seconds if MIN_EVERY_S <= seconds <= MAX_EVERY_S else None
+    seconds = int(parts[1]) * (3_600 if parts[2] == "h" else 86_400) if parts else 0
+    if not MIN_EVERY_S <= seconds <= MAX_EVERY_S:
+        raise ValueError('must be a time from "1h" to "90d"')
+    return seconds
 
 
 def _checked_time(text: str) -> str:
-    if _seconds(text) is None:
-        raise ValueError('must be a time from "1h" to "90d"')
+    _seconds(text)
     return text
 
 
