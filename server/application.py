@@ -22,7 +22,6 @@ from app.api import (
     console,
     console_pages,
     decision_log,
-    decisions,
     documentation,
     embeddings,
     evaluations,
@@ -64,7 +63,6 @@ from server.composition import Service
 ENDPOINTS = (
     choose,
     rewards,
-    decisions,
     operations,
     catalogues,
     arms,

@@ -29,7 +29,7 @@ import msgspec
 
 from app.learning.tokens import Access, raw_of, text_of
 from app.platform.errors import PassExpired, StartupError, Unauthorized
-from app.platform.ids import IDENTIFIER
+from app.platform.ids import is_identifier
 
 SCOPES = ("choose", "reward", "observe", "read", "admin")
 BROWSER_SAFE = frozenset({"choose", "reward"})
@@ -40,7 +40,6 @@ MAX_VISITORS_S = 31 * 86_400
 LEEWAY_S = 60  # between the clocks of who signs a pass and of this service
 
 _TAG_BYTES, _FINGERPRINT_BYTES = 32, 9
-_IDENTIFIER = re.compile(IDENTIFIER)
 _RATE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)/s")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -165,7 +164,7 @@ class ApiKeys:
         key, left_s = self._by_digest[digest], signed_pass.expires_s - time.time()
         if key.visitors_s is None:
             raise Unauthorized("the API key of this pass may sign none: its entry needs visitors=SECONDS")
-        if not _IDENTIFIER.fullmatch(signed_pass.visitor):
+        if not is_identifier(signed_pass.visitor):
             raise Unauthorized("the visitor of the pass is no identifier")
         if left_s <= -LEEWAY_S:
             raise PassExpired("the pass has expired: get a new one from who gave it")
@@ -274,7 +273,7 @@ def _parsed(entry: str) -> tuple[bytes, ApiKey]:
 
 def _names(key: str, what: str, restrictions: Mapping[str, str]) -> frozenset[str]:
     names = frozenset(restrictions[what].split(",")) if what in restrictions else frozenset[str]()
-    if not all(map(_IDENTIFIER.fullmatch, names)):
+    if not all(map(is_identifier, names)):
         raise StartupError(f"{what} of the API key {key} must be names, separated by commas")
     return names
 

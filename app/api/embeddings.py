@@ -10,7 +10,6 @@ numbers, "kappa": number, "rewards", "keys", "arms", "without": counts}``; each 
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator
 from typing import TypeVar
 
@@ -30,12 +29,12 @@ from app.api.strict_json import Provided, check_encoding, content_type, json_rou
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.embeddings import Embeddings, NewEmbedding
 from app.platform.errors import BadRequest, Conflict, DimensionMismatch, Invalid
+from app.platform.ids import is_identifier
 from app.records.behaviour import BehaviourRecord
 from app.records.features import MAX_BASIS_NUMBERS, MAX_FEATURE, MAX_FEATURES
 
 T = TypeVar("T")
 MOST_KAPPA = 1e6
-_AN_ID = re.compile(IDENTIFIER)
 
 router = json_router(prefix="/v1/catalogues", tags=["catalogues"])
 
@@ -99,7 +98,7 @@ async def _stored(
     async for data in body:
         block = _decoded(ArmsOfBehaviour, data, "block after the first")
         count = len(block.ids)
-        if count > limits.MAX_BLOCK_ARMS or not all(map(_AN_ID.fullmatch, block.ids)):
+        if count > limits.MAX_BLOCK_ARMS or not all(map(is_identifier, block.ids)):
             message = f"must be at most {limits.MAX_BLOCK_ARMS} ids that match ^{IDENTIFIER}$"
             raise Invalid(message, path=(number, "ids"))
         likes = _numbers(block.likes, (count, 1), (number, "likes"))[:, 0]
@@ -112,7 +111,7 @@ async def _stored(
 
 def _record(head: EmbeddingHead, source: Catalogue) -> BehaviourRecord:
     """Raises Invalid, Conflict: the source is not what it was when its arms were read."""
-    if not _AN_ID.fullmatch(head.catalogue):
+    if not is_identifier(head.catalogue):
         raise Invalid(f"must match ^{IDENTIFIER}$", path=("catalogue",))
     dim = len(head.shift) // 4
     if not 1 <= dim <= MAX_FEATURES:

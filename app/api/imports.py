@@ -11,7 +11,6 @@ the problem document) as the last line.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, Any, Literal
 
@@ -42,10 +41,10 @@ from app.catalogues.catalogue import Catalogue
 from app.catalogues.catalogues import Catalogues
 from app.platform.deadlines import yield_to_others
 from app.platform.errors import BadRequest, DimensionMismatch, Invalid, NotFitted, ShortlistError, TooLarge
+from app.platform.ids import is_identifier
 from app.records.features import FeatureEncoding
 
 HEAD_BYTES = 4
-_AN_ID = re.compile(IDENTIFIER)
 _metadata_adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(
     Annotated[dict[str, Any], AfterValidator(storable)]
 )
@@ -115,7 +114,7 @@ async def arms_of(
     arms, seen = list[Arm](), set[str]()
     for position, name in enumerate(block.ids):
         await yield_to_others()
-        if not _AN_ID.fullmatch(name):
+        if not is_identifier(name):
             raise Invalid(f"must match ^{IDENTIFIER}$", path=(first + position, "id"))
         if name in seen:
             raise Invalid(TWICE, path=(first + position, "id"))

@@ -1,4 +1,4 @@
-"""POST /v1/rewards, and the answer of all endpoints that write to the reward log."""
+"""POST /v1/rewards and /v1/decisions/activate, and the answer of all that write to the reward log."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from pydantic import Field
 
 from app.api.fields import Identifier, Token, Value
 from app.api.guard import access_of
-from app.api.limits import MAX_BODY_BYTES, MAX_REWARDS
+from app.api.limits import MAX_BATCH, MAX_BODY_BYTES, MAX_REWARDS
 from app.api.strict_json import SEVERAL_CALLS, Provided, StrictModel, json_router, reply
+from app.learning.decisions import Decisions
 from app.learning.reward_entries import Reward
 from app.learning.rewards import Receipt, Rewards
 from app.platform.documents import Answer
 
-router = json_router(prefix="/v1", tags=["rewards"])
+router = json_router(prefix="/v1", tags=[])
 
 
 class RejectedView(Answer, frozen=True):
@@ -64,7 +65,13 @@ class RewardsBody(StrictModel):
     rewards: Annotated[list[RewardItem], Field(min_length=1, max_length=MAX_REWARDS)]
 
 
-@router.post("/rewards", status_code=202, response_model=ReceiptView, responses={200: {"model": ReceiptView}})
+@router.post(
+    "/rewards",
+    tags=["rewards"],
+    status_code=202,
+    response_model=ReceiptView,
+    responses={200: {"model": ReceiptView}},
+)
 async def reward(
     body: RewardsBody,
     request: Request,
@@ -77,3 +84,27 @@ async def reward(
         for item in body.rewards
     ]
     return await receipt_reply(rewards, await rewards.reward(items, access_of(request)), wait)
+
+
+class ActivationsBody(StrictModel):
+    max_bytes: ClassVar[int] = MAX_BODY_BYTES
+    instead: ClassVar[str] = SEVERAL_CALLS
+    long_list: ClassVar[str] = "decisions"
+
+    decisions: Annotated[list[Token], Field(min_length=1, max_length=MAX_BATCH)]
+
+
+class ActivationView(Answer, frozen=True):
+    """``duplicate`` counts decisions that were activated before."""
+
+    activated: int
+    duplicate: int
+    rejected: list[RejectedView]
+
+
+@router.post("/decisions/activate", tags=["choices"], response_model=ActivationView)
+async def activate(body: ActivationsBody, request: Request, decisions: Provided[Decisions]) -> ActivationView:
+    """Say that decisions made with ``"activate": false`` were shown: from now on rewards count."""
+    outcome = await decisions.activate(body.decisions, access_of(request))
+    rejected = [RejectedView(index, code) for index, code in outcome.rejected]
+    return ActivationView(outcome.activated, outcome.duplicate, rejected)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import re
 from collections.abc import Iterable
 from typing import Annotated
 
@@ -12,6 +13,7 @@ from app.platform.errors import FieldPath, Invalid
 
 IDENTIFIER = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
 Identifier = Annotated[str, StringConstraints(pattern=f"^{IDENTIFIER}$")]
+is_identifier = re.compile(IDENTIFIER).fullmatch
 HASH_BYTES = 6  # a number that is exact in float64
 _DOMAIN = b"decision log"  # so that this is no sample of any holdout
 
