@@ -13,6 +13,7 @@ from functools import partial
 from importlib import import_module
 
 from app.api.api_keys import configured
+from app.platform.command_line import client_errors
 from app.platform.errors import ShortlistError, StartupError
 from app.platform.plugin_settings import names_of_plugins
 from app.platform.plugins import plugins
@@ -134,7 +135,8 @@ async def _ask_store(settings: Settings) -> tuple[str, str]:
 
 
 def _service(_: Settings, url: str, key: str | None) -> Iterator[Finding]:
-    with Client(url, key, timeout_s=TIMEOUT_S, retry=Retry(attempts=1)) as client:
+    retry = Retry(attempts=1)
+    with client_errors(), Client(url, key, timeout_s=TIMEOUT_S, retry=retry) as client:
         try:
             client.health()
         except errors.ConnectionFailed:

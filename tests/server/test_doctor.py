@@ -105,3 +105,6 @@ def test_it_asks_the_service_of_the_environment_unless_another_one_is_named(
         ):
             cli.main(["doctor", "--data-dir", str(tmp_path), *arguments])
             assert line in capsys.readouterr().out, arguments
+    monkeypatch.setenv("SHORTLIST_URL", "web:8080")
+    assert cli.main(["doctor", "--data-dir", str(tmp_path)]) == 1
+    assert "FAIL service    url must" in capsys.readouterr().out
