@@ -20,7 +20,6 @@ from app.api import (
     catalogues,
     choose,
     console,
-    console_pages,
     decision_log,
     documentation,
     embeddings,
@@ -45,7 +44,7 @@ from app.api import (
 )
 from app.api.gateway import Gateway
 from app.api.guard import EXPOSED, Guard
-from app.api.static_files import StaticFile
+from app.api.pages import StaticFile
 from app.api.strict_json import JSON, encoded
 from app.indexes.limits import IndexLimits
 from app.platform import plugin_settings
@@ -90,7 +89,7 @@ ENDPOINTS = (
 
 # Before anything is opened: what is wrong with a plug-in ends the start.
 plugin_settings.load()
-console_pages.load()
+console.load()
 PLUGIN_ROUTES = plugin_routes.load({route.path for module in ENDPOINTS for route in module.router.routes})
 # Plug-ins stand among questions about catalogues: names of types in the clients follow from this order.
 _QUESTIONS = ENDPOINTS.index(sampling)

@@ -8,6 +8,6 @@
 The name of its entry point is the first part of its address: ``/console#/greetings``.
 """
 
-from app.api.console_pages import ConsolePage
+from app.api.console import ConsolePage
 
 __all__ = ["ConsolePage"]

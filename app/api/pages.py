@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import fastapi_offline
 from fastapi import Request, Response
@@ -18,7 +20,7 @@ from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.responses import HTMLResponse, RedirectResponse
 from pydantic import BaseModel
 
-from app.api.static_files import StaticFile
+from app.api.resource_changes import tags_of
 from app.api.strict_json import Provided, json_router, reply
 from app.platform.errors import NotFound
 from app.platform.pools import REQUESTS
@@ -51,6 +53,25 @@ _DOCS = get_swagger_ui_html(
 )
 _DOCS_PAGE = bytes(_DOCS.body).decode()
 _DOCS_SCRIPT = _DOCS_PAGE.rpartition("<script>")[2].partition("</script>")[0]
+
+
+class StaticFile(NamedTuple):
+    """A file that never changes while the service runs: it is not sent to who has it."""
+
+    content: bytes
+    kind: str
+    etag: str
+
+    @classmethod
+    def of(cls, content: bytes, kind: str) -> StaticFile:
+        return cls(content, kind, f'"{hashlib.sha256(content).hexdigest()[:32]}"')
+
+    def reply(self, request: Request, headers: Mapping[str, str]) -> Response:
+        """The file, or 304 if it is what the client has."""
+        headers = {**headers, "etag": self.etag}
+        if self.etag in tags_of(request.headers.get("if-none-match", "")):
+            return Response(status_code=304, headers=headers)
+        return Response(self.content, headers={**headers, "content-type": self.kind})
 
 
 class LinksView(BaseModel):
