@@ -171,7 +171,9 @@ async def _evaluated(
     left_out = list[str]()
     if unread is not None:
         left_out = list(unread.sentences())
-        evaluator.capped = 0  # what was not offered is the caller's word, as a filter is: no quota has a say
+        evaluator.counts.capped = (
+            0  # what was not offered is the caller's word, as a filter is: no quota has a say
+        )
     evaluation = evaluations_of(evaluator, when)[0]
     return replace(evaluation, warnings=[*left_out, *_warnings(read, held), *evaluation.warnings])
 

@@ -28,6 +28,7 @@ from app.learning.fold import learned, merged
 from app.measuring.logged_lists import (
     LoggedLists,
     PoolName,
+    SortedCounts,
     joined,
     known_rows,
     lets_in,
@@ -150,8 +151,7 @@ class DrawnPropensities:
                 if not self._is_drawn(row):
                     continue
                 stand_in = _with_propensities(row, [STAND_IN] * len(row.arms))
-                sorted_rows = sort([stand_in], self._bandit, self._then, self._constraints)
-                for lists in sorted_rows.lists:
+                for lists in sort([stand_in], self._bandit, self._then, self._constraints, SortedCounts()):
                     served = row.bandit_version, row.prior_version, row.effects_version, row.learner_version
                     name = (*served, lists.name, lists.situations[0], lists.excluded[0])
                     positions, of_situation = found.setdefault(name, ([], []))
@@ -170,7 +170,10 @@ class DrawnPropensities:
             and row.group != "holdout"
             and row.weights is None
             and any(arm.propensity is None and not arm.pinned for arm in row.arms)
-            and self._source.has_arms_of(self._bandit, row)
+            # A file of arms has no versions: they are those of the log.
+            and (
+                self._source.logged_by is not None or row.catalogue_version == self._bandit.catalogue.version
+            )
         )
 
     async def _estimated(self, rows: Sequence[Row], lists: Sequence[LoggedLists]) -> Sequence[Row]:

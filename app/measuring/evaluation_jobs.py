@@ -1,11 +1,5 @@
 """Evaluations that go on while their clients do something else.
 
-    waiting     its process does others first
-    running     ``progress`` says how far it is
-    done        with its result
-    failed      ``error`` says why
-    lost        its process has died, or was stopped
-
 The state of a job is in the store, where every process of the service finds it. Its process holds a lease on
 it and writes its progress every ``BEAT_S``; a job that is unfinished and has no lease is lost. A job that was
 deleted is cancelled: at once if its own process was asked, else with the next beat.

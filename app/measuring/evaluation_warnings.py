@@ -77,26 +77,26 @@ def _of_decisions(evaluator: Evaluator, policy: Evaluated) -> Iterator[str]:
         none = "the policy would have made none of them, and hardly more than some of those that follow"
         too_few = "they show so little of what the policy does that the rest cannot make up for it"
         yield f"only the first {every} were looked at: {none if is_none else too_few}"
-    if evaluator.unknown:
+    if evaluator.counts.unknown:
         why = "they were made by another policy, or their arms were given"
         why = why if evaluator.drawn is None else NOT_DRAWN
-        yield f"{evaluator.unknown:,} of {every} have no propensities and were left out: {why}"
+        yield f"{evaluator.counts.unknown:,} of {every} have no propensities and were left out: {why}"
     if evaluator.drawn is not None and evaluator.drawn.estimated:
         drawn = f"the propensities of {evaluator.drawn.estimated:,} of {every} were estimated"
         rare = "lists that the policy showed more rarely than that are missing, as the missing share says"
         draws = f"{evaluator.drawn.draws:,} draws of the learner as it was"
         yield f"{drawn} from {draws}: {rare}; ips is too low by them"
-    if evaluator.unreadable:
-        yield f"{evaluator.unreadable:,} of {every} were left out: {UNREADABLE}"
+    if evaluator.counts.unreadable:
+        yield f"{evaluator.counts.unreadable:,} of {every} were left out: {UNREADABLE}"
     if policy.gone:
         why = "it was deleted, or the filter no longer lets it in"
         yield f"{policy.gone:,} of {used} show an arm that this policy cannot choose now: {why}"
-    if evaluator.capped:
+    if evaluator.counts.capped:
         what = "each was weighed among those that were left then, not those that this policy would have left"
-        yield f"quotas or repeats did not allow some arms in {evaluator.capped:,} of {used}: {what}"
-    if evaluator.cut:
+        yield f"quotas or repeats did not allow some arms in {evaluator.counts.capped:,} of {used}: {what}"
+    if evaluator.counts.cut:
         what = f"what stands below place {MAX_PLACES} was not counted"
-        yield f"{evaluator.cut:,} of {used} have longer lists than can be evaluated: {what}"
+        yield f"{evaluator.counts.cut:,} of {used} have longer lists than can be evaluated: {what}"
 
 
 def _of_weights(state: OffPolicyState) -> Iterator[str]:

@@ -431,10 +431,10 @@ class Evaluations:
 def check_usable(evaluator: Evaluator) -> None:
     """Raise Invalid if there are decisions, but none that can be used."""
     weighed = evaluator.decisions - evaluator.unweighed
-    if not weighed or evaluator.unknown + evaluator.unreadable < weighed:
+    if not weighed or evaluator.counts.unknown + evaluator.counts.unreadable < weighed:
         return
     why = UNREADABLE
-    if evaluator.unknown:
+    if evaluator.counts.unknown:
         why = without_propensities(evaluator.bandit.record, was_drawn=evaluator.drawn is not None)
     message = f"none of the {evaluator.decisions:,} decisions in this time can be used: {why}"
     raise Invalid(message, path=("bandit",))

@@ -31,7 +31,7 @@ from app.measuring.drawn_propensities import DrawnPropensities
 from app.measuring.evaluated import Evaluated, begin, check_values, evaluated_policy
 from app.measuring.logged_lists import (
     LoggedLists,
-    SortedRows,
+    SortedCounts,
     UnshownArms,
     joined,
     known_rows,
@@ -117,10 +117,7 @@ class Evaluator:
     ``known``       what decisions are weighed with; of ``PastLearners`` that have blocks, what was known
                     before the block of a decision
     ``decisions``   that were read so far
-    ``unknown``     of these, without propensities
-    ``unreadable``  of these, of which it is not known what they asked for
-    ``cut``         of these, lists that are longer than what is evaluated
-    ``capped``      of these, with arms that quotas or frequency caps did not allow
+    ``counts``      of these, what was left out
     ``unweighed``   of these, made when nothing was known yet
     ``without_effects``  of these, weighed as if arms had no effects, as those are not known
     ``effects_of_log``   of these, weighed with effects that were fitted to the log
@@ -161,7 +158,8 @@ class Evaluator:
         self.expected = None if seen is None else seen.decisions
         self._posterior = lookup.posterior if isinstance(lookup, PastLearners) else lookup
         self.past = lookup if isinstance(lookup, PastLearners) and len(lookup.blocks) else None
-        self.decisions = self.unknown = self.unreadable = self.unweighed = self.cut = self.capped = 0
+        self.decisions = self.unweighed = 0
+        self.counts = SortedCounts()
         self.without_effects = self.effects_of_log = 0
         if isinstance(lookup, PastLearners):
             self._serve_with(lookup)
@@ -211,7 +209,7 @@ class Evaluator:
     @property
     def left_out(self) -> int:
         """Decisions that were not used."""
-        return self.unknown + self.unreadable + self.unweighed
+        return self.counts.unknown + self.counts.unreadable + self.unweighed
 
     async def add(self, rows: Sequence[Row]) -> None:
         """Take up decisions, unless it ``is_unsupported``.
@@ -259,17 +257,12 @@ class Evaluator:
                 return
         self._count_effects(len(rows))
         versions = await self._source.versions(self.bandit, rows)
-        result: SortedRows = await MEASURING.run(
-            partial(sort, rows, self.bandit, versions, self._constraints)
-        )
+        sort_rows = partial(sort, rows, self.bandit, versions, self._constraints, self.counts)
+        sorted_lists = await MEASURING.run(sort_rows)
         for policy in self.policies:
-            if work := [await self._work(policy, lists) for lists in result.lists]:
+            if work := [await self._work(policy, lists) for lists in sorted_lists]:
                 await MEASURING.run(partial(self._weigh_all, policy, work))
         self.decisions += len(rows)
-        self.unknown += result.unknown
-        self.unreadable += result.unreadable
-        self.cut += result.cut
-        self.capped += result.capped
 
     def _count_effects(self, decisions: int) -> None:
         """Note how many are weighed with effects that are not those of their time."""

@@ -149,9 +149,9 @@ class LoggedLists:
             values += [counted.get(arm.id, terms_of_signal.default) for arm in arms]
 
 
-@dataclass(frozen=True, slots=True)
-class SortedRows:
-    """How many were left out, and why.
+@dataclass(slots=True)
+class SortedCounts:
+    """How many decisions were left out, and why.
 
     ``unknown``      decisions without propensities
     ``unreadable``   decisions of which it is not known which arms they were drawn from
@@ -159,11 +159,10 @@ class SortedRows:
     ``capped``       decisions with arms that quotas or frequency caps did not allow
     """
 
-    lists: Sequence[LoggedLists]
-    unknown: int
-    unreadable: int
-    cut: int
-    capped: int
+    unknown: int = 0
+    unreadable: int = 0
+    cut: int = 0
+    capped: int = 0
 
 
 def sort(
@@ -171,12 +170,15 @@ def sort(
     bandit: Bandit,
     versions: Mapping[int, Bandit],
     constraints: Sequence[ConstraintRow],
-) -> SortedRows:
-    """Read rows. ``versions``: of the bandit, those that decided. Cost: some microseconds for each row."""
+    counts: SortedCounts,
+) -> Sequence[LoggedLists]:
+    """Read rows, and add to ``counts``. ``versions``: of the bandit, those that decided.
+
+    Cost: some microseconds for each row.
+    """
     terms, signals = terms_by_version(versions, bandit), list(bandit.record.signals or ())
     lists = dict[PoolName, LoggedLists]()
     filters = dict[bytes, tuple[Filter | None, Filter | None]]()
-    unknown = unreadable = cut = capped = 0
     not_in_row = [
         applies for constraint, applies in constraints if not (constraint.is_in_row or constraint.counts)
     ]
@@ -184,27 +186,27 @@ def sort(
         arms = row.arms
         pinned, is_known = _pinned_places(arms)
         if not is_known:
-            unknown += 1
+            counts.unknown += 1
             continue
         asked = asked_in(row)
         barred = row.barred
         if asked is None or barred is None or asked.diverse is not None:
-            unreadable += 1
+            counts.unreadable += 1
             continue
         text = _encode((asked.filter, barred.filters))
         if text not in filters:
             filters[text] = _filters_of(asked.filter, barred.filters)
         choice = ChooseRequest.of(asked, filters[text][0])
         if any(applies(choice, versions[row.bandit_version]) for applies in not_in_row):
-            unreadable += 1
+            counts.unreadable += 1
             continue
         name = PoolName(*filters[text], pinned, len(arms) - len(pinned))
-        cut += len(arms) > MAX_PLACES
-        capped += bool(barred.filters or barred.arms)
+        counts.cut += len(arms) > MAX_PLACES
+        counts.capped += bool(barred.filters or barred.arms)
         group = lists.setdefault(name, LoggedLists(name))
         exclude = [*asked.exclude, *barred.arms]
         group.add(row, arms[:MAX_PLACES], exclude, terms[row.bandit_version], signals)
-    return SortedRows(list(lists.values()), unknown, unreadable, cut, capped)
+    return list(lists.values())
 
 
 def _filters_of(

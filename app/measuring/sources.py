@@ -68,10 +68,6 @@ class HeldSource:
         """A version of its arm effects; None: it is not kept."""
         return None
 
-    def has_arms_of(self, bandit: Bandit, row: Row) -> bool:  # noqa: ARG002 - a file has no versions
-        """Whether the arms are those that a decision had to choose from."""
-        return True
-
     def of_held_arms(self, bandit: Bandit, effects: EffectVersion) -> EffectVersion:
         """Effects that a log tells, of the features that its arms have here: a file has no others."""
         table = bandit.catalogue.index.snapshot().table
@@ -118,9 +114,6 @@ class ServedSource(HeldSource):
 
     async def effects(self, bandit: Bandit, number: int) -> EffectVersion | None:
         return await self.served_effects.version(bandit.uid, number)
-
-    def has_arms_of(self, bandit: Bandit, row: Row) -> bool:
-        return row.catalogue_version == bandit.catalogue.version
 
     def of_held_arms(self, bandit: Bandit, effects: EffectVersion) -> EffectVersion:  # noqa: ARG002
         return effects

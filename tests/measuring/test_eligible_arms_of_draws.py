@@ -55,7 +55,8 @@ async def drawn(shown: str, **changes: Any) -> float | None:
     bandit = bandit_of_sizes()
     arms = [LoggedArm(shown, 1, 1.0, None, False)]
     decision = row(arms=arms, policy="linear_ts", learner_version=50, **changes)
-    propensities = DrawnPropensities(bandit, HeldSource(), KnownPast(bandit, HeldSource()), (), lambda: None)
+    source = HeldSource(logged_by=bandit)
+    propensities = DrawnPropensities(bandit, source, KnownPast(bandit, source), (), lambda: None)
     (filled,) = await propensities.filled([decision], draw=True)
     return filled.arms[0].propensity
 
