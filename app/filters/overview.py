@@ -9,8 +9,9 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,6 +33,8 @@ SORTED_CHARS = 256  # of a text, by which arms are sorted
 TYPES = {ValueKind.STRING: "string", ValueKind.NUMBER: "number", ValueKind.BOOLEAN: "boolean"}
 WORDS = {ValueKind.STRING: "text", ValueKind.NUMBER: "a number", ValueKind.BOOLEAN: "true or false"}
 NOTHING = "none"
+Place = tuple[str, str, bool, int, Value, int]
+"""Order, field, whether a value comes last, and the kind, the value and the age of the arm there."""
 _KIND_ORDER = {ValueKind.NUMBER: 0, ValueKind.STRING: 1, ValueKind.BOOLEAN: 2}
 
 
@@ -74,7 +77,7 @@ class FieldOverview:
 
         Cost: O(values of these fields).
         """
-        after = None if cursor is None else _text_of(cursor)
+        after: str | None = None if cursor is None else _read(cursor, str)
         summaries = list[FieldSummary]()
         for name in self._names():
             if (after is None or name > after) and (summary := self.summary(name)) is not None:
@@ -231,32 +234,18 @@ def _type(stored: Stored) -> str:
     return TYPES[KINDS[stored]] if stored in KINDS else NOTHING
 
 
-def _text_of(cursor: str) -> str:
-    text = _read(cursor)
-    if not isinstance(text, str):
-        raise foreign()
-    return text
-
-
 def _place_of(cursor: str, order: str, name: str) -> tuple[bool, int, Value, int]:
     """The place in this order of this field. Raises Invalid."""
-    match _read(cursor):
-        case [
-            str(its_order),
-            str(its_name),
-            bool(flag),
-            int(kind),
-            str() | int() | float() as value,
-            int(age),
-        ]:
-            is_text = isinstance(value, str)
-            if (its_order, its_name) == (order, name) and is_text == (kind == _KIND_ORDER[ValueKind.STRING]):
-                return flag, kind, value, age
-    raise foreign()
+    its_order, its_name, flag, kind, value, age = _read(cursor, Place)
+    is_text = isinstance(value, str)
+    if (its_order, its_name) != (order, name) or is_text != (kind == _KIND_ORDER[ValueKind.STRING]):
+        raise foreign()
+    return flag, kind, value, age
 
 
-def _read(cursor: str) -> object:
+def _read(cursor: str, form: Any) -> Any:
+    """What a cursor of this form says. Raises Invalid."""
     try:
-        return json.loads(decode_cursor(cursor))
-    except (ValueError, RecursionError):
+        return msgspec.json.decode(decode_cursor(cursor), type=form)
+    except msgspec.DecodeError:
         raise foreign() from None

@@ -132,12 +132,17 @@ def test_values_are_those_of_the_document_and_keep_their_type(documents, batches
 def test_large_columns_of_every_sort_answer_as_the_definition_does(batches):
     documents = documents_of(2_000, seed=1)
     view = table_of(documents, batches).snapshot()
-    for document in WANTED:
-        wanted = parse(document)
+    filters, answers_of = [parse(document) for document in WANTED], list[list[bool]]()
+    for document, wanted in zip(WANTED, filters, strict=True):
         expected = [wanted.matches(*document) for document in documents]
+        answers_of.append([*expected, wanted.matches(*NOTHING)])
         assert view.evaluate(wanted).tolist() == expected, document
         for first in (1, 63, 1_500, 1_999, 2_000):
             assert view.evaluate(wanted, first).tolist() == expected[first:], document
+    # also of more rows than a block has, and of a row without fields
+    rows = np.tile(np.arange(2_001)[::-1], 1 if batches else 34)
+    for expected, matches in zip(answers_of, view.matches(filters, rows), strict=True):
+        assert matches.reshape(-1, 2_001).tolist() == [expected[::-1]] * (len(rows) // 2_001)
     rows = np.arange(0, 2_000, 17)
     for field in ("sizes", "mixed", "serial", "title", "rare", "tags", "maker.name", "cents"):
         found = view.values_of(field, rows)
@@ -231,6 +236,7 @@ class Machine(RuleBasedStateMachine):
         for view, documents, _ in [*self.kept, current]:
             expected = [wanted.matches(*documents.get(row, NOTHING)) for row in range(16)]
             assert answers(view, wanted, 16) == expected
+            assert next(view.matches([wanted], np.arange(16))).tolist() == expected
 
     @rule(field=FIELDS)
     def values(self, field):

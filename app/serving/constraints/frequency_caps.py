@@ -73,20 +73,19 @@ class FrequencyCapConstraint(Constraint):
             return ()
         arms = [*map(shown.whole.id_of, shown.rows)]
         exposures = exposures_of(state.subject.rule, shown.whole, shown.decision, arms, range(len(arms)))
-        return (
-            CapCharge(state.subject, exposures) if await self._caps.record(state.subject, exposures) else None
-        )
+        if not await self._caps.record(state.subject, exposures):
+            return None
+        return CapCharge(state.subject, exposures) if exposures else ()
 
     async def refund(self, charge: CapCharge) -> None:
-        if charge.shown:
-            await self._caps.take_back(charge.subject, charge.shown)
+        await self._caps.take_back(charge.subject, charge.shown)
 
     def record(self, view: View, charge: Any, shown: Shown, ttl_ms: int) -> LogRecord:
         """What was over the cap. In a list, arms of one value may have left out each other."""
         state: CapState | None = view.state
         if state is None:
             return LogRecord()
-        is_by_field = state.subject.rule.by != BY_ARM and bool(charge and charge.shown)
+        is_by_field = state.subject.rule.by != BY_ARM and bool(charge)
         return LogRecord(NOT_KEPT if is_by_field and len(shown.rows) > 1 else "", state.over)
 
 
