@@ -355,7 +355,7 @@ class Reports:
         if not names:
             return reports[None]
         report = _with_signals(bandit, reports)
-        self._metrics.set_guardrail_states(bandit.uid, [guardrail.state for guardrail in report.guardrails])
+        self._metrics.guardrail_states[bandit.uid] = [guardrail.state for guardrail in report.guardrails]
         return report
 
 

@@ -7,7 +7,7 @@ classes, policies), never from input.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
@@ -85,7 +85,7 @@ class Metrics:
             "Guardrails of bandits, by what the last report of this process on each bandit says.",
             ["state"],
         )
-        self._guardrail_states: dict[str, Sequence[str]] = {}
+        self.guardrail_states: dict[str, Sequence[str]] = {}  # as the last report on each bandit says, by uid
         self.unlimited = counter(
             "shortlist_unlimited_repeats",
             "Choices and rewards that `repeats` did not remember, or in place of older ones: no room.",
@@ -149,10 +149,11 @@ class Metrics:
         self.prior_seconds.observe(seconds)
         self.prior_keys.set(keys)
 
-    def set_guardrail_states(self, bandit: str, states: Sequence[str]) -> None:
-        """What a report says of the guardrails of a bandit. Memory: some bytes a bandit."""
-        self._guardrail_states[bandit] = states
-        every = [state for of_bandit in self._guardrail_states.values() for state in of_bandit]
+    def count_guardrails(self, bandits: Collection[str]) -> None:
+        """Of the bandits with these uids; what was said of others is forgotten."""
+        for gone in self.guardrail_states.keys() - bandits:
+            del self.guardrail_states[gone]
+        every = [state for states in self.guardrail_states.values() for state in states]
         for state in ("kept", "broken", "unknown"):
             self.guardrails.labels(state).set(every.count(state))
 

@@ -305,6 +305,7 @@ class Health:
     def measure_process(self) -> None:
         """Bring the gauges of this process up to date, without a call of the store."""
         metrics, catalogues = self.metrics, list(self.catalogues)
+        metrics.count_guardrails({bandit.uid for bandit in self.bandits})
         metrics.learners.set(len(self.learners))
         metrics.learner_bytes.set(self.learners.bytes)
         metrics.prior_age.set(self.priors.oldest_s())

@@ -320,6 +320,8 @@ async def test_the_report_is_of_each_signal_and_of_their_sum(api: Api):
     assert [each["state"] for each in report["guardrails"]] == ["kept", "broken", "broken"]
     text = (await api.call("GET", "/metrics")).text
     assert 'shortlist_guardrails{state="broken"} 2.0' in text
+    await api.ok("DELETE", "/v1/bandits/b", status=204)
+    assert 'shortlist_guardrails{state="broken"} 0.0' in (await api.call("GET", "/metrics")).text
 
 
 @pytest.mark.rest
