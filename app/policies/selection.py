@@ -108,7 +108,7 @@ class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
     """A learner and a catalogue at the same time: what it knows, and the arms as it sees them.
 
     ``posterior`` is the one for the context of the request: of the query that the arms are searched with.
-    ``thetas``: of a bandit with arm effects, what the learner expects of each signal there, (J, d').
+    ``theta``: of a bandit whose arms learn, what the learner expects there (d',), of signals each (d', J).
     ``effects``: what its arms have beyond their features; None: nothing.
     """
 
@@ -116,7 +116,7 @@ class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
     arms: LearnerSnapshot
     learner_version: int
     catalogue_version: int
-    thetas: Matrix | None = None
+    theta: Vector | Matrix | None = None
     effects: ArmEffects | None = None
 
     @classmethod
@@ -125,28 +125,28 @@ class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
     ) -> ReadSnapshot:
         """Awaits nothing for a learner in memory whose posterior was used before. Raises Unavailable."""
         learner, posterior = await learners.current(bandit, identity)
-        thetas = None
-        if bandit.learns_effects and bandit.weighing is not None:
-            thetas = bandit.queries(thetas_of(bandit, await learners.knowledge(bandit, learner)), context)
         if context is not None:
             posterior = bandit.given(posterior, context)
-        if bandit.learns_effects and thetas is None:
-            thetas = posterior.theta[None]
-        return cls(posterior, bandit.snapshot(), learner.version, bandit.catalogue.index.version, thetas)
+        theta: Vector | Matrix | None = None
+        if bandit.learns_effects:
+            theta = posterior.theta
+            if bandit.weighing is not None:
+                theta = bandit.queries(thetas_of(bandit, await learners.knowledge(bandit, learner)), context).T
+        return cls(posterior, bandit.snapshot(), learner.version, bandit.catalogue.index.version, theta)
 
     def expected(self, rows: Rows) -> Matrix | None:
         """What the learner expects of the features of arms, of each signal; None without arm effects.
 
         Shapes: (n,) -> (n, J).
         """
-        if self.thetas is None:
+        arms, theta = self.arms, self.theta
+        if theta is None:
             return None
         # In columns: one product. ``dot`` takes half of the time of ``@`` for few arms.
-        arms, thetas = self.arms, self.thetas.T
-        expected: Matrix = arms.plain.features_of(rows).dot(arms.catalogue_query(thetas))
+        expected: Matrix = arms.plain.features_of(rows).dot(arms.catalogue_query(theta))
         # What the learner sees is a copy with a coordinate more, whose product is the same of all.
-        expected += arms.constant_score(thetas)
-        return expected
+        expected += arms.constant_score(theta)
+        return expected if expected.ndim > 1 else expected[:, None]
 
     @classmethod
     async def of(
