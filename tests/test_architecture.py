@@ -167,7 +167,7 @@ ARROWS = {
     "shortlist": set(),
     "studies/commands": {"platform"},
     "studies/measurement": {"platform"},
-    "studies/experiments": {"platform", "indexes", "shortlist", "studies/measurement"},
+    "studies/experiments": {"platform", "indexes", "catalogues", "shortlist", "studies/measurement"},
     "studies/bench": {
         "platform",
         "storage",

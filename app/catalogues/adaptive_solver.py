@@ -3,7 +3,10 @@
 The ladder (``mips.adaptive``) asks several solvers, so that one which fails does no harm. An exact search
 never fails: a catalogue that is searched exactly needs no more. For one that is searched by a graph,
 ``COPIES`` further graphs are built in a thread at the first request. Until they are built its own graph
-answers alone.
+answers alone. They are as independent as HNSW allows: each has its own random levels and its own random order
+of insertion. They are made for one table and go on serving while arms come and go: fresh arms are scanned
+exactly, dead ones are left out. Nobody has proved that HNSW answers a fixed query with probability 0.9, so
+nothing is promised.
 """
 
 from __future__ import annotations
@@ -13,18 +16,23 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+import numpy as np
+
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.learner_snapshot import LearnerSnapshot
-from app.indexes.independent import IndependentGraphs
 from app.indexes.snapshot import Snapshot
 from app.platform.cache import BoundedCache
 from shortlist.index.cancellation import Cancellation, Cancelled
-from shortlist.index.planner import IndexOptions
+from shortlist.index.index import Index
+from shortlist.index.planner import IndexOptions, build_over
+from shortlist.index.table import TableSnapshot
 from shortlist.mips.adaptive import Ladder
 from shortlist.types import NO_ROWS, Matrix, MipsSolver, Rows, TopK, Vector
 
 COPIES = 3
-_SEED = 0x61646170
+SEED = 0x61646170
+GRAPH_EF = 64
+CHANGED_SHARE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +62,47 @@ class LadderWithScan:
         return result
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class IndependentGraphs:
+    """``graphs`` over the arms that were alive in ``table``."""
+
+    table: TableSnapshot
+    graphs: tuple[Index, ...]
+
+    @classmethod
+    def build(
+        cls,
+        table: TableSnapshot,
+        options: IndexOptions,
+        *,
+        check: Callable[[], None],
+        copies: int = COPIES,
+        seed: int = SEED,
+    ) -> IndependentGraphs:
+        """Build ``copies`` graphs on one core. ``check`` is called now and then, and may raise to stop."""
+        graphs = []
+        for copy in range(copies):
+            rows = np.random.default_rng(seed + copy).permutation(table.live_rows)
+            graph = build_over(table, rows, options, seed=seed + copy, check=check)
+            ef = options.ef_search or GRAPH_EF
+            graph.tuned(ef, shortlist=options.shortlist, most=graph.arms)
+            graphs.append(graph)
+        return cls(table, tuple(graphs))
+
+    @property
+    def memory_bytes(self) -> int:
+        return sum(graph.memory_bytes for graph in self.graphs)
+
+    def follows(self, table: TableSnapshot) -> bool:
+        """Whether ``table`` is a later moment of the same table."""
+        return table.number == self.table.number and table.rows >= self.table.rows
+
+    def is_stale(self, table: TableSnapshot) -> bool:
+        """Whether so much has changed since that the graphs should be built again."""
+        changed = table.rows - self.table.rows + len(table.dead) - len(self.table.dead)
+        return not self.follows(table) or changed > CHANGED_SHARE * self.table.live
+
+
 class IndependentSolvers:
     """The independent graphs of all catalogues, within ``capacity_bytes``. For any thread."""
 
@@ -78,7 +127,7 @@ class IndependentSolvers:
                 self._pool.submit(self._build, catalogue.uid, snapshot, catalogue.index_options)
         if held is None or not held.follows(snapshot.table):
             return [snapshot]
-        return [snapshot, *held.solvers(snapshot)]
+        return [snapshot, *(snapshot.searched_by(graph) for graph in held.graphs)]
 
     def close(self) -> None:
         self._stop.cancel()
@@ -88,9 +137,7 @@ class IndependentSolvers:
         graphs = None
         try:
             with self._stop.turn():
-                graphs = IndependentGraphs.build(
-                    snapshot.table, COPIES, options, seed=_SEED, check=self._stop.give_way
-                )
+                graphs = IndependentGraphs.build(snapshot.table, options, check=self._stop.give_way)
         except Cancelled:
             return
         finally:
@@ -98,11 +145,6 @@ class IndependentSolvers:
                 self._building.discard(uid)
                 if graphs is not None:
                     self._graphs.put(uid, graphs, graphs.memory_bytes)
-
-
-def solver_of(arms: LearnerSnapshot) -> MipsSolver:
-    """A solver that searches a graph where one serves, and compares all arms elsewhere."""
-    return arms if arms.proposes else ExactSolver(arms)
 
 
 def ladder(
@@ -116,4 +158,5 @@ def ladder(
 
     ``largest_norm`` bounds the norms of the features. ``eta`` is the ratio of the ladder, in (0, 1].
     """
-    return Ladder([solver_of(arms) for arms in solvers], features_of, largest_norm, eta)
+    asked: list[MipsSolver] = [arms if arms.proposes else ExactSolver(arms) for arms in solvers]
+    return Ladder(asked, features_of, largest_norm, eta)

@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from app.indexes.independent import IndependentGraphs
+from app.catalogues.adaptive_solver import IndependentGraphs
 from app.indexes.live import IndexOptions, LiveIndex
 from app.platform.command_line import table
 from shortlist.mips.adaptive import AdaptiveSolver, Scan
@@ -137,8 +137,8 @@ def graphs(arms: Matrix, copies: int) -> Sequence[MipsSolver]:
     rows = range(len(arms))
     index.upsert(list(map(str, rows)), arms, rows)
     snapshot = index.snapshot()
-    made = IndependentGraphs.build(snapshot.table, copies, options, seed=SEED, check=lambda: None)
-    return made.solvers(snapshot)
+    made = IndependentGraphs.build(snapshot.table, options, check=lambda: None, copies=copies, seed=SEED)
+    return [snapshot.searched_by(graph) for graph in made.graphs]
 
 
 def row(

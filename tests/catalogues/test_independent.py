@@ -5,21 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.indexes.independent import IndependentGraphs
+from app.catalogues.adaptive_solver import COPIES, IndependentGraphs
 from app.indexes.live import IndexOptions, LiveIndex
 
 pytestmark = pytest.mark.rest
 
-DIM, ARMS, COPIES = 6, 600, 3
+DIM, ARMS = 6, 600
 
 
 def made():
     rng = np.random.default_rng(7)
     index = LiveIndex(DIM, IndexOptions(kind="hnsw"), seed=1)
     index.upsert([f"a{i}" for i in range(ARMS)], rng.standard_normal((ARMS, DIM)), range(ARMS))
-    graphs = IndependentGraphs.build(
-        index.snapshot().table, COPIES, IndexOptions(), seed=5, check=lambda: None
-    )
+    graphs = IndependentGraphs.build(index.snapshot().table, IndexOptions(), check=lambda: None, seed=5)
     return index, graphs, rng
 
 
@@ -43,7 +41,7 @@ def test_arms_that_came_are_found_and_those_that_went_are_not():
         assert graphs.follows(snapshot.table)
         for query in queries:
             wanted = snapshot.search_exact(query, 1)
-            found = [solver.search(query, 1) for solver in graphs.solvers(snapshot)]
+            found = [snapshot.searched_by(graph).search(query, 1) for graph in graphs.graphs]
             assert max(one.scores[0] for one in found) >= 0.999 * wanted.scores[0]
             for one in found:
                 assert snapshot.table.is_alive(one.rows).all()
