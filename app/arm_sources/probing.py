@@ -29,14 +29,6 @@ SEED = 0x6D696C76
 
 
 @dataclass(frozen=True, slots=True)
-class _Best:
-    """The best arm of each probe. Shapes: ids (P,), scores (P,)."""
-
-    ids: Sequence[str]
-    scores: Vector
-
-
-@dataclass(frozen=True, slots=True)
 class Probing:
     """One measurement. ``alive`` is called between pages of arms."""
 
@@ -52,10 +44,10 @@ class Probing:
         Cost: every arm is read once, K P d multiplications; P searches for each ``ef``. Raises Unavailable.
         """
         probes = self._probes()
-        best = await self._compared(probes)
+        ids, scores = await self._compared(probes)
         options, quality = self.index.options, CopyQuality(arms=self.seen.arms)
         for ef in EFS if options.ef_search is None else (options.ef_search,):
-            quality = await self._tried(probes, best, ef)
+            quality = await self._tried(probes, ids, scores, ef)
             if quality.recall_at_1 >= options.target_recall:
                 break
         return quality
@@ -67,8 +59,8 @@ class Probing:
         drawn = rng.normal(size=(PROBES - len(recent), dim))
         return np.concatenate((drawn, np.array(recent).reshape(-1, dim)))
 
-    async def _compared(self, probes: Matrix) -> _Best:
-        """Compare all arms with all probes, a page at a time."""
+    async def _compared(self, probes: Matrix) -> tuple[Sequence[str], Vector]:
+        """The best arm of each probe among all, and its score; a page of arms at a time."""
         ids, scores = [""] * len(probes), np.full(len(probes), -np.inf)
         uid, newest, after = self.index.uid, self.seen.version, Position()
         while page := await self.store.followed_arms.changes(uid, after, PAGE, newest=newest):
@@ -81,12 +73,12 @@ class Probing:
                     ids[probe], scores[probe] = arms[rows[probe]].id, largest[probe]
             await yield_to_others()
             await self.alive()
-        return _Best(ids, scores)
+        return ids, scores
 
-    async def _tried(self, probes: Matrix, best: _Best, ef: int) -> CopyQuality:
+    async def _tried(self, probes: Matrix, ids: Sequence[str], scores: Vector, ef: int) -> CopyQuality:
         hits, ratios = 0, list[float]()
         limit = asked_for(self.index.options.shortlist)
-        for probe, arm, score in zip(probes, best.ids, best.scores.tolist(), strict=True):
+        for probe, arm, score in zip(probes, ids, scores.tolist(), strict=True):
             near = probe.astype(np.float32)
             proposed = await self.engine.search(self.seen.collection, near, limit, ef=ef)
             hits += arm in proposed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from app.catalogues.arms import Arm
@@ -19,24 +18,20 @@ from app.records.records import attributes_of, embedding_of
 from app.storage.arms import ArmStore
 
 PAGE_NUMBERS = 100_000  # in the features of a page, about
+PAGE_BYTES = 8 << 20
 DOCUMENT_COPIES = 8  # about what a page takes for each byte of a document: by itself, as objects, as JSON
 MAX_DOCUMENT_BYTES = 50_000  # about, of one
 NUMBER_BYTES = 60  # and for each number: as an object in a list, and as text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArmPageLimits:
-    """``sorted_arms``: that are sorted for a page. ``page_bytes``: of the documents of a page."""
-
-    sorted_arms: int = MOST_SORTED
-    page_bytes: int = 8 << 20
-
-
 class ArmPages:
-    """Reads arms. ``repository_of`` raises NotFound of a catalogue that was deleted meanwhile."""
+    """Reads arms. ``repository_of`` raises NotFound of a catalogue that was deleted meanwhile.
+
+    ``most_sorted``: arms that are sorted for a page. ``page_bytes``: of the documents of a page.
+    """
 
     def __init__(self, store: ArmStore, repository_of: Callable[[Catalogue], ArmRepository]) -> None:
-        self.limits = ArmPageLimits()
+        self.most_sorted, self.page_bytes = MOST_SORTED, PAGE_BYTES
         self._store = store
         self._repository_of = repository_of
 
@@ -67,7 +62,7 @@ class ArmPages:
     ) -> tuple[Sequence[Arm], str | None]:
         """A page of arms by the values of a field, see ``in_order``. Raises Invalid, NotPossibleHere."""
         catalogue.need_arms("sorting")
-        most = self.limits.sorted_arms
+        most = self.most_sorted
         if len(catalogue.index) > most:
             message = f"at most {most:,} arms are sorted, and this catalogue has {len(catalogue.index):,}"
             raise Invalid(message, path=("sort",))
@@ -94,8 +89,8 @@ class ArmPages:
             return (await self._with_documents(catalogue, arms, 1))[0]
 
     async def _with_documents(self, catalogue: Catalogue, arms_found: FoundArms, most: int) -> list[Arm]:
-        """The first of these arms at least, and as many as ``most`` and ``limits.page_bytes`` allow."""
-        most_bytes = self.limits.page_bytes
+        """The first of these arms at least, and as many as ``most`` and ``page_bytes`` allow."""
+        most_bytes = self.page_bytes
         ids = arms_found.ids[:most]
         reading = min(len(ids) * MAX_DOCUMENT_BYTES, most_bytes)
         hold(len(ids) * catalogue.dim * NUMBER_BYTES + reading)

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from app.catalogues.kept_arms import FoundArms
 from app.platform.deadlines import yield_to_others
 from app.platform.documents import Answer
 from app.platform.errors import DimensionMismatch, FieldPath, Invalid
@@ -91,20 +92,14 @@ async def prepare_arms(encoding: FeatureEncoding, arms: Sequence[Arm]) -> Prepar
             await yield_to_others()
             rows[position] = arm.features
         features[start : start + len(batch)] = encoding.features(rows[: len(batch)])
-    if encoding.basis is not None and len(arms):
-        _check_magnitude(features)
+    if encoding.basis is not None and (wrong := (np.abs(features) > MAX_FEATURE).any(axis=1)).any():
+        message = f"the basis makes numbers beyond {MAX_FEATURE:,.0f} of them"
+        raise Invalid(message, path=("arms", int(wrong.argmax()), "features"))
     for position, arm in enumerate(arms):
         await yield_to_others()
         embedding = None if encoding.is_fitted else np.asarray(arm.features)[numbers:]
         writes.append(ArmWrite(arm.id, vector_to_bytes(features[position]), _document(arm, embedding)))
     return PreparedArms(arms, features, writes, encoding)
-
-
-def _check_magnitude(features: NDArray[np.float64]) -> None:
-    wrong = (np.abs(features) > MAX_FEATURE).any(axis=1)
-    if wrong.any():
-        message = f"the basis makes numbers beyond {MAX_FEATURE:,.0f} of them"
-        raise Invalid(message, path=("arms", int(wrong.argmax()), "features"))
 
 
 def _document(arm: Arm, embedding: NDArray[np.floating] | None) -> bytes:
@@ -114,37 +109,31 @@ def _document(arm: Arm, embedding: NDArray[np.floating] | None) -> bytes:
     return pack(ArmDocument(list(arm.tags), arm.metadata)) if arm.tags or arm.metadata else b""
 
 
-@dataclass(frozen=True, slots=True)
-class UnfittedArms:
-    """All arms of a catalogue that has no basis yet. Shape: features (n, d), with zeros for embeddings."""
+def fit_reduction(
+    encoding: FeatureEncoding, unfitted: FoundArms, documents: Sequence[bytes]
+) -> tuple[Reduction, Sequence[ArmWrite]]:
+    """The basis that fits the embeddings of all arms best, and the arms as they are by it.
 
-    ids: Sequence[str]
-    features: NDArray[np.float64]
-    documents: Sequence[bytes]
-
-
-def fit_reduction(encoding: FeatureEncoding, arms: UnfittedArms) -> tuple[Reduction, Sequence[ArmWrite]]:
-    """The basis that fits their embeddings best, and the arms as they are by it.
-
-    Cost: that of ``principal_components``; the memory of n e numbers. Raises Invalid.
+    ``unfitted``: with zeros in place of embeddings, which their ``documents`` have. Cost: that of
+    ``principal_components``; the memory of n e numbers. Raises Invalid.
     """
     where: FieldPath = ("features", "embedding", "reduce")
     to = encoding.reduced_to
     assert to is not None  # noqa: S101 - for the type checker
-    if not arms.ids:
+    if not unfitted.ids:
         raise Invalid("there are no arms to fit a basis to", path=where)
-    embeddings = np.array([embedding_of(document) for document in arms.documents])
+    embeddings = np.array([embedding_of(document) for document in documents])
     try:
         components = principal_components(embeddings, to, np.random.default_rng(PROBE_SEED))
     except InvalidParameter as error:
-        message = f"to is {to}, and the embeddings of the {len(arms.ids):,} arms allow less: {error}"
+        message = f"to is {to}, and the embeddings of the {len(unfitted.ids):,} arms allow less: {error}"
         raise Invalid(message, path=where) from None
     basis = components.basis.astype("<f4").tobytes()
-    reduction = Reduction(basis, len(arms.ids), components.share, components.overlap)
-    fields = arms.features[:, : encoding.field_numbers]
+    reduction = Reduction(basis, len(unfitted.ids), components.share, components.overlap)
+    fields = unfitted.features[:, : encoding.field_numbers]
     features = encoding.fitted(reduction).features(np.hstack((fields, embeddings)))
     writes = []
-    for arm_id, row, data in zip(arms.ids, features, arms.documents, strict=True):
+    for arm_id, row, data in zip(unfitted.ids, features, documents, strict=True):
         tags, metadata = attributes_of(data)
         document = pack(ArmDocument(tags, metadata)) if tags or metadata else b""
         writes.append(ArmWrite(arm_id, vector_to_bytes(row), document))

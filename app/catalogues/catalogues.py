@@ -14,7 +14,6 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -28,7 +27,6 @@ from app.catalogues.arms import (
     MAX_UNFITTED_ARMS,
     Arm,
     PreparedArms,
-    UnfittedArms,
     fit_reduction,
     full_message,
     prepare_arms,
@@ -63,19 +61,12 @@ COMPARE_S = 5.0  # so soon it is noticed where a store came back without its las
 TRIES = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogueLimits:
-    """``unfitted_arms``: that a catalogue keeps before its embeddings are reduced."""
-
-    unfitted_arms: int = MAX_UNFITTED_ARMS
-
-
 class Catalogues:
     """All catalogues of the service.
 
     ``keep_ms``: how long features stay readable after they were replaced. ``group``: the processes that share
     arms with this one, None where it is alone. ``engines``: where catalogues keep their arms that are not in
-    memory, by the kind of the catalogue.
+    memory, by the kind of the catalogue. ``most_unfitted``: arms of one before its embeddings are reduced.
     """
 
     def __init__(
@@ -88,9 +79,8 @@ class Catalogues:
         group: SharingGroup | None = None,
         engines: Mapping[str, ArmEngine] = MappingProxyType({}),
         index_limits: IndexLimits = IndexLimits(),
-        limits: CatalogueLimits | None = None,
     ) -> None:
-        self.limits = limits or CatalogueLimits()
+        self.most_unfitted = MAX_UNFITTED_ARMS
         self._group = group
         self._hooks = hooks
         self._store = store
@@ -300,8 +290,8 @@ class Catalogues:
             if prepared.encoding.is_fitted != catalogue.encoding.is_fitted:
                 prepared = await prepare_arms(catalogue.encoding, prepared.arms)
             arms, writes, fitted = prepared.arms, prepared.writes, catalogue.encoding.is_fitted
-            if not fitted and len(catalogue.index) + len(arms) > self.limits.unfitted_arms:
-                raise NotFitted(full_message(len(catalogue.index), self.limits.unfitted_arms))
+            if not fitted and len(catalogue.index) + len(arms) > self.most_unfitted:
+                raise NotFitted(full_message(len(catalogue.index), self.most_unfitted))
             is_compared = fitted and catalogue.resident is not None
             before = await repository.find([arm.id for arm in arms]) if is_compared else None
             done = await self._store.arms.upsert(
@@ -346,8 +336,8 @@ class Catalogues:
             documents += await store.documents(catalogue.uid, unfitted.ids[start : start + READ_TOGETHER])
         if len(documents) < len(unfitted.ids) or not all(documents):
             return False
-        before = UnfittedArms(unfitted.ids, unfitted.features, documents)
-        reduction, writes = await REQUESTS.run(partial(fit_reduction, catalogue.encoding, before))
+        fit = partial(fit_reduction, catalogue.encoding, unfitted, documents)
+        reduction, writes = await REQUESTS.run(fit)
         data = pack(reduction)
         done = await store.fit(catalogue.uid, version, data, writes, keeps_changes=repository.keeps_changes)
         await self._sync(catalogue)

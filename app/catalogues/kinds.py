@@ -128,38 +128,27 @@ class Kinds:
 
     def new_index(self, uid: str, record: CatalogueRecord) -> Opened:
         """The index of a catalogue, and its arms; to be opened."""
-        return self._in_engine(uid, record) if is_in_engine(record) else self._in_memory(uid, record)
-
-    def index_file(self, uid: str) -> Path:
-        return self._index_dir / f"{uid}.index"
-
-    def _in_memory(self, uid: str, record: CatalogueRecord) -> Opened:
+        options, dim, kind = options_of(record), record.dim, _kind_of(record)
+        if is_in_engine(record):
+            source, engine = ARM_SOURCES.get(kind), self._engines.get(kind)
+            if source is None:
+                name = EngineName(kind, kind, f"no loaded plug-in provides the arm source {kind}")
+            else:
+                why = f"the arms of this catalogue are in {source.title}, and {source.setting} is not set"
+                name = EngineName(kind, source.title, why)
+            followed = self._store.followed_arms
+            in_engine = EngineIndex(uid, dim, options, engine=engine, store=followed, engine_name=name)
+            return in_engine, EngineArms(in_engine)
         file, group = self.index_file(uid), self._group
         index = LiveIndex(
-            record.dim,
-            options_of(record),
+            dim,
+            options,
             cache=file,
             seed=int(uid[:8], 16),
             shared=group.arms_of(uid) if group is not None else None,
             limits=self._index_limits,
         )
-        store = self._store.arms
-        return index, ResidentArms(uid, index, store, dim=record.dim, file=file, group=group)
+        return index, ResidentArms(uid, index, self._store.arms, dim=dim, file=file, group=group)
 
-    def _in_engine(self, uid: str, record: CatalogueRecord) -> Opened:
-        kind = _kind_of(record)
-        source = ARM_SOURCES.get(kind)
-        if source is None:
-            name = EngineName(kind, kind, f"no loaded plug-in provides the arm source {kind}")
-        else:
-            why = f"the arms of this catalogue are in {source.title}, and {source.setting} is not set"
-            name = EngineName(kind, source.title, why)
-        index = EngineIndex(
-            uid,
-            record.dim,
-            options_of(record),
-            engine=self._engines.get(kind),
-            store=self._store.followed_arms,
-            engine_name=name,
-        )
-        return index, EngineArms(index)
+    def index_file(self, uid: str) -> Path:
+        return self._index_dir / f"{uid}.index"

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from app.catalogues.arms import UnfittedArms, fit_reduction
+from app.catalogues.arms import fit_reduction
+from app.catalogues.kept_arms import FoundArms
 from app.records.encoding import EncodedField
 from app.records.features import EmbeddingRule, FeatureEncoding, FeaturesRule, ReduceRule, completed
 from app.records.records import UnfittedArmDocument, pack
@@ -70,7 +71,7 @@ def encoded(
     if to is not None:
         documents = [pack(UnfittedArmDocument([], {}, row.astype("<f4").tobytes())) for row in rows]
         ids = [str(place) for place in range(len(films))]
-        reduction, _ = fit_reduction(encoding, UnfittedArms(ids, encoding.features(raw), documents))
+        reduction, _ = fit_reduction(encoding, FoundArms(ids, encoding.features(raw), []), documents)
         encoding = encoding.fitted(reduction)
     return encoding.features(raw)
 

@@ -12,7 +12,6 @@ from test_features import COLUMNS, FIELDS, NUMBERS, SHOE, arms_path, features_of
 from api_client import Api, Json
 from app.api.arms import BLOCKS, NDJSON
 from app.catalogues.arms import FIT_ARMS, MAX_UNFITTED_ARMS
-from app.catalogues.catalogues import CatalogueLimits
 from waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
@@ -289,7 +288,7 @@ async def test_a_rank_that_is_too_small_is_told_and_the_arms_stay(shared: Api):
 
 
 async def test_an_unfitted_catalogue_takes_only_so_many_arms(shared: Api, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(shared.app.service.catalogues, "limits", CatalogueLimits(unfitted_arms=50))
+    monkeypatch.setattr(shared.app.service.catalogues, "most_unfitted", 50)
     assert MAX_UNFITTED_ARMS > FIT_ARMS
     await made(shared, "full", {"embedding": {"dim": DIM, "reduce": TO}})
     await put_embeddings(shared, "full", embeddings(50))

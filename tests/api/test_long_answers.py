@@ -10,7 +10,6 @@ from api_client import Api
 from app.api import arms, fields, imports
 from app.catalogues import arm_pages, resident_arms
 from app.catalogues import arms as written_arms
-from app.catalogues.arm_pages import ArmPageLimits
 from app.learning import checkpoints, decisions, learners, rewards
 from app.serving import choosing
 
@@ -122,7 +121,7 @@ async def test_a_page_of_arms_with_long_metadata_is_shorter(api: Api):
     arms = [{"id": f"a{n}", "features": [float(n)], "metadata": {"x": "y" * 900}} for n in range(10)]
     await api.ok("PUT", "/v1/catalogues/c", {"dim": 1}, 201)
     await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": arms})
-    api.app.service.catalogues.arm_pages.limits = ArmPageLimits(page_bytes=3_000)
+    api.app.service.catalogues.arm_pages.page_bytes = 3_000
     first = await api.ok("GET", "/v1/catalogues/c/arms")
     rest = await api.ok("GET", f"/v1/catalogues/c/arms?cursor={first['next']}")
     assert [arm["id"] for arm in first["items"] + rest["items"]] == [f"a{n}" for n in range(6)]

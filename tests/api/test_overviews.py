@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json
-from app.catalogues.arm_pages import ArmPageLimits
 from app.filters.fields import Stored, Value
 from app.filters.names import Names
 
@@ -164,7 +163,7 @@ async def test_arms_are_sorted_by_a_field(api: Api, order: str):
 
 
 async def test_too_many_arms_are_not_sorted(api: Api):
-    api.app.service.catalogues.arm_pages.limits = ArmPageLimits(sorted_arms=3)
+    api.app.service.catalogues.arm_pages.most_sorted = 3
     await create_catalogue(api, "c", documents(4, 3))
     assert len((await api.ok("GET", "/v1/catalogues/c/arms?sort=p"))["items"]) == 3
     await create_catalogue(api, "d", documents(4, 4))

@@ -6,8 +6,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from app.catalogues.arms import Arm, UnfittedArms, fit_reduction, prepare_arms
+from app.catalogues.arms import Arm, fit_reduction, prepare_arms
 from app.catalogues.catalogue import difference_of
+from app.catalogues.kept_arms import FoundArms
 from app.records.features import EmbeddingRule, FeatureEncoding, FeaturesRule, ReduceRule, Reduction
 from app.records.records import CatalogueRecord, attributes_of
 from headless_service import INDEX
@@ -24,7 +25,8 @@ async def test_arms_keep_their_tags_and_metadata_when_a_basis_is_fitted():
     arms = [Arm(f"a{place}", row, *kinds[place % 4]) for place, row in enumerate(rows)]
     before = await prepare_arms(encoding, arms)
     documents = [write.document for write in before.writes]
-    _, writes = fit_reduction(encoding, UnfittedArms([arm.id for arm in arms], before.features, documents))
+    unfitted = FoundArms([arm.id for arm in arms], before.features, [])
+    _, writes = fit_reduction(encoding, unfitted, documents)
     assert [write.id for write in writes] == [arm.id for arm in arms]
     found = [attributes_of(write.document) for write in writes]
     assert found == [(list(arm.tags), arm.metadata) for arm in arms]
