@@ -39,43 +39,44 @@ class Job(Protocol):
 async def maintain(catalogue: Catalogue) -> Outcome:
     """Do the maintenance that is due for one catalogue."""
     index = catalogue.in_memory
-    return _said(catalogue, await _done(catalogue, index.begin_maintenance(), index.finish_maintenance))
+    return _said(catalogue, await _done(catalogue, index.begin_maintenance(), index.finish))
 
 
 async def make_segment(catalogue: Catalogue) -> Outcome:
     """Make the segment that is due for one catalogue."""
     index = catalogue.in_memory
-    return await _done(catalogue, index.begin_segment(), index.finish_segment)
+    return await _done(catalogue, index.begin_segment(), index.finish)
 
 
 async def measure(catalogue: Catalogue) -> Outcome:
     """Measure again how good the graph of one catalogue is, if many of its arms died."""
     index = catalogue.in_memory
-    return await _done(catalogue, index.begin_measurement(), index.finish_measurement)
+    return await _done(catalogue, index.begin_measurement(), index.finish)
 
 
 async def share(catalogue: Catalogue) -> Outcome:
     """Adopt or make the publication that is due for one catalogue, if its arms are shared."""
     index = catalogue.in_memory
-    return _said(catalogue, await _done(catalogue, index.begin_sharing(), index.finish_sharing))
+    return _said(catalogue, await _done(catalogue, index.begin_sharing(), index.finish))
 
 
-async def _done(catalogue: Catalogue, job: J | None, finish: Callable[[J], None]) -> Outcome:
+async def _done(
+    catalogue: Catalogue, job: J | None, finish: Callable[[J, Exception | None], None]
+) -> Outcome:
     if job is None:
         return "nothing"
+    failure: Exception | None = None
     try:
         await BUILDING.run(job.run)
-        catalogue.in_memory.note_outcome(job, None)
     except Exception as error:  # the index that served until now goes on serving
+        failure = error
         log.exception("maintenance of the index of %s failed", catalogue.name)
-        catalogue.in_memory.note_outcome(job, error)
-        return "failed"
     finally:
         # Also when this task is cancelled: the thread stops at its next check, and the index can begin other
         # work.
         job.cancel()
-        finish(job)
-    return "done"
+        finish(job, failure)
+    return "done" if failure is None else "failed"
 
 
 def _said(catalogue: Catalogue, outcome: Outcome) -> Outcome:

@@ -114,6 +114,7 @@ class EngineIndex:
         self._places: dict[str, Position] = {}
         self._settling: deque[tuple[float, Position]] = deque()
         self._room = max(100, OVERLAY_BYTES // (NUMBER_BYTES * dim + ARM_BYTES))
+        self.most_overlaid = self._room + MOST_WRITTEN
 
     def __len__(self) -> int:
         return self.followed.arms
@@ -128,25 +129,8 @@ class EngineIndex:
         return fault or next(iter(self.failures.values()), None)
 
     @property
-    def collection(self) -> str:
-        return self.followed.collection
-
-    @property
-    def ef(self) -> int:
-        return self.quality.ef
-
-    @property
-    def most_overlaid(self) -> int:
-        return self._room + MOST_WRITTEN
-
-    @property
     def title(self) -> str:
         return self.engine_name.title
-
-    @property
-    def in_memory(self) -> LiveIndex:
-        """The arms in memory: those that the engine may not have yet."""
-        return self.overlay
 
     def snapshot(self) -> EngineSnapshot:
         """The catalogue as it is now, for one request."""
@@ -160,11 +144,11 @@ class EngineIndex:
             raise Unavailable(self.failures[COLLECTION])
         if self.is_behind:
             raise Unavailable(f"{self.title} is still loading the arms: it lacks too many changes")
-        if not self.collection:
+        collection, near, ef = self.followed.collection, query.astype(np.float32), self.quality.ef
+        if not collection:
             return []
-        near = query.astype(np.float32)
         try:
-            return await self.engine.search(self.collection, near, limit, arm_filter=arm_filter, ef=self.ef)
+            return await self.engine.search(collection, near, limit, arm_filter=arm_filter, ef=ef)
         except CollectionGone:
             self.missed = True
             self.changed.set()

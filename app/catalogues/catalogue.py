@@ -76,7 +76,7 @@ class Catalogue:
     unlisted: tuple[int, Mapping[str, UnlistedValues]] = (-1, {})
 
     def __post_init__(self) -> None:
-        self.in_memory = self.index.in_memory
+        self.in_memory = self.index.overlay if self.index.resident is None else self.index
         self.encoding = FeatureEncoding(self.record.features, self.record.reduction, self.record.dim)
         self.missing_plugin = missing_plugin(self.record)
         self.is_filled = self.record.behaviour is None

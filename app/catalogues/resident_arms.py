@@ -185,13 +185,14 @@ async def _share(index: LiveIndex) -> None:
     """Adopt or make a publication, for an index that serves nobody yet; without one it has its own arms."""
     job = index.begin_sharing()
     if job is not None:
+        failure = None
         try:
             await asyncio.to_thread(job.run)
         except (OSError, RuntimeError) as error:
-            index.note_outcome(job, error)
+            failure = error
             log.warning("shared arms can be neither read nor made now: %s", error)
         finally:
-            index.finish_sharing(job)
+            index.finish(job, failure)
 
 
 def _portions(dim: int, sizes: Sequence[int]) -> Iterator[slice]:

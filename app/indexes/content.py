@@ -95,7 +95,18 @@ class IndexContent:
         earlier = tuple(part for part in self.segments if part.covered <= segment.first)
         self.segments = fitting((*earlier, segment), self.structure)
 
-    def take_plan(self, job: Maintenance, plan: Plan) -> None:
+    def take(self, job: Maintenance) -> None:
+        """Take what work on an earlier moment has made; nothing where its rows have other numbers now."""
+        if job.attributes is not None:
+            self.attributes.finish_compaction(job.attributes)
+        elif job.plan is not None:
+            self._take_plan(job, job.plan)
+        elif job.compacted is not None and job.table.number == self.table.snapshot().number:
+            positions, _ = self._take_table(job.compacted, job.table, job.positions)
+            self.attributes.moved(positions)
+            self.described = self.described.after(-1, positions)
+
+    def _take_plan(self, job: Maintenance, plan: Plan) -> None:
         """Serve as work on an earlier moment found to be the best; keep the segments that follow it."""
         self.plan, self.changes = plan, 0
         structure, since, positions = job.structure, job.table, job.positions_now
@@ -110,14 +121,6 @@ class IndexContent:
             structure.tombstone(self.table.snapshot().dead[len(since.dead) if positions is None else 0 :])
         self.structure = structure
         self.segments = fitting(self.segments, structure)
-
-    def take_compaction(self, compacted: ArmTable, since: TableSnapshot, positions: Rows) -> None:
-        """Take a table that was made of an earlier moment; ``positions``: of the rows of ``since`` in it."""
-        if since.number != self.table.snapshot().number:
-            return  # its rows have other numbers now
-        positions, _ = self._take_table(compacted, since, positions)
-        self.attributes.moved(positions)
-        self.described = self.described.after(-1, positions)
 
     def take_publication(self, job: Adoption, compacted: ArmTable) -> tuple[Rows, bool]:
         """Take the arms and attributes of a publication, and what came since the work on it began.

@@ -37,7 +37,7 @@ numbers:
     measurement    probes a graph again         holds, as long as the graph is the same
     sharing        takes or makes arms of all   dropped, and begun again
 
-Whoever runs work tells ``note_outcome`` how it ended, and then finishes it, whatever happened.
+Whoever runs work finishes it, however it ended.
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,13 +71,16 @@ from shortlist.index.segments import SegmentBuild
 from shortlist.index.shared_format import sweep
 from shortlist.types import Vector
 
-__all__ = ["IndexOptions", "IndexStatus", "LiveIndex", "Maintenance"]
+__all__ = ["IndexOptions", "IndexStatus", "LiveIndex", "Maintenance", "Work"]
 
 _RECENT_QUERIES = 256
 # Several processes leave compactions to their maker. One that waits for it so long that this share is dead
 # compacts its own arms. One that waits for segments scans this share of its arms.
 _DEAD_ALONE = 0.5
 _FRESH_ALONE = 0.15
+
+Work = Maintenance | SegmentBuild | Measurement | Adoption
+"""Long work that ``run`` does in any thread, and that stops early once it is told to ``cancel``."""
 
 
 class LiveIndex:
@@ -152,15 +154,6 @@ class LiveIndex:
     def resident(self) -> LiveIndex:
         """All arms of the catalogue in memory: itself. None of a catalogue whose arms are in an engine."""
         return self
-
-    @property
-    def in_memory(self) -> LiveIndex:
-        """The arms in memory: itself."""
-        return self
-
-    def hold(self) -> Never:
-        """Where an engine has the arms, some of them in memory; here all are."""
-        raise NotImplementedError
 
     def __len__(self) -> int:
         return len(self.content.table)
@@ -261,22 +254,6 @@ class LiveIndex:
         )
         return self._job
 
-    def finish_maintenance(self, job: Maintenance) -> None:
-        """Serve what was compacted or built."""
-        if job is not self._job:
-            return
-        self._job = None
-        content = self.content
-        if job.attributes is not None:
-            content.attributes.finish_compaction(job.attributes)
-        elif job.compacted is not None:
-            content.take_compaction(job.compacted, job.table, job.positions)
-        elif job.plan is not None:
-            content.take_plan(job, job.plan)
-        rest = self.limits.short_rest if self._serving.stage == "growing" else self.limits.rest
-        self.rest_until = time.monotonic() + rest * job.seconds
-        self._note_change()
-
     def begin_segment(self) -> SegmentBuild | None:
         """A segment of fresh arms that is due, or None; it may be made while other work is going on."""
         serving = self._serving
@@ -290,24 +267,6 @@ class LiveIndex:
         self._segment_job = serving.segment_build(self._recent, self._seed)
         return self._segment_job
 
-    def finish_segment(self, job: SegmentBuild) -> None:
-        """Serve the segment, unless its rows have other numbers now."""
-        if job is not self._segment_job:
-            return
-        self._segment_job = None
-        if job.segment is not None:
-            self.content.add_segment(job.segment, job.table)
-            self._note_change()
-
-    def note_outcome(self, job: object, error: Exception | None) -> None:
-        """Keep why the last work of this kind failed; None: it did not. Call it before the work is finished:
-        then others are told why there is no publication.
-        """
-        if error is None:
-            self.failures.pop(type(job).__name__, None)
-        else:
-            self.failures[type(job).__name__] = f"{type(error).__name__}: {error}"
-
     def begin_measurement(self) -> Measurement | None:
         """Measuring a graph again after deaths, or None; it may go on while there is other work."""
         graph = self.content.structure
@@ -317,11 +276,6 @@ class LiveIndex:
         if not self._measuring.is_due(graph, self._recent, self.limits, is_at_rest=is_at_rest):
             return None
         return self._measuring.begin(self.content.table.snapshot(), graph, self._recent, self._seed)
-
-    def finish_measurement(self, job: Measurement) -> None:
-        """Tell what was found, unless the graph serves no longer."""
-        self._measuring.finish(job, self.content.structure, self._options.target_recall)
-        self._note_change()
 
     def begin_sharing(self) -> Adoption | None:
         """A publication to adopt, or one to make that is due; None: neither, or that is being done."""
@@ -336,21 +290,39 @@ class LiveIndex:
             is_at_rest=self._is_at_rest,
         )
 
-    def finish_sharing(self, job: Adoption) -> None:
-        """Serve what was adopted or made."""
-        if self.sharing is None:
-            return
-        failure, is_untouched = self.failures.get(Publishing.__name__), self._is_untouched
-        compacted = self.sharing.finish(job, self.content, failure, is_untouched=is_untouched)
-        if compacted is None:
-            return
-        positions, is_in_order = self.content.take_publication(job, compacted)
-        if not is_in_order:  # work under way is about rows that are between others now
+    def finish(self, job: Work, error: Exception | None = None) -> None:
+        """Serve what work of any kind has made, unless it was dropped meanwhile. ``error``: why it failed."""
+        if error is None:
+            self.failures.pop(type(job).__name__, None)
+        else:
+            self.failures[type(job).__name__] = f"{type(error).__name__}: {error}"
+        content = self.content
+        if isinstance(job, Measurement):
+            self._measuring.finish(job, content.structure, self._options.target_recall)
+        elif isinstance(job, Adoption) and self.sharing is not None:
+            # Others are told why there is no publication.
+            failure, is_untouched = self.failures.get(Publishing.__name__), self._is_untouched
+            compacted = self.sharing.finish(job, content, failure, is_untouched=is_untouched)
+            if compacted is None:
+                return
+            positions, is_in_order = content.take_publication(job, compacted)
+            if not is_in_order:  # work under way is about rows that are between others now
+                self._job = None
+            elif self._job is not None:
+                self._job.follow(positions)
+            if job.from_start:
+                self.version = job.version
+        elif isinstance(job, SegmentBuild) and job is self._segment_job:
+            self._segment_job = None
+            if job.segment is not None:
+                content.add_segment(job.segment, job.table)
+        elif isinstance(job, Maintenance) and job is self._job:
             self._job = None
-        elif self._job is not None:
-            self._job.follow(positions)
-        if job.from_start:
-            self.version = job.version
+            content.take(job)
+            rest = self.limits.short_rest if self._serving.stage == "growing" else self.limits.rest
+            self.rest_until = time.monotonic() + rest * job.seconds
+        else:
+            return
         self._note_change()
 
     def status(self) -> IndexStatus:

@@ -37,7 +37,7 @@ _LIST_SLACK = 0.05  # where lists of up to ten find less than the target by so m
 class Maintenance(Cancellation):
     """One piece of work: a compaction, or measuring and building.
 
-    Call ``run`` in any thread, then ``LiveIndex.finish_maintenance`` in the thread of the event loop.
+    Call ``run`` in any thread, then ``LiveIndex.finish`` in the thread of the event loop.
     ``cancel`` makes ``run`` return early, within seconds. After ``run``: ``compacted``, a table, and the
     ``positions`` of the rows in it; ``plan`` and ``structure`` otherwise; ``seconds`` it took.
     ``progress``: the share of the structure that is built, and the seconds that it took.
@@ -131,7 +131,7 @@ class Maintenance(Cancellation):
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class Measurement(Cancellation):
-    """Call ``run`` in any thread, then ``LiveIndex.finish_measurement`` in the thread of the event loop.
+    """Call ``run`` in any thread, then ``LiveIndex.finish`` in the thread of the event loop.
 
     ``graph``: of ``table``, both of one moment. ``recent``: queries served lately, each (d,). ``seed`` fixes
     the probes that are drawn. Some arm of the graph is alive. After ``run``: ``answers``, their quality and

@@ -128,6 +128,7 @@ class HeadFollower:
     def __init__(self, catalogue: Catalogue) -> None:
         self.catalogue = catalogue
         self.head: EngineHead | None = None
+        assert catalogue.index.resident is None  # noqa: S101 - for the type checker
         self._held = catalogue.index.hold()
         self._number = 0  # of the version of the head
         self._reading: asyncio.Task[None] | None = None

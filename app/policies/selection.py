@@ -131,7 +131,9 @@ class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
         if bandit.learns_effects:
             theta = posterior.theta
             if bandit.weighing is not None:
-                theta = bandit.queries(thetas_of(bandit, await learners.knowledge(bandit, learner)), context).T
+                theta = bandit.queries(
+                    thetas_of(bandit, await learners.knowledge(bandit, learner)), context
+                ).T
         return cls(posterior, bandit.snapshot(), learner.version, bandit.catalogue.index.version, theta)
 
     def expected(self, rows: Rows) -> Matrix | None:

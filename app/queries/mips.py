@@ -247,7 +247,7 @@ def _graph_of_vectors(job: VectorsJob) -> Answer:
     index.upsert([str(row) for row in range(len(vectors))], vectors.astype(np.float64), range(len(vectors)))
     while (work := index.begin_maintenance()) is not None:
         work.run()
-        index.finish_maintenance(work)
+        index.finish(work)
     result = index.snapshot().search(job.query, job.request.k)
     if result.exact:
         return Answer(result.rows, result.scores, vectors.size, vectors.size, exactly(NO_GRAPH_OF_VECTORS))

@@ -172,7 +172,7 @@ def index_of(kind: Literal["auto", "hnsw"], features: Matrix, seed: int) -> Live
     index.upsert([str(row) for row in range(len(features))], features, range(len(features)))
     while (job := index.begin_maintenance()) is not None:
         job.run()
-        index.finish_maintenance(job)
+        index.finish(job)
     return index
 
 

@@ -120,7 +120,7 @@ def index_of(features: Matrix) -> Snapshot:
     job = index.begin_maintenance()
     if job is not None:
         job.run()
-        index.finish_maintenance(job)
+        index.finish(job)
     return index.snapshot()
 
 

@@ -231,7 +231,7 @@ def make(count: int, norms: Norms) -> Arms:
         index.describe(ids[part], [((), dict(zip(PLACEMENTS, pair, strict=True))) for pair in pairs])
     while (job := index.begin_maintenance()) is not None:
         job.run()
-        index.finish_maintenance(job)
+        index.finish(job)
     plain = Plain(features, features.astype(np.float32), ids)
     return Arms(norms, served_catalogue(index, IndexOptions()), features, plain, lots, away)
 

@@ -87,7 +87,7 @@ def decisions(arms: int, timed: int) -> dict[str, float]:
     index.upsert([str(row) for row in range(arms)], features, range(arms))
     while (job := index.begin_maintenance()) is not None:
         job.run()
-        index.finish_maintenance(job)
+        index.finish(job)
     snapshot, working = index.snapshot(), features.astype(np.float32)
     rules = elimination.rules(radius=100.0, eta=1e-3)
     state = elimination.start(posterior, np.arange(arms), lambda rows: features[rows], rules)

@@ -9,14 +9,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from app.indexes.live import LiveIndex, Maintenance
-from app.indexes.maintenance import Measurement
-from shortlist.index.segments import SegmentBuild
+from app.indexes.live import LiveIndex, Maintenance, Work
 
 LOOK_EVERY_S = 0.2
 CHECK_EVERY = 4
-
-Job = Maintenance | SegmentBuild | Measurement
 
 
 @dataclass(slots=True)
@@ -40,7 +36,7 @@ class IndexLoop:
         self.builds = 0
         self.cpu_s = self.last_cpu_s = self.last_s = 0.0
         self._rng = rng
-        self._running: dict[str, tuple[Job, threading.Thread]] = {}
+        self._running: dict[str, tuple[Work, threading.Thread]] = {}
         self._look_at = 0.0
 
     @property
@@ -89,7 +85,7 @@ class IndexLoop:
             self._finish(job)
         self._running.clear()
 
-    def _begin(self, kind: str, begin: Callable[[], Job | None]) -> None:
+    def _begin(self, kind: str, begin: Callable[[], Work | None]) -> None:
         if kind in self._running:
             return
         job = begin()
@@ -98,7 +94,7 @@ class IndexLoop:
             self._running[kind] = job, thread
             thread.start()
 
-    def _run(self, job: Job) -> None:
+    def _run(self, job: Work) -> None:
         started = time.thread_time()
         job.run()
         took = time.thread_time() - started
@@ -106,11 +102,6 @@ class IndexLoop:
         if isinstance(job, Maintenance) and job.structure is not None:
             self.last_cpu_s, self.last_s = took, job.seconds
 
-    def _finish(self, job: Job) -> None:
-        if isinstance(job, SegmentBuild):
-            self.index.finish_segment(job)
-        elif isinstance(job, Measurement):
-            self.index.finish_measurement(job)
-        else:
-            self.builds += job.structure is not None
-            self.index.finish_maintenance(job)
+    def _finish(self, job: Work) -> None:
+        self.builds += isinstance(job, Maintenance) and job.structure is not None
+        self.index.finish(job)

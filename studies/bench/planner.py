@@ -96,7 +96,7 @@ def decided(features: Matrix, seed: int, cache: Path, limits: IndexLimits) -> Li
     index.upsert([str(row) for row in range(len(features))], features, range(len(features)))
     while (job := index.begin_maintenance()) is not None:
         job.run()
-        index.finish_maintenance(job)
+        index.finish(job)
     return index
 
 

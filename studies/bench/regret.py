@@ -101,4 +101,4 @@ def _arrive(environment: Environment, index: LiveIndex, there: int, wanted: int)
 def _maintain(index: LiveIndex) -> None:
     while (job := index.begin_maintenance()) is not None:
         job.run()
-        index.finish_maintenance(job)
+        index.finish(job)

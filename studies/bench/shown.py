@@ -97,7 +97,7 @@ def filled(count: int) -> LiveIndex:
         )
     while (job := index.begin_maintenance()) is not None:
         job.run()
-        index.finish_maintenance(job)
+        index.finish(job)
     return index
 
 

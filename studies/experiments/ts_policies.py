@@ -120,7 +120,7 @@ class SubTs:
         """What the service does in a thread of its own: compaction, and building the graph again."""
         while (job := self._index.begin_maintenance()) is not None:
             job.run()
-            self._index.finish_maintenance(job)
+            self._index.finish(job)
 
     def choose(self, posterior: Posterior, rng: np.random.Generator) -> int:
         snapshot = self._index.snapshot()

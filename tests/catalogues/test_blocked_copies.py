@@ -46,7 +46,7 @@ def test_after_a_compaction_rows_are_those_of_the_new_table():
     job = catalogue.index.begin_maintenance()
     assert job is not None
     job.run()
-    catalogue.index.finish_maintenance(job)
+    catalogue.index.finish(job)
     after = kept.prepare(catalogue).table
     rows = [(table.row_of("1150"), table.rows) for table in (before, after)]
     assert rows == [(1_150, 1_200), (50, 100)]

@@ -24,7 +24,7 @@ def searched_by_a_graph() -> LiveIndex:
     job = index.begin_maintenance()
     assert job is not None
     job.run()
-    index.finish_maintenance(job)
+    index.finish(job)
     assert index.snapshot().proposes
     return index
 

@@ -65,7 +65,7 @@ def compact(catalogue: Catalogue) -> None:
     catalogue.index.limits = limits
     table = catalogue.index.snapshot().table.number
     job.run()
-    catalogue.index.finish_maintenance(job)
+    catalogue.index.finish(job)
     assert catalogue.index.snapshot().table.number != table
 
 
@@ -134,5 +134,5 @@ def maintained(catalogue: Catalogue) -> None:
     job = catalogue.index.begin_maintenance()
     assert job is not None
     job.run()
-    catalogue.index.finish_maintenance(job)
+    catalogue.index.finish(job)
     assert catalogue.index.snapshot().kind == "hnsw"

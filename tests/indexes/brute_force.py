@@ -52,15 +52,15 @@ def maintain(index):
     while True:
         if (job := index.begin_maintenance()) is not None:
             job.run()
-            index.finish_maintenance(job)
+            index.finish(job)
             done.append("compaction" if job.compacted is not None else "plan")
         elif (job := index.begin_segment()) is not None:
             job.run()
-            index.finish_segment(job)
+            index.finish(job)
             done.append("segment")
         elif (job := index.begin_measurement()) is not None:
             job.run()
-            index.finish_measurement(job)
+            index.finish(job)
             done.append("measurement")
         else:
             return done
@@ -71,4 +71,4 @@ def measure_anew(index):
     """Measure its graph again, which is due."""
     job = index.begin_measurement()
     job.run()
-    index.finish_measurement(job)
+    index.finish(job)

@@ -136,7 +136,7 @@ def done(index: LiveIndex, kind: str = "maintenance") -> Any:
     job = getattr(index, f"begin_{kind}")()
     if job is not None:
         job.run()
-        getattr(index, f"finish_{kind}")(job)
+        index.finish(job)
     return job
 
 

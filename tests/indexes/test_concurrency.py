@@ -40,7 +40,7 @@ def test_every_answer_is_right_for_the_snapshot_it_came_from(kind, times):
             if job is not None:
                 job.run()
                 with loop:
-                    index.finish_maintenance(job)
+                    index.finish(job)
                 counts[1] += 1
 
     loop = threading.Lock()

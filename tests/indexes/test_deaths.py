@@ -65,7 +65,7 @@ def poor_graph():
     index = filled(features, POOR, seed=1, threads=1, limits=RESTLESS)
     job = index.begin_maintenance()
     job.run()
-    index.finish_maintenance(job)
+    index.finish(job)
     assert index.status().recall_at_1 > 0.97
     return index, features
 
@@ -85,7 +85,7 @@ def test_never_is_more_told_than_is_found_while_the_longest_die(poor_graph, quer
             assert index.status().recall_at_1 <= recall(index, queries) + LUCK
             if (job := index.begin_measurement()) is not None:
                 job.run()
-                index.finish_measurement(job)
+                index.finish(job)
         assert index.status().state == "ready"
 
 
@@ -195,7 +195,7 @@ def test_the_end_of_one_taste_is_noticed(poor_graph):
     job = index.begin_maintenance()
     assert not job.compaction
     job.run()
-    index.finish_maintenance(job)
+    index.finish(job)
     assert index.status().recall_at_1 - LUCK <= recall(index, near) > found
 
 
@@ -264,7 +264,7 @@ def served_by_lists(monkeypatch):
     index.begin_maintenance()  # which takes its time
     job = index.begin_segment()
     job.run()
-    index.finish_segment(job)
+    index.finish(job)
     assert index.status().kind == "inverted_file"
     return index
 
@@ -283,7 +283,7 @@ def test_a_catalogue_that_shrinks_is_searched_exactly_at_once(served_by_lists):
 @pytest.mark.rest
 def test_what_a_catalogue_was_searched_by_is_let_go_when_it_is_small(served_by_lists):
     index = served_by_lists
-    index.finish_maintenance(index._job)  # private: ends what the index has begun by itself
+    index.finish(index._job)  # private: ends what the index has begun by itself
     memory = index.status().memory_bytes
     remove(index, range(15_997))
     done = maintain(index)
@@ -326,7 +326,7 @@ def test_an_inverted_file_is_read_whole_and_made_anew_after_deaths(served_by_lis
     job = index.begin_segment()
     assert (job.first, len(job.joined)) == (0, 1)
     job.run()
-    index.finish_segment(job)
+    index.finish(job)
     assert index.begin_segment() is None
     for k, told in ((1, index.status().recall_at_1), (10, index.status().recall_at_10)):
         assert told > 0.9
@@ -345,7 +345,7 @@ def test_lists_reach_the_target_too(kind, monkeypatch):
         index.begin_maintenance()
         job = index.begin_segment()
         job.run()
-        index.finish_segment(job)
+        index.finish(job)
     status, queries = index.status(), drawn(count=200, dim=24)
     assert status.kind == ("hnsw" if kind == "graph" else "inverted_file")
     assert not status.exact
@@ -385,7 +385,7 @@ def test_arms_that_die_while_a_graph_is_built_are_counted():
     job.run()
     longest = np.argsort(-np.linalg.norm(features, axis=1))[:5]
     index.remove([str(row) for row in longest])
-    index.finish_maintenance(job)
+    index.finish(job)
     status = index.status()
     assert status.kind == "hnsw"
     assert status.recall_at_1 < job.plan.recall_at_1 - 0.02

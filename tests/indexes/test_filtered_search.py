@@ -159,7 +159,7 @@ class Shop(RuleBasedStateMachine):
         job = self.index.begin_maintenance()
         if job is not None:
             job.run()
-            self.index.finish_maintenance(job)
+            self.index.finish(job)
 
     @rule()
     def compact(self) -> None:
@@ -173,7 +173,7 @@ class Shop(RuleBasedStateMachine):
         job.run()
         self.put([0, 1, 2], 1)
         self.remove([1, 3])
-        self.index.finish_maintenance(job)
+        self.index.finish(job)
         assert self.index.snapshot().table.number != view.number
 
     @rule(wanted=st.sampled_from(FILTERS), kind=st.sampled_from(["copy", "blocks", "graph", "own_graph"]))
@@ -256,7 +256,7 @@ def shop(arms: int, dim: int = 8) -> tuple[LiveIndex, Snapshot]:
     index.describe(ids, [([], {"share": number / arms, "even": number % 2 == 0}) for number in range(arms)])
     while (job := index.begin_maintenance()) is not None:
         job.run()
-        index.finish_maintenance(job)
+        index.finish(job)
     return index, index.snapshot()
 
 
@@ -311,7 +311,7 @@ def test_what_matches_no_longer_stays_out_when_the_table_is_compacted(
             job = begun_compaction(index)
             assert job is not None
             job.run()
-            index.finish_maintenance(job)
+            index.finish(job)
             assert index.snapshot().table.number != snapshot.table.number
         snapshot = index.snapshot()
         eligible = eligible_rows(wanted, snapshot.table, snapshot.attributes, eligible)

@@ -108,7 +108,7 @@ def test_who_dies_while_the_graph_is_built_is_marked_when_it_serves():
     index.remove(["7", "8"])
     index.upsert(["9"], np.ones((1, 4)), [1_000])
     job.run()
-    index.finish_maintenance(job)
+    index.finish(job)
     graph = index.snapshot().structure
     assert (graph.degradation.dead, index.status().fresh) == (3, 1)
     found = {label for query in gaussian(40, 4, seed=5) for label in graph.nearest(query, 200).tolist()}

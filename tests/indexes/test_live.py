@@ -90,7 +90,7 @@ class LiveIndexMachine(RuleBasedStateMachine):
     def finish_a_measurement(self):
         if self.measurement.answers is None:
             self.measurement.run()
-        self.index.finish_measurement(self.measurement)
+        self.index.finish(self.measurement)
         self.measurement = None
 
     @rule()
@@ -116,7 +116,7 @@ class LiveIndexMachine(RuleBasedStateMachine):
             self.segment.cancel()
         self.segment.run()
         assert self.segment.segment is None or not cancel
-        self.index.finish_segment(self.segment)
+        self.index.finish(self.segment)
         self.segment = None
 
     @precondition(lambda self: self.job is None)
@@ -133,7 +133,7 @@ class LiveIndexMachine(RuleBasedStateMachine):
     def finish(self):
         if not self.ran:
             self.job.run()
-        self.index.finish_maintenance(self.job)
+        self.index.finish(self.job)
         self.job = None
 
     @precondition(lambda self: self.job is not None)
@@ -143,7 +143,7 @@ class LiveIndexMachine(RuleBasedStateMachine):
         if not self.ran:
             self.job.run()
             assert self.job.plan is self.job.compacted is self.job.structure is None
-        self.index.finish_maintenance(self.job)
+        self.index.finish(self.job)
         self.job = None
 
     @rule()
@@ -242,7 +242,7 @@ def test_a_search_of_exact_segments_is_exact():
     index.remove(["a"])
     segment = index.begin_segment()
     segment.run()
-    index.finish_segment(segment)
+    index.finish(segment)
     index.upsert(["a"], np.array([[1.0]]), [2])
     snapshot = index.snapshot()
     assert snapshot.is_exact
@@ -340,7 +340,7 @@ def test_failed_work_changes_nothing_and_is_due_again(monkeypatch):
         patch.setattr(maintenance, "plan", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             job.run()
-    index.finish_maintenance(job)
+    index.finish(job)
     assert index.snapshot().structure is before.structure is None
     assert maintain(index) == ["plan"]
     assert index.status().kind == "hnsw"
@@ -366,5 +366,5 @@ def test_how_long_a_build_takes_is_told_by_its_progress():
     assert index.status().build_left_s == 9.0
     job.run()
     assert (job.progress[0], index.status().build_left_s) == (1.0, None)  # it was measured since
-    index.finish_maintenance(job)
+    index.finish(job)
     assert (index.status().state, index.status().build_left_s) == ("ready", None)

@@ -175,7 +175,7 @@ def test_the_rest_is_short_where_the_next_plan_is_due_already(index, came, rests
     job = index.begin_maintenance()
     add(index, 3_100, came)
     job.run()
-    index.finish_maintenance(job)
+    index.finish(job)
     measured(index, scan_us=1_000.0, expected_us=40.0)
     add(index, 20_000, 400)
     assert (index.begin_maintenance() is None) == rests
@@ -199,7 +199,7 @@ def test_a_cancelled_build_stops_early_and_changes_nothing(index):
     job = index.begin_maintenance()
     job.cancel()
     job.run()
-    index.finish_maintenance(job)
+    index.finish(job)
     assert index.snapshot().structure is before
     assert index.status().state == "ready"
 
@@ -230,10 +230,10 @@ def test_a_job_is_finished_once(index):
     add(index, 2_000, 1_500)
     job = index.begin_maintenance()
     job.run()
-    index.finish_maintenance(job)
+    index.finish(job)
     structure = index.snapshot().structure
     add(index, 3_500, 500)
-    index.finish_maintenance(job)
+    index.finish(job)
     assert index.snapshot().structure is structure
     assert index.status().fresh == 500
 

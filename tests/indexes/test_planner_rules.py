@@ -293,7 +293,7 @@ def test_arms_that_were_left_out_stand_in_for_the_longest_when_those_die(compact
         job = index.begin_maintenance()
         job.run()
         assert job.compacted is not None
-        index.finish_maintenance(job)
+        index.finish(job)
     index.remove([str(longest[1_300])])
     measure_anew(index)
     assert index.status().kind == "hnsw"

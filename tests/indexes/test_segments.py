@@ -150,7 +150,7 @@ def shortest(features, count):
 def segment(index):
     job = index.begin_segment()
     job.run()
-    index.finish_segment(job)
+    index.finish(job)
 
 
 def recall(index, features):
@@ -180,7 +180,7 @@ def test_arms_that_die_while_a_segment_is_made_are_counted():
         longest = fresh[np.argsort(-np.linalg.norm(features[fresh], axis=1))[:30]]
         if meanwhile:
             index.remove([str(row) for row in longest])
-        index.finish_segment(job)
+        index.finish(job)
         before = index.status().recall_at_1
         if not meanwhile:
             index.remove([str(row) for row in longest])
@@ -212,7 +212,7 @@ def test_a_segment_made_while_a_graph_is_built_serves_beside_it_until_most_of_it
     add(index, more, len(features))
     segment(index)  # joined with the one before, which the graph will have
     job.run()
-    index.finish_maintenance(job)
+    index.finish(job)
     assert index.status().arms_in_graph <= len(features)
     assert recall(index, more) >= 0.9
     found = index.snapshot().search(np.ones(DIM), 50)
@@ -229,7 +229,7 @@ def test_arms_of_a_segment_that_a_graph_has_in_part_stay_in_their_lists():
     add(index, features, 4_500)
     segment(index)
     job.run()
-    index.finish_maintenance(job)
+    index.finish(job)
     made = index.begin_segment()
     assert (made.first, [each.first for each in made.joined]) == (4_500, [3_000])
     made.run()
@@ -260,8 +260,8 @@ def test_a_segment_of_rows_that_a_compaction_numbered_anew_is_not_served():
     job = index.begin_maintenance()
     assert job.compaction
     job.run()
-    index.finish_maintenance(job)
-    index.finish_segment(made)
+    index.finish(job)
+    index.finish(made)
     assert index.status().segments == 0
     segment(index)
     assert index.status().segments == 1
@@ -276,7 +276,7 @@ def test_a_compaction_takes_the_segments_with_it():
     job = index.begin_maintenance()
     assert job.compaction
     job.run()
-    index.finish_maintenance(job)
+    index.finish(job)
     assert (index.status().segments, index.status().fresh) == (1, 0)
     alive = features.copy()
     alive[dead] = 0.0

@@ -128,7 +128,7 @@ def done(index: LiveIndex, kind: str) -> Maintenance | Adoption | None:
         try:
             job.run()
         finally:
-            getattr(index, f"finish_{kind}")(job)
+            index.finish(job)
     return job
 
 

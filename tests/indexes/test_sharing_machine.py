@@ -117,8 +117,7 @@ class Process:
     def begin(self, kind: str) -> None:
         if self.jobs.get(kind) is None:
             self.index.rest_until = self.index.sharing.rest_until = 0.0
-            begin = self.index.begin_segment if kind == "segment" else getattr(self.index, f"begin_{kind}")
-            job = self.jobs[kind] = begin()
+            job = self.jobs[kind] = getattr(self.index, f"begin_{kind}")()
             if job is not None:
                 job.run()
 
@@ -128,7 +127,7 @@ class Process:
             return
         # private: an adoption replaces all arms only then
         is_start = kind == "sharing" and job.from_start and self.index._is_untouched
-        (self.index.finish_segment if kind == "segment" else getattr(self.index, f"finish_{kind}"))(job)
+        self.index.finish(job)
         if is_start and len(self.index):
             self.expected = self.held()
 

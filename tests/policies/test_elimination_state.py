@@ -110,7 +110,7 @@ def test_a_compaction_makes_another_table():
     job = catalogue.index.begin_maintenance()
     assert job is not None
     job.run()
-    catalogue.index.finish_maintenance(job)
+    catalogue.index.finish(job)
     view = catalogue.index.snapshot()
     assert view.table.number != before.table_number
     assert rebuilt(at(known, view), RULES).state.present == 1_000

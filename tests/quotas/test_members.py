@@ -55,7 +55,7 @@ class Catalogue:
         """Rows are numbered again where enough arms died."""
         while (job := self.index.begin_maintenance()) is not None:
             job.run()
-            self.index.finish_maintenance(job)
+            self.index.finish(job)
 
     def change_quotas(self) -> None:
         for number in [number for number in self.quotas if self.draw.random() < 0.1]:

@@ -37,37 +37,27 @@ class Index:
         self.failures: dict[str, str] = {}
         self.settles_at = math.inf
 
-    def note_outcome(self, job: Any, error: Exception | None) -> None:
-        if error is None:
-            self.failures.pop(type(job).__name__, None)
-        else:
-            self.failures[type(job).__name__] = f"{type(error).__name__}: {error}"
-
     def begin_maintenance(self) -> Any:
         self.begun += self.due is not None
         self.looks += 1
         return self.due
 
-    def finish_maintenance(self, job: Any) -> None:
+    def finish(self, job: Any, error: Exception | None) -> None:
+        assert job is self.due
         self.finished.append(job)
+        if error is None:
+            self.failures.pop(type(job).__name__, None)
+        else:
+            self.failures[type(job).__name__] = f"{type(error).__name__}: {error}"
 
     def begin_segment(self) -> Any:
         return None
 
-    def finish_segment(self, job: Any) -> None:
-        raise AssertionError("no segment was begun")
-
     def begin_measurement(self) -> Any:
         return None
 
-    def finish_measurement(self, job: Any) -> None:
-        raise AssertionError("nothing is measured")
-
     def begin_sharing(self) -> Any:
         return None
-
-    def finish_sharing(self, job: Any) -> None:
-        raise AssertionError("nothing is shared")
 
     def status(self) -> Any:
         return SimpleNamespace(kind="exact", recall_at_1=1.0)

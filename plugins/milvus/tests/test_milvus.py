@@ -428,7 +428,7 @@ async def test_revisions_of_arms_come_in_pages_in_the_order_of_changes(shared):
 async def released(api: MilvusApi, name: str, milvus_uri: str) -> None:
     """As an engine that was started again: the collection is there, and not in its memory."""
     with closing(MilvusClient(milvus_uri)) as client:
-        await asyncio.to_thread(client.release_collection, index_of(api, name).collection)
+        await asyncio.to_thread(client.release_collection, index_of(api, name).followed.collection)
 
 
 async def test_a_choice_loads_a_collection_that_is_there(shared, milvus_uri, monkeypatch):
