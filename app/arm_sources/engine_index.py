@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.arm_sources.contract import ArmEngine, CollectionGone, EngineName
-from app.arm_sources.engine_snapshot import LEAST_ASKED, EngineSnapshot
+from app.arm_sources.engine_snapshot import EngineSnapshot
 from app.arm_sources.held_arms import HeldArms
 from app.filters.attributes import Document
 from app.filters.filter import Filter
@@ -154,10 +154,6 @@ class EngineIndex:
             self.changed.set()
             raise
 
-    async def reach_engine(self) -> None:
-        """Return if the engine proposes arms. Raises Unavailable."""
-        await self.proposed(np.ones(self.dim), LEAST_ASKED)
-
     def hold(self) -> HeldArms:
         """Arms that are held beside the engine, none at first; they are told what changes."""
         held = HeldArms(self.uid, self.dim, self.store)
@@ -172,10 +168,7 @@ class EngineIndex:
     def note_changes(self, ids: Sequence[str] | None) -> None:
         """Tell the arms that are held which ones have changed; None: it is not known which."""
         for held in self._beside:
-            if ids is None:
-                held.note_all()
-            else:
-                held.note(ids)
+            held.note(ids)
 
     def put(
         self,

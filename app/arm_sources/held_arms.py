@@ -37,13 +37,9 @@ class HeldArms:
     def snapshot(self) -> ResidentSnapshot:
         return self._arms.snapshot()
 
-    def note(self, ids: Sequence[str]) -> None:
-        """These arms of the catalogue have changed, or are gone."""
-        self._changed.update(self._held.intersection(ids))
-
-    def note_all(self) -> None:
-        """Any arm may have changed."""
-        self._changed |= self._held
+    def note(self, ids: Sequence[str] | None) -> None:
+        """These arms of the catalogue have changed, or are gone; None: any may have."""
+        self._changed |= self._held if ids is None else self._held.intersection(ids)
 
     async def hold(self, ids: Collection[str]) -> None:
         """Have these arms and no others, but those that are not there. Raises Unavailable.

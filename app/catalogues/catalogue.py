@@ -90,10 +90,6 @@ class Catalogue:
         """All changes up to this version are in the index."""
         return self.index.version
 
-    @version.setter
-    def version(self, version: int) -> None:
-        self.index.version = version
-
     @property
     def index_options(self) -> IndexOptions:
         return options_of(self.record)

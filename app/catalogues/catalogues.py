@@ -218,7 +218,7 @@ class Catalogues:
     async def get_stocked(self, name: str) -> Catalogue:
         """As ``get``; the arms of a catalogue that seems empty may have just been written as well."""
         catalogue = await self.get(name)
-        if await self._kept(catalogue).is_empty() and await self._hooks.poll_for_news():
+        if not len(catalogue.index) and await self._hooks.poll_for_news():
             return self.served(name)
         return catalogue
 
@@ -467,7 +467,7 @@ class Catalogues:
     async def _wrote(self, catalogue: Catalogue, version: int, *, changed: bool) -> None:
         """Note the version that a write has made; those in between, of other processes, are read."""
         if version == catalogue.version + changed:
-            catalogue.version = version
+            catalogue.index.version = version
         else:
             await self._sync(catalogue)
 

@@ -122,9 +122,6 @@ class EngineArms:
     async def find(self, ids: Collection[str]) -> FoundArms:
         return self._found([arm for arm in await self._store.read(self._index.uid, list(ids)) if arm])
 
-    async def is_empty(self) -> bool:
-        return not (await self._store.look(self._index.uid)).arms
-
     async def sampled(self) -> Snapshot:
         """At most ``SAMPLED`` arms, and as many numbers as are looked at of them."""
         limit = max(1, min(SAMPLED, SAMPLED_NUMBERS // self._index.dim))

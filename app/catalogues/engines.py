@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 
+import numpy as np
+
 from app.arm_sources.engine_index import EngineIndex
+from app.arm_sources.engine_snapshot import LEAST_ASKED
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.kinds import ARM_SOURCES
 from app.platform.errors import StartupError
@@ -42,4 +45,5 @@ def engine_titles(catalogues: Iterable[Catalogue]) -> str:
 
 async def reach_engines(catalogues: Iterable[Catalogue]) -> None:
     """Return if arms are found of all catalogues that are kept in an engine. Raises Unavailable."""
-    await asyncio.gather(*(index.reach_engine() for index in in_engines(catalogues).values()))
+    indexes = in_engines(catalogues).values()
+    await asyncio.gather(*(index.proposed(np.ones(index.dim), LEAST_ASKED) for index in indexes))

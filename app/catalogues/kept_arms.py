@@ -72,10 +72,6 @@ class ArmRepository(Protocol):
         """Those of the arms that are there, in this order."""
         ...
 
-    async def is_empty(self) -> bool:
-        """Whether no arm is known here."""
-        ...
-
     async def sampled(self) -> Snapshot:
         """All arms, or as many as tell what they are like."""
         ...

@@ -116,9 +116,6 @@ class ResidentArms:
         snapshot = self._index.snapshot()
         return _found(snapshot, snapshot.rows_of(ids))
 
-    async def is_empty(self) -> bool:
-        return not len(self._index)
-
     async def sampled(self) -> Snapshot:
         return self._index.snapshot()
 

@@ -146,10 +146,9 @@ class Serving:
         if self.structure is not None and self.structure.degradation.is_degraded:
             return True
         is_approximate = self.structure is None or not self.structure.is_exact
-        return not is_forced(self.options) and (
-            (is_approximate and is_small(self.table, self.limits.small_numbers))
-            or self.search_us > self.scan_us()
-        )
+        if is_approximate and self.is_too_small:
+            return True
+        return not is_forced(self.options) and self.search_us > self.scan_us()
 
     @property
     def stage(self) -> Stage:

@@ -202,7 +202,7 @@ async def test_a_collection_of_another_dimension_is_left_alone(copy):
     assert not await fresh.step()
     assert f"has dimension {DIM + 1}, not {DIM}" in (fresh.index.failure or "")
     with pytest.raises(Unavailable, match="dimension"):
-        await fresh.index.reach_engine()
+        await fresh.index.proposed(np.ones(DIM), 32)
     assert await copy.collections() == [name]
     await copy.engine.drop(name)
     await followed(fresh)
