@@ -19,6 +19,8 @@ from app.quotas.rules import BanditQuota, QuotaRule
 from app.quotas.share import IDLE, QuotaShare
 from app.quotas.snapshot import QuotaBlockNames
 from app.records.left_out import NOT_KEPT
+from app.serving.constraints.base import Shown, View
+from app.serving.constraints.quotas import QuotaConstraint
 from app.storage import redis_keys as keys
 from app.storage.store import Store
 from headless_service import HeadlessService
@@ -257,6 +259,14 @@ async def test_what_was_of_a_deleted_quota_is_not_of_the_one_that_has_its_number
     shares.give_back(taken)
     await shares.refresh(before)
     assert shares.by_id["after"].spent == 1
+    constraint = QuotaConstraint(quotas)
+    charge = await constraint.charge(View(state=shares), Shown(None, snapshot, [row], "d"))  # type: ignore[arg-type]
+    for quota in ("other", "after"):
+        await quotas.delete(bandit, quota)
+    assert bandit.uid not in quotas.ledgers
+    await quotas.put(bandit, "again", quota_of_arm("a1"))
+    await constraint.refund(charge)  # type: ignore[arg-type]
+    assert quotas.ledgers[bandit.uid].by_id["again"].spent == 0
 
 
 async def test_a_quota_that_another_process_made_again_counts_from_0(service: HeadlessService):

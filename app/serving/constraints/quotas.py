@@ -7,7 +7,7 @@ begins again. So no quota is ever exceeded. A deferred choice takes nothing: it 
 
 from __future__ import annotations
 
-import msgspec
+from typing import NamedTuple
 
 from app.policies.request import ChooseRequest
 from app.policies.selection import SelectionRequest
@@ -18,10 +18,10 @@ from app.records.left_out import NOT_KEPT
 from app.serving.constraints.base import Constraint, LogRecord, Shown, View
 
 
-class QuotaCharge(msgspec.Struct, frozen=True):
-    """What was taken of the quotas of a bandit."""
+class QuotaCharge(NamedTuple):
+    """What was taken of the quotas of a bandit. By the time it is given back it may have others."""
 
-    bandit_uid: str
+    ledger: QuotaLedger
     taken: Taken
 
 
@@ -46,15 +46,13 @@ class QuotaConstraint(Constraint):
         ledger: QuotaLedger | None = view.state
         if ledger is None or shown.deferred:
             return ()
-        charged_arms = await ledger.take(shown.whole, shown.rows)
-        if charged_arms is None:
+        taken = await ledger.take(shown.whole, shown.rows)
+        if taken is None:
             return None
-        return QuotaCharge(shown.request.bandit.uid, charged_arms) if charged_arms.counts else ()
+        return QuotaCharge(ledger, taken) if taken.counts else ()
 
     async def refund(self, charge: QuotaCharge) -> None:
-        ledger = self._ledgers.get(charge.bandit_uid)
-        if ledger is not None:
-            ledger.give_back(charge.taken)
+        charge.ledger.give_back(charge.taken)
 
     def record(self, view: View, charge: object, shown: Shown, ttl_ms: int) -> LogRecord:
         """Which quotas had nothing left. Of a list that took the last of one, that is not known."""
