@@ -8,11 +8,13 @@ most of it. While nothing is learned all that costs nothing.
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from app.learning.effect_fits import EffectFits
+from app.learning.prior_fits import Fittable
 from app.platform.background import repeat
 from app.platform.errors import NotFound
 from workers.changed_bandits import ChangedBandits, KnownBandits
@@ -25,6 +27,7 @@ PAUSE_S = 0.1
 LOOK_EVERY_S = 600.0  # whether one key teaches most
 DROP_EVERY_S = 3_600.0  # sums of arms that are gone
 IDLE_S = 2.0  # without news: others may have lost the partition
+BATCH_SIZE = 500  # bandits whose counts are read in one call
 
 
 @dataclass(slots=True)
@@ -53,6 +56,7 @@ class EffectFitting:
         self._now_s = now_s
         self._changed = ChangedBandits()
         self._schedules: dict[str, _Schedule] = {}  # by uid
+        self._seen: dict[str, str] = {}  # by uid, what was folded before the last fit
         self._taught: set[str] = set()  # since the last look at who teaches
         self._look_at: float | None = None
 
@@ -76,36 +80,53 @@ class EffectFitting:
             return False
         changed = self._changed.uids
         if not self._changed.is_complete:
+            self._seen = await self._fits.seen()
             changed |= dict.fromkeys(self._bandits.with_learned_priors())
             self._changed.is_complete = True
-        was_due = False
-        for uid in list(changed):
-            bandit = self._bandits.by_uid(uid)
-            if bandit is None or bandit.record.arm_effects == "off":
-                changed.pop(uid, None)
-                self._schedules.pop(uid, None)
-                continue
-            schedule = self._schedules.setdefault(uid, _Schedule(self._now_s()))
-            if self._now_s() < schedule.look_s:
-                continue
-            was_due = True
-            # Before the fit: a change that comes during it is a new one.
-            changed.pop(uid, None)
-            self._taught.add(uid)
-            try:
-                if self._now_s() >= schedule.drop_s:
-                    schedule.drop_s = self._now_s() + DROP_EVERY_S
-                    await self._fits.drop_gone(bandit)
-                _, used_s = await self._fits.fit(bandit)
-            except NotFound:
-                continue
-            except BaseException:
-                changed[uid] = None
-                raise
-            cheap_s = min(max(GROWTH * (self._now_s() - schedule.first_s), PAUSE_S), EVERY_S)
-            schedule.look_s = self._now_s() + min(max(cheap_s, used_s / SHARE), LONGEST_S)
+        due = [bandit for bandit in map(self._due, list(changed)) if bandit is not None]
+        for start in range(0, len(due), BATCH_SIZE):
+            await self._fit_changed(due[start : start + BATCH_SIZE])
         await self._look_at_keys()
-        return was_due
+        return bool(due)
+
+    def _due(self, uid: str) -> Fittable | None:
+        """The bandit, if it is time to look at it."""
+        bandit = self._bandits.by_uid(uid)
+        if bandit is None or bandit.record.arm_effects == "off":
+            self._changed.uids.pop(uid, None)
+            self._schedules.pop(uid, None)
+            return None
+        schedule = self._schedules.setdefault(uid, _Schedule(self._now_s()))
+        return bandit if self._now_s() >= schedule.look_s else None
+
+    async def _fit_changed(self, bandits: Sequence[Fittable]) -> None:
+        """Fit those for which anything was folded since they were: of thousands, after a start, few."""
+        waiting, seen = {bandit.uid: None for bandit in bandits}, dict[str, str]()
+        # Before their counts are read: a change that comes later is a new one.
+        for uid in waiting:
+            self._changed.uids.pop(uid, None)
+        try:
+            for bandit, folded in zip(bandits, await self._fits.folded(bandits), strict=True):
+                if self._seen.get(bandit.uid) != folded:
+                    with contextlib.suppress(NotFound):
+                        await self._fit(bandit)
+                        seen[bandit.uid] = folded
+                del waiting[bandit.uid]
+            await self._fits.note_seen(seen)
+        finally:
+            self._seen |= seen
+            self._changed.uids |= waiting
+
+    async def _fit(self, bandit: Fittable) -> None:
+        """Fit a bandit, and say when it is to be looked at again. Raises NotFound, Unavailable."""
+        schedule = self._schedules[bandit.uid]
+        self._taught.add(bandit.uid)
+        if self._now_s() >= schedule.drop_s:
+            schedule.drop_s = self._now_s() + DROP_EVERY_S
+            await self._fits.drop_gone(bandit)
+        _, used_s = await self._fits.fit(bandit)
+        cheap_s = min(max(GROWTH * (self._now_s() - schedule.first_s), PAUSE_S), EVERY_S)
+        schedule.look_s = self._now_s() + min(max(cheap_s, used_s / SHARE), LONGEST_S)
 
     async def _look_at_keys(self) -> None:
         if self._look_at is None and self._taught:

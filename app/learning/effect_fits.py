@@ -91,6 +91,20 @@ class EffectFits:
             self._metrics.effect_fits.labels("made" if stands else "late").inc()
             return await self._served.newest(bandit.uid), computing.seconds
 
+    async def seen(self) -> dict[str, str]:
+        """What ``folded`` was of each bandit, by uid, before its effects were fitted last."""
+        return await self._store.effects.seen()
+
+    async def folded(self, bandits: Sequence[Fittable]) -> Sequence[str]:
+        """What effects of these bandits would be fitted from: where it is the same, so are the effects."""
+        counts = await self._store.priors.folded([bandit.uid for bandit in bandits])
+        pairs = zip(bandits, counts, strict=True)
+        return [f"{count.entries} {count.replaced} {bandit.record.space}" for bandit, count in pairs]
+
+    async def note_seen(self, seen: Mapping[str, str]) -> None:
+        """Note what ``folded`` was of some bandits, by uid, before they were fitted."""
+        await self._store.effects.note_seen(seen)
+
     async def _sums(self, partition: int, bandit_uid: str) -> Mapping[str, bytes]:
         """The sums of all arms in a partition."""
         # An arm that changes while they are read may come twice.

@@ -63,6 +63,17 @@ class ArmEffectStore(RedisPart):
         found = await self._redis.command("HGETALL", keys.EFFECTS)
         return {uid.decode(): int(number) for uid, number in found.items()}
 
+    async def seen(self) -> dict[str, str]:
+        """What ``note_seen`` has stored, by the uid of the bandit."""
+        found = await self._redis.command("HGETALL", keys.EFFECTS_SEEN)
+        return {uid.decode(): seen.decode() for uid, seen in found.items()}
+
+    async def note_seen(self, seen: Mapping[str, str]) -> None:
+        """Store what was folded for bandits before their effects were fitted."""
+        if seen:
+            pairs = [part for pair in seen.items() for part in pair]
+            await self._redis.command("HSET", keys.EFFECTS_SEEN, *pairs)
+
     async def read(self, bandit_uid: str, number: int) -> bytes | None:
         """The record of a version; None: it is not kept."""
         record: bytes | None = await self._redis.command("HGET", keys.effect_versions(bandit_uid), number)

@@ -20,6 +20,7 @@
     {registry}:effect-versions:<bandit uid>      hash    number of a version -> record      see below
     {registry}:arm-writes                        hash    version: number of these writes    forever
     {registry}:changes                           zset    catalogue uid, its last write      with it
+    {registry}:effects-seen                      hash    bandit uid -> folded (see below)   with the bandit
     {registry}:word:<name>                       string  a value written once               ttl_ms or forever
     {registry}:campaigns:<kind>                  set     "<name> <uid>" of all event logs   while not empty
     {registry}:campaign-bytes                    hash    bytes reserved, by log; all        forever
@@ -104,7 +105,8 @@ versions of the effects that are made of them are kept: write_version.lua.
 
 Versions of a learned prior are kept as write_version.lua says: the newest, and those that rows of the
 decision log may name. folded has two fields of a bandit: its uid holds how many entries of the log were
-folded since 0.2.0, and "<uid>:replaced" how many of them forgot a learner or gave it a state.
+folded since 0.2.0, and "<uid>:replaced" how many of them forgot a learner or gave it a state. effects-seen
+has what these were, and the space of the bandit, before its effects were fitted last.
 
 spaces has four fields of a bandit that was moved to another catalogue: its uid holds the number of the last
 move whose entry is folded, "<uid>:log" that of the last one in the log, "<uid>:carried" that of the last
@@ -147,6 +149,7 @@ PRIORS = REGISTRY + "priors"
 PRIOR_CHANGES = REGISTRY + "prior-changes"
 EFFECTS = REGISTRY + "effects"
 EFFECT_CHANGES = REGISTRY + "effect-changes"
+EFFECTS_SEEN = REGISTRY + "effects-seen"
 WRITTEN_CATALOGUES = REGISTRY + "arm-writes", REGISTRY + "changes"
 
 

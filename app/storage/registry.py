@@ -104,7 +104,7 @@ class RegistryStore(RedisPart):
         """
         names = [keys.BANDITS, keys.users(catalogue), keys.REGISTRY_VERSION, keys.DELETED, keys.PRIORS]
         names += [keys.versions(uid), keys.moves(uid), *keys.priors(uid), keys.MOVE_BYTES]
-        names += [keys.EFFECTS, keys.effect_versions(uid)]
+        names += [keys.EFFECTS, keys.effect_versions(uid), keys.EFFECTS_SEEN]
         outcome = await self._redis.script("delete_bandit", names, [name, uid])
         # Also where it is missing: an earlier call may have been interrupted after the name was gone.
         if outcome != b"in_use":

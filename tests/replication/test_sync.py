@@ -106,6 +106,7 @@ async def test_catalogues_arms_and_bandits_come_and_go(two_processes: Two):
     assert two.parts.catalogues.served("c").dim == 3
 
 
+@pytest.mark.rest
 async def test_arms_that_a_process_of_1_0_writes_come_with_the_next_poll(store: Store, two_processes: Two):
     """The scripts as it sends them; the server remembers them until it forgets all scripts."""
     folder = ROOT / "tests/stores/1.0.0/scripts"

@@ -98,6 +98,7 @@ async def exercise(store):
     assert (await store.usage.read())["effects"] == 100 + len("a") + len("sums")
     assert list(await store.arms.nameable(UID, {"a": 1, "unknown": 7})) == [True, False]
     assert await store.priors.write("b", UID, b"record", expected=0, since_ms=1) == 1
+    await store.effects.note_seen({UID: "2 0 0"})
     assert await store.effects.write("b", UID, expected=0, record=b"effects") == 1
     assert await store.effects.write("b", UID, expected=0, record=b"late") == 0
     await store.quotas.put(UID, "q", b"r", QuotaTerms("u", 5, 0, 0, 0), heard_changes=0)
@@ -193,7 +194,7 @@ async def decide(store):
 async def test_the_table_describes_every_key_and_nothing_else(store, store_url):
     await exercise(store)
     rows = table()
-    assert len(rows) == 73
+    assert len(rows) == 74
     used = set()
     async with connect(store_url) as client:
         async for key in client.scan_iter():
@@ -241,6 +242,7 @@ async def test_each_script_touches_one_hash_tag(store, monkeypatch):
     await store.learners.all_stored(0, [UID])
     await store.learners.names(0, UID)
     await store.registry.delete_bandit("b", UID, catalogue="films")
+    assert not await store.effects.seen()
     await store.side_data.erase_bandit(UID)
     await store.quotas.erase(UID)
     await store.followed_arms.changes(UID, Position(), 1)

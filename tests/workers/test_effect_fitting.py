@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from app.platform.errors import Unavailable
 from workers.effect_fitting import DROP_EVERY_S, EVERY_S, LOOK_EVERY_S, PAUSE_S, SHARE, EffectFitting
 
 pytestmark = pytest.mark.anyio
@@ -26,12 +28,26 @@ class Town:
     fitted: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
     looked: list[set[str]] = field(default_factory=list)
+    rewards: int = 0
+    noted: dict[str, str] = field(default_factory=dict)
+    while_read: Callable[[], None] = lambda: None
 
     def with_learned_priors(self) -> Sequence[str]:
         return [WITH, WITHOUT]
 
     def by_uid(self, uid: str) -> Any:
         return SimpleNamespace(uid=uid, record=SimpleNamespace(arm_effects="auto" if uid == WITH else "off"))
+
+    async def seen(self) -> dict[str, str]:
+        return dict(self.noted)
+
+    async def folded(self, bandits: Sequence[Any]) -> Sequence[str]:
+        counts = [str(self.rewards)] * len(bandits)
+        self.while_read()
+        return counts
+
+    async def note_seen(self, seen: dict[str, str]) -> None:
+        self.noted |= seen
 
     async def fit(self, bandit: Any) -> tuple[None, float]:
         self.fitted.append(bandit.uid)
@@ -49,12 +65,46 @@ def fitting(town: Any, *, owns: bool = True) -> EffectFitting:
     return EffectFitting(town, town, owns=lambda _: owns, now_s=lambda: town.now)
 
 
+def teach(town: Town, worker: EffectFitting) -> None:
+    town.rewards += 1
+    worker.changed([WITH])
+
+
+async def test_a_new_worker_fits_only_what_was_taught_since_the_last_fit():
+    town = Town()
+    await fitting(town).round()
+    worker = fitting(town)
+    assert await worker.round()
+    assert town.fitted == [WITH]
+    town.rewards += 1  # while no worker runs
+    await fitting(town).round()
+    assert town.fitted == [WITH, WITH]
+    worker = fitting(town)
+    town.while_read = lambda: teach(town, worker)
+    await worker.round()
+    assert town.fitted == [WITH, WITH]
+    town.while_read = lambda: None
+    assert await worker.round()
+    assert town.fitted == [WITH, WITH, WITH], "what comes while the counts are read is not lost"
+
+
+@pytest.mark.rest
+async def test_what_could_not_be_fitted_is_fitted_later():
+    town = Town()
+    worker = fitting(town)
+    town.while_read = Mock(side_effect=[Unavailable("gone"), None])
+    with pytest.raises(Unavailable):
+        await worker.round()
+    assert await worker.round()
+    assert (town.fitted, town.noted) == ([WITH], {WITH: "0"})
+
+
 async def test_what_changed_is_fitted_once_a_second():
     town = Town()
     worker = fitting(town)
     assert await worker.round()
     assert town.fitted == [WITH]
-    worker.changed([WITH])
+    teach(town, worker)
     assert not await worker.round()
     town.now += EVERY_S
     assert await worker.round()
@@ -63,7 +113,7 @@ async def test_what_changed_is_fitted_once_a_second():
     assert not await worker.round()
     assert town.dropped == [WITH]
     town.now += DROP_EVERY_S
-    worker.changed([WITH])
+    teach(town, worker)
     await worker.round()
     assert town.dropped == [WITH, WITH]
 
@@ -73,7 +123,7 @@ async def test_at_first_it_is_fitted_after_a_tenth_of_the_time_that_it_has_learn
     town, fits = Town(), list[float]()
     worker, began = fitting(town), town.now
     for _ in range(2_000):
-        worker.changed([WITH])
+        teach(town, worker)
         if await worker.round():
             fits.append(town.now - began)
         town.now += 0.01
@@ -89,13 +139,14 @@ async def test_fits_that_take_long_are_rare_from_the_first_one_on():
     town = Town(used_s=1.0)
     worker = fitting(town)
     await worker.round()
-    worker.changed([WITH])
+    teach(town, worker)
     town.now += 0.99 / SHARE
     assert not await worker.round()
     town.now += 0.01 / SHARE
     assert await worker.round()
 
 
+@pytest.mark.rest
 async def test_who_teaches_is_asked_ten_minutes_after_something_was_taught():
     town = Town()
     worker = fitting(town)
