@@ -23,7 +23,7 @@ from app.storage.moves import MoveProgress, MoveStore
 from shortlist.linear.feature_map import carried_each
 from shortlist.types import Matrix
 
-KEPT_BYTES = 256 << 20  # of moves, in memory
+KEPT_BYTES = 1 << 30  # of moves, in memory: as many as the store keeps by default, for each fold needs them
 MOVE_BYTES = 4_000  # that a move takes besides its map
 
 Carry = Literal["log", "map", "none"]
