@@ -101,26 +101,22 @@ class Unread:
     def __init__(self, most: int) -> None:
         self._most = most
         self._held: dict[Reader, int] = {}  # the one that was not seen to read for the longest comes first
-        self._bytes = 0
-
-    @property
-    def bytes(self) -> int:
-        return self._bytes
+        self.bytes = 0
 
     def hold(self, reader: Reader, amount: int) -> None:
         """``reader``, which read something just now, has so many bytes left to read."""
         self.release(reader)
         # At the end of the dictionary: its order is that in which readers were seen to read.
         self._held[reader] = amount
-        self._bytes += amount
-        while self._bytes > self._most and len(self._held) > 1:
+        self.bytes += amount
+        while self.bytes > self._most and len(self._held) > 1:
             slowest = next(iter(self._held))
             self.release(slowest)
             slowest("answers that are not read take too much memory")
 
     def release(self, reader: Reader) -> None:
         """The reader has kept up, or is gone."""
-        self._bytes -= self._held.pop(reader, 0)
+        self.bytes -= self._held.pop(reader, 0)
 
 
 class Budget:
