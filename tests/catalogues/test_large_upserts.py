@@ -50,7 +50,7 @@ async def test_arms_of_many_fields_are_indexed_a_few_at_a_time(
     monkeypatch.setattr(LiveIndex, "describe", counted)
     arms = [Arm(f"a{number}", [1.0], (), metadata) for number in range(ARMS)]
     await service.parts.catalogues.upsert(catalogue, arms)
-    catalogue.version = 0
+    catalogue.index.version = 0
     await service.parts.catalogues.sync(catalogue)
     assert sum(described) == 2 * ARMS
     assert max(described) == resident_arms.INDEXED_BYTES // size > 1
