@@ -66,7 +66,7 @@ from app.platform.cpus import usable_cpus
 from app.platform.errors import DimensionMismatch
 from shortlist import checks
 from shortlist.index.index import RemeasuredIndex
-from shortlist.index.planner import IndexOptions
+from shortlist.index.planner import SMALL, IndexOptions
 from shortlist.index.segments import SegmentBuild
 from shortlist.index.shared_format import sweep
 from shortlist.types import Vector
@@ -326,14 +326,36 @@ class LiveIndex:
         self._note_change()
 
     def status(self) -> IndexStatus:
-        return self._serving.status(
-            self.snapshot(),
-            is_building=self._job is not None,
-            build_left_s=None if self._job is None else self._job.left_s(),
+        serving, snapshot, job = self._serving, self.snapshot(), self._job
+        plan, structure = serving.plan, serving.structure
+        parts = [segment.quality for segment in snapshot.segments]
+        if snapshot.structure is not None:
+            parts.append(snapshot.structure.degradation.quality)
+        return IndexStatus(
+            kind=snapshot.kind,
+            exact=snapshot.is_exact,
+            state="ready" if job is None else "building",
+            size=snapshot.size,
+            target_recall=self._options.target_recall,
+            recall_at_1=min([part.recall_at_1 for part in parts], default=1.0),
+            recall_at_10=min([part.recall_at_10 for part in parts], default=1.0),
+            recall_at_100=min([part.recall_at_100 for part in parts], default=1.0),
+            ratio_mean=min([part.ratio_mean for part in parts], default=1.0),
+            ratio_min=min([part.ratio_min for part in parts], default=1.0),
+            build_s=plan.build_s if plan else 0.0,
+            build_left_s=None if job is None else job.left_s(),
+            arms_in_graph=0 if structure is None or structure.is_exact else structure.arms,
+            segments=len(snapshot.segments),
+            fresh=snapshot.fresh,
+            dead=len(serving.table.dead),
+            ef_search=plan.ef_search if plan and snapshot.structure is not None else None,
+            expected_us=snapshot.expected_us,
             memory_bytes=self.content.memory_bytes,
+            reason=plan.reason if plan else SMALL if serving.is_too_small else "not measured yet",
             failure=self.failure,
             seed=self._seed,
             build_threads=self._threads,
+            recent_probes=plan.recent_probes if plan else 0,
         )
 
     def _note_change(self) -> None:

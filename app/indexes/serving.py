@@ -17,7 +17,7 @@ from app.indexes.limits import IndexLimits
 from app.indexes.snapshot import ResidentSnapshot
 from shortlist.index.exact import measured_scan_cost
 from shortlist.index.index import GrowingIndex, Index, IndexKind
-from shortlist.index.planner import GROWTH, SMALL, IndexOptions, Plan, is_small
+from shortlist.index.planner import GROWTH, IndexOptions, Plan, is_small
 from shortlist.index.quality import falls_short
 from shortlist.index.segments import Segment, SegmentBuild, joined
 from shortlist.index.table import TableSnapshot
@@ -282,46 +282,3 @@ class Serving:
         """Whether the structure has most of the arms of the first segment, which was made meanwhile."""
         first = self.made[0] if self.made else None
         return first is not None and 2 * (self.covered - first.first) > first.covered - first.first
-
-    def status(
-        self,
-        snapshot: ResidentSnapshot,
-        *,
-        is_building: bool,
-        build_left_s: float | None,
-        memory_bytes: int,
-        failure: str | None,
-        seed: int,
-        build_threads: int,
-    ) -> IndexStatus:
-        """The status that the API shows. ``snapshot``: of this moment."""
-        plan, structure = self.plan, self.structure
-        parts = [segment.quality for segment in snapshot.segments]
-        if snapshot.structure is not None:
-            parts.append(snapshot.structure.degradation.quality)
-        return IndexStatus(
-            kind=snapshot.kind,
-            exact=snapshot.is_exact,
-            state="building" if is_building else "ready",
-            size=snapshot.size,
-            target_recall=self.options.target_recall,
-            recall_at_1=min([part.recall_at_1 for part in parts], default=1.0),
-            recall_at_10=min([part.recall_at_10 for part in parts], default=1.0),
-            recall_at_100=min([part.recall_at_100 for part in parts], default=1.0),
-            ratio_mean=min([part.ratio_mean for part in parts], default=1.0),
-            ratio_min=min([part.ratio_min for part in parts], default=1.0),
-            build_s=plan.build_s if plan else 0.0,
-            build_left_s=build_left_s,
-            arms_in_graph=0 if structure is None or structure.is_exact else structure.arms,
-            segments=len(snapshot.segments),
-            fresh=snapshot.fresh,
-            dead=len(self.table.dead),
-            ef_search=plan.ef_search if plan and snapshot.structure is not None else None,
-            expected_us=snapshot.expected_us,
-            memory_bytes=memory_bytes,
-            reason=plan.reason if plan else SMALL if self.is_too_small else "not measured yet",
-            failure=failure,
-            seed=seed,
-            build_threads=build_threads,
-            recent_probes=plan.recent_probes if plan else 0,
-        )
