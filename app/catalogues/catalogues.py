@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
@@ -57,7 +58,7 @@ log = logging.getLogger("shortlist.catalogues")
 
 KEEP_MARGIN_MS = 60_000
 READ_TOGETHER = 1_000
-COMPARE_S = 5.0  # so soon it is noticed where a store came back without its last writes
+COMPARE_S = 5.0  # so soon it is noticed what 2.0.0 wrote, and where a store came back without its last writes
 TRIES = 5
 
 
@@ -94,7 +95,11 @@ class Catalogues:
         self._served: dict[str, Catalogue] = {}
         self._in_memory: dict[str, LiveIndex] = {}  # by uid, of those that are in no engine
         self._written: set[str] = set()  # uids of those that may have been, since their version was compared
-        self._writes, self._compare_at = -1, 0.0  # to all, which are in ``_written``; when all are to be
+        self.compare_s = COMPARE_S
+        self._writes, self._compared_s = (
+            -1,
+            -math.inf,
+        )  # to all, which are in ``_written``; when all were compared
         self._followers: dict[str, Catalogue] = {}  # by uid, of those that follow another one
         self.arm_pages = ArmPages(store.arms, self._kept)
         self.changing = asyncio.Lock()  # one is made or deleted at a time: what is served is what is stored
@@ -134,8 +139,8 @@ class Catalogues:
         """Those to which other processes may have done something; those of an engine always may."""
         # Of a thousand at rest none is looked at: this is asked four times a second.
         changes = await self._store.arms.changed_catalogues(self._writes)
-        if changes.ids is None or time.monotonic() >= self._compare_at:
-            self._compare_at = time.monotonic() + COMPARE_S
+        if changes.ids is None or time.monotonic() >= self._compared_s + self.compare_s:
+            self._compared_s = time.monotonic()
             self._written.update(self._in_memory)
         self._written.update(changes.ids or ())
         self._writes = changes.version

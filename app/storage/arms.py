@@ -15,12 +15,6 @@ from app.storage.types import ArmChanges, ArmWrite, Deleted, StoredArm, StoredAr
 _SCAN_BATCH = 1_000
 _BULK_BYTES = 1 << 16
 TOGETHER = 1_000  # catalogues that are asked for in one call: two milliseconds
-# Digests of upsert_arms, delete_arms and fit_arms in 1.0.0 and 2.0.0, which note no catalogue among all.
-OLDER_WRITERS = (
-    "ff25622dea88c2f478330cc6f53520292ee0d715",
-    "b793abaa9bc2e765bad14c36cb7012fb07d61668",
-    "23284c4613a04985cc455c7c14d2bafd0eed8815",
-)
 
 
 class ReductionUnknown(Unavailable):
@@ -198,16 +192,11 @@ class ArmStore(RedisPart):
     async def changed_catalogues(self, since: int) -> ArmChanges:
         """The uids of catalogues whose arms were written after so many writes, and how many there were.
 
-        Which these are is known on one server, since no process of an older version writes arms there.
+        Which these are is known on one server. Processes of 2.0.0 and before do not note what they write.
         """
         if self._redis.is_cluster:
             return ArmChanges(since, None)
-        changes, older = await asyncio.gather(
-            self._changed(keys.WRITTEN_CATALOGUES, since),
-            # The server remembers each script that it has run, until it is started again.
-            self._redis.command("SCRIPT", "EXISTS", *OLDER_WRITERS),
-        )
-        return ArmChanges(changes.version, None) if any(older) else changes
+        return await self._changed(keys.WRITTEN_CATALOGUES, since)
 
     async def _changed(self, names: Sequence[str], since: int) -> ArmChanges:
         version, *listed = await self._redis.script("changed_arms", names, [since, self.changes_kept])

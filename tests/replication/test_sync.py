@@ -1,7 +1,6 @@
 """Two services over one store: what either does, the other knows after a poll, and acts on."""
 
 import contextlib
-import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -23,9 +22,7 @@ from app.platform.metrics import Metrics
 from app.platform.settings import Settings
 from app.records.records import vector_to_bytes
 from app.storage import redis_keys
-from app.storage.arms import OLDER_WRITERS
 from app.storage.store import Store
-from fork_server import ROOT
 from headless_service import PATIENT, HeadlessService
 from lossy_store import LossyStore
 from server.composition import Service
@@ -107,26 +104,22 @@ async def test_catalogues_arms_and_bandits_come_and_go(two_processes: Two):
 
 
 @pytest.mark.rest
-async def test_arms_that_a_process_of_1_0_writes_come_with_the_next_poll(store: Store, two_processes: Two):
-    """The scripts as it sends them; the server remembers them until it forgets all scripts."""
-    folder = ROOT / "tests/stores/1.0.0/scripts"
-    older = [(folder / f"{name}_arms.lua").read_text("ascii") for name in ("upsert", "delete", "fit")]
-    digests = [hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest() for text in older]
-    assert digests == [*OLDER_WRITERS]
+async def test_arms_that_a_process_of_2_0_0_writes_come_when_versions_are_compared(
+    store: Store, two_processes: Two
+):
+    """It gives its scripts no list of all catalogues."""
     _, two = two_processes
     catalogue = await two.parts.catalogues.get("c")
     names = [*redis_keys.catalogue(catalogue.uid), redis_keys.retired(catalogue.uid)]
     await two.parts.sync.poll()
-    try:
-        arm = "new", vector_to_bytes(np.ones(2)), b""
-        await store.redis.command("EVAL", older[0], len(names), *names, 60_000, 50_000, 1, *arm)
-        await two.parts.sync.poll()
-        assert "new" in held(catalogue)
-        await store.redis.command("EVAL", older[1], len(names), *names, 60_000, 50_000, "new", "a0")
-        await two.parts.sync.poll()
-        assert not {"new", "a0"} & held(catalogue).keys()
-    finally:
-        await store.redis.command("SCRIPT", "FLUSH")
+    arm = "new", vector_to_bytes(np.ones(2)), b""
+    await store.redis.script("upsert_arms", names, [60_000, 50_000, 1, *arm])
+    two.parts.catalogues.compare_s = 0.0
+    await two.parts.sync.poll()
+    assert "new" in held(catalogue)
+    await store.redis.script("delete_arms", names, [60_000, 50_000, "new", "a0"])
+    await two.parts.sync.poll()
+    assert not {"new", "a0"} & held(catalogue).keys()
 
 
 OPERATIONS = st.lists(
