@@ -95,11 +95,8 @@ class Catalogues:
         self._served: dict[str, Catalogue] = {}
         self._in_memory: dict[str, LiveIndex] = {}  # by uid, of those that are in no engine
         self._written: set[str] = set()  # uids of those that may have been, since their version was compared
-        self.compare_s = COMPARE_S
-        self._writes, self._compared_s = (
-            -1,
-            -math.inf,
-        )  # to all, which are in ``_written``; when all were compared
+        self._writes = -1  # to all catalogues that ``_written`` takes into account
+        self.compare_s, self._compared_s = COMPARE_S, -math.inf  # when versions of all were compared
         self._followers: dict[str, Catalogue] = {}  # by uid, of those that follow another one
         self.arm_pages = ArmPages(store.arms, self._kept)
         self.changing = asyncio.Lock()  # one is made or deleted at a time: what is served is what is stored
