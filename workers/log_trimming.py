@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 
 from app.learning.checkpoints import read_together, restored
 from app.records.records import POOLED, state_to_bytes
@@ -20,67 +20,40 @@ log = logging.getLogger("shortlist.worker")
 AT_ONCE_BYTES = 8 << 20  # of the states of learners that are read together
 
 
-class LogTrimmer:
-    """Trims in small steps, between which the caller can do other work."""
-
-    def __init__(self, store: Store, *, reward_log_s: int) -> None:
-        self._store = store
-        self._reward_log_s = reward_log_s
-        self._before_ms = 0
-        self._partitions: list[int] = []  # those that are to be trimmed, the last of them now
-        self._held: list[LearnerId] = []  # learners of that partition that need a checkpoint
-        self._count = 1  # of them that are done together
-        self._freed = True
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether steps are left of what was begun."""
-        return bool(self._partitions)
-
-    def begin(self, partitions: Iterable[int]) -> None:
-        """Drop in the next steps what is too old now."""
-        self._partitions, self._held = list(partitions), []
-        self._before_ms = time.time_ns() // 1_000_000 - 1_000 * self._reward_log_s
-
-    async def step(self) -> None:
-        """Trim some entries of a partition, or write checkpoints of some learners. Raises Unavailable."""
-        if not self._partitions:
-            return
-        partition = self._partitions[-1]
-        goes_on = await (self._free(partition) if self._held else self._trim(partition))
-        if not goes_on:
-            self._partitions.pop()
-            self._held = []
-
-    async def _trim(self, partition: int) -> bool:
-        """False when nothing is left to do."""
-        trimmed = await self._store.rewards.trim(partition, self._before_ms, pooled=POOLED)
-        # one at first: until it is read nobody knows how large the states of this bandit are
-        self._held, self._count, self._freed = sorted(trimmed.held), 1, False
-        return bool(trimmed.held) or trimmed.more
-
-    async def _free(self, partition: int) -> bool:
-        """False when no checkpoint could be written, or somebody applied rewards meanwhile."""
-        uid = self._held[0].bandit_uid
-        # Of one bandit: its states are all of one size, so the next batch can be told from this one.
-        learners = [learner for learner in self._held[: self._count] if learner.bandit_uid == uid]
-        self._held = self._held[len(learners) :]
-        watermark = await self._store.learners.watermark(partition)
-        stored = await self._store.learners.stored(partition, learners)
-        result = await asyncio.to_thread(_checkpoints, learners, stored)
-        # The watermark stays where it is: the states are the same, stored in another form, so other processes
-        # need not read them again.
-        if not await self._store.learners.apply(
-            partition, expected=watermark, watermark=watermark, states=result
-        ):
-            return False
-        if result:  # they are all of one size
-            self._freed = True
-            self._count = read_together(max(map(len, result.values())), most_bytes=AT_ONCE_BYTES)
-        # the states of another bandit may be larger
-        if self._held and self._held[0].bandit_uid != uid:
-            self._count = 1
-        return bool(self._held) or self._freed
+async def trim(store: Store, partitions: Iterable[int], *, reward_log_s: int) -> AsyncGenerator[int]:
+    """Drop what is too old now, partition by partition. Between two of its small steps, after each of which
+    it says the partition, the caller can do other work. Raises Unavailable.
+    """
+    before_ms = time.time_ns() // 1_000_000 - 1_000 * reward_log_s
+    for partition in partitions:
+        goes_on = True
+        while goes_on:
+            trimmed = await store.rewards.trim(partition, before_ms, pooled=POOLED)
+            # With learners in the way it goes on if any of them is freed.
+            held, goes_on = sorted(trimmed.held), trimmed.more and not trimmed.held
+            # One at first: until it is read nobody knows how large the states of this bandit are.
+            together = 1
+            while held:
+                yield partition
+                uid = held[0].bandit_uid
+                learners = [learner for learner in held[:together] if learner.bandit_uid == uid]
+                held = held[len(learners) :]
+                watermark = await store.learners.watermark(partition)
+                stored = await store.learners.stored(partition, learners)
+                states = await asyncio.to_thread(_checkpoints, learners, stored)
+                # The watermark stays where it is: the states are the same, stored in another form, so other
+                # processes need not read them again.
+                if not await store.learners.apply(
+                    partition, expected=watermark, watermark=watermark, states=states
+                ):
+                    goes_on = False  # somebody applied rewards meanwhile
+                    break
+                if states:  # they are all of one size
+                    goes_on = True
+                    together = read_together(max(map(len, states.values())), most_bytes=AT_ONCE_BYTES)
+                if held and held[0].bandit_uid != uid:
+                    together = 1
+            yield partition
 
 
 def _checkpoints(learners: Sequence[LearnerId], stored: Sequence[StoredLearner]) -> dict[LearnerId, bytes]:

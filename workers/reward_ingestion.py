@@ -19,7 +19,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -46,7 +46,7 @@ from workers.batches import (
     fold_stored,
     numbers_of,
 )
-from workers.log_trimming import LogTrimmer
+from workers.log_trimming import trim
 
 log = logging.getLogger("shortlist.worker")
 
@@ -156,7 +156,8 @@ class RewardWorker:
         self._wait_s = wait_s
         self._folded, self._resync = folded, resync
         self._poll_s = poll_s
-        self._trimmer = LogTrimmer(store, reward_log_s=reward_log_s)
+        self._reward_log_s = reward_log_s
+        self._trimming: AsyncGenerator[int] | None = None  # of the log, where it is under way
         # What was kept belongs to a watermark that this worker has set itself: states change with it alone.
         # Each time that another one is found, a new cycle begins, and what was kept in earlier ones is void.
         self._kept: BoundedCache[tuple[int, int, LearnerId], CheckpointedLearner] = BoundedCache(
@@ -208,10 +209,11 @@ class RewardWorker:
         while not self._stopping:
             try:
                 await self.drain()
-                if not self._trimmer.is_busy and time.monotonic() - trimmed > TRIM_EVERY_S:
-                    trimmed = time.monotonic()
-                    self._trimmer.begin(filter(self._owns, range(self._store.partitions)))
-                await self._trimmer.step()
+                if self._trimming is None and time.monotonic() - trimmed > TRIM_EVERY_S:
+                    trimmed, owned = time.monotonic(), filter(self._owns, range(self._store.partitions))
+                    self._trimming = trim(self._store, owned, reward_log_s=self._reward_log_s)
+                if self._trimming is not None and await anext(self._trimming, None) is None:
+                    self._trimming = None
             except Unavailable as error:
                 log.warning("the store is not available, rewards wait: %s", error.detail)
                 # Which partitions had their turn is not known: all are looked at again.
@@ -219,6 +221,8 @@ class RewardWorker:
                 await asyncio.sleep(RETRY_S)
                 continue
             await self._wait_for_work()
+        if self._trimming is not None:
+            await self._trimming.aclose()
 
     async def drain(self) -> None:
         """Apply everything that is in the log of the partitions that are due, all of them side by side."""
@@ -385,7 +389,7 @@ class RewardWorker:
         self._awake.clear()
         # After the clear, and without an await between: a wake that came before it is in ``_due``, and one
         # that comes after it ends the wait.
-        if self._due or self._stopping or self._trimmer.is_busy:
+        if self._due or self._stopping or self._trimming is not None:
             return
         try:
             await asyncio.wait_for(self._awake.wait(), self._poll_s)

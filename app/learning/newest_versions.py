@@ -90,10 +90,12 @@ class NewestVersions(ABC, Generic[V]):
         if changes == self._changes:
             return
         self._numbers = await self._store.numbers()
-        for uid in list(self._newest):
-            held = self._newest.peek(uid)
-            if held is not None and held.number != self._numbers.get(uid, 0):
-                await self._take(uid)
+        stale = [
+            uid
+            for uid in self._newest
+            if (held := self._newest.peek(uid)) is not None and held.number != self._numbers.get(uid, 0)
+        ]
+        await asyncio.gather(*map(self._take, stale))  # side by side: a poll may find hundreds
         # Last: what failed on the way is done again at the next poll.
         self._changes = changes
 

@@ -37,7 +37,6 @@ from app.platform.errors import Unavailable, within
 from app.platform.metrics import Metrics
 from app.quotas.quotas import Quotas
 from app.records.arm_sums import EffectPair, pair_at
-from app.records.records import RewardSource, unpack
 from app.storage.store import Store
 from app.storage.types import Appended, RewardWrite
 from shortlist.types import Vector
@@ -134,40 +133,35 @@ class Rewards:
             writes = [item for item in writes if item[0] not in hidden]
         await self.append(writes, receipt)
         # After the log has them: what is counted for quotas may be too little after a crash, never too much.
-        await self._count(dict(writes), rewards, receipt)
-        await self._count_exposures(decisions, rewards, receipt)
+        await self._count(decisions, rewards, receipt)
         return receipt
 
     async def _count(
-        self, writes: Mapping[int, RewardWrite], rewards: Sequence[Reward], receipt: Receipt
-    ) -> None:
-        """Count what was accepted now for quotas of rewards. What is lost here is not counted."""
-        arms: dict[str, list[tuple[str, str | None]]] = {}
-        for position in receipt.taken:
-            uid = writes[position].learner.bandit_uid
-            # A reward of 0 or less says that nothing was bought or clicked, which uses up no quota.
-            if rewards[position].value > 0 and self._quotas.ledgers.get(uid) is not None:
-                arm = unpack(writes[position].source, RewardSource).arm
-                arms.setdefault(uid, []).append((arm, rewards[position].signal))
-        for uid, rewarded in arms.items():
-            bandit = self._bandits.by_uid(uid)
-            if bandit is not None:
-                with contextlib.suppress(Unavailable):  # the rewards are in the log: they are acknowledged
-                    await self._quotas.count_rewards(bandit, rewarded)
-
-    async def _count_exposures(
         self, decisions: Mapping[int, Decision], rewards: Sequence[Reward], receipt: Receipt
     ) -> None:
-        """Note what keys were rewarded for, where bandits count that. What is lost here is not noted."""
+        """Count what was accepted now, where quotas and frequency caps count rewards. What is lost here is
+        not counted: the rewards are in the log, so they are acknowledged.
+        """
+        rewarded, capped = defaultdict[str, list[tuple[str, str | None]]](list), []
         for position in receipt.taken:
             decision, reward = decisions[position], rewards[position]
             bandit = self._bandits.by_uid(decision.bandit_uid)
-            if bandit is None or bandit.record.repeats is None or reward.value <= 0:
-                continue
-            learner, arm = decision.identity.learner, reward.arm or decision.arms[0]
+            # A reward of 0 or less says that nothing was bought or clicked, which uses up nothing.
+            if bandit is not None and reward.value > 0:
+                arm = reward.arm or decision.arms[0]
+                if self._quotas.ledgers.get(bandit.uid) is not None:
+                    rewarded[bandit.uid].append((arm, reward.signal))
+                if bandit.record.repeats is not None:
+                    capped.append((bandit, decision, arm))
+        for uid, arms_and_signals in rewarded.items():
+            if (bandit := self._bandits.by_uid(uid)) is not None:
+                with contextlib.suppress(Unavailable):
+                    await self._quotas.count_rewards(bandit, arms_and_signals)
+        for bandit, decision, arm in capped:
+            learner, arms = decision.identity.learner, decision.arms
             with contextlib.suppress(Unavailable):
                 await self._frequency_caps.record_reward(
-                    bandit, learner, decision.visitor, decision=decision.id, arms=decision.arms, arm=arm
+                    bandit, learner, decision.visitor, decision=decision.id, arms=arms, arm=arm
                 )
 
     async def observe(self, bandit: Bandit, observations: Sequence[Observation]) -> Receipt:

@@ -20,7 +20,6 @@ from numpy.random.bit_generator import ISeedSequence
 from numpy.typing import NDArray
 
 from app.catalogues.learner_snapshot import LearnerSnapshot
-from app.platform.long_work import LongWork
 from app.platform.pools import REQUESTS
 from app.policies.selection import SelectionRequest
 
@@ -56,12 +55,7 @@ def generator(seed: int, bandit: str, key: str | None) -> np.random.Generator:
 
 
 async def computed(
-    work: Callable[[], T],
-    request: SelectionRequest,
-    arms: LearnerSnapshot,
-    *,
-    us: float,
-    threads: LongWork = REQUESTS,
+    work: Callable[[], T], request: SelectionRequest, arms: LearnerSnapshot, *, us: float
 ) -> T:
     """Return ``work()``, which answers ``request`` from the arms of ``arms``.
 
@@ -74,7 +68,7 @@ async def computed(
         us += limits_us(request, arms)
     if request.diverse is not None:
         us += drawn_us(request.k, candidates=request.searched)
-    return work() if us <= INLINE_US else await threads.run(work)
+    return work() if us <= INLINE_US else await REQUESTS.run(work)
 
 
 def drawn_us(k: int, *, candidates: int = 0) -> float:

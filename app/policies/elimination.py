@@ -8,17 +8,20 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from functools import partial
+from typing import Any
 
 from app.bandits.bandit import Bandit
 from app.bandits.completion import PolicyNeeds
 from app.bandits.settings import AUTO, BanditRecord
+from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.platform.errors import FieldPath
-from app.policies.base import Chooser, PolicyDependencies, mean_square_of, spread_of
-from app.policies.computing import computed
+from app.platform.pools import REQUESTS
+from app.policies.base import Chooser, Policy, PolicyDependencies, mean_square_of, spread_of
 from app.policies.elimination_state import Sets, exact_sets, full_work, pick_exactly, rules_of, work_us
-from app.policies.selection import ReadSnapshot, Selection, SelectionRequest
+from app.policies.selection import Candidates, Ranking, ReadSnapshot, Selection, SelectionRequest
 from app.storage.types import LearnerId
 from shortlist.linear import scales
+from shortlist.linear.ridge import Posterior
 from shortlist.linear.scales import Scales
 
 MAX_ELIMINATION_DIM = 256
@@ -31,10 +34,7 @@ REASONS: Mapping[str, str] = {
 
 
 class EliminationPolicy(Chooser):
-    """Elimination is for good: it has no prior that changes, does not discount, and its scales stay.
-
-    Its choices keep what was eliminated, so they are no pure ranking.
-    """
+    """Elimination is for good: it has no prior that changes, does not discount, and its scales stay."""
 
     reads = frozenset({"ridge", "exploration", "delta", "horizon", "eta"})
     needs = PolicyNeeds(max_dim=MAX_ELIMINATION_DIM, max_signals=1)
@@ -82,7 +82,10 @@ def _unit(record: BanditRecord) -> float:
 
 
 class SubElim(EliminationPolicy):
-    """Yang et al. 2022, Algorithms 2 and 3. No arms from an empty catalogue."""
+    """Yang et al. 2022, Algorithms 2 and 3. No arms from an empty catalogue.
+
+    Its choices keep what was eliminated, so they are no pure ranking.
+    """
 
     name = "sub_elim"
     summary = "elimination in stages: an arm that may still be the best and is known least, in sublinear time"
@@ -95,25 +98,19 @@ class SubElim(EliminationPolicy):
         return await dependencies.elimination.sets(bandit, learner)
 
 
-class LinearElim(EliminationPolicy):
+class LinearElim(EliminationPolicy, Policy):
     """Yang et al. 2022, section 5: the most uncertain living arm, by an exact pass. Cost: K d^2."""
 
     name = "linear_elim"
     summary = "elimination: an arm that may still be the best and is known least, every arm measured"
 
-    async def choose(self, dependencies: PolicyDependencies, request: SelectionRequest) -> Selection:
-        snapshot = await ReadSnapshot.of(dependencies.learners, dependencies.filtered, request)
-        exclude, limits = request.excluded(snapshot.arms), request.limits_among(snapshot.arms)
-        choose = partial(pick_exactly, snapshot, rules_of(request.bandit), request.k, exclude, limits)
-        us, threads = (
-            work_us(full_work(request.bandit, snapshot.arms)),
-            dependencies.elimination.exact_choices,
-        )
-        hits = await computed(choose, request, snapshot.arms, us=us, threads=threads)
-        return Selection(hits, snapshot=snapshot)
+    def cost_us(self, request: SelectionRequest, arms: LearnerSnapshot) -> float:
+        return work_us(full_work(request.bandit, arms))
+
+    def rank(self, posterior: Posterior, candidates: Candidates, k: int, rng: Any, prepared: None) -> Ranking:
+        return Ranking(pick_exactly(posterior, candidates, k))
 
     async def sets(self, dependencies: PolicyDependencies, bandit: Bandit, learner: LearnerId) -> Sets:
         """The stages of the arms that live by the posterior as it is now. Cost: K d^2."""
         snapshot = await ReadSnapshot.now(dependencies.learners, bandit, learner)
-        survey = partial(exact_sets, snapshot, rules_of(bandit))
-        return await dependencies.elimination.exact_choices.run(survey)
+        return await REQUESTS.run(partial(exact_sets, snapshot, rules_of(bandit)))

@@ -34,17 +34,17 @@ from app.platform.documents import Answer
 from app.platform.long_work import LongWork
 from app.policies.computing import INLINE_US, computed
 from app.policies.limits import Limits
-from app.policies.selection import ReadSnapshot, Selection, SelectionRequest
+from app.policies.selection import Candidates, ReadSnapshot, Selection, SelectionRequest
 from app.storage.types import LearnerId
 from shortlist.linear import elimination, linear_elimination, sub_elim
 from shortlist.linear.elimination import Elimination, EliminationRules
 from shortlist.linear.most_uncertain_arm import Watched
+from shortlist.linear.ridge import Posterior
 from shortlist.types import NO_ROWS, Rows, TopK
 
 FIND = Watched()
 UNBOUNDED = float("inf")
 PASSES = 2
-EXACT_CHOICES = 2
 WAITING = 64
 INLINE_WORK = 3_000_000  # multiply-adds: a few milliseconds
 PRIOR = ""  # no learner has this name
@@ -202,23 +202,17 @@ def sets_of(placed: Placed) -> Sets:
     return Sets([Stage(*size) for size in state.sizes()], state.present - state.living.count, threshold)
 
 
-def pick_exactly(
-    snapshot: ReadSnapshot,
-    rules: EliminationRules,
-    k: int,
-    exclude: Rows = NO_ROWS,
-    limits: Limits | None = None,
-) -> TopK:
-    """Choose ``k`` of the arms that ``snapshot`` lets in, by linear elimination. Work: K d^2."""
-    arms, rows = snapshot.arms, snapshot.arms.table.live_rows
-    barred = np.isin(rows, exclude)
+def pick_exactly(posterior: Posterior, candidates: Candidates, k: int) -> TopK:
+    """Choose ``k`` arms by linear elimination. Work: K d^2."""
+    arms, limits, rows = candidates.arms, candidates.limits, candidates.arms.table.live_rows
+    barred = np.isin(rows, candidates.exclude)
     if arms.plain.is_filtered:
         barred |= ~np.isin(rows, arms.eligible())
     hits = linear_elimination.choose(
-        snapshot.posterior,
+        posterior,
         arms.features_of(rows),
         k=k if limits is None else max(len(rows), 1),
-        radius=rules.radius,
+        radius=rules_of(candidates.bandit).radius,
         exclude=np.flatnonzero(barred),
     )
     positions = np.arange(len(hits.rows)) if limits is None else limits.take_allowed(rows[hits.rows], k)
@@ -280,7 +274,6 @@ class EliminationCache:
         self.states: BoundedCache[Hashable, Any] = BoundedCache(capacity_bytes)
         self.passes: dict[LearnerId, asyncio.Task[None]] = {}
         self._making = LongWork(threads=PASSES, waiting=WAITING)
-        self.exact_choices = LongWork(threads=EXACT_CHOICES, waiting=WAITING)
 
     async def choose(self, request: SelectionRequest, filtered: FilteredSnapshots) -> Selection:
         """The ``k`` arms of largest uncertainty that may still be best; none from an empty catalogue.
@@ -302,7 +295,7 @@ class EliminationCache:
         exclude, limits = request.excluded(arms), request.limits_among(arms)
         choose = partial(pick_among, placed, snapshot, request.k, exclude=exclude, limits=limits)
         us = work_us(full_work(subject.bandit, arms))
-        hits = await computed(choose, request, arms, us=us, threads=self.exact_choices)
+        hits = await computed(choose, request, arms, us=us)
         return Selection(hits, snapshot=snapshot)
 
     async def sets(self, bandit: Bandit, learner: LearnerId) -> Sets:
@@ -328,7 +321,6 @@ class EliminationCache:
         for task in self.passes.values():
             task.cancel()
         self._making.close()
-        self.exact_choices.close()
 
     async def _ready(
         self, bandit: Bandit, learner: LearnerId, *, is_kept: bool = True

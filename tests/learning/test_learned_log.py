@@ -7,7 +7,7 @@ from app.platform.pages import encode_cursor
 from app.records.records import RewardPayload, RewardTerms, pack, vector_to_bytes
 from app.storage.types import LearnerId, RewardWrite
 from headless_service import HeadlessService
-from workers.log_trimming import LogTrimmer
+from workers.log_trimming import trim
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
@@ -22,10 +22,8 @@ async def test_what_was_trimmed_before_it_was_read_is_counted(service: HeadlessS
     )
     page = await log.page(bandit, partition, None, 2, with_arms=False)
     assert (len(page.items), page.more, page.missing, page.arms) == (2, True, 0, {})
-    trimmer = LogTrimmer(service.store, reward_log_s=-60)
-    trimmer.begin(range(service.store.partitions))
-    while trimmer.is_busy:
-        await trimmer.step()
+    async for _ in trim(service.store, range(service.store.partitions), reward_log_s=-60):
+        pass
     lost = await log.page(bandit, partition, page.position, 2, with_arms=False)
     assert (lost.items, lost.missing) == ([], 1)
     await service.observe(bandit, *"de")

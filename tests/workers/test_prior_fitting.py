@@ -258,28 +258,6 @@ async def test_requests_that_are_served_meanwhile_are_no_work(clock: Clock, monk
 
 
 @pytest.mark.rest
-async def test_a_version_that_was_made_while_it_waited_for_its_turn_is_enough(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
-):
-    town = Town({UID: FoldedCounts(50)})
-    fitting, fit = worker(town, clock), town.fit
-
-    async def second(bandit: Any, **options: Any) -> Any:
-        town.counts[UID] = FoldedCounts(100)
-        town.versions[UID] = version(1, town.counts[UID])
-        return await fit(bandit, **options)
-
-    monkeypatch.setattr(town, "fit", second)
-    await fitting.round()
-    assert not town.fitted
-    monkeypatch.setattr(town, "fit", fit)
-    town.counts[UID] = FoldedCounts(150)
-    fitting.changed([UID])
-    await fitting.round()
-    assert town.fitted == [UID]
-
-
-@pytest.mark.rest
 async def test_a_round_without_news_reads_nothing(clock: Clock):
     town = Town({UID: FoldedCounts(100)})
     fitting = worker(town, clock)

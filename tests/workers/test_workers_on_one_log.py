@@ -42,9 +42,9 @@ from lossy_store import LossyStore
 from shortlist.linear import ridge_sums
 from store_clients import connect, flush
 from waiting import wait_until
+from workers import log_trimming
 from workers.batches import batches
 from workers.learned_bandits import LearnedBandits
-from workers.log_trimming import LogTrimmer
 from workers.reward_ingestion import Cycles, Step
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
@@ -52,10 +52,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 async def trim(store: Any, ahead_s: int = 0) -> None:
     """Drop what is applied and was appended before now, or so many seconds after now."""
-    trimmer = LogTrimmer(store, reward_log_s=-ahead_s)
-    trimmer.begin(range(store.partitions))
-    while trimmer.is_busy:
-        await trimmer.step()
+    async for _ in log_trimming.trim(store, range(store.partitions), reward_log_s=-ahead_s):
+        pass
 
 
 async def replayed(store: Any) -> dict[LearnerId, bytes | None]:
