@@ -38,7 +38,7 @@ from app.platform.metrics import Metrics
 from app.quotas.quotas import Quotas
 from app.records.arm_sums import EffectPair, pair_at
 from app.storage.store import Store
-from app.storage.types import Appended, RewardWrite
+from app.storage.types import Appended, LearnerId, RewardWrite
 from shortlist.types import Vector
 
 APPEND_BATCH = 256  # of a batch at a time: rewards of others come between
@@ -157,12 +157,16 @@ class Rewards:
             if (bandit := self._bandits.by_uid(uid)) is not None:
                 with contextlib.suppress(Unavailable):
                     await self._quotas.count_rewards(bandit, arms_and_signals)
-        for bandit, decision, arm in capped:
-            learner, arms = decision.identity.learner, decision.arms
-            with contextlib.suppress(Unavailable):
-                await self._frequency_caps.record_reward(
-                    bandit, learner, decision.visitor, decision=decision.id, arms=arms, arm=arm
-                )
+        for start in range(0, len(capped), APPEND_BATCH):  # side by side they leave in one pipeline
+            await asyncio.gather(*(self._note(*item) for item in capped[start : start + APPEND_BATCH]))
+
+    async def _note(self, bandit: Bandit, decision: Decision, arm: str) -> None:
+        """Note a reward of a key or visitor, where the frequency cap of its bandit counts that."""
+        learner, arms = decision.identity.learner, decision.arms
+        with contextlib.suppress(Unavailable):
+            await self._frequency_caps.record_reward(
+                bandit, learner, decision.visitor, decision=decision.id, arms=arms, arm=arm
+            )
 
     async def observe(self, bandit: Bandit, observations: Sequence[Observation]) -> Receipt:
         """Append history to the log of one bandit, once per observation id and key.
@@ -249,10 +253,10 @@ class Rewards:
                 await asyncio.gather(*appends)
         # Partitions answer in any order; clients get the places of their batch in ascending order.
         receipt.rejected.sort()
-        self._note(receipt)
+        self._measure(receipt)
         return receipt
 
-    def _note(self, receipt: Receipt) -> None:
+    def _measure(self, receipt: Receipt) -> None:
         """Count it in the metrics."""
         self._accepted.inc(receipt.accepted)
         if receipt.duplicate:
@@ -280,12 +284,14 @@ class Rewards:
 
     async def _touch(self, writes: Sequence[RewardWrite]) -> None:
         """Before anything is appended: no learner with a time to live may come to be without it."""
-        now_ms = time.time_ns() // 1_000_000
-        for learner in dict.fromkeys(write.learner for write in writes):
-            bandit = self._bandits.by_uid(learner.bandit_uid)
+        now_ms, touches = time.time_ns() // 1_000_000, dict[LearnerId, int]()
+        for write in writes:
+            bandit = self._bandits.by_uid(write.learner.bandit_uid)
             if bandit is not None and bandit.record.idle_ttl_s is not None:
-                expires_ms = now_ms + round(1_000 * bandit.record.idle_ttl_s)
-                await self._store.side_data.touch(learner, expires_ms=expires_ms)
+                touches[write.learner] = now_ms + round(1_000 * bandit.record.idle_ttl_s)
+        if touches:  # side by side they leave in one pipeline
+            touch = self._store.side_data.touch
+            await asyncio.gather(*(touch(learner, expires_ms=ms) for learner, ms in touches.items()))
 
 
 def _count(receipt: Receipt, partition: int, position: int, outcome: Appended) -> None:

@@ -9,6 +9,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from pathlib import Path
 
 from app.bandits.bandit import Bandit
@@ -254,10 +255,9 @@ class Health:
         for bandit in bandits:
             for warning in self.quotas.warnings(bandit):
                 result.append(Finding("quotas", False, f"the bandit {bandit.name} {warning}"))
-        for catalogue in catalogues:
-            is_used = bool(self.bandits.of_catalogue(catalogue.name))
-            if is_used and await self.catalogues.has_replaced_features(catalogue):
-                result.append(features_replaced(catalogue.name))
+        used = [catalogue for catalogue in catalogues if self.bandits.of_catalogue(catalogue.name)]
+        replaced = await asyncio.gather(*map(self.catalogues.has_replaced_features, used))
+        result += [features_replaced(catalogue.name) for catalogue in compress(used, replaced)]
         names = {bandit.uid: bandit.name for bandit in bandits if bandit.record.arm_effects == "auto"}
         one_key = await found_lately(self.store, list(names))
         result += [one_key_gives_most(names[uid], taught) for uid, taught in one_key.items()]
