@@ -256,7 +256,9 @@ class Health:
             for warning in self.quotas.warnings(bandit):
                 result.append(Finding("quotas", False, f"the bandit {bandit.name} {warning}"))
         used = [catalogue for catalogue in catalogues if self.bandits.of_catalogue(catalogue.name)]
-        replaced = await asyncio.gather(*map(self.catalogues.has_replaced_features, used))
+        replaced = await asyncio.gather(
+            *(self.catalogues.has_replaced_features(catalogue) for catalogue in used)
+        )
         result += [features_replaced(catalogue.name) for catalogue in compress(used, replaced)]
         names = {bandit.uid: bandit.name for bandit in bandits if bandit.record.arm_effects == "auto"}
         one_key = await found_lately(self.store, list(names))

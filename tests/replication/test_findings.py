@@ -38,8 +38,8 @@ async def findings(path: Path, **different: Any) -> list[Finding]:
     usage = SimpleNamespace(bounds=dict.fromkeys(KINDS, 100), read=answering("held", HELD))
     lag = answering("lag", Lag(0.0, 0))
     store: Any = SimpleNamespace(
-        durability=answering("durability", "always"), faults=answering("faults", []), usage=usage,
-        rewards=SimpleNamespace(backlog=answering("backlog", 3), lag=lag), partitions=1,
+        redis=SimpleNamespace(durability=answering("durability", "always"), faults=answering("faults", [])),
+        rewards=SimpleNamespace(backlog=answering("backlog", 3), lag=lag), partitions=1, usage=usage,
     )  # fmt: skip
     record = SimpleNamespace(arm_effects="off")
     bandits: Any = Bandits([SimpleNamespace(name="home", uid="u", record=record)])
