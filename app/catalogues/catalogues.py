@@ -433,11 +433,6 @@ class Catalogues:
             return LiveIndex(catalogue.dim, IndexOptions(kind="exact")).snapshot()
         return await self._kept(catalogue).sampled()
 
-    async def missing(self, catalogue: Catalogue, ids: Sequence[str]) -> Collection[str]:
-        """Those of some arms that are not there."""
-        arms = await self._kept(catalogue).find(ids)
-        return set(ids) - set(arms.ids)
-
     async def features_at(self, catalogue: Catalogue, arm_id: str, revision: int) -> Vector | None:
         """The features that an arm had at a revision, also when it was changed or deleted since."""
         features = await self._kept(catalogue).at(arm_id, revision)

@@ -180,10 +180,7 @@ class Sync:
 
     async def missing(self, catalogue: Catalogue, ids: Sequence[str]) -> Collection[str]:
         """Those of some arms that are not there, also when another process has just written them."""
-        missing = await self.catalogues.missing(catalogue, ids)
-        if missing and await self.poll_for_news():
-            missing = await self.catalogues.missing(catalogue, ids)
-        return missing
+        return set(ids) - (await self.catalogues.features(catalogue, set(ids))).keys()
 
     async def _poll(self) -> None:
         self._began = began = time.monotonic()
