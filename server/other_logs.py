@@ -35,6 +35,7 @@ VW, TABLE = "vw-dsjson", "table"
 ARM_FIELD = "id"
 COLUMNS = ("action", "probability", "reward")
 MAX_SHOWN = 3
+MAX_MS = 10**13  # since 1970: the year 2286
 SINGULAR = {"have": "has", "are": "is", "do": "does"}  # the verbs that a reason begins with
 
 
@@ -259,6 +260,8 @@ def _event_of_cells(cells: Mapping[str, Any], number: int) -> LoggedEvent:
     offered = cells.get("actions")
     if isinstance(offered, str):
         offered = offered.split() or None
+    if not isinstance(offered, list | None):
+        raise Unread("have actions that are neither a text nor a list")
     return LoggedEvent(
         f"row {number}",
         _ms_of(cells.get("time"), number),
@@ -292,7 +295,10 @@ def _as_number(cell: Any) -> Any:
 
 def _ms_of(time: Any, number: int) -> int:
     """When it was, in ms since 1970; the number of the row where nobody says: rows are in order."""
+    time = _as_number(time)
     if _is_number(time):
+        if not abs(time) <= MAX_MS:  # nor NaN
+            raise Unread("have a time that cannot be read")
         return int(time)
     if isinstance(time, str) and time:
         # Vowpal Wabbit writes seven digits of a second, which Python 3.11 takes with Z.

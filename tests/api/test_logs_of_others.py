@@ -137,6 +137,7 @@ def test_rows_that_lack_something_are_named_and_left_out(tmp_path: Path, catalog
         {**good[3], "_labelIndex": 99},
         {**good[4], "Timestamp": "yesterday"},
         {**good[5], "c": {"_multi": [{"id": "gone"}]}, "_labelIndex": 0},
+        {**good[6], "Timestamp": 10**40, "EventId": "late"},
         [],
     ]
     log = tmp_path / "vw.json"
@@ -147,11 +148,29 @@ def test_rows_that_lack_something_are_named_and_left_out(tmp_path: Path, catalog
     for reason, row in (
         ("1 row has no cost (_label_cost)", 41), ("a probability that is not above 0", 42),
         ("an action without the feature id", 43), ("several slots (_outcomes)", 44),
-        ("which action was chosen (_labelIndex)", 45), ("a time that cannot be read", 46),
-        ("an action that is no arm of the catalogue", 47), ("2 rows are not JSON objects", 48),
+        ("which action was chosen (_labelIndex)", 45), ("2 rows have a time that cannot be read", 46),
+        ("an action that is no arm of the catalogue", 47), ("2 rows are not JSON objects", 49),
     ):  # fmt: skip
         assert reason in warnings
         assert f"the first is row {row}" in warnings
+
+
+def test_rows_of_tables_that_lack_something_are_named(tmp_path: Path, catalogue: Path):
+    """Times of a CSV file may be numbers as texts; a list of actions is one in NDJSON."""
+    texts, lines = tmp_path / "log.csv", tmp_path / "log.ndjson"
+    row = "a1,0.5,1,{}\n"
+    times = ["1767225600000", "2026-01-01", "", "inf", "nan", "1e99", "soon"]
+    texts.write_text("action,probability,reward,time\n" + "".join(map(row.format, times)))
+    result = evaluated(texts, catalogue, UNIFORM, "--format", "table")
+    assert result["logged"]["decisions"] == 3
+    assert "4 rows have a time that cannot be read: left out, the first is row 4" in result["warnings"]
+    cells = {"action": "a1", "probability": 0.5, "reward": 1}
+    offered = [["a1", "a2"], "a1 a2", None, 7, {"a1": 1}]
+    lines.write_text("".join(json.dumps({**cells, "actions": actions}) + "\n" for actions in offered))
+    result = evaluated(lines, catalogue, UNIFORM, "--format", "table")
+    assert result["logged"]["decisions"] == 3
+    reason = "2 rows have actions that are neither a text nor a list: left out, the first is row 4"
+    assert reason in result["warnings"]
 
 
 def test_an_event_that_comes_again_counts_once(tmp_path: Path, catalogue: Path):
