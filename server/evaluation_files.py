@@ -16,6 +16,7 @@ import numpy as np
 
 from app.bandits.bandit import Bandit
 from app.bandits.prior_version import PriorVersion, imported
+from app.decision_log.reading import LATEST_MS
 from app.decision_log.rows import Row
 from shortlist_client.files.arm_readers import opened
 from shortlist_client.files.arm_rows import FileError, wrong
@@ -162,13 +163,23 @@ def _converted(path: Path, row: dict[str, Any], number: int) -> Row:
 
 
 def _checked(row: Row, path: Path, number: int) -> Row:
-    """The row. Raises FileError: it has numbers that no service writes."""
+    """The row. Raises FileError: it has values that no service writes."""
+    times, arms = {"time": row.time}, {arm.id for arm in row.arms}
+    if not arms:
+        wrong(path, number, "arms", "must not be empty")
     for position, arm in enumerate(row.arms):
         if arm.propensity is not None and not 0.0 < arm.propensity <= 1.0:
             wrong(path, number, f"arms[{position}].propensity", "must be above 0 and at most 1, or null")
     for position, reward in enumerate(row.rewards):
+        name = f"rewards[{position}]"
+        if reward.arm not in arms:
+            wrong(path, number, f"{name}.arm", "must be one of the arms of the decision")
         if not math.isfinite(reward.value):
-            wrong(path, number, f"rewards[{position}].value", "must be a finite number")
+            wrong(path, number, f"{name}.value", "must be a finite number")
+        times |= {f"{name}.time": reward.time, f"{name}.revised": reward.revised}
+    for name, value in times.items():
+        if not 0 <= value <= LATEST_MS:
+            wrong(path, number, name, f"must be from 0 to {LATEST_MS}")
     if row.context is not None and not all(abs(number) <= MOST_NUMBER for number in row.context):
         wrong(path, number, "context", "must be finite numbers of 32 bits")
     return row

@@ -302,7 +302,7 @@ async def test_a_parquet_file_with_another_column(
     assert "is not a Parquet file" in line_of(capsys)
 
 
-async def test_numbers_that_no_service_writes_are_one_line(
+async def test_values_that_no_service_writes_are_one_line(
     files: tuple[Path, Path, list[Row]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     """A propensity of 1.0000001, as 32 bits round it; and others that estimators cannot take."""
@@ -314,7 +314,14 @@ async def test_numbers_that_no_service_writes_are_one_line(
         for wrong in (1.0000001, 0.0, -0.5)
     ]
     reward = {"arm": row["arms"][0]["id"], "value": 1.0, "time": row["time"], "default": False}
-    cases.append(({"context": [1e300]}, "context: must be finite"))
+    cases += [
+        ({"context": [1e300]}, "context: must be finite"),
+        ({"arms": [], "rewards": []}, "arms: must not be empty"),
+        ({"rewards": [{**reward, "arm": "another"}]}, "rewards[0].arm: must be one of the arms"),
+        ({"rewards": [reward, {**reward, "time": 10**40}]}, "rewards[1].time: must be from 0 to"),
+        ({"rewards": [{**reward, "revised": 10**20}]}, "rewards[0].revised: must be from 0 to"),
+        ({"time": -1}, "time: must be from 0 to"),
+    ]
     for change, said in cases:
         path = tmp_path / "bad.ndjson"
         path.write_bytes(lines[0] + b"\n" + json.dumps({**row, "rewards": [reward], **change}).encode())
