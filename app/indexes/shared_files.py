@@ -1,8 +1,9 @@
 """Files that several processes map: the arms of a catalogue at one moment, and their attributes.
 
-A folder has one file for each array, and a header that is written last and holds a checksum: all of it is
-verified before it is used. The files of arms have room for more rows, as a table does. What a process appends
-there is its own (copy on write), so a process goes on writing into the arrays that it has mapped.
+A folder has a file for each array that grows, and files of all else (``write_packed``), whose headers are
+written last and hold checksums: all of it is verified before it is used. Arrays that grow have room for more
+rows, as a table does. What a process appends there is its own (copy on write), so a process goes on writing
+into the arrays that it has mapped.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from shortlist.index.shared_format import (
     created,
     digest_of,
     mapped,
+    packed_names,
     read_packed,
     write,
     write_all,
@@ -34,10 +36,8 @@ from shortlist.index.shared_format import (
 from shortlist.index.table import ALIVE, ArmColumns, ArmTable, TableSnapshot, is_dimension_major, laid_out
 from shortlist.types import Rows
 
-HEADER = "header"
-STRINGS = ("text", "ends", "hashes", "numbers")
-ARM_FILES = (*STRINGS, "norms", "revisions", "features", "working", HEADER)
-_ARM_FORMAT = 1
+_ARM_NAME, _ARM_FORMAT = "arms", 2
+ARM_FILES = ("norms", "revisions", "features", "working", *packed_names(_ARM_NAME))
 _CHUNK = 8_192
 _LINE, _LEAST_ROOM = 16, 64
 _ROOM = 2.0  # times the rows: it takes neither memory nor disk before it is used
@@ -45,15 +45,14 @@ _FLOAT32 = np.dtype(np.float32)
 _COLUMN_NAME, _COLUMN_FORMAT = "columns", 2
 
 
-class ArmHeader(msgspec.Struct, frozen=True):
-    """What is in a folder. ``text_bytes``: of the ids. ``digest``: of the other fields and all arrays."""
+class Arms(msgspec.Struct, frozen=True):
+    """What is in a folder. ``digest``: of the arrays that have files of their own."""
 
-    format: int
     dim: int
     rows: int
     capacity: int
-    text_bytes: int
     largest_norm: float
+    ids: MappedStrings
     digest: str
 
 
@@ -66,30 +65,21 @@ def write_arms(folder: Path, table: TableSnapshot, *, check: Callable[[], None])
     rows = len(live_rows)
     # Room for more, in whole cache lines.
     capacity = -(-int(rows * _ROOM + _LEAST_ROOM) // _LINE) * _LINE
-    ids = table.ids.strings_of(live_rows)
-    for name in STRINGS:
-        check()
-        write(folder / name, getattr(ids, name))
     write(folder / "norms", table.norms[live_rows], length=8 * capacity)
     write(folder / "revisions", table.revisions[live_rows], length=8 * capacity)
     _write_features(folder, table, live_rows, capacity, check)
-    header = ArmHeader(_ARM_FORMAT, table.dim, rows, capacity, len(ids.text), table.largest_norm, "")
-    header = msgspec.structs.replace(header, digest=_digest(header, *_arrays(folder, header)))
-    write(folder / HEADER, np.frombuffer(msgspec.json.encode(header), dtype=np.uint8))
+    arms = Arms(table.dim, rows, capacity, table.largest_norm, table.ids.strings_of(live_rows), "")
+    arms = msgspec.structs.replace(arms, digest=_digest(arms, _columns(folder, arms)))
+    write_packed(folder, _ARM_NAME, arms, number=_ARM_FORMAT, check=check)
 
 
 def read_arms(folder: Path) -> ArmTable:
     """The table in a folder, whose arrays are mapped. Raises OSError, ValueError (it was changed)."""
-    try:
-        header = msgspec.json.decode((folder / HEADER).read_bytes(), type=ArmHeader)
-    except msgspec.MsgspecError as error:
-        raise ValueError(f"the header of {folder.name} is damaged: {error}") from None
-    if header.format != _ARM_FORMAT:
-        raise ValueError(f"{folder.name} has format {header.format}, not {_ARM_FORMAT}")
-    columns, ids = _arrays(folder, header)
-    if _digest(header, columns, ids) != header.digest:
+    arms, _ = read_packed(folder, _ARM_NAME, Arms, number=_ARM_FORMAT)
+    columns = _columns(folder, arms)
+    if _digest(arms, columns) != arms.digest:
         raise ValueError(f"the checksum of {folder.name} is wrong")
-    return ArmTable.mapped(columns, ArmIds(ids), largest_norm=header.largest_norm)
+    return ArmTable.mapped(columns, ArmIds(arms.ids), largest_norm=arms.largest_norm)
 
 
 def _write_features(
@@ -113,20 +103,14 @@ def _write_features(
         file.truncate(4 * table.dim * capacity)
 
 
-def _arrays(folder: Path, header: ArmHeader) -> tuple[ArmColumns, MappedStrings]:
+def _columns(folder: Path, arms: Arms) -> ArmColumns:
     """Raises OSError, ValueError (a file has another length)."""
 
     def array(name: str, dtype: type[Any], numbers: int) -> Array:
         return mapped(folder / name, dtype, numbers)
 
-    rows, capacity, dim = header.rows, header.capacity, header.dim
-    ids = MappedStrings(
-        text=array("text", np.uint8, header.text_bytes),
-        ends=array("ends", np.int64, rows + 1),
-        hashes=array("hashes", np.uint64, rows),
-        numbers=array("numbers", np.int32, rows),
-    )
-    columns = ArmColumns(
+    capacity, dim = arms.capacity, arms.dim
+    return ArmColumns(
         features=array("features", np.float64, capacity * dim).reshape(capacity, dim),
         working=laid_out(array("working", np.float32, capacity * dim), capacity, dim),
         norms=array("norms", np.float64, capacity),
@@ -134,19 +118,15 @@ def _arrays(folder: Path, header: ArmHeader) -> tuple[ArmColumns, MappedStrings]
         # Not in the files: each process counts its own deaths.
         died=np.full(capacity, ALIVE, dtype=np.int64),
     )
-    return columns, ids
 
 
-def _digest(header: ArmHeader, columns: ArmColumns, ids: MappedStrings) -> str:
+def _digest(arms: Arms, columns: ArmColumns) -> str:
     """Of what is in use: the rest of a file is not read, so that it takes no memory."""
-    fields = msgspec.json.encode(msgspec.structs.replace(header, digest=""))
-    rows = header.rows
+    rows = arms.rows
     working = columns.working[:rows]
     return digest_of(
-        fields,
-        *(ids.text, ids.ends, ids.hashes, ids.numbers),
         *(columns.features[:rows], columns.norms[:rows], columns.revisions[:rows]),
-        *(working.T if is_dimension_major(header.dim) else [working]),
+        *(working.T if is_dimension_major(arms.dim) else [working]),
     )
 
 
