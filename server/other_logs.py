@@ -157,7 +157,7 @@ class OtherLog:
         for rule in self._encoding.rule.fields or ():
             value = context.get(rule.name)
             # a CSV file has texts alone
-            values[rule.name] = _as_number(value) if rule.kind == "number" else value
+            values[rule.name] = _as_number(value) if rule.kind in {"number", "cycle"} else value
         try:
             return [float(number) for number in self._encoding.encode(values)]
         except Invalid as error:

@@ -160,6 +160,11 @@ def test_rows_of_tables_that_lack_something_are_named(tmp_path: Path, catalogue:
     texts, lines = tmp_path / "log.csv", tmp_path / "log.ndjson"
     row = "a1,0.5,1,{}\n"
     times = ["1767225600000", "2026-01-01", "", "inf", "nan", "1e99", "soon"]
+    texts.write_text("action,probability,reward,hour\n" + row.format(13.5) * 20)
+    hours = {"fields": [{"name": "hour", "kind": "cycle", "period": 24}]}
+    of_the_hour = json.dumps({"policy": "softmax", "temperature": 1.0, "context": hours})
+    result = evaluated(texts, catalogue, of_the_hour, "--format", "table")
+    assert result["logged"]["decisions"] == 20
     texts.write_text("action,probability,reward,time\n" + "".join(map(row.format, times)))
     result = evaluated(texts, catalogue, UNIFORM, "--format", "table")
     assert result["logged"]["decisions"] == 3
