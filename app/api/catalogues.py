@@ -131,21 +131,6 @@ class CataloguePatch(StrictModel):
     display: DisplayPatch | None = None
 
 
-class FilterView(BaseModel):
-    """A filter in use. ``way``: the strategy by which its arms are searched; recall and ratio as measured for
-    it, ``expected_us`` the typical time of a search in microseconds.
-    """
-
-    filter: dict[str, Any]
-    eligible: int
-    way: str = Field(validation_alias="strategy")
-    uses: int
-    recall_at_1: float
-    ratio_mean: float
-    expected_us: float
-    reason: str
-
-
 class HeldOutErrors(BaseModel):
     """Mean squared errors on rewards that were held out: of the catalogue ``before``, and of this one."""
 
@@ -197,7 +182,7 @@ class CatalogueView(BaseModel):
     size: int
     version: int
     index: dict[str, Any]
-    filters: list[FilterView]
+    filters: list[FilterStatus]
     features: FeaturesRule | None = None
     columns: list[str] | None = None
     reduction: ReductionView | None = None
@@ -352,7 +337,7 @@ def _view(catalogue: Catalogue, filters: Sequence[FilterStatus]) -> dict[str, An
         "size": len(catalogue.index),
         "version": catalogue.version,
         "index": index,
-        "filters": [FilterView(**asdict(status)).model_dump() for status in filters],
+        "filters": filters,
         "display": catalogue.record.display,
     }
     if catalogue.missing_plugin is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from app.filtering.filter_plan import FilterPlan, graph_number
 from app.filtering.filtered_snapshot import FilteredSnapshot
@@ -21,6 +21,7 @@ from app.filters.filter import Filter
 from app.indexes.eligible_rows import EligibleRows
 from app.indexes.filtered_search import exact_reads, is_gathered
 from app.indexes.snapshot import Snapshot
+from app.platform.documents import Answer
 from shortlist.index.exact import measured_scan_cost
 from shortlist.types import Vector
 
@@ -40,11 +41,14 @@ Work = Literal["plan", "renew", "renew_fallback"]
 """Measure all strategies; rebuild what serves; rebuild the fallback."""
 
 
-@dataclass(frozen=True, slots=True)
-class FilterStatus:
-    """A filter in use: how many arms it matches, how it is searched, and how good that was measured to be."""
+class FilterStatus(Answer, frozen=True, rename={"strategy": "way"}):
+    """A filter in use. ``way``: the strategy by which its arms are searched; recall and ratio as measured for
+    it, ``expected_us`` the typical time of a search in microseconds.
+    """
 
-    filter: object
+    schema_name: ClassVar[str] = "FilterView"
+
+    filter: dict[str, Any]
     eligible: int
     strategy: str
     uses: int
@@ -174,7 +178,7 @@ class KnownFilter:
         served = plan if plan is not None and serving is not None and serving is self.strategy else None
         reason = SMALL if serving is not None else "not measured yet"
         return FilterStatus(
-            filter=self.arm_filter.document,
+            filter=dict(self.arm_filter.document),
             eligible=self.eligible.count,
             strategy=serving.name if serving is not None else "exact",
             uses=self.uses,
