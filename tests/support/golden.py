@@ -119,7 +119,7 @@ RECORDS: dict[str, type] = {
     "loss": losses.Loss,
     "shared file": shared_format.Packed,
     "shared array": shared_format.ArrayPlace,
-    "shared arms": shared_files.ArmHeader,
+    "shared arms": shared_files.Arms,
     "shared attributes": shared_files.Attributes,
     "shared attributes, block": columns.ColumnBlock,
     "shared attributes, column": columns.Column,
