@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -276,7 +275,7 @@ async def test_a_version_is_the_same_bits_after_it_was_stored_and_exported(servi
     assert version is not None
     for again in (
         bytes_to_prior(version_to_bytes(version)),
-        imported(json.dumps(exported(version)).encode()),
+        imported(msgspec.json.encode(exported(version))),
     ):
         assert again.learned is not None
         assert version.learned is not None
@@ -301,7 +300,7 @@ def test_a_version_keeps_what_is_usual_of_the_rewards_of_keys(signals: int):
     large = ridge_sums.of(x[0], r[0, :, 0], np.ones(20, dtype=np.bool_))
     for again in (
         bytes_to_prior(version_to_bytes(version)).learned,
-        imported(json.dumps(exported(version)).encode()).learned,
+        imported(msgspec.json.encode(exported(version))).learned,
         wider,
     ):
         assert again is not None
