@@ -26,7 +26,7 @@ from shortlist.types import Rows, Vector
 log = logging.getLogger("shortlist.catalogues")
 
 SYNC_NUMBERS = 1_000_000
-INDEXED_TOGETHER = 250  # arms with tags or metadata, at most: a few milliseconds
+INDEXED_TOGETHER = 250  # arms, at most: a few milliseconds, also where sixteen rows are copied for each
 INDEXED_NUMBERS = 65_536  # in their features, at most
 INDEXED_BYTES = 65_536  # of their tags and metadata, at most: thousands of values that filters may ask for
 LOADED_TOGETHER = 2_000
@@ -194,9 +194,7 @@ async def _share(index: LiveIndex) -> None:
 
 def _portions(dim: int, sizes: Sequence[int]) -> Iterator[slice]:
     """Arms that are put into an index in one go, one after the other; of documents of so many bytes."""
-    most = max(1, INDEXED_NUMBERS // dim)
-    if any(sizes):
-        most = min(most, INDEXED_TOGETHER)
+    most = max(1, min(INDEXED_TOGETHER, INDEXED_NUMBERS // dim))
     start, held = 0, 0
     for position, size in enumerate(sizes):
         if position > start and (position - start == most or held + size > INDEXED_BYTES):
