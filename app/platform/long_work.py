@@ -41,7 +41,10 @@ class LongWork:
 
         def begin() -> T:
             check(waits)
-            return work()
+            try:
+                return work()
+            except StopIteration as error:  # asyncio hands it to nobody: the caller would wait for ever
+                raise RuntimeError("a computation raised StopIteration") from error
 
         future = self._pool.submit(begin)
         # Released when the thread ends, not when the caller leaves: the core is busy until then.

@@ -66,6 +66,8 @@ async def test_an_error_is_the_callers_and_frees_the_place():
     for _ in range(3):
         with pytest.raises(ZeroDivisionError):
             await work.run(lambda: 1 // 0)
+    with pytest.raises(RuntimeError, match="StopIteration"):  # which no future of asyncio takes
+        await work.run(lambda: next(iter(())))
     work.close()
 
 
