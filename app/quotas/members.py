@@ -126,16 +126,12 @@ class QuotaMembers:
     def _look_up(self, whole: Snapshot, rows: Sequence[int]) -> dict[int, list[int]]:
         """The quotas of these rows, each once."""
         followed, numbers_of, by_arm, everything, added = self._lookup_in(whole)
-        numbers: dict[int, list[int]] = {row: [] for row in rows}
-        if by_arm:
-            for row in rows:
-                numbers[row] += self._numbers.get(OneArm(whole.id_of(row)), ())
-        followed_rows, changed_rows = list[int](), list[int]()
+        numbers, followed_rows, changed_rows = dict[int, list[int]](), list[int](), list[int]()
         is_known = followed.knows(whole.attributes, np.array(rows)).tolist()
         for row, knows in zip(rows, is_known, strict=True):
+            numbers[row] = [*self._numbers.get(OneArm(whole.id_of(row)), ())] if by_arm else []
             (followed_rows if knows else changed_rows).append(row)
-        for row in followed_rows:
-            for code in followed.codes_of(row):
+            for code in followed.codes_of(row) if knows else ():
                 numbers[row] += numbers_of[code]
         _compare(whole, followed_rows, added, numbers)
         _compare(whole, changed_rows, everything, numbers)

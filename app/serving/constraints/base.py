@@ -1,13 +1,10 @@
 """What a constraint is: the class that each extends, and how several are combined.
 
-A constraint decides which arms one choice may have. To write one: make a subclass of ``Constraint`` in a file
-of this folder, write ``view``, and add a row to the table in ``pipeline``: an object of it, and when it has a
-say. All else has a default. Policies need nothing: they take their arms from ``Candidates``.
+A constraint decides which arms one choice may have. Only ``view`` has no default. Policies take their arms
+from ``Candidates``, and need nothing. A choice calls its constraints in this order:
 
-A choice calls its constraints in this order:
-
-1. The table says which apply. A choice pays nothing for the others. If one names a key in ``turn_of``, the
-   choice waits for others of that key in this process.
+1. The table of ``order`` says which apply. A choice pays nothing for the others. If one names a key in
+   ``turn_of``, the choice waits for others of that key in this process.
 2. ``view``, in the order of the table: what the constraint leaves, within what those before it left.
 3. The policy ranks what is left.
 4. ``charge``, of those that count, in the opposite order: what is about to be shown is counted. If one
