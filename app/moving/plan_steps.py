@@ -96,6 +96,8 @@ class PlanSteps:
             plan = await self._fit(plan, shown)
             plan = await self._restore(plan, last)
             plan = await self._recompute(plan)
+        else:
+            plan = await self._begin_anew(plan)
         plan = await self._refuse(plan)
         if not plan.refusals:
             plan = await self._compare(plan)
@@ -128,9 +130,7 @@ class PlanSteps:
             space=bandit.record.space + 1,
             catalogue_uid=target.uid,
             moved_ms=max(time.time_ns() // 1_000_000, bandit.version.since_ms or 0),
-            constant=None,
-            mean_square=None,
-            filled=None,
+            **dict.fromkeys(OF_CATALOGUE),
         )
         learners, sample = await self._sample_learners(bandit)
         return MovePlan(
@@ -154,6 +154,15 @@ class PlanSteps:
                 KEYS_COMPARED, [*sample, *names], key=lambda name: blake2b(name.encode()).digest()
             )
         return count, sample
+
+    async def _begin_anew(self, plan: MovePlan) -> MovePlan:
+        """With the directions of a bandit that is made in the catalogue: none of its learners is carried."""
+        arms = await self.catalogues.sampled(plan.target)
+        try:
+            record = await MEASURING.run(partial(contexts.with_directions, plan.record, arms))
+        except Invalid as error:  # there are no arms
+            return plan.refuse(Invalid(error.detail, path=("catalogue",)))
+        return replace(plan, record=record)
 
     async def _fit(self, plan: MovePlan, shown: Mapping[str, int]) -> MovePlan:
         fitted = await MEASURING.run(partial(arm_map.fitted, plan.arms, shown, plan.bandit))

@@ -367,3 +367,20 @@ async def test_settings_can_be_changed_after_a_move(api: Api):
     assert choice["bandit_version"] == 3
     assert (await api.reward({"decision": choice["decision"], "value": 1.0}))["accepted"] == 1
     await api.refused("PATCH", "/v1/bandits/b", {"catalogue": "old"}, status=409, code="not_changeable")
+
+
+async def test_a_context_has_the_directions_of_another_dimension_where_learners_begin_anew(api: Api):
+    await api.catalogue("wide", {f"a{place}": [1.0, place, -place, place % 3, 0.5] for place in range(ARMS)})
+    await api.catalogue("others", {"x": [1.0] * (D + 1)})
+    await api.catalogue("empty", {}, dim=D + 1)
+    await api.bandit("b", "old", context={"dim": 2}, interactions=2)
+    for catalogue in ("others", "empty"):
+        await api.refused("POST", MOVE, {"catalogue": catalogue}, loc=["body", "catalogue"])
+    await api.ok("POST", MOVE, {"catalogue": "wide", "carry": "none"})
+    choice = await api.choose("b", context=[1.0, -1.0])
+    assert (await api.reward({"decision": choice["decision"], "value": 1.0}))["accepted"] == 1
+    moved = await api.learner("b", "_global")
+    await api.bandit("fresh", "wide", context={"dim": 2}, interactions=2)
+    told = {"id": "o", "arm": choice["arms"][0]["id"], "value": 1.0, "context": [1.0, -1.0]}
+    await api.observe("fresh", told)
+    assert moved["theta"] == (await api.learner("fresh", "_global"))["theta"]
