@@ -244,8 +244,8 @@ async def _import(
             await under_way
         place = next((path[0] for path, _ in error.errors if path), None)
         where = f"{kind} {place}: " if isinstance(place, int) else ""
-        told = f"The first {totals['lines']} arms were applied, nothing after them was"
-        if kind == "line":
+        told = f"The first {totals['lines']} {kind}s were applied, nothing after them was"
+        if kind == "line" and where:
             told = "The lines before it were applied, nothing after it was"
         error.detail = f"{where}{error.detail}. {told}"
         raise

@@ -59,10 +59,8 @@ class LearnedPriors(NewestVersions[PriorVersion]):
 
     def oldest_s(self) -> float:
         """How long ago the oldest version was made that this process has served last; 0 without any."""
-        served = (self._served.peek(uid) for uid in self._served)
-        times_ms = [
-            item.with_prior.prior.record.since_ms for item in served if item and item.with_prior.prior
-        ]
+        held = (self._newest.peek(uid) for uid in self._newest)
+        times_ms = [version.record.since_ms for version in held if version is not None]
         return max(0.0, time.time() - min(times_ms) / 1_000.0) if times_ms else 0.0
 
     async def _read(self, uid: str, number: int) -> PriorVersion | None:

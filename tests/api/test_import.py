@@ -147,6 +147,16 @@ async def test_an_id_given_twice_ends_as_its_last_line(empty: Api):
     assert await arms_of(empty) == {"a": [4, 4], "b": [2, 2], "c": [5, 5]}
 
 
+async def test_arms_that_the_basis_makes_too_large_are_refused_with_what_was_applied(api: Api):
+    reduce = {"to": 1, "basis": [[1.0, 1.0]]}
+    features = {"embedding": {"dim": 2, "reduce": reduce}}
+    await api.ok("PUT", "/v1/catalogues/c", {"features": features}, 201)
+    lines = [line("a", 1.0, 2.0), line("a", 2.0, 3.0), line("b", 1e6, 1e6)]
+    document = await api.refused("POST", PATH, content=b"\n".join(lines))
+    assert document["detail"].endswith("The first 1 lines were applied, nothing after them was")
+    assert await arms_of(api) == {"a": [3.0]}
+
+
 async def test_a_line_has_a_largest_size(empty: Api):
     sent = 0
 
