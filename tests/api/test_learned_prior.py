@@ -303,7 +303,7 @@ async def test_a_fit_that_is_killed_changes_nothing(api: Api, monkeypatch: pytes
     before = await fitted(api, 1)
     stored, began = await api.stored(), asyncio.Event()
 
-    async def stuck(*_: object) -> None:
+    async def stuck(*_: object, **__: object) -> None:
         began.set()
         await asyncio.Event().wait()
 
