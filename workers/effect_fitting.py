@@ -57,12 +57,14 @@ class EffectFitting:
         self._changed = ChangedBandits()
         self._schedules: dict[str, _Schedule] = {}  # by uid
         self._seen: dict[str, str] = {}  # by uid, what was folded before the last fit
+        self._doubted: set[str] = set()  # those of which nobody said that they have changed
         self._taught: set[str] = set()  # since the last look at who teaches
         self._look_at: float | None = None
 
     def changed(self, uids: Iterable[str] | None) -> None:
         """Learners of these bandits have changed; None: it is not known of which."""
         self._changed.add(uids)
+        self._doubted.difference_update(uids or ())
 
     async def run(self) -> None:
         """Until it is cancelled. An unreachable store is waited for."""
@@ -81,7 +83,9 @@ class EffectFitting:
         changed = self._changed.uids
         if not self._changed.is_complete:
             self._seen = await self._fits.seen()
-            changed |= dict.fromkeys(self._bandits.with_learned_priors())
+            others = self._bandits.with_learned_priors()
+            self._doubted.update(uid for uid in others if uid not in changed)
+            changed |= dict.fromkeys(others)
             self._changed.is_complete = True
         due = [bandit for bandit in map(self._due, list(changed)) if bandit is not None]
         for start in range(0, len(due), BATCH_SIZE):
@@ -95,23 +99,29 @@ class EffectFitting:
         if bandit is None or bandit.record.arm_effects == "off":
             self._changed.uids.pop(uid, None)
             self._schedules.pop(uid, None)
+            self._doubted.discard(uid)
             return None
         schedule = self._schedules.setdefault(uid, _Schedule(self._now_s()))
         return bandit if self._now_s() >= schedule.look_s else None
 
     async def _fit_changed(self, bandits: Sequence[Fittable]) -> None:
-        """Fit those for which anything was folded since they were: of thousands, after a start, few."""
+        """Fit those that have changed. After a start all are doubted: of these, in thousands few, those for
+        which anything was folded since they were fitted, and all that were moved. What a move corrects counts
+        as nothing folded.
+        """
         waiting, seen = {bandit.uid: None for bandit in bandits}, dict[str, str]()
+        doubted = {bandit.uid for bandit in bandits if not bandit.record.space} & self._doubted
         # Before their counts are read: a change that comes later is a new one.
         for uid in waiting:
             self._changed.uids.pop(uid, None)
         try:
             for bandit, folded in zip(bandits, await self._fits.folded(bandits), strict=True):
-                if self._seen.get(bandit.uid) != folded:
+                if bandit.uid not in doubted or self._seen.get(bandit.uid) != folded:
                     with contextlib.suppress(NotFound):
                         await self._fit(bandit)
                         seen[bandit.uid] = folded
                 del waiting[bandit.uid]
+                self._doubted.discard(bandit.uid)
             await self._fits.note_seen(seen)
         finally:
             self._seen |= seen

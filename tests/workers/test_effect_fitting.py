@@ -31,12 +31,14 @@ class Town:
     rewards: int = 0
     noted: dict[str, str] = field(default_factory=dict)
     while_read: Callable[[], None] = lambda: None
+    space: int = 0
 
     def with_learned_priors(self) -> Sequence[str]:
         return [WITH, WITHOUT]
 
     def by_uid(self, uid: str) -> Any:
-        return SimpleNamespace(uid=uid, record=SimpleNamespace(arm_effects="auto" if uid == WITH else "off"))
+        effects = "auto" if uid == WITH else "off"
+        return SimpleNamespace(uid=uid, record=SimpleNamespace(arm_effects=effects, space=self.space))
 
     async def seen(self) -> dict[str, str]:
         return dict(self.noted)
@@ -86,6 +88,20 @@ async def test_a_new_worker_fits_only_what_was_taught_since_the_last_fit():
     town.while_read = lambda: None
     assert await worker.round()
     assert town.fitted == [WITH, WITH, WITH], "what comes while the counts are read is not lost"
+
+
+@pytest.mark.rest
+async def test_what_a_move_corrects_is_fitted_although_it_counts_as_no_reward():
+    town = Town()
+    worker = fitting(town)
+    await worker.round()
+    worker.changed([WITH])
+    town.now += EVERY_S
+    assert await worker.round()
+    assert town.fitted == [WITH, WITH]
+    town.space = 1
+    await fitting(town).round()
+    assert town.fitted == [WITH, WITH, WITH], "it may have been corrected while no worker ran"
 
 
 @pytest.mark.rest
