@@ -196,8 +196,8 @@ class Learners:
         """A learner of this bandit, and its posterior by the terms that the bandit has now.
 
         Awaits nothing for a learner in memory that was asked for before. After a change of the bandit a
-        learner is read again; its posterior by the earlier terms serves only while the store does not answer.
-        Raises Unavailable.
+        learner is read again; its posterior by the earlier terms serves only while the store does not answer,
+        and not after a move, before which it was of other features. Raises Unavailable.
         """
         learner = self.cached(identity) or await self.get(identity)
         if learner.posterior is not None and learner.terms == bandit.prior_terms:
@@ -206,6 +206,8 @@ class Learners:
         if learner.posterior is not None and not learner.outdated:
             learner.outdated = True
             learner = await self.get(identity)
+        if learner.terms is not None and learner.terms[-1] != bandit.record.space:
+            learner = await asyncio.shield(self._read(identity))
         return learner, await self.posterior(bandit, learner)
 
     async def knowledge(self, bandit: Bandit, learner: Learner) -> LearnerPosterior:

@@ -384,3 +384,16 @@ async def test_a_context_has_the_directions_of_another_dimension_where_learners_
     told = {"id": "o", "arm": choice["arms"][0]["id"], "value": 1.0, "context": [1.0, -1.0]}
     await api.observe("fresh", told)
     assert moved["theta"] == (await api.learner("fresh", "_global"))["theta"]
+
+
+async def test_what_a_learner_knew_of_other_features_serves_no_choice(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+):
+    await api.catalogue("wide", {f"a{place}": [1.0, place, -place, 0.5, 2.0] for place in range(ARMS)})
+    await api.bandit("b", "old")
+    await api.observe("b", {"id": "o", "arm": "a1", "value": 1.0})
+    await api.choose("b")
+    monkeypatch.setattr("app.learning.learners.PATIENCE_S", 0.0)  # a store that takes long
+    await api.ok("POST", MOVE, {"catalogue": "wide", "carry": "none"})
+    for _ in range(2):
+        assert (await api.choose("b"))["catalogue_version"] == 1
