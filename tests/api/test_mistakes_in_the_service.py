@@ -362,8 +362,8 @@ BROKEN: dict[str, tuple[Any, str, Any, Focus]] = {
     ),
     "a choice is made again with what it could not have": (
         explain,
-        "_left_by_counting",
-        lambda logged, choice: View(),
+        "View",
+        lambda **_: View(),
         Focus(
             ("choose", "explain"),
             {"bandits": repeats_no_arm, "requests": is_single, "told": is_for_nobody},
