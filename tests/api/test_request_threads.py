@@ -92,7 +92,8 @@ async def asgi(api: Api, path: str, body: Any, caller: Caller) -> list[Any]:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    await api.app(scope, receive, send)
+    # In a context of its own, as a server has it: the caller is not that of what the test does next.
+    await asyncio.create_task(api.app(scope, receive, send))
     return sent
 
 
