@@ -338,7 +338,7 @@ class Service:
             self.mips,
             self.sampling,
         ):
-            self._ending.callback(service.close)
+            self._ending.enter_context(contextlib.closing(service))
         self.arm_list: ArmList = NoArmList()
         for name_of_routes, each in routes.items():
             self._add_services(name_of_routes, each)
@@ -428,7 +428,7 @@ class Service:
                     raise StartupError(f"the routes {name} of a plug-in are the second with lists of arms")
                 self.arm_list = service
             if hasattr(service, "close"):
-                self._ending.callback(service.close)
+                self._ending.enter_context(contextlib.closing(service))
 
     def _run(self, *work: Coroutine[Any, Any, None]) -> None:
         """Run this until ``stop``."""

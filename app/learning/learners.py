@@ -143,6 +143,7 @@ class Learners:
         )
         self.cache: BoundedCache[LearnerId | PriorId, Learner] = BoundedCache(capacity_bytes // 4 * 3)
         self._loading: dict[LearnerId, asyncio.Task[Learner]] = {}
+        self.patience_s = PATIENCE_S
 
     def __len__(self) -> int:
         return len(self.cache)
@@ -167,7 +168,7 @@ class Learners:
         if outdated is None:
             return await reading
         try:
-            return await asyncio.wait_for(reading, PATIENCE_S)
+            return await asyncio.wait_for(reading, self.patience_s)
         except (TimeoutError, Unavailable):
             # It only lacks the latest rewards. Not to answer would be worse.
             return outdated

@@ -393,7 +393,7 @@ async def test_what_a_learner_knew_of_other_features_serves_no_choice(
     await api.bandit("b", "old")
     await api.observe("b", {"id": "o", "arm": "a1", "value": 1.0})
     await api.choose("b")
-    monkeypatch.setattr("app.learning.learners.PATIENCE_S", 0.0)  # a store that takes long
+    monkeypatch.setattr(api.app.service.learners, "patience_s", 0.0)  # a store that takes long
     await api.ok("POST", MOVE, {"catalogue": "wide", "carry": "none"})
     for _ in range(2):
         assert (await api.choose("b"))["catalogue_version"] == 1
