@@ -293,7 +293,8 @@ async def test_made_up_keys_do_not_fill_the_store_with_what_they_have_had(bounde
         requests = [{"key": f"{batch}-{n}", "k": 200} for n in range(20)]
         assert (await ask(bounded_api, path, {"requests": requests})).status_code == 200
     now, most = await held(bounded_api, "repeats")
-    assert MB / 2 < now <= MB * 11 / 16 <= most == MB
+    # Eleven sixteenths, and what other partitions were not known to hold while a look was under way.
+    assert MB / 2 < now <= MB * 12 / 16 <= most == MB
     keys = [key async for key in bounded_api.store.scan_iter("*:had:*")]
     taken = sum([await bounded_api.store.memory_usage(key, samples=0) for key in keys])
     assert taken <= now, "of 500 keys with 200 arms each, which would take 10 MB"
