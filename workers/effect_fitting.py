@@ -56,15 +56,16 @@ class EffectFitting:
         self._now_s = now_s
         self._changed = ChangedBandits()
         self._schedules: dict[str, _Schedule] = {}  # by uid
-        self._seen: dict[str, str] = {}  # by uid, what was folded before the last fit
-        self._doubted: set[str] = set()  # those of which nobody said that they have changed
+        # By uid, those of which nobody said that they have changed: what was folded before their last fit.
+        self._doubted: dict[str, str | None] = {}
         self._taught: set[str] = set()  # since the last look at who teaches
         self._look_at: float | None = None
 
     def changed(self, uids: Iterable[str] | None) -> None:
         """Learners of these bandits have changed; None: it is not known of which."""
         self._changed.add(uids)
-        self._doubted.difference_update(uids or ())
+        for uid in uids or ():
+            self._doubted.pop(uid, None)
 
     async def run(self) -> None:
         """Until it is cancelled. An unreachable store is waited for."""
@@ -82,9 +83,8 @@ class EffectFitting:
             return False
         changed = self._changed.uids
         if not self._changed.is_complete:
-            self._seen = await self._fits.seen()
-            others = self._bandits.with_learned_priors()
-            self._doubted.update(uid for uid in others if uid not in changed)
+            seen, others = await self._fits.seen(), self._bandits.with_learned_priors()
+            self._doubted |= {uid: seen.get(uid) for uid in others if uid not in changed}
             changed |= dict.fromkeys(others)
             self._changed.is_complete = True
         due = [bandit for bandit in map(self._due, list(changed)) if bandit is not None]
@@ -99,7 +99,7 @@ class EffectFitting:
         if bandit is None or bandit.record.arm_effects == "off":
             self._changed.uids.pop(uid, None)
             self._schedules.pop(uid, None)
-            self._doubted.discard(uid)
+            self._doubted.pop(uid, None)
             return None
         schedule = self._schedules.setdefault(uid, _Schedule(self._now_s()))
         return bandit if self._now_s() >= schedule.look_s else None
@@ -110,21 +110,20 @@ class EffectFitting:
         as nothing folded.
         """
         waiting, seen = {bandit.uid: None for bandit in bandits}, dict[str, str]()
-        doubted = {bandit.uid for bandit in bandits if not bandit.record.space} & self._doubted
+        doubted = {bandit.uid: self._doubted.get(bandit.uid) for bandit in bandits if not bandit.record.space}
         # Before their counts are read: a change that comes later is a new one.
         for uid in waiting:
             self._changed.uids.pop(uid, None)
         try:
             for bandit, folded in zip(bandits, await self._fits.folded(bandits), strict=True):
-                if bandit.uid not in doubted or self._seen.get(bandit.uid) != folded:
+                if doubted.get(bandit.uid) != folded:
                     with contextlib.suppress(NotFound):
                         await self._fit(bandit)
                         seen[bandit.uid] = folded
                 del waiting[bandit.uid]
-                self._doubted.discard(bandit.uid)
+                self._doubted.pop(bandit.uid, None)
             await self._fits.note_seen(seen)
         finally:
-            self._seen |= seen
             self._changed.uids |= waiting
 
     async def _fit(self, bandit: Fittable) -> None:

@@ -96,10 +96,9 @@ class EffectFits:
         return await self._store.effects.seen()
 
     async def folded(self, bandits: Sequence[Fittable]) -> Sequence[str]:
-        """What effects of these bandits would be fitted from: where it is the same, so are the effects."""
+        """What was folded for these bandits: where it is the same, so are effects, unless they were moved."""
         counts = await self._store.priors.folded([bandit.uid for bandit in bandits])
-        pairs = zip(bandits, counts, strict=True)
-        return [f"{count.entries} {count.replaced} {bandit.record.space}" for bandit, count in pairs]
+        return [f"{count.entries} {count.replaced}" for count in counts]
 
     async def note_seen(self, seen: Mapping[str, str]) -> None:
         """Note what ``folded`` was of some bandits, by uid, before they were fitted."""

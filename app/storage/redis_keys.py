@@ -106,7 +106,7 @@ versions of the effects that are made of them are kept: write_version.lua.
 Versions of a learned prior are kept as write_version.lua says: the newest, and those that rows of the
 decision log may name. folded has two fields of a bandit: its uid holds how many entries of the log were
 folded since 0.2.0, and "<uid>:replaced" how many of them forgot a learner or gave it a state. effects-seen
-has what these were, and the space of the bandit, before its effects were fitted last.
+has what these were before its effects were fitted last.
 
 spaces has four fields of a bandit that was moved to another catalogue: its uid holds the number of the last
 move whose entry is folded, "<uid>:log" that of the last one in the log, "<uid>:carried" that of the last

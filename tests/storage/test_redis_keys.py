@@ -98,7 +98,7 @@ async def exercise(store):
     assert (await store.usage.read())["effects"] == 100 + len("a") + len("sums")
     assert list(await store.arms.nameable(UID, {"a": 1, "unknown": 7})) == [True, False]
     assert await store.priors.write("b", UID, b"record", expected=0, since_ms=1) == 1
-    await store.effects.note_seen({UID: "2 0 0"})
+    await store.effects.note_seen({UID: "2 0"})
     assert await store.effects.write("b", UID, expected=0, record=b"effects") == 1
     assert await store.effects.write("b", UID, expected=0, record=b"late") == 0
     await store.quotas.put(UID, "q", b"r", QuotaTerms("u", 5, 0, 0, 0), heard_changes=0)
