@@ -93,7 +93,7 @@ def test_its_policy_learns_in_two_processes_and_is_evaluated(python: Path, tmp_p
     with serving(python, tmp_path) as url, httpx.Client(base_url=url, timeout=60.0) as http:
         ok("PUT", "/v1/catalogues/c", {"dim": 2})
         ok("PUT", "/v1/catalogues/c/arms", {"arms": ARMS})
-        ok("PUT", "/v1/bandits/ours", {"catalogue": "c", "policy": "ensemble", "options": {"models": 5}})
+        ok("PUT", "/v1/bandits/ours", {"catalogue": "c", "policy": "ensemble", "options": {"models": 30}})
         ok("PUT", "/v1/bandits/drawn", {"catalogue": "c", "policy": "softmax", "temperature": 1, "log": {}})
         assert play("ours") > ROUNDS / 2
         assert ok("GET", "/v1/bandits/ours/learners/_global")["observations"] == ROUNDS
@@ -103,7 +103,7 @@ def test_its_policy_learns_in_two_processes_and_is_evaluated(python: Path, tmp_p
                 python, "-c", MAIN, "export", what, name, "--out", f"{what}.ndjson", "--url", url,
                 cwd=tmp_path, **OWN,
             )  # fmt: skip
-    policy = json.dumps({"policy": "ensemble", "options": {"models": 5}})
+    policy = json.dumps({"policy": "ensemble", "options": {"models": 30}})
     words = ("--policy", policy, "--catalogue", "catalogue.ndjson", "--json", "found")
     told(python, "-c", MAIN, "evaluate", "log.ndjson", *words, cwd=tmp_path, **OWN)
     found = json.loads((tmp_path / "found").read_text())
