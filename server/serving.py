@@ -188,7 +188,8 @@ class Server(uvicorn.Server):
     async def main_loop(self) -> None:
         while not await self.on_tick(0):  # it also sets the date of answers
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._exits.wait(), TICK_S)
+                async with asyncio.timeout(TICK_S):
+                    await self._exits.wait()
 
 
 def serve(settings: Settings) -> NoReturn:

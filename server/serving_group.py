@@ -114,7 +114,8 @@ class _Group:
             pause = FIRST_PAUSE_S if time.monotonic() - born > HEALTHY_S else pause
             log.error("service process %d ended with status %d; starting it again", number + 1, status)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), pause)
+                async with asyncio.timeout(pause):
+                    await self._stopping.wait()
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
     async def _live(self, number: int) -> int:

@@ -46,5 +46,6 @@ class ChangedBandits:
         """Wait for a change, unless there is one that was not looked at."""
         if not self.uids:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), most_s)
+                async with asyncio.timeout(most_s):
+                    await self._news.wait()
         self._news.clear()

@@ -82,7 +82,8 @@ class Waiters:
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(partition, []).append((entry_order(entry_id), future))
         try:
-            return await asyncio.wait_for(future, timeout_s)
+            async with asyncio.timeout(timeout_s):
+                return await future
         except TimeoutError:
             return False
 
@@ -253,7 +254,8 @@ class RewardWorker:
         if rest_s > 0 and not self._waiters.any:
             self._hurry.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._hurry.wait(), rest_s)
+                async with asyncio.timeout(rest_s):
+                    await self._hurry.wait()
         self._cycle_began = time.monotonic()
 
     async def _try_to_advance(self, partition: int) -> None:
@@ -392,7 +394,8 @@ class RewardWorker:
         if self._due or self._stopping or self._trimming is not None:
             return
         try:
-            await asyncio.wait_for(self._awake.wait(), self._poll_s)
+            async with asyncio.timeout(self._poll_s):
+                await self._awake.wait()
         except TimeoutError:
             self._due.update(range(self._store.partitions))
 

@@ -168,7 +168,8 @@ class Learners:
         if outdated is None:
             return await reading
         try:
-            return await asyncio.wait_for(reading, self.patience_s)
+            async with asyncio.timeout(self.patience_s):
+                return await reading
         except (TimeoutError, Unavailable):
             # It only lacks the latest rewards. Not to answer would be worse.
             return outdated

@@ -92,7 +92,8 @@ class PooledPriors:
         if time.monotonic() - pooled.read_at <= self.max_age_s:
             return pooled.state
         try:
-            return (await asyncio.wait_for(self._read(bandit.uid), self.patience_s)).state
+            async with asyncio.timeout(self.patience_s):
+                return (await self._read(bandit.uid)).state
         except (TimeoutError, Unavailable):
             return pooled.state
 

@@ -70,7 +70,8 @@ async def test_a_process_ends_while_threads_build_graphs(end: str, status: int) 
     """The threads come back from C++ every few milliseconds; the ordinary end of an interpreter aborts."""
     words = (sys.executable, "-c", INSERTING + end)
     process = await asyncio.create_subprocess_exec(*words, env=environment(), stdout=PIPE, stderr=DEVNULL)
-    out, _ = await asyncio.wait_for(process.communicate(), 60.0)
+    async with asyncio.timeout(60.0):
+        out, _ = await process.communicate()
     assert (process.returncode, out) == (status, b"stopped\n")
 
 

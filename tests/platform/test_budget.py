@@ -48,3 +48,23 @@ async def test_a_task_that_is_cancelled_while_it_waits_holds_nothing():
             await waiting
     async with asyncio.timeout(10), budget.taken(10):
         pass
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("turns", range(6))
+async def test_one_that_is_cancelled_as_it_is_woken_keeps_nobody_waiting(turns):
+    budget = Budget(10)
+
+    async def task(amount: int) -> None:
+        async with budget.taken(amount):
+            pass
+
+    async with budget.taken(10):
+        first, *others = [asyncio.create_task(task(amount)) for amount in (10, 6, 4, 10)]
+        await asyncio.sleep(0)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    first.cancel()
+    async with asyncio.timeout(10):
+        await asyncio.gather(*others)
+        await asyncio.gather(first, return_exceptions=True)

@@ -273,7 +273,8 @@ async def test_directions_of_a_table_are_computed_before_choices_need_them(monke
     rng = np.random.default_rng(13)
     bandit = SimpleNamespace(effects=version(rng, [1.0]), weighing=None, uid="b", exploration=E)
     await EffectTables(capacity_bytes=1 << 20).of(bandit, index_of(rng).snapshot())  # type: ignore[arg-type]
-    assert await asyncio.wait_for(computed.wait(), 30.0)
+    async with asyncio.timeout(30.0):
+        assert await computed.wait()
 
 
 def test_rows_of_many_ids_are_those_of_each():

@@ -321,7 +321,8 @@ async def test_what_is_learned_is_looked_at_at_once(clock: Clock, monkeypatch: p
         for fits in range(1, 4):
             town.counts[UID] = FoldedCounts(100 * 2**fits)
             fitting.changed([UID])
-            await asyncio.wait_for(done.wait(), 30.0)
+            async with asyncio.timeout(30.0):
+                await done.wait()
             done.clear()
         assert town.fitted == [UID] * 3
     finally:

@@ -283,7 +283,8 @@ async def test_what_comes_within_a_cycle_is_applied_in_one_step(one: Store, monk
     assert steps == [1, 7]
     going.wake(0)
     going.stop()  # neither does a stop wait for the next cycle
-    await asyncio.wait_for(running, 60)
+    async with asyncio.timeout(60):
+        await running
 
 
 async def test_after_a_cycle_that_took_long_more_is_applied_in_one_step(
@@ -294,7 +295,8 @@ async def test_after_a_cycle_that_took_long_more_is_applied_in_one_step(
     going, steps = worker(one, poll_s=3_600, cycles=cycles), list[int]()
     monkeypatch.setattr(going, "_folded", lambda step: steps.append(step.entries))
     await append(one, [("x", [1.0, 2.0, 3.0], 1.0, True)] * 5)
-    await asyncio.wait_for(going.drain(), 60)
+    async with asyncio.timeout(60):
+        await going.drain()
     assert steps == [2, 2, 1]
     running = asyncio.create_task(going.run())
     await append(one, [("x", [1.0, 2.0, 3.0], 1.0, True)], start=5)
@@ -341,6 +343,7 @@ async def test_stopping_finishes_the_batch_at_hand(one: Store):
         going.stop()
 
     lossy.before["learners.apply"] = stop
-    await asyncio.wait_for(going.run(), 60)
+    async with asyncio.timeout(60):
+        await going.run()
     assert await one.rewards.backlog(0) == 0
     await agrees(one)
