@@ -14,13 +14,15 @@ from dataclasses import dataclass, field, replace
 
 from app.bandits.spaces import Moves, Spaces
 from app.learning.arm_sums import fold_arms, forgets, taught_by
-from app.learning.checkpoints import restored
+from app.learning.checkpoints import read_together, restored
 from app.learning.fold import fold, moves_of
 from app.learning.log_pages import counted_pages, pages
 from app.records.arm_sums import ArmSums
 from app.records.records import POOLED, LearnerState, bytes_to_state, state_to_bytes, unpack
 from app.storage.store import Store
 from app.storage.types import UID_LENGTH, ArmId, LearnerId, StoredLearner, entry_order
+
+PAGE_BYTES = 1 << 20  # of states that are read together: the store takes a few milliseconds for them
 
 
 @dataclass(slots=True)
@@ -94,16 +96,48 @@ async def _stored(
     store: Store, partition: int, uids: Sequence[str]
 ) -> tuple[str, Mapping[LearnerId, StoredLearner], Mapping[ArmId, ArmSums]]:
     """The watermark, with learners and sums of arms as they are at it."""
+    watermark = await store.learners.watermark(partition)
+    # Page by page: the store does nothing else while it reads one. What is folded meanwhile is read again.
+    learners: Mapping[LearnerId, StoredLearner] = {}
+    changed: Sequence[LearnerId] | None = None
     while True:
-        watermark, learners = await store.learners.all_stored(partition, uids)
+        read = await _read(store, partition, uids, changed)
+        learners = read if changed is None else {**learners, **read}
         sums = {
             ArmId(uid, arm): unpack(data, ArmSums)
             for uid in uids
             async for page in store.effects.all_sums(partition, uid)
             for arm, data in page.items()
         }
-        if watermark == await store.learners.watermark(partition):
-            return watermark, learners, sums
+        changes = (await store.learners.changed({partition: watermark}))[partition]
+        if watermark == changes.watermark:
+            found = {learner: stored for learner, stored in learners.items() if stored != StoredLearner()}
+            return watermark, found, sums
+        watermark, changed = changes.watermark, changes.learners
+
+
+async def _read(
+    store: Store, partition: int, uids: Sequence[str], changed: Sequence[LearnerId] | None
+) -> Mapping[LearnerId, StoredLearner]:
+    """Those of these learners that are of the bandits, as they are stored; None: all of the bandits."""
+    result = dict[LearnerId, StoredLearner]()
+    for uid in uids:
+        if changed is None:
+            names = await store.learners.names(partition, uid)
+            wanted = [LearnerId(uid, name) for name in names]
+        else:
+            wanted = [learner for learner in changed if learner.bandit_uid == uid]
+        together = 1  # until one is read nobody knows how large the states of this bandit are
+        while wanted:
+            page, wanted = wanted[:together], wanted[together:]
+            stored = await store.learners.stored(partition, page)
+            result.update(zip(page, stored, strict=True))
+            together = read_together(max(map(_size, stored)), most_bytes=PAGE_BYTES)
+    return result
+
+
+def _size(stored: StoredLearner) -> int:
+    return len(stored.checkpoint or b"") + sum(len(entry.payload) for entry in stored.tail)
 
 
 async def _moves_before(

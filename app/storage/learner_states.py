@@ -52,23 +52,6 @@ class LearnerStates(RedisPart):
             result[place] = StoredLearner(checkpoints[place], _entries(tail), bool(continues))
         return result
 
-    async def all_stored(
-        self, partition: int, uids: Sequence[str]
-    ) -> tuple[str, Mapping[LearnerId, StoredLearner]]:
-        """The watermark, and all learners of these bandits, at one moment: for offline use."""
-        names = [keys.watermark(partition), keys.log(partition), *_of_bandits(partition, uids)]
-        watermark, *bandits = await self._redis.script("all_stored", names, bulk=True)
-        result: dict[LearnerId, StoredLearner] = {}
-        for uid, (checkpoints, owners, entries) in zip(uids, bandits, strict=True):
-            tails: dict[bytes, list[LogEntry]] = {}
-            for owner, entry in zip(owners, _entries(entries), strict=True):
-                tails.setdefault(owner, []).append(entry)
-            whole = dict(zip(checkpoints[::2], checkpoints[1::2], strict=True))
-            for name in {**whole, **tails}:
-                stored = StoredLearner(whole.get(name), tuple(tails.get(name, ())))
-                result[LearnerId(uid, name.decode())] = stored
-        return watermark.decode(), result
-
     async def names(self, partition: int, uid: str) -> Sequence[str]:
         """The names of the learners of a bandit in the partition, in order. Cost: one step for each."""
         names = [keys.states(partition, uid), keys.tails(partition, uid)]

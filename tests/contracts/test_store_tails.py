@@ -199,8 +199,7 @@ async def test_a_tail_is_the_entries_since_the_checkpoint(store: Store):
     for learner, found in zip(owners, await store.learners.stored(0, list(owners)), strict=True):
         one, two = owners[learner]
         assert [(e.entry_id, e.learner) for e in found.tail] == [(one, learner), (two, learner)]
-    _, everything = await store.learners.all_stored(0, [UID])
-    assert dict(zip(owners, await store.learners.stored(0, list(owners)), strict=True)) == everything
+    assert await store.learners.names(0, UID) == sorted(name for _, name in owners)
     [later, *_] = await fill(store, 1, tag="later")
     whole = {(UID, "a"): b"whole", (UID, "a:"): None}
     assert await store.learners.apply(0, expected=ids[-1], watermark=later, states=whole)
@@ -320,13 +319,3 @@ async def test_changed_learners_are_those_applied_since(store: Store):
         0, expected=ids[3], watermark=ids[4], states={(UID, f"{n}"): b"1" for n in range(5)}
     )
     assert await learners(store, ids[2]) == (ids[4], None)
-
-
-async def test_all_states_come_with_their_watermark(store: Store):
-    ids = await fill(store, 2)
-    other = "fedcba9876543210"
-    states = {(UID, "ann"): b"1", (other, "ann"): b"2", ("0" * 16, "x"): b"3"}
-    await store.learners.apply(0, expected="0-0", watermark=ids[1], states=states)
-    watermark, found = await store.learners.all_stored(0, [UID, other])
-    assert (watermark, found) == (ids[1], {key: StoredLearner(states[key]) for key in list(states)[:2]})
-    assert await store.learners.all_stored(1, []) == ("0-0", {})

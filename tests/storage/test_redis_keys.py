@@ -239,7 +239,6 @@ async def test_each_script_touches_one_hash_tag(store, monkeypatch):
     await store.jobs.jobs(UID)
     await store.rewards.trim(0, 1, pooled="_pool")
     await store.learners.stored(0, [ANN])
-    await store.learners.all_stored(0, [UID])
     await store.learners.names(0, UID)
     await store.registry.delete_bandit("b", UID, catalogue="films")
     assert not await store.effects.seen()
