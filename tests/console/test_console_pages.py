@@ -368,7 +368,8 @@ def test_the_overview_says_what_the_doctor_says(browser: Browser, shop_service: 
         console.page.route("**/v1/status", ill)
         page = console.open("")
         page.locator(".problem", has_text="3 rewards could not be applied").wait_for()
-        assert page.locator(".warning").count() == 0
+        # It is no warning. A bandit may have one: the groups of a random holdout differ by far at times.
+        assert page.locator(".warning:not(.alarm)").count() == 0
         console.check()
 
 

@@ -25,6 +25,8 @@ def furnish(service: Service, decisions: int = 240) -> None:
     """Films with titles; a bandit of two signals with quotas, repeats, a holdout and a log of ``decisions``.
 
     ``plain``: a global bandit over the same films with one reward, and a burst of decisions before the last.
+    All choices have seeds, which also say who is in its holdout: groups of random ones differ by so much that
+    the console warns once in 40,000.
     """
     rows, draw = features(), random.Random(7)
     with Client(service.url) as client:
@@ -55,7 +57,8 @@ def furnish(service: Service, decisions: int = 240) -> None:
         for first in range(0, decisions, 40):
             keys = [f"user-{n % 40}" for n in range(first, first + 40)]
             rewards: list[Any] = []
-            for choice in client.choose_batch("home", [{"key": key, "k": 2} for key in keys]).results:
+            asked: list[Any] = [{"key": key, "k": 2, "seed": first} for key in keys]
+            for choice in client.choose_batch("home", asked).results:
                 for arm in choice.arms:
                     score = sum(a * b for a, b in zip(TASTE, rows[int(arm.id[1:])], strict=True))
                     chance = 1 / (1 + math.exp(1 - 2 * score))
@@ -68,10 +71,10 @@ def furnish(service: Service, decisions: int = 240) -> None:
         client.put_bandit(
             "plain", catalogue="films", policy="softmax", temperature=0.5, log={}, holdout={"share": 0.2}
         )
-        for burst in (1_300, 8):
+        for begin_at, burst in ((0, 1_300), (1_300, 8)):
             for first in range(0, burst, 100):
-                requests = [{} for _ in range(min(100, burst - first))]
-                choices = client.choose_batch("plain", requests).results
+                wishes: list[Any] = [{"seed": begin_at + first + n} for n in range(min(100, burst - first))]
+                choices = client.choose_batch("plain", wishes).results
                 client.reward_batch(
                     [
                         {"decision": each.decision, "value": 2.0 + (int(each.arms[0].id[1:]) % 3)}
