@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 from scipy import stats
-from test_holdouts import ALARM, KEYS, in_share
+from test_holdouts import ALARM, KEYS, SIGMAS_OF_RANDOM_IDS, in_share
 
 from api_client import Api, Json, running
 from app.bandits.settings import HoldoutRule
@@ -112,8 +112,8 @@ async def test_a_seed_draws_the_same_arms_after_a_restart(store_url: str, tmp_pa
 
 async def test_decisions_of_a_global_bandit_are_held_out_by_their_ids(api: Api):
     await build(api, {"share": 0.2})
-    groups = Counter(choice["group"] for choice in await many(api, [{}] * 1_000))
-    assert in_share(groups["holdout"], 1_000, 0.2)
+    groups = Counter(choice["group"] for choice in await many(api, [{}] * 2_000))
+    assert in_share(groups["holdout"], 2_000, 0.2, SIGMAS_OF_RANDOM_IDS)
 
 
 @pytest.mark.parametrize("policy", ["sub_ts", "linear_ts", "sub_elim", "linear_elim", "softmax", "igw"])
