@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ pytestmark = pytest.mark.anyio
 QUOTA = "/v1/bandits/b/quotas/q"
 ARMS = {f"a{n}": n % 3 for n in range(12)}  # arm -> campaign
 DAY = 86_400
+DECADE = 3_650 * DAY  # a window of which none ends while a test runs
 
 
 async def build(api: Api, **bandit: Any) -> None:
@@ -58,7 +60,7 @@ WAYS: dict[str, Json] = {
 @pytest.mark.parametrize("name", WAYS)
 async def test_never_more_than_most_whatever_chooses(api: Api, name: str):
     await build(api, **WAYS[name])
-    await quota(api, filter={"campaign": 0}, most=7, per_s=DAY)
+    await quota(api, filter={"campaign": 0}, most=7, per_s=DECADE)
     await quota(api, "one", arm="a1", most=2)
     key = {"key": "ann"} if name == "warm-up" else {}
     shown = Counter[str]()
@@ -80,7 +82,7 @@ async def test_never_more_than_most_whatever_chooses(api: Api, name: str):
         0,
     ) or name == "named"
     assert found["used"] + found["reserved"] + found["left"] == 7
-    await quota(api, filter={"campaign": 0}, most=of_campaign - 1, per_s=DAY, status=200)
+    await quota(api, filter={"campaign": 0}, most=of_campaign - 1, per_s=DECADE, status=200)
     assert (await state(api))["left"] == 0, "more was shown than may be by now"
 
 
@@ -178,19 +180,24 @@ async def test_with_filters_rules_and_arms_that_come_and_change(api: Api):
 
 async def test_changes_count_on_and_a_new_one_begins_again(api: Api):
     await build(api)
-    made = await quota(api, arm="a0", most=2, per_s=DAY)
+    made = await quota(api, arm="a0", most=2, per_s=DECADE)
     assert (made["used"], made["left"]) == (0, 2)
-    assert made["window"][1] - made["window"][0] == DAY * 1_000
-    assert made["window"][0] % (DAY * 1_000) == 0
+    assert made["window"][1] - made["window"][0] == DECADE * 1_000
+    assert made["window"][0] % (DECADE * 1_000) == 0
     for _ in range(3):
         await api.choose("b", k=12)
     assert (await state(api))["used"] == 2
-    again = await quota(api, arm="a0", most=3, per_s=DAY, status=200)
+    again = await quota(api, arm="a0", most=3, per_s=DECADE, status=200)
     assert (again["used"], again["used"] + again["reserved"] + again["left"]) == (2, 3)
     assert "a0" in {arm["id"] for arm in (await api.choose("b", k=12))["arms"]}
     assert "a0" not in {arm["id"] for arm in (await api.choose("b", k=12))["arms"]}
     await api.refused(
-        "PUT", QUOTA, {"arm": "a1", "most": 3, "per_s": DAY}, status=409, code="conflict", loc=["body", "arm"]
+        "PUT",
+        QUOTA,
+        {"arm": "a1", "most": 3, "per_s": DECADE},
+        status=409,
+        code="conflict",
+        loc=["body", "arm"],
     )
     await api.ok("DELETE", QUOTA, status=204)
     await api.refused("GET", QUOTA, status=404, code="not_found")
@@ -385,13 +392,14 @@ async def test_a_deferred_choice_for_an_event_counts_once(api: Api):
 async def test_an_even_pace_holds_back(api: Api):
     """How well it follows the plan: tests/quotas/test_pacing.py."""
     await build(api)
-    await quota(api, filter={"price": {"$lt": 11}}, most=10_000, per_s=DAY, pace="even")
+    begin = datetime.now(UTC).isoformat()  # of a window that has just begun hardly anything may be shown
+    await quota(api, filter={"price": {"$lt": 11}}, most=10_000, per_s=DAY, pace="even", **{"from": begin})
     shown = [arm["id"] for _ in range(300) for arm in (await api.choose("b"))["arms"]]
     found = await state(api)
     start, end = found["window"]
     plan = 10_000 * (1_000 * time.time() - start) / (end - start)
     assert found["used"] == sum(arm != "a11" for arm in shown)
-    assert found["used"] <= plan + 10_000 / 100 or plan > 300  # a plan is looked at a little ahead
+    assert found["used"] <= plan + 10_000 / 100  # a plan is looked at a little ahead
 
 
 @pytest.mark.rest
@@ -443,7 +451,7 @@ async def test_whether_a_list_is_evaluated_does_not_depend_on_what_was_drawn(api
     firsts, seconds = list[str](), list[str]()
     for number in range(30):
         await quota(api, f"q{number}", filter={"campaign": 0}, most=1)
-        before = await api.choose("b", k=2)
+        before = await api.choose("b", k=2, seed=number)
         firsts.append(before["decision"])
         if 0 in campaigns(before):
             seconds.append((await api.choose("b", k=2))["decision"])
@@ -567,7 +575,7 @@ async def test_evaluations_know_which_arms_were_left_out(api: Api):
     await api.observe("b", *({"id": f"o{n}", "arm": f"a{n}", "value": n / 12} for n in range(12)))
     await quota(api, filter={"campaign": 0}, most=30)
     await quota(api, "one", arm="a11", most=20)
-    choices = [await api.choose("b") for _ in range(150)]
+    choices = [await api.choose("b", seed=seed) for seed in range(150)]
     rewards = [
         {"decision": each["decision"], "value": int(each["arms"][0]["id"][1:]) / 12} for each in choices
     ]
