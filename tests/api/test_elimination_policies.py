@@ -1,12 +1,15 @@
 """Elimination over HTTP: what lives, what is chosen, and that no change of the catalogue confuses it."""
 
 import asyncio
+import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from api_client import Api, Json, running
+from app.policies import elimination_state
 from shortlist import confidence
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
@@ -14,6 +17,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 RNG = np.random.default_rng(3)
 ARMS = {f"a{i}": [float(x) for x in row] for i, row in enumerate(RNG.normal(size=(40, 3)))}
 TRUTH = np.array([1.0, -0.5, 0.25])
+WAIT_S = 60.0  # of one thread for another
 BEST = max(ARMS, key=lambda arm: float(np.dot(ARMS[arm], TRUTH)))
 
 
@@ -253,20 +257,30 @@ async def test_after_a_restart_the_sets_are_those_of_the_posterior(
         assert await api.choose("b", key="ann", event_id="e", seed=1) == event
 
 
-async def test_a_long_pass_blocks_nobody(api: Api):
-    """While a new learner's first pass runs in a thread, others are answered."""
+async def test_a_long_pass_blocks_nobody(api: Api, monkeypatch: pytest.MonkeyPatch):
+    """While a new learner's first pass runs in a thread, others are answered: it goes on when they were."""
     rows = np.random.default_rng(6).normal(size=(8_000, 64))
     await api.catalogue("big", {f"x{i}": row for i, row in enumerate(rows)})
     await api.bandit("b", "big", policy="sub_elim", scope="per_key")
     await api.observe("b", *({"id": f"o{i}", "key": "ann", "arm": f"x{i}", "value": 1} for i in range(100)))
+    begun, goes_on, is_beside = threading.Event(), threading.Event(), list[bool]()
+    rebuilt = elimination_state.rebuilt
+
+    def held(*given: Any) -> Any:
+        is_beside.append(threading.current_thread() is not threading.main_thread())
+        begun.set()
+        assert not is_beside[-1] or goes_on.wait(WAIT_S)
+        return rebuilt(*given)
+
+    monkeypatch.setattr(elimination_state, "rebuilt", held)
     first = asyncio.create_task(api.choose("b", key="ann"))
-    answered = 0
-    while not first.done():
-        await asyncio.sleep(0)
+    assert await asyncio.to_thread(begun.wait, WAIT_S)
+    for _ in range(3):
         await api.ok("GET", "/healthz")
-        answered += not first.done()
-    assert answered >= 3
+    assert not first.done()
+    goes_on.set()
     assert (await first)["learner_version"] == 100
+    assert is_beside == [True]
 
 
 async def test_choices_go_on_from_the_last_state_while_a_pass_runs(api: Api):

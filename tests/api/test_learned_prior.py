@@ -68,15 +68,17 @@ def fit_of(observations: list[Json]) -> learned_prior.LearnedPrior:
     return found
 
 
-async def fitted(api: Api, version: int, bandit: str = "b") -> Json:
-    """The prior once it has this version, which the worker makes by itself."""
-    path = f"/v1/bandits/{bandit}/prior"
+async def fitted(api: Api, version: int, *, keys: int) -> Json:
+    """The prior once it has this version and is of so many keys, which the worker makes by itself.
+
+    The first version may be of fewer: it is made while the rewards of other keys are still folded.
+    """
 
     async def is_there() -> Json | None:
-        found: Json = await api.ok("GET", path)
-        return found if found["version"] >= version else None
+        found: Json = await api.ok("GET", PRIOR)
+        return found if found["version"] >= version and found["keys"] == keys else None
 
-    return await wait_until(is_there, what=f"version {version} of the prior") or {}
+    return await wait_until(is_there, what=f"version {version} of the prior, of {keys} keys") or {}
 
 
 # --- the setting ---------------------------------------------------------------------------------------
@@ -195,8 +197,8 @@ async def test_the_fifth_key_makes_the_first_version_by_itself(api: Api):
     await api.observe("b", *histories(4, 5))
     assert (await api.ok("POST", REFRESH))["version"] == 0
     await api.observe("b", *histories(1, 5, first=4, seed=1))
-    found = await fitted(api, 1)
-    assert (found["keys"], found["observations"]) == (5, 25.0)
+    found = await fitted(api, 1, keys=5)
+    assert found["observations"] == 25.0
     assert found["mean"] is None, "of fewer than ten keys nobody is told what they like"
     assert found["sd"] is None
     assert "covariance" not in await api.ok("GET", f"{PRIOR}?include=covariance")
@@ -245,17 +247,16 @@ async def test_a_version_is_made_after_a_tenth_as_many_rewards_more_and_not_befo
         await api.app.service._prior_fitting.round()  # private: one round, without waiting for the next
     assert (await api.ok("GET", PRIOR)) == first, "19 rewards more are not a tenth of 200"
     await api.observe("b", *histories(1, 1, first=30, seed=2))
-    assert (await fitted(api, first["version"] + 1))["observations"] == 220.0
+    assert (await fitted(api, first["version"] + 1, keys=22))["observations"] == 220.0
 
 
 async def test_after_a_key_was_forgotten_the_prior_is_fitted_without_it(api: Api):
     await make(api)
     history = histories(20, 10)
     await api.observe("b", *history)
-    assert (await fitted(api, 1))["keys"] == 20
+    whole = await fitted(api, 1, keys=20)
     await api.ok("DELETE", "/v1/bandits/b/learners/u3", status=204)
-    found = await fitted(api, 2)
-    assert found["keys"] == 19
+    found = await fitted(api, whole["version"] + 1, keys=19)
     expected = fit_of([each for each in history if each["key"] != "u3"])
     assert found["mean"] == pytest.approx(expected.mean[0], rel=1e-6)
 
@@ -264,7 +265,7 @@ async def test_after_a_key_was_forgotten_the_prior_is_fitted_without_it(api: Api
 async def test_where_too_few_keys_are_left_there_is_no_prior_any_more(api: Api):
     await make(api)
     await api.observe("b", *histories(5, 10))
-    assert (await fitted(api, 1))["keys"] == 5
+    await fitted(api, 1, keys=5)
     await api.ok("DELETE", "/v1/bandits/b/learners/u3", status=204)
     await api.ok("POST", REFRESH)
     assert (await api.ok("GET", PRIOR))["version"] == 0
@@ -277,9 +278,9 @@ async def test_where_too_few_keys_are_left_there_is_no_prior_any_more(api: Api):
 async def test_two_fits_at_a_time_make_versions_one_after_the_other(api: Api):
     await make(api)
     await api.observe("b", *histories(10, 5))
-    await fitted(api, 1)
+    last = (await fitted(api, 1, keys=10))["version"]
     answers = await asyncio.gather(*(api.ok("POST", REFRESH) for _ in range(3)))
-    assert sorted(each["version"] for each in answers) == [2, 3, 4]
+    assert sorted(each["version"] for each in answers) == [last + 1, last + 2, last + 3]
 
 
 @pytest.mark.rest
@@ -300,7 +301,7 @@ async def test_a_refresh_takes_no_field(api: Api, body: bytes, expected: int):
 async def test_a_fit_that_is_killed_changes_nothing(api: Api, monkeypatch: pytest.MonkeyPatch):
     await make(api)
     await api.observe("b", *histories(10, 5))
-    before = await fitted(api, 1)
+    before = await fitted(api, 1, keys=10)
     stored, began = await api.stored(), asyncio.Event()
 
     async def stuck(*_: object, **__: object) -> None:
@@ -321,7 +322,7 @@ async def test_a_fit_that_is_killed_changes_nothing(api: Api, monkeypatch: pytes
 async def test_a_deleted_bandit_leaves_nothing_of_its_prior(api: Api):
     await make(api)
     await api.observe("b", *histories(10, 5))
-    await fitted(api, 1)
+    await fitted(api, 1, keys=10)
     await api.ok("DELETE", "/v1/bandits/b", status=204)
     names = [name async for name in api.store.scan_iter()]
     assert not [name for name in names if b":prior-versions:" in name or b":prior-times:" in name]
@@ -393,7 +394,7 @@ async def test_a_dry_run_says_which_part_of_an_estimate_is_the_priors(api: Api):
 async def test_an_event_is_answered_with_the_version_that_it_was_chosen_by(api: Api):
     await make(api)
     await api.observe("b", *histories(10, 10))
-    await fitted(api, 1)
+    await fitted(api, 1, keys=10)
     choice = await api.choose("b", key="u1", event_id="e")
     await api.ok("POST", REFRESH)
     assert await api.choose("b", key="u1", event_id="e") == choice
@@ -404,7 +405,7 @@ async def test_an_event_is_answered_with_the_version_that_it_was_chosen_by(api: 
 async def test_a_choice_is_explained_by_the_version_that_its_row_names(api: Api):
     await make(api, log={})
     await api.observe("b", *histories(10, 10))
-    then = await fitted(api, 1)
+    then = await fitted(api, 1, keys=10)
     choice = await api.choose("b", key="u1", k=3)
     await api.observe("b", *histories(30, 10, first=20, seed=4))
     await api.ok("POST", REFRESH)
@@ -423,7 +424,7 @@ async def test_an_automatic_temperature_is_in_the_unit_of_the_noise_of_the_prior
     """Its unit does not count what is unknown of theta, so it is a fifth, also by the newest rule."""
     await make(api, policy="softmax", temperature="auto")
     await api.observe("b", *histories(10, 10))
-    await fitted(api, 1)
+    await fitted(api, 1, keys=10)
     learner = await api.learner("b", "u1")
     scores = FEATURES @ learner["theta"] / (0.2 * learner["used"]["noise"])
     shares = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
@@ -438,7 +439,7 @@ async def test_an_evaluation_weighs_decisions_with_the_version_that_they_were_ma
     await api.observe("b", *histories(20, 10))
     await api.ok("POST", REFRESH)
     for place in range(30):
-        await api.choose("b", key=("u1", "new", "newer")[place % 3], k=2)
+        await api.choose("b", key=("u1", "new", "newer")[place % 3], k=2, seed=place)
     await api.app.service.rows.flush()
     await api.observe("b", *histories(40, 10, first=50, seed=9))
     await api.ok("POST", REFRESH)
@@ -459,7 +460,7 @@ async def test_a_learned_prior_can_be_evaluated_on_the_log_of_a_plain_one(api: A
     await make(api, policy="softmax", temperature=0.5, log={}, prior="plain")
     await api.observe("b", *histories(20, 10))
     for place in range(30):
-        await api.choose("b", key=f"u{place % 20}")
+        await api.choose("b", key=f"u{place % 20}", seed=place)
     await api.app.service.rows.flush()
     body = {"policy": {"prior": "learned"}, "estimators": ["ips"], "learners": "before"}
     learned = await api.ok("POST", "/v1/bandits/b/evaluations", body)

@@ -359,6 +359,7 @@ async def test_an_idle_learner_is_forgotten_like_a_deleted_one(api: Api):
     await learned(api, "b", 0, "ann")
     assert (await api.learner("keeps", "ann"))["observations"] == 1
     assert (await api.reward({"decision": token, "value": 1.0}))["accepted"] == 1  # bob is waited for
+    await api.ok("PATCH", "/v1/bandits/b", {"idle_ttl_s": 3_600})  # however busy the machine is by now
     await api.observe("b", {"id": "p", "key": "ann", "arm": "a1", "value": 1.0})
     await learned(api, "b", 1, "ann")
 
