@@ -44,8 +44,7 @@ class ContextTraffic(Traffic):
 
 @pytest.mark.slow
 async def test_a_killed_service_counts_every_reward_once_in_its_context(tmp_path: Path):
-    traffic = await kill_service(tmp_path, ContextTraffic(), kills=3)
-    assert traffic.sent_again >= 3, "kills hit rewards under way"
+    await kill_service(tmp_path, ContextTraffic(), kills=3)
     done = await asyncio.to_thread(
         run, "replay", "--check", "--data-dir", str(tmp_path / "data"), cwd=tmp_path
     )

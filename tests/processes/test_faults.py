@@ -118,11 +118,14 @@ async def test_replies_are_lost(tmp_path: Path):
         async with service.client() as http:
             await traffic.build(http)
             proxy.drop = 1 / 12
-            await acknowledged(traffic, http, 150)
+            for _ in range(20):  # how many replies there are, and of which calls, is up to the machine
+                await acknowledged(traffic, http, 150)
+                if proxy.dropped > 5 and traffic.sent_again:
+                    break
             assert proxy.dropped > 5
+            assert traffic.sent_again > 0
             proxy.mend()
         await settled(traffic, made)
-        assert traffic.sent_again > 0
 
 
 async def acknowledged(

@@ -14,16 +14,21 @@ from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
+MOST_MORE = 40  # kills: if one of two meets a reward, there are too few of them with a probability of 1e-9
+
 
 async def kill_service(folder: Path, traffic: Traffic, kills: int) -> Traffic:
-    for number in range(kills + 1):
+    """At least so many kills, and more until so many rewards were under way at one, which is chance."""
+    for number in range(kills + MOST_MORE):
         with serving(folder) as service:
             async with service.client() as http:
                 if number == 0:
                     await traffic.build(http)
                 await traffic.settle(http)
-                if number < kills:
-                    await one_kill(traffic, service, http, number)
+                if number >= kills and traffic.sent_again >= kills:
+                    break
+                await one_kill(traffic, service, http, number)
+    assert traffic.sent_again >= kills, "kills hit rewards under way"
     assert traffic.statuses == {200, 202}
     return traffic
 
@@ -44,13 +49,11 @@ async def one_kill(traffic: Traffic, service: Service, http: httpx.AsyncClient, 
 async def test_a_killed_service_counts_every_reward_once(tmp_path: Path):
     traffic = await kill_service(tmp_path, Traffic(), kills=3)
     assert traffic.acknowledged > 3 * 50 + 37 * (1 + 2), "each kill comes after some more"
-    assert traffic.sent_again >= 3, "kills hit rewards under way"
 
 
 @pytest.mark.slow
 async def test_a_service_killed_many_times_counts_every_reward_once(tmp_path: Path):
-    traffic = await kill_service(tmp_path, Traffic(), kills=30)
-    assert traffic.sent_again >= 30
+    await kill_service(tmp_path, Traffic(), kills=30)
 
 
 async def kill_store(folder: Path, kills: int) -> Traffic:
