@@ -364,7 +364,7 @@ def fast_graph(monkeypatch):
 
     monkeypatch.setattr(planner, "compare", timed)
     features = np.random.default_rng(0).standard_normal((20_000, 24))
-    return filled(features, IndexOptions(kind="hnsw", m=8), limits=RESTLESS)
+    return filled(features, IndexOptions(kind="hnsw", m=8), limits=RESTLESS, threads=1)
 
 
 @pytest.mark.rest
