@@ -367,13 +367,14 @@ def test_late_rewards_are_rows_of_their_own_and_late_decisions_come_once(client:
     client.reward(early.decision, 1.0, reward_id="r0")
     wait_until_sync(lambda: [row for row in client.log("late") if row.rewards], what="it is logged")
     lake = str(tmp_path / "lake")
-    export_lake(client, "late", lake, limits=ExportLimits(late_ms=-5_000))  # as if the next seconds were read
+    # As if the next minutes were read; and then as if nothing since: however long this takes.
+    export_lake(client, "late", lake, limits=ExportLimits(late_ms=-300_000))
     before = {path: path.read_bytes() for path in tmp_path.glob("lake/*/day=*/*")}
     client.reward(early.decision, 2.0, reward_id="r1")
     late, never = client.choose("late"), client.choose("late")
     client.reward(late.decision, 4.0)
     wait_until_sync(lambda: len(list(client.log("late"))) == 3, what="all are logged")
-    export_lake(client, "late", lake)
+    export_lake(client, "late", lake, limits=ExportLimits(late_ms=200_000))
     found = rows(Lake(lake), "rewards")
     assert sorted(row["value"] for row in found) == [1.0, 2.0, 4.0]
     assert Counter(row["decision"] for row in rows(Lake(lake), "decisions")) == {
@@ -381,7 +382,7 @@ def test_late_rewards_are_rows_of_their_own_and_late_decisions_come_once(client:
         late.decision: 1,
     }
     assert before.items() <= {path: path.read_bytes() for path in tmp_path.glob("lake/*/day=*/*")}.items()
-    export_lake(client, "late", lake, limits=ExportLimits(late_ms=-20_000))
+    export_lake(client, "late", lake, limits=ExportLimits(late_ms=-400_000))
     assert Counter(row["decision"] for row in rows(Lake(lake), "decisions")) == Counter(
         [early.decision, late.decision, never.decision]
     )
@@ -464,7 +465,7 @@ def test_what_is_half_written_or_damaged_is_named(client: Client, tmp_path: Path
     lake = tmp_path / "lake"
     export_lake(client, "plain", str(lake))
     for table in ("arms", "rewards"):
-        (path,) = lake.glob(f"{table}/*/*.parquet")
+        path = min(lake.glob(f"{table}/*/*.parquet"))  # of two days, where midnight came in between
         whole = path.read_bytes()
         path.write_bytes(whole[: len(whole) // 2])
         with pytest.raises(ShortlistError, match=r"parquet is damaged, or half written"):
@@ -478,7 +479,7 @@ def test_what_is_half_written_or_damaged_is_named(client: Client, tmp_path: Path
         assert MANIFEST in refused(client, lake)
     manifest.write_text(text)
     number = Lake(str(lake)).manifest["commit"] + 1
-    (day,) = lake.glob("rewards/*")
+    day = min(lake.glob("rewards/*"))
     taken = day / f"{number:06}-0.parquet"
     taken.write_bytes(b"mine")
     assert "is not of this lake" in refused(client, lake)
@@ -504,7 +505,7 @@ def test_files_of_earlier_commits_that_are_gone_or_cut_short_are_refused(
     client.observe("plain", [{"id": "after-that", "arm": "a1", "value": 1}])
     wait_until_sync(lambda: rests(client), what="it is learned")
     export_lake(client, "plain", str(lake))
-    assert len(sorted(lake.glob("*/day=*/*.parquet"))) > len(earlier) == 3
+    assert len(sorted(lake.glob("*/day=*/*.parquet"))) > len(earlier) >= 3
     for path in earlier:
         whole = path.read_bytes()
         for content, told in (
@@ -527,8 +528,8 @@ def test_a_lake_without_its_arms_is_refused(client: Client, tmp_path: Path):
     export_lake(client, "plain", str(lake))
     client.observe("plain", [{"id": "one-more", "arm": "a1", "value": 1}])
     export_lake(client, "plain", str(lake))
-    (path,) = lake.glob("arms/*/*.parquet")
-    pq.write_table(pq.read_table(path, partitioning=None).slice(0, 0), path)
+    for path in lake.glob("arms/*/*.parquet"):
+        pq.write_table(pq.read_table(path, partitioning=None).slice(0, 0), path)
     with pytest.raises(ShortlistError, match="lacks the arms of"):
         rebuild.rebuilt(Lake(str(lake)))
 
