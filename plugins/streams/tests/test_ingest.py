@@ -1,7 +1,6 @@
 """`shortlist ingest` from librdkafka's broker double: each message once, whoever is killed."""
 
 import signal
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ import pytest
 
 from app.api.api_keys import new_key
 from broker_double import BrokerDouble
+from ports import reserved_port
 from service_process import Service, ShortlistProcess, run, serving
 from shortlist_client import Client
 from shortlist_service.errors import ShortlistError
@@ -23,9 +23,18 @@ pytestmark = pytest.mark.rest
 
 TOPIC = "rewards"
 SOON = "session.timeout.ms=6000\nheartbeat.interval.ms=500\n"  # until a member that was killed is left out
-with socket.socket() as _free:
-    _free.bind(("127.0.0.1", 0))
-    METRICS = f"127.0.0.1:{_free.getsockname()[1]}"
+
+
+@pytest.fixture
+def metrics_address() -> Iterator[str]:
+    with reserved_port() as port:
+        yield f"127.0.0.1:{port}"
+
+
+@pytest.fixture
+def service_port() -> Iterator[str]:
+    with reserved_port() as port:
+        yield str(port)
 
 
 @contextmanager
@@ -68,7 +77,9 @@ def assert_learned_once(client: Client, rewards: int, observations: int = 0) -> 
     assert max(len(row.rewards) for row in rows) == 1
 
 
-def test_good_messages_teach_and_bad_ones_are_dead_letters_with_their_reason(tmp_path: Path):
+def test_good_messages_teach_and_bad_ones_are_dead_letters_with_their_reason(
+    tmp_path: Path, metrics_address: str
+):
     broker = BrokerDouble()
     with serving(tmp_path) as service, Client(service.url) as client:
         build(client)
@@ -91,10 +102,12 @@ def test_good_messages_teach_and_bad_ones_are_dead_letters_with_their_reason(tmp
             b'{"bandit": "u", "id": "x", "arm": "a", "value": 1, "context": [1]}': "POST /v1/bandits/u/obs",
         }
         count = broker.send(TOPIC, [*good, *observed, *bad, *fitting, *good])
-        with ingesting(tmp_path, broker, service.url, "--metrics", METRICS) as process:
+        with ingesting(tmp_path, broker, service.url, "--metrics", metrics_address) as process:
             await_committed(broker, count)
-            wait_until_sync(lambda: 'lag{partition="0"} 0.0' in metrics(), what="nothing is behind")
-            text = metrics()
+            wait_until_sync(
+                lambda: 'lag{partition="0"} 0.0' in metrics(metrics_address), what="nothing is behind"
+            )
+            text = metrics(metrics_address)
             process.send(signal.SIGTERM)
             assert process.wait() == 0, process.text()
         assert_learned_once(client, 20, 20)
@@ -110,14 +123,14 @@ def test_good_messages_teach_and_bad_ones_are_dead_letters_with_their_reason(tmp
     assert 'shortlist_ingest_up{peer="kafka"} 1.0' in text
 
 
-def metrics() -> str:
-    return httpx.get(f"http://{METRICS}/metrics").text
+def metrics(address: str) -> str:
+    return httpx.get(f"http://{address}/metrics").text
 
 
-def kill_again_and_again(folder: Path, *, rewards: int, kills: int, service_kills: int) -> None:
+def kill_again_and_again(folder: Path, port: str, *, rewards: int, kills: int, service_kills: int) -> None:
     """Kill the ingester, and now and then the service, while messages come. Each comes twice in the topic."""
     broker, sent, last = BrokerDouble(), 0, list[dict[str, object]]()
-    service = Service(folder / "logs", folder / "data")
+    service = Service(folder / "logs", folder / "data", "--port", port)
     try:
         with Client(service.url) as client:
             build(client)
@@ -135,9 +148,8 @@ def kill_again_and_again(folder: Path, *, rewards: int, kills: int, service_kill
                 else:  # before it commits, most likely
                     wait_until_sync(partial(_learned, client, learned), what="some were sent")
                 if number * service_kills // kills != (number + 1) * service_kills // kills:
-                    port = service.port
                     service.kill()
-                    service = Service(folder / "logs", folder / "data", "--port", str(port))
+                    service = Service(folder / "logs", folder / "data", "--port", port)
             last = some
         with ingesting(folder, broker, service.url, group="again"), Client(service.url) as client:
             wait_until_sync(lambda: broker.committed(TOPIC, "again") == sent, what="they came once more")
@@ -221,40 +233,39 @@ def test_observations_have_the_times_of_their_messages_or_their_own(tmp_path: Pa
     assert f"{TOPIC}.dead-letters" not in broker.topics()
 
 
-def test_messages_count_once_through_kills(tmp_path: Path):
-    kill_again_and_again(tmp_path, rewards=600, kills=2, service_kills=1)
+def test_messages_count_once_through_kills(tmp_path: Path, service_port: str):
+    kill_again_and_again(tmp_path, service_port, rewards=600, kills=2, service_kills=1)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3_600)
-def test_a_hundred_thousand_messages_count_once_through_kills(tmp_path: Path):
-    kill_again_and_again(tmp_path, rewards=105_000, kills=20, service_kills=10)
+def test_a_hundred_thousand_messages_count_once_through_kills(tmp_path: Path, service_port: str):
+    kill_again_and_again(tmp_path, service_port, rewards=105_000, kills=20, service_kills=10)
 
 
-def test_what_is_away_is_waited_for(tmp_path: Path):
+def test_what_is_away_is_waited_for(tmp_path: Path, metrics_address: str, service_port: str):
     broker = BrokerDouble()
-    with serving(tmp_path) as service:
+    with serving(tmp_path, "--port", service_port) as service:
         with Client(service.url) as client:
             build(client)
             broker.send(TOPIC, decisions(client, 50))
-        port = service.port
         service.kill()
-        with ingesting(tmp_path, broker, service.url, "--metrics", METRICS) as process:
+        with ingesting(tmp_path, broker, service.url, "--metrics", metrics_address) as process:
             process.await_message("service is away")
-            assert 'shortlist_ingest_up{peer="service"} 0.0' in metrics()
+            assert 'shortlist_ingest_up{peer="service"} 0.0' in metrics(metrics_address)
             assert broker.committed(TOPIC) == 0
-            with serving(tmp_path, "--port", str(port)), Client(service.url) as client:
+            with serving(tmp_path, "--port", service_port), Client(service.url) as client:
                 process.await_message("service is back")
                 await_committed(broker, 50)
                 assert_learned_once(client, 50)
 
 
-def test_a_topic_that_is_away_is_waited_for(tmp_path: Path):
-    arguments = ["ingest", "--from", "kafka://127.0.0.1:1/rewards", "--metrics", METRICS]
+def test_a_topic_that_is_away_is_waited_for(tmp_path: Path, metrics_address: str):
+    arguments = ["ingest", "--from", "kafka://127.0.0.1:1/rewards", "--metrics", metrics_address]
     process = ShortlistProcess(tmp_path, arguments, {})
     try:
         process.await_message("kafka is away")
-        assert 'shortlist_ingest_up{peer="kafka"} 0.0' in metrics()
+        assert 'shortlist_ingest_up{peer="kafka"} 0.0' in metrics(metrics_address)
         process.send(signal.SIGTERM)
         assert process.wait() == 0
     finally:
