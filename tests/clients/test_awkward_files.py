@@ -428,7 +428,7 @@ WRONG: dict[str, tuple[Callable[[Path], Made], str]] = {
     ),
     "an id with a blank": (
         lambda at: text(at, "sku\na\nb c\n"),
-        "t.csv: row 2: sku: must be 1 to 128 letters",
+        "t.csv: row 2: sku: must be 1 to 128 ASCII letters",
     ),
     "no column of that name": (
         lambda at: text(at, "nr,price\na,1\nb,2\n"),

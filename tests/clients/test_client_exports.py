@@ -19,7 +19,7 @@ from app.api.streamed import Streamed
 from app.platform.answers import Unread
 from server.http_protocol import ShortlistProtocol
 from service_process import Service, serving
-from shortlist_client import AsyncClient, Client
+from shortlist_client import AsyncClient, Client, files
 from shortlist_client.errors import ConnectionFailed, NotFound
 from waiting import wait_until
 
@@ -64,6 +64,16 @@ def test_a_file_has_the_rows_of_the_log(service: Service, tmp_path: Path):
     assert sum(group.decisions for group in report.groups) == DECISIONS
     assert sum(group.decisions for bucket in report.buckets for group in bucket.groups) == DECISIONS
     assert report.groups[0].mean_reward == 1.0
+
+
+@pytest.mark.parametrize("ending", ["ndjson", "parquet"])
+def test_an_export_says_that_a_bandit_logs_nothing(service: Service, tmp_path: Path, ending: str):
+    with Client(service.url) as client:
+        client.put_bandit("quiet", catalogue="films", policy="softmax")
+        said = files.export_log(client, "quiet", tmp_path / f"quiet.{ending}")
+        assert said.endswith(": quiet logs no decision, until its setting log is an object, such as {}")
+        said = files.export_log(client, "home", tmp_path / f"home.{ending}")
+        assert said.endswith(f"home.{ending}")
 
 
 @pytest.mark.anyio

@@ -136,6 +136,18 @@ def test_columns_that_repeat_others_are_not_hashed_and_those_for_people_are_name
     assert client.get_catalogue("shop").display == Display(title="Artikelname", picture="bild")
 
 
+def test_names_with_umlauts_are_read_and_shown_as_they_are(run: Run, tmp_path: Path):
+    rows = [f"S{n};Stuhl {n};{('Küche', 'Bäder')[n % 2]};{n % 9}" for n in range(40)]
+    path = tmp_path / "artikel.csv"
+    path.write_text("\n".join(["sku;Título;Raum;Verkäufe", *rows]) + "\n", encoding="cp1252")
+    status, said, err = run("laden", path, "--id", "sku", "--encode", "--dry-run")
+    assert (status, err) == (0, "")
+    assert '"name": "Verkäufe"' in said
+    assert "how popular an item is" not in said
+    assert "  Título: the title of an item for people" in said
+    assert sorted(proposed(said)["Raum"]["values"]) == ["Bäder", "Küche"]
+
+
 def test_dates_in_several_formats_are_dates_and_a_value_with_a_comma_is_quoted(
     client: Client, run: Run, tmp_path: Path
 ):

@@ -27,6 +27,7 @@ MAX_TAGS, MAX_TAG_CHARS = 64, 128
 MAX_METADATA_CHARS = 16_384
 MAX_METADATA_FIELDS = 256
 IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+ID_RULE = "must be 1 to 128 ASCII letters, digits or . _ : -, and begin with a letter or digit"
 
 
 class FileError(ShortlistError):
@@ -88,7 +89,7 @@ def _of_ids(rows: ArmRows) -> Iterator[Fault]:
     """The first fault of the column, as in the functions below."""
     for place, name in enumerate(rows.ids):
         if not IDENTIFIER.fullmatch(name):
-            yield place, "id", "must be 1 to 128 letters, digits or . _ : -, and begin with a letter or digit"
+            yield place, "id", ID_RULE
             return
 
 

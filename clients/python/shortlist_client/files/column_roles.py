@@ -6,21 +6,27 @@ And which column repeats another one. By their names, and by a sample of the row
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 SAMPLE_ROWS = 1_000
 LEAST_ROWS = 20  # of a sample, that tell something
 SHARE = 0.95  # of the rows of a sample
-TITLE = re.compile(r"title|name|label|headline|titel|bezeichnung|titre|nom$|nombre|titolo", re.IGNORECASE)
+TITLE = re.compile(r"title|name|label|headline|titel|bezeichnung|titre|nom$|nombre|tit[uo]lo", re.IGNORECASE)
 PICTURE = re.compile(r"image|img|picture|photo|thumb|cover|bild|poster", re.IGNORECASE)
 PICTURE_ADDRESS = re.compile(r"https?://\S+", re.IGNORECASE)
 PICTURE_ENDING = re.compile(r"\.(?:jpe?g|png|webp|gif|avif|svg)(?:[?#]|$)", re.IGNORECASE)
 POPULAR = re.compile(
     r"sold|sale(?:s|_count)|orders|purchas|bought|views?$|views_|visits|impressions|click|ctr|popular|rating|review|plays"
-    r"|streams|downloads|likes|votes|favou?rites|bestsell|verkauf|bewertung|aufrufe|ventes|vendid",
+    r"|streams|downloads|likes|votes|favou?rites|bestsell|verkaufe|verkauft|gekauft|bewertung|aufrufe|ventes|vendid",
     re.IGNORECASE,
 )
+
+
+def tells_popularity(name: str) -> bool:
+    """Whether a column of this name says how popular an item is."""
+    return POPULAR.search(_without_accents(name)) is not None
 
 
 class Sample:
@@ -39,7 +45,7 @@ class Sample:
 
     def title(self, names: Sequence[str]) -> str | None:
         """Which of some columns names an item: texts of which nearly every row has another one."""
-        found = [name for name in names if TITLE.search(name) and self._is_distinct(name)]
+        found = [name for name in names if TITLE.search(_without_accents(name)) and self._is_distinct(name)]
         usual = [name for name in found if name.lower() in {"title", "name", "titel"}]
         return next(iter(usual or found), None)
 
@@ -72,3 +78,8 @@ class Sample:
     def _is_distinct(self, name: str) -> bool:
         texts = [text for text in self.texts(name) if text]
         return 2 * len({*texts}) > len(texts) > 0 and not any("://" in text for text in texts)
+
+
+def _without_accents(name: str) -> str:
+    """As the patterns are written: Verkaufe of Verkäufe."""
+    return "".join(sign for sign in unicodedata.normalize("NFD", name) if not unicodedata.combining(sign))

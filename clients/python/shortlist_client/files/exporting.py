@@ -109,6 +109,8 @@ def export_log(client: Client, name: str, out: Path) -> str:
             client.export_log(name, Counted(file, advance), format=LOG_FORMATS[out.suffix.lower()])
             count = file.tell()
     told = f"{count:,} bytes in {out}"
+    if client.get_bandit(name).log is None:
+        told += f": {name} logs no decision, until its setting log is an object, such as {{}}"
     priors = export_priors(client, name, priors_path(out))
     return f"{told}, {priors}" if priors else told
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from shortlist_client.files.arm_rows import FileError
 from shortlist_client.files.cells import Kind
-from shortlist_client.files.column_roles import POPULAR, Sample
+from shortlist_client.files.column_roles import Sample, tells_popularity
 from shortlist_client.files.spellings import MOST_COUNTED, Spellings, fields_of
 
 MOST_VALUES = 64  # of a category: each is a number of every arm
@@ -163,7 +163,7 @@ class Proposal:
         told += [f"  {name}: left out, {why}" for name, why in self.left_out.items()]
         told += [f"  {name}: the {role} of an item for people" for role, name in self.display.items()]
         numbers = [each["name"] for each in self.fields if each["kind"] == "number"]
-        if self.fields and not any(map(POPULAR.search, numbers)):
+        if self.fields and not any(map(tells_popularity, numbers)):
             told.append(NO_POPULARITY)
         return told
 

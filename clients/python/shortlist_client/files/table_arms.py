@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shortlist_client.files.arm_rows import (
+    ID_RULE,
     IDENTIFIER,
     MAX_FEATURE,
     MAX_TAG_CHARS,
@@ -43,7 +44,6 @@ from shortlist_client.files.tables import BadRow, Rows, Table, open_tables
 
 NAMES_SHOWN, NAME_CHARS = 12, 40
 EXACT_FLOATS = 2**53
-ID_RULE = "must be 1 to 128 letters, digits or . _ : -, and begin with a letter or digit"
 
 
 @dataclass(frozen=True, slots=True)

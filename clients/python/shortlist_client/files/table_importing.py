@@ -226,7 +226,7 @@ def _encode_lines(proposal: Proposal) -> list[str]:
     return [
         "features.fields of the catalogue:",
         *proposal.lines(),
-        json.dumps({"fields": list(proposal.fields)}),
+        json.dumps({"fields": list(proposal.fields)}, ensure_ascii=False),
     ]
 
 
