@@ -61,7 +61,7 @@ def refuse_without(name: str, parsed: argparse.Namespace) -> NoReturn:  # noqa: 
 
 def _file_commands(commands: argparse._SubParsersAction[Parser]) -> None:
     load = commands.add_parser(
-        "import", help="put files of arms into a catalogue, or of learners into a bandit"
+        "import", help="put files of arms into a catalogue, or a history or learners into a bandit"
     )
     load.add_argument("name", metavar="NAME", help="the catalogue, or the bandit")
     load.add_argument(
@@ -103,20 +103,20 @@ def _file_commands(commands: argparse._SubParsersAction[Parser]) -> None:
         action="store_true",
         help="also where they have little to do with those that bandits have learned from",
     )
-    add_service(load)
+    add_service(load, "admin, or observe for --history")
     load.set_defaults(run=_import)
 
     export = commands.add_parser("export", help="write a catalogue, learners or a decision log into a file")
     export.add_argument("what", choices=sorted(EXPORTS))
     export.add_argument("name", metavar="NAME", help="the catalogue, or the bandit")
     export.add_argument("--out", required=True, metavar="FILE", help="a new file, see import; or a lake")
-    add_service(export)
+    add_service(export, "read")
     export.set_defaults(run=_export)
 
     explain = commands.add_parser("explain", help="say why a logged decision showed these arms")
     explain.add_argument("decision", metavar="DECISION", help="its token; - reads it from standard input")
     explain.add_argument("--bandit", required=True, metavar="NAME", help="whose decision it is")
-    add_service(explain)
+    add_service(explain, "read")
     explain.set_defaults(run=_explain)
     _evaluate_command(commands)
 
@@ -338,8 +338,9 @@ def _move(parsed: argparse.Namespace) -> None:
     print(f"{parsed.bandit} {verb} from {done.from_} to {done.to}: {done.learners:,} learners, {done.carry}")
     print(f"{arms.common:,} arms in common; {arms.only_from:,} are gone, {arms.only_to:,} are new")
     if done.map is not None:
-        weighed = "by how often they were shown" if done.map.shown == "log" else "all alike"
-        print(f"the map explains {done.map.r2:.0%} of the new features; arms count {weighed}")
+        by_log = done.map.shown == "log"
+        weights = "arms count by how often they were shown" if by_log else "all arms count the same"
+        print(f"the map explains {done.map.r2:.0%} of the new features; {weights}")
     if done.agreement is not None:
         print(f"estimates before and after agree: correlation {done.agreement:.2f}")
     for warning in done.warnings:

@@ -103,7 +103,15 @@ def embed_history(
     features = counted(created.dim, "feature", "features")
     yield f"{name} has the arms of {source} with {features} each, and follows it"
     if options.move is not None:
-        done = client.move_bandit(options.move, catalogue=name)
+        try:
+            done = client.move_bandit(options.move, catalogue=name)
+        except errors.TooDifferent:
+            raise ShortlistError(
+                f"--then-move: {name} was made, and {options.move} was not moved to it (too_different): the "
+                f"features of {source} say hardly anything of those of {name}. Make a new bandit with "
+                f"{name}, and import the history into it. Or `shortlist move {options.move} {name} --carry "
+                "none`: then its learners begin from nothing, and these rows do not count again"
+            ) from None
         learners = counted(done.learners, "learner", "learners")
         yield f"{options.move} moved from {done.from_} to {done.to}: {learners}, {done.carry}"
         yield from (f"- {warning}" for warning in done.warnings)

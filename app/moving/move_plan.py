@@ -139,10 +139,8 @@ def words_of(plan: MovePlan) -> list[str]:
         before = f"what they were in {plan.target.name} before the move of {shown_time(plan.restores_ms)}"
         return [f"learners are {before}, and learn with its features what came since"]
     told = plan.r2 if plan.agreement is None else (plan.r2 + plan.agreement) / 2.0
-    how_well = "almost wholly" if told >= 0.8 else "in part" if told >= 0.3 else "hardly"
-    sentences = [
-        f"what was learned will be kept {how_well}: the map explains {plan.r2:.0%} of the new features"
-    ]
+    kept = "be kept almost wholly" if told >= 0.8 else "be kept in part" if told >= 0.3 else "hardly be kept"
+    sentences = [f"what was learned will {kept}: the map explains {plan.r2:.0%} of the new features"]
     if plan.asked == "auto" and plan.no_log is not None:
         sentences.append(
             f"learners are carried by the map, not computed again from the decision log: {plan.no_log}"
