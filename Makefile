@@ -8,7 +8,7 @@ ROUNDS ?=
 # Tests start the service some hundred times; without its bytecode each start compiles it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: api-examples console-pictures console-types golden help install serve test test-all test-changed test-rest test-suite test-cluster test-workers test-milvus test-slow mutants lint format demo docs load figures client-ts client-types lock audit sbom release clean
+.PHONY: api-examples console-pictures console-types golden help install install-test serve test test-all test-changed test-rest test-suite test-cluster test-workers test-milvus test-slow mutants lint format demo docs load figures client-ts client-types lock audit sbom release clean
 
 help:
 	@echo "make serve                 install and start the service on 127.0.0.1:8080"
@@ -26,6 +26,7 @@ help:
 	@echo "make load                  throughput over HTTP against a bare endpoint (needs wrk)"
 	@echo "make figures [DATA=dir]    the figures of the README, all but those of make load"
 	@echo "make install               only the set-up: afterwards $(BIN)/shortlist works"
+	@echo "make install-test          the same with what tests need"
 	@echo "make client-ts             build the TypeScript client: clients/typescript/dist"
 	@echo "make console-pictures      renew the pictures of docs/console.md (needs Chromium)"
 	@echo "make console-types         check the types of the console (needs Node and npm)"
@@ -60,6 +61,8 @@ $(VENV)/.installed-chart: $(VENV)/.installed
 	@touch $@
 
 install: $(VENV)/.installed
+
+install-test: $(VENV)/.installed-test
 
 serve: install
 	$(BIN)/shortlist serve

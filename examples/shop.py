@@ -198,7 +198,7 @@ def main() -> int:
 
 def _print(page: Page) -> None:
     print(f"{page.customer} reads {page.language} and spends up to {page.budget} euros:", end=" ")
-    print(f"{page.eligible} articles come into question")
+    print(f"{page.eligible} articles are eligible")
     for place, article in enumerate(page.shown, 1):
         manual = "/".join(article.languages)
         line = f"  {place}. {article.id:13} by {article.maker:9} {article.price:6.2f} euros, in {manual:9}"
@@ -226,7 +226,7 @@ def print_summary(pages: Sequence[Page]) -> bool:
         f"pages without the advertised article at place {PLACE}": sum(
             [article.id for article in page.shown[PLACE - 1 : PLACE]] != list(page.pinned) for page in pages
         ),
-        "pages where service and books disagree on how many come into question": sum(
+        "pages where service and books disagree on how many are eligible": sum(
             page.eligible != page.eligible_by_books for page in pages
         ),
     }

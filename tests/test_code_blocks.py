@@ -9,6 +9,7 @@ from __future__ import annotations
 import doctest
 import os
 import random
+import re
 import subprocess
 import sys
 import time
@@ -200,6 +201,8 @@ FIRST_PAGES = [
     *(f"docs/recipes/{path.name}" for path in sorted(ROOT.glob("docs/recipes/*.md"))),
 ]
 
+SHOP = ROOT / "app/console/shop.js"
+
 LISTED = NOT_RUN | RUN_BY
 BLOCKS = {page: blocks for page in pages() if (blocks := blocks_of(page))}
 TO_RUN = {
@@ -276,13 +279,22 @@ def test_the_first_pages_run_one_after_the_other_on_one_store(url: str, client: 
         timeout=COMMAND_S,
         check=True,
     )
-    assert shown.stdout.startswith('{"id":"shop"')
+    assert shown.stdout.startswith('{"id":"household"')
     for page in FIRST_PAGES:
         names = run_python(in_languages(page, "python", "text"), url, {})
         if isinstance(own := names.get("client"), Client):
             own.close()
     # neighbours and slates need no bandit, and a page has one that is there
     assert len(list(client.bandits())) >= len(FIRST_PAGES) - 3
+
+
+def test_the_first_pages_leave_the_names_of_the_example_shop_to_the_console():
+    """So it can be loaded before and after them."""
+    names = dict(re.findall(r'export const (CATALOGUE|BANDIT) = "(.+)"', SHOP.read_text()))
+    catalogue, bandit = names["CATALOGUE"], names["BANDIT"]
+    texts = [(ROOT / page).read_text() for page in FIRST_PAGES]
+    made = (f"v1/catalogues/{catalogue} ", f'put_catalogue("{catalogue}"', f'put_bandit("{bandit}"')
+    assert [words for words in made for text in texts if words in text] == []
 
 
 @pytest.mark.parametrize("page", pages_with("pycon"))
