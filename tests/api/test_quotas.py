@@ -126,6 +126,7 @@ async def test_what_each_kind_of_choice_counts(api: Api):
     assert await used() == 21
 
 
+@pytest.mark.rest
 async def test_a_quota_limits_and_counts_nothing_outside_of_its_times(api: Api):
     await build(api)
     await quota(api, arm="a0", most=0, to="2001-01-01T00:00:00Z")
@@ -488,6 +489,7 @@ async def store_quotas_by_filter(api: Api, count: int) -> None:
     await service.store.quotas.changed(bandit.uid)
 
 
+@pytest.mark.rest
 async def test_a_bandit_has_256_quotas_by_filter_and_no_more(api: Api):
     await build(api)
     await store_quotas_by_filter(api, 255)
