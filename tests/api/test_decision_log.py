@@ -27,11 +27,9 @@ async def rows(api: Api, count: int, query: str = "") -> list[Json]:
         items: list[Json] = (await api.ok("GET", PATH + query))["items"]
         return items if len(items) == count else []
 
-    return (
-        await wait_until(found, what=f"{count} rows")
-        if count
-        else (await api.ok("GET", PATH + query))["items"]
-    )
+    if count:
+        return await wait_until(found, what=f"{count} rows")
+    return (await api.ok("GET", PATH + query))["items"]
 
 
 async def test_a_row_says_what_choose_answered_and_what_came_of_it(api: Api):

@@ -69,10 +69,7 @@ def fit_of(observations: list[Json]) -> learned_prior.LearnedPrior:
 
 
 async def fitted(api: Api, version: int, *, keys: int) -> Json:
-    """The prior once it has this version and is of so many keys, which the worker makes by itself.
-
-    The first version may be of fewer: it is made while the rewards of other keys are still folded.
-    """
+    """The prior once it has this version and so many keys: the first may be made before all are folded."""
 
     async def is_there() -> Json | None:
         found: Json = await api.ok("GET", PRIOR)

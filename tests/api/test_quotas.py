@@ -76,11 +76,8 @@ async def test_never_more_than_most_whatever_chooses(api: Api, name: str):
     if name != "named":
         assert (of_campaign, shown["a1"]) == (7, 2)
     found = await state(api)
-    assert (found["used"], found["reserved"], found["left"]) == (
-        of_campaign,
-        7 - of_campaign,
-        0,
-    ) or name == "named"
+    counted = found["used"], found["reserved"], found["left"]
+    assert counted == (of_campaign, 7 - of_campaign, 0) or name == "named"
     assert found["used"] + found["reserved"] + found["left"] == 7
     await quota(api, filter={"campaign": 0}, most=of_campaign - 1, per_s=DECADE, status=200)
     assert (await state(api))["left"] == 0, "more was shown than may be by now"
@@ -192,14 +189,8 @@ async def test_changes_count_on_and_a_new_one_begins_again(api: Api):
     assert (again["used"], again["used"] + again["reserved"] + again["left"]) == (2, 3)
     assert "a0" in {arm["id"] for arm in (await api.choose("b", k=12))["arms"]}
     assert "a0" not in {arm["id"] for arm in (await api.choose("b", k=12))["arms"]}
-    await api.refused(
-        "PUT",
-        QUOTA,
-        {"arm": "a1", "most": 3, "per_s": DECADE},
-        status=409,
-        code="conflict",
-        loc=["body", "arm"],
-    )
+    body = {"arm": "a1", "most": 3, "per_s": DECADE}
+    await api.refused("PUT", QUOTA, body, status=409, code="conflict", loc=["body", "arm"])
     await api.ok("DELETE", QUOTA, status=204)
     await api.refused("GET", QUOTA, status=404, code="not_found")
     await api.refused("DELETE", QUOTA, status=404, code="not_found")
