@@ -247,10 +247,19 @@ def _with_used(bandit: Bandit, begins_with: UsedScales) -> dict[str, Any]:
 
 
 def _doubts(bandit: Bandit) -> list[str]:
-    """About a filter that no arm may ever match. Of arms in an engine nobody here knows all fields."""
-    if not len(bandit.catalogue.index):
+    """About fields and arms that no arm has, or is: perhaps they come later, perhaps they are misspelt.
+    Of arms in an engine nobody here knows.
+    """
+    arms = bandit.catalogue.resident
+    if arms is None or not len(arms):
         return []
-    return [f"filter: {no_arm_has(field)}" for field in bandit.catalogue.unknown_fields(bandit.arm_filter)]
+    named = bandit.named_fields.items()
+    unknown = [(name, field) for name, fields in named for field in bandit.catalogue.unknown_fields(fields)]
+    doubts = [f"{name}: {no_arm_has(field)}" for name, field in unknown]
+    missing = sum(arm not in arms for arm in bandit.named_arms)
+    if missing:
+        doubts.append(f"holdout: the catalogue lacks {missing:,} of its {len(bandit.named_arms):,} arms")
+    return doubts
 
 
 def _view(name: str, version: BanditVersion, doubts: Sequence[str] = ()) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from app.bandits.completion import PolicyTerms, constant_of
 from app.bandits.context import Context
 from app.bandits.effect_version import EffectVersion
 from app.bandits.prior_version import PriorVersion
-from app.bandits.settings import AUTO, NEWEST_AUTO, BanditRecord
+from app.bandits.settings import AUTO, BY_ARM, NEWEST_AUTO, BanditRecord, ServedArms
 from app.bandits.versions import BanditVersion, bytes_to_version, etag_of
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.learner_snapshot import ConstantCoordinate, ConstantSnapshot, LearnerSnapshot
@@ -99,6 +99,22 @@ class Bandit(msgspec.Struct, frozen=True):
     @property
     def etag(self) -> str:
         return etag_of(self.uid, self.version.number)
+
+    @property
+    def named_fields(self) -> dict[str, Collection[str]]:
+        """The fields of arms that its settings name, by setting."""
+        named = dict[str, Collection[str]]()
+        if self.arm_filter is not None:
+            named["filter"] = self.arm_filter.fields
+        if self.record.repeats is not None and self.record.repeats.by != BY_ARM:
+            named["repeats"] = (self.record.repeats.by,)
+        return named
+
+    @property
+    def named_arms(self) -> Sequence[str]:
+        """The arms that its settings name: those of a holdout."""
+        serve = None if self.record.holdout is None else self.record.holdout.serve
+        return serve.arms if isinstance(serve, ServedArms) else ()
 
     @property
     def prior_terms(self) -> tuple[Scales, float, int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -13,7 +13,6 @@ import numpy as np
 from app.catalogues.arms import FIT_ARMS
 from app.catalogues.kinds import ServedIndex, missing_plugin, options_of
 from app.filters.fields import Stored
-from app.filters.filter import Filter
 from app.filters.overview import unknown_fields
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.snapshot import Snapshot
@@ -111,13 +110,13 @@ class Catalogue:
             where = self.index.title
             raise NotPossibleHere(f"{what} needs all arms in memory, and this catalogue is kept in {where}")
 
-    def unknown_fields(self, arm_filter: Filter | None) -> list[str]:
-        """The fields that a filter asks for and no arm has had; none where an engine has the arms: nobody
-        knows. Cost: that of the filter.
+    def unknown_fields(self, names: Iterable[str]) -> list[str]:
+        """Those of the fields that no arm has had; none where an engine has the arms: nobody knows.
+        Cost: O(names).
         """
-        if arm_filter is None or self.resident is None:
+        if self.resident is None:
             return []
-        return unknown_fields(self.resident.snapshot().attributes, arm_filter)
+        return unknown_fields(self.resident.snapshot().attributes, names)
 
     @property
     def shortlist(self) -> int:

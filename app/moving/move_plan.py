@@ -12,7 +12,7 @@ from typing import Any, Literal
 from app.bandits import context as contexts
 from app.bandits.bandit import Bandit, learner_dim
 from app.bandits.completion import PolicyTerms, check_size
-from app.bandits.settings import BanditRecord, ServedArms
+from app.bandits.settings import BanditRecord
 from app.bandits.spaces import Carry, MoveRecord, SpaceMap
 from app.catalogues.catalogue import Catalogue
 from app.moving.arm_map import ArmMap, CommonArms
@@ -172,7 +172,7 @@ def refusals_of(plan: MovePlan, policy: PolicyTerms, rules: QuotaRules) -> Seque
     except Invalid as error:
         refusals.append(Invalid(error.detail, path=("catalogue",)))
     for quota_id, rule in rules:
-        for field_name in plan.target.unknown_fields(rule.parsed):
+        for field_name in plan.target.unknown_fields(rule.parsed.fields if rule.parsed else ()):
             message = f"no arm has the field {field_name} of the quota {quota_id}"
             refusals.append(Invalid(message, path=("catalogue",)))
     return refusals
@@ -193,14 +193,14 @@ def warnings_of(plan: MovePlan, policy: PolicyTerms, rules: QuotaRules) -> list[
         warnings.append(policy.begins_again)
     if plan.carry != "none" and not plan.keeps_states:
         warnings.append(NOT_KEPT)
-    serve = getattr(bandit.record.holdout, "serve", None)
     named = [(f"the quota {quota_id}", rule.arm) for quota_id, rule in rules if rule.arm is not None]
-    named += [("the holdout", arm) for arm in (serve.arms if isinstance(serve, ServedArms) else ())]
+    named += [("the holdout", arm) for arm in bandit.named_arms]
     missing = [(what, arm) for what, arm in named if arms is not None and arm not in arms]
     for what, arm in missing[:MOST_NAMED]:
         warnings.append(f"{target.name} lacks the arm {arm} that {what} names")
-    for field_name in target.unknown_fields(bandit.arm_filter):
-        warnings.append(f"no arm of {target.name} has the field {field_name} of the bandit's filter")
+    for setting, field_names in bandit.named_fields.items():
+        for field_name in target.unknown_fields(field_names):
+            warnings.append(f"no arm of {target.name} has the field {field_name} of the bandit's {setting}")
     return warnings
 
 

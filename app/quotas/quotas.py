@@ -311,7 +311,7 @@ def _check_known(bandit: Bandit, rule: QuotaRule) -> None:
     if rule.arm is not None and rule.arm not in index:
         raise Invalid("no arm has this id", path=("arm",))
     if (arm_filter := rule.parsed) is not None:
-        for field in unknown_fields(index.snapshot().attributes, arm_filter):
+        for field in unknown_fields(index.snapshot().attributes, arm_filter.fields):
             raise Invalid(no_arm_has(field), path=("filter", field))
 
 

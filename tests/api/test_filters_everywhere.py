@@ -135,6 +135,21 @@ async def test_a_bandits_filter_on_a_field_that_no_arm_has_is_a_warning(shared: 
     assert "warnings" not in await shared.ok("PATCH", "/v1/bandits/misspelt", mended)
 
 
+@pytest.mark.rest
+async def test_a_cap_by_a_field_that_no_arm_has_and_a_holdout_of_no_arm_are_warnings(shared: Api):
+    """Otherwise the cap would limit nothing, and the holdout be served at random, without a word."""
+    await shared.catalogue("warned", {"a": [1.0, 0.0]})
+    arms: Json = {"share": 0.1, "serve": {"arms": ["a", "b"]}}
+    repeats: Json = {"most": 1, "within_s": 60, "by": "seris"}
+    await shared.bandit("warned", "warned", scope="per_key", holdout=arms, repeats=repeats)
+    assert (await shared.ok("GET", "/v1/bandits/warned"))["warnings"] == [
+        "repeats: no arm has `seris`",
+        "holdout: the catalogue lacks 1 of its 2 arms",
+    ]
+    mended = await shared.ok("PATCH", "/v1/bandits/warned", {"holdout": None, "repeats": {"by": "arm"}})
+    assert "warnings" not in mended
+
+
 async def test_warm_up_baselines_and_shifted_rewards_keep_to_the_filter(shared: Api):
     await build(shared, "warm", explore={"centers": 9})
     await shared.ok("DELETE", "/v1/bandits/warm/learners/_global", status=204)

@@ -322,6 +322,14 @@ async def test_a_quota_on_a_field_that_no_arm_has_is_refused(api: Api):
     assert "brand" in document["detail"]
 
 
+@pytest.mark.rest
+async def test_a_cap_by_a_field_that_no_arm_has_is_a_warning(api: Api):
+    repeats = {"most": 1, "within_s": 60, "by": "brand"}
+    await api.bandit("b", "old", scope="per_key", repeats=repeats)
+    plan = await api.ok("POST", MOVE, {"catalogue": "new", "dry_run": True})
+    assert "no arm of new has the field brand of the bandit's repeats" in plan["warnings"]
+
+
 async def test_the_log_weighs_arms_by_how_often_they_were_shown(api: Api):
     await api.bandit("b", "old", scope="per_key", log={})
     for number in range(10):
