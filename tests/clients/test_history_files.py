@@ -251,6 +251,10 @@ WRONG = {
         HEAD + "u,a,1,4000000000\n",
         "row 2: ts: is in the future",
     ),
+    "a time beyond all years": (
+        HEAD + "u,a,1,1e99\n",
+        "row 2: ts: is in the future",
+    ),
     "a time long ago": (
         HEAD + "u,a,1,5\n",
         "row 2: ts: is before March 1973",

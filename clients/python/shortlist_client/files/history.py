@@ -350,8 +350,9 @@ def _ms_of(value: Any) -> int:
     if value < S_BELOW:
         return round(1_000 * value)
     at = round(value)
-    while at >= US_FROM:
-        at //= 1_000
+    for _ in range(2):  # us, ns; what is larger still is of no year
+        if at >= US_FROM:
+            at //= 1_000
     return at
 
 
