@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from app.storage.embedded.server import EmbeddedServer
-from dropping_proxy import DroppingProxy
+from dropping_proxy import CHUNK, DroppingProxy
 from service_process import Service, ShortlistProcess, run, serving
 from store_server import store_server
 from waiting import wait_until
@@ -22,6 +22,18 @@ pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 SAMPLE = "prior-sample"  # what a fit reads first, once in a process
 WRITE = b":prior-times:"  # what it writes last, and nobody reads
+
+
+class HoldingProxy(DroppingProxy):
+    """What a fit writes does not pass, nor what follows it."""
+
+    async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while WRITE not in (data := await reader.read(CHUNK)) and data:
+            writer.write(data)
+            await writer.drain()
+        if data:
+            await asyncio.Event().wait()
+        raise ConnectionResetError
 
 
 @pytest.fixture
@@ -139,11 +151,10 @@ async def test_a_worker_that_is_killed_while_it_fits_changes_nothing_and_the_nex
         assert done.returncode == 0, done.stderr  # all is learned, and a burst fits nothing
         learner = (await http.get("/v1/bandits/b/learners/u7")).json()
         with (
-            DroppingProxy(str(server.socket_path)) as proxy,
+            HoldingProxy(str(server.socket_path)) as proxy,
             redis.Redis.from_url(url) as store,
             store.monitor() as monitor,
         ):
-            proxy.hold = WRITE
             process = ShortlistProcess(tmp_path / "killed", ["worker", "--redis-url", proxy.url], {})
 
             def kill_in_a_fit() -> None:

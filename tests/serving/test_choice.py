@@ -69,6 +69,7 @@ def test_a_choice_is_answered_again_to_the_bit(signer, k, drawn, stale_s, ruled)
     assert (answers(kept, b"asked"), answers(kept, b"other")) == (True, False)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("k", "most"), [(1, 140), (10, 320), (100, 1_600), (1_000, 13_500)])
 def test_a_record_is_a_third_to_a_half_of_what_it_was(signer, k, most):
     made = choice(signer, k)

@@ -19,14 +19,13 @@ class DroppingProxy:
     ``delay_s``  how long every reply is held back
     ``cut``      nothing passes: connections are cut, and new ones refused at once
     ``hang``     nothing passes, and nobody says so
-    ``hold``     what requests must not have: one that has it does not pass, nor what follows it
     """
 
     def __init__(self, target: str | int, seed: int = 0) -> None:
         self.target = target
         self._rng = np.random.default_rng(seed)
         self.drop, self.delay_s = 0.0, 0.0
-        self.cut, self.hang, self.hold = False, False, b""
+        self.cut, self.hang = False, False
         self.dropped = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -108,8 +107,6 @@ class DroppingProxy:
 
     async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(CHUNK):
-            if self.hold and self.hold in data:
-                await asyncio.Event().wait()
             await self._passage()
             writer.write(data)
             await writer.drain()
