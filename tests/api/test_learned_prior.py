@@ -78,6 +78,12 @@ async def fitted(api: Api, version: int, *, keys: int) -> Json:
     return await wait_until(is_there, what=f"version {version} of the prior, of {keys} keys") or {}
 
 
+async def refreshed(api: Api, *, keys: int) -> Json:
+    """A version that a call makes: the worker has made its own before, and makes no other one after it."""
+    await fitted(api, 1, keys=keys)
+    return await api.ok("POST", REFRESH)
+
+
 # --- the setting ---------------------------------------------------------------------------------------
 
 
@@ -205,7 +211,7 @@ async def test_the_prior_is_that_of_all_keys_and_is_in_every_learner(api: Api):
     await make(api)
     history = histories(60, 10)
     await api.observe("b", *history)
-    found = await api.ok("POST", REFRESH)
+    found = await refreshed(api, keys=60)
     expected = fit_of(history)
     whole = await api.ok("GET", f"{PRIOR}?include=covariance")
     assert {**found, "covariance": whole["covariance"]} == whole
@@ -237,7 +243,7 @@ async def test_the_prior_is_that_of_all_keys_and_is_in_every_learner(api: Api):
 async def test_a_version_is_made_after_a_tenth_as_many_rewards_more_and_not_before(api: Api):
     await make(api)
     await api.observe("b", *histories(20, 10))
-    first = await api.ok("POST", REFRESH)
+    first = await refreshed(api, keys=20)
     assert first["observations"] == 200.0
     await api.observe("b", *histories(1, 19, first=20, seed=1))
     for _ in range(3):
@@ -334,7 +340,7 @@ async def test_a_deleted_bandit_leaves_nothing_of_its_prior(api: Api):
 async def test_a_new_key_is_shown_what_the_others_liked(api: Api):
     await make(api, exploration=0)
     await api.observe("b", *histories(40, 10))
-    found = await api.ok("POST", REFRESH)
+    found = await refreshed(api, keys=40)
     choice = await api.choose("b", key="new", k=3)
     best = np.argsort(-(FEATURES @ found["mean"]))[:3]
     assert [arm["id"] for arm in choice["arms"]] == [f"a{place}" for place in best]
@@ -345,7 +351,7 @@ async def test_a_new_key_is_shown_what_the_others_liked(api: Api):
 async def test_the_same_request_on_the_same_version_is_the_same_answer(api: Api):
     await make(api)
     await api.observe("b", *histories(40, 10))
-    await api.ok("POST", REFRESH)
+    await refreshed(api, keys=40)
 
     async def answer() -> Json:
         return await api.choose("b", key="u1", k=5, seed=3, dry_run=True)
@@ -363,7 +369,7 @@ async def test_the_same_request_on_the_same_version_is_the_same_answer(api: Api)
 async def test_a_bandit_that_is_changed_chooses_as_it_is_now_by_the_same_version(api: Api):
     await make(api)
     await api.observe("b", *histories(10, 10))
-    await api.ok("POST", REFRESH)
+    await refreshed(api, keys=10)
     before = await api.choose("b", key="u1")
     await api.ok("PATCH", "/v1/bandits/b", {"policy": "softmax"})
     after = await api.choose("b", key="u1")
@@ -496,7 +502,7 @@ async def test_signals_have_one_prior_whatever_their_weights(api: Api):
         for value in [each.pop("value")]
     ]
     await api.observe("b", *history)
-    found = await api.ok("POST", REFRESH)
+    found = await refreshed(api, keys=30)
     assert set(found["signals"]) == {"click", "buy"}
     means = {name: np.array(each["mean"]) for name, each in found["signals"].items()}
     np.testing.assert_allclose(found["mean"], means["click"] + 3.0 * means["buy"], rtol=1e-9)
@@ -538,7 +544,7 @@ async def test_a_context_has_a_mean_too(api: Api):
 async def test_half_lives_and_positions_go_with_it(api: Api, fields: Json):
     await make(api, **fields)
     await api.observe("b", *histories(30, 10))
-    found = await api.ok("POST", REFRESH)
+    found = await refreshed(api, keys=30)
     assert np.linalg.norm(np.array(found["mean"]) - MEAN) < 0.5
     assert (await api.choose("b", key="new"))["prior_version"] == found["version"]
 
