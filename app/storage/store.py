@@ -98,7 +98,7 @@ class Store:
         if int(fixed) != self.partitions:
             raise StartupError(
                 f"the store at {self.redis.address} has {int(fixed)} partitions for good: "
-                f"it cannot be opened with {self.partitions}"
+                f"set SHORTLIST_PARTITIONS to that, not to {self.partitions}"
             )
         # Before the first write: until then the bounds count as if nothing were held.
         await self.usage.read()

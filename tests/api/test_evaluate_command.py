@@ -216,7 +216,7 @@ def line_of(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 SETTINGS: list[tuple[Any, str]] = [
-    ("{", "--policy is not JSON"),
+    ("{", '--policy is not JSON, such as {"policy": "softmax"}'),
     ([], "--policy must be a JSON object"),
     ({"policy": "best"}, "--policy: policy"),
     ({"policy": "softmax", "temprature": 1.0}, "--policy: temprature"),

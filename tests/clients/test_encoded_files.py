@@ -209,7 +209,8 @@ def test_later_imports_take_the_fields_of_the_catalogue(client: Client, run: Run
     assert run("shop", path, "--id", "sku")[:2] == (0, f"{ROWS} arms: 0 added, {ROWS} were there\n")
     more = tmp_path / "more.csv"
     more.write_text("sku,brand,price,views,sale,genres\nN1,7,€8.50,5,true,War\nN2,,,,,\n")
-    assert run("shop", more, "--id", "sku")[:2] == (0, "2 arms: 2 added, 0 were there\n")
+    absent = "no column has the name of the field about of the catalogue: arms are without it\n"
+    assert run("shop", more, "--id", "sku")[:2] == (0, f"{absent}2 arms: 2 added, 0 were there\n")
     assert dict(client.get_arm("shop", "N1").metadata) == {
         "brand": "7", "price": 8.5, "views": 5, "sale": 1, "genres": ["War"]
     }  # fmt: skip
@@ -348,6 +349,18 @@ def test_more_components_than_there_are(client: Client, run: Run, tmp_path: Path
     assert (status, said) == (2, "")
     assert words in err
     assert list(client.catalogues()) == []
+
+
+def test_a_field_that_no_column_has_is_said(client: Client, run: Run, tmp_path: Path):
+    path = table(tmp_path / "items.csv")
+    _, said, _ = run("shop", path, "--id", "sku", "--encode")
+    assert "no column has" not in said
+    _, said, _ = run("shop", path, "--id", "sku")
+    assert "no column has" not in said
+    path.write_text(path.read_text().replace("price", "cost", 1))
+    status, said, _ = run("shop", path, "--id", "sku", "--encode", "--dry-run")
+    assert status == 0
+    assert "no column has the name of the field price of the catalogue: arms are without it" in said
 
 
 def test_a_catalogue_that_is_made_otherwise_is_left_alone(client: Client, run: Run, tmp_path: Path):

@@ -171,7 +171,7 @@ async def test_the_first_start_fixes_the_number_of_partitions(server):
         pass
     async with opened(server.url, partitions=8):
         pass
-    with pytest.raises(StartupError, match=r"8 partitions.*16"):
+    with pytest.raises(StartupError, match=r"8 partitions.*set SHORTLIST_PARTITIONS.*16"):
         async with opened(server.url, partitions=16):
             pass
 

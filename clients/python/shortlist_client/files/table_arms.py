@@ -192,6 +192,10 @@ class TableArms:
         fields = self._taken.fields.items()
         return {name: tuple(field["values"]) for name, field in fields if field.get("values")}
 
+    def names(self) -> set[str]:
+        """The columns of all files, also those of ids and features."""
+        return {name for table in (*self.tables, *self._side) for name in table.names}
+
     def columns_of_all(self) -> dict[str, Column]:
         """The columns of both tables, by name."""
         return self.columns | self._side_columns

@@ -73,7 +73,8 @@ def import_tables(client: Client, catalogue: str, files: Sequence[Path], options
     """Send the arms of tables; lines that say what was done. Raises FileError, ShortlistError."""
     check_version(client)
     found = _found(client, catalogue, options)
-    arms = TableArms(files, options.table, _taken(found, options))
+    taken = _taken(found, options)
+    arms = TableArms(files, options.table, taken)
     arms.look()
     checked = _check(arms, options, makes=found is None and options.makes)
     statistics, bad, spellings = checked.statistics, checked.bad, checked.spellings
@@ -88,6 +89,7 @@ def import_tables(client: Client, catalogue: str, files: Sequence[Path], options
         *bad.lines(),
         *spellings.lines(is_tidy=options.tidy),
         *_missing_lines(arms, options),
+        *_absent_lines(arms, taken),
     ]
     if not count:
         raise FileError(f"{arms.tables[0].path}: there are no arms in it")
@@ -159,6 +161,21 @@ def _missing_lines(arms: TableArms, options: ImportOptions) -> list[str]:
             f"{counted(arms.without_metadata, 'arm has', 'arms have')} no row in {options.table.metadata}"
         )
     return lines
+
+
+def _absent_lines(arms: TableArms, taken: Taken) -> list[str]:
+    """Which fields of the catalogue no column has, as where a column was given another name."""
+    names = arms.names()
+    if "metadata" in names:
+        return []
+    absent = [
+        declared
+        for declared in taken.fields
+        if declared not in names and not any(declared.startswith(f"{name}.") for name in names)
+    ]
+    return [
+        f"no column has the name of the field {name} of the catalogue: arms are without it" for name in absent
+    ]
 
 
 def _found(client: Client, catalogue: str, options: ImportOptions) -> Catalogue | None:
