@@ -52,7 +52,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.filters.attributes import Document
-from app.indexes.candidates import is_forced
+from app.indexes.candidates import is_forced, saving_of
 from app.indexes.content import IndexContent
 from app.indexes.described_rows import DescribedRows
 from app.indexes.limits import IndexLimits
@@ -351,7 +351,7 @@ class LiveIndex:
             ef_search=plan.ef_search if plan and snapshot.structure is not None else None,
             expected_us=snapshot.expected_us,
             memory_bytes=self.content.memory_bytes,
-            reason=plan.reason if plan else SMALL if serving.is_too_small else "not measured yet",
+            reason=plan.reason if plan else SMALL if serving.is_too_small else self._why_unplanned,
             failure=self.failure,
             seed=self._seed,
             build_threads=self._threads,
@@ -399,6 +399,15 @@ class LiveIndex:
     @property
     def _is_at_rest(self) -> bool:
         return time.monotonic() > self.written_at + self.limits.at_rest_s
+
+    @property
+    def _why_unplanned(self) -> str:
+        if not self._others_make:
+            return "not measured yet"
+        kind = self._options.kind
+        if is_forced(self._options) and saving_of(kind) is None:
+            return f"{kind} serves in the process that builds it: it is not shared between processes"
+        return "not measured here: another process measures for all"
 
     @property
     def _others_make(self) -> bool:

@@ -323,6 +323,28 @@ def test_one_that_says_how_it_is_saved_serves_in_all_processes(tmp_path: Path) -
     assert indexes[0].status().recall_at_1 == pytest.approx(indexes[1].status().recall_at_1)
 
 
+@pytest.mark.rest
+def test_each_process_says_what_serves_there_of_one_that_is_asked_for_and_not_shared(tmp_path: Path) -> None:
+    features, indexes = gaussian(ARMS), list[LiveIndex]()
+    for is_maker in (True, False):
+        shared = SharedArms(tmp_path / "shared", lambda is_maker=is_maker: is_maker)
+        indexes.append(filled(features, IndexOptions(kind="flat8"), limits=LIMITS, shared=shared))
+        indexes[-1].version = 1
+    maker, other = indexes
+    assert "another process" not in maker.status().reason
+    done(maker)
+    done(maker, "sharing")
+    done(other, "sharing")
+    assert (maker.status().kind, maker.status().exact) == ("flat8", False)
+    for kind, is_exact in (("exact", True), ("inverted_file", False)):
+        status = other.status()
+        assert (status.kind, status.exact) == (kind, is_exact)
+        assert "flat8 serves in the process that builds it" in status.reason
+        check(other, of(features), seed=11)
+        assert done(other) is None
+        done(other, "segment")
+
+
 @pytest.mark.slow
 def test_of_several_processes_its_maker_serves_it_and_the_others_scan(tmp_path: Path) -> None:
     features, indexes = gaussian(ARMS), list[LiveIndex]()
@@ -333,6 +355,7 @@ def test_of_several_processes_its_maker_serves_it_and_the_others_scan(tmp_path: 
         indexes.append(index)
     maker, other = indexes
     assert done(other) is None, "it is for the maker to plan"
+    assert other.status().reason.startswith("not measured here: another process")
     assert done(maker).plan.kind == "flat8"
     assert isinstance(done(maker, "sharing"), Publishing)
     adopted = done(other, "sharing")

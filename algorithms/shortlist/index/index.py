@@ -5,7 +5,7 @@ was built, below ``covered``; ``Snapshot`` searches later rows beside it. To wri
 ``Index`` in a file of this folder, and add a row to ``planner.OURS``. What else it can do it says by
 extending other classes of this file as well: ``ProposingIndex``, ``RemeasuredIndex``, ``GrowingIndex``,
 ``TunableIndex``. The row says how it is written for the other processes of a service (``Saving``); without
-that they scan their arms where it serves.
+that they scan their arms where it serves, or search them in segments.
 
 Who calls it:
 
