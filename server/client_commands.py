@@ -19,6 +19,7 @@ from app.platform.command_line import (
     write,
 )
 from app.platform.errors import ShortlistError
+from app.platform.phrases import counted
 
 if TYPE_CHECKING:
     from shortlist_client.files import HistoryOptions
@@ -335,8 +336,10 @@ def _move(parsed: argparse.Namespace) -> None:
     is_refused = done.warnings and done.warnings[0].startswith("it would be refused")
     verb = ("would not move" if is_refused else "would move") if parsed.dry_run else "moved"
     arms = done.arms
-    print(f"{parsed.bandit} {verb} from {done.from_} to {done.to}: {done.learners:,} learners, {done.carry}")
-    print(f"{arms.common:,} arms in common; {arms.only_from:,} are gone, {arms.only_to:,} are new")
+    learners = counted(done.learners, "learner", "learners")
+    print(f"{parsed.bandit} {verb} from {done.from_} to {done.to}: {learners}, {done.carry}")
+    gone, new = (counted(number, "is", "are") for number in (arms.only_from, arms.only_to))
+    print(f"{counted(arms.common, 'arm', 'arms')} in common; {gone} gone, {new} new")
     if done.map is not None:
         by_log = done.map.shown == "log"
         weights = "arms count by how often they were shown" if by_log else "all arms count the same"

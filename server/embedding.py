@@ -142,7 +142,8 @@ def _check(client: Client, source: Catalogue, name: str, options: EmbedOptions) 
         raise ShortlistError(f"--from: {source.id} follows {source.follows}: name that")
     if options.dim * source.dim > MAX_BASIS_NUMBERS:
         most = MAX_BASIS_NUMBERS // source.dim
-        raise ShortlistError(f"--dim: at most {most:,} where arms have {source.dim:,} features")
+        features = counted(source.dim, "feature", "features")
+        raise ShortlistError(f"--dim: at most {most:,} where arms have {features}")
     if options.liked is not None:
         _check_liked(options.liked, options.history)
     if not options.history.dry_run:
@@ -212,8 +213,8 @@ def _embedded(behaviour: Behaviour, arm_count: int, dim: int) -> tuple[ArmEmbedd
         except InvalidParameter:
             least = dim - 1
     raise ShortlistError(
-        f"--dim: {dim} is more than this history tells apart: at most {least:,}, as {keys:,} keys like "
-        f"{arms:,} different arms"
+        f"--dim: {dim} is more than this history tells apart: at most {least:,}, as "
+        f"{counted(keys, 'key likes', 'keys like')} {arms:,} different arms"
     )
 
 

@@ -30,6 +30,7 @@ from app.catalogues.catalogue import Catalogue
 from app.catalogues.embeddings import Embeddings, NewEmbedding
 from app.platform.errors import BadRequest, Conflict, DimensionMismatch, Invalid
 from app.platform.ids import is_identifier
+from app.platform.phrases import counted
 from app.records.behaviour import BehaviourRecord
 from app.records.features import MAX_BASIS_NUMBERS, MAX_FEATURE, MAX_FEATURES
 
@@ -118,7 +119,8 @@ def _record(head: EmbeddingHead, source: Catalogue) -> BehaviourRecord:
         raise Invalid(f"must be 1 to {MAX_FEATURES:,} numbers", path=("shift",))
     if dim * source.dim > MAX_BASIS_NUMBERS:
         raise Invalid(
-            f"dim times the {source.dim:,} features of {source.name} must be at most {MAX_BASIS_NUMBERS:,}",
+            f"dim times the {counted(source.dim, 'feature', 'features')} of {source.name} must be at most "
+            f"{MAX_BASIS_NUMBERS:,}",
             path=("shift",),
         )
     _numbers(head.shift, (1, dim), ("shift",))

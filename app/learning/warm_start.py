@@ -12,6 +12,7 @@ from app.bandits.settings import reward_payload
 from app.learning.reward_entries import NOT_DECIDED
 from app.learning.rewards import Receipt, Rewards
 from app.platform.errors import Invalid
+from app.platform.phrases import counted
 from app.storage.types import LearnerId, RewardWrite
 from shortlist.types import Matrix, Vector
 
@@ -35,8 +36,8 @@ class WarmStart:
         snapshot = bandit.catalogue.index.snapshot()
         rows = [snapshot.rows_of([arm]) for arm in arms]
         if missing := sum(not len(row) for row in rows):
-            text = f"{missing} arms of {owner} are not in the catalogue of this bandit"
-            raise Invalid(text, path=("bandit",))
+            are = counted(missing, f"arm of {owner} is", f"arms of {owner} are")
+            raise Invalid(f"{are} not in the catalogue of this bandit", path=("bandit",))
         seen = bandit.seen(snapshot) if bandit.record.intercept else snapshot
         features: Matrix = seen.features_of(np.concatenate(rows))
         return features

@@ -8,6 +8,7 @@ from app.bandits.settings import BanditRecord
 from app.measuring.drawn_propensities import drawn_policy, unknown_past
 from app.measuring.evaluated import Evaluated, evaluated_policy
 from app.measuring.evaluator import TOO_MUCH_MISSING, Evaluator
+from app.platform.phrases import counted
 from app.policies.registry import POLICIES
 from shortlist.evaluation.logged import MAX_PLACES
 from shortlist.evaluation.off_policy import OffPolicyState
@@ -69,7 +70,8 @@ def warnings_of_log(record: BanditRecord) -> list[str]:
 
 
 def _of_decisions(evaluator: Evaluator, policy: Evaluated) -> Iterator[str]:
-    every, used = f"{evaluator.decisions:,} decisions", f"{policy.state.support.decisions:,} decisions"
+    every = counted(evaluator.decisions, "decision", "decisions")
+    used = counted(policy.state.support.decisions, "decision", "decisions")
     if not evaluator.decisions:
         yield "there are no decisions in this time"
     if evaluator.ended_early:
@@ -80,23 +82,27 @@ def _of_decisions(evaluator: Evaluator, policy: Evaluated) -> Iterator[str]:
     if evaluator.counts.unknown:
         why = "they were made by another policy, or their arms were given"
         why = why if evaluator.drawn is None else NOT_DRAWN
-        yield f"{evaluator.counts.unknown:,} of {every} have no propensities and were left out: {why}"
+        have = counted(evaluator.counts.unknown, f"of {every} has", f"of {every} have")
+        yield f"{have} no propensities and cannot be used: {why}"
     if evaluator.drawn is not None and evaluator.drawn.estimated:
         drawn = f"the propensities of {evaluator.drawn.estimated:,} of {every} were estimated"
         rare = "lists that the policy showed more rarely than that are missing, as the missing share says"
         draws = f"{evaluator.drawn.draws:,} draws of the learner as it was"
         yield f"{drawn} from {draws}: {rare}; ips is too low by them"
     if evaluator.counts.unreadable:
-        yield f"{evaluator.counts.unreadable:,} of {every} were left out: {UNREADABLE}"
+        were = counted(evaluator.counts.unreadable, f"of {every} was", f"of {every} were")
+        yield f"{were} left out: {UNREADABLE}"
     if policy.gone:
         why = "it was deleted, or the filter no longer lets it in"
-        yield f"{policy.gone:,} of {used} show an arm that this policy cannot choose now: {why}"
+        show = counted(policy.gone, f"of {used} shows", f"of {used} show")
+        yield f"{show} an arm that this policy cannot choose now: {why}"
     if evaluator.counts.capped:
         what = "each was weighed among those that were left then, not those that this policy would have left"
         yield f"quotas or repeats did not allow some arms in {evaluator.counts.capped:,} of {used}: {what}"
     if evaluator.counts.cut:
         what = f"what stands below place {MAX_PLACES} was not counted"
-        yield f"{evaluator.counts.cut:,} of {used} have longer lists than can be evaluated: {what}"
+        have = counted(evaluator.counts.cut, f"of {used} has a longer list", f"of {used} have longer lists")
+        yield f"{have} than can be evaluated: {what}"
 
 
 def _of_weights(state: OffPolicyState) -> Iterator[str]:
@@ -106,7 +112,8 @@ def _of_weights(state: OffPolicyState) -> Iterator[str]:
         return
     size = float(support.effective_sample_size.min())
     if size < MIN_EFFECTIVE_N or size < SMALL_SHARE * decisions:
-        compared = f"the {decisions:,} decisions tell about as much as {size:,.1f} of the policy's own would"
+        tell = counted(decisions, "decision tells", "decisions tell")
+        compared = f"the {tell} about as much as {size:,.1f} of the policy's own would"
         yield f"weights are heavy: {compared}; intervals go by the largest that was seen"
     heaviest = float((state.ranges.largest / support.weights.clip(min=1e-300)).max())
     if heaviest > MAX_WEIGHT_SHARE:
@@ -124,10 +131,8 @@ def _of_weights(state: OffPolicyState) -> Iterator[str]:
 def _of_unshown_arms(policy: Evaluated) -> Iterator[str]:
     arms, share = policy.unshown.found()
     if arms:
-        subject = (
-            "1 arm that the policy would choose was"
-            if arms == 1
-            else f"{arms:,} arms that the policy would choose were"
+        subject = counted(
+            arms, "arm that the policy would choose was", "arms that the policy would choose were"
         )
         told = (
             "what it would earn is unknown"
@@ -139,13 +144,14 @@ def _of_unshown_arms(policy: Evaluated) -> Iterator[str]:
 
 
 def _of_effects(evaluator: Evaluator) -> Iterator[str]:
+    every = counted(evaluator.decisions, "decision", "decisions")
     if evaluator.without_effects:
-        every = f"{evaluator.without_effects:,} of {evaluator.decisions:,} decisions"
+        are = counted(evaluator.without_effects, f"of {every} is", f"of {every} are")
         what = "the policy is weighed by what features say, as if arms had no effects beyond them"
-        yield f"{every} are evaluated without arm effects: {what}"
+        yield f"{are} evaluated without arm effects: {what}"
     if evaluator.effects_of_log:
-        every = f"{evaluator.effects_of_log:,} of {evaluator.decisions:,} decisions"
-        yield f"{every} are evaluated with arm effects that were fitted to the rows of this log before them"
+        are = counted(evaluator.effects_of_log, f"of {every} is", f"of {every} are")
+        yield f"{are} evaluated with arm effects that were fitted to earlier rows of this log"
 
 
 def _of_the_learners(evaluator: Evaluator) -> Iterator[str]:
@@ -154,7 +160,7 @@ def _of_the_learners(evaluator: Evaluator) -> Iterator[str]:
         learners = "the policy, and the model of dr, use what the learners know now"
         yield f"{learners}, which they have learned from these decisions too: values may be too high"
     if past is not None and evaluator.unweighed == evaluator.decisions:
-        yield f"all {evaluator.decisions:,} decisions were left out: nothing was known before them"
+        yield "all decisions were left out: nothing was known before them"
     elif past is not None and past.why is not None:
-        left = f"the first {evaluator.unweighed:,} decisions were left out"
+        left = f"the first {counted(evaluator.unweighed, 'decision was', 'decisions were')} left out"
         yield f"learners were fitted to this log alone, for {past.why}; {left}"

@@ -26,6 +26,7 @@ from app.decision_log.reading import row_of
 from app.learning.tokens import decision_of
 from app.measuring.outcomes import Terms, counted_rewards
 from app.platform.errors import Invalid, Unavailable
+from app.platform.phrases import counted
 from app.platform.pools import MEASURING
 from app.storage.types import StoredRow
 from shortlist.embedding import own_rewards
@@ -107,7 +108,8 @@ def check_judged(bandit: Bandit, source: Catalogue, dim: int, liked: str | None)
         size += (count if isinstance(count, int) else size) * bandit.context.encoding.dim
     if size > MAX_JUDGED_DIM:
         with_context = "" if bandit.context is None else " and the context"
-        message = f"dim and the {source.dim:,} features of {source.name}{with_context} come to {size:,} "
+        features = counted(source.dim, "feature", "features")
+        message = f"dim and the {features} of {source.name}{with_context} come to {size:,} "
         raise Invalid(f"{message}numbers, {MAX_JUDGED_DIM} at most", path=("dim",))
 
 

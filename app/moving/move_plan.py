@@ -17,6 +17,7 @@ from app.bandits.spaces import Carry, MoveRecord, SpaceMap
 from app.catalogues.catalogue import Catalogue
 from app.moving.arm_map import ArmMap, CommonArms
 from app.platform.errors import Invalid, ShortlistError, shown_time
+from app.platform.phrases import counted
 from app.quotas.rules import QuotaRule
 from app.records.records import LearnerState, vector_to_bytes
 from shortlist.linear.learned_prior import LearnedPrior
@@ -182,9 +183,10 @@ def warnings_of(plan: MovePlan, policy: PolicyTerms, rules: QuotaRules) -> list[
     """What the new catalogue lacks, or what begins again."""
     bandit, target, warnings = plan.bandit, plan.target, list[str]()
     if plan.arms.only_from and not plan.refusals:
+        source = bandit.record.catalogue
         warnings.append(
-            f"{plan.arms.only_from:,} arms of {bandit.record.catalogue} are not in {target.name} "
-            "and will not be chosen any more"
+            f"{counted(plan.arms.only_from, f'arm of {source} is', f'arms of {source} are')} "
+            f"not in {target.name} and will not be chosen any more"
         )
     arms = target.resident
     if arms is not None and arms.status().state == "building":

@@ -41,6 +41,7 @@ from app.moving.starting_states import (
 )
 from app.platform.background import Pace
 from app.platform.errors import StoreFull, Unavailable
+from app.platform.phrases import counted
 from app.platform.pools import MEASURING
 from app.records.arm_sums import ArmSums
 from app.records.records import (
@@ -159,7 +160,8 @@ class RecomputedSums:
             await self.store.moves.all_made(partition, uid, number)
         warnings = list[str]()
         if left:
-            warnings.append(f"{left:,} learners are as the map has carried them, as rewards came meanwhile")
+            are = counted(left, "learner is", "learners are")
+            warnings.append(f"{are} as carried by the map, as rewards came meanwhile")
         if not has_arms:
             warnings.append("effects of arms begin anew: they have too many numbers to be made again")
         return warnings
@@ -340,8 +342,8 @@ def _with_same_rewards(now: LearnerState, wanted: LearnerState | None) -> Learne
     count = 0 if wanted is None else wanted.version
     if wanted is None or count != now.version:
         raise NotWhole(
-            f"of the {now.version:,} rewards of a learner {count:,} are there; the others are observations, "
-            "an imported state, or of decisions that were not logged"
+            f"a learner has {counted(now.version, 'reward', 'rewards')}, and {count:,} can be read again; "
+            "the others are observations, an imported state, or of decisions that were not logged"
         )
     pairs = [(now.sums.observations, wanted.sums.observations), (now.sums.weight, wanted.sums.weight)]
     if now.sums.has_squares and wanted.sums.has_squares:

@@ -23,6 +23,7 @@ from app.platform.errors import Conflict, Invalid, NotFound, TooManyQuotas, Unav
 from app.platform.metrics import Metrics
 from app.platform.pages import page_by_name
 from app.platform.pauses import Pauses
+from app.platform.phrases import counted
 from app.quotas.ledger import STATES, QuotaLedger
 from app.quotas.rules import MAX_FILTERS, MAX_QUOTAS, BanditQuota, QuotaRule
 from app.quotas.share import QuotaShare, Window
@@ -197,7 +198,8 @@ class Quotas:
             )
         empty = sorted(ledger.without_arms())
         if empty:
-            more = f" and {len(empty) - MOST_NAMED:,} others" if len(empty) > MOST_NAMED else ""
+            others = counted(len(empty) - MOST_NAMED, "other", "others")
+            more = f" and {others}" if len(empty) > MOST_NAMED else ""
             yield f"has quotas that no arm counts for: {', '.join(empty[:MOST_NAMED])}{more}"
 
     async def keep_named(self) -> None:

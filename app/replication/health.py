@@ -22,6 +22,7 @@ from app.learning.one_key_teaches import OneKeyTeaches, found_lately
 from app.platform.background import repeat
 from app.platform.errors import Unavailable
 from app.platform.metrics import Metrics
+from app.platform.phrases import counted
 from app.quotas.quotas import Quotas
 from app.replication.sync import Sync
 from app.storage.embedded.losses import Loss, Losses
@@ -226,9 +227,12 @@ class Health:
         """
         for fault in faults:
             yield Finding("store", False, f"the store {fault}")
-        yield Finding("backlog", True, f"{backlog} rewards are waiting to be applied")
+        yield Finding(
+            "backlog", True, f"{counted(backlog, 'reward is', 'rewards are')} waiting to be applied"
+        )
         if dead:
-            yield Finding("dead", False, f"{dead} rewards could not be applied: shortlist dead-letters list")
+            letters = counted(dead, "reward", "rewards")
+            yield Finding("dead", False, f"{letters} could not be applied: shortlist dead-letters list")
         if not self.worker:
             yield Finding("worker", None, "this process applies no rewards: shortlist worker does")
         if is_full(self.data_dir):

@@ -12,6 +12,7 @@ from typing import Any
 from redis import ConnectionError, Redis, RedisCluster, ResponseError  # noqa: A004 - it is the driver's
 
 from app.platform.errors import Conflict, NotFound, ShortlistError, StartupError, Unavailable
+from app.platform.phrases import counted
 from app.storage.redis_client import CLIENT_NAME
 from app.storage.redis_errors import translated
 from app.storage.redis_keys import PREFIX, WORKERS
@@ -50,7 +51,7 @@ def copy(source: str, target: str, *, watched: Watched) -> int:
             _copy_key(old, new, key)
         missing = [key for key in keys if old.exists(key) and not new.exists(key)]
     if missing:
-        raise ShortlistError(f"{len(missing)} keys did not arrive")
+        raise ShortlistError(f"{counted(len(missing), 'key', 'keys')} did not arrive")
     return len(keys)
 
 

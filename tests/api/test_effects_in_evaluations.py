@@ -22,7 +22,7 @@ SETTINGS: dict[str, Json] = {
     "epsilon_greedy": {"policy": "epsilon_greedy", "epsilon": 0.4},
 }
 UNKNOWN = "are evaluated without arm effects"
-OF_LOG = "are evaluated with arm effects that were fitted to the rows of this log before them"
+OF_LOG = "are evaluated with arm effects that were fitted to earlier rows of this log"
 
 
 @pytest.fixture

@@ -133,6 +133,22 @@ def test_a_bandit_whose_learners_cannot_come_along_is_said_how_to_move(
 
 
 @pytest.mark.rest
+def test_a_move_of_one_learner_and_one_lost_arm_is_told_in_the_singular(
+    client: Client, service: Service, capsys: pytest.CaptureFixture[str]
+):
+    for name, arms in (("two", ["a", "b"]), ("one", ["a"])):
+        client.put_catalogue(name, dim=2)
+        client.upsert_arms(name, np.eye(2)[: len(arms)], ids=arms)
+    client.put_bandit("moved", catalogue="two", policy="sub_ts", scope="per_key")
+    client.observe("moved", [{"id": "1", "key": "ann", "arm": "a", "value": 1.0}], wait=True)
+    assert main(["move", "moved", "one", "--carry", "none", "--url", service.url]) == 0
+    shown = capsys.readouterr().out
+    assert "moved moved from two to one: 1 learner, none" in shown
+    assert "1 arm in common; 1 is gone, 0 are new" in shown
+    assert "- 1 arm of two is not in one and will not be chosen any more" in shown
+
+
+@pytest.mark.rest
 def test_rows_of_other_arms_and_keys_with_one_event_are_no_harm(client: Client, run: Run, ratings: Path):
     with ratings.open("a") as file:
         file.write("single,f0,5\nu1,elsewhere,5\nu2,elsewhere,5\n")
@@ -199,7 +215,7 @@ def test_what_cannot_be_is_said_in_one_line_and_makes_nothing(
         ),
         (
             "user,film,stars\nu1,f1,5\nu1,f2,5\n",
-            "more than this history tells apart: at most 1, as 1 keys like 2 different arms",
+            "more than this history tells apart: at most 1, as 1 key likes 2 different arms",
         ),
         ("user,film,stars\nu1,,5\n", "row 1: film: is missing; --skip-bad 1 leaves them out"),
         (

@@ -68,6 +68,7 @@ async def test_a_service_that_is_well_has_nothing_else(tmp_path: Path):
     [
         ({"faults": ["is a copy"]}, "store", False, "the store is a copy"),
         ({"lag": Lag(0.0, 2)}, "dead", False, "2 rewards could not be applied: shortlist dead-letters list"),
+        ({"lag": Lag(0.0, 1)}, "dead", False, "1 reward could not be applied: shortlist dead-letters list"),
         ({"worker": False}, "worker", None, "shortlist worker"),
         ({"durability": "everysec"}, "durability", False, "everysec"),
         ({"held": {**HELD, "dedupe": 81}}, "space", False, "81% of SHORTLIST_MAX_DEDUPE_MB"),

@@ -25,6 +25,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from shortlist_client.phrases import counted
 from shortlist_lake.schemas import SCHEMAS
 from shortlist_lake.storage import Storage
 from shortlist_service.errors import ShortlistError
@@ -174,9 +175,9 @@ class Lake:
         """Say on standard error how much of the reward log the lake cannot have."""
         if missing := self.manifest["at"].get("missing"):
             whose = "trimmed, of learners that were forgotten, or of bandits that were deleted"
-            print(
-                f"shortlist: {missing:,} entries of the reward log were gone unread: {whose}", file=sys.stderr
-            )
+            log, told = "of the reward log", "gone unread"
+            were = counted(missing, f"entry {log} was {told}", f"entries {log} were {told}")
+            print(f"shortlist: {were}: {whose}", file=sys.stderr)
 
     def read_manifest(self) -> dict[str, Any]:
         """As it is now. Raises ShortlistError where it is missing or damaged."""

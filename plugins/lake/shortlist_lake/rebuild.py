@@ -356,8 +356,9 @@ def _features(plan: RebuildPlan, rows: Any) -> Matrix:
     places = np.searchsorted(plan.revisions, wanted).clip(max=max(0, len(plan.revisions) - 1))
     is_known = plan.revisions[places] == wanted if len(plan.revisions) else np.zeros(len(wanted), dtype=bool)
     if (~is_known & ~bare).any():
-        unknown = np.count_nonzero(~is_known & ~bare)
-        raise ShortlistError(f"the lake lacks the arms of {unknown:,} rewards: its table arms is not whole")
+        unknown = int(np.count_nonzero(~is_known & ~bare))
+        rewards = f"{unknown:,} reward{'s' * (unknown != 1)}"
+        raise ShortlistError(f"the lake lacks the arms of {rewards}: its table arms is not whole")
     features = (
         plan.features[places] if len(plan.revisions) else np.zeros((len(wanted), plan.features.shape[1]))
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 from shortlist_client.answers import LearnerCopy
 from shortlist_client.files.exporting import made
 from shortlist_client.files.learner_files import writer_of
+from shortlist_client.phrases import counted
 from shortlist_lake.files import Lake
 from shortlist_lake.rebuild import rebuilt
 from shortlist_lake.rebuilt_arms import rebuilt_arms, write_table
@@ -27,11 +28,11 @@ def rebuild(log: str, out: Path, arms: Path | None = None) -> str:
     lake = Lake(log)
     learners = rebuilt(lake)
     write(learners, out)
-    done = f"{len(learners):,} learners of {lake.manifest['bandit']} in {out}"
+    done = f"{counted(len(learners), 'learner', 'learners')} of {lake.manifest['bandit']} in {out}"
     if arms is not None:
         sums = rebuilt_arms(lake)
         write_arms(sums, arms)
-        done += f", {len(sums):,} arms in {arms}"
+        done += f", {counted(len(sums), 'arm', 'arms')} in {arms}"
     lake.tell_missing()
     return done
 
