@@ -50,7 +50,8 @@ class LearnedPriors(NewestVersions[PriorVersion]):
             return served.with_prior
         result = bandit.with_prior(version)
         size = 2_000 + (version.bytes if version else 0)
-        self._served.put(bandit.uid, _Served(bandit, version, result), size)
+        if version is self._newest.peek(bandit.uid):  # an old one that is explained does not push it out
+            self._served.put(bandit.uid, _Served(bandit, version, result), size)
         return result
 
     async def kept(self, bandit: Bandit) -> Sequence[int]:

@@ -34,9 +34,12 @@ async def test_a_look_at_an_earlier_version_does_not_make_what_is_served_old():
     store: Any = TwoVersions()
     priors = LearnedPriors(store, capacity_bytes=1 << 20)
     await priors.sync()
-    assert (await priors.serving(bandit)).prior.number == 2
+    newest = await priors.serving(bandit)
+    assert newest.prior is not None
+    assert newest.prior.number == 2
     earlier = await priors.then(bandit, 1)
     assert earlier is not None
     assert earlier.prior is not None
     assert earlier.prior.number == 1
+    assert priors.cached(bandit) is newest, "it is not made again"
     assert priors.oldest_s() == 0.0
