@@ -1,5 +1,6 @@
 """Forgetting: by DELETE, after idle time, with the bandit. Nothing is left, and a key that returns is new."""
 
+import asyncio
 import re
 import time
 
@@ -358,3 +359,23 @@ async def test_a_process_drops_what_it_made_of_a_learner_after_the_fold(store: S
     )
     await forgetting.forget(LearnerId("0" * 16, "ann"))
     assert done == ["folded", "dropped"]
+
+
+@pytest.mark.rest
+async def test_learners_whose_idle_time_is_over_end_side_by_side(service: HeadlessService):
+    """So the store syncs its disk once for several: none waits for the answer of another one."""
+    await service.quiet()
+    bandit, partitions = await service.bandit(idle_ttl_s=IDLE_S), service.store.partitions
+    names = (f"k{number}" for number in range(20 * partitions))
+    idle = [key for key in names if bandit.learner_for(key).partition(partitions) == 0][:3]
+    for key in idle:
+        await service.observe(bandit, "o", key=key)
+    service.store.hold["side_data.expire"] = asyncio.Event()
+    sweeping = asyncio.create_task(housekeeping(service).sweep(0, later_ms()))
+
+    async def all_asked() -> bool:
+        return service.store.held["side_data.expire"] == len(idle)
+
+    await wait_until(all_asked, what="all are asked for")
+    service.store.hold["side_data.expire"].set()
+    assert await sweeping
