@@ -14,10 +14,12 @@ from app.api.strict_json import JSON, Provided, json_router, reply
 from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
 from app.catalogues.catalogues import Catalogues
-from app.learning.served_effects import Order, ServedEffects, item_of, items_of, summary_of
+from app.learning.served_effects import Order, ServedEffects, item_of, items_of, ordered, summary_of
 from app.platform.errors import NotFound
 from app.platform.pages import decode_cursor, encode_cursor, foreign, number_in
 from app.platform.pools import REQUESTS
+
+LEFT_OUT = 100  # arms that a page may pass over: deleted, or with other features
 
 router = json_router(prefix="/v1/bandits", tags=["bandits"])
 
@@ -75,6 +77,7 @@ class OneArmEffectView(ArmEffectView):
 async def arm_effects(
     bandit: str,
     bandits: Provided[Bandits],
+    catalogues: Provided[Catalogues],
     effects: Provided[ServedEffects],
     *,
     order: Annotated[Order, Query()] = "largest",
@@ -83,7 +86,8 @@ async def arm_effects(
 ) -> Response:
     """Arms that do better than their features say, or worse, the newest ones, or those known best.
 
-    404 of a bandit without effects. A next page is of the version of the first, if that is kept.
+    404 of a bandit without effects. A next page is of the version of the first, if that is kept. Arms that
+    were deleted, or got other features since, are left out: a page may have fewer items than ``limit``.
     """
     owner = _with_effects(await bandits.get(bandit))
     version = await effects.newest(owner.uid)
@@ -95,9 +99,19 @@ async def arm_effects(
     summary = summary_of(owner, version)
     if version is None or not summary["version"]:
         return reply({**summary, "items": [], "next": None})
-    items = await REQUESTS.run(partial(items_of, owner, version, order, start, limit))
-    more = start + limit < len(version.names)
-    following = encode_cursor(f"{order}/{version.number}/{start + limit}") if more else None
+    rows = (await REQUESTS.run(partial(ordered, owner, version, order)))[start : start + limit + LEFT_OUT]
+    names = [version.names[row] for row in rows.tolist()]
+    arms = await catalogues.features(owner.catalogue, set(names))
+    revisions = version.revisions[rows].tolist()
+    places = [
+        place
+        for place, (name, revision) in enumerate(zip(names, revisions, strict=True))
+        if name in arms and arms[name][1] == revision
+    ]
+    after = places[limit] if len(places) > limit else len(names)
+    items = await REQUESTS.run(partial(items_of, owner, version, rows[places[:limit]].tolist()))
+    more = start + after < len(version.names)
+    following = encode_cursor(f"{order}/{version.number}/{start + after}") if more else None
     return Response(msgspec.json.encode({**summary, "items": items, "next": following}), media_type=JSON)
 
 

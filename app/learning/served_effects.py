@@ -107,9 +107,6 @@ def item_of(bandit: Bandit, version: EffectVersion, arm: str, row: int) -> dict[
     return item
 
 
-def items_of(
-    bandit: Bandit, version: EffectVersion, order: Order, start: int, limit: int
-) -> Sequence[dict[str, object]]:
-    """Some arms of a version in an order, from a place on."""
-    rows = ordered(bandit, version, order)[start : start + limit].tolist()
+def items_of(bandit: Bandit, version: EffectVersion, rows: Sequence[int]) -> Sequence[dict[str, object]]:
+    """What may be shown of some arms of a version."""
     return [item_of(bandit, version, version.names[row], row) for row in rows]

@@ -405,6 +405,21 @@ async def test_sums_of_a_deleted_arm_go_with_the_last_token_that_can_name_it(api
     assert not (await compare(service.store)).different
 
 
+@pytest.mark.rest
+async def test_a_list_has_the_arms_whose_effects_choices_use(api: Api):
+    """None that was deleted or has other features, on no page; the others once each."""
+    await make(api)
+    await begin(api)
+    await play(api, 6)
+    await api.ok("POST", REFRESH, {})
+    deleted, changed, *rest = [item["arm"] for item in await listed(api, PATH)]
+    await api.ok("DELETE", f"/v1/catalogues/c/arms/{deleted}", status=204)
+    await api.put_arms("c", {changed: [1.0, 2.0, 3.0]})
+    for limit in (1, 50):
+        assert sorted(item["arm"] for item in await listed(api, PATH, limit=limit)) == sorted(rest)
+    assert (await api.ok("GET", f"{PATH}/{changed}"))["effect"] == 0.0
+
+
 async def all_sums(api: Api) -> dict[str, np.ndarray]:
     """How many rewards each arm has, of all partitions, also of arms that are deleted."""
     found = dict[str, np.ndarray]()
