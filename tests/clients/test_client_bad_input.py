@@ -146,6 +146,12 @@ def test_the_service_names_the_row_of_the_whole_list(client: Client):
     assert client.get_catalogue("films").size == 10_000
 
 
+@pytest.mark.rest
+def test_a_choice_is_no_dry_run(client: Client):
+    with pytest.raises(InvalidArgument, match=r"call dry_run\(\)"):
+        client.choose("b", dry_run=True)
+
+
 def test_what_is_no_number_is_named(client: Client):
     rows = np.zeros((4, 2), dtype=np.float32)
     rows[2, 0] = np.nan

@@ -655,6 +655,8 @@ class Endpoints:
         (``wait_s``) or take turns with new keys (``explore``). Whether a bandit does is asked for once, with
         its first choice. False: a choice whose answer is lost is an error.
         """
+        if "dry_run" in request:  # its answer has no decision
+            raise InvalidArgument("dry_run is no field of a choice: call dry_run()")
         once = (yield from self._once(bandit)) if once is None else once
         if once and request.get("event_id") is None:
             request["event_id"] = secrets.token_hex(16)
