@@ -140,8 +140,10 @@ async def test_the_numbers_are_those_of_the_service(
 async def test_a_learned_prior_is_that_of_the_rows_or_fitted_from_those_before(
     shared: Api, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    settings = {"policy": "softmax", "temperature": 0.5, "scope": "per_key", "ridge": "auto"}
-    rows = await logged(shared, "learned", settings, [{"key": f"u{place}"} for place in range(12)])
+    settings = {"policy": "softmax", "temperature": 0.5, "ridge": "auto", "arm_effects": "off"}
+    rows = await logged(
+        shared, "learned", {"scope": "per_key", **settings}, [{"key": f"u{place}"} for place in range(12)]
+    )
     await shared.ok("POST", "/v1/bandits/learned/prior/refresh")
     for place in range(12):
         await shared.choose("learned", key=f"u{place}", k=2)
@@ -153,7 +155,7 @@ async def test_a_learned_prior_is_that_of_the_rows_or_fitted_from_those_before(
     log, arms, out = write_log(rows, tmp_path / "log.ndjson"), write_arms(tmp_path), tmp_path / "out.json"
     priors = tmp_path / "log.priors.ndjson"
     priors.write_text("".join(json.dumps(item) + "\n" for item in kept["items"]))
-    policy = {"policy": "softmax", "temperature": 0.5, "prior": "learned"}
+    policy = {"prior": "learned", **settings}
 
     async def support(*more: str) -> Any:
         assert await asyncio.to_thread(run, log, arms, policy, "--json", str(out), *more) == 0
