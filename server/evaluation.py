@@ -260,7 +260,7 @@ def _settings(policy: str) -> dict[str, Any]:
     try:
         settings = json.loads(policy)
     except ValueError:
-        raise Invalid('--policy is not JSON, such as {"policy": "softmax"}') from None
+        raise Invalid('--policy is not JSON, such as {"exploration": 0}') from None
     if not isinstance(settings, dict):
         raise Invalid("--policy must be a JSON object: the settings of a bandit")
     for name in ("catalogue", "scope", "holdout", "log"):

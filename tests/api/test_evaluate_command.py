@@ -218,7 +218,7 @@ def line_of(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 SETTINGS: list[tuple[Any, str]] = [
-    ("{", '--policy is not JSON, such as {"policy": "softmax"}'),
+    ("{", '--policy is not JSON, such as {"exploration": 0}'),
     ([], "--policy must be a JSON object"),
     ({"policy": "best"}, "--policy: policy"),
     ({"policy": "softmax", "temprature": 1.0}, "--policy: temprature"),
