@@ -247,8 +247,9 @@ def _with_used(bandit: Bandit, begins_with: UsedScales) -> dict[str, Any]:
 
 
 def _doubts(bandit: Bandit) -> list[str]:
-    """About fields and arms that no arm has, or is: perhaps they come later, perhaps they are misspelt.
-    Of arms in an engine nobody here knows.
+    """Names each field that no arm has, and says how many arms of a holdout the catalogue lacks.
+
+    They may come later, or be misspelt. Where an engine has the arms nothing is said: it is not known.
     """
     arms = bandit.catalogue.resident
     if arms is None or not len(arms):

@@ -111,8 +111,9 @@ class Catalogue:
             raise NotPossibleHere(f"{what} needs all arms in memory, and this catalogue is kept in {where}")
 
     def unknown_fields(self, names: Iterable[str]) -> list[str]:
-        """Those of the fields that no arm has had; none where an engine has the arms: nobody knows.
-        Cost: O(names).
+        """Those of the fields that no arm has had. Cost: O(names).
+
+        None where an engine has the arms: then it is not known.
         """
         if self.resident is None:
             return []

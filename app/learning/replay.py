@@ -127,7 +127,7 @@ async def _read(
             wanted = [LearnerId(uid, name) for name in names]
         else:
             wanted = [learner for learner in changed if learner.bandit_uid == uid]
-        together = 1  # until one is read nobody knows how large the states of this bandit are
+        together = 1  # how large the states of this bandit are is known once one is read
         while wanted:
             page, wanted = wanted[:together], wanted[together:]
             stored = await store.learners.stored(partition, page)

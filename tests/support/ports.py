@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def reserved_port() -> Iterator[int]:
-    """A port of this machine that processes get who ask for it by its number, and nobody else.
+    """A port that only processes which ask for its number can get.
 
-    It is bound, and nobody listens: so the kernel gives it to none who asks for any port, and lets others
-    bind it too. Elsewhere than on Linux it is free only at first.
+    A socket is bound to it and does not listen. So the kernel does not give it to a process that asks for any
+    port, and lets a process that names it bind it too. Elsewhere than on Linux it is only free at first.
     """
     with socket.socket() as reserved:
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
