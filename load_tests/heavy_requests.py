@@ -169,10 +169,6 @@ class World:
         return self.bandit("soft", self.many, policy="softmax", temperature=1.0)
 
     @cached_property
-    def exploring(self) -> str:
-        return self.bandit("exploring", self.many, scope="per_key", explore={"centers": 100})
-
-    @cached_property
     def eliminating(self) -> str:
         name = self.bandit("eliminating", self.many, policy="linear_elim", scope="per_key")
         self.observe(name, 100, key="somebody")
@@ -346,11 +342,6 @@ def _(world: World) -> Request:
     return post(f"/v1/bandits/{world.soft}/choose", {"k": limits.MAX_K})
 
 
-@kind("choose: k = 1,000, explore, new key")
-def _(world: World) -> Request:
-    return post(f"/v1/bandits/{world.exploring}/choose", {"k": limits.MAX_K, "key": world.new("u")})
-
-
 @kind("choose: k = 1,000, elimination, new key")
 def _(world: World) -> Request:
     return post(f"/v1/bandits/{world.eliminating}/choose", {"k": limits.MAX_K, "key": world.new("u")})
@@ -452,12 +443,6 @@ def _(world: World) -> Request:
 def _(world: World) -> Request:
     each = [{"key": world.new("u")} for _ in range(limits.MAX_BATCH)]
     return post(f"/v1/bandits/{world.pooled}/choose/batch", {"requests": each})
-
-
-@kind("batch: 1,000 new keys, explore")
-def _(world: World) -> Request:
-    each = [{"key": world.new("u"), "k": FULL} for _ in range(limits.MAX_BATCH)]
-    return post(f"/v1/bandits/{world.exploring}/choose/batch", {"requests": each})
 
 
 @kind("batch: 1,000 new keys, elimination")

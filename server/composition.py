@@ -61,11 +61,11 @@ from app.platform.pauses import Pauses
 from app.platform.plugins import start_errors
 from app.platform.settings import Settings
 from app.policies.base import PolicyDependencies
+from app.policies.covers import Covers
 from app.policies.effect_tables import EffectTables
 from app.policies.elimination_state import EliminationCache
 from app.policies.policy_states import PolicyStates
 from app.policies.registry import POLICIES
-from app.policies.warm_up import Covers, WarmUp
 from app.queries.mips import Mips
 from app.queries.sampling import Sampling
 from app.quotas.quotas import Quotas
@@ -206,7 +206,6 @@ class Service:
             independent=self.independent,
             elimination=self.elimination,
             states=self.policy_states,
-            warm_up=WarmUp(store, covers, ttl_ms=token_ttl_ms),
             covers=covers,
             effects=EffectTables(capacity_bytes=max(16 << 20, learner_bytes // 2)),
         )

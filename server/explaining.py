@@ -16,7 +16,6 @@ Json = Mapping[str, Any]
 REASONS = {
     "bandit": "the bandit's version of that time is no longer kept",
     "request": "the request was too large to be logged",
-    "warm_up": "the bandit warms up new keys, and which slot it took is not known any more",
     "prior": "the prior of that time is not known any more",
     "effects": "the arm effects of that time are no longer kept",
     "learner": "the learner was rewarded since",

@@ -26,11 +26,11 @@ from app.bandits.settings import BanditRecord
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.platform.documents import Document
 from app.policies.base import Exploring, Policy, PolicyDependencies
+from app.policies.covers import Covers
 from app.policies.selection import Candidates, Ranking, ReadSnapshot, SelectionRequest
 from app.policies.stateful import StatefulPolicy
 from app.policies.targets import Evaluable, EvaluationBatch, Lists, Pool, Target, Weighed
 from app.policies.thompson import ThompsonTarget
-from app.policies.warm_up import Covers
 from shortlist.linear.ridge import Posterior
 from shortlist.types import Rows, TopK
 

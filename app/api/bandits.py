@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -42,6 +43,14 @@ router = json_router(prefix="/v1/bandits", tags=["bandits"])
 FIELDS = fields_of(BanditSettings) | {"policy": (PolicyName, ...)}
 
 
+class _Settings(StrictModel):
+    """Base of the bodies that have settings of a bandit."""
+
+    gone = MappingProxyType(
+        {"explore": 'is gone: a new key begins with what the others have in common, by "prior": "learned"'}
+    )
+
+
 class _View(BaseModel):
     """The settings of a bandit, with all defaults filled in.
 
@@ -65,8 +74,8 @@ if TYPE_CHECKING:
     BanditPatch = StrictModel
     BanditView = _View
 else:
-    BanditBody = create_model("BanditBody", __base__=StrictModel, __doc__=BanditSettings.__doc__, **FIELDS)
-    BanditPatch = patch_model("BanditPatch", FIELDS, BanditSettings.__doc__)
+    BanditBody = create_model("BanditBody", __base__=_Settings, __doc__=BanditSettings.__doc__, **FIELDS)
+    BanditPatch = patch_model("BanditPatch", FIELDS, BanditSettings.__doc__, base=_Settings)
     given = {name: (hint, ...) for name, (hint, _) in FIELDS.items()}
     BanditView = create_model("BanditView", __base__=_View, __doc__=_View.__doc__, **given)
 

@@ -65,13 +65,15 @@ def merged(target: Any, patch: Any) -> Any:
     return result
 
 
-def patch_model(name: str, fields: Mapping[str, Any], text: str | None) -> type[StrictModel]:
+def patch_model(
+    name: str, fields: Mapping[str, Any], text: str | None, base: type[StrictModel] = StrictModel
+) -> type[StrictModel]:
     """A model of the patches of what has these ``fields`` (see ``fields_of``): each may be absent, or null.
 
     Each field given is held to its own rule; rules between fields hold for what the patch makes.
     """
     patched: Any = {field: (_patched(hint), None) for field, (hint, _) in fields.items()}
-    return create_model(name, __base__=StrictModel, __doc__=text, **patched)
+    return create_model(name, __base__=base, __doc__=text, **patched)
 
 
 def _patched(hint: Any) -> Any:

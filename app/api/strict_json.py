@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -53,6 +54,7 @@ _items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
 M = TypeVar("M", bound="StrictModel")
 SEVERAL_CALLS = "send it in several calls"
+NOTHING_GONE: Mapping[str, str] = MappingProxyType({})
 Reader = Callable[[Request], Any]
 
 PROVIDED = Depends(lambda: None)  # never called: ``JsonRoute`` fills these in
@@ -70,6 +72,7 @@ class StrictModel(BaseModel):
                     no other: its error stands in its place. ``{}`` is then an item that is right
     ``absent``      what is read where a request has no body
     ``max_object_bytes``    of a field that is an object, in such a body
+    ``gone``        fields of earlier versions, each with a sentence that says what to use in its place
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
@@ -79,6 +82,7 @@ class StrictModel(BaseModel):
     alone: ClassVar[str | None] = None
     absent: ClassVar[bytes] = b""
     max_object_bytes: ClassVar[int] = MAX_OBJECT_BYTES
+    gone: ClassVar[Mapping[str, str]] = NOTHING_GONE
 
 
 def numeral(pattern: str, message: str) -> BeforeValidator:
@@ -114,17 +118,21 @@ def reply(result: Any, status: int = 200) -> Response:
     return JsonResponse(encoded(result), status)
 
 
-def invalid(error: ValidationError, where: FieldPath = ()) -> ShortlistError:
+def invalid(
+    error: ValidationError, where: FieldPath = (), gone: Mapping[str, str] = NOTHING_GONE
+) -> ShortlistError:
     """An error that names every field that is wrong, and repeats nothing of what was sent.
 
     TooLarge for a list of the body that has too many items, else Invalid. ``where``: the path of what was
-    validated.
+    validated. ``gone``: see ``StrictModel``.
     """
     result = error.errors(include_url=False, include_input=False, include_context=False)
     for item in result:
         # A list that is too long is a request that is too large: clients divide it, rather than mend a field.
         if item["type"] == "too_long" and len(item["loc"]) == 1 and not where:
             return TooLarge(item["msg"].removeprefix("Value error, "), path=item["loc"])
+        if item["type"] == "extra_forbidden" and len(item["loc"]) == 1 and item["loc"][0] in gone:
+            item["msg"] = gone[str(item["loc"][0])]
     return Invalid.many([((*where, *public(item["loc"])), _readable(item["msg"])) for item in result[:20]])
 
 
@@ -430,5 +438,5 @@ def whole(model: type[M], data: bytes, where: FieldPath = ()) -> M:
     try:
         result: M = model.__pydantic_validator__.validate_json(data)
     except ValidationError as error:
-        raise invalid(error, where) from None
+        raise invalid(error, where, model.gone) from None
     return result

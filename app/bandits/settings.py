@@ -25,7 +25,6 @@ from shortlist.types import Vector
 
 MAX_DIM = 4_096
 MAX_K = 1_000
-MAX_EXPLORE_CENTERS = 100
 MAX_VALUE = 1e9
 MAX_WAIT_S = 31 * 86_400
 MAX_HALF_LIFE_S = 3_650 * 86_400
@@ -152,12 +151,6 @@ class GuardrailRule(Document, frozen=True):
         return self
 
 
-class ExploreRule(Document, frozen=True):
-    """A new key is shown this many arms first, which cover the catalogue."""
-
-    centers: Annotated[int, Field(ge=1, le=MAX_EXPLORE_CENTERS)]
-
-
 class ServedArms(Document, frozen=True):
     """These arms, in this order."""
 
@@ -250,7 +243,6 @@ class BanditSettings(Document, frozen=True):
     ``idle_ttl_s``      after which a learner without rewards is forgotten
     ``temperature``     of softmax, in the unit of rewards
     ``gamma``           of igw: the larger, the more often the best arm is drawn
-    ``explore``         which arms a new key is shown first
     ``filter``          which arms are eligible
     ``shift_rewards``   for best mean rewards below 0; a learner then has an ``offset`` too
     ``solver``          how sub_ts searches; ``adaptive`` is the paper's ladder
@@ -314,7 +306,6 @@ class BanditSettings(Document, frozen=True):
         must_be('a number from 0 to 1e9, "auto" or null'),
         OfPolicies(),
     ] = None
-    explore: Annotated[ExploreRule, OfPolicies()] | None = None
     filter: Annotated[dict[str, Any], Field(description="conditions on the metadata of arms")] | None = None
     shift_rewards: Annotated[bool, Fixed("learners sum transformed features and rewards")] = False
     solver: Annotated[Literal["shortlist", "adaptive"], OfPolicies()] = "shortlist"

@@ -118,7 +118,6 @@ const CHANGED = {
   barred: "it is not known which arms quotas and repeats did not allow",
   bandit: "its version of that time is no longer kept",
   request: "the request was too large to be logged",
-  warm_up: "it is no longer known which slot of the warm-up it took",
   prior: "the prior of that time is no longer kept",
 };
 

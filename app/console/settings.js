@@ -27,7 +27,6 @@ export const MEANINGS = {
   arm_effects: "auto: what each arm has beyond its features is learned from all keys.",
   alpha: "How many standard deviations linucb adds to an estimate.",
   gamma: "How much igw prefers the best estimate: the higher, the more.",
-  explore: "How many arms that cover the catalogue a new key is shown first.",
   filter: "Which arms may be shown at all.",
   shift_rewards: "Whether rewards are shifted, so that the best mean reward may be below 0.",
   solver: "How the best arms for a draw are found: from the shortlist of the index, or by a search that adapts.",

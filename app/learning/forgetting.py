@@ -14,7 +14,6 @@ There are three reasons to forget: somebody deletes a learner (``forget``), a le
     rewards that could not be folded           dead                  erase            erase
     decisions that wait for rewards            decisions, due        erase            erase
     choices made for events                    event, events         erase            erase
-    slots taken of its warm-up                 turns                 forget           erase
     arms that it has had                       had                   forget           erase
     until when it is not idle                  idle                  forget           erase
     dedupe keys of rewards                     seen-until            drop             erase
@@ -31,7 +30,7 @@ There are three reasons to forget: somebody deletes a learner (``forget``), a le
     the uid of its bandit, as deleted          deleted               never there      expires
 
 A visitor of a bandit of scope global is no learner: ``forget_visitor`` erases the rows, the choices for
-events and the arms had that name it. The claims of its warm-up slots (turns) expire.
+events and the arms had that name it.
 
 Quotas are of a bandit, not of its learners: ``erase_bandit`` removes them too.
 

@@ -38,7 +38,7 @@ from app.platform.errors import Invalid
 from app.platform.long_work import Slots
 from app.platform.metrics import Metrics
 from app.platform.pools import MEASURING
-from app.policies.warm_up import Covers
+from app.policies.covers import Covers
 from app.records.records import LearnerState
 from app.serving.constraints.base import ConstraintRow
 from app.storage.types import LearnerId

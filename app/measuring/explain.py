@@ -4,7 +4,6 @@ A choice can be made again while everything that it was made from is as it was:
 
     bandit      the version that decided is still kept, and of the same catalogue
     request     it was not too large to be logged
-    warm_up     the bandit has no ``explore``: which slot the choice took is not known any more
     prior       it is not pooled: that prior changes without a version; of a learned one the version is kept
     effects     the version of the arm effects is kept
     learner     no reward came for it since
@@ -46,7 +45,7 @@ NOT_LOGGED = (
     "the decision is not in the log of this bandit; a new one is there about half a second after its choice"
 )
 
-ChangedInput = Literal["bandit", "request", "warm_up", "prior", "effects", "learner", "catalogue", "barred"]
+ChangedInput = Literal["bandit", "request", "prior", "effects", "learner", "catalogue", "barred"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +135,6 @@ class Explanations:
             return ["bandit"], [], []
         reasons: dict[ChangedInput, bool] = {
             "request": logged.asked is None,
-            "warm_up": bandit_then.record.explore is not None,
             "prior": bandit_then.record.prior == "pooled",
             "barred": row.barred is None,
         }

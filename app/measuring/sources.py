@@ -22,7 +22,7 @@ from app.learning.served_effects import ServedEffects
 from app.measuring.logged_lists import revisions_in
 from app.platform.errors import Invalid
 from app.platform.pools import MEASURING
-from app.policies.warm_up import Covers
+from app.policies.covers import Covers
 from shortlist.types import Matrix
 
 FILTER_BYTES = 256 << 20

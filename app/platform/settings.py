@@ -127,9 +127,6 @@ class Settings(BaseSettings):
     max_events_mb: Annotated[int, Field(ge=1)] = Field(
         2_048, description="Memory of the store for choices kept for an `event_id`. Beyond: 503."
     )
-    max_turns_mb: Annotated[int, Field(ge=1)] = Field(
-        256, description="Memory of the store for slots of warm-ups (`explore`). Beyond: 503."
-    )
     max_waiting_mb: Annotated[int, Field(ge=1)] = Field(
         1_024, description="Memory of the store for decisions that wait for rewards (`wait_s`). Beyond: 503."
     )

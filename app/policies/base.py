@@ -44,11 +44,11 @@ from app.learning.learners import Learners
 from app.platform.documents import Document, errors_of
 from app.platform.errors import FieldPath, Invalid, NotPossibleHere
 from app.policies.computing import computed
+from app.policies.covers import Covers
 from app.policies.effect_tables import EffectTables
 from app.policies.elimination_state import EliminationCache
 from app.policies.policy_states import PolicyStates
 from app.policies.selection import Candidates, Ranking, ReadSnapshot, Selection, SelectionRequest
-from app.policies.warm_up import Covers, WarmUp
 from shortlist import confidence
 from shortlist.linear import evidence, scales
 from shortlist.linear.ridge import Posterior
@@ -67,7 +67,6 @@ class PolicyDependencies:
     independent: IndependentSolvers
     elimination: EliminationCache
     states: PolicyStates
-    warm_up: WarmUp
     covers: Covers
     effects: EffectTables
 
@@ -202,8 +201,6 @@ class PolicySettings:
             yield ("policy",), f"the policy {self.name}"
         if record.solver == "adaptive":
             yield ("solver",), "the solver adaptive"
-        if record.explore is not None:
-            yield ("explore",), "a warm-up"
         if record.repeats is not None and record.repeats.by != BY_ARM:
             yield ("repeats", "by"), "repeats of the values of a field"
         if record.holdout is not None and record.holdout.serve == "random":

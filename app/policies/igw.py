@@ -1,6 +1,6 @@
 """Inverse-gap weighting: arms are drawn from few candidates, so that propensities are exact after one search.
 
-The candidates are C, the arms of highest estimate, and S, a cover of all eligible arms (``warm_up``): as many
+The candidates are C, the arms of highest estimate, and S, a cover of all eligible arms (``covers``): as many
 of each as the bandit's ``shortlist``, C at least k. No other arm can be drawn. Estimates, gaps and gamma are
 in the unit of rewards, also when these are shifted.
 
@@ -30,10 +30,10 @@ from app.indexes.snapshot import Snapshot
 from app.policies.arm_effects import ArmEffects
 from app.policies.base import ANY_PRIOR, Policy, PolicyDependencies
 from app.policies.computing import drawn_us
+from app.policies.covers import Covers
 from app.policies.limits import Limits
 from app.policies.selection import Candidates, Drawn, Ranking, ReadSnapshot, SelectionRequest
 from app.policies.targets import NO_ARM, Evaluable, EvaluationBatch, Lists, Pool, Weighed
-from app.policies.warm_up import Covers
 from shortlist.evaluation import igw_target
 from shortlist.index.table import not_in
 from shortlist.linear import igw as algorithm

@@ -122,7 +122,6 @@ class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):
             learner=learner,
             k=self.k,
             exclude=(),
-            claim=self.event,
             rng=rng,
             time_ms=time_ms,
             arms=self.arms,

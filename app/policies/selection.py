@@ -36,7 +36,6 @@ class SelectionRequest(msgspec.Struct, frozen=True, eq=False):
     ``arm_filter``    which arms are eligible; None: all
     ``pins``      arms that stand at their places already, and are not chosen as well
     ``diverse``   how different the arms of a list are
-    ``claim``     the same claim takes the same slots of a warm-up; None: every choice takes its own
     ``rng``       everything random is drawn from it
     ``time_ms``   when the decision is made, since 1970; of a choice that is made again, when it was made
     ``arms``      ids of the arms to serve, in this order: of a baseline alone
@@ -44,14 +43,13 @@ class SelectionRequest(msgspec.Struct, frozen=True, eq=False):
     ``context``   as it was encoded; None: the bandit has none
     ``quotas``    those of the bandit at one moment: arms of a used-up quota are not eligible
     ``limits``    how many arms it may have of each of some groups, pinned arms included
-    ``dry_run``   nothing is decided: no slot of a warm-up is taken, and no state of a learner is kept
+    ``dry_run``   nothing is decided: no state of a learner is kept
     """
 
     bandit: Bandit
     learner: LearnerId
     k: int
     exclude: Sequence[str]
-    claim: str | None
     rng: np.random.Generator
     time_ms: int
     arms: Sequence[str] | None = None

@@ -22,10 +22,10 @@ from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.indexes.snapshot import Snapshot
 from app.policies.arm_effects import RowEffects
 from app.policies.base import ANY_PRIOR, Policy
+from app.policies.covers import Covers
 from app.policies.limits import Limits
 from app.policies.selection import Candidates, Drawn, Ranking, SelectionRequest
 from app.policies.targets import Evaluable, EvaluationBatch, Lists, Pool, Weighed
-from app.policies.warm_up import Covers
 from shortlist.evaluation import softmax_target
 from shortlist.evaluation.softmax_target import Totals
 from shortlist.index.exact import scores_of

@@ -26,7 +26,7 @@ from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.filters.filter import Filter
 from app.indexes.snapshot import Snapshot
 from app.policies.arm_effects import RowEffects
-from app.policies.warm_up import Covers
+from app.policies.covers import Covers
 from app.records.encoding import Numbers32
 from shortlist.index.exact import scores_of
 from shortlist.linear.ridge import Posterior

@@ -5,7 +5,7 @@
 In an evaluation, the probability of a list is the share of draws of theta that give it. Without exploration
 nothing is drawn, and it is exact. Otherwise a situation takes ``DRAWS`` searches of the index, from a seed
 that follows from the situation alone; where there are few arms, one comparison of all of them. The ``solver``
-and ``shortlist`` of the bandit play no part: what an index would miss is neglected. So is a warm-up.
+and ``shortlist`` of the bandit play no part: what an index would miss is neglected.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from app.catalogues.adaptive_solver import COPIES, ExactSolver, LadderWithScan, 
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.policies.arm_effects import DIRECTIONS, RowEffects, RowEffectSolver
 from app.policies.base import ANY_PRIOR, Policy, PolicyDependencies
+from app.policies.covers import Covers
 from app.policies.selection import Candidates, Ranking, ReadSnapshot, SelectionRequest
 from app.policies.targets import NO_ARM, DrawsLists, EvaluationBatch, Lists, Pool, Weighed
-from app.policies.warm_up import Covers
 from shortlist.evaluation import simulated_target
 from shortlist.evaluation.logged import MAX_PLACES
 from shortlist.linear import sub_ts as algorithm
@@ -80,8 +80,6 @@ class ThompsonSampling(Policy, DrawsLists):
             # Their noise is drawn with the first search, after theta: without effects all is the same.
             rng = request.rng if request.bandit.exploration else None
             solver = snapshot.effects.solver(snapshot.arms, solver, rng)
-        if request.bandit.record.explore is not None:
-            return await dependencies.warm_up.before(solver, request, snapshot)
         return request.limited(snapshot.arms, solver)
 
     def cost_us(self, request: SelectionRequest, arms: LearnerSnapshot) -> float:
@@ -119,8 +117,8 @@ class ThompsonSampling(Policy, DrawsLists):
         return ExactSolver(arms)
 
     def draws_lists(self, record: BanditRecord) -> bool:
-        """Not of a warm-up, whose slots no row names, nor of solvers that may miss the best arms."""
-        return record.explore is None and record.solver != "adaptive" and record.exploration != 0
+        """Not of solvers that may miss the best arms."""
+        return record.solver != "adaptive" and record.exploration != 0
 
     async def logged_target(self, covers: Covers, pool: Pool) -> tuple[ThompsonTarget, int]:
         """Of many arms fewer draws: each decision of a learner that learns is a situation of its own."""
@@ -137,8 +135,6 @@ class ThompsonSampling(Policy, DrawsLists):
                 f"{policy}: each was estimated from {DRAWS:,} draws, {error}; "
                 "lists that it rarely draws are missed"
             )
-        if bandit.record.explore is not None:
-            caveats.append("the policy was evaluated without its warm-up of new keys")
         return caveats
 
 
@@ -147,7 +143,7 @@ class SubTs(ThompsonSampling):
 
     name = "sub_ts"
     summary = "Thompson sampling; a search of the index answers what was drawn, in sublinear time"
-    options = ANY_PRIOR | {"context", "explore", "solver"}
+    options = ANY_PRIOR | {"context", "solver"}
     reads = ThompsonSampling.reads | {"shortlist", "eta"}
     needs = PolicyNeeds(arms_in_memory=False)
 
@@ -167,7 +163,7 @@ class LinearTs(ThompsonSampling):
 
     name = "linear_ts"
     summary = "Thompson sampling; every eligible arm is compared with what was drawn"
-    options = ANY_PRIOR | {"context", "explore"}
+    options = ANY_PRIOR | {"context"}
 
     def solver(self, dependencies: PolicyDependencies, bandit: Bandit, arms: LearnerSnapshot) -> MipsSolver:
         return ExactSolver(arms)

@@ -31,9 +31,8 @@ class LearnerSideData(RedisPart):
         """Append an entry that forgets the learner, and return its id.
 
         In the same step all rewards of decisions from before are refused: for ``ttl_ms`` at least, and until
-        the store refuses all that is as old (``drop_expired``). The learner is no longer idle, has taken no
-        slot of a warm-up, and is noted as one to ``erase``. Idempotent by ``now_ms``: repeated, it returns
-        the id of the first entry.
+        the store refuses all that is as old (``drop_expired``). The learner is no longer idle, and is noted
+        as one to ``erase``. Idempotent by ``now_ms``: repeated, it returns the id of the first entry.
         """
         return await self._forget("append_forget", learner, payload, now_ms, ttl_ms) or ""
 
@@ -113,7 +112,7 @@ class LearnerSideData(RedisPart):
         check_positive("ttl_ms", ttl_ms)
         partition = self._partition(learner)
         names = [keys.log(partition), keys.watermark(partition), keys.forgotten(partition, learner)]
-        names += [keys.erase(partition), keys.idle(partition), keys.warm_up_slots(partition, learner)]
+        names += [keys.erase(partition), keys.idle(partition)]
         names += [keys.forgotten_until(partition), keys.exposures(partition, learner), keys.ledger(partition)]
         entry_id = await self._redis.script(script, names, [*learner, payload, now_ms, ttl_ms])
         return entry_id.decode() if entry_id else None

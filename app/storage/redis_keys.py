@@ -57,7 +57,6 @@
     {p:<n>}:forgotten:<bandit uid>:<learner>     string  "<ms> <entry id>"                  see below
     {p:<n>}:forgotten-until                      zset    uid:learner, until when            with these
     {p:<n>}:refused                              hash    bounds (see below)                 forever
-    {p:<n>}:turns:<bandit uid>:<learner>         hash    taken, held, claim -> first       ttl_ms
     {p:<n>}:had:<bandit uid>/<learner>           zset    decision:arm of a key, when        ttl_ms
     {p:<n>}:word:<name>                          string  a value written once               ttl_ms or forever
     {jobs}:heads                                 hash    bandit uid/job -> how it stands    until it is over
@@ -313,10 +312,6 @@ def forgotten(partition: int, learner: LearnerId | None = None) -> str:
     """Key of one learner, or without it the stem that scripts complete."""
     name = "" if learner is None else f"{learner.bandit_uid}:{learner.name}"
     return f"{_partition(partition)}forgotten:{name}"
-
-
-def warm_up_slots(partition: int, learner: LearnerId) -> str:
-    return f"{_partition(partition)}turns:{learner.bandit_uid}:{learner.name}"
 
 
 def exposures(partition: int, key: LearnerId) -> str:

@@ -9,7 +9,7 @@ from app.storage import redis_keys as keys
 from app.storage.part import RedisPart
 from app.storage.types import Kind
 
-_EXPIRING: Sequence[Kind] = ("events", "turns", "activations", "dedupe", "log", "repeats", "moves", "effects")
+_EXPIRING: Sequence[Kind] = ("events", "activations", "dedupe", "log", "repeats", "moves", "effects")
 
 
 class Usage(RedisPart):

@@ -344,14 +344,6 @@ WRITES = (
     Endpoint(
         "PUT",
         "/v1/bandits/{bandit}",
-        "/v1/bandits/explorer",
-        {"catalogue": "c", "policy": "sub_ts", "explore": {"centers": 3}},
-        {"catalogue": "id", "policy": "word", "explore": "dict", "explore.centers": "int"},
-        frozenset({"explore"}),
-    ),
-    Endpoint(
-        "PUT",
-        "/v1/bandits/{bandit}",
         "/v1/bandits/situated",
         {"catalogue": "c", "policy": "igw", "context": {"fields": CONTEXT_FIELDS}, "interactions": 2},
         {

@@ -57,7 +57,7 @@ BAD_PATCHES: list[Any] = [
         ({"reward": {"x": 1}}, ["reward", "x"]), ({"reward": {"min": "0"}}, ["reward", "min"]),
         ({"reward": {"default": 1}}, ["reward"]), ({"reward": {"wait_s": 1e6}}, ["reward", "wait_s"]),
         ({"reward": {"min": 1, "max": 0}}, ["reward"]), ({"temperature": 1}, ["temperature"]),
-        ({"explore": {"centers": 0}}, ["explore", "centers"]), ({"explore": {}}, ["explore", "centers"]),
+        ({"log": {"share": 0}}, ["log", "share"]),
         ({"filter": {"$no": 1}}, ["filter", "?"]), ({"filter": []}, ["filter"]),
         ({"policy": "sub_elim", "exploration": 0}, ["exploration"]), ({"id": "b"}, ["id"]),
         ({"policy": "softmax", "solver": "adaptive"}, ["solver"]), ({"version": 1}, ["version"]),
@@ -85,9 +85,9 @@ async def test_a_policy_that_the_learners_do_not_allow_is_refused(api: Api):
 async def test_an_option_goes_with_its_policy_unless_learners_depend_on_it(api: Api):
     await api.bandit("b", "c", policy="softmax", temperature=0.5)
     assert (await patched(api, {"policy": "sub_ts"}))["temperature"] is None
-    await patched(api, {"explore": {"centers": 2}, "solver": "adaptive"})
+    await patched(api, {"solver": "adaptive"})
     changed = await patched(api, {"policy": "softmax"})
-    assert (changed["explore"], changed["solver"], changed["temperature"]) == (None, "shortlist", 1.0)
+    assert (changed["solver"], changed["temperature"]) == ("shortlist", 1.0)
     await api.refused("PATCH", PATH, {"policy": "igw", "temperature": 2}, loc=["body", "temperature"])
     assert (await patched(api, {"policy": "igw", "gamma": 5}))["gamma"] == 5
     assert (await patched(api, {"policy": "sub_elim"}))["gamma"] is None

@@ -21,7 +21,7 @@ CHANGEABLE: dict[str, tuple[Any, Json]] = {
     "gamma": (7.0, {"policy": "igw"}), "epsilon": (0.5, {"policy": "epsilon_greedy"}),
     "alpha": (2.0, {"policy": "linucb"}),
     "holdout": ({"share": 0.5, "serve": {"arms": ["a1"]}, "else": "random"}, {}),
-    "explore": ({"centers": 2}, {}), "solver": ("adaptive", {}), "filter": ({"no": {"$exists": False}}, {}),
+    "solver": ("adaptive", {}), "filter": ({"no": {"$exists": False}}, {}),
     "log": ({"keep_s": 60.0, "share": 0.5}, {}),
     "repeats": ({"most": 2, "within_s": 60.0, "counts": "shown", "by": "arm"}, {}),
     "position": ({"examination": [1.0, 0.5]}, {}), "auto": (1, {}),

@@ -180,11 +180,7 @@ async def test_bad_rules_are_refused(api: Api):
         await api.refused("POST", "/v1/bandits/b/choose", body, loc=["body", "rules", "diverse", field])
 
 
-async def test_a_holdout_is_served_as_ever_and_a_warm_up_shows_its_centres(api: Api):
+async def test_a_holdout_is_served_as_ever(api: Api):
     await build(api, holdout={"share": 1.0, "serve": {"arms": ["a4", "a5", "a6"]}})
     rules: Json = {"diverse": {"weight": 1.0, "over": "maker"}}
     assert ids(await api.choose("b", k=3, rules=rules)) == ["a4", "a5", "a6"]
-    await api.bandit("w", "c", scope="per_key", explore={"centers": 4})
-    plain = await api.choose("w", k=4, key="ann")
-    diverse = await api.choose("w", k=4, key="bob", rules=rules)
-    assert set(ids(plain)) == set(ids(diverse))

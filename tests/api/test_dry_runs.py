@@ -51,7 +51,6 @@ CASES: dict[str, tuple[Json, Json]] = {
     "greedy": ({"policy": "linear_ts", "exploration": 0}, {"k": 3}),
     "key": ({"policy": "sub_ts", "scope": "per_key"}, {"k": 2, "key": "ann"}),
     "pooled": ({"policy": "sub_ts", "scope": "per_key", "prior": "pooled"}, {"k": 2, "key": "new"}),
-    "warm-up": ({"policy": "sub_ts", "scope": "per_key", "explore": {"centers": 5}}, {"k": 2, "key": "new"}),
     "random holdout": ({"policy": "sub_ts", "log": {}, "holdout": {"share": 1.0}}, {"k": 3}),
     "named holdout": (
         {"policy": "sub_ts", "holdout": {"share": 1.0, "serve": {"arms": ["a4", "a2"]}}},
@@ -226,20 +225,6 @@ async def test_a_baseline_is_shown_without_draws(api: Api):
     answer, choice = await dry(api, k=2, baseline="s"), await api.choose("b", k=2, baseline="s")
     assert plain(answer) == plain(choice)
     assert {arm["draw"] for arm in answer["arms"]} == {None}
-
-
-async def test_no_slot_of_a_warm_up_is_taken(api: Api):
-    await build(api, scope="per_key", explore={"centers": 5})
-    for place, center in enumerate(CENTERS):
-        for k in (1, 2, 5):
-            shown = [arm["id"] for arm in (await dry(api, key="ann", k=k))["arms"]]
-            assert set(CENTERS[place : place + k]) <= set(shown)
-        assert [arm["id"] for arm in (await dry(api, key=f"new-{place}"))["arms"]] == CENTERS[:1]
-        assert [arm["id"] for arm in (await api.choose("b", key="ann"))["arms"]] == [center]
-    after = [await dry(api, key="ann", seed=seed) for seed in range(20)]
-    assert {answer["arms"][0]["id"] for answer in after} - set(CENTERS)
-    names = [name async for name in api.store.scan_iter()]
-    assert not [name for name in names if b"new-" in name]
 
 
 async def test_it_eliminates_nothing(api: Api):

@@ -183,8 +183,6 @@ async def test_what_has_changed_is_said_and_what_was_logged_is_shown(api: Api):
     ("fields", "changed"),
     [
         ({"scope": "per_key", "prior": "pooled"}, ["prior"]),
-        ({"scope": "per_key", "explore": {"centers": 2}}, ["warm_up"]),
-        ({"scope": "per_key", "prior": "pooled", "explore": {"centers": 2}}, ["warm_up", "prior"]),
     ],
 )
 async def test_what_has_no_version_is_not_made_again(api: Api, fields: Json, changed: list[str]):

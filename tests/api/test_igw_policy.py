@@ -213,7 +213,7 @@ async def test_gamma_is_kept_and_belongs_to_igw(shared: Api):
     for policy in ("sub_ts", "softmax", "sub_elim"):
         other = {"catalogue": "kept", "policy": policy, "gamma": 1}
         await shared.refused("PUT", "/v1/bandits/other-kept", other, loc=["body", "gamma"])
-    for option in ({"temperature": 1.0}, {"explore": {"centers": 3}}, {"solver": "adaptive"}):
+    for option in ({"temperature": 1.0}, {"solver": "adaptive"}):
         await shared.refused(
             "PUT", "/v1/bandits/other-kept", {**body, **option}, loc=["body", next(iter(option))]
         )

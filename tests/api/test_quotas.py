@@ -53,7 +53,6 @@ WAYS: dict[str, Json] = {
     "holdout": {"policy": "sub_ts", "holdout": {"share": 1.0}},
     "named": {"policy": "sub_ts", "holdout": {"share": 1.0, "serve": {"arms": ["a0", "a3", "a1"]}}},
     "shifted": {"policy": "sub_ts", "shift_rewards": True},
-    "warm-up": {"policy": "sub_ts", "scope": "per_key", "explore": {"centers": 6}},
 }
 
 
@@ -62,10 +61,9 @@ async def test_never_more_than_most_whatever_chooses(api: Api, name: str):
     await build(api, **WAYS[name])
     await quota(api, filter={"campaign": 0}, most=7, per_s=DECADE)
     await quota(api, "one", arm="a1", most=2)
-    key = {"key": "ann"} if name == "warm-up" else {}
     shown = Counter[str]()
     for k in (1, 4, 2, 3, 5, 6, 4, 1, 7, 12, 12, 12):
-        answer = await api.call("POST", "/v1/bandits/b/choose", {"k": k, **key})
+        answer = await api.call("POST", "/v1/bandits/b/choose", {"k": k})
         if answer.status_code == 409:
             assert answer.json()["code"] == "no_arms"
             break

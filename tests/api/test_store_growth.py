@@ -168,22 +168,6 @@ async def test_dedupe_keys_of_rewards_and_observations_are_bounded(bounded_api: 
     await bounded_api.choose("b", event_id="goes-on")
 
 
-@pytest.mark.slow
-async def test_turns_of_warm_ups_are_bounded_and_warm_keys_go_on(bounded_api: Api) -> None:
-    await bounded_api.bandit("new", "c", scope="per_key", explore={"centers": 3})
-    centre = (await bounded_api.choose("new", key="first"))["arms"][0]["id"]
-    for batch in range(20):
-        requests = [{"key": f"{batch}-{n}"} for n in range(1_000)]
-        answer = await ask(bounded_api, "/v1/bandits/new/choose/batch", {"requests": requests})
-        if answer.status_code != 200:
-            break
-    assert_full(answer, "SHORTLIST_MAX_TURNS_MB")
-    assert (await bounded_api.choose("new", key="first"))["arms"][0]["id"] != centre
-    observations = [{"id": f"o{n}", "key": "warm", "arm": f"arm-{n}", "value": 1} for n in range(3)]
-    await bounded_api.observe("new", *observations)
-    await bounded_api.choose("new", key="warm")
-
-
 @pytest.mark.rest
 async def test_campaigns_are_bounded_and_go_on_when_others_are_deleted(bounded_api: Api) -> None:
     def body(number: int) -> dict[str, Any]:
@@ -229,7 +213,7 @@ async def test_counting_costs_no_further_call_to_the_store(api: Api, monkeypatch
     monkeypatch.setattr(RedisClient, "command", ask)
 
     def ours() -> list[str]:
-        written = {"put_event", "take_warm_up_slots", "log_decision", "activate", "append_rewards"}
+        written = {"put_event", "log_decision", "activate", "append_rewards"}
         found = [re.sub(r" .*:(event):.*", r" \1", call) for call in calls]
         calls.clear()
         return [call for call in found if call in written or call == "GET event"]

@@ -1,4 +1,4 @@
-"""Contract of a store: choices made for events, and slots of warm-ups."""
+"""Contract of a store: choices made for events."""
 
 import asyncio
 import time
@@ -58,61 +58,3 @@ async def test_an_event_is_forgotten_after_its_time(store: Store):
         return await store.choices.get_event(ann, "e") is None
 
     await wait_until(forgotten, what="the event is forgotten")
-
-
-async def test_turns_are_taken_in_order_and_once_for_a_claim(store: Store):
-    async def take(count: int = 1, claim: str = "", learner: str = "ann") -> int:
-        return await store.choices.take_warm_up_slots(
-            LearnerId(UID, learner), count=count, most=5, claim=claim, ttl_ms=KEEP_MS
-        )
-
-    assert [await take(), await take(2), await take(claim="e"), await take(claim="e")] == [0, 1, 3, 3]
-    assert await take(learner="bob") == 0
-    assert await take(9, claim="f") == 4
-    assert await take(claim="g") >= 5
-    assert [await take(claim="e"), await take(claim="f")] == [3, 4]
-    await store.side_data.append_forget(LearnerId(UID, "ann"), payload=b"F", now_ms=1, ttl_ms=KEEP_MS)
-    assert [await take(claim="e"), await take(learner="bob")] == [0, 1]
-
-
-@pytest.mark.rest
-async def test_the_next_turn_is_told_and_not_taken(store: Store):
-    ann, bob = LearnerId(UID, "ann"), LearnerId(UID, "bob")
-    for first in (0, 2, 4):
-        assert [await store.choices.next_warm_up_slot(ann) for _ in range(3)] == [first] * 3
-        assert await store.choices.take_warm_up_slots(ann, count=2, most=6, claim="", ttl_ms=KEEP_MS) == first
-    assert await store.choices.next_warm_up_slot(ann) == 6
-    assert await store.choices.next_warm_up_slot(bob) == 0
-    await store.side_data.append_forget(ann, payload=b"F", now_ms=1, ttl_ms=KEEP_MS)
-    assert await store.choices.next_warm_up_slot(ann) == 0
-
-
-@pytest.mark.rest
-async def test_turns_taken_at_once_are_different(store: Store):
-    found = await asyncio.gather(
-        *(
-            store.choices.take_warm_up_slots(
-                LearnerId(UID, "ann"), count=2, most=100, claim="", ttl_ms=KEEP_MS
-            )
-            for _ in range(30)
-        )
-    )
-    assert sorted(found) == list(range(0, 60, 2))
-
-
-@pytest.mark.rest
-async def test_turns_are_forgotten_after_a_while(store: Store):
-    assert (
-        await store.choices.take_warm_up_slots(LearnerId(UID, "ann"), count=1, most=5, claim="", ttl_ms=30)
-        == 0
-    )
-
-    async def forgotten() -> bool:
-        return (
-            await store.choices.take_warm_up_slots(
-                LearnerId(UID, "ann"), count=1, most=1, claim="", ttl_ms=30
-            )
-            == 0
-        )
-
-    await wait_until(forgotten, what="the turns are forgotten")

@@ -22,10 +22,6 @@ async def expire(store: Store, now_ms: int, learner: LearnerId = ANN) -> str | N
     return await store.side_data.expire(learner, payload=b"F", now_ms=now_ms, ttl_ms=TTL_MS)
 
 
-async def take(store: Store, learner: LearnerId = ANN) -> int:
-    return await store.choices.take_warm_up_slots(learner, count=1, most=10, claim="", ttl_ms=TTL_MS)
-
-
 async def live(store: Store, learner: LearnerId) -> None:
     """Leave every trace that a learner can leave."""
     writes = [RewardWrite(learner, f"r{n}", f"d{n}", 10**13, None, b"p", FUTURE_MS) for n in range(2)]
@@ -38,10 +34,9 @@ async def live(store: Store, learner: LearnerId) -> None:
     await store.waiting.activate(two, issued_ms=10**13, ttl_ms=TTL_MS, record=b"r", **future)
     for event in ("e1", "e2"):
         await store.choices.put_event(learner, event, b"choice", ttl_ms=TTL_MS)
-    await take(store, learner)
 
 
-EVERYTHING = {"log", "dead", "changes", "states", "seen", "seen-until", "turns", "decisions", "due", "active"}
+EVERYTHING = {"log", "dead", "changes", "states", "seen", "seen-until", "decisions", "due", "active"}
 
 
 EVERYTHING |= {"idle", "event", "events"}
@@ -50,25 +45,14 @@ EVERYTHING |= {"idle", "event", "events"}
 EXPIRES = {"changes", "seen", "seen-until", "active", "forgotten", "forgotten-until"}
 
 
-async def test_forgetting_frees_the_turns_of_a_warm_up(store: Store):
-    assert [await take(store), await take(store), await take(store, BOB)] == [0, 1, 0]
-    await forget(store)
-    assert [await take(store), await take(store, BOB)] == [0, 1]
-    await forget(store)
-    assert await take(store) == 1, "a repetition frees nothing that was taken since"
-
-
-async def test_a_learner_that_is_idle_expires_once_with_its_turns(store: Store):
-    await take(store)
+async def test_a_learner_that_is_idle_expires_once(store: Store):
     await store.side_data.touch(ANN, expires_ms=500)
     await store.side_data.touch(ANN, expires_ms=400)
     assert list((await store.waiting.due(0, 499, 10)).idle) == []
     assert await expire(store, 499) is None
-    assert await take(store) == 1, "who has not expired keeps its turns"
     assert (await store.waiting.due(0, 500, 10)).idle == [ANN]
     entry_id = await expire(store, 500)
     assert [entry.entry_id for entry in await store.rewards.read(0, "0-0", 10)] == [entry_id]
-    assert await take(store) == 0
     assert await expire(store, 501) is None
     assert list((await store.waiting.due(0, FUTURE_MS, 10)).idle) == []
     assert (await store.waiting.due(0, 0, 10)).erase == {ANN: entry_id}
@@ -165,14 +149,11 @@ async def test_erasing_a_bandit_that_was_broken_off_goes_on(store: Store, monkey
         assert await store.registry.deletions() == {UID: "bandit"}
     await store.side_data.erase_bandit(UID)
     assert await store.registry.deletions() == {}
-    assert await take(store) == 0
 
 
 @pytest.mark.parametrize("name", [f"x:{UID}", f"{UID}", f"a.{UID}.b"])
 async def test_a_learner_with_the_uid_of_another_bandit_in_its_name_is_not_erased(store: Store, name: str):
     stranger = LearnerId(OTHER_UID, name)
-    await take(store, stranger)
     await store.choices.put_event(stranger, "e", b"choice", ttl_ms=TTL_MS)
     await store.side_data.erase_bandit(UID)
-    assert await take(store, stranger) == 1
     assert await store.choices.get_event(stranger, "e") == b"choice"

@@ -23,7 +23,7 @@ FAR_MS = 2**45
 PARTITIONS = 4
 FEW = 10_000  # bytes: room for some of every kind
 ANN = learner_in(0, PARTITIONS, "ann")
-KINDS: tuple[Kind, ...] = ("events", "turns", "waiting", "activations", "dedupe")  # campaigns: below
+KINDS: tuple[Kind, ...] = ("events", "waiting", "activations", "dedupe")  # campaigns: below
 THINGS = (*KINDS, "reward")  # dedupe keys are of observations, and of rewards
 LIVES = {"issued_ms": 10, "expires_ms": FAR_MS, "ttl_ms": TTL_MS, "due_ms": 1}
 
@@ -70,11 +70,6 @@ async def leave(store: Store, kind: str, n: int, learner: LearnerId = ANN) -> An
         return await store.rewards.append(0, [reward(f"decided-{n:04}", learner, first=n % 2 == 0)])
     if kind == "events":
         return await store.choices.put_event(learner, f"visit-{n:04}", b"choice %d" % n, ttl_ms=TTL_MS)
-    if kind == "turns":
-        claim = f"visit-{n:04}"
-        return await store.choices.take_warm_up_slots(
-            learner, count=1, most=10_000, claim=claim, ttl_ms=TTL_MS
-        )
     if kind == "waiting":
         return await store.waiting.log(decision, b"record %d" % n, due_ms=1, expires_ms=FAR_MS)
     return await store.waiting.activate(decision, record=None, **LIVES)

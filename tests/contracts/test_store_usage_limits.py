@@ -34,7 +34,7 @@ from store_clients import connect, flush
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 PERIOD_MS = 600_000  # of the ledger
-EXPIRING: tuple[Kind, ...] = ("events", "turns", "activations", "dedupe")
+EXPIRING: tuple[Kind, ...] = ("events", "activations", "dedupe")
 
 
 async def pass_time(url: str, periods: int) -> None:
@@ -43,10 +43,6 @@ async def pass_time(url: str, periods: int) -> None:
         async for key in client.scan_iter():
             if (left_ms := await client.pttl(key)) > 0:
                 await client.pexpire(key, max(0, left_ms - periods * PERIOD_MS))
-            if b":turns:" in key and (held := await client.hget(key, "held")):  # type: ignore[misc]
-                size, _, period = held.partition(b" ")
-                shifted = size + b" %d" % (int(period) - periods)
-                await client.hset(key, "held", shifted)  # type: ignore[misc]
         for partition in range(PARTITIONS):
             key = redis_keys.ledger(partition).encode()
             old = await client.hgetall(key)  # type: ignore[misc]
@@ -113,22 +109,6 @@ async def test_what_expires_at_several_times_is_released_at_each(url: str) -> No
                 left.append((await store.usage.read())["events"] // seen[0])
         assert seen == [seen[0], 2 * seen[0], 3 * seen[0], 4 * seen[0]]
         assert left[1:] == [3, 3, 1, 1, 1, 1, 0, 0]
-
-
-async def test_turns_that_are_taken_again_are_counted_once_and_as_long_as_they_live(url: str) -> None:
-    async with bounded(url) as store:
-        await leave(store, "turns", 0)
-        one = (await store.usage.read())["turns"]
-        for n in range(1, 5):
-            await pass_time(url, 4)
-            await leave(store, "turns", n)
-        five = (await store.usage.read())["turns"]
-        assert one < five < 5 * one
-        await pass_time(url, 4)
-        assert (await store.usage.read())["turns"] == five
-        assert await leave(store, "turns", 2) == 2
-        await pass_time(url, 4)
-        assert (await store.usage.read())["turns"] == 0
 
 
 async def test_waiting_decisions_make_room_when_they_are_due_or_erased(url: str) -> None:
@@ -207,7 +187,6 @@ SIZES: dict[str, Callable[[Store, int], Awaitable[object]]] = {
     "events": lambda store, n: store.choices.put_event(
         LearnerId(ANN.bandit_uid, f"u{n % 200}"), f"visit-{n}", b"x" * (n * 7), ttl_ms=TTL_MS
     ),
-    "turns": lambda store, n: leave(store, "turns", n, LearnerId(ANN.bandit_uid, f"u{n % 100}")),
     "waiting": lambda store, n: store.waiting.log(
         DecisionId(ANN, f"d{n}"), b"x" * (n * 7), due_ms=n, expires_ms=FAR_MS
     ),
@@ -215,7 +194,7 @@ SIZES: dict[str, Callable[[Store, int], Awaitable[object]]] = {
     "dedupe": lambda store, n: store.rewards.append(0, [observation(f"{n}-" + "x" * (n % 120))]),
     "reward": lambda store, n: store.rewards.append(0, [reward(f"{n}-" + "x" * (n % 120))]),
 }
-OURS = re.compile(rb":(event|events|turns|decisions|due|active|seen|seen-until|seen-ends)(:|$)")
+OURS = re.compile(rb":(event|events|decisions|due|active|seen|seen-until|seen-ends)(:|$)")
 
 
 @pytest.mark.parametrize("thing", THINGS)

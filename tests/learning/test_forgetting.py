@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from app.bandits.bandit import Bandit
-from app.bandits.settings import BanditRecord, ExploreRule, LogRule, RewardRule
+from app.bandits.settings import BanditRecord, LogRule, RewardRule
 from app.bandits.versions import BanditVersion
 from app.learning import forgetting as module
 from app.platform.metrics import Metrics
@@ -54,11 +54,6 @@ async def expire(service: HeadlessService, learner: LearnerId) -> None:
     assert not (await service.store.waiting.due(partition, 0, 10)).erase
 
 
-async def shown(service: HeadlessService, bandit: Bandit, count: int, key: str = "ann") -> list[str]:
-    """The arms of the next ``count`` choices."""
-    return [(await service.choose(bandit, key)).arms[0].id for _ in range(count)]
-
-
 async def live(service: HeadlessService, bandit: Bandit, key: str) -> None:
     """Leave every trace that a key can leave: see the table of ``learning.forgetting``."""
     choice = await service.choose(bandit, key, event_id="e")
@@ -73,39 +68,6 @@ async def kept(service: HeadlessService, url: str, text: str) -> set[str]:
     async with connect(url) as client:
         found = await traces(client, text)
     return {trace.split(": ")[0].split(":")[2] for trace in found if trace.startswith("{p:")}
-
-
-async def test_a_key_that_returns_after_its_idle_time_is_shown_its_centres_again(service: HeadlessService):
-    """It had taken turns, and had fewer rewards than centres; both start again."""
-    await service.quiet()
-    bandit = await service.bandit(policy="sub_ts", explore=ExploreRule(3), idle_ttl_s=IDLE_S)
-    first = await shown(service, bandit, 2)
-    assert len(set(first)) == 2
-    await service.observe(bandit, "o1")
-    await expire(service, bandit.learner_for("ann"))
-    choice = await service.choose(bandit)
-    assert choice.learner_version == 0
-    assert [choice.arms[0].id, *await shown(service, bandit, 1)] == first
-    assert await shown(service, bandit, 2, "bob") == first
-
-
-@pytest.mark.rest
-async def test_a_key_that_was_shown_all_centres_and_was_idle_is_warmed_up_again(service: HeadlessService):
-    await service.quiet()
-    bandit = await service.bandit(policy="sub_ts", explore=ExploreRule(2), idle_ttl_s=IDLE_S)
-    centres = await shown(service, bandit, 2)
-    await service.observe(bandit, "o1", "o2", "o3")
-    await expire(service, bandit.learner_for("ann"))
-    assert await shown(service, bandit, 2) == centres
-
-
-@pytest.mark.rest
-async def test_a_key_that_is_deleted_is_shown_its_centres_again(service: HeadlessService):
-    bandit = await service.bandit(policy="sub_ts", explore=ExploreRule(3))
-    first = await shown(service, bandit, 2)
-    await service.observe(bandit, "o1")
-    await service.parts.forgetting.forget(bandit.learner_for("ann"))
-    assert await shown(service, bandit, 2) == first
 
 
 @pytest.mark.rest
@@ -140,15 +102,13 @@ async def test_a_key_that_comes_back_keeps_what_came_since_whoever_erases_late(
 @pytest.mark.rest
 async def test_a_learner_that_is_not_idle_keeps_everything(service: HeadlessService):
     await service.quiet()
-    bandit = await service.bandit(policy="sub_ts", explore=ExploreRule(3), idle_ttl_s=IDLE_S)
-    first = await shown(service, bandit, 1)
+    bandit = await service.bandit(policy="sub_ts", idle_ttl_s=IDLE_S)
     await service.observe(bandit, "o1")
     learner = bandit.learner_for("ann")
     now_ms = time.time_ns() // 1_000_000
     assert await service.parts.forgetting.expire(learner, now_ms) is False
     await housekeeping(service).sweep(learner.partition(service.store.partitions), now_ms)
-    choice = await service.choose(bandit)
-    assert (choice.learner_version, choice.arms[0].id != first[0]) == (1, True)
+    assert (await service.choose(bandit)).learner_version == 1
 
 
 @pytest.mark.rest
@@ -159,7 +119,6 @@ async def test_nothing_is_kept_of_a_learner_but_what_expires(
     await service.quiet()
     bandit = await service.bandit(
         policy="sub_ts",
-        explore=ExploreRule(3),
         idle_ttl_s=IDLE_S,
         reward=WAITS,
         prior="pooled",
@@ -168,7 +127,7 @@ async def test_nothing_is_kept_of_a_learner_but_what_expires(
     learner = bandit.learner_for("a-key-that-lived")
     await live(service, bandit, learner.name)
     before = await kept(service, store_url, learner.name)
-    lives = {"states", "log", "turns", "decisions", "due", "event", "events", "idle", "rows", "row-times"}
+    lives = {"states", "log", "decisions", "due", "event", "events", "idle", "rows", "row-times"}
     assert before >= lives | STAYS - REFUSES
     if way == "deleted":
         await service.parts.forgetting.forget(learner)
@@ -205,15 +164,12 @@ async def test_of_a_deleted_bandit_the_store_keeps_no_key(service: HeadlessServi
     gone = await service.bandit(
         "gone",
         policy="sub_ts",
-        explore=ExploreRule(3),
         idle_ttl_s=IDLE_S,
         reward=WAITS,
         prior="pooled",
         log=LogRule(),
     )
-    stays = await service.bandit(
-        "stays", policy="sub_ts", explore=ExploreRule(3), idle_ttl_s=IDLE_S, reward=WAITS, log=LogRule()
-    )
+    stays = await service.bandit("stays", policy="sub_ts", idle_ttl_s=IDLE_S, reward=WAITS, log=LogRule())
     for key in ("ann", "bob", "cid", "dan"):
         await live(service, gone, key)
         await live(service, stays, key)
@@ -236,7 +192,7 @@ async def test_of_a_deleted_bandit_the_store_keeps_no_key(service: HeadlessServi
 @pytest.mark.rest
 async def test_erasing_a_bandit_is_repeated_until_it_is_done(service: HeadlessService, store_url: str):
     await service.quiet()
-    bandit = await service.bandit("gone", policy="sub_ts", explore=ExploreRule(3))
+    bandit = await service.bandit("gone", policy="sub_ts")
     await live(service, bandit, "ann")
     service.store.lose.append("registry.delete_bandit")
     with pytest.raises(Exception, match="does not answer"):

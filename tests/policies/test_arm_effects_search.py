@@ -19,7 +19,6 @@ from app.indexes.snapshot import ResidentSnapshot
 from app.policies.arm_effects import Directions, Numbers, RowEffects, RowEffectSolver, directions_of
 from app.policies.effect_tables import EffectTables
 from app.policies.limits import LimitedSolver, Limits
-from app.policies.warm_up import CentersFirst
 from shortlist.index.hnsw import HnswGraph
 from shortlist.index.norm_pruned import NormBlocks
 from shortlist.index.table import TableSnapshot, longest_first
@@ -144,16 +143,6 @@ def test_a_search_within_limits_ranks_all_arms_by_what_they_are_worth():
             wanted.append(row)
     assert hits.rows.tolist() == wanted
     assert len(wanted) == 20
-
-
-def test_the_arms_of_a_warm_up_are_scored_with_their_effects():
-    rng = np.random.default_rng(7)
-    snapshot, found = index_of(rng).snapshot(), version(rng, [1.0])
-    effects = RowEffects.of(found, Directions(), snapshot.table, np.ones(1), E)
-    solver, query = RowEffectSolver(snapshot, snapshot, effects, rng), rng.normal(size=DIM)
-    hits = CentersFirst(snapshot, solver, np.array([1, 2, 3])).search(query, 5)
-    assert {1, 2, 3} < set(hits.rows.tolist())
-    np.testing.assert_allclose(hits.scores, solver.scores_of(query, hits.rows))
 
 
 @pytest.mark.rest

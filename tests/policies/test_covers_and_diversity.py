@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from app.indexes.live import LiveIndex
+from app.policies.covers import Covers
 from app.policies.rules import OVER_FEATURES, Diverse, DiverseSolver
-from app.policies.warm_up import Covers
 from shortlist.types import NO_ROWS
 
 

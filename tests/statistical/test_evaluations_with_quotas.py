@@ -35,9 +35,9 @@ from app.indexes.live import IndexOptions, LiveIndex
 from app.measuring.evaluated import ESTIMATOR_NAMES
 from app.measuring.evaluator import Evaluator
 from app.measuring.sources import HeldSource
+from app.policies.covers import Covers
 from app.policies.registry import POLICIES
 from app.policies.selection import SelectionRequest
-from app.policies.warm_up import Covers
 from app.quotas.ledger import QuotaLedger
 from app.quotas.rules import BanditQuota, QuotaRule
 from app.records.left_out import Barred, barred_of

@@ -93,5 +93,5 @@ async def recounted(client):
         log += LEARNER + 9 * len(key) // 8
         for field, value in (await client.hgetall(key)).items():
             log += ROW + 2 * len(field) + len(learner) + 9 * len(value) // 8
-    held = {"events": events, "turns": 0, "waiting": waiting, "activations": 0, "dedupe": dedupe}
+    held = {"events": events, "waiting": waiting, "activations": 0, "dedupe": dedupe}
     return {**held, "campaigns": 0, "log": log, "repeats": 0, "moves": 0, "effects": 0}

@@ -94,7 +94,6 @@ RECORDS: dict[str, type] = {
     "bandit, log": settings.LogRule,
     "bandit, holdout": settings.HoldoutRule,
     "bandit, holdout, arms": settings.ServedArms,
-    "bandit, explore": settings.ExploreRule,
     "bandit, guardrail": settings.GuardrailRule,
     "bandit, repeats": settings.RepeatsRule,
     "bandit, context": encoding.ContextRule,

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Literal
 
 Kind = Literal[
-    "events", "turns", "waiting", "activations", "dedupe", "campaigns", "log", "repeats", "moves", "effects"
+    "events", "waiting", "activations", "dedupe", "campaigns", "log", "repeats", "moves", "effects"
 ]
 # Each process lets a partition hold so much of a bound, in sixteenths: the rest is for what other processes
 # write to other partitions meanwhile. Of repeats a quarter is for keys of whom something is remembered. Of
@@ -20,7 +20,6 @@ SIXTEENTHS_FOR_NEW = 11
 KINDS: Mapping[Kind, str] = MappingProxyType(
     {
         "events": "choices kept for an event_id",
-        "turns": "slots of warm-ups",
         "waiting": "decisions that wait for rewards",
         "activations": "activated decisions",
         "dedupe": "dedupe keys of rewards and observations",

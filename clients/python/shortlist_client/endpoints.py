@@ -652,8 +652,8 @@ class Endpoints:
 
         ``once``: an answer that is lost on the way is asked for again, and is the same decision; for that an
         ``event_id`` is sent. By default so where it matters: for bandits that count a decision without reward
-        (``wait_s``) or take turns with new keys (``explore``). Whether a bandit does is asked for once, with
-        its first choice. False: a choice whose answer is lost is an error.
+        (``wait_s``). Whether a bandit does is asked for once, with its first choice. False: a choice whose
+        answer is lost is an error.
         """
         if "dry_run" in request:  # its answer has no decision
             raise InvalidArgument("dry_run is no field of a choice: call dry_run()")
@@ -951,8 +951,7 @@ class Endpoints:
             except Forbidden:
                 self._matters[bandit] = True, None
             else:
-                matters = found.reward.get("wait_s") is not None or found.explore is not None
-                self._matters[bandit] = matters, found.version
+                self._matters[bandit] = found.reward.get("wait_s") is not None, found.version
         return self._matters[bandit][0]
 
     def _is_harmless(self, bandit: str) -> bool:

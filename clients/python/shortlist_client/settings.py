@@ -21,12 +21,6 @@ class RewardRule(TypedDict, total=False):
     default: float | None
 
 
-class ExploreRule(TypedDict):
-    """A new key is shown this many arms first, which cover the catalogue."""
-
-    centers: int
-
-
 class ServedArms(TypedDict):
     """These arms, in this order."""
 
@@ -137,7 +131,6 @@ class BanditBody(TypedDict, total=False):
     idle_ttl_s: float | None
     temperature: float | Literal["auto"] | None
     gamma: float | Literal["auto"] | None
-    explore: ExploreRule | None
     filter: Mapping[str, Any] | None
     shift_rewards: bool
     solver: Literal["shortlist", "adaptive"]
@@ -164,10 +157,6 @@ class RewardRulePatch(TypedDict, total=False):
     aggregate: Literal["first", "sum", "last"] | None
     wait_s: float | None
     default: float | None
-
-
-class ExploreRulePatch(TypedDict, total=False):
-    centers: int | None
 
 
 # "else" cannot be the name of a field of a class.
@@ -224,7 +213,6 @@ class BanditPatch(TypedDict, total=False):
     idle_ttl_s: float | None
     temperature: float | Literal["auto"] | None
     gamma: float | Literal["auto"] | None
-    explore: ExploreRulePatch | None
     filter: Mapping[str, Any] | None
     shift_rewards: bool | None
     solver: Literal["shortlist", "adaptive"] | None
@@ -265,7 +253,6 @@ class Settings:
     idle_ttl_s: float | None = None
     temperature: float | str | None = None
     gamma: float | str | None = None
-    explore: ExploreRule | None = None
     filter: Mapping[str, Any] | None = None
     shift_rewards: bool = False
     solver: str = "shortlist"

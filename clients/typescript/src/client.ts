@@ -122,7 +122,7 @@ export class Client {
     if (!known) {
       try {
         const found = await this.#send<any>({ method: "GET", path, fields: ["reward"], safe: true });
-        known = { matters: found.reward.wait_s != null || found.explore != null, version: found.version ?? null };
+        known = { matters: found.reward.wait_s != null, version: found.version ?? null };
       } catch (error) {
         if (!(error instanceof Forbidden)) throw error;
         known = { matters: true, version: null };

@@ -189,7 +189,7 @@ export interface ClientOptions {
 export interface ChooseOptions extends ChooseRequest {
   /**
    * An answer that is lost on the way is asked for again, and is the same decision. Default: where that matters, for
-   * bandits that count a decision without reward (wait_s) or take turns with new keys (explore). In a page: always.
+   * bandits that count a decision without reward (wait_s). In a page: always.
    */
   once?: boolean | undefined;
 }

@@ -196,7 +196,6 @@ REFUSED = [
     for policy, more, loc in [
         *((policy, {}, ["policy"]) for policy in ("linear_ts", "sub_elim", "linear_elim", "softmax", "igw")),
         ("sub_ts", {"solver": "adaptive"}, ["solver"]),
-        ("sub_ts", {"explore": {"centers": 2}, "scope": "per_key"}, ["explore"]),
         (
             "sub_ts",
             {"repeats": {"most": 1, "within_s": 60, "by": "maker"}, "scope": "per_key"},
