@@ -25,7 +25,6 @@ from app.decision_log.buffer import RowBuffer
 from app.decision_log.reading import DecisionLog
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.frequency_caps.caps import FrequencyCaps
-from app.frequency_caps.notes import NoteStore
 from app.indexes.limits import IndexLimits
 from app.indexes.shared_arms import SharingGroup
 from app.learning.decisions import Decisions
@@ -212,8 +211,7 @@ class Service:
         self.rows = RowBuffer(store, metrics, self.quotas.keep_named, rest_s=pauses.rows_s)
         self.decision_log = DecisionLog(store, self.bandits)
         self.frequency_caps = FrequencyCaps(store.frequency_caps, metrics)
-        self.notes = NoteStore(store.frequency_caps, metrics)
-        constraints = constraints_of(self.sync, self.frequency_caps, self.notes, self.quotas)
+        constraints = constraints_of(self.sync, self.frequency_caps, self.quotas)
         self.evaluations = Evaluations(
             self.bandits,
             self.catalogues,

@@ -17,14 +17,13 @@ docstring of ``Constraint`` says in which order a choice calls its methods.
 
 from app.filters.filter import Filter
 from app.filters.filter import parse as parse_filter
-from app.frequency_caps.notes import Note
 from app.platform.documents import Document
 from app.policies.limits import AtMost, CappedValues, Limit
 from app.policies.request import ChooseRequest
 from app.policies.rules import Pin
 from app.policies.selection import SelectionRequest
 from app.serving.constraints.base import Constraint, LogRecord, Shown, View
-from app.serving.constraints.of_plugins import PluginConstraint, RememberingConstraint
+from app.serving.constraints.of_plugins import PluginConstraint
 from app.storage.types import LearnerId
 
 __all__ = [
@@ -37,10 +36,8 @@ __all__ = [
     "LearnerId",
     "Limit",
     "LogRecord",
-    "Note",
     "Pin",
     "PluginConstraint",
-    "RememberingConstraint",
     "SelectionRequest",
     "Shown",
     "View",

@@ -24,7 +24,6 @@ from app.policies.request import NO_RULES, ChooseRequest
 from app.serving.arm_list import ArmList
 from app.serving.choice import Choice, include_name
 from app.serving.choosing import Choosing, Refusal
-from app.serving.constraints.of_plugins import remembers_keys
 from app.serving.dry_runs import DryRun, DryRuns
 from shortlist.errors import InvalidArgument
 
@@ -211,4 +210,4 @@ def _of_visitor(body: ChooseItem, bandit: Bandit, visitor: str) -> tuple[str | N
         raise Forbidden("a pass cannot ask for a baseline", path=("baseline",))
     if bandit.record.scope == "per_key":
         return visitor, None
-    return None, visitor if remembers_keys(bandit.record) else None
+    return None, visitor if bandit.record.repeats is not None else None

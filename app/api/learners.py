@@ -7,7 +7,6 @@ import binascii
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
-import msgspec
 import numpy as np
 from fastapi import Query, Request, Response
 from numpy.typing import NDArray
@@ -25,7 +24,6 @@ from app.bandits.settings import RepeatsRule
 from app.decision_log.buffer import RowBuffer
 from app.frequency_caps.caps import FrequencyCaps
 from app.frequency_caps.exposures import field_value
-from app.frequency_caps.notes import NoteStore
 from app.learning.forgetting import Forgetting
 from app.learning.learned_priors import LearnedPriors
 from app.learning.learner_copies import LearnerCopies
@@ -36,7 +34,6 @@ from app.platform.errors import Invalid, NotFound
 from app.platform.pools import REQUESTS
 from app.policies.elimination_state import Sets
 from app.records.records import LearnerState, bytes_to_state, state_to_bytes
-from app.serving.constraints.of_plugins import noted_of, what_remembers_keys
 from app.serving.pipeline import Pipeline
 
 router = json_router(prefix="/v1/bandits", tags=["bandits"])
@@ -225,46 +222,28 @@ class ExposureView(Answer, frozen=True):
     until_ms: int
 
 
-class NoteView(Answer, frozen=True):
-    """What a constraint noted with a choice, of ``at_ms``; it is kept until ``until_ms``."""
-
-    text: str
-    at_ms: int
-    until_ms: int
-
-
 class ExposuresView(Answer, frozen=True):
-    """``repeats``: the setting of the bandit, and ``items`` what counts for it. ``constraint``: of a bandit
-    with a constraint of a plug-in that remembers keys instead, with its ``notes``. The last is first; at most
-    1,000 are kept.
+    """``repeats``: the setting of the bandit, and ``items`` what counts for it, the last first. At most 1,000
+    are kept.
     """
 
     key: str
-    repeats: RepeatsRule | None
+    repeats: RepeatsRule
     items: list[ExposureView]
-    constraint: str | None = None
-    notes: list[NoteView] = msgspec.field(default_factory=list)
 
 
 @router.get("/{bandit}/learners/{key}/exposures", response_model=ExposuresView)
 async def exposures(
-    bandit: str,
-    key: LearnerKey,
-    bandits: Provided[Bandits],
-    frequency_caps: Provided[FrequencyCaps],
-    notes: Provided[NoteStore],
+    bandit: str, key: LearnerKey, bandits: Provided[Bandits], frequency_caps: Provided[FrequencyCaps]
 ) -> ExposuresView:
     """What counts for ``repeats``: the arms, or values, that a key has had, of a global bandit a visitor.
 
-    Of a constraint of a plug-in that remembers keys: what it noted. 404 of a bandit that has neither.
+    404 of a bandit without ``repeats``.
     """
     owner = await bandits.get(bandit)
-    rule, noted = owner.record.repeats, await noted_of(notes, owner, key)
-    if noted is not None:
-        views = [NoteView(text, at_ms, at_ms + noted.span_ms) for text, at_ms in reversed(noted.notes)]
-        return ExposuresView(key, None, [], noted.constraint, views)
+    rule = owner.record.repeats
     if rule is None:
-        raise NotFound(f"nothing is remembered of keys: that needs {what_remembers_keys()}")
+        raise NotFound("nothing is remembered of keys: that needs repeats")
     items = list[ExposureView]()
     for shown in await frequency_caps.history(owner, rule, key):
         pair = field_value(shown.counted)

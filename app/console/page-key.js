@@ -23,7 +23,6 @@ export async function show(view) {
   const bandit = await get(path`/v1/bandits/${name}`, signal);
   if (!key) return location.replace(address(bandit.scope === "global" ? ["keys", name, "_global"] : ["bandits", name, "learners"]));
   const [note, theta, weights, had] = boxes(4);
-  const remembers = bandit.repeats || bandit.constraints; // of which one may remember keys
   const tiles = h("div", { class: "tiles" });
   const past = h("div", {}, skeleton());
   theta.append(skeleton(6));
@@ -32,13 +31,12 @@ export async function show(view) {
     h("p", {}, "Key ", h("strong", {}, key), " of ", link(name, ["bandits", name]), ". ", link("Try it", ["try", name], bandit.scope === "per_key" ? { key } : {})),
     h("div", {}, note, tiles),
     h("div", { class: "cols" }, panel("What it has learned", theta), weights, wouldShow(view, bandit, key)),
-    remembers ? panel(bandit.scope === "global" ? "What a visitor has had" : "What it has had", had) : "",
+    bandit.repeats ? panel(bandit.scope === "global" ? "What a visitor has had" : "What it has had", had) : "",
     panel(bandit.scope === "global" ? "Last decisions" : "Last decisions for this key", past),
     panel("Forget", deletion(view, key, path`/v1/bandits/${name}/learners/${key}`, "Gone for good with it: what it has learned from its rewards, and what it was shown that counts for repeats. Rewards for its decisions so far are refused; the rows of the log stay.", ["bandits", name, "learners"], "Forget this learner")),
   );
   let seen = -1;
-  let asks = remembers && bandit.scope === "per_key";
-  if (remembers && bandit.scope === "global") had.append(visitorForm(view, bandit));
+  if (bandit.repeats && bandit.scope === "global") had.append(visitorForm(view, bandit));
   const columns = columnNames(bandit.catalogue, signal);
   view.live(LOOK_MS, note, async () => {
     const at = path`/v1/bandits/${name}/learners/${key}`;
@@ -56,7 +54,7 @@ export async function show(view) {
       tile("Noise", number(learner.used?.noise), "of a reward, seen"),
       tile("Exploration", number(learner.used?.exploration), "in use"),
     ]);
-    if (asks) asks = await showHad(view, bandit, key, had);
+    if (bandit.repeats && bandit.scope === "per_key") await showHad(view, bandit, key, had);
     if (!known) return;
     seen = learner.observations;
     const columnOf = await columns;
@@ -80,19 +78,11 @@ function weightTable(learner) {
   return [h("p", { class: "hint" }, "What each part of a context adds, along the principal directions of the arms."), table("Context weights", ["", ...columns.slice(0, 20).map((/** @type {string} */ each) => `#${each}`)], rows, "", "cards flow")];
 }
 
-/** What a key or a visitor has had; false: this bandit remembers nothing of keys. @param {import("./main.js").View} view @param {any} bandit @param {string} key @param {HTMLElement} box */
+/** What a key or a visitor has had. @param {import("./main.js").View} view @param {any} bandit @param {string} key @param {HTMLElement} box */
 async function showHad(view, bandit, key, box) {
-  const found = await get(path`/v1/bandits/${bandit.id}/learners/${key}/exposures`, view.signal).catch((error) => {
-    if (error instanceof Problem && error.status === 404) return null; // its constraints remember no keys
-    throw error;
-  });
-  if (found === null) {
-    redraw(box, found, () => empty("Its constraints remember nothing of keys."));
-    return false;
-  }
+  const found = await get(path`/v1/bandits/${bandit.id}/learners/${key}/exposures`, view.signal);
   const named = await titlesOf(bandit.catalogue, found.items.flatMap((/** @type {any} */ each) => each.arm ?? []), view.signal);
   redraw(box, found, () => exposures(found, named));
-  return true;
 }
 
 /** The exposures of a visitor of a global bandit. @param {import("./main.js").View} view @param {any} bandit */

@@ -119,12 +119,8 @@ function making(view, bandit, at, done) {
   return panel("Make a quota", form.el, said, shown);
 }
 
-/** What a key, or a visitor, has had that counts for repeats, or what a constraint noted. @param {any} found of …/exposures @param {(id: string) => string} named */
+/** What a key, or a visitor, has had that counts for repeats. @param {any} found of …/exposures @param {(id: string) => string} named */
 export function exposures(found, named) {
-  if (found.constraint) {
-    const notes = found.notes.map((/** @type {any} */ each) => [each.text, time(each.at_ms), time(each.until_ms)]);
-    return [h("p", {}, `Noted by the constraint ${found.constraint}.`), table("Notes", ["note", "at", "kept until"], notes, "Nothing is noted now.", "cards")];
-  }
   const { most, within_s, counts, by } = found.repeats;
   const rows = found.items.map((/** @type {any} */ each) => [each.arm === null ? plain(each.value) : named(each.arm), count(each.count), count(each.left), time(each.last_ms), each.left ? NONE : time(each.until_ms)]);
   return [h("p", {}, `At most ${count(most)} times in ${duration(within_s)}${by === "arm" ? "" : ` of each value of ${by}`}, counted when ${counts}.`), table("Had", [by === "arm" ? "arm" : by, "#times", "#left", "last", "again from"], rows, "Nothing counts now.", "cards")];

@@ -33,14 +33,6 @@ CACHE_BYTES = 16 << 20
 EXPOSURE_BYTES = 120
 
 
-def key_of(bandit: Bandit, learner: LearnerId, visitor: str | None) -> LearnerId | None:
-    """The key, or visitor of a global bandit, whose history a choice has; None: nobody knows whose."""
-    # All visitors of a global bandit share one learner: without a visitor nobody knows who it is.
-    if bandit.record.scope == "global" and visitor is None:
-        return None
-    return learner if visitor is None else LearnerId(bandit.uid, visitor)
-
-
 class FrequencyCapKey(NamedTuple):
     """A cap, and the key or visitor that it applies to."""
 
@@ -50,8 +42,11 @@ class FrequencyCapKey(NamedTuple):
     @classmethod
     def of(cls, bandit: Bandit, learner: LearnerId, visitor: str | None) -> FrequencyCapKey | None:
         """The key or visitor that the cap of a bandit applies to; None: none."""
-        rule, key = bandit.record.repeats, key_of(bandit, learner, visitor)
-        return None if rule is None or key is None else cls(rule, key)
+        rule = bandit.record.repeats
+        # All visitors of a global bandit share one learner: without a visitor nobody knows who it is.
+        if rule is None or (bandit.record.scope == "global" and visitor is None):
+            return None
+        return cls(rule, learner if visitor is None else LearnerId(bandit.uid, visitor))
 
 
 @dataclass(frozen=True, slots=True)

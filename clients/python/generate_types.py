@@ -44,7 +44,7 @@ PARENTS = {"Bandit": "Settings", "BanditVersion": "Bandit", "EvaluationResult": 
 LATER = {
     "Asked": "diverse", "Bandit": "version", "BanditVersion": "since_ms by", "Barred": "filters arms",
     "Catalogue": "filters", "Estimate": "places", "Evaluation": "support learners propensities complete_from",
-    "EvaluationJob": "error", "EvaluationResult": "result", "Exposures": "constraint notes",
+    "EvaluationJob": "error", "EvaluationResult": "result",
     "Guardrail": "most least mean interval",
     "Learner": "used", "LearnedReward": "examined signal signal_number had space expected effect taught",
     "LearningTerms": "constant space moves next", "Links": "console", "LoggedValue": "interval left_out",

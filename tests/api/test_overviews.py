@@ -216,7 +216,6 @@ async def test_what_a_key_has_had_counts_until_it_does_not(api: Api):
         shown.update(arm["id"] for arm in (await api.choose("keyed", key="ann", k=k))["arms"])
     found = await api.ok("GET", "/v1/bandits/keyed/learners/ann/exposures")
     assert (found["key"], found["repeats"]) == ("ann", {**repeats, "counts": "shown", "by": "arm"})
-    assert (found["constraint"], found["notes"]) == (None, [])
     assert {item["arm"]: item["count"] for item in found["items"]} == shown
     for item in found["items"]:
         assert (item["value"], item["left"]) == (None, 2 - item["count"])

@@ -137,17 +137,14 @@ def test_wrong_options_are_refused_by_name(http: httpx.Client, changes: dict[str
     assert field in [error["loc"] for error in answer.json()["errors"]]
 
 
-@pytest.mark.parametrize("settings", [{"constraints": {"rested": {"choices": 64}}}, {"repeats": ONCE}])
-def test_choices_of_one_key_at_once_differ_over_processes(
-    site: Path, tmp_path: Path, settings: dict[str, Any]
-):
+def test_choices_of_one_key_at_once_differ_over_processes(site: Path, tmp_path: Path):
     """All 64 are answered, and no two of them show one arm."""
     path = {"PYTHONPATH": f"{site}:{ROOT}"}
     with serving(tmp_path, "--workers", "2", **path) as service, client(service) as http:
         arms = [{"id": f"a{number}", "features": [1.0, number / 64]} for number in range(64)]
         ok(http, "PUT", "/v1/catalogues/c", {"dim": 2})
         ok(http, "PUT", "/v1/catalogues/c/arms", {"arms": arms})
-        ok(http, "PUT", PATH, {"catalogue": "c", "policy": "linear_ts", **settings})
+        ok(http, "PUT", PATH, {"catalogue": "c", "policy": "linear_ts", "repeats": ONCE})
 
         def choose(_: int) -> Any:
             with client(service) as own:  # a connection of its own: the kernel gives it to either process
@@ -158,14 +155,7 @@ def test_choices_of_one_key_at_once_differ_over_processes(
         shown = {choice["arms"][0]["id"] for choice in choices}
         assert len(shown) == 64
         found = ok(http, "GET", f"{PATH}/learners/ann/exposures")
-        noted = [note["text"] for note in found["notes"]]
-        assert sorted(shown) == sorted(noted + [item["arm"] for item in found["items"]])
-        assert (found["constraint"], len(noted)) in {("rested", 64), (None, 0)}
-        assert (found["repeats"] is None) == (len(noted) == 64)
-        for note in found["notes"]:
-            assert note["until_ms"] == note["at_ms"] + 7 * 86_400_000
-        last = [note["at_ms"] for note in found["notes"]]
-        assert last == sorted(last, reverse=True)
+        assert sorted(shown) == sorted(item["arm"] for item in found["items"])
 
 
 def test_without_its_plugin_a_bandit_learns_and_chooses_nothing(site: Path, tmp_path: Path):
@@ -258,11 +248,6 @@ BROKEN = {
     "options that are none": ("shortlist.policies", "mine = broken:NoDocument", "own_options"),
     "an import that is too early": ("shortlist.policies", "mine = early:Policy", "a module of its own"),
     "no constraint": ("shortlist.constraints", "mine = broken:NotAPolicy", "is no PluginConstraint"),
-    "a memory without end": (
-        "shortlist.constraints",
-        "mine = remembering:Endless",
-        "must remember keys for 1 to 31,622,400 seconds",
-    ),
     "no routes": ("shortlist.routes", "mine = broken:NotAPolicy", "is no Routes"),
     "no router": ("shortlist.routes", "mine = broken:NoRouter", "need a router of json_router"),
     "no services": ("shortlist.routes", "mine = broken:NoServices", "cannot make their services: KeyError"),
@@ -357,14 +342,6 @@ OUR_PAGE = console.ConsolePage("Mine", Path("main.js"))
 ABSENT_PAGE = console.ConsolePage("Mine", Path("page-absent.js"))
 """
 
-REMEMBERING = """
-from shortlist_service.constraints import RememberingConstraint
-class Endless(RememberingConstraint):
-    remembers_s = 10**9
-    def allow(self, notes, choice, request): ...
-    def note(self, shown): ...
-"""
-
 
 def write_broken(folder: Path, what: str) -> None:
     """Put the package of a row of ``BROKEN`` where Python finds it."""
@@ -374,7 +351,6 @@ def write_broken(folder: Path, what: str) -> None:
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-plugin\nVersion: 0.1\n")
     (information / "entry_points.txt").write_text(f"[{group}]\n{entry}\n")
     (folder / "broken.py").write_text(SOURCE)
-    (folder / "remembering.py").write_text(REMEMBERING)
     (folder / "early.py").write_text(f"from shortlist_service import constraints\n{SOURCE}")
 
 

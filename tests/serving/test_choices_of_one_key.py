@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,8 @@ import pytest
 
 from app.bandits.settings import RepeatsRule
 from app.catalogues.arms import Arm
-from app.frequency_caps.notes import Note
 from app.platform.metrics import Metrics
 from app.platform.settings import Settings
-from app.policies.request import ChooseRequest
-from app.policies.selection import SelectionRequest
-from app.serving.constraints import of_plugins
-from app.serving.constraints.base import Shown, View
-from app.serving.constraints.of_plugins import RememberingConstraint
 from app.storage.store import Store
 from headless_service import PATIENT, HeadlessService
 from server.composition import Service
@@ -27,35 +20,10 @@ from shortlist_service.testing.shop import ids
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 CALLS = 64
-NAME = "never_again"
-
-
-class NeverAgain(RememberingConstraint):
-    """An arm that a key was shown is not shown again."""
-
-    name = NAME
-    remembers_s = 3_600
-
-    def allow(self, notes: Sequence[Note], choice: ChooseRequest, request: SelectionRequest) -> View:
-        return View(exclude=[note.text for note in notes])
-
-    def note(self, shown: Shown) -> str:
-        return shown.whole.id_of(shown.rows[0])
-
-
-@pytest.fixture(params=["repeats", "plugin"])
-def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Settings of a bandit that shows a key each arm once."""
-    monkeypatch.setitem(of_plugins.PLUGIN_CONSTRAINTS, NAME, NeverAgain())
-    if request.param == "plugin":
-        return {"constraints": {NAME: {}}}
-    return {"repeats": RepeatsRule(most=1, within_s=3_600.0)}
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-async def test_all_are_answered_and_show_different_arms(
-    store: Store, tmp_path: Path, memory: dict[str, Any], processes: int
-):
+async def test_all_are_answered_and_show_different_arms(store: Store, tmp_path: Path, processes: int):
     services = list[HeadlessService]()
     for number in range(processes):
         settings = Settings(redis_url="unix:///not-used", data_dir=tmp_path / str(number))
@@ -67,7 +35,7 @@ async def test_all_are_answered_and_show_different_arms(
         await first.catalogue()
         catalogue = await first.parts.catalogues.get("c")
         await first.parts.catalogues.upsert(catalogue, [Arm(f"b{i}", [1.0, i / 64]) for i in range(CALLS)])
-        await first.bandit(scope="per_key", **memory)
+        await first.bandit(scope="per_key", repeats=RepeatsRule(most=1, within_s=3_600.0))
         bandits = list[Any]()
         for service in services:
             await service.parts.sync.poll()

@@ -142,7 +142,7 @@ NOT_STORED = {
     "ConstantSnapshot", "Document", "Drawn", "DryRun", "DryRunArm", "EvaluationJob",
     "ExposuresView", "ExposureView", "FieldError", "FieldSummary", "FilterStatus",
     "LearnedMoveView", "LearnedPageView", "LearnedReward",
-    "LearningTermsView", "LoggedArm", "LoggedReward", "LogRecord", "NoteView", "PolicyNeeds",
+    "LearningTermsView", "LoggedArm", "LoggedReward", "LogRecord", "PolicyNeeds",
     "PolicyView", "PriorVersionsView", "PriorVersionView", "Problem", "PullsView", "PullView", "QueriesView",
     "QueryView", "QuotaState",
     "Ranking", "ReadSnapshot", "ReceiptView", "RefusedChoice", "RejectedView", "ReportedMove",

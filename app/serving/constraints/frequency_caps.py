@@ -16,7 +16,6 @@ from app.policies.request import ChooseRequest
 from app.policies.selection import SelectionRequest
 from app.records.left_out import NOT_KEPT
 from app.serving.constraints.base import Constraint, LogRecord, Shown, View
-from app.serving.constraints.of_plugins import remembers_keys, what_remembers_keys
 from app.storage.types import LearnerId
 
 
@@ -52,9 +51,8 @@ class FrequencyCapConstraint(Constraint):
     async def view(self, choice: ChooseRequest, request: SelectionRequest) -> View:
         """Raises Invalid (nothing uses the visitor), Unavailable."""
         bandit, visitor = request.bandit, choice.visitor
-        if visitor is not None and (not remembers_keys(bandit.record) or bandit.record.scope == "per_key"):
-            needed = f"visitor needs a bandit of scope global that has {what_remembers_keys()}"
-            raise Invalid(needed, path=("visitor",))
+        if visitor is not None and (bandit.record.repeats is None or bandit.record.scope == "per_key"):
+            raise Invalid("visitor needs a bandit of scope global that has repeats", path=("visitor",))
         subject = FrequencyCapKey.of(bandit, request.learner, visitor)
         if subject is None:
             return View()

@@ -10,7 +10,6 @@ from functools import partial
 
 from app.bandits.bandit import Bandit
 from app.frequency_caps.caps import FrequencyCaps
-from app.frequency_caps.notes import NoteStore
 from app.policies.request import ChooseRequest
 from app.quotas.quotas import Quotas
 from app.replication.sync import Sync
@@ -30,9 +29,7 @@ STATELESS: Sequence[ConstraintRow] = (
 """The first three: they need nothing of the process, and evaluations ask them too."""
 
 
-def constraints_of(
-    sync: Sync, caps: FrequencyCaps, notes: NoteStore, quotas: Quotas
-) -> Sequence[ConstraintRow]:
+def constraints_of(sync: Sync, caps: FrequencyCaps, quotas: Quotas) -> Sequence[ConstraintRow]:
     """All constraints of choices."""
     return (
         # Of a policy that is missing its own stand-in says so.
@@ -46,7 +43,7 @@ def constraints_of(
             lambda choice, bandit: bandit.record.repeats is not None or choice.visitor is not None,
         ),
         *(
-            ConstraintRow(constraint.with_store(notes), partial(_is_asked_for, name))
+            ConstraintRow(constraint, partial(_is_asked_for, name))
             for name, constraint in PLUGIN_CONSTRAINTS.items()
         ),
         ConstraintRow(QuotaConstraint(quotas), lambda _, bandit: bandit.uid in quotas.ledgers),

@@ -1051,26 +1051,14 @@ class Exposure:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """What a constraint noted with a choice, of ``at_ms``; it is kept until ``until_ms``."""
-
-    text: str
-    at_ms: int
-    until_ms: int
-
-
-@dataclass(frozen=True, slots=True)
 class Exposures:
-    """``repeats``: the setting of the bandit, and ``items`` what counts for it. ``constraint``: of a bandit
-    with a constraint of a plug-in that remembers keys instead, with its ``notes``. The last is first; at
-    most 1,000 are kept.
+    """``repeats``: the setting of the bandit, and ``items`` what counts for it, the last first. At most
+    1,000 are kept.
     """
 
     key: str
-    repeats: RepeatsRule | None
+    repeats: RepeatsRule
     items: tuple[Exposure, ...]
-    constraint: str | None = None
-    notes: tuple[Note, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -597,8 +597,7 @@ class Endpoints:
     def get_exposures(self, bandit: str, key: str) -> Call[Exposures]:
         """What counts for ``repeats``: what a key, or a visitor of a global bandit, has had.
 
-        Of a bandit with a constraint of a plug-in that remembers keys: its notes. Raises NotFound: the bandit
-        has neither.
+        Raises NotFound: the bandit has no ``repeats``.
         """
         return routes.GET_EXPOSURES.call(bandit, key)
 

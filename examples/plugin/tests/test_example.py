@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 import pytest
 from shortlist_example.indexes import Codes, Flat8, IvfPq
@@ -41,16 +39,6 @@ class TestConstraint(ConstraintContract):
         return ConstraintCase(
             lambda lists: all(number(arm) <= 5 for arms in lists for arm in arms),
             settings={"constraints": {"fresh": {"days": 5.5}}},
-        )
-
-
-class TestRemembering(ConstraintContract):
-    @pytest.fixture
-    def case(self) -> ConstraintCase:
-        return ConstraintCase(
-            lambda lists: max(Counter(arms[0] for arms in lists).values()) == 1,
-            settings={"constraints": {"rested": {"choices": 9}}},
-            counts=True,
         )
 
 
