@@ -23,6 +23,16 @@ Fit
     They are weighted nearly as maximum likelihood would. One standard error is taken off, so tau^2 is exactly
     0 where there is nothing, and then so are all estimates.
 
+Changed features
+    An effect belongs to the arm. Where the features of an arm change by D, its effect of before is b_i plus
+    D.(mu - theta) of the keys that reward it, so its variance grows by (``drift``)
+
+        v = (D.mu)^2 + R D^T S D,
+
+    but to tau^2 at most, as that of an arm without rewards. In the sums it is the factor f with
+    s^2 / (f n + s^2 / tau^2) = s^2 / (n + s^2 / tau^2) + v by which those of before fade (``fades``,
+    ``chain``). tau^2 and s^2 are those that are found again in the sums that fade by them.
+
 Discounted, a reward of weight w adds w p^2 to n, w p rho to R, w^2 (p rho)^2 to Q and w^2 p^4 to F: products
 of two rewards stay unbiased. Then the noise is estimated from Q n / F in the place of Q.
 
@@ -33,14 +43,17 @@ Longitudinal Data" (1982).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from shortlist import checks
-from shortlist.types import Matrix, Vector
+from shortlist.types import Matrix, Rows, Vector
 
 ROUNDS = 4
+MOST_ROUNDS = 50  # of a fit of sums that fade by it
+SAME = 1e-12
 STANDARD_ERRORS = 1.0  # that are taken off tau^2
 _ALONE = 1e-9  # n^2 - F below this share of n^2: an arm with one reward has no pair
 
@@ -85,7 +98,8 @@ def fit(sums: EffectSums, *, discounted: bool = False) -> EffectFit:
     """
     sums.check()
     pairs = sums.n**2 - sums.F
-    used = pairs > _ALONE * np.maximum(sums.n**2, np.finfo(float).tiny)
+    tiny = np.finfo(float).tiny  # below it sums have faded out
+    used = (pairs > _ALONE * np.maximum(sums.n**2, tiny)) & (tiny < sums.F)
     n, R, Q, F, pairs = sums.n[used], sums.R[used], sums.Q[used], sums.F[used], pairs[used]
     if not used.any() or Q.sum() <= 0.0:
         return NOTHING
@@ -100,6 +114,78 @@ def fit(sums: EffectSums, *, discounted: bool = False) -> EffectFit:
         errors = weights**2 * (products - pairs * max(estimate, 0.0)) ** 2
         variance = max(float(estimate - STANDARD_ERRORS * np.sqrt(errors.sum()) / total), 0.0)
     return EffectFit(variance, noise)
+
+
+def drift(changes: Matrix, mean: Matrix, covariance: Matrix, noises: Vector) -> Matrix:
+    """Return v of changes of features, of each signal.
+
+    ``mean``, ``covariance``: mu and S of the features that an arm has; ``noises``: R_jj of each signal.
+    Shapes: (n, d), (J, d), (d, d), (J,) -> (J, n). Cost: n d (d + J).
+    """
+    apart = np.einsum("nd,nd->n", changes @ covariance, changes)
+    squares: Matrix = (mean @ changes.T) ** 2 + noises[:, None] * np.maximum(apart, 0.0)
+    return squares
+
+
+def fades(n: Vector, added: Vector, fitted: EffectFit) -> Vector:
+    """Return f of arms with these sums n, whose variance grows by ``added``, which may be inf.
+
+    Exactly 1 where nothing is added. Shapes: (K,), (K,) -> (K,).
+    """
+    grows = (added > 0.0) & (n > 0.0)
+    factors = np.ones(len(n))
+    if fitted.variance > 0.0 and grows.any():
+        weight = n[grows] + fitted.shrinkage
+        left = weight / (1.0 + added[grows] * weight / fitted.noise) - fitted.shrinkage
+        factors[grows] = np.clip(left / n[grows], 0.0, 1.0)
+    return factors
+
+
+def chain(sums: EffectSums, arms: Rows, added: Vector, fitted: EffectFit) -> tuple[EffectSums, Vector]:
+    """Return the sums of each arm from those of its revisions, and by what those before each of these fade.
+
+    ``arms``: the number of the arm of each revision, ascending, without a gap; its revisions are in order.
+    ``added``: by what the variance of what came before it grows. Without effects nothing fades.
+    Shapes: sums, arms and added (P,) -> (K,), (P,). Cost: P times the most revisions of an arm.
+    """
+    count, factors = int(arms[-1]) + 1 if len(arms) else 0, np.ones(len(arms))
+    if count == len(arms):
+        return sums, factors
+    depth = np.arange(len(arms)) - np.searchsorted(arms, np.arange(count))[arms]
+    n, R, Q, F = np.zeros((4, count))
+    for level in range(int(depth.max()) + 1):
+        at = np.flatnonzero(depth == level)
+        arm = arms[at]
+        f = factors[at] = fades(n[arm], added[at], fitted)
+        n[arm] = f * n[arm] + sums.n[at]
+        R[arm] = f * R[arm] + sums.R[at]
+        Q[arm] = f**2 * Q[arm] + sums.Q[at]
+        F[arm] = f**2 * F[arm] + sums.F[at]
+    return EffectSums(n, R, Q, F), factors
+
+
+def fit_chain(
+    sums: EffectSums, arms: Rows, added: Vector, *, start: EffectFit = NOTHING, discounted: bool = False
+) -> tuple[EffectFit, EffectSums, Vector]:
+    """Return a fit, with the sums of the arms that fade by it, from which it is found again, and the factors.
+
+    ``start``: the fit of before; ``NOTHING``: of sums that do not fade. Shapes as of ``chain``. Cost: some
+    times its own.
+    """
+    if not added.any():
+        whole, factors = chain(sums, arms, added, NOTHING)
+        return fit(whole, discounted=discounted), whole, factors
+    # What fades has weights, as what is discounted has.
+    fitted = fit(chain(sums, arms, added, start)[0], discounted=True)
+    for _ in range(MOST_ROUNDS):
+        before = fitted
+        fitted = fit(chain(sums, arms, added, before)[0], discounted=True)
+        # Nothing may depend on which part of a chain was added up already.
+        if math.isclose(fitted.variance, before.variance, rel_tol=SAME) and math.isclose(
+            fitted.noise, before.noise, rel_tol=SAME
+        ):
+            break
+    return fitted, *chain(sums, arms, added, fitted)
 
 
 def surprises_together(features: Matrix, surprises: Matrix, root: Matrix) -> Matrix:

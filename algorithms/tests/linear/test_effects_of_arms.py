@@ -131,3 +131,66 @@ def test_surprises_of_rewards_that_come_together_are_those_of_learners_of_all_ot
         theta = np.linalg.solve(precision + x.T @ x, precision @ mean.T + x.T @ y)
         expected = features[left_out] @ theta
         np.testing.assert_allclose(found[left_out], values[left_out] - expected, rtol=1e-12, atol=1e-12)
+
+
+def test_changed_features_add_what_keys_would_make_of_the_change():
+    """Against draws of 400,000 keys, whose mean squares miss by .3 % or less: five times that is 1.5 %."""
+    rng = np.random.default_rng(5)
+    root, mean = rng.normal(size=(3, 3)), rng.normal(size=(2, 3))
+    changes, noises = rng.normal(size=(4, 3)), np.array([0.5, 2.0])
+    found = arm_effects.drift(changes, mean, root @ root.T, noises)
+    assert found.shape == (2, 4)
+    for signal in range(2):
+        thetas = mean[signal] + math.sqrt(noises[signal]) * rng.normal(size=(400_000, 3)) @ root.T
+        wanted = ((changes @ thetas.T) ** 2).mean(axis=1)
+        np.testing.assert_allclose(found[signal], wanted, rtol=0.015)
+    assert (arm_effects.drift(np.zeros((1, 3)), mean, root @ root.T, noises) == 0.0).all()
+
+
+def test_sums_fade_until_the_variance_is_what_it_was_and_more():
+    n, added = np.array([3.0, 3.0, 3.0, 0.0, 3.0, 1e6]), np.array([0.0, 0.01, 9.0, 0.1, np.inf, 1e-9])
+    fitted = EffectFit(0.5, 0.3)
+    f = arm_effects.fades(n, added, fitted)
+    variances = fitted.noise / (f * n + fitted.shrinkage)
+    wanted = np.minimum(fitted.noise / (n + fitted.shrinkage) + added, fitted.variance)
+    np.testing.assert_allclose(variances, wanted, rtol=1e-9)
+    assert f[0] == 1.0
+    assert f[2] == f[4] == 0.0
+    assert arm_effects.fades(n, added, arm_effects.NOTHING).tolist() == [1.0] * 6
+
+
+def test_a_chain_is_that_of_each_arm_by_itself_and_finds_its_fit_again():
+    rng = np.random.default_rng(6)
+    count, effects = 40, rng.normal(size=40)
+    arms = np.sort(np.concatenate((np.arange(count), rng.integers(0, count, 50))))
+    n = rng.integers(0, 8, len(arms)).astype(float)
+    R = n * effects[arms] + 0.4 * np.sqrt(n) * rng.normal(size=len(arms))
+    Q, F = n * (effects[arms] ** 2 + 0.16), n.copy()
+    added = np.where(np.diff(arms, prepend=-1) > 0, 0.0, rng.exponential(size=len(arms)) * 0.1)
+    sums = EffectSums(n, R, Q, F)
+    fitted, whole, factors = arm_effects.fit_chain(sums, arms, added)
+    for arm in range(count):
+        own = np.zeros(4)
+        for place in np.flatnonzero(arms == arm):
+            if own[0] and added[place]:
+                variance = fitted.noise / (own[0] + fitted.shrinkage) + added[place]
+                left = fitted.noise / min(variance, fitted.variance) - fitted.shrinkage
+                own *= np.array([1.0, 1.0, left / own[0], left / own[0]]) * left / own[0]
+            own += [n[place], R[place], Q[place], F[place]]
+        np.testing.assert_allclose([whole.n[arm], whole.R[arm], whole.Q[arm], whole.F[arm]], own, atol=1e-9)
+    again = arm_effects.fit(whole, discounted=True)
+    assert again.variance == pytest.approx(fitted.variance, rel=1e-9)
+    assert again.noise == pytest.approx(fitted.noise, rel=1e-9)
+    # What was added up to the second revisions and put in the place of both says the same.
+    parts = [n, R, Q, F]
+    first = np.flatnonzero((np.diff(arms, prepend=-1) > 0) & (np.diff(arms, append=99) == 0))
+    for part, power in zip(parts, (1, 1, 2, 2), strict=True):
+        part[first + 1] += factors[first + 1] ** power * part[first]
+    left = np.setdiff1d(np.arange(len(arms)), first)
+    added[first + 1] = 0.0
+    shorter = EffectSums(*(part[left] for part in parts[:3]), parts[3][left])
+    merged, _, _ = arm_effects.fit_chain(shorter, arms[left], added[left], start=fitted)
+    assert merged.variance == pytest.approx(fitted.variance, rel=1e-9)
+    # Without changes it is the fit of all sums of an arm together, to the bit.
+    plain, together, _ = arm_effects.fit_chain(shorter, arms[left], np.zeros(len(left)))
+    assert plain == arm_effects.fit(together)
