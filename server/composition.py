@@ -168,7 +168,7 @@ class Service:
         self.priors = LearnedPriors(store.priors, capacity_bytes=max(4 << 20, learner_bytes // 8))
         self.prior_fits = PriorFits(store, self.priors, metrics, moves=self.moves)
         self.effects = ServedEffects(store.effects, capacity_bytes=max(4 << 20, learner_bytes // 2))
-        self.effect_fits = EffectFits(store, self.effects, metrics)
+        self.effect_fits = EffectFits(store, self.effects, self.priors, metrics)
         self._remote = remote = RemoteWorkers(self.learners, self._learners_changed, wait_s=pauses.applied_s)
         is_alone = name is not None and group_dir is None  # its store is its own, and no other process serves
         leases = (

@@ -2,8 +2,10 @@
 
 A bandit is looked at ``EVERY_S`` after it was last, sooner while a tenth of the time since the first look is
 less: at first a second may bring most of its rewards. Where that takes more than ``SHARE`` of a core it is
-looked at later, but after ``LONGEST_S`` at most. Every ``LOOK_EVERY_S`` the log says whether one key teaches
-most of it. While nothing is learned all that costs nothing.
+looked at later, but after ``LONGEST_S`` at most. A bandit whose arms have changed is found within
+``ARMS_EVERY_S``, and each hour sums are merged or dropped that no token names any more. Every
+``LOOK_EVERY_S`` the log says whether one key teaches most of it. While nothing is learned and no arm changes
+all that costs a call every ``ARMS_EVERY_S``.
 """
 
 from __future__ import annotations
@@ -25,18 +27,23 @@ LONGEST_S = 60.0
 SHARE = 0.05
 PAUSE_S = 0.1
 LOOK_EVERY_S = 600.0  # whether one key teaches most
-DROP_EVERY_S = 3_600.0  # sums of arms that are gone
+MERGE_EVERY_S = 3_600.0  # sums that no token names any more
+ARMS_EVERY_S = 10.0
 IDLE_S = 2.0  # without news: others may have lost the partition
 BATCH_SIZE = 500  # bandits whose counts are read in one call
 
 
 @dataclass(slots=True)
 class _Schedule:
-    """Times of one bandit: of the first look, and from when on the next look and the next drop are due."""
+    """Times of one bandit: of the first look, and from when on the next look and the next merging are due.
+
+    ``waits``: sums wait for being merged.
+    """
 
     first_s: float
     look_s: float = 0.0
-    drop_s: float = 0.0
+    merge_s: float = 0.0
+    waits: bool = False
 
 
 class EffectFitting:
@@ -58,6 +65,8 @@ class EffectFitting:
         self._schedules: dict[str, _Schedule] = {}  # by uid
         # By uid, those of which nobody said that they have changed: what was folded before their last fit.
         self._doubted: dict[str, str | None] = {}
+        self._arms: dict[str, tuple[str, int]] = {}  # by uid: its catalogue, in which version
+        self._arms_s = 0.0
         self._taught: set[str] = set()  # since the last look at who teaches
         self._look_at: float | None = None
 
@@ -87,6 +96,7 @@ class EffectFitting:
             self._doubted |= {uid: seen.get(uid) for uid in others if uid not in changed}
             changed |= dict.fromkeys(others)
             self._changed.is_complete = True
+        await self._look_at_arms()
         due = [bandit for bandit in map(self._due, list(changed)) if bandit is not None]
         for start in range(0, len(due), BATCH_SIZE):
             await self._fit_changed(due[start : start + BATCH_SIZE])
@@ -100,6 +110,7 @@ class EffectFitting:
             self._changed.uids.pop(uid, None)
             self._schedules.pop(uid, None)
             self._doubted.pop(uid, None)
+            self._arms.pop(uid, None)
             return None
         schedule = self._schedules.setdefault(uid, _Schedule(self._now_s()))
         return bandit if self._now_s() >= schedule.look_s else None
@@ -116,26 +127,41 @@ class EffectFitting:
             self._changed.uids.pop(uid, None)
         try:
             for bandit, folded in zip(bandits, await self._fits.folded(bandits), strict=True):
-                if doubted.get(bandit.uid) != folded:
+                self._arms[bandit.uid] = bandit.catalogue_uid, folded.arms
+                if doubted.get(bandit.uid) != (text := f"{folded.rewards} {folded.arms}"):
                     with contextlib.suppress(NotFound):
-                        await self._fit(bandit)
-                        seen[bandit.uid] = folded
+                        waits = await self._fit(bandit)
+                        seen[bandit.uid] = f"{text} waits" if waits else text
                 del waiting[bandit.uid]
                 self._doubted.pop(bandit.uid, None)
             await self._fits.note_seen(seen)
         finally:
             self._changed.uids |= waiting
 
-    async def _fit(self, bandit: Fittable) -> None:
-        """Fit a bandit, and say when it is to be looked at again. Raises NotFound, Unavailable."""
+    async def _look_at_arms(self) -> None:
+        """Find the bandits whose arms have changed, and those of which sums are to be merged."""
+        if self._now_s() < self._arms_s:
+            return
+        self._arms_s = self._now_s() + ARMS_EVERY_S
+        behind = set(await self._fits.with_other_arms(dict(self._arms.values())))
+        uids = [uid for uid, (catalogue_uid, _) in self._arms.items() if catalogue_uid in behind]
+        uids += [uid for uid, each in self._schedules.items() if each.waits and self._arms_s >= each.merge_s]
+        self._changed.add(uids)
+
+    async def _fit(self, bandit: Fittable) -> bool:
+        """Fit a bandit, and say when it is to be looked at again; whether its sums wait for being merged.
+
+        Raises NotFound, Unavailable.
+        """
         schedule = self._schedules[bandit.uid]
         self._taught.add(bandit.uid)
-        if self._now_s() >= schedule.drop_s:
-            schedule.drop_s = self._now_s() + DROP_EVERY_S
-            await self._fits.drop_gone(bandit)
-        _, used_s = await self._fits.fit(bandit)
+        merges = self._now_s() >= schedule.merge_s
+        _, used_s, schedule.waits = await self._fits.fit(bandit, merges=merges)
+        if merges:
+            schedule.merge_s = self._now_s() + MERGE_EVERY_S
         cheap_s = min(max(GROWTH * (self._now_s() - schedule.first_s), PAUSE_S), EVERY_S)
         schedule.look_s = self._now_s() + min(max(cheap_s, used_s / SHARE), LONGEST_S)
+        return schedule.waits
 
     async def _look_at_keys(self) -> None:
         if self._look_at is None and self._taught:

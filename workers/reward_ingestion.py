@@ -20,6 +20,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import chain
 
@@ -34,7 +35,7 @@ from app.platform.pauses import Pauses
 from app.records.arm_sums import ArmSums
 from app.records.records import pack, unpack
 from app.storage.store import Store
-from app.storage.types import ArmId, LearnerId, LogEntry, StoredLearner, entry_order
+from app.storage.types import UNTOLD, ArmId, LearnerId, LogEntry, StoredLearner, entry_order
 from workers.batches import (
     MOST_NUMBERS,
     ArmsBefore,
@@ -299,7 +300,11 @@ class RewardWorker:
                 dead=done.dead,
                 folded=done.counts,
                 moved=done.moved,
-                arms={arm: None if sums is None else pack(sums) for arm, sums in done.arms.items()},
+                arms={
+                    **{arm: None if sums is None else pack(sums) for arm, sums in done.arms.items()},
+                    **{arm._replace(revision=UNTOLD): None for arm in arms.untold & done.arms.keys()},
+                },
+                known_arms=_known_arms(arms, done.arms),
             )
             # if not, another worker was faster, and what was folded here is dropped
             if applied:
@@ -338,9 +343,21 @@ class RewardWorker:
                 sums[arm] = self._kept_sums.get(key)
             else:
                 missing.append(arm)
-        for arm, data in zip(missing, await self._store.effects.sums(partition, missing), strict=True):
-            sums[arm] = None if data is None else unpack(data, ArmSums)
-        return ArmsBefore(sums, taught)
+        for arm, own in zip(missing, await self._sums(partition, missing), strict=True):
+            sums[arm] = own
+        fresh = [arm for arm in missing if sums[arm] is None]
+        untold = set[ArmId]()
+        # As 2.0.0 stored them. They go with the first write.
+        of_2 = await self._sums(partition, [arm._replace(revision=UNTOLD) for arm in fresh])
+        for arm, own in zip(fresh, of_2, strict=True):
+            if own is not None and own.revision == arm.revision:
+                sums[arm] = own
+                untold.add(arm)
+        return ArmsBefore(sums, taught, untold)
+
+    async def _sums(self, partition: int, arms: Sequence[ArmId]) -> Sequence[ArmSums | None]:
+        stored = await self._store.effects.sums(partition, arms)
+        return [None if data is None else unpack(data, ArmSums) for data in stored]
 
     def _keep(self, partition: int, learners: Mapping[LearnerId, CheckpointedLearner]) -> None:
         for learner, kept in learners.items():
@@ -402,3 +419,13 @@ class RewardWorker:
     def reached(self, partition: int, watermark: str) -> None:
         """Calls that wait for an entry up to there return, whichever worker applied it."""
         self._waiters.reached(partition, watermark)
+
+
+def _known_arms(before: ArmsBefore, now: Mapping[ArmId, ArmSums | None]) -> AbstractSet[ArmId]:
+    """The arms of which sums go on that are stored: those of before a move begin anew."""
+    known = set[ArmId]()
+    for arm, sums in now.items():
+        had = before.sums.get(arm)
+        if had is not None and arm not in before.untold and (sums is None or sums.space == had.space):
+            known.add(arm)
+    return known

@@ -19,7 +19,7 @@ from app.platform.errors import NotFound
 from app.platform.pages import decode_cursor, encode_cursor, foreign, number_in
 from app.platform.pools import REQUESTS
 
-LEFT_OUT = 100  # arms that a page may pass over: deleted, or with other features
+LEFT_OUT = 100  # arms that a page may pass over: they were deleted
 
 router = json_router(prefix="/v1/bandits", tags=["bandits"])
 
@@ -87,7 +87,7 @@ async def arm_effects(
     """Arms that do better than their features say, or worse, the newest ones, or those known best.
 
     404 of a bandit without effects. A next page is of the version of the first, if that is kept. Arms that
-    were deleted, or got other features since, are left out: a page may have fewer items than ``limit``.
+    were deleted are left out: a page may have fewer items than ``limit``.
     """
     owner = _with_effects(await bandits.get(bandit))
     version = await effects.newest(owner.uid)
@@ -102,12 +102,7 @@ async def arm_effects(
     rows = (await REQUESTS.run(partial(ordered, owner, version, order)))[start : start + limit + LEFT_OUT]
     names = [version.names[row] for row in rows.tolist()]
     arms = await catalogues.features(owner.catalogue, set(names))
-    revisions = version.revisions[rows].tolist()
-    places = [
-        place
-        for place, (name, revision) in enumerate(zip(names, revisions, strict=True))
-        if name in arms and arms[name][1] == revision
-    ]
+    places = [place for place, name in enumerate(names) if name in arms]
     after = places[limit] if len(places) > limit else len(names)
     items = await REQUESTS.run(partial(items_of, owner, version, rows[places[:limit]].tolist()))
     more = start + after < len(version.names)
@@ -125,14 +120,13 @@ async def arm_effect(
 ) -> Response:
     """The effect of one arm; 0, and uncertain by the spread of all, while it has no rewards."""
     owner = _with_effects(await bandits.get(bandit))
-    features_and_revision = (await catalogues.features(owner.catalogue, {arm})).get(arm)
-    if features_and_revision is None:
+    if arm not in await catalogues.features(owner.catalogue, {arm}):
         raise NotFound("there is no arm with this id")
     version = await effects.newest(owner.uid)
     summary = summary_of(owner, version)
     if version is None or not summary["version"]:
         return reply({"version": 0, "arm": arm, "effect": 0.0, "sd": 0.0, "weight": 0.0})
-    place = int(version.places_of([arm], [features_and_revision[1]])[0])
+    place = int(version.names.places_of([arm])[0])
     item = item_of(owner, version, arm, place)
     return reply({"version": version.number, **item})
 

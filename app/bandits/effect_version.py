@@ -16,7 +16,7 @@ from app.records.packed_names import PackedNames
 from app.records.records import bytes_to_vector, vector_to_bytes
 from shortlist.linear import arm_effects
 from shortlist.linear.arm_effects import EffectFit
-from shortlist.types import Matrix, Rows, Vector
+from shortlist.types import Matrix, Rows
 
 
 class EffectRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -27,8 +27,8 @@ class EffectRecord(msgspec.Struct, frozen=True, array_like=True):
     ``space``       which move of its bandit it was made after; 0: none
     ``variances``, ``noises``   tau^2 and s^2 of each signal
     ``arms``        with rewards, in the order of their ids; empty where no effects were found
-    ``revisions``   of the features of each arm
-    ``n``, ``R``    their sums, float64, ``R`` signal by signal
+    ``revisions``   of the features of each arm, for which its sums are
+    ``n``, ``R``    their sums, float64, signal by signal; ``n`` once where it is the same of all
     ``base``      0: those are all arms. Else they are those that differ from the version with this number,
                   and ``gone`` are those that it has besides
     ``chained``   how many arms were stored since the last version with all of them
@@ -53,13 +53,15 @@ class EffectRecord(msgspec.Struct, frozen=True, array_like=True):
 class EffectVersion:
     """A version, whose arrays are read-only. What follows from the sums is computed when it is asked for.
 
-    ``record``: what it says besides arms. Shapes: ``names``, ``revisions`` and n (K,); R (J, K).
+    An effect is that of an arm, also where its features have changed since.
+
+    ``record``: what it says besides arms. Shapes: ``names`` and ``revisions`` (K,); n and R (J, K).
     """
 
     record: EffectRecord
     names: PackedNames
     revisions: Rows
-    n: Vector
+    n: Matrix
     R: Matrix
 
     @property
@@ -88,34 +90,25 @@ class EffectVersion:
 
     def at(self, places: Rows | slice) -> tuple[Matrix, Matrix]:
         """Effects and deviations of some arms. Shape: (J, n) each."""
-        n, record = self.n[places], self.record
-        found = [
-            arm_effects.estimates(n, own, EffectFit(variance, noise))
-            for own, variance, noise in zip(self.R[:, places], record.variances, record.noises, strict=True)
-        ]
+        both = zip(self.n[:, places], self.R[:, places], strict=True)
+        fits = map(EffectFit, self.record.variances, self.record.noises)
+        found = [arm_effects.estimates(*own, fit) for own, fit in zip(both, fits, strict=True)]
         # As tokens have them, so that what was served is what is learned from.
         effects = np.array([own for own, _ in found]).astype(np.float32).astype(np.float64)
         return effects, np.array([own for _, own in found])
 
-    def places_of(self, arms: Sequence[str], revisions: Sequence[int]) -> Rows:
-        """Where arms with these features are, -1 of one that has no rewards with them. Shape: (n,)."""
+    def of_arms(self, arms: Sequence[str]) -> tuple[Matrix, Matrix]:
+        """Effects and deviations of arms; 0 and tau without rewards. Shapes: (J, n)."""
         places = self.names.places_of(arms)
-        if len(self.names):
-            places[self.revisions[places] != np.array(revisions, dtype=np.int64)] = -1
-        return places
-
-    def of_arms(self, arms: Sequence[str], revisions: Sequence[int]) -> tuple[Matrix, Matrix]:
-        """Effects and deviations of arms with these features; 0 and tau without rewards. Shapes: (J, n)."""
-        places = self.places_of(arms, revisions)
         has_rewards = places >= 0
         effects = np.zeros((len(self.R), len(places)))
         deviations = np.repeat(np.sqrt(self.record.variances)[:, None], len(places), axis=1)
         effects[:, has_rewards], deviations[:, has_rewards] = self.at(places[has_rewards])
         return effects, deviations
 
-    def served(self, arms: Sequence[str], revisions: Sequence[int], signals: int) -> Matrix:
-        """The effects of arms with these features, by each of so many signals. Shapes: -> (n, J)."""
-        found, effects = np.zeros((len(arms), signals)), self.of_arms(arms, revisions)[0][:signals]
+    def served(self, arms: Sequence[str], signals: int) -> Matrix:
+        """The effects of arms, by each of so many signals. Shapes: -> (n, J)."""
+        found, effects = np.zeros((len(arms), signals)), self.of_arms(arms)[0][:signals]
         found[:, : len(effects)] = effects.T
         return found
 
@@ -125,7 +118,7 @@ class EffectVersion:
             self.record,
             arms=list(self.names),
             revisions=self.revisions.tolist(),
-            n=vector_to_bytes(self.n),
+            n=_n_to_bytes(self.n),
             R=vector_to_bytes(self.R.ravel()),
         )
 
@@ -136,13 +129,25 @@ def version_of(record: EffectRecord) -> EffectVersion:
         record,
         PackedNames(record.arms),
         np.array(record.revisions, dtype=np.int64),
-        bytes_to_vector(record.n),
+        _bytes_to_n(record),
         bytes_to_vector(record.R).reshape(len(record.variances), -1),
     )
 
 
+def _n_to_bytes(n: Matrix) -> bytes:
+    """As a record has them. 2.0.0 reads it where they are the same of all signals."""
+    return vector_to_bytes((n[:1] if (n == n[:1]).all() else n).ravel())
+
+
+def _bytes_to_n(record: EffectRecord) -> Matrix:
+    """Shape: (J, K)."""
+    shape = len(record.variances), len(record.arms)
+    n = bytes_to_vector(record.n)
+    return np.broadcast_to(n.reshape(-1, shape[1]) if len(n) else n, shape).copy()
+
+
 def _version(
-    record: EffectRecord, names: PackedNames, revisions: Rows, n: Vector, R: Matrix
+    record: EffectRecord, names: PackedNames, revisions: Rows, n: Matrix, R: Matrix
 ) -> EffectVersion:
     for array in (revisions, n, R):
         array.setflags(write=False)
@@ -159,10 +164,10 @@ def record_of(
     fits: Sequence[EffectFit],
     arms: Sequence[str],
     revisions: Sequence[int],
-    n: Vector,
+    n: Matrix,
     R: Matrix,
 ) -> EffectRecord:
-    """The record of a fit; without arms where no signal has effects. Shapes: (K,), (J, K)."""
+    """The record of a fit; without arms where no signal has effects. Shapes: (J, K)."""
     about = (
         number,
         since_ms,
@@ -173,7 +178,7 @@ def record_of(
     )
     if not any(fit.variance for fit in fits):
         return EffectRecord(*about)
-    return EffectRecord(*about, list(arms), list(revisions), vector_to_bytes(n), vector_to_bytes(R.ravel()))
+    return EffectRecord(*about, list(arms), list(revisions), _n_to_bytes(n), vector_to_bytes(R.ravel()))
 
 
 def change_of(before: EffectVersion, now: EffectVersion, changed: Rows) -> EffectRecord:
@@ -182,7 +187,7 @@ def change_of(before: EffectVersion, now: EffectVersion, changed: Rows) -> Effec
         now.record,
         arms=[now.names[place] for place in changed.tolist()],
         revisions=now.revisions[changed].tolist(),
-        n=vector_to_bytes(now.n[changed]),
+        n=_n_to_bytes(now.n[:, changed]),
         R=vector_to_bytes(now.R[:, changed].ravel()),
         base=before.number,
         gone=gone_from(before, now),
@@ -198,21 +203,21 @@ def gone_from(before: EffectVersion, now: EffectVersion) -> list[str]:
 def applied(before: EffectVersion, change: EffectRecord) -> EffectVersion:
     """A version that was stored as what differs. Cost: O(J K), K log K with new arms."""
     names, revisions, n, R = before.names, before.revisions.copy(), before.n.copy(), before.R.copy()
-    own_revisions, own_n = np.array(change.revisions, dtype=np.int64), bytes_to_vector(change.n)
+    own_revisions, own_n = np.array(change.revisions, dtype=np.int64), _bytes_to_n(change)
     own_R = bytes_to_vector(change.R).reshape(len(change.variances), -1)
     places = names.places_of(change.arms)
     had, fresh = np.flatnonzero(places >= 0), np.flatnonzero(places < 0)
     was = places[had]
-    revisions[was], n[was], R[:, was] = own_revisions[had], own_n[had], own_R[:, had]
+    revisions[was], n[:, was], R[:, was] = own_revisions[had], own_n[:, had], own_R[:, had]
     if len(fresh) or change.gone:
         arms = [*names, *(change.arms[place] for place in fresh.tolist())]
-        revisions, n = np.concatenate((revisions, own_revisions[fresh])), np.concatenate((n, own_n[fresh]))
-        R, gone = np.concatenate((R, own_R[:, fresh]), axis=1), set(change.gone)
+        revisions, gone = np.concatenate((revisions, own_revisions[fresh])), set(change.gone)
+        n, R = (np.concatenate(both, axis=1) for both in ((n, own_n[:, fresh]), (R, own_R[:, fresh])))
         order = sorted((k for k in range(len(arms)) if arms[k] not in gone), key=arms.__getitem__)
         names, revisions, n, R = (
             PackedNames([arms[k] for k in order]),
             revisions[order],
-            n[order],
+            n[:, order],
             R[:, order],
         )
     return _version(change, names, revisions, n, R)

@@ -1,9 +1,10 @@
 """The fold of the reward log into the sums of arms: what an arm has beyond its features, by partition.
 
 As ``fold`` it is pure, and the same to the bit however the log is cut into batches. An entry teaches its arm
-if its decision had arm effects, and its features are those of the newest move and revision of the arm that
-the log has named: a later one begins anew, since an effect is what the features do not say. After a move that
-makes sums again from the decision log, the entry that corrects a learner has the sums of what it taught.
+if its decision had arm effects, and its features are those of the newest move of the bandit. Sums are of one
+revision of the features of an arm: what a change of them means depends on a learned prior, so that fits add
+those of an arm (``effect_chains``). After a move that makes sums again from the decision log, the entry that
+corrects a learner has the sums of what it taught.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def fold_arms(
         if entry.learner.name == MOVED:
             spaces[uid] = max(payload.space, spaces.get(uid, 0))
         elif payload.effect is not None and payload.effect.arm:
-            arm = ArmId(uid, payload.effect.arm)
+            arm = ArmId(uid, payload.effect.arm, payload.effect.revision)
             before = now.get(arm)
             now[arm] = add_entry(before, entry, payload, payload.effect, spaces.get(uid, 0))
             if now[arm] is not before:
@@ -58,7 +59,7 @@ def fold_arms(
         elif payload.taught and payload.space >= spaces.get(uid, 0):
             half_life_s = (payload.terms or NO_TERMS).half_life_s
             for name, more in payload.taught.items():
-                arm = ArmId(uid, name)
+                arm = ArmId(uid, name, more.revision)
                 before = now.get(arm)
                 now[arm] = merged_sums(before, more, half_life_s)
                 if now[arm] is not before:
@@ -99,8 +100,8 @@ def _arms_of(entry: LogEntry) -> Sequence[ArmId]:
         return ()
     uid, effect = entry.learner.bandit_uid, payload.effect
     if effect is not None and effect.arm:
-        return (ArmId(uid, effect.arm),)
-    return [ArmId(uid, arm) for arm in payload.taught]
+        return (ArmId(uid, effect.arm, effect.revision),)
+    return [ArmId(uid, arm, sums.revision) for arm, sums in payload.taught.items()]
 
 
 def add_entry(

@@ -1,10 +1,12 @@
 """Fitting the arm effects of a bandit from the sums of its arms, and making that the newest version.
 
-sums       of all partitions, added in their order, of the newest move and the newest features of each arm
-fit        in a thread: the variance of the effects, of each signal by itself
+sums       of all partitions, added in their order, of the newest move
+fit        in a thread: the variance of the effects, of each signal by itself, and of each arm the sums of all
+           its revisions, which fade by what its features have changed (``effect_chains``)
 written    if an arm has moved by a fifth of its deviation, or the variance by a tenth, or anything where it
            is asked for; if the newest version is still the one from before, else that one is the answer.
            Of the arms only those that moved, and all of them ``WHOLE_EVERY`` versions
+merged     each hour: what no token names any more (``effect_merging``)
 """
 
 from __future__ import annotations
@@ -12,6 +14,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,60 +31,136 @@ from app.bandits.effect_version import (
     record_to_bytes,
     version_of,
 )
+from app.bandits.prior_version import PriorVersion
 from app.bandits.settings import BanditRecord
 from app.learning import one_key_teaches
 from app.learning.arm_sums import merged_sums
+from app.learning.effect_chains import (
+    Chained,
+    Chains,
+    Drifts,
+    Step,
+    Totals,
+    added_merged,
+    chains_of,
+    changes_of,
+    steps_of,
+    sums_of,
+)
+from app.learning.effect_merging import merge
+from app.learning.learned_priors import LearnedPriors
 from app.learning.prior_fits import Computing, Fittable
 from app.learning.served_effects import ServedEffects
+from app.platform.cache import BoundedCache
 from app.platform.errors import NotFound
 from app.platform.metrics import Metrics
-from app.records.arm_sums import ArmSums
-from app.records.records import unpack
+from app.records.arm_sums import ArmSums, MergedSums
+from app.records.records import bytes_to_vector
+from app.storage.arm_effects import SumsOf
 from app.storage.store import Store
 from shortlist.linear import arm_effects
-from shortlist.linear.arm_effects import EffectFit, EffectSums
-from shortlist.types import Matrix
+from shortlist.linear.arm_effects import EffectFit
+from shortlist.linear.learned_prior import LearnedPrior
+from shortlist.types import Vector
 
 MOVED = 0.2  # deviations of an arm: with 0.5 films by genre lose .07 of what all arms gain, with 0.2 .02
 GROWN = 0.1  # of the standard deviation of the effects
 WHOLE_EVERY = 32  # versions
 PARTITIONS_TOGETHER = 4  # whose sums are read at once
 WHOLE_KEPT = 64  # as many bytes of a bandit as so many whole versions
+KNOWN_BYTES = 32 << 20  # of the revisions of arms, and of how far features have changed
+KNOWN_ARM_BYTES = 300
+CHANGES_TOGETHER = 1_000  # of which the features are read at once
+NUMBER_BYTES = 8
+
+
+class Folded(NamedTuple):
+    """``rewards``: what was folded for a bandit, as text. ``arms``: the version of its catalogue."""
+
+    rewards: str
+    arms: int
+
+
+class FittedEffects(NamedTuple):
+    """The version that stands now, and the ``seconds`` of a core that it took.
+
+    ``waits``: there are sums of earlier features, which are merged once no token names them.
+    """
+
+    version: EffectVersion | None
+    seconds: float
+    waits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _KnownArms:
+    """The revisions of arms in a version of a catalogue; 0 of one that is not there."""
+
+    catalogue_uid: str
+    version: int
+    revisions: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _KnownDrifts:
+    """``drifts``: by the prior of this number."""
+
+    prior: int
+    catalogue_uid: str
+    drifts: Drifts
 
 
 class EffectFits:
-    """Fits effects, one bandit at a time, and drops the sums of arms that are gone."""
+    """Fits effects, one bandit at a time, and merges or drops sums that no token names any more."""
 
-    def __init__(self, store: Store, served: ServedEffects, metrics: Metrics) -> None:
+    def __init__(self, store: Store, served: ServedEffects, priors: LearnedPriors, metrics: Metrics) -> None:
         self._store = store
         self._served = served
+        self._priors = priors
         self._metrics = metrics
+        self._arms: BoundedCache[str, _KnownArms] = BoundedCache(KNOWN_BYTES)  # by uid of the bandit
+        self._drifts: BoundedCache[str, _KnownDrifts] = BoundedCache(KNOWN_BYTES)
         self._one = asyncio.Lock()
 
     async def fit(
-        self, bandit: Fittable, *, only_if_moved: bool = True
-    ) -> tuple[EffectVersion | None, float]:
-        """The version that stands now, and the seconds of a core that it took.
+        self, bandit: Fittable, *, only_if_moved: bool = True, merges: bool = False
+    ) -> FittedEffects:
+        """Fit effects, and make a version of them.
 
         ``only_if_moved``: make one only where an arm, or the variance, has moved far enough.
+        ``merges``: merge and drop sums that no token names any more.
 
         Cost: reads the sums of all arms. Raises NotFound (the bandit is gone), Unavailable.
         """
         async with self._one:
             before, computing = await self._served.newest(bandit.uid), Computing()
-            totals = dict[str, ArmSums]()
+            totals, stale = Totals(), dict[int, dict[SumsOf, bytes]]()
+            prior = await self._priors.newest(bandit.uid)
             for start in range(0, self._store.partitions, PARTITIONS_TOGETHER):
                 # One after the other they wait as often for the loop: half of what a fit takes.
                 partitions = range(start, min(start + PARTITIONS_TOGETHER, self._store.partitions))
                 parts = await asyncio.gather(*(self._sums(partition, bandit.uid) for partition in partitions))
-                await computing.run(_add_stored, totals, parts, bandit.record)
+                read = dict(zip(partitions, parts, strict=True))
+                await computing.run(_add_stored, totals, read, bandit.record, stale)
+            current = await self._revisions(bandit, {step.arm for step in totals})
+            steps = await computing.run(steps_of, totals, current)
+            if prior is not None and (prior.learned is None or prior.record.space != bandit.record.space):
+                prior = None
+            changes = await computing.run(changes_of, steps)
+            drifts = await self._drifts_of(bandit, prior, changes, computing)
             number = 1 if before is None else before.number + 1
-            version = await computing.run(fitted, totals, bandit.record, number)
+            now_ms = time.time_ns() // 1_000_000
+            make = partial(fitted, number=number, now_ms=now_ms, before=before)
+            version, chains, chained = await computing.run(make, totals, steps, drifts, bandit.record)
+            if merges and prior is not None:
+                for partition, sums in stale.items():
+                    await self._store.effects.drop_sums(partition, bandit.uid, sums)
+                await merge(self._store, bandit, chains, chained, current)
             if before is None and not len(version.names):
-                return None, computing.seconds
+                return FittedEffects(None, computing.seconds, bool(changes))
             record = await computing.run(_stored, before, version, MOVED if only_if_moved else 0.0)
             if record is None:
-                return before, computing.seconds
+                return FittedEffects(before, computing.seconds, bool(changes))
             stands = await self._store.effects.write(
                 bandit.name,
                 bandit.uid,
@@ -89,25 +171,37 @@ class EffectFits:
             if stands is None:
                 raise NotFound("there is no bandit with this name")
             self._metrics.effect_fits.labels("made" if stands else "late").inc()
-            return await self._served.newest(bandit.uid), computing.seconds
+            return FittedEffects(await self._served.newest(bandit.uid), computing.seconds, bool(changes))
 
     async def seen(self) -> dict[str, str]:
         """What ``folded`` was of each bandit, by uid, before its effects were fitted last."""
         return await self._store.effects.seen()
 
-    async def folded(self, bandits: Sequence[Fittable]) -> Sequence[str]:
-        """What was folded for these bandits: where it is the same, so are effects, unless they were moved."""
+    async def folded(self, bandits: Sequence[Fittable]) -> Sequence[Folded]:
+        """What was folded for these bandits, and which arms they have: where it is the same, so are effects,
+        unless they were moved.
+        """
         counts = await self._store.priors.folded([bandit.uid for bandit in bandits])
-        return [f"{count.entries} {count.replaced}" for count in counts]
+        uids = list(dict.fromkeys(bandit.catalogue_uid for bandit in bandits))
+        found = await asyncio.gather(*map(self._store.arms.version, uids))
+        versions = dict(zip(uids, found, strict=True))
+        return [
+            Folded(f"{count.entries} {count.replaced}", versions[bandit.catalogue_uid])
+            for bandit, count in zip(bandits, counts, strict=True)
+        ]
+
+    async def with_other_arms(self, versions: Mapping[str, int]) -> Sequence[str]:
+        """Those catalogues, by uid, that are in another version than this."""
+        return await self._store.arms.behind(versions)
 
     async def note_seen(self, seen: Mapping[str, str]) -> None:
         """Note what ``folded`` was of some bandits, by uid, before they were fitted."""
         await self._store.effects.note_seen(seen)
 
-    async def _sums(self, partition: int, bandit_uid: str) -> Mapping[str, bytes]:
-        """The sums of all arms in a partition."""
+    async def _sums(self, partition: int, bandit_uid: str) -> Mapping[SumsOf, bytes]:
+        """All sums in a partition."""
         # An arm that changes while they are read may come twice.
-        sums = dict[str, bytes]()
+        sums = dict[SumsOf, bytes]()
         async for page in self._store.effects.all_sums(partition, bandit_uid):
             sums.update(page)
         return sums
@@ -116,71 +210,146 @@ class EffectFits:
         """Find out of which of these bandits one key gives most rewards: ``one_key_teaches``."""
         await one_key_teaches.look(self._store, bandit_uids)
 
-    async def drop_gone(self, bandit: Fittable) -> int:
-        """Drop the sums of deleted arms that no decision can name any more; how many were.
+    async def _revisions(self, bandit: Fittable, arms: AbstractSet[str]) -> Mapping[str, int]:
+        """The revisions of the features that arms have now. Cost: reads those of arms that changed."""
+        uid = bandit.catalogue_uid
+        known = self._arms.get(bandit.uid)
+        if known is None or known.catalogue_uid != uid:
+            known = _KnownArms(uid, await self._store.arms.version(uid), {})
+        changes = await self._store.arms.changed(uid, known.version)
+        revisions = {} if changes.ids is None else known.revisions
+        for arm in changes.ids or ():
+            revisions.pop(arm, None)
+        unknown = [arm for arm in arms if arm not in revisions]
+        revisions.update(zip(unknown, await self._store.arms.revisions(uid, unknown), strict=True))
+        known = _KnownArms(uid, changes.version, revisions)
+        self._arms.put(bandit.uid, known, KNOWN_ARM_BYTES * len(revisions))
+        return revisions
 
-        Cost: reads the sums of all arms, and a step in the store for each. Raises Unavailable.
-        """
-        dropped = 0
-        for partition in range(self._store.partitions):
-            async for page in self._store.effects.all_sums(partition, bandit.uid):
-                revisions = {arm: unpack(data, ArmSums).revision for arm, data in page.items()}
-                named = await self._store.arms.nameable(bandit.catalogue_uid, revisions)
-                pairs = zip(page.items(), named, strict=True)
-                gone = {arm: data for (arm, data), is_named in pairs if not is_named}
-                if gone:
-                    dropped += await self._store.effects.drop_sums(partition, bandit.uid, gone)
-        return dropped
+    async def _drifts_of(
+        self,
+        bandit: Fittable,
+        prior: PriorVersion | None,
+        changes: Mapping[tuple[int, int], str],
+        computing: Computing,
+    ) -> Drifts:
+        """Of these changes, by a prior; those that are not known yet are computed."""
+        if prior is None or not changes:
+            return {}
+        known, uid = self._drifts.get(bandit.uid), bandit.catalogue_uid
+        drifts = dict[tuple[int, int], Vector]()
+        if known is not None and (known.prior, known.catalogue_uid) == (prior.number, uid):
+            drifts = {change: known.drifts[change] for change in changes if change in known.drifts}
+        learned = prior.of_signals(bandit.record.signal_count).learned
+        assert learned is not None  # noqa: S101 - for the type checker
+        new = [change for change in changes if change not in drifts]
+        for start in range(0, len(new), CHANGES_TOGETHER):
+            some = new[start : start + CHANGES_TOGETHER]
+            asked = [(changes[change], revision) for change in some for revision in change]
+            features = await self._store.arms.features_of(uid, asked)
+            found = await computing.run(drifts_of, learned, features)
+            drifts.update(zip(some, found, strict=True))
+        size = KNOWN_ARM_BYTES * len(drifts)
+        self._drifts.put(bandit.uid, _KnownDrifts(prior.number, uid, drifts), size)
+        return drifts
+
+
+def drifts_of(learned: LearnedPrior, features: Sequence[bytes | None]) -> Sequence[Vector]:
+    """The drift (J,) of each two of some features, before and after; inf where one is not known.
+
+    With a context, that of an arm in a context of zeros.
+    """
+    dims = {len(own) // NUMBER_BYTES for own in features if own}
+    found = [np.full(len(learned.mean), np.inf) for _ in range(len(features) // 2)]
+    if len(dims) != 1:
+        return found
+    (dim,) = dims
+    both = zip(features[::2], features[1::2], strict=True)
+    known = [(place, old, new) for place, (old, new) in enumerate(both) if old and new]
+    if known and dim <= learned.dim:
+        changes = np.array([bytes_to_vector(new) - bytes_to_vector(old) for _, old, new in known])
+        own = arm_effects.drift(
+            changes,
+            learned.mean[:, :dim],
+            learned.covariance[:dim, :dim],
+            learned.residuals.diagonal(),
+        )
+        for (place, _, _), v in zip(known, own.T, strict=True):
+            found[place] = v
+    return found
 
 
 def _add_stored(
-    totals: dict[str, ArmSums], parts: Iterable[Mapping[str, bytes]], record: BanditRecord
+    totals: Totals,
+    parts: Mapping[int, Mapping[SumsOf, bytes]],
+    record: BanditRecord,
+    stale: dict[int, dict[SumsOf, bytes]],
 ) -> None:
-    for sums in parts:
-        arm_sums = ((arm, unpack(data, ArmSums)) for arm, data in sums.items())
-        add_sums(totals, arm_sums, record.space, record.half_life_s)
+    """``stale``: those of before a move, by partition, are put into it."""
+    for partition, sums in parts.items():
+        for (arm, revision), data in sums.items():
+            own = sums_of(revision, data)
+            add_sums(totals, arm, own, record.space, record.half_life_s)
+            if own.space < record.space:
+                stale.setdefault(partition, {})[arm, revision] = data
 
 
 def add_sums(
-    totals: dict[str, ArmSums], sums: Iterable[tuple[str, ArmSums]], space: int, half_life_s: float | None
+    totals: Totals, arm: str, own: ArmSums | MergedSums, space: int, half_life_s: float | None
 ) -> None:
-    """Add sums of arms to totals; those of earlier features than others are left out."""
-    for arm, arm_sums in sums:
-        if arm_sums.space == space:
-            totals[arm] = merged_sums(totals.get(arm), arm_sums, half_life_s or 0.0)
+    """Add sums of an arm to totals; those of another move are left out."""
+    if own.space != space:
+        return
+    step = Step(arm, own.revision, isinstance(own, MergedSums))
+    before = totals.get(step)
+    if before is None:
+        totals[step] = own
+    elif isinstance(before, ArmSums) and isinstance(own, ArmSums):
+        totals[step] = merged_sums(before, own, half_life_s or 0.0)
+    elif isinstance(before, MergedSums):
+        totals[step] = added_merged(before, own, half_life_s)
 
 
-def fitted(totals: Mapping[str, ArmSums], record: BanditRecord, number: int) -> EffectVersion:
-    """The effects of arms with these totals, as a version with this number. Cost: O(K log K)."""
-    arms, signals = sorted(totals), record.signal_count
-    sums = [totals[arm] for arm in arms]
-    n, F = (np.array([getattr(arm_sums, name) for arm_sums in sums], dtype=float) for name in ("n", "F"))
-    R, Q = (_by_signal([getattr(arm_sums, name) for arm_sums in sums], signals) for name in ("R", "Q"))
-    discounted = record.half_life_s is not None
-    fits: list[EffectFit] = [
-        arm_effects.fit(EffectSums(n, R[j], Q[j], F), discounted=discounted) for j in range(signals)
-    ]
-    return version_of(
+def fitted(
+    totals: Totals,
+    steps: Sequence[Step],
+    drifts: Drifts | None,
+    record: BanditRecord,
+    *,
+    number: int,
+    now_ms: int,
+    before: EffectVersion | None = None,
+) -> tuple[EffectVersion, Chains, Chained]:
+    """The effects of arms with these totals, as a version with this number after ``before``.
+
+    Cost: O(P log P) for P steps.
+
+    With a half-life all arms fade to ``now_ms``, also those that nobody has rewarded since: else an arm that
+    was bad once would be so for ever.
+    """
+    half_life_s = record.half_life_s
+    chains = chains_of(
+        totals, steps, drifts, signals=record.signal_count, half_life_s=half_life_s, now_ms=now_ms
+    )
+    fits = list[EffectFit]()
+    if before is not None and before.record.space == record.space:
+        fits += map(EffectFit, before.record.variances, before.record.noises)
+    has_weights = half_life_s is not None or any(step.is_merged for step in steps)
+    chained = chains.fit(fits, discounted=has_weights)
+    version = version_of(
         record_of(
             number,
-            time.time_ns() // 1_000_000,
+            now_ms,
             space=record.space,
-            decisions=sum(arm_sums.decisions for arm_sums in sums),
-            fits=fits,
-            arms=arms,
-            revisions=[arm_sums.revision for arm_sums in sums],
-            n=n,
-            R=R,
+            decisions=sum(own.decisions for own in totals.values()),
+            fits=chained.fits,
+            arms=chains.names,
+            revisions=chains.revisions,
+            n=np.array([own.n for own in chained.sums]),
+            R=np.array([own.R for own in chained.sums]),
         )
     )
-
-
-def _by_signal(numbers: Sequence[Sequence[float]], signals: int) -> Matrix:
-    """Shape: (J, K)."""
-    by_signal = np.zeros((signals, len(numbers)))
-    for row, number in enumerate(numbers):
-        by_signal[: len(number), row] = number[:signals]
-    return by_signal
+    return version, chains, chained
 
 
 def _stored(before: EffectVersion | None, now: EffectVersion, moved: float) -> EffectRecord | None:
@@ -207,10 +376,10 @@ def _stored(before: EffectVersion | None, now: EffectVersion, moved: float) -> E
 
 
 def _moved_arms(before: EffectVersion, now: EffectVersion, moved: float) -> NDArray[np.bool_]:
-    """Which arms moved by so many deviations, or are known much better, since a version. Shape: (K,)."""
+    """Which arms moved by so many deviations, or are known much better or worse, since a version. -> (K,)."""
     effects, deviations = before.at(slice(None))
-    if before.names != now.names or not np.array_equal(before.revisions, now.revisions):
-        places = before.places_of(list(now.names), now.revisions.tolist())
+    if before.names != now.names:
+        places = before.names.places_of(list(now.names))
         is_in_both, shape = places >= 0, now.R.shape
         old_effects, old_deviations = effects, deviations
         effects = np.zeros(shape)
@@ -222,7 +391,10 @@ def _moved_arms(before: EffectVersion, now: EffectVersion, moved: float) -> NDAr
     new_effects, new_deviations = now.at(slice(None))
     if not moved:
         differs: NDArray[np.bool_] = ((new_effects != effects) | (new_deviations != deviations)).any(axis=0)
+        if before.names == now.names:
+            differs |= before.revisions != now.revisions
         return differs
-    has_moved = np.abs(new_effects - effects) > moved * np.minimum(deviations, new_deviations)
-    has_changed: NDArray[np.bool_] = np.any(has_moved | (new_deviations < deviations / (1.0 + moved)), axis=0)
+    narrow, wide = np.minimum(deviations, new_deviations), np.maximum(deviations, new_deviations)
+    has_moved = np.abs(new_effects - effects) > moved * narrow
+    has_changed: NDArray[np.bool_] = np.any(has_moved | (narrow < wide / (1.0 + moved)), axis=0)
     return has_changed

@@ -19,6 +19,7 @@ from app.learning.fold import fold, moves_of
 from app.learning.log_pages import counted_pages, pages
 from app.records.arm_sums import ArmSums
 from app.records.records import POOLED, LearnerState, bytes_to_state, state_to_bytes, unpack
+from app.storage.arm_effects import MERGED
 from app.storage.store import Store
 from app.storage.types import UID_LENGTH, ArmId, LearnerId, StoredLearner, entry_order
 
@@ -86,7 +87,7 @@ async def _compare(store: Store, partition: int, bandits: Mapping[str, str], res
         if stored_sums == replayed_sums:
             result.equal += 1
         elif stored_sums is None or stored_sums.version > (replayed_sums.version if replayed_sums else 0):
-            # Those of a deleted arm were dropped, or an erased key has taught it.
+            # They were merged, those of a deleted arm were dropped, or an erased key has taught it.
             result.older += 1
         else:
             result.different.append(f"{bandits[arm.bandit_uid]}, arm {arm.arm}")
@@ -104,10 +105,12 @@ async def _stored(
         read = await _read(store, partition, uids, changed)
         learners = read if changed is None else {**learners, **read}
         sums = {
-            ArmId(uid, arm): unpack(data, ArmSums)
+            ArmId(uid, arm, own.revision): own
             for uid in uids
             async for page in store.effects.all_sums(partition, uid)
-            for arm, data in page.items()
+            for (arm, revision), data in page.items()
+            if revision != MERGED  # nothing of it is in the log in this form
+            for own in (unpack(data, ArmSums),)
         }
         changes = (await store.learners.changed({partition: watermark}))[partition]
         if watermark == changes.watermark:

@@ -217,7 +217,7 @@ class Rewards:
             items = [observations[position] for position in positions]
             learner, posterior = await self._learners.current(bandit, bandit.learner_for(key))
             knowledge = await self._learners.knowledge(bandit, learner)
-            arms, revisions = [item.arm for item in items], [features[item.arm][1] for item in items]
+            arms = [item.arm for item in items]
             await yield_to_others()
             joint = np.array(
                 [bandit.joint_features(features[item.arm][0], bandit.encoded(item.context)) for item in items]
@@ -225,7 +225,7 @@ class Rewards:
             values = np.array([observed_values(bandit, item) for item in items])
             served = np.zeros(values.shape)
             if bandit.effects is not None:
-                served = bandit.effects.served(arms, revisions, values.shape[1])
+                served = bandit.effects.served(arms, values.shape[1])
             expected = expected_together(bandit, knowledge, joint, values, served)
             is_far = [item.value is not None and bandit.is_far(item.value) for item in items]
             expected[is_far] = np.nan  # the key learns alone

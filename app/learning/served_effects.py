@@ -94,7 +94,7 @@ def item_of(bandit: Bandit, version: EffectVersion, arm: str, row: int) -> dict[
     else:
         both = version.at(np.array([row]))
         effects, variances = both[0][:, 0], both[1][:, 0] ** 2
-        count = float(version.n[row])
+        count = float(version.n[:, row].max())
     item: dict[str, object] = {
         "arm": arm,
         "effect": float(weights @ effects),

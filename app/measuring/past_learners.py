@@ -44,9 +44,10 @@ import numpy as np
 from app.bandits.bandit import GLOBAL_LEARNER, Bandit
 from app.bandits.effect_version import EffectVersion
 from app.bandits.prior_version import PriorVersion, version_of
-from app.bandits.settings import SignalRef, signal_terms
+from app.bandits.settings import BanditRecord, SignalRef, signal_terms
 from app.decision_log.rows import LoggedReward, Row, counted_of
 from app.learning.arm_sums import add_entry
+from app.learning.effect_chains import Totals, steps_of
 from app.learning.effect_fits import add_sums, fitted
 from app.learning.fold import States, learned, merged, pooled_of
 from app.learning.pooled_prior import with_others
@@ -166,8 +167,8 @@ class PastLearners:
         self.effects: EffectVersion | None = None
         self.effects_of_log = False
         self.late: Sequence[TimedReward] = ()
-        self._arms = dict[str, ArmSums]()
-        self._later_arms = dict[int, dict[str, ArmSums]]()
+        self._arms = Totals()
+        self._later_arms = dict[int, dict[tuple[str, int], ArmSums]]()
         self._bandit = bandit
         self._source = source
         self._standing = learners_now
@@ -246,15 +247,15 @@ class PastLearners:
     async def _know_effects(self, block: int, first: Row | None) -> None:
         record = self._bandit.record
         for later in sorted(later for later in self._later_arms if later <= block):
-            add_sums(self._arms, self._later_arms.pop(later).items(), 0, record.half_life_s)
+            for (arm, _), sums in self._later_arms.pop(later).items():
+                add_sums(self._arms, arm, sums, 0, record.half_life_s)
         number = None if first is None else first.effects_version
         self.effects, self.effects_of_log = None, False
         if number:
             self.effects = await self._source.effects(self._bandit, number)
         if number != 0 and self.effects is None:
             self.effects_of_log = True
-            effects = await MEASURING.run(partial(fitted, self._arms, record, 1))
-            self.effects = self._source.of_held_arms(self._bandit, effects)
+            self.effects = await MEASURING.run(partial(_effects_of, self._arms, record))
 
     async def learn(self, rows: Sequence[Row]) -> None:
         """Learn the rewards of some decisions, each in the block that knows it. Raises TooLarge, Invalid."""
@@ -315,9 +316,10 @@ class PastLearners:
             arms = self._later_arms.setdefault(block, {})
             for entry, payload in items:
                 if (effect := payload.effect) is not None and effect.arm:
-                    sums = add_entry(arms.get(effect.arm), entry, payload, effect)
+                    of_revision = effect.arm, effect.revision
+                    sums = add_entry(arms.get(of_revision), entry, payload, effect)
                     if sums is not None:
-                        arms[effect.arm] = sums
+                        arms[of_revision] = sums
 
     def _merge(self, states: States, items: Sequence[_Item]) -> None:
         _add(states, learned(items))
@@ -390,6 +392,12 @@ class PastLearners:
         if constant is None or not self._bandit.record.intercept:
             return features  # shifted, the fold transforms them
         return constant.features(features)
+
+
+def _effects_of(totals: Totals, record: BanditRecord) -> EffectVersion:
+    """Those that a log tells. As if the features of arms had not changed: a file does not say how."""
+    now_ms = max((sums.time_ms for sums in totals.values()), default=0)
+    return fitted(totals, steps_of(totals, {}), None, record, number=1, now_ms=now_ms)[0]
 
 
 def _effect_of(row: Row, reward: LoggedReward, examined: float, revision: int | None) -> EffectTerms | None:

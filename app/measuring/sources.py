@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,13 +68,6 @@ class HeldSource:
         """A version of its arm effects; None: it is not kept."""
         return None
 
-    def of_held_arms(self, bandit: Bandit, effects: EffectVersion) -> EffectVersion:
-        """Effects that a log tells, of the features that its arms have here: a file has no others."""
-        table = bandit.catalogue.index.snapshot().table
-        rows = table.row_of_each(effects.names)
-        revisions = np.where(rows >= 0, table.revisions[rows], -1)
-        return replace(effects, revisions=revisions)
-
     async def versions(self, bandit: Bandit, rows: Sequence[Row]) -> Mapping[int, Bandit]:
         """The bandit as it made decisions, by its version; as it is now where that is not kept."""
         return dict.fromkeys((row.bandit_version for row in rows), self.logged_by or bandit)
@@ -114,9 +107,6 @@ class ServedSource(HeldSource):
 
     async def effects(self, bandit: Bandit, number: int) -> EffectVersion | None:
         return await self.served_effects.version(bandit.uid, number)
-
-    def of_held_arms(self, bandit: Bandit, effects: EffectVersion) -> EffectVersion:  # noqa: ARG002
-        return effects
 
     async def versions(self, bandit: Bandit, rows: Sequence[Row]) -> Mapping[int, Bandit]:
         numbers = {row.bandit_version for row in rows}

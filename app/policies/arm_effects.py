@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -117,6 +117,11 @@ class Head:
     largest_norm: float
     deaths: int
 
+    def with_more(self, rows: Rows, features: NDArray[np.floating[Any]], norm: float) -> Head:
+        """This head and more rows, which are later ones."""
+        both = np.asfortranarray(np.concatenate((self.features, features)))
+        return Head(np.concatenate((self.rows, rows)), both, max(self.largest_norm, norm), self.deaths)
+
     def contenders(
         self, query: Vector, w: Vector | None, k: int, hidden: NDArray[np.bool_] | None, least: float
     ) -> Rows:
@@ -188,6 +193,7 @@ class RowEffects(ArmEffects):
     """The effects of a version, by the rows of a table, weighed as a bandit weighs its signals.
 
     ``effects``, ``noises``  b_i and e s_i of each row, and of rows to come, which have no rewards (n,)
+    ``rows``                 of which it is known which arms they are
     ``most_head``            H
     """
 
@@ -196,6 +202,8 @@ class RowEffects(ArmEffects):
     exploration: float
     effects: Numbers
     noises: Numbers
+    weights: Vector
+    rows: int
     most_head: int = MOST_HEAD
     _head: Head | None = None
 
@@ -216,12 +224,33 @@ class RowEffects(ArmEffects):
         effects = np.zeros(row_capacity(table.rows), dtype=np.float32)
         noises = np.full(len(effects), exploration * spread, dtype=np.float32)
         rows = table.row_of_each(version.names)
-        same = np.flatnonzero(rows >= 0)
-        same = same[table.revisions[rows[same]] == version.revisions[same]]
-        own, deviations = version.at(same)
-        effects[rows[same]] = weights @ own[:count]
-        noises[rows[same]] = exploration * np.sqrt(weights**2 @ deviations[:count] ** 2)
-        return cls(version, directions, exploration, effects, noises, most_head)
+        there = np.flatnonzero(rows >= 0)
+        own, deviations = version.at(there)
+        effects[rows[there]] = weights @ own[:count]
+        noises[rows[there]] = exploration * np.sqrt(weights**2 @ deviations[:count] ** 2)
+        return cls(version, directions, exploration, effects, noises, weights, table.rows, most_head)
+
+    def with_rows(self, table: TableSnapshot) -> RowEffects:
+        """These effects, with rows that came since: those of arms that changed have the effects of the arms.
+
+        Cost: a look-up for each of them, and where any arm had rewards a copy of the head.
+        """
+        names = [table.ids[row] for row in range(self.rows, table.rows)]
+        own, deviations = self.version.of_arms(names)
+        rows = self.rows + np.flatnonzero(self.version.names.places_of(names) >= 0)
+        if not len(rows):
+            self.rows = table.rows
+            return self
+        count, came = len(self.weights), rows - self.rows
+        # Nobody has looked at these rows yet.
+        self.effects[rows] = self.weights @ own[:count, came]
+        self.noises[rows] = self.exploration * np.sqrt(self.weights**2 @ deviations[:count, came] ** 2)
+        grown = replace(self, rows=table.rows, _head=None)
+        if self._head is not None and len(self._head.rows) + len(rows) <= 2 * self.most_head:
+            grown._head = self._head.with_more(rows, *grown.head_features(table, rows))
+            if "rest" in self.__dict__:  # a bound still: these rows are in the head
+                grown.__dict__["rest"] = self.rest
+        return grown
 
     def memory_bytes(self, dim: int) -> int:
         return 10_000 + ROW_BYTES * len(self.effects) + HEAD_BYTES * self.most_head * (dim + 7)
@@ -233,12 +262,15 @@ class RowEffects(ArmEffects):
             if len(rows) > self.most_head:
                 promise = self.effects[rows] + np.float32(OPTIMISM) * self.noises[rows]
                 rows = np.sort(rows[np.argpartition(-promise, self.most_head)[: self.most_head]])
-            features = np.hstack((table.features[rows], self.extended(table, rows)))
-            norm = float(np.linalg.norm(features, axis=1).max(initial=0.0))
-            # Dimension-major, as ``table.aligned_empty``: few rows are multiplied faster that way.
-            features = np.asfortranarray(features.astype(table.working.dtype, copy=False))
-            self._head = Head(rows, features, norm, len(table.dead))
+            self._head = Head(rows, *self.head_features(table, rows), len(table.dead))
         return self._head
+
+    def head_features(self, table: TableSnapshot, rows: Rows) -> tuple[NDArray[np.floating[Any]], float]:
+        """``features`` and ``largest_norm`` of a head of these rows."""
+        features = np.hstack((table.features[rows], self.extended(table, rows)))
+        norm = float(np.linalg.norm(features, axis=1).max(initial=0.0))
+        # Dimension-major, as ``table.aligned_empty``: few rows are multiplied faster that way.
+        return np.asfortranarray(features.astype(table.working.dtype, copy=False)), norm
 
     @cached_property
     def rest(self) -> Vector:

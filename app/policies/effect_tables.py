@@ -49,15 +49,18 @@ class EffectTables:
         weights = (1.0,) if bandit.weighing is None else bandit.weighing.weights
         key = bandit.uid, weights
         held, directions = self._held.get(key), self._directions.get(table.number)
-        # Rows that came since have no rewards; after a compaction rows have other numbers.
+        # After a compaction rows have other numbers.
         is_of_now = (
             held is not None
             and held.directions is directions
             and held.version is version
             and held.exploration == bandit.exploration
-            and table.rows <= len(held.effects)
+            and table.rows <= min(len(held.effects), held.rows + self._inline_arms)
         )
-        if is_of_now:
+        if is_of_now and held is not None:
+            if held.rows < table.rows:
+                held = held.with_rows(table)
+                self._held.put(key, held, held.memory_bytes(table.dim))
             return held
         if directions is None:
             directions = Directions()
@@ -70,7 +73,7 @@ class EffectTables:
         else:
             identity = *key, id(version), table.number, bandit.exploration
             held = await asyncio.shield(shared_task(self._making, identity, partial(REQUESTS.run, make)))
-            if len(held.effects) < table.rows:  # another choice began it, and arms came since
+            if held.rows < table.rows:  # another choice began it, and arms came since
                 held = await REQUESTS.run(make)
         self._held.put(key, held, held.memory_bytes(table.dim))
         return held

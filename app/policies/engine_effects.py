@@ -60,7 +60,7 @@ class EngineHead:
         rows = arms.listed
         revisions = arms.table.revisions[rows]
         ids = [arms.id_of(row) for row in rows.tolist()]
-        effects, deviations = version.of_arms(ids, revisions.tolist())
+        effects, deviations = version.of_arms(ids)
         return cls(arms, rows, effects, deviations**2, directions_of(revisions).astype(np.float64))
 
     def scores(self, effects: EngineEffects, query: Vector, w: Vector | None) -> Vector:
@@ -85,7 +85,7 @@ class EngineEffects(ArmEffects):
     def worth(self, arms: LearnerSnapshot, rows: Rows, w: Vector | None = None) -> Vector:
         ids = list(map(arms.id_of, rows.tolist()))
         revisions = np.array(list(map(arms.revision_of, rows.tolist())), dtype=np.int64)
-        effects, deviations = self.version.of_arms(ids, revisions.tolist())
+        effects, deviations = self.version.of_arms(ids)
         weights = self.weights[: len(effects)]
         worth: Vector = weights @ effects
         if w is not None:

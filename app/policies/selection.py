@@ -288,9 +288,8 @@ def measured(request: SelectionRequest, snapshot: ReadSnapshot, rows: Rows) -> M
     shown: Sequence[float | None] = [None] * len(rows)
     if effects is not None:
         ids = list(map(snapshot.arms.id_of, rows.tolist()))
-        revisions = list(map(snapshot.arms.revision_of, rows.tolist()))
         weights = weights_of(bandit, effects)
-        by_signal, deviations = effects.of_arms(ids, revisions)
+        by_signal, deviations = effects.of_arms(ids)
         own = weights @ by_signal[: len(weights)]
         estimates, shown = estimates + own, own.tolist()
         # As if they were independent: an effect is estimated from what all keys were shown.

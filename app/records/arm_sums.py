@@ -40,7 +40,8 @@ class EffectTerms(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ArmSums(msgspec.Struct, frozen=True, array_like=True):
-    """The sums of one arm, of the rewards of one partition: see ``shortlist.linear.arm_effects``.
+    """The sums of one arm, of the rewards of one partition and of the features of one revision: see
+    ``shortlist.linear.arm_effects``.
 
     ``version``      how many entries were added; it never goes back
     ``decisions``    how many decisions are in the sums: without any there are none
@@ -58,6 +59,22 @@ class ArmSums(msgspec.Struct, frozen=True, array_like=True):
     F: float = 0.0
     R: tuple[float, ...] = ()
     Q: tuple[float, ...] = ()
+
+
+class MergedSums(msgspec.Struct, frozen=True, array_like=True):
+    """Sums of an arm of revisions that no token names any more, of one partition, as a fit merged them.
+
+    As ``ArmSums``, of each signal by itself, faded to the features of ``revision``.
+    """
+
+    decisions: int
+    space: int
+    revision: int
+    time_ms: int
+    n: tuple[float, ...]
+    F: tuple[float, ...]
+    R: tuple[float, ...]
+    Q: tuple[float, ...]
 
 
 def taught_to_bytes(taught: Mapping[str, ArmSums]) -> bytes:

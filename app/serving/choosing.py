@@ -266,7 +266,7 @@ class Choosing:
             visitor=request.visitor,
             weights=None if bandit.weighing is None else bandit.weights,
             owner=request.owner,
-            effects=self._effect_pairs(bandit, selection, ids, revisions),
+            effects=self._effect_pairs(bandit, selection, ids),
         )
         raw = self._signer.sign_raw(decision)
         choice = Choice(
@@ -287,9 +287,7 @@ class Choosing:
         row = None if decision.deferred or part is None else row_of(bandit, decision, raw)
         return SignedChoice(choice, row, allowed.applied)
 
-    def _effect_pairs(
-        self, bandit: Bandit, selection: Selection, ids: Sequence[str], revisions: Sequence[int]
-    ) -> bytes | None:
+    def _effect_pairs(self, bandit: Bandit, selection: Selection, ids: Sequence[str]) -> bytes | None:
         """What the token says of the effect of each arm; None of a bandit whose arms learn nothing now."""
         expected = selection.snapshot.expected(selection.hits.rows)
         if expected is None:
@@ -298,7 +296,7 @@ class Choosing:
         if snapshot.effects is not None and bandit.weighing is None:
             served = snapshot.effects.worth(snapshot.arms, selection.hits.rows)[:, None]
         elif bandit.effects is not None:
-            served = bandit.effects.served(ids, revisions, bandit.record.signal_count)
+            served = bandit.effects.served(ids, bandit.record.signal_count)
         return self._pairs.of(bandit, expected, served, sigma=snapshot.posterior.sigma)
 
     async def _give_back(self, signed: Sequence[SignedChoice], requests: Sequence[ChooseRequest]) -> None:

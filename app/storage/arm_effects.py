@@ -7,8 +7,12 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from app.storage import redis_keys as keys
 from app.storage.part import RedisPart
 from app.storage.redis_client import Argument
-from app.storage.types import ArmId
+from app.storage.types import UNTOLD, ArmId
 
+SumsOf = tuple[str, int]
+"""An arm and a revision."""
+
+MERGED = -2  # in place of a revision: what no token names any more
 MOST_EFFECT_VERSIONS = 1_024  # of a bandit
 MOST_EFFECT_BYTES = 256 << 20  # of all versions of a bandit
 
@@ -31,28 +35,48 @@ class ArmEffectStore(RedisPart):
         """The sums of these arms. A round trip for each bandit."""
         found = dict[ArmId, bytes | None]()
         for uid in dict.fromkeys(arm.bandit_uid for arm in arms):
-            names = [arm.arm for arm in arms if arm.bandit_uid == uid]
-            own = await self._redis.command("HMGET", keys.arm_sums(partition, uid), *names)
-            found.update(zip((ArmId(uid, name) for name in names), own, strict=True))
+            owns = [arm for arm in arms if arm.bandit_uid == uid]
+            fields = map(keys.sums_field, owns)
+            values = await self._redis.command("HMGET", keys.arm_sums(partition, uid), *fields)
+            found.update(zip(owns, values, strict=True))
         return [found[arm] for arm in arms]
 
-    async def all_sums(self, partition: int, bandit_uid: str) -> AsyncIterator[Mapping[str, bytes]]:
-        """The sums of all arms, some at a time, each arm at least once. They may change meanwhile."""
+    async def all_sums(self, partition: int, bandit_uid: str) -> AsyncIterator[Mapping[SumsOf, bytes]]:
+        """All sums, by the arm and its revision, some at a time, each at least once. They may change
+        meanwhile.
+
+        What was merged (``merge``) is of the revision ``MERGED``.
+        """
         cursor = b"0"
         while True:
             cursor, flat = await self._redis.command(
                 "HSCAN", keys.arm_sums(partition, bandit_uid), cursor, "COUNT", 1_000
             )
             pairs = flat.items() if isinstance(flat, dict) else zip(flat[::2], flat[1::2], strict=True)
-            yield {arm.decode(): sums for arm, sums in pairs if arm}
+            yield {_sums_of(field): sums for field, sums in pairs if field}
             if int(cursor) == 0:
                 return
 
-    async def drop_sums(self, partition: int, bandit_uid: str, sums: Mapping[str, bytes]) -> int:
-        """Remove the sums of those arms that are as they were read; how many were."""
+    async def drop_sums(self, partition: int, bandit_uid: str, sums: Mapping[SumsOf, bytes]) -> int:
+        """Remove those sums that are as they were read; how many were."""
         names = [keys.ledger(partition), keys.arm_sums(partition, bandit_uid)]
-        arguments: list[Argument] = [part for pair in sums.items() for part in pair]
+        arguments: list[Argument] = []
+        for (arm, revision), data in sums.items():
+            arguments += (keys.sums_field(ArmId(bandit_uid, arm, revision)), data)
         return int(await self._redis.script("drop_arm_sums", names, arguments))
+
+    async def merge(
+        self, partition: int, bandit_uid: str, arm: str, merged: bytes, sums: Mapping[int, bytes]
+    ) -> bool:
+        """Put ``merged`` in the place of sums of an arm, by revision, if these are as they were read.
+
+        ``MERGED`` is among them, with b"" where nothing was merged. False: they are not, nothing was done.
+        """
+        names = [keys.ledger(partition), keys.arm_sums(partition, bandit_uid)]
+        arguments: list[Argument] = [keys.sums_field(ArmId(bandit_uid, arm, MERGED)), merged]
+        for revision, data in sums.items():
+            arguments += (keys.sums_field(ArmId(bandit_uid, arm, revision)), data)
+        return bool(await self._redis.script("merge_arm_sums", names, arguments))
 
     async def changes(self) -> int:
         """A number that grows with every version of any bandit."""
@@ -105,3 +129,8 @@ class ArmEffectStore(RedisPart):
         ]
         stands = await self._redis.script("write_version", names, arguments)
         return None if stands is None else int(stands)
+
+
+def _sums_of(field: bytes) -> SumsOf:
+    arm, mark, revision = field.decode().partition(keys.OF_REVISION)
+    return arm, int(revision) if mark else UNTOLD

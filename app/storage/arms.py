@@ -89,15 +89,36 @@ class ArmStore(RedisPart):
         there = list(zip(ids, result, strict=True))
         return Deleted(version, [id_ for id_, was in there if was], [id_ for id_, was in there if not was])
 
-    async def nameable(self, uid: str, revisions: Mapping[str, int]) -> Sequence[bool]:
-        """Of each arm whether it is there, or a decision may still name this revision of it.
+    async def revisions(self, uid: str, ids: Sequence[str]) -> Sequence[int]:
+        """The revisions of these arms, 0 of one that is not there. A step in the store for each."""
+        found = list[int]()
+        for start in range(0, len(ids), _SCAN_BATCH):
+            some = ids[start : start + _SCAN_BATCH]
+            found += await self._redis.script("arm_revisions", [keys.features(uid)], some)
+        return found
 
-        A step in the store for each.
+    async def named_until(self, uid: str, revisions: Sequence[int]) -> Sequence[int]:
+        """For how many ms more features are kept that were replaced or deleted; negative: they are not."""
+        found = list[int]()
+        for start in range(0, len(revisions), _SCAN_BATCH):
+            some = revisions[start : start + _SCAN_BATCH]
+            found += await self._redis.script("named_until", [keys.retired(uid)], some)
+        return found
+
+    async def features_of(self, uid: str, arms: Sequence[tuple[str, int]]) -> Sequence[bytes | None]:
+        """The features of arms at a revision each, also of those that were replaced or deleted, while they
+        are kept.
         """
-        names, arguments = [keys.features(uid), keys.retired(uid)], list[Argument]()
-        for arm, revision in revisions.items():
-            arguments += (arm, revision)
-        return [bool(each) for each in await self._redis.script("nameable_arms", names, arguments)]
+        found = list[bytes | None]()
+        for start in range(0, len(arms), _SCAN_BATCH):
+            some = arms[start : start + _SCAN_BATCH]
+            now = await self.read(uid, [arm for arm, _ in some])
+            retired = [keys.retired(uid, revision) for _, revision in some]
+            for (_, revision), arm, kept in zip(
+                some, now, await self._redis.command("MGET", *retired), strict=True
+            ):
+                found.append(arm.features if arm is not None and arm.revision == revision else kept)
+        return found
 
     async def scan(self, uid: str) -> AsyncIterator[StoredArms]:
         """All arms, each once, in batches, in no order.

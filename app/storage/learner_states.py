@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from app.platform.deadlines import yield_to_others
@@ -69,6 +69,7 @@ class LearnerStates(RedisPart):
         folded: Mapping[str, FoldedCounts] | None = None,
         moved: Mapping[str, int] | None = None,
         arms: Mapping[ArmId, bytes | None] | None = None,
+        known_arms: Collection[ArmId] = (),
     ) -> bool:
         """Compare and set: if the watermark is ``expected``, set it with all states, tails and dead letters.
 
@@ -79,7 +80,7 @@ class LearnerStates(RedisPart):
         was done. After a lost reply that may be one's own: read the watermark again.
         ``folded``: by uid, what this adds to ``PriorStore.folded``; of bandits that have a learner here.
         ``moved``: by uid, the number of the last move whose entry is folded now. ``arms``: their sums; None
-        removes them.
+        removes them. ``known_arms``: those that had sums when they were read; what is gone since stays so.
         """
         tails, arms = tails or {}, arms or {}
         numbers = _numbered([*states, *tails, *arms])
@@ -92,8 +93,9 @@ class LearnerStates(RedisPart):
         for uid in numbers:
             counts = (folded or {}).get(uid, FoldedCounts())
             arguments += (counts.entries, counts.replaced)
-        for (uid, arm), sums in arms.items():
-            arguments += (numbers[uid], arm, sums or b"")
+        for arm, sums in arms.items():
+            arguments += (numbers[arm.bandit_uid], keys.sums_field(arm), sums or b"")
+            arguments.append("1" if arm in known_arms else "")
         for (uid, name), state in states.items():
             arguments += (numbers[uid], name, "" if state is None else "1", state or b"")
         for (uid, name), ids in tails.items():
@@ -159,7 +161,7 @@ def _learner(member: bytes) -> LearnerId:
 
 def _numbered(learners: Iterable[LearnerId | ArmId]) -> dict[str, int]:
     """The bandits of these learners and arms, numbered from 1."""
-    uids = dict.fromkeys(uid for uid, _ in learners)
+    uids = dict.fromkeys(each.bandit_uid for each in learners)
     return {uid: number for number, uid in enumerate(uids, start=1)}
 
 

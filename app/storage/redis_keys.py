@@ -48,7 +48,7 @@
     {p:<n>}:folded                               hash    bandit uid -> entries (see below)  with the bandit
     {p:<n>}:spaces                               hash    bandit uid -> moves (see below)    with the bandit
     {p:<n>}:states:<bandit uid>                  hash    learner -> checkpoint              with the bandit
-    {p:<n>}:effects:<bandit uid>                 hash    arm -> its sums; "": their bytes   with the bandit
+    {p:<n>}:effects:<bandit uid>                 hash    arm, revision -> sums (see below)  with the bandit
     {p:<n>}:kept:<bandit uid>:<parity>           hash    learner -> state before a move     ttl_ms
     {p:<n>}:tails:<bandit uid>                   zset    learner + entry id (see below)     with the bandit
     {p:<n>}:seen:<bandit uid>:<learner>:<dedupe key>  string  empty: of observations       ttl_ms
@@ -106,6 +106,8 @@ Versions of a learned prior are kept as write_version.lua says: the newest, and 
 decision log may name. folded has two fields of a bandit: its uid holds how many entries of the log were
 folded since 0.2.0, and "<uid>:replaced" how many of them forgot a learner or gave it a state. effects-seen
 has what these were before its effects were fitted last.
+Fields of effects are "<arm> <revision>", "<arm> -2" of sums that were merged (merge_arm_sums.lua), and ""
+with the bytes of all; until 2.0.0 "<arm>", with sums of its newest revision.
 
 spaces has four fields of a bandit that was moved to another catalogue: its uid holds the number of the last
 move whose entry is folded, "<uid>:log" that of the last one in the log, "<uid>:carried" that of the last
@@ -126,7 +128,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from app.storage.types.decisions import DecisionId, LearnerId
+from app.storage.types.decisions import UNTOLD, ArmId, DecisionId, LearnerId
 
 PREFIX = "shortlist:"
 CHANGES_KEPT = 50_000
@@ -270,6 +272,14 @@ def states(partition: int, bandit_uid: str) -> str:
 
 def arm_sums(partition: int, bandit_uid: str) -> str:
     return f"{_partition(partition)}effects:{bandit_uid}"
+
+
+OF_REVISION = " "  # no id has it
+
+
+def sums_field(arm: ArmId) -> str:
+    """Where in ``arm_sums`` the sums of an arm with the features of a revision are."""
+    return arm.arm if arm.revision == UNTOLD else f"{arm.arm}{OF_REVISION}{arm.revision}"
 
 
 def kept(partition: int, bandit_uid: str, space: int | None = None) -> str:

@@ -102,7 +102,7 @@ async def stored_sums(api: Api, half_life_s: float = 0.0) -> dict[str, np.ndarra
     bandit = service.bandits.by_name("b")
     for partition in range(service.store.partitions):
         async for some in service.store.effects.all_sums(partition, bandit.uid):
-            for arm, data in some.items():
+            for (arm, _), data in some.items():
                 own = unpack(data, ArmSums)
                 if (own.space, own.revision) == (bandit.record.space, revisions[arm]):
                     parts.setdefault(arm, []).append(own)
@@ -379,6 +379,27 @@ async def test_a_finding_says_that_one_key_gives_most_rewards_of_an_arm(api: Api
     assert 'shortlist_findings{name="one_key_teaches"} 1.0' in metrics
 
 
+async def test_an_arm_keeps_its_effect_when_its_features_change_and_one_that_is_another_begins_anew(api: Api):
+    """More of it: ``test_effects_through_updates``."""
+    await make(api)
+    await begin(api)
+    await play(api, 4, k=6)
+    await api.ok("POST", REFRESH, {})
+    before = {item["arm"]: item for item in (await api.ok("GET", PATH))["items"]}
+    other, *same = before
+    await api.put_arms("c", {arm: (FEATURES[arm] + 0.001).tolist() for arm in same})
+    await api.put_arms("c", {other: (FEATURES[other] + 9.0).tolist()})
+    assert [(await api.ok("GET", f"{PATH}/{arm}"))["effect"] for arm in before] == [
+        item["effect"] for item in before.values()
+    ]
+    await api.ok("POST", REFRESH, {})
+    after = {item["arm"]: item for item in (await api.ok("GET", PATH))["items"]}
+    for arm in same:
+        assert after[arm]["effect"] == pytest.approx(before[arm]["effect"], rel=0.1, abs=0.05)
+        assert 0.5 * before[arm]["weight"] < after[arm]["weight"] < before[arm]["weight"]
+    assert after[other]["weight"] < 0.1
+
+
 @pytest.mark.rest
 async def test_sums_of_a_deleted_arm_go_with_the_last_token_that_can_name_it(api: Api):
     await make(api)
@@ -388,14 +409,15 @@ async def test_sums_of_a_deleted_arm_go_with_the_last_token_that_can_name_it(api
     bandit, revision = service.bandits.by_name("b"), (await revisions_of(api))[gone]
     late = await api.choose("b", key="u0", k=ARMS)
     await api.ok("POST", "/v1/catalogues/c/arms/delete", {"ids": [gone]})
-    assert await service.effect_fits.drop_gone(bandit) == 0  # tokens name it still, and can be rewarded
+    await service.effect_fits.fit(bandit, merges=True)
+    assert gone in await all_sums(api)  # tokens name it still, and can be rewarded
     counts = {arm: own[0] for arm, own in (await all_sums(api)).items()}
     await api.reward({"decision": late["decision"], "arm": gone, "value": 1.0})
     assert (await all_sums(api))[gone][0] == counts[gone] + 1
     held = (await service.store.usage.read())["effects"]
     # as if the time of the last token were over
     assert await api.store.delete(redis_keys.retired(bandit.catalogue.uid, revision)) == 1
-    assert await service.effect_fits.drop_gone(bandit) >= 1
+    await service.effect_fits.fit(bandit, merges=True)
     assert (await all_sums(api)).keys() == counts.keys() - {gone}
     assert (await service.store.usage.read())["effects"] < held
     await api.ok("POST", REFRESH, {})
@@ -407,7 +429,7 @@ async def test_sums_of_a_deleted_arm_go_with_the_last_token_that_can_name_it(api
 
 @pytest.mark.rest
 async def test_a_list_has_the_arms_whose_effects_choices_use(api: Api):
-    """None that was deleted or has other features, on no page; the others once each."""
+    """None that was deleted, on no page; the others once each."""
     await make(api)
     await begin(api)
     await play(api, 6)
@@ -416,8 +438,8 @@ async def test_a_list_has_the_arms_whose_effects_choices_use(api: Api):
     await api.ok("DELETE", f"/v1/catalogues/c/arms/{deleted}", status=204)
     await api.put_arms("c", {changed: [1.0, 2.0, 3.0]})
     for limit in (1, 50):
-        assert sorted(item["arm"] for item in await listed(api, PATH, limit=limit)) == sorted(rest)
-    assert (await api.ok("GET", f"{PATH}/{changed}"))["effect"] == 0.0
+        shown = [item["arm"] for item in await listed(api, PATH, limit=limit)]
+        assert sorted(shown) == sorted([changed, *rest])
 
 
 async def all_sums(api: Api) -> dict[str, np.ndarray]:
@@ -426,7 +448,7 @@ async def all_sums(api: Api) -> dict[str, np.ndarray]:
     service = api.app.service
     for partition in range(service.store.partitions):
         async for some in service.store.effects.all_sums(partition, service.bandits.by_name("b").uid):
-            for arm, data in some.items():
+            for (arm, _), data in some.items():
                 found[arm] = found.get(arm, np.zeros(1)) + unpack(data, ArmSums).n
     return found
 

@@ -83,6 +83,7 @@ def test_any_cut_of_the_log_gives_the_same_bits(bandit: BanditRecord, seed: int)
         cut.update(fold_arms(cut, [entries[place] for place in some], {}, taught))
     assert cut == whole
     assert {arm.arm for arm in whole} == {"a0", "a1", "a2"}
+    assert {arm.revision for arm in whole} >= {1, 2}
 
 
 @pytest.mark.parametrize("bandit", [record(), record(half_life_s=5.0), record(signals=SIGNALS)])
@@ -108,7 +109,7 @@ def test_a_forgotten_key_leaves_what_the_others_taught(bandit: BanditRecord):
 
 
 @pytest.mark.rest
-def test_entries_of_an_earlier_catalogue_and_of_earlier_features_teach_no_arm():
+def test_entries_of_an_earlier_catalogue_teach_no_arm():
     rng, bandit = np.random.default_rng(5), record()
 
     def reward(place: int, revision: int, space: int) -> LogEntry:
@@ -119,12 +120,16 @@ def test_entries_of_an_earlier_catalogue_and_of_earlier_features_teach_no_arm():
 
     move = LogEntry("1-4", LearnerId(UID, "_moved"), first=True, payload=move_payload(1))
     log = [reward(1, 5, 0), reward(2, 7, 0), reward(3, 5, 0), move, reward(5, 9, 0), reward(6, 2, 1)]
-    (arm,) = arms_of(log)
-    counts = list[tuple[int, int, int, int]]()
-    for end in range(1, len(log) + 1):
-        sums = fold_arms({}, log[:end], {}, {})[arm]
-        counts.append((sums.decisions, sums.version, sums.space, sums.revision))
-    assert counts == [(1, 1, 0, 5), (1, 2, 0, 7), (1, 2, 0, 7), (1, 2, 0, 7), (1, 2, 0, 7), (1, 3, 1, 2)]
+    assert [arm.revision for arm in arms_of(log)] == [2, 5, 7, 9]
+    found = fold_arms({}, log, {}, {})
+    assert {arm.revision: (sums.decisions, sums.space, sums.revision) for arm, sums in found.items()} == {
+        5: (2, 0, 5),
+        7: (1, 0, 7),
+        2: (1, 1, 2),
+    }
+    # a revision of the same number, of the catalogue of after the move
+    again = fold_arms(found, [reward(7, 5, 1)], {UID: 1}, {})
+    assert [(sums.decisions, sums.space) for sums in again.values()] == [(1, 1)]
 
 
 @pytest.mark.rest
@@ -140,7 +145,7 @@ def test_what_is_a_dead_letter_teaches_neither_key_nor_arm():
         )
         for place, dim in ((1, 2), (2, 3))
     ]
-    arm = ArmId(UID, "a")
+    arm = ArmId(UID, "a", 1)
     done = fold_stored({}, entries, arms=ArmsBefore({arm: None}))
     assert [letter.entry.entry_id for letter in done.dead] == ["1-2"]
     assert done.arms[arm].decisions == 1

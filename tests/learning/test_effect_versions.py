@@ -18,6 +18,7 @@ from app.bandits.effect_version import (
 )
 from app.bandits.prior_version import version_of
 from app.bandits.settings import NEWEST_AUTO, BanditRecord, LogRule, SignalRule
+from app.learning.effect_chains import Totals, steps_of
 from app.learning.effect_fits import MOVED, WHOLE_EVERY, _stored, add_sums, fitted
 from app.learning.reward_entries import Observation
 from app.records.arm_sums import ArmSums
@@ -57,10 +58,11 @@ def versions(rng: np.random.Generator, count: int, signals: int, moved: float = 
             )  # fmt: skip
         if step % 9 == 8:
             del sums[sorted(sums)[int(rng.integers(len(sums)))]]
-        totals = {}
-        add_sums(totals, sums.items(), 0, None)
+        totals = Totals()
+        for arm, own in sums.items():
+            add_sums(totals, arm, own, 0, None)
         number = 1 if before is None else before.number + 1
-        now = fitted(totals, record(signals), number)
+        now, *_ = fitted(totals, steps_of(totals, {}), {}, record(signals), number=number, now_ms=0)
         found = _stored(before, now, moved)
         if found is not None:
             assert found.number == number
@@ -69,14 +71,6 @@ def versions(rng: np.random.Generator, count: int, signals: int, moved: float = 
             fits.append(now)
             served.append(before)
     return fits, stored, served
-
-
-def test_an_arm_with_other_features_has_no_effect_before_it_has_rewards_with_them():
-    _, _, served = versions(np.random.default_rng(1), 20, 1)
-    version, revision = served[-1], int(served[-1].revisions[0])
-    arm = version.names[0]
-    assert (version.of_arms([arm], [revision])[0] != 0.0).all()
-    assert version.of_arms([arm], [revision + 1])[0].tolist() == [[0.0]]
 
 
 @pytest.mark.parametrize("signals", [1, 2])
@@ -89,7 +83,7 @@ def test_no_arm_is_served_with_an_effect_that_moved_by_half_its_deviation(signal
     assert np.mean([len(each.arms) for each in changes]) < 15  # of some 60
     assert any(each.gone for each in changes)
     for fit, version in zip(fits, served, strict=True):
-        own = version.served(list(fit.names), fit.revisions.tolist(), signals).T
+        own = version.served(list(fit.names), signals).T
         # Of an arm that is kept as it was the variance is that of now: it moves its effect once more.
         limit = 1.5 * MOVED * np.sqrt(fit.record.variances)[:, None]
         assert (np.abs(own - fit.effects) <= np.maximum(limit, 1e-6)).all()
@@ -129,17 +123,18 @@ def test_nothing_is_stored_where_nothing_moved():
     assert applied(last, change).names == last.names
 
 
-def test_sums_of_another_space_or_of_earlier_features_are_left_out():
+def test_sums_of_another_space_are_left_out_and_those_of_each_revision_stay_apart():
     """Whichever comes first."""
     shown = {
         place: ArmSums(1, 1, space, revision, 0, float(n), float(n), (1.0,), (1.0,))
         for place, (space, revision, n) in enumerate([(0, 9, 1), (1, 2, 2), (1, 1, 4), (1, 2, 8), (2, 9, 16)])
     }
     for order in (list(shown), list(shown)[::-1]):
-        totals = {}
+        totals = Totals()
         for place in order:
-            add_sums(totals, [("a", shown[place])], 1, None)
-        assert (totals["a"].n, totals["a"].decisions, totals["a"].revision) == (10.0, 2, 2)
+            add_sums(totals, "a", shown[place], 1, None)
+        found = {step.revision: (own.n, own.decisions, own.revision) for step, own in totals.items()}
+        assert found == {2: (10.0, 2, 2), 1: (4.0, 1, 1)}
 
 
 @pytest.mark.anyio
@@ -192,7 +187,7 @@ async def test_a_far_observation_teaches_its_key_and_no_arm(service: HeadlessSer
     taught = dict[str, ArmSums]()
     for partition in range(service.store.partitions):
         async for some in service.store.effects.all_sums(partition, bandit.uid):
-            taught |= {arm: unpack(data, ArmSums) for arm, data in some.items()}
+            taught |= {arm: unpack(data, ArmSums) for (arm, _), data in some.items()}
     assert {arm: sums.decisions for arm, sums in taught.items()} == {"a1": 1, "a3": 1}
     learner, _ = await service.parts.learners.current(bandit, bandit.learner_for("ann"))
     assert learner.version == 2

@@ -36,14 +36,14 @@ def index_of(rng: np.random.Generator) -> LiveIndex:
 
 
 def version(rng: np.random.Generator, taus: list[float], arms: int = ARMS // 2) -> EffectVersion:
-    """Effects of half of the arms, those of ``a0`` of features that it has no more."""
+    """Effects of half of the arms, those of ``a0`` with features that have changed since."""
     n = rng.integers(1, 30, arms).astype(float)
     R = np.array([n * tau * rng.normal(size=arms) for tau in taus])
     fits = [EffectFit(tau**2, 0.5) for tau in taus]
     return version_of(
         record_of(
             1, 1, space=0, decisions=arms, fits=fits, arms=[f"a{n}" for n in range(arms)],
-            revisions=[99, *range(2, arms + 1)], n=n, R=R,
+            revisions=[99, *range(2, arms + 1)], n=np.tile(n, (len(taus), 1)), R=R,
         )
     )  # fmt: skip
 
@@ -54,7 +54,7 @@ def worth_of(found: EffectVersion, ids: list[str], weights: np.ndarray, w: np.nd
     for arm in ids:
         effect, variance = 0.0, weights**2 @ np.array(found.record.variances)
         (place,) = found.names.places_of([arm])
-        if place >= 0 and arm != "a0":
+        if place >= 0:
             effect, variance = weights @ found.effects[:, place], weights**2 @ found.deviations[:, place] ** 2
         worth.append(effect + E * np.sqrt(variance) * (directions_of(np.array([1 + int(arm[1:])]))[:, 0] @ w))
     return np.array(worth)
@@ -146,20 +146,38 @@ def test_a_search_within_limits_ranks_all_arms_by_what_they_are_worth():
 
 
 @pytest.mark.rest
-def test_few_arms_are_compared_at_once_with_those_that_came_since():
+@pytest.mark.parametrize("has_head", [False, True])
+def test_arms_that_changed_have_their_effects_at_once_and_new_ones_have_none(has_head: bool):
     rng = np.random.default_rng(2)
-    index, found = index_of(rng), version(rng, [1.0])
-    effects = RowEffects.of(found, Directions(), index.snapshot().table, np.ones(1), E)
+    index, found, directions = index_of(rng), version(rng, [1.0]), Directions()
+    first = RowEffects.of(found, directions, index.snapshot().table, np.ones(1), E, most_head=HEAD)
+    if has_head:
+        assert first.bound(np.ones(4)) < np.inf
+        assert len(first.head(index.snapshot().table).rows) == HEAD
     index.upsert(["new"], np.full((1, DIM), 9.0), [5_000])
-    snapshot = index.snapshot()
-    solver = RowEffectSolver(snapshot, snapshot, effects, w=np.zeros(4))
-    assert snapshot.id_of(int(solver.search(np.ones(DIM), 1).rows[0])) == "new"
-    # an arm whose features were replaced has no effect of before
-    index.upsert(["a5"], np.zeros((1, DIM)), [5_001])
-    snapshot = index.snapshot()
-    again = RowEffects.of(found, Directions(), snapshot.table, np.ones(1), E)
-    for one in (effects, again):
-        assert one.worth(snapshot, snapshot.rows_of(["a5", "new"])).tolist() == [0.0, 0.0]
+    effects = first.with_rows(index.snapshot().table)
+    assert effects is first
+    best = found.names[int(found.effects[0].argmax())]
+    index.remove(["a5"])
+    for number, arms in enumerate([[best, "a5"], ["a7", best]]):
+        index.upsert(arms, rng.normal(size=(2, DIM)), [5_001 + 2 * number, 5_002 + 2 * number])
+        effects = effects.with_rows(index.snapshot().table)
+    snapshot, w = index.snapshot(), rng.normal(size=4)
+    again = RowEffects.of(found, directions, snapshot.table, np.ones(1), E, most_head=HEAD)
+    eligible = snapshot.eligible()
+    assert effects.worth(snapshot, eligible, w).tolist() == again.worth(snapshot, eligible, w).tolist()
+    row = snapshot.rows_of(["a5"])
+    assert effects.worth(snapshot, row)[0] == pytest.approx(found.of_arms(["a5"])[0][0, 0])
+    assert effects.worth(snapshot, snapshot.rows_of(["new"])).tolist() == [0.0]
+    others = np.setdiff1d(eligible, effects.head(snapshot.table).rows)
+    assert effects.worth(snapshot, others, w).max() <= effects.bound(w)
+    searched = in_blocks(snapshot)
+    for _ in range(20):
+        query, w = rng.normal(size=DIM) / 4, rng.normal(size=4)
+        hits, wanted = (
+            RowEffectSolver(searched, searched, own, w=w).search(query, 3) for own in (effects, again)
+        )
+        assert hits.rows.tolist() == wanted.rows.tolist()
 
 
 @pytest.mark.rest
@@ -203,11 +221,11 @@ def test_directions_follow_from_the_id_alone_and_are_spread_evenly():
 def test_estimates_are_those_of_the_version():
     rng = np.random.default_rng(5)
     found = version(rng, [0.8])
-    effects, deviations = estimates(found.n, found.R[0], EffectFit(0.8**2, 0.5))
+    effects, deviations = estimates(found.n[0], found.R[0], EffectFit(0.8**2, 0.5))
     np.testing.assert_allclose(found.effects[0], effects, atol=1e-6)
     np.testing.assert_allclose(found.deviations[0], deviations)
-    assert found.of_arms(["a0", "a3", "nobody"], [1, 4, 1])[0][0].tolist() == [
-        0.0,
+    assert found.of_arms(["a0", "a3", "nobody"])[0][0].tolist() == [
+        found.effects[0, 0],
         found.effects[0, 3],
         0.0,
     ]

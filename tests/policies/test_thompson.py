@@ -64,7 +64,7 @@ def test_with_effects_a_comparison_finds_what_searches_find(k: int):
     index = LiveIndex(3, IndexOptions(kind="exact"))
     index.upsert([f"a{n}" for n in range(50)], rng.normal(size=(50, 3)), range(1, 51))
     arms = index.snapshot()
-    fits, n, R = [EffectFit(1.0, 0.5)], np.full(30, 5.0), rng.normal(size=(1, 30)) * 5.0
+    fits, n, R = [EffectFit(1.0, 0.5)], np.full((1, 30), 5.0), rng.normal(size=(1, 30)) * 5.0
     names = [f"a{n}" for n in range(30)]
     record = record_of(1, 1, space=0, decisions=150, fits=fits, arms=names, revisions=range(1, 31), n=n, R=R)
     effects = RowEffects.of(version_of(record), Directions(), arms.table, np.ones(1), 0.7, most_head=10)

@@ -12,8 +12,10 @@ from redis.crc import key_slot
 
 from app.platform.errors import Unavailable
 from app.storage import redis_keys
+from app.storage.arm_effects import MERGED
 from app.storage.redis_client import RedisClient, scripts
 from app.storage.types import (
+    UNTOLD,
     ArmId,
     ArmWrite,
     BanditChange,
@@ -90,13 +92,21 @@ async def exercise(store):
         tails={BOB: [entry.entry_id]},
         dead=[DeadLetter(entry, "why")],
         folded={UID: FoldedCounts(1)},
-        arms={ArmId(UID, "a"): b"sums", ArmId(UID, "b"): b"other"},
+        arms={ArmId(UID, "a", 1): b"sums", ArmId(UID, "b", 2): b"other", ArmId(UID, "d", 3): b"merged"},
+        known_arms=[ArmId(UID, "d", 3)],
     )
-    assert await store.effects.sums(0, [ArmId(UID, "b"), ArmId(UID, "c")]) == [b"other", None]
-    assert await store.effects.drop_sums(0, UID, {"a": b"read before", "b": b"other"}) == 1
-    assert [some async for some in store.effects.all_sums(0, UID)] == [{"a": b"sums"}]
-    assert (await store.usage.read())["effects"] == 100 + len("a") + len("sums")
-    assert list(await store.arms.nameable(UID, {"a": 1, "unknown": 7})) == [True, False]
+    one, other, gone = ArmId(UID, "a", 1), ArmId(UID, "b", 2), ArmId(UID, "d", 3)
+    assert await store.effects.sums(0, [other, gone]) == [b"other", None]
+    assert await store.effects.drop_sums(0, UID, {("a", 1): b"read before", ("b", 2): b"other"}) == 1
+    assert [some async for some in store.effects.all_sums(0, UID)] == [{("a", 1): b"sums"}]
+    assert (await store.usage.read())["effects"] == 100 + len("a 1") + len("sums")
+    assert not await store.effects.merge(0, UID, "a", b"whole", {1: b"read before", MERGED: b""})
+    assert await store.effects.merge(0, UID, "a", b"whole", {1: b"sums", MERGED: b""})
+    assert [some async for some in store.effects.all_sums(0, UID)] == [{("a", MERGED): b"whole"}]
+    assert (await store.usage.read())["effects"] == 100 + len("a -2") + len("whole")
+    assert await store.effects.sums(0, [one._replace(revision=UNTOLD)]) == [None]
+    assert await store.arms.revisions(UID, ["a", "unknown"]) == [3, 0]
+    assert [ms > 0 for ms in await store.arms.named_until(UID, [1, 7])] == [False, False]
     assert await store.priors.write("b", UID, b"record", expected=0, since_ms=1) == 1
     await store.effects.note_seen({UID: "2 0"})
     assert await store.effects.write("b", UID, expected=0, record=b"effects") == 1

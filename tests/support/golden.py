@@ -102,6 +102,7 @@ RECORDS: dict[str, type] = {
     "bandit, move": spaces.MoveRecord,
     "learned prior": prior_version.PriorRecord,
     "sums of an arm": arm_sums.ArmSums,
+    "merged sums of an arm": arm_sums.MergedSums,
     "arm effects": effect_version.EffectRecord,
     "one key teaches": one_key_teaches.OneKeyTeaches,
     "quota": rules.QuotaRule,

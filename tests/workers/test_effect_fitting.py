@@ -11,8 +11,17 @@ from unittest.mock import Mock
 
 import pytest
 
+from app.learning.effect_fits import FittedEffects, Folded
 from app.platform.errors import Unavailable
-from workers.effect_fitting import DROP_EVERY_S, EVERY_S, LOOK_EVERY_S, PAUSE_S, SHARE, EffectFitting
+from workers.effect_fitting import (
+    ARMS_EVERY_S,
+    EVERY_S,
+    LOOK_EVERY_S,
+    MERGE_EVERY_S,
+    PAUSE_S,
+    SHARE,
+    EffectFitting,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -26,9 +35,11 @@ class Town:
     now: float = 1_000.0
     used_s: float = 0.0
     fitted: list[str] = field(default_factory=list)
-    dropped: list[str] = field(default_factory=list)
+    merged: list[str] = field(default_factory=list)
     looked: list[set[str]] = field(default_factory=list)
     rewards: int = 0
+    arms: int = 0
+    waits: bool = False
     noted: dict[str, str] = field(default_factory=dict)
     while_read: Callable[[], None] = lambda: None
     space: int = 0
@@ -38,26 +49,27 @@ class Town:
 
     def by_uid(self, uid: str) -> Any:
         effects = "auto" if uid == WITH else "off"
-        return SimpleNamespace(uid=uid, record=SimpleNamespace(arm_effects=effects, space=self.space))
+        record = SimpleNamespace(arm_effects=effects, space=self.space)
+        return SimpleNamespace(uid=uid, record=record, catalogue_uid="c")
 
     async def seen(self) -> dict[str, str]:
         return dict(self.noted)
 
-    async def folded(self, bandits: Sequence[Any]) -> Sequence[str]:
-        counts = [str(self.rewards)] * len(bandits)
+    async def folded(self, bandits: Sequence[Any]) -> Sequence[Folded]:
+        counts = [Folded(str(self.rewards), self.arms)] * len(bandits)
         self.while_read()
         return counts
+
+    async def with_other_arms(self, versions: dict[str, int]) -> Sequence[str]:
+        return [uid for uid, version in versions.items() if version != self.arms]
 
     async def note_seen(self, seen: dict[str, str]) -> None:
         self.noted |= seen
 
-    async def fit(self, bandit: Any) -> tuple[None, float]:
+    async def fit(self, bandit: Any, *, merges: bool) -> FittedEffects:
         self.fitted.append(bandit.uid)
-        return None, self.used_s
-
-    async def drop_gone(self, bandit: Any) -> int:
-        self.dropped.append(bandit.uid)
-        return 0
+        self.merged += [bandit.uid] if merges else []
+        return FittedEffects(None, self.used_s, self.waits)
 
     async def look_at_keys(self, uids: Iterable[str]) -> None:
         self.looked.append(set(uids))
@@ -112,7 +124,7 @@ async def test_what_could_not_be_fitted_is_fitted_later():
     with pytest.raises(Unavailable):
         await worker.round()
     assert await worker.round()
-    assert (town.fitted, town.noted) == ([WITH], {WITH: "0"})
+    assert (town.fitted, town.noted) == ([WITH], {WITH: "0 0"})
 
 
 async def test_what_changed_is_fitted_once_a_second():
@@ -127,11 +139,11 @@ async def test_what_changed_is_fitted_once_a_second():
     assert town.fitted == [WITH, WITH]
     town.now += EVERY_S
     assert not await worker.round()
-    assert town.dropped == [WITH]
-    town.now += DROP_EVERY_S
+    assert town.merged == [WITH]
+    town.now += MERGE_EVERY_S
     teach(town, worker)
     await worker.round()
-    assert town.dropped == [WITH, WITH]
+    assert town.merged == [WITH, WITH]
 
 
 @pytest.mark.rest
@@ -176,6 +188,32 @@ async def test_who_teaches_is_asked_ten_minutes_after_something_was_taught():
     await worker.round()
     await worker.round()
     assert len(town.looked) == 1  # nothing was taught since
+
+
+async def test_a_bandit_without_rewards_is_fitted_where_its_arms_change_and_where_sums_wait():
+    town = Town()
+    worker = fitting(town)
+    await worker.round()
+    town.now += ARMS_EVERY_S
+    assert not await worker.round()
+    town.arms, town.waits = 1, True
+    town.now += ARMS_EVERY_S
+    assert await worker.round()
+    assert town.fitted == [WITH, WITH]
+    assert town.merged == [WITH]
+    town.now += MERGE_EVERY_S
+    assert await worker.round()
+    assert town.merged == [WITH, WITH]
+    # they wait also where another worker begins, which looks at all, and at what changed while none ran
+    await fitting(town).round()
+    assert town.fitted == [WITH] * 4
+    town.waits = False
+    await fitting(town).round()
+    await fitting(town).round()
+    assert town.fitted == [WITH] * 5
+    town.arms = 2
+    await fitting(town).round()
+    assert town.fitted == [WITH] * 6
 
 
 async def test_another_worker_does_nothing():

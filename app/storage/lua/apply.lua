@@ -4,13 +4,14 @@
 -- ARGV   expected watermark, new watermark, changes kept, number of dead letters, number of moves, number of arms, for
 --        each dead letter: entry id, reason; for each move: uid of its bandit, its number; then for each bandit: how many
 --        entries were folded, how many of them forgot a learner or gave it a state; for each arm: number of its bandit,
---        arm, its sums or '' to remove them;
+--        arm, its sums or '' to remove them, '1' if it had some when they were read else '';
 --        then for each learner: number of its bandit (from 1), learner, '1' and a checkpoint, or '' and '' to
 --        remove it, or 't' and the entry ids that go to the end of its tail, with spaces between them
 -- Result 1 when applied, 0 when the watermark is not the expected one
 -- Effect in one step: all checkpoints, tails, sums of arms, dead letters, moves, changes and the watermark change together, or nothing
 --        does. A checkpoint takes the place of the tail. A dead letter is its entry of the log, under the same id,
 --        and the reason. Learners of a deleted bandit are left out: their entries came when it was still there.
+--        So are sums that were there and are not any more: they were merged (merge_arm_sums.lua).
 --        A watermark that stays says that no learner has changed, and no change is noted.
 if (redis.call('GET', KEYS[1]) or '0-0') ~= ARGV[1] then
   return 0
@@ -58,9 +59,12 @@ for k = 9, #KEYS, 4 do
   a = a + 2
 end
 for _ = 1, tonumber(ARGV[6]) do
-  local sums = bandits[tonumber(ARGV[a])].sums
-  sums[#sums + 1], sums[#sums + 2] = ARGV[a + 1], ARGV[a + 2]
-  a = a + 3
+  local bandit = bandits[tonumber(ARGV[a])]
+  local sums = bandit.sums
+  if ARGV[a + 3] == '' or redis.call('HEXISTS', KEYS[bandit.k + 3], ARGV[a + 1]) == 1 then
+    sums[#sums + 1], sums[#sums + 2] = ARGV[a + 1], ARGV[a + 2]
+  end
+  a = a + 4
 end
 local changes = {}
 for s = a, #ARGV, 4 do

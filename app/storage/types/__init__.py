@@ -14,6 +14,7 @@ from app.storage.types.arms import (
 )
 from app.storage.types.decisions import (
     UID_LENGTH,
+    UNTOLD,
     Activated,
     ArmId,
     DecisionId,

@@ -37,11 +37,15 @@ class LearnerId(NamedTuple):
         return zlib.crc32(f"{self.bandit_uid}/{self.name}".encode()) % partitions
 
 
+UNTOLD = -1  # until 2.0.0 an arm had sums of its newest revision alone
+
+
 class ArmId(NamedTuple):
-    """One arm of one bandit."""
+    """One arm of one bandit, with the features of one revision; ``UNTOLD``: of which one its sums tell."""
 
     bandit_uid: str
     arm: str
+    revision: int
 
 
 class DecisionId(NamedTuple):
