@@ -6,6 +6,10 @@
 
 An action is an arm of the catalogue, by its id. Arms that were not offered count as not allowed. A row that
 lacks something is left out; ``Unread`` says how many there were, and what the first of each lacks.
+
+Of Vowpal Wabbit's events those with ``_skipLearn`` count only where an activation follows, and one with
+``pdrop`` stands for 1 / (1 - pdrop) of them. A feature is found by its name, or by that of its namespace, a
+point and its name; a list of texts is one value.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,7 +25,7 @@ from typing import Any, TypeGuard
 
 import msgspec
 
-from app.decision_log.rows import NOTHING_BARRED, LoggedArm, LoggedReward, Row
+from app.decision_log.rows import NOTHING_BARRED, LoggedArm, LoggedReward, Row, ThinnedRow
 from app.platform.errors import Invalid
 from app.records.encoding import Encoding
 from app.records.left_out import Barred
@@ -36,6 +41,7 @@ ARM_FIELD = "id"
 COLUMNS = ("action", "probability", "reward")
 MAX_SHOWN = 3
 MAX_MS = 10**13  # since 1970: the year 2286
+SEVERAL = object()  # values of one name
 SINGULAR = {"have": "has", "are": "is", "do": "does"}  # the verbs that a reason begins with
 
 
@@ -48,10 +54,14 @@ class Unread(Exception):
 
 @dataclass(slots=True)
 class UnreadRows:
-    """How many rows were left out by reason, and the number of the first of each."""
+    """How many rows were left out by reason, and the number of the first of each.
+
+    ``thinned``: rows that were used, and stand for others that their log dropped.
+    """
 
     counts: dict[str, int] = field(default_factory=dict)
     first: dict[str, int] = field(default_factory=dict)
+    thinned: int = 0
 
     def add(self, reason: str, number: int) -> None:
         self.counts[reason] = self.counts.get(reason, 0) + 1
@@ -62,11 +72,17 @@ class UnreadRows:
             verb, rest = reason.split(" ", 1)
             rows = counted(count, f"row {SINGULAR[verb]}", f"rows {verb}")
             yield f"{rows} {rest}: left out, the first is row {self.first[reason]:,}"
+        if self.thinned:
+            rows = counted(self.thinned, "row stands", "rows stand")
+            yield f"{rows} for others that were dropped (pdrop): estimates count these, learners do not"
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedEvent:
-    """A decision of another system. ``offered``: None, all arms of the catalogue were."""
+    """A decision of another system. ``offered``: None, all arms of the catalogue were.
+
+    ``dropped``: the probability with which its log would have dropped it.
+    """
 
     id: str
     time_ms: int
@@ -76,6 +92,7 @@ class LoggedEvent:
     offered: Sequence[str] | None
     context: Mapping[str, Any]
     key: str | None = None
+    dropped: float = 0.0
 
 
 class OtherLog:
@@ -100,25 +117,29 @@ class OtherLog:
         self._path = path
         self._arms, self._known = arms, frozenset(arms)
         self._encoding = encoding
-        self._read = partial(_dsjson, path, arm_field) if kind == VW else partial(_table, path)
+        if kind == VW:
+            self._read = partial(_dsjson, path, arm_field, _activated(path))
+        else:
+            self._read = partial(_table, path)
 
     def rows(self, desc: str, unread: UnreadRows) -> Iterator[Sequence[Row]]:
         """The decisions in pieces, with a bar that says ``desc``. Raises FileError: none can be used."""
         used = 0
         for events in self._read(desc):
-            rows = list[Row]()
+            rows = list[ThinnedRow]()
             for number, read in events:
                 try:
                     rows.append(self._row(read()))
                 except Unread as error:
                     unread.add(str(error), number)
             used += len(rows)
+            unread.thinned += sum(row.stands_for > 1.0 for row in rows)
             yield rows
         if not used:
             reasons = "; ".join(list(unread.sentences())[:MAX_SHOWN]) or "there are no rows"
             raise FileError(f"{self._path}: no decision can be used: {reasons}")
 
-    def _row(self, event: LoggedEvent) -> Row:
+    def _row(self, event: LoggedEvent) -> ThinnedRow:
         if event.action not in self._known:
             raise Unread("have an action that is no arm of the catalogue")
         if not 0.0 < event.probability <= 1.0:
@@ -133,7 +154,7 @@ class OtherLog:
             if left := [arm for arm in self._arms if arm not in offered]:
                 barred = Barred([], left)
         arm = LoggedArm(event.action, 1, 0.0, event.probability, pinned=False)
-        return Row(
+        return ThinnedRow(
             decision=event.id,
             time=event.time_ms,
             key=event.key,
@@ -148,6 +169,7 @@ class OtherLog:
             arms=[arm],
             rewards=[LoggedReward(event.action, event.reward, event.time_ms, default=False)],
             barred=barred,
+            stands_for=1.0 / (1.0 - event.dropped),
         )
 
     def _encoded(self, context: Mapping[str, Any]) -> list[float] | None:
@@ -156,6 +178,8 @@ class OtherLog:
         values = dict[str, Any]()
         for rule in self._encoding.rule.fields or ():
             value = context.get(rule.name)
+            if value is SEVERAL:
+                raise Unread(f"have several features {rule.name}: name one NAMESPACE.{rule.name}")
             # a CSV file has texts alone
             values[rule.name] = _as_number(value) if rule.kind in {"number", "cycle"} else value
         try:
@@ -165,13 +189,41 @@ class OtherLog:
             raise Unread(f"have a context that the policy cannot take ({path[-1]}: {message})") from None
 
 
-def _dsjson(path: Path, arm_field: str, desc: str) -> Iterator[Numbered]:
+def _activated(path: Path) -> frozenset[str]:
+    """Ids of the events that an activation in a line of its own is of."""
+    decode, found = msgspec.json.Decoder(_Activation).decode, set[str]()
+    with opened(path, "rb") as file:
+        for line in file:
+            if b"ActionTaken" in line:
+                with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                    activation = decode(line)
+                    if activation.taken and activation.cost is None:
+                        found.add(activation.event)
+    return frozenset(found)
+
+
+class _Activation(msgspec.Struct, rename={"event": "EventId", "taken": "ActionTaken", "cost": "_label_cost"}):
+    event: str
+    taken: bool
+    cost: Any = None
+
+
+def _is_activated(event: Mapping[str, Any], activated: frozenset[str]) -> bool:
+    """Whether a line of its own says so, or one of the outcomes that stand in the event."""
+    outcomes = event.get("o")
+    within = outcomes if isinstance(outcomes, list) else []
+    return event.get("EventId") in activated or any(
+        isinstance(each, dict) and each.get("ActionTaken") is True for each in within
+    )
+
+
+def _dsjson(path: Path, arm_field: str, activated: frozenset[str], desc: str) -> Iterator[Numbered]:
     decode, number = msgspec.json.Decoder(dict[str, Any]).decode, 0
     with opened(path, "rb") as file, meter(desc, path.stat().st_size, "bytes") as advance:
         while lines := file.readlines(BLOCK_BYTES):
             numbered = enumerate(lines, start=number + 1)
             yield (
-                (row_number, partial(_event_of_line, decode, line, row_number, arm_field))
+                (row_number, partial(_event_of_line, decode, line, row_number, arm_field, activated))
                 for row_number, line in numbered
                 if line.strip()
             )
@@ -180,17 +232,18 @@ def _dsjson(path: Path, arm_field: str, desc: str) -> Iterator[Numbered]:
 
 
 def _event_of_line(
-    decode: Callable[[bytes], dict[str, Any]], line: bytes, number: int, arm_field: str
+    decode: Callable[[bytes], dict[str, Any]],
+    line: bytes,
+    number: int,
+    arm_field: str,
+    activated: frozenset[str],
 ) -> LoggedEvent:
     try:
         event = decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise Unread("are not JSON objects") from None
-    cost, actions, shared = event.get("_label_cost"), event.get("a"), event.get("c")
-    if "_outcomes" in event:
-        raise Unread("have several slots (_outcomes)")
-    if not _is_number(cost):
-        raise Unread("have no cost (_label_cost)")
+    _check_kind(event, activated)
+    cost, actions, shared = event["_label_cost"], event.get("a"), event.get("c")
     if not isinstance(shared, dict) or not isinstance(shared.get("_multi"), list):
         raise Unread("have no actions (c._multi)")
     multi = shared["_multi"]
@@ -207,10 +260,14 @@ def _event_of_line(
         probability = probabilities[0]
     if not _is_number(probability):
         raise Unread("have no probability (_label_probability)")
-    ids = [next((value for name, value in _leaves(action) if name == arm_field), None) for action in multi]
-    if None in ids:
+    dropped = event.get("pdrop", 0.0)
+    if not _is_number(dropped) or not 0.0 <= dropped < 1.0:
+        raise Unread("have a pdrop that is not at least 0 and below 1")
+    ids = [_features(action).get(arm_field) for action in multi]
+    if SEVERAL in ids:
+        raise Unread(f"have an action with several features {arm_field}: name one NAMESPACE.{arm_field}")
+    if not all(isinstance(arm, str | int) for arm in ids):
         raise Unread(f"have an action without the feature {arm_field}")
-    context = {name: value for name, value in _leaves(shared) if name != "_multi"}
     name = event.get("EventId")
     return LoggedEvent(
         name if isinstance(name, str) else f"row {number}",
@@ -219,23 +276,48 @@ def _event_of_line(
         float(probability),
         -float(cost),
         [str(arm) for arm in ids],
-        context,
+        _features(shared),
+        dropped=float(dropped),
     )
 
 
-def _leaves(features: Any) -> Iterator[tuple[str, Any]]:
-    """The features below namespaces, by their own names; those of actions are left out."""
-    if isinstance(features, list):
-        for part in features:
-            yield from _leaves(part)
-    elif isinstance(features, dict):
+def _check_kind(event: Mapping[str, Any], activated: frozenset[str]) -> None:
+    """Raise Unread for what is no decision with a cost, and for one that nobody was shown."""
+    cost = event.get("_label_cost")
+    if "_outcomes" in event:
+        raise Unread("have several slots (_outcomes)")
+    if cost is None and event.get("ActionTaken") is True:
+        raise Unread("are of activations, and no decisions")
+    if event.get("_skipLearn") is True and not _is_activated(event, activated):
+        raise Unread("have _skipLearn, and no activation follows")
+    if not _is_number(cost):
+        raise Unread("have no cost (_label_cost)")
+
+
+def _features(document: Any) -> dict[str, Any]:
+    """The features of a document, by their own names and with those of namespaces before them.
+
+    Those of actions are left out. A name that stands for different values is ``SEVERAL``.
+    """
+    found = dict[str, Any]()
+    for path, value in _leaves(document, ()):
+        for start in range(len(path)):
+            name = ".".join(path[start:])
+            found[name] = value if found.get(name, value) == value else SEVERAL
+    return found
+
+
+def _leaves(features: Any, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Values with the names of what they are in; a list of texts and numbers is one value."""
+    if isinstance(features, dict):
         for name, value in features.items():
-            if name == "_multi":
-                continue
-            if isinstance(value, dict | list):
-                yield from _leaves(value)
-            else:
-                yield name, value
+            if name != "_multi":
+                yield from _leaves(value, (*above, name))
+    elif isinstance(features, list) and any(isinstance(part, dict | list) for part in features):
+        for part in features:
+            yield from _leaves(part, above)
+    elif above:
+        yield above, features
 
 
 def _table(path: Path, desc: str) -> Iterator[Numbered]:

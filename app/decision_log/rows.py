@@ -74,6 +74,14 @@ class Row(Answer, frozen=True, omit_defaults=True):
     effects_version: int | None = None
 
 
+class ThinnedRow(Row, frozen=True):
+    """A decision of a log of another system, which keeps only some. ``stands_for``: 1 / the probability with
+    which it was kept.
+    """
+
+    stands_for: float = 1.0
+
+
 def counted_of(
     row: Row, learner: LearnerId, signals: Sequence[str]
 ) -> Iterator[tuple[LoggedReward, float | None, LogEntry]]:

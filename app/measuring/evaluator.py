@@ -327,18 +327,20 @@ class Evaluator:
             logged, missing = self._logged(part_of_work, places)
             parts.append(logged)
             policy.gone += missing
-        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        columns: list[Any] = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        counts = np.concatenate([part.lists.stands_for for part in work])
+        stands_for = None if (counts == 1.0).all() else counts
         propensities, targets = columns[:2]
         with np.errstate(over="ignore", under="ignore"):
             heaviest = np.cumprod(targets / propensities, axis=1).max(initial=0.0)
         if not heaviest <= LARGEST_WEIGHT:
             message = "the policy does what the log hardly ever shows: weights are beyond all numbers"
             raise Invalid(message, path=("policy",))
-        policy.state = off_policy.add(state, Logged(*columns))
+        policy.state = off_policy.add(state, Logged(*[*columns, stands_for]))
         of_signals = [part.lists.signals for part in work]
         for name, signal in policy.signals.items():
             rewards_of_signal = np.concatenate([widened(signals[name], places) for signals in of_signals])
-            logged_of_it = Logged(propensities, targets, rewards_of_signal)
+            logged_of_it = Logged(propensities, targets, rewards_of_signal, stands_for=stands_for)
             policy.signals[name] = off_policy.add(off_policy.widened(signal, places), logged_of_it)
 
     def _logged(self, work: _Work, places: int) -> tuple[Sequence[Matrix], int]:

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from app.bandits.bandit import Bandit
 from app.catalogues.learner_snapshot import LearnerSnapshot
-from app.decision_log.rows import LoggedArm, Row
+from app.decision_log.rows import LoggedArm, Row, ThinnedRow
 from app.filters.filter import Filter, none_of, parse
 from app.learning.tokens import decision_of, raw_of
 from app.measuring.outcomes import Terms, counted_rewards, terms_by_version
@@ -88,12 +88,14 @@ class LoggedLists:
     ``situations``     (key, context as float32) of each decision
     ``excluded``       ids of the arms that could not be drawn, of each; those that were pinned among them
     ``ids``            of all arms of the lists
+    ``stands_for``     how many decisions each stands for
     """
 
     name: PoolName
     situations: list[tuple[str | None, bytes]] = field(default_factory=list)
     excluded: list[tuple[str, ...]] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
+    stands_for: list[float] = field(default_factory=list)
     _propensities: list[float] = field(default_factory=list)
     _rewards: list[float] = field(default_factory=list)
     _by_signal: dict[str, list[float]] = field(default_factory=dict)
@@ -138,6 +140,7 @@ class LoggedLists:
             exclude = [*exclude, *(arm.id for arm in row.arms if arm.pinned)]
         self.excluded.append(tuple(exclude))
         self.ids += [arm.id for arm in arms]
+        self.stands_for.append(row.stands_for if isinstance(row, ThinnedRow) else 1.0)
         self._propensities += [1.0 if arm.pinned else arm.propensity or 0.0 for arm in arms]
         if terms.weights is None:
             counted, _ = counted_rewards(row, terms)

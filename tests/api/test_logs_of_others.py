@@ -155,6 +155,105 @@ def test_rows_that_lack_something_are_named_and_left_out(tmp_path: Path, catalog
         assert f"the first is row {row}" in warnings
 
 
+def test_events_that_were_dropped_are_counted_by_those_that_were_kept(tmp_path: Path, catalogue: Path):
+    """Nine of ten events without reward are dropped: the value is that of all of them."""
+    events = [dsjson(event, number) for number, event in enumerate(made_events())]
+    kept = list[dict[str, Any]]()
+    for number, event in enumerate(events):
+        if event["_label_cost"]:
+            kept.append(event)
+        elif number % 10 == 0:
+            kept.append({**event, "pdrop": 0.9})
+    log = tmp_path / "vw.json"
+    log.write_text("".join(json.dumps(event) + "\n" for event in kept))
+    result = evaluated(log, catalogue, UNIFORM, "--format", "vw-dsjson", "--estimators", "ips,snips")
+    rewards = np.array([-event["_label_cost"] for event in kept])
+    times = np.array([10.0 if "pdrop" in event else 1.0 for event in kept])
+    chances = np.array([1 / len(event["c"]["_multi"]) / event["_label_probability"] for event in kept])
+    assert result["logged"]["value"] == pytest.approx((times * rewards).sum() / times.sum())
+    assert values(result)["ips"] == pytest.approx((times * chances * rewards).sum() / times.sum())
+    assert values(result)["snips"] == pytest.approx(
+        (times * chances * rewards).sum() / (times * chances).sum()
+    )
+    assert result["logged"]["decisions"] == len(kept)
+    low, high = result["logged"]["interval"]
+    assert low < rewards.sum() / EVENTS < high, "the value of the whole log"
+    assert result["logged"]["value"] < 0.6 < rewards.mean()
+    assert f"{sum(times > 1)} rows stand for others that were dropped (pdrop)" in "\n".join(
+        result["warnings"]
+    )
+    log.write_text("".join(json.dumps({**event, "pdrop": 1.0}) + "\n" for event in kept[:1] + kept))
+    with pytest.raises(AssertionError):
+        evaluated(log, catalogue, UNIFORM, "--format", "vw-dsjson")
+
+
+def test_events_that_were_not_shown_count_once_they_are_activated(tmp_path: Path, catalogue: Path):
+    """With _skipLearn, and no activation in a line of its own or within the event."""
+    events = [dsjson(event, number) for number, event in enumerate(made_events()[:60])]
+    never = [{**event, "_skipLearn": True, "_label_cost": 0.0} for event in events[:20]]
+    later = [{**event, "_skipLearn": True} for event in events[20:30]]
+    within = [{**event, "_skipLearn": True, "o": [{"ActionTaken": True}]} for event in events[30:40]]
+    shown = [{**event, "_skipLearn": False} for event in events[40:]]
+    activations = [{"EventId": event["EventId"], "ActionTaken": True} for event in later]
+    log, expected = tmp_path / "vw.json", tmp_path / "shown.json"
+    lines = [*never, *later, *within, *shown, *activations]
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    expected.write_text("".join(json.dumps(event) + "\n" for event in events[20:]))
+    result = evaluated(log, catalogue, UNIFORM, "--format", "vw-dsjson")
+    without = evaluated(expected, catalogue, UNIFORM, "--format", "vw-dsjson")
+    assert (result["logged"], result["estimates"]) == (without["logged"], without["estimates"])
+    assert result["warnings"][:2] == [
+        "20 rows have _skipLearn, and no activation follows: left out, the first is row 1",
+        "10 rows are of activations, and no decisions: left out, the first is row 61",
+    ]
+
+
+def test_equal_names_in_two_namespaces_are_told_apart_or_named(
+    tmp_path: Path, catalogue: Path, capsys: pytest.CaptureFixture[str]
+):
+    """Of the context, and of the ids of arms; where both say the same it does not matter which is meant."""
+    events = [dsjson(event, number) for number, event in enumerate(made_events())]
+    plain, twice, same = (tmp_path / f"{name}.json" for name in ("plain", "twice", "same"))
+    for path, other in ((plain, None), (twice, "none"), (same, "equal")):
+        lines = list[dict[str, Any]]()
+        for event in events:
+            document = json.loads(json.dumps(event))
+            if other is not None:
+                device = document["c"]["User"]["device"]
+                document["c"]["Page"] = {"device": device if other == "equal" else "other"}
+                for arm in document["c"]["_multi"]:
+                    arm["Brand"] = {"id": arm["Article"]["id"] if other == "equal" else "b"}
+            lines.append(document)
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    expected = evaluated(plain, catalogue, WITH_CONTEXT, "--format", "vw-dsjson")
+    assert evaluated(same, catalogue, WITH_CONTEXT, "--format", "vw-dsjson") == expected
+    of_user = WITH_CONTEXT.replace('"device"', '"User.device"')
+    named = ("--format", "vw-dsjson", "--arm-field", "Article.id")
+    assert evaluated(twice, catalogue, of_user, *named)["estimates"] == expected["estimates"]
+    for policy, options, reason in (
+        (WITH_CONTEXT, named, "several features device: name one NAMESPACE.device"),
+        (UNIFORM, named[:2], "an action with several features id: name one NAMESPACE.id"),
+    ):
+        with pytest.raises(AssertionError):
+            evaluated(twice, catalogue, policy, *options)
+        assert reason in capsys.readouterr().err
+
+
+def test_lists_of_texts_are_values_of_a_context(tmp_path: Path, catalogue: Path):
+    events = made_events()
+    texts, lists = tmp_path / "texts.json", tmp_path / "lists.json"
+    for path, is_list in ((texts, False), (lists, True)):
+        lines = [dsjson(event, number) for number, event in enumerate(events)]
+        for line in lines:
+            user = line["c"]["User"]
+            user["device"] = [user["device"]] if is_list else user["device"]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    categories = WITH_CONTEXT.replace('"category"', '"categories"')
+    expected = evaluated(texts, catalogue, WITH_CONTEXT, "--format", "vw-dsjson")
+    found = evaluated(lists, catalogue, categories, "--format", "vw-dsjson")
+    assert values(found) == pytest.approx(values(expected))
+
+
 def test_rows_of_tables_that_lack_something_are_named(tmp_path: Path, catalogue: Path):
     """Times of a CSV file may be numbers as texts; a list of actions is one in NDJSON."""
     texts, lines = tmp_path / "log.csv", tmp_path / "log.ndjson"

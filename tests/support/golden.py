@@ -147,7 +147,7 @@ NOT_STORED = {
     "PolicyView", "PriorVersionsView", "PriorVersionView", "Problem", "PullsView", "PullView", "QueriesView",
     "QueryView", "QuotaState",
     "Ranking", "ReadSnapshot", "ReceiptView", "RefusedChoice", "RejectedView", "ReportedMove",
-    "RevisionsView", "Row",
+    "RevisionsView", "Row", "ThinnedRow",
     "Selection", "SelectionRequest", "Sets", "Shown", "SignedChoice", "SlateToldView", "Stage",
     "Taken", "UnlistedValues", "UsedScales", "View",
 }  # fmt: skip

@@ -98,19 +98,17 @@ def around(
 ) -> Estimate:
     """The estimate ``value``, a function of the means with this gradient at them.
 
-    ``up``, ``down``: by how much one row's gradient . row could lie above and below its mean; where neither
-    could, nothing is known of how rows vary. ``level`` is the probability with which the interval is to hold
-    the true value, such as 0.95. Shapes: gradient (c,). Raises: InvalidParameter (level).
+    ``up``, ``down``: by how much one row's gradient . row could lie above and below its mean, counted once;
+    where neither could, nothing is known of how rows vary. ``level`` is the probability with which the
+    interval is to hold the true value, such as 0.95. Shapes: gradient (c,). Raises: InvalidParameter (level).
     """
     checks.in_range("level", level, above=0.0, below=1.0)
     if moments.count < 2 or max(up, down) <= 0.0:
         return Estimate(value, None)
-    count = float(moments.count)
-    spread = math.sqrt(moments.variance_of_mean(gradient)) * count
-    return Estimate(
-        value,
-        (value - reach(spread, down, level=level) / count, value + reach(spread, up, level=level) / count),
-    )
+    total, times = moments.total, moments.largest
+    spread = math.sqrt(moments.variance_of_mean(gradient)) * total
+    below, above = (reach(spread, times * step, level=level) / total for step in (down, up))
+    return Estimate(value, (value - below, value + above))
 
 
 def reach(spread: float, step: float, *, level: float) -> float:

@@ -6,8 +6,11 @@ Notation
                 i, given the arms before it
     t_ij        the same under the policy that is evaluated, the target, given the same arms before it
     r_ij        reward of the arm at place j
+    s_i         how many decisions i stands for: 1 / the probability with which the log kept it
     w_ij        t_i1 ... t_ij / (p_i1 ... p_ij), the weight of the list down to place j
     q           a model: it predicts the mean reward of any arm
+
+Means over decisions, of all estimators, count decision i s_i times.
 
 A place counts with the weight of all places down to it. This is right if the reward of an arm depends on the
 arms above it, but not on those below.
@@ -25,7 +28,7 @@ import numpy as np
 
 from shortlist import checks
 from shortlist.errors import InvalidParameter, InvalidShape
-from shortlist.types import Matrix
+from shortlist.types import Matrix, Vector
 
 MAX_PLACES = 100
 LARGEST_WEIGHT = 1e100  # the square of a larger one could not be summed
@@ -41,10 +44,13 @@ class Logged:
     ``least`` and ``most`` are the smallest and the largest prediction for any arm that the target can draw
     there, whether the log shows it or not; None: intervals go by the arms that were shown.
 
+    ``stands_for``: s, (m,); None: the log kept every decision.
+
     A place that a list does not have: p = t = 1, and all else 0.
 
-    Shapes: all (m, k), k at most ``MAX_PLACES``.
-    Raises: InvalidShape, NonFinite, InvalidParameter (p not in (0, 1], t not in [0, 1], weights too large).
+    Shapes: all others (m, k), k at most ``MAX_PLACES``.
+    Raises: InvalidShape, NonFinite, InvalidParameter (p not in (0, 1], t not in [0, 1], s not above 0,
+    weights too large).
     """
 
     propensities: Matrix
@@ -54,6 +60,7 @@ class Logged:
     expected: Matrix | None = None
     least: Matrix | None = None
     most: Matrix | None = None
+    stands_for: Vector | None = None
 
     def __post_init__(self) -> None:
         checks.shape("propensities", self.propensities, (None, None))
@@ -68,6 +75,11 @@ class Logged:
             if given is not None:
                 checks.shape(name, given, self.propensities.shape)
                 checks.finite(name, given)
+        if self.stands_for is not None:
+            checks.shape("stands_for", self.stands_for, (self.decisions,))
+            checks.finite("stands_for", self.stands_for)
+            if not (self.stands_for > 0.0).all():
+                raise InvalidParameter("stands_for must be above 0", argument="stands_for")
         if not ((self.propensities > 0.0) & (self.propensities <= 1.0)).all():
             raise InvalidParameter("propensities must be in (0, 1]", argument="propensities")
         if not ((self.targets >= 0.0) & (self.targets <= 1.0)).all():

@@ -2,19 +2,23 @@
 
 Notation
     n, c        rows so far, columns
-    mean        (c,)
-    scatter     (c, c): the sum of (z - mean)(z - mean)^T over all rows z
+    s           how many rows a row stands for: 1 / the probability with which it was kept; 1 where all were
+    mean        (c,): sum s z / sum s over all rows z
+    centre      (c,): the same with s^2 for s
+    scatter     (c, c): the sum of s^2 (z - centre)(z - centre)^T
 
 Two pieces are joined by their means and scatters, so nothing large is subtracted from something large, and
 pieces can be summed by different processes.
 
 Source: Chan, Golub, LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances"
-(1979), Equation 2.1, with vectors for numbers.
+(1979), Equation 2.1, with vectors for numbers. The mean of rows that stand for others is that of Hajek, with
+its variance by the delta method: Sarndal, Swensson, Wretman, "Model Assisted Survey Sampling" (1992), section
+5.7.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,10 +28,17 @@ from shortlist.types import Matrix, Vector
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moments:
-    """Of ``count`` rows. Shapes: mean (c,), scatter (c, c)."""
+    """Of ``count`` rows. Shapes: mean (c,), centre (c,), scatter (c, c).
+
+    ``total``, ``squares`` and ``largest``: the sum, the sum of squares and the largest of their s.
+    """
 
     count: int
+    total: float
+    squares: float
+    largest: float
     mean: Vector
+    centre: Vector
     scatter: Matrix
 
     def variance_of_mean(self, gradient: Vector) -> float:
@@ -37,34 +48,50 @@ class Moments:
         """
         some = np.flatnonzero(gradient)
         spread = float(gradient[some] @ self.scatter[np.ix_(some, some)] @ gradient[some])
-        return max(spread, 0.0) / (self.count * (self.count - 1.0))
+        apart = float(gradient[some] @ (self.centre - self.mean)[some])
+        spread = max(spread, 0.0) + self.squares * apart**2
+        return spread / self.total**2 * (self.count / (self.count - 1.0))
 
 
 def nothing(columns: int) -> Moments:
     """The moments of no row."""
-    return Moments(0, np.zeros(columns), np.zeros((columns, columns)))
+    zero = np.zeros(columns)
+    return Moments(0, 0.0, 0.0, 0.0, zero, zero, np.zeros((columns, columns)))
 
 
-def of(rows: Matrix) -> Moments:
-    """The moments of some rows. Shapes: (n, c). Cost: O(n c^2). Raises: InvalidShape."""
+def of(rows: Matrix, stands_for: Vector | None = None) -> Moments:
+    """The moments of some rows. Shapes: (n, c), (n,). Cost: O(n c^2). Raises: InvalidShape.
+
+    ``stands_for``: the s of each row; None: 1.
+    """
     checks.shape("rows", rows, (None, None))
     if not len(rows):
         return nothing(rows.shape[1])
-    mean = rows.mean(axis=0)
-    centred = rows - mean
-    return Moments(len(rows), mean, centred.T @ centred)
+    if stands_for is None:
+        mean = rows.mean(axis=0)
+        centred = rows - mean
+        count = float(len(rows))
+        return Moments(len(rows), count, count, 1.0, mean, mean, centred.T @ centred)
+    mean = np.average(rows, axis=0, weights=stands_for)
+    centre = np.average(rows, axis=0, weights=stands_for**2)
+    centred = stands_for[:, None] * (rows - centre)
+    total, squares = float(stands_for.sum()), float(stands_for @ stands_for)
+    return Moments(len(rows), total, squares, float(stands_for.max()), mean, centre, centred.T @ centred)
 
 
 def joined(one: Moments, other: Moments) -> Moments:
     """The moments of the rows of both. Cost: O(c^2)."""
-    count = one.count + other.count
+    count, total, squares = one.count + other.count, one.total + other.total, one.squares + other.squares
     if not count:
         return one
-    apart, share = other.mean - one.mean, other.count / count
-    scatter = one.scatter + other.scatter + np.outer(apart, apart) * (one.count * share)
-    return Moments(count, one.mean + apart * share, scatter)
+    mean = one.mean + (other.mean - one.mean) * (other.total / total)
+    apart, share = other.centre - one.centre, other.squares / squares
+    scatter = one.scatter + other.scatter + np.outer(apart, apart) * (one.squares * share)
+    largest = max(one.largest, other.largest)
+    return Moments(count, total, squares, largest, mean, one.centre + apart * share, scatter)
 
 
 def mapped(one: Moments, linear: Matrix) -> Moments:
     """The moments of the rows, each multiplied by a matrix. Shapes: linear (b, c). Cost: O(b c (b + c))."""
-    return Moments(one.count, linear @ one.mean, linear @ one.scatter @ linear.T)
+    mean, centre, scatter = linear @ one.mean, linear @ one.centre, linear @ one.scatter @ linear.T
+    return replace(one, mean=mean, centre=centre, scatter=scatter)

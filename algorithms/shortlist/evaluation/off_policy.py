@@ -107,14 +107,14 @@ class OffPolicyState:
 
         Shape: (k,). Raises: InvalidParameter (level).
         """
-        count = float(self.support.decisions)
-        if not count:
+        if not self.support.decisions:
             return np.ones(self.places)
-        mean = self.support.weights / count
-        spreads = np.sqrt((self.support.squares - count * mean**2).clip(min=0.0)).tolist()
-        steps = (self.ranges.largest - mean).tolist()
-        return mean + [
-            reach(spread, step, level=level) / count for spread, step in zip(spreads, steps, strict=True)
+        weights = self.support.moments
+        spreads = np.sqrt(np.diag(weights.scatter) + weights.squares * (weights.centre - weights.mean) ** 2)
+        steps = weights.largest * (self.ranges.largest - weights.mean)
+        return weights.mean + [
+            reach(spread, step, level=level) / weights.total
+            for spread, step in zip(spreads.tolist(), steps.tolist(), strict=True)
         ]
 
     def logged(self, *, level: float = 0.95) -> Estimates:
@@ -154,8 +154,9 @@ def add(state: OffPolicyState, logged: Logged) -> OffPolicyState:
     """
     if logged.places != state.places:
         raise InvalidShape(f"propensities must have {state.places} columns", argument="propensities")
-    pieces = {name: moments.of(ESTIMATORS[name].summands(logged)) for name in state.moments}
-    seen = support.of(logged), moments.of(logged.rewards), ranges.of(logged)
+    s = logged.stands_for
+    pieces = {name: moments.of(ESTIMATORS[name].summands(logged), s) for name in state.moments}
+    seen = support.of(logged), moments.of(logged.rewards, s), ranges.of(logged)
     return joined(state, OffPolicyState(state.places, pieces, *seen))
 
 

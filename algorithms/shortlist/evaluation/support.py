@@ -9,34 +9,43 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shortlist.evaluation import moments
 from shortlist.evaluation.logged import Logged
+from shortlist.evaluation.moments import Moments
 from shortlist.types import Vector
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Support:
-    """Sums over the weights of ``decisions``. Shapes: all (k,)."""
+    """``moments``: of the weights w. ``zeros``: the sum of s over decisions with w = 0. Shape: (k,)."""
 
-    decisions: int
-    weights: Vector
-    squares: Vector
+    moments: Moments
     zeros: Vector
 
     @property
+    def decisions(self) -> int:
+        """How many there were."""
+        return self.moments.count
+
+    @property
+    def weights(self) -> Vector:
+        """Sum of s w (k,)."""
+        return self.moments.mean * self.moments.total
+
+    @property
     def effective_sample_size(self) -> Vector:
-        """(sum w)^2 / sum w^2: as many decisions of the target itself would tell about as much (k,).
+        """(sum s w)^2 / sum (s w)^2: as many decisions of the target itself would tell about as much (k,).
 
         Source: Kish, "Survey Sampling" (1965), section 11.7.
         """
-        found: Vector = np.divide(
-            self.weights**2, self.squares, out=np.zeros_like(self.weights), where=self.squares > 0.0
-        )
+        squares = np.diag(self.moments.scatter) + self.moments.squares * self.moments.centre**2
+        found: Vector = np.divide(self.weights**2, squares, out=np.zeros_like(squares), where=squares > 0.0)
         return found
 
     @property
     def unused_share(self) -> Vector:
         """Share of the decisions that the target would never have made: they tell nothing of it (k,)."""
-        return self.zeros / max(self.decisions, 1)
+        return self.zeros / max(self.moments.total, 1.0)
 
     @property
     def missing_share(self) -> Vector:
@@ -46,40 +55,29 @@ class Support:
         varies around it. At least 0. What such decisions earn no estimator here can tell.
         """
         if not self.decisions:
-            return np.zeros_like(self.weights)
-        found: Vector = np.maximum(1.0 - self.weights / self.decisions, 0.0)
+            return np.zeros_like(self.zeros)
+        found: Vector = np.maximum(1.0 - self.moments.mean, 0.0)
         return found
 
 
 def nothing(places: int) -> Support:
     """That of no decision."""
-    zero = np.zeros(places)
-    return Support(0, zero, zero, zero)
+    return Support(moments.nothing(places), np.zeros(places))
 
 
 def of(logged: Logged) -> Support:
-    """That of some decisions. Cost: O(m k)."""
-    weights = logged.weights
-    return Support(
-        logged.decisions,
-        weights.sum(axis=0),
-        np.square(weights).sum(axis=0),
-        (weights == 0.0).sum(axis=0).astype(np.float64),
-    )
+    """That of some decisions. Cost: O(m k^2)."""
+    s = np.ones(logged.decisions) if logged.stands_for is None else logged.stands_for
+    zeros: Vector = s @ (logged.weights == 0.0)
+    return Support(moments.of(logged.weights, logged.stands_for), zeros)
 
 
 def widened(one: Support, places: int) -> Support:
     """That of lists of more places, of which the last were always missing: they repeat the place before."""
-    more = np.minimum(np.arange(places), len(one.weights) - 1)
-    columns = (column[more] for column in (one.weights, one.squares, one.zeros))
-    return Support(one.decisions, *columns)
+    more = np.minimum(np.arange(places), len(one.zeros) - 1)
+    return Support(moments.mapped(one.moments, np.eye(len(one.zeros))[more]), one.zeros[more])
 
 
 def joined(one: Support, other: Support) -> Support:
     """That of the decisions of both."""
-    return Support(
-        one.decisions + other.decisions,
-        one.weights + other.weights,
-        one.squares + other.squares,
-        one.zeros + other.zeros,
-    )
+    return Support(moments.joined(one.moments, other.moments), one.zeros + other.zeros)

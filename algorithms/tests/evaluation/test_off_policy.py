@@ -211,6 +211,8 @@ def column(value: float) -> np.ndarray:
         ({"targets": np.ones((2, 1))}, InvalidShape, "targets"),
         ({"rewards": column(np.inf)}, NonFinite, "rewards"),
         ({"predicted": column(1.0)}, InvalidParameter, "expected"),
+        ({"stands_for": np.ones(2)}, InvalidShape, "stands_for"),
+        ({"stands_for": np.zeros(3)}, InvalidParameter, "stands_for"),
         ({"predicted": column(1.0), "expected": column(np.nan)}, NonFinite, "expected"),
     ],
 )
@@ -254,15 +256,79 @@ def test_what_cannot_be_evaluated_is_refused():
 @pytest.mark.parametrize("scale", [1e-150, 1e-4, 1.0, 1e150])
 def test_the_effective_sample_size_does_not_depend_on_the_scale_of_the_weights(scale):
     weights = scale * np.array([[1.0, 0.0], [2.0, 0.0], [0.0, 3.0]])
-    found = Support(3, weights.sum(axis=0), (weights**2).sum(axis=0), np.ones(2))
+    found = Support(moments.of(weights), np.ones(2))
     assert found.effective_sample_size == pytest.approx([9 / 5, 1])
 
 
 @pytest.mark.rest
 @pytest.mark.parametrize("decisions", [1, 2, 3, 50])
 def test_the_unused_share_is_of_the_decisions(decisions):
-    found = Support(decisions, np.ones(2), np.ones(2), np.array([decisions, 1.0]))
+    found = Support(moments.of(np.ones((decisions, 2))), np.array([decisions, 1.0]))
     assert found.unused_share.tolist() == [1.0, 1 / decisions]
+
+
+def thinned(decisions: int, rng: np.random.Generator, *, kept: float = 0.1) -> Logged:
+    """A log that has each decision with a reward, and of the others this share."""
+    rewards = (rng.random((decisions, 1)) < 0.3).astype(float)
+    targets = rng.choice([0.25, 0.75], (decisions, 1))
+    is_kept = (rewards[:, 0] > 0.0) | (rng.random(decisions) < kept)
+    stands_for = np.where(rewards[:, 0] > 0.0, 1.0, 1.0 / kept)[is_kept]
+    ones = np.ones((is_kept.sum(), 1))
+    values = (0.5 * ones, targets[is_kept], rewards[is_kept], 0.2 * ones, 0.3 * ones)
+    return Logged(*values, stands_for=stands_for)
+
+
+def test_a_decision_that_stands_for_others_counts_as_often() -> None:
+    """Values are those of decisions that are repeated, also where the log is read in pieces."""
+    log = thinned(2_000, np.random.default_rng(4))
+    assert log.stands_for is not None
+    times = log.stands_for.round().astype(int)
+    columns = (log.propensities, log.targets, log.rewards, log.predicted, log.expected)
+    repeated = read(Logged(*(np.repeat(column, times, axis=0) for column in columns)))
+    pieces = off_policy.start(ALL, places=1)
+    for rows in (slice(0, 300), slice(300, 301), slice(301, None)):
+        piece = Logged(*(column[rows] for column in columns), stands_for=log.stands_for[rows])
+        pieces = off_policy.add(pieces, piece)
+    for state in (read(log), pieces):
+        assert state.support.decisions == log.decisions
+        for found, expected in (
+            *((state.estimates(name), repeated.estimates(name)) for name in ALL),
+            (state.logged(), repeated.logged()),
+        ):
+            assert found.whole.value == pytest.approx(expected.whole.value, rel=1e-12)
+        for name in ("missing_share", "unused_share"):
+            expected_share = getattr(repeated.support, name)
+            assert getattr(state.support, name) == pytest.approx(expected_share, abs=1e-12)
+        weights = log.stands_for * log.weights[:, 0]
+        size = weights.sum() ** 2 / (weights**2).sum()
+        assert state.support.effective_sample_size == pytest.approx([size])
+        mean = float(np.average(log.rewards[:, 0], weights=log.stands_for))
+        residuals = log.stands_for * (log.rewards[:, 0] - mean)
+        n = log.decisions
+        spread = (residuals**2).sum() / log.stands_for.sum() ** 2 * n / (n - 1)
+        assert state.earned.variance_of_mean(np.ones(1)) == pytest.approx(spread)
+
+
+def test_intervals_of_a_thinned_log_hold_the_value_as_often_as_they_say() -> None:
+    """300 logs at level .95: fewer than 265 of them has probability 1e-6.
+
+    The broken variant takes each decision for as many of its own as it stands for.
+    """
+    rng = np.random.default_rng(8)
+    held, broken = 0, 0
+    for _ in range(300):
+        log = thinned(600, rng)
+        assert log.stands_for is not None
+        times = log.stands_for.round().astype(int)
+        columns = (log.propensities, log.targets, log.rewards)
+        alone = Logged(*(np.repeat(column, times, axis=0) for column in columns))
+        for is_broken, each in ((False, log), (True, alone)):
+            interval = read(each, ("ips", "snips")).logged().whole.interval
+            assert interval is not None
+            holds = interval[0] <= 0.3 <= interval[1]
+            held, broken = held + (holds and not is_broken), broken + (holds and is_broken)
+    assert held >= 265
+    assert broken < 265
 
 
 def counted(count: int, decisions: int = 10_000) -> tuple[float, float]:

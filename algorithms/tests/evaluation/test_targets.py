@@ -13,6 +13,8 @@ from shortlist.evaluation.logged import MAX_PLACES, Logged
 from shortlist.evaluation.off_policy import ESTIMATORS
 from shortlist.linear import igw
 
+MATRICES = ("propensities", "targets", "rewards", "predicted", "expected", "least", "most")
+
 
 def softmax(scores: np.ndarray, temperature: float) -> np.ndarray:
     weights = np.exp((scores - scores.max()) / temperature)
@@ -160,7 +162,7 @@ def test_lists_that_grow_longer_on_the_way(places: int, more: int, seed: int):
     longest = places + more
     long = lists(longest, longest)
     short = lists(places, longest)
-    cut = Logged(*(getattr(short, name)[:, :places] for name in short.__dataclass_fields__))
+    cut = Logged(*(getattr(short, name)[:, :places] for name in MATRICES))
     at_once = off_policy.start(ESTIMATORS, places=longest)
     for each in (short, long):
         at_once = off_policy.add(at_once, each)
@@ -170,7 +172,7 @@ def test_lists_that_grow_longer_on_the_way(places: int, more: int, seed: int):
         np.testing.assert_allclose(state.moments[name].mean, at_once.moments[name].mean, atol=1e-12)
         np.testing.assert_allclose(state.moments[name].scatter, at_once.moments[name].scatter, atol=1e-9)
     np.testing.assert_allclose(state.earned.scatter, at_once.earned.scatter, atol=1e-9)
-    for name in ("weights", "squares", "zeros"):
+    for name in ("weights", "effective_sample_size", "zeros"):
         np.testing.assert_allclose(getattr(state.support, name), getattr(at_once.support, name))
     for name in ("low", "high", "largest"):
         np.testing.assert_allclose(getattr(state.ranges, name), getattr(at_once.ranges, name))
