@@ -224,7 +224,10 @@ def _embed_command(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     _add_history_options(embed, embed)
     embed.add_argument(
-        "--liked", type=float, metavar="VALUE", help="values from here on mean liked. Default: all above 0."
+        "--liked",
+        type=float,
+        metavar="VALUE",
+        help="values from here on mean liked. Default: all above 0, where some are not.",
     )
     embed.add_argument("--dry-run", action="store_true", help="say what it would be, and make nothing")
     embed.add_argument("--then-move", metavar="BANDIT", help="move this bandit to it, with what it learned")

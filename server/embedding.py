@@ -72,8 +72,8 @@ def embed_history(
     arms = _read_arms(client, catalogue)
     numbers = {arm_id: number for number, arm_id in enumerate(arms.ids)}
     behaviour = read_behaviour(files, options.history, numbers, liked=options.liked)
-    yield from behaviour.lines
     embedding, key_count = _embedded(behaviour, len(arms.ids), options.dim)
+    yield from behaviour.lines
     likes = embedding.likes
     table_to_embedding = table_map.fit(arms.table, embedding.vectors, likes, np.random.default_rng(SEED))
     liked = np.flatnonzero(likes)
@@ -205,6 +205,11 @@ def _embedded(behaviour: Behaviour, arm_count: int, dim: int) -> tuple[ArmEmbedd
         )
     if arms == 1:
         raise ShortlistError("--history: all that keys liked is one arm, which says nothing about the others")
+    if np.diff(liked.indptr).max() < 2:
+        raise ShortlistError(
+            "--history: no key likes two arms, so nothing tells which arms the same keys like: is "
+            "--key-column who it was, and no visit or order?"
+        )
     # Keys with the same likes, and arms that the same keys like, are not told apart either.
     least = min(keys, arms)
     if dim <= least:

@@ -82,6 +82,8 @@ def test_films_are_near_what_the_same_people_like(client: Client, run: Run, rati
     status, shown, said = run(*asked, "--dim", "3", "--dry-run")
     assert (status, said) == (0, "")
     assert "90 keys liked 27 of 30 arms" in shown
+    likes = sum(line.endswith(",5") for line in ratings.read_text().splitlines())
+    assert f"{likes} of 1,620 rows count as liked: from 4 on" in shown
     assert "3 arms were liked by nobody" in shown
     near = [line.removeprefix("near ").split(": ") for line in shown.splitlines() if line.startswith("near ")]
     assert len(near) == 10
@@ -178,6 +180,7 @@ def test_rows_of_other_arms_and_keys_with_one_event_are_no_harm(client: Client, 
         ({"--dim": "28"}, "--dim: 28 is more than this history tells apart"),
         ({"--dim": "0"}, "--dim: must be from 1"),
         ({"--liked": "nan"}, "--liked: must be a finite number"),
+        ({"--liked": None}, "--liked: all values of stars are above 0, and they differ as ratings do"),
         ({"--liked": "6"}, "no row says that a key liked an arm"),
         ({"--value-column": None}, "--liked: name the column of these values with --value-column"),
         ({"--arm-column": "user"}, "all 1,620 rows are of arms that the catalogue has not"),
@@ -213,6 +216,7 @@ def test_what_cannot_be_is_said_in_one_line_and_makes_nothing(
             "user,film,stars\nu1,f1,5\nu2,f1,5\nu3,f1,5\n",
             "all that keys liked is one arm, which says nothing about the others",
         ),
+        ("user,film,stars\nv1,f1,1\nv2,f2,1\nv3,f3,1\nv3,f1,0\n", "no key likes two arms"),
         (
             "user,film,stars\nu1,f1,5\nu1,f2,5\n",
             "more than this history tells apart: at most 1, as 1 key likes 2 different arms",

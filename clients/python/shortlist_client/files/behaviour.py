@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from shortlist_client.files.arm_rows import FileError
 from shortlist_client.files.history import History, HistoryOptions, value_of
 from shortlist_client.files.progress import meter
-from shortlist_client.files.table_arms import identifier_of
+from shortlist_client.files.table_arms import identifier_of, shown
 from shortlist_client.files.table_importing import BadRows
 from shortlist_client.files.tables import BadRow, Rows
+from shortlist_client.phrases import counted
 
 T = TypeVar("T")
 MOST_REMEMBERED = 1_000_000  # different cells of a column
@@ -46,7 +47,8 @@ def read_behaviour(
     """The events of some tables. ``arms``: the number of each arm. ``options.at`` is not read.
 
     ``liked``: values from here on count as 1, and others as 0; None: values are what they are.
-    Memory: 12 bytes an event, and a dictionary of the keys. Raises FileError.
+    Memory: 12 bytes an event, and a dictionary of the keys. Raises FileError, also for ratings without
+    ``liked``: values that differ and are all above 0.
     """
     if options.key is None:
         raise FileError("--key-column: an embedding is made of what the same keys liked: name their column")
@@ -61,15 +63,25 @@ def read_behaviour(
         raise bad.refusal
     if not history.rows_total:
         raise FileError(f"{files[0]}: there are no rows in it")
+    values = np.frombuffer(events.values, dtype=np.float32) if events.values else np.empty(0, np.float32)
+    lines = [*history.notes]
+    if options.value is not None and len(values):
+        if liked is None and 0.0 < values.min() < values.max():
+            raise FileError(
+                f"--liked: all values of {shown(options.value)} are above 0, and they differ as ratings do: "
+                "name the value from which on they mean liked, or --liked 0 where each of them does"
+            )
+        count, rule = np.count_nonzero(values > 0.0), "above 0" if liked is None else f"from {liked:g} on"
+        lines.append(f"{count:,} of {counted(len(values), 'row', 'rows')} count as liked: {rule}")
     if not options.dry_run:
         bad.write()
     return Behaviour(
         np.frombuffer(events.keys, dtype=np.int32) if events.keys else np.empty(0, np.int32),
         np.frombuffer(events.arms, dtype=np.int32) if events.arms else np.empty(0, np.int32),
-        np.frombuffer(events.values, dtype=np.float32) if events.values else np.empty(0, np.float32),
+        values,
         len(events.key_numbers),
         events.unknown,
-        [*history.notes, *bad.lines()],
+        [*lines, *bad.lines()],
     )
 
 
