@@ -224,7 +224,7 @@ def test_what_cannot_be_is_said_in_one_line_and_makes_nothing(
         ("user,film,stars\nu1,,5\n", "row 1: film: is missing; --skip-bad 1 leaves them out"),
         (
             "user,film,stars\n,f1,5\nu1,f1,5\nu2,,1\n",
-            "row 1: user: is missing; 2 rows are bad; --skip-bad 2 leaves them out",
+            "row 1: user: is missing; 2 rows are bad, in user 1, film 1; --skip-bad 2 leaves them out",
         ),
         (  # half of the cells are texts, and still the other half is right
             "user,film,stars\nu1,f1,5\nu2,f1,good\n",
@@ -232,7 +232,7 @@ def test_what_cannot_be_is_said_in_one_line_and_makes_nothing(
         ),
         (
             "user,film,stars\nu1,f1,5 EUR\nu2,f1,5 USD\n",
-            "row 1: stars: must be a number, or true or false, and is an amount of money; 2 rows are bad",
+            "row 1: stars: must be a number, or true or false, and is an amount in EUR; 2 rows are bad",
         ),
         ("user,film,stars\n", "there are no rows"),
         ("", "has no rows"),

@@ -206,11 +206,17 @@ def test_a_column_whose_name_has_a_point_is_metadata_alone(client: Client, run: 
 def test_later_imports_take_the_fields_of_the_catalogue(client: Client, run: Run, tmp_path: Path):
     path = table(tmp_path / "items.csv")
     assert run("shop", path, "--id", "sku", "--encode")[0] == 0
-    assert run("shop", path, "--id", "sku")[:2] == (0, f"{ROWS} arms: 0 added, {ROWS} were there\n")
+    assert run("shop", path, "--id", "sku")[:2] == (
+        0,
+        f"price: EUR is left out\n{ROWS} arms: 0 added, {ROWS} were there\n",
+    )
     more = tmp_path / "more.csv"
     more.write_text("sku,brand,price,views,sale,genres\nN1,7,€8.50,5,true,War\nN2,,,,,\n")
     absent = "no column has the name of the field about of the catalogue: arms are without it\n"
-    assert run("shop", more, "--id", "sku")[:2] == (0, f"{absent}2 arms: 2 added, 0 were there\n")
+    assert run("shop", more, "--id", "sku")[:2] == (
+        0,
+        f"price: EUR is left out\n{absent}2 arms: 2 added, 0 were there\n",
+    )
     assert dict(client.get_arm("shop", "N1").metadata) == {
         "brand": "7", "price": 8.5, "views": 5, "sale": 1, "genres": ["War"]
     }  # fmt: skip
@@ -270,8 +276,8 @@ def test_cells_that_are_bad_may_be_missing_and_spellings_of_a_value_one(
     assert "--tidy joins them" in said
     assert len(proposed(said)["brand"]["values"]) == 5
     assert err.endswith(
-        "items.csv: row 6: price: must be a number, and is a text; "
-        "--bad-as-missing price takes such cells for missing; 3 rows are bad; --skip-bad 3 leaves them out"
+        "items.csv: row 6: price: must be a number, and is a text; 3 rows are bad; "
+        "--bad-as-missing price takes such cells for missing; --skip-bad 3 leaves them out"
     )
     flags = ["--id", "sku", "--tidy", "--bad-as-missing"]
     status, said, err = run("shop", path, "--encode", *flags, "price")
@@ -293,6 +299,64 @@ def test_cells_that_are_bad_may_be_missing_and_spellings_of_a_value_one(
     assert "--bad-as-missing: no column of metadata is named prize" in err
 
 
+def test_a_refusal_names_all_columns_with_bad_cells(client: Client, run: Run, tmp_path: Path):
+    """Also where a catalogue is there, and of one row those that come after the first."""
+    path = tmp_path / "items.csv"
+    rows = [f"S{n},{n + 10},{n + 20},{'true' if n % 2 else 'false'}" for n in range(40)]
+    good = "sku,price,weight,sale\n" + "\n".join(rows) + "\n"
+    path.write_text(good)
+    assert run("shop", path, "--id", "sku", "--encode")[0] == 0
+    path.write_text(good + "T1,ask,heavy,true\nT2,ask,7,maybe\nT 3,8,9,true\nT4,1\n")
+    words = (
+        "items.csv: row 41: price: must be a number, and is a text; 4 rows are bad, in price 2, weight 1, "
+        "sale 1, sku 1, cells 1; --bad-as-missing price weight sale takes such cells for missing; "
+        "--skip-bad 4 leaves them out"
+    )
+    for flags in ((), ("--encode",)):
+        status, _, err = run("shop" if not flags else "new", path, "--id", "sku", *flags)
+        assert status == 2
+        assert err.endswith(words)
+    assert client.get_catalogue("shop").size == 40
+
+
+@pytest.mark.parametrize(
+    ("cells", "found"),
+    [
+        (["12,50 EUR", "13 EUR"], (12.5, "EUR is left out")),
+        (["12,50", "13 €", "9 Euro"], (12.5, "EUR of 20 of its 30 numbers is left out")),
+        (
+            ["12.50 EUR", "13 USD"],
+            ("12.50 EUR", "its numbers are of several units, EUR, USD: they stay texts"),
+        ),
+        (
+            ["1.5 kg", "2 kg"],
+            ("1.5 kg", "numbers with kg behind them stay texts: leave it out to have numbers"),
+        ),
+        (["12,50", "13"], (12.5, None)),
+    ],
+)
+def test_what_stands_behind_numbers_is_named(
+    client: Client, run: Run, tmp_path: Path, cells: list[str], found: tuple[object, str | None]
+):
+    path, (value, note) = tmp_path / "items.csv", found
+    path.write_text("sku;x;price\n" + "".join(f"S{n};{n};{cells[n % len(cells)]}\n" for n in range(30)))
+    status, said, err = run("shop", path, "--id", "sku", "--encode")
+    assert (status, err) == (0, "")
+    assert dict(client.get_arm("shop", "S0").metadata)["price"] == value
+    notes = [line for line in said.splitlines() if line.startswith("price: ")]
+    assert notes == ([] if note is None else [f"price: {note}"])
+
+
+def test_amounts_of_several_units_in_a_field_of_numbers_are_said(run: Run, tmp_path: Path):
+    path = tmp_path / "items.csv"
+    path.write_text("sku,price\n" + "".join(f"S{n},{n} EUR\n" for n in range(20)))
+    assert run("shop", path, "--id", "sku", "--encode")[0] == 0
+    path.write_text("sku,price\nT1,5 USD\nT2,5\nT3,7 EUR\n")
+    status, said, _ = run("shop", path, "--id", "sku")
+    assert status == 0
+    assert "price: EUR, USD are left out of 2 of its 3 numbers: its numbers are of several units" in said
+
+
 def embeddings(path: Path, rows: int = ROWS, rank: int = 5) -> np.ndarray[Any, Any]:
     rng = np.random.default_rng(4)
     found = rng.normal(size=(rows, rank)) * [5, 4, 3, 0.2, 0.1][:rank] @ rng.normal(size=(rank, 12))
@@ -310,7 +374,10 @@ def test_reduce_fits_the_whole_file_without_a_centre(client: Client, run: Run, t
     assert f"3 principal components of 12 numbers keep {share:.1%} of their squares" in said
     features = np.array([client.get_arm("shop", f"S{n}").features for n in range(ROWS)])
     np.testing.assert_allclose(np.abs(features), np.abs(rows @ directions[:3].T), atol=1e-4)
-    assert run("shop", path, *flags[:4])[:2] == (0, f"{ROWS} arms: 0 added, {ROWS} were there\n")
+    assert run("shop", path, *flags[:4])[:2] == (
+        0,
+        f"price: EUR is left out\n{ROWS} arms: 0 added, {ROWS} were there\n",
+    )
     version = client.get_catalogue("shop").version
     ids = [f"S{n}" for n in range(ROWS)]
     documents = [client.get_arm("shop", name).metadata for name in ids]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -21,6 +22,8 @@ from ridge_estimate import ridge_estimate
 from server.cli import main
 from service_process import Service, serving
 from shortlist_client import Client
+from shortlist_client.answers import Ready
+from shortlist_client.errors import Unavailable
 from shortlist_client.files import history
 
 pytestmark = pytest.mark.rest
@@ -181,6 +184,35 @@ def test_new_keys_are_served_by_the_whole_history_at_once(client: Client, run: R
     assert client.choose("p", key="new").prior_version == client.get_prior("p").version
 
 
+def test_a_history_of_items_with_a_table_alone_is_told_how_it_is_worth_more(
+    client: Client, run: Run, tmp_path: Path, service: Service
+):
+    """The command can be run as it stands; with the features that it makes nothing is said."""
+    fields = [{"name": "kind", "kind": "category", "values": ["a", "b"]}]
+    client.put_catalogue("table", features={"fields": fields})
+    arms = [{"id": f"f{n}", "metadata": {"kind": "ab"[n % 2]}} for n in range(12)]
+    client.upsert_arms("table", arms)
+    rng = np.random.default_rng(3)
+    rows = [f"u{u},f{a},{int(a % 3 == u % 3)}" for u in range(60) for a in rng.permutation(12)[:8]]
+    path = text(tmp_path, "user,sku,clicked\n" + "\n".join(rows) + "\n", "the clicks.csv")
+    client.put_bandit("t", catalogue="table", policy="sub_ts", scope="per_key")
+    status, said, _ = run("t", path, *NAMES)
+    assert status == 0
+    command = said.splitlines()[-1].split("`")[1]
+    assert command == (
+        f"shortlist embed --history '{path}' --catalogue table-2 --from table --key-column user "
+        "--arm-column sku --value-column clicked"
+    )
+    assert main([*shlex.split(command)[1:], "--dim", "3", "--url", service.url]) == 0
+    client.put_bandit("t2", catalogue="table-2", policy="sub_ts", scope="per_key")
+    assert "embed" not in run("t2", path, *NAMES)[1]
+    assert "embed" not in run("b", text(tmp_path, "user,sku,clicked\nu,a,1\n"), *NAMES)[1], (
+        "features of others"
+    )
+    client.delete_bandit("t2")
+    client.delete_catalogue("table-2")
+
+
 @pytest.mark.parametrize("true", [0.0, 1.0])
 def test_arms_have_effects_when_the_command_has_ended(client: Client, run: Run, tmp_path: Path, true: float):
     """A table that has one user after another: of each a learner must know something before arms learn."""
@@ -216,6 +248,31 @@ def test_arms_have_effects_when_the_command_has_ended(client: Client, run: Run, 
     assert first.effects_version == shown.version
     order = [int(arm.id[1:]) for arm in first.arms]
     assert np.corrcoef(effects[order], [arm.estimate for arm in first.arms])[0, 1] > 0.7
+
+
+class Busy:
+    """A service that applies rewards of others all the time. ``lag_s``: the age of the oldest one."""
+
+    def __init__(self, lag_s: float) -> None:
+        self.lag_s, self.calls = lag_s, 0
+
+    def ready(self) -> Ready:
+        self.calls += 1
+        if self.calls == 1:
+            raise Unavailable("GET /readyz", {"code": "unavailable"}, status=503)
+        return Ready("ready", 5, self.lag_s)
+
+
+def test_it_waits_for_its_own_rewards_and_not_for_those_of_others(capsys: pytest.CaptureFixture[str]):
+    """Once the oldest reward that waits came after its own, these are applied."""
+    service = Busy(lag_s=0.0)
+    history.await_applied(service, 1e9)  # type: ignore[arg-type]
+    assert service.calls == 2
+    assert capsys.readouterr().err == ""
+    stuck = Busy(lag_s=1e9)
+    history.await_applied(stuck, 1.3)  # type: ignore[arg-type]
+    assert stuck.calls > 2
+    assert capsys.readouterr().err == "waits until 5 rewards are applied, for at most 1 s\n"
 
 
 def test_what_the_bandit_refuses_is_told_with_its_first_row(client: Client, run: Run, tmp_path: Path):
@@ -269,7 +326,15 @@ WRONG = {
     ),
     "several rows": (
         HEAD + ",a,1,1700000000\nu,a,,1700000000\n",
-        "row 2: user: is missing; 2 rows are bad; --skip-bad 2 leaves them out",
+        "row 2: user: is missing; 2 rows are bad, in user 1, clicked 1; --skip-bad 2 leaves them out",
+    ),
+    "several columns of a row": (
+        HEAD + ",,,1700000000\n",
+        "row 2: user: is missing; 1 row is bad, in user 1, sku 1, clicked 1; --skip-bad 1 leaves them out",
+    ),
+    "several units": (
+        "user,sku,clicked,ts\nu,a,1 EUR,1700000000\nu,a,1 USD,1700000000\n",
+        "row 1: clicked: must be a number, or true or false, and is an amount in EUR; 2 rows are bad",
     ),
     "no column": ("user,sku,clicked\nu,a,1\n", "has no column ts, of user, sku, clicked"),
     "no rows": ("user,sku,clicked,ts\n", "there are no rows in it"),

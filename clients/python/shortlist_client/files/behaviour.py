@@ -19,7 +19,7 @@ from shortlist_client.files.history import History, HistoryOptions, value_of
 from shortlist_client.files.progress import meter
 from shortlist_client.files.table_arms import identifier_of, shown
 from shortlist_client.files.table_importing import BadRows
-from shortlist_client.files.tables import BadRow, Rows
+from shortlist_client.files.tables import BadRow, Rows, note_fault
 from shortlist_client.phrases import counted
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ def read_behaviour(
     """
     if options.key is None:
         raise FileError("--key-column: an embedding is made of what the same keys liked: name their column")
-    history, bad = History(files, options), BadRows(options.skip_bad, to_the_end=True)
+    history, bad = History(files, options), BadRows(options.skip_bad)
     events = _Events(history, options, arms, liked)
     with meter("read", history.rows_total, "rows") as advance:
         for table in history.tables:
@@ -138,7 +138,7 @@ class _Events:
             except ValueError as error:
                 parsed.append(-1)
                 line = None if rows.lines is None else rows.lines[place]
-                bad.setdefault(place, BadRow(rows.numbers[place], name, str(error), cell, line))
+                note_fault(bad, place, BadRow(rows.numbers[place], name, str(error), cell, line))
         return parsed
 
 

@@ -23,7 +23,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -94,12 +94,13 @@ CURRENCIES = [
 ]
 _CODE = "|".join(CURRENCIES)
 _SYMBOLS = "".join(chr(code) for code in range(0x10000) if unicodedata.category(chr(code)) == "Sc")
-_UNIT = rf"(?:(?:US|CA|AU|C|A|R|HK)?[{_SYMBOLS}]|{_CODE}|kr\.?|zł|Kč|Fr\.?|%)"
+_UNIT = rf"(?:(?:US|CA|AU|C|A|R|HK)?[{_SYMBOLS}]|{_CODE}|euros?|kr\.?|zł|Kč|Fr\.?|%)"
 _DIGITS = r"(?:\d[\d.,'’\u00a0\u202f ]*|[.,]\d+)(?:[eE][+-]?\d+)?"
 AMOUNT = re.compile(
     rf"(?P<sign>[+\-−]?)\s*(?P<before>{_UNIT})?\s*(?P<sign2>[+\-−]?)(?P<digits>{_DIGITS})\s*(?P<after>{_UNIT})?",
     re.IGNORECASE,
 )
+WORD_BEHIND = re.compile(r"[+-]?\d+(?:[.,]\d+)?\s*([^\W\d_]{1,12})")
 PLAIN = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 WHOLE = re.compile(r"[+-]?\d+")
 # No thousands begin with 0: 0,500 is a half.
@@ -155,7 +156,8 @@ class Column:
         self._declared = declared
         self._waiting = Counter[str]()
         self._counts = Counter[str]()
-        self._units = set[str]()
+        self._units = Counter[str]()
+        self._words = Counter[str]()  # behind numbers, that are no unit of money
         self._parts = Counter[str]()
         self._has_codes = False
         self._commas = Counter[str]()
@@ -235,8 +237,29 @@ class Column:
         return "," if self._units and marks[".?"] else "."
 
     @property
-    def note(self) -> str:
-        """What nobody can tell of its numbers, and how they are taken; "" where they tell it."""
+    def notes(self) -> Iterator[str]:
+        """What nobody can tell of its numbers, and how they are taken; and what stands behind them."""
+        if ambiguous := self._ambiguous():
+            yield ambiguous
+        units = ", ".join(sorted(self._units))
+        if self._units and self.kind == "number":
+            count, every = self._units.total(), self._counts["number"]
+            of_them = f" of {count:,} of its {every:,} numbers" if count < every else ""
+            yield (
+                f"{self.name}: {units}{of_them} is left out"
+                if len(self._units) == 1
+                else (f"{self.name}: {units} are left out{of_them}: its numbers are of several units")
+            )
+        elif self.kind == "text" and len(self._units) > 1 and self._is_most(self._counts["number"]):
+            yield f"{self.name}: its numbers are of several units, {units}: they stay texts"
+        for word, count in self._words.most_common(1):
+            if self.kind == "text" and self._is_most(count):
+                yield f"{self.name}: numbers with {word} behind them stay texts: leave it out to have numbers"
+
+    def _is_most(self, count: int) -> bool:
+        return count >= SHARE * self._counts["all"]
+
+    def _ambiguous(self) -> str:
         marks = self._commas
         if self.kind != "number" or marks[","] or marks["."]:
             return ""
@@ -261,6 +284,8 @@ class Column:
             self._parts_of(text, times)
             if self._is_amount(text, times):
                 continue
+            if (behind := WORD_BEHIND.fullmatch(text)) is not None:
+                self._words[behind[1]] += times
             if text.lower() in BOOLEANS:
                 counts["boolean"] += times
                 self._booleans.add(text.lower())
@@ -286,8 +311,9 @@ class Column:
             return False
         self._counts["number"] += times
         unit = (amount["before"] or amount["after"] or "").upper()
+        unit = "EUR" if unit in {"€", "EURO", "EUROS"} else unit
         if unit:
-            self._units.add(unit)
+            self._units[unit] += times
             self._counts["money"] += times
         # 00501 is a postal code and 12345678901234567890 a number of an article
         is_long = WHOLE.fullmatch(number) is not None and len(number.strip("+-")) > EXACT_DIGITS
@@ -475,7 +501,8 @@ def kind_of(cell: Any) -> str:
     if DATE_LIKE.match(text):
         return "a date"
     if len(text) <= MAX_PART_CHARS and (amount := AMOUNT.fullmatch(text)):
-        return "an amount of money" if amount["before"] or amount["after"] else "a number"
+        unit = amount["before"] or amount["after"]
+        return f"an amount in {unit.upper()}" if unit else "a number"
     return "a text with digits" if re.search(r"\d", text) else "a text"
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
+import shlex
 import sys
 import time
 from base64 import urlsafe_b64encode
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -24,13 +25,13 @@ from typing import Any
 
 from shortlist_client.answers import Bandit, Prior
 from shortlist_client.client import Client
-from shortlist_client.errors import Forbidden
+from shortlist_client.errors import Forbidden, Unavailable
 from shortlist_client.files.arm_rows import FileError, wrong
 from shortlist_client.files.cells import PLAIN, Column, kind_of, plain
 from shortlist_client.files.progress import meter
 from shortlist_client.files.table_arms import identifier_of, listed, shown
 from shortlist_client.files.table_importing import SHOWN_ARMS, BadRows
-from shortlist_client.files.tables import BadRow, Rows, open_tables
+from shortlist_client.files.tables import BadRow, Rows, note_fault, open_tables
 from shortlist_client.files.versions import check_version
 from shortlist_client.phrases import counted
 
@@ -39,11 +40,13 @@ BATCH = 5_000
 # learner, and a prior, did not expect. So both are brought up to now in between, ever less often.
 PARTS = (range(1), range(1, 2), range(2, 4), range(4, 8), range(8, 16))
 WHOLE = (range(16),)
+WITH_BEHAVIOUR = ("shortlist", "embed")  # the command that makes features of a history
 MAX_VALUE = 1e9  # as of a call
 FIRST_MS, AHEAD_MS = 10**11, 60_000  # what the service takes
 S_BELOW, US_FROM = 10**11, 10**14  # of times since 1970: as ms they would be of 1973, and of 5138
 A_TIME = "must be a time, such as 2026-01-31 18:30, or a number of seconds since 1970"
-MOST_WAIT_S, POLL_S = 60.0, 0.1  # until rewards are applied
+MOST_WAIT_S, MOST_WAIT_BETWEEN_S = 60.0, 10.0  # until rewards are applied: at the end, and between parts
+POLL_S, TOLD_S = 0.1, 1.0
 HISTORY_SHARE = 0.75  # of the room for ids
 ID_BYTES = 165  # of an id in the store, beside its name and an eighth
 NAME_BYTES = 30
@@ -86,7 +89,7 @@ def import_history(client: Client, bandit: str, files: Sequence[Path], options: 
     found = client.get_bandit(bandit)
     _check_bandit(found, options)
     history = History(files, options)
-    bad, count, id_bytes = BadRows(options.skip_bad, to_the_end=True), 0, 0
+    bad, count, id_bytes = BadRows(options.skip_bad), 0, 0
     with meter("checked", history.rows_total, "rows") as advance, closing(history.batches()) as batches:
         for batch in batches:
             bad.note(batch.path, batch.bad)
@@ -113,7 +116,33 @@ def import_history(client: Client, bandit: str, files: Sequence[Path], options: 
         print(line, file=sys.stderr, flush=True)
     with_effects = getattr(found, "arm_effects", "off") == "auto"  # an older service has none
     lines += [*bad.lines(), *_send(client, bandit, history, count, PARTS if with_effects else WHOLE)]
-    return [*lines, *(_refresh(client, bandit, with_effects) if found.prior == "learned" else ())]
+    lines += _refresh(client, bandit, with_effects) if found.prior == "learned" else ()
+    return [*lines, *_advice(client, found, files, options)]
+
+
+def _advice(client: Client, bandit: Bandit, files: Sequence[Path], options: HistoryOptions) -> Iterator[str]:
+    """How a history is worth more than with features that come from columns of a table alone."""
+    try:
+        catalogue = client.get_catalogue(bandit.catalogue)
+    except Forbidden:
+        return
+    if (
+        options.key is None
+        or catalogue.behaviour is not None
+        or not (catalogue.features and catalogue.features.fields)
+    ):
+        return
+    columns = {"key": options.key, "arm": options.arm, "value": options.value}
+    named = [word for name, column in columns.items() if column for word in (f"--{name}-column", column)]
+    new = f"{catalogue.id}-2"
+    command = shlex.join(
+        [*WITH_BEHAVIOUR, "--history", *map(str, files), "--catalogue", new, "--from", catalogue.id, *named]
+    )
+    yield (
+        f"the features of {catalogue.id} say nothing of what the same keys like, which is most of what a "
+        f"history knows: `{command}` makes features of it. Then make a bandit with {new}, and import this "
+        "into it"
+    )
 
 
 def _check_bandit(bandit: Bandit, options: HistoryOptions) -> None:
@@ -151,7 +180,7 @@ def _send(client: Client, bandit: str, history: History, count: int, parts: Sequ
                     first[each.code] = min(row, first.get(each.code, row))
                 advance(len(own))
             if part is not parts[-1]:
-                _fit(client, bandit)
+                _fit(client, bandit, MOST_WAIT_BETWEEN_S)
     yield f"{counted(count, 'row', 'rows')}: {accepted:,} counted, {counted(duplicate, 'was', 'were')} known"
     if duplicate and not history.has_times:
         yield "without --at-column a row that equals one of an earlier import is that one"
@@ -160,11 +189,31 @@ def _send(client: Client, bandit: str, history: History, count: int, parts: Sequ
         yield f"{were} refused as {code}, the first of them {first[code][1]}"
 
 
-def _fit(client: Client, bandit: str) -> Prior | None:
-    """Fit prior and effects of arms once all rewards are applied; None: the key may not."""
-    end = time.monotonic() + MOST_WAIT_S
-    while client.ready().backlog and time.monotonic() < end:
+def await_applied(client: Client, most_s: float) -> None:
+    """Return once all rewards that were sent by now are applied, or after ``most_s``.
+
+    Those of others go on coming: so it waits until the oldest one that waits is younger than this call.
+    """
+    started, is_told = time.monotonic(), False
+    while (waited_s := time.monotonic() - started) < most_s:
+        try:
+            state = client.ready()
+        except Unavailable:  # more wait than the service is ready with
+            waiting = "rewards"
+        else:
+            if not state.backlog or state.lag_s < waited_s:
+                return
+            waiting = counted(state.backlog, "reward", "rewards")
+        if waited_s >= TOLD_S and not is_told:
+            is_told = True
+            line = f"waits until {waiting} are applied, for at most {most_s:.0f} s"
+            print(line, file=sys.stderr, flush=True)
         time.sleep(POLL_S)
+
+
+def _fit(client: Client, bandit: str, most_s: float) -> Prior | None:
+    """Fit prior and effects of arms once all rewards are applied; None: the key may not."""
+    await_applied(client, most_s)
     try:
         return client.refresh_prior(bandit)
     except Forbidden:
@@ -173,7 +222,7 @@ def _fit(client: Client, bandit: str) -> Prior | None:
 
 def _refresh(client: Client, bandit: str, with_effects: bool) -> Iterator[str]:
     """Fit at the end, so that new users are served by all of it."""
-    prior = _fit(client, bandit)
+    prior = _fit(client, bandit, MOST_WAIT_S)
     if prior is None:
         yield "the prior will be fitted within a minute: at once by an import with a key of scope admin"
     elif not prior.version:
@@ -244,7 +293,15 @@ class History:
             column.settle()
         if options.value is not None:
             self.columns[options.value].expect_numbers()
-        self.notes += [column.note for column in self.columns.values() if column.note]
+        self.notes += [note for column in self.columns.values() for note in column.notes]
+        # The names of an observation, and the columns that they come from.
+        parts: list[tuple[str, str | None, Callable[[Any], Any]]] = [
+            ("key", options.key, identifier_of),
+            ("arm", options.arm, identifier_of),
+            ("value", options.value, lambda cell: value_of(self.columns[options.value or ""], cell)),
+            ("at", options.at, self._time_of),
+        ]
+        self._parts = [(name, column, parse) for name, column, parse in parts if column is not None]
         self._latest_ms = time.time_ns() // 1_000_000 + AHEAD_MS
 
     @property
@@ -269,12 +326,17 @@ class History:
         columns = [rows.cells[name] for name in self._options.columns]
         for place, number in enumerate(rows.numbers):
             cells = dict(zip(self._options.columns, (column[place] for column in columns), strict=True))
-            item = self._item(cells)
-            if isinstance(item, tuple):
-                name, reason = item
-                line = None if rows.lines is None else rows.lines[place]
-                batch.bad.append(BadRow(number, name, reason, cells[name], line))
+            item, faults = dict[str, Any](), dict[int, BadRow]()
+            for name, column, parse in self._parts:
+                try:
+                    item[name] = parse(cells[column])
+                except ValueError as error:
+                    line = None if rows.lines is None else rows.lines[place]
+                    note_fault(faults, place, BadRow(number, column, str(error), cells[column], line))
+            if faults:
+                batch.bad += faults.values()
                 continue
+            item.setdefault("value", 1.0)
             content = json.dumps(item, sort_keys=True)
             if not self.has_times:
                 row = _digest(content)
@@ -282,28 +344,6 @@ class History:
                 content += f"#{equal[row]}"
             batch.items.append({"id": f"r{urlsafe_b64encode(_digest(content)).decode()}", **item})
             batch.numbers.append(number)
-
-    def _item(self, cells: dict[str, Any]) -> dict[str, Any] | tuple[str, str]:
-        """An observation without its id; or the column that is wrong, and why."""
-        options, result = self._options, dict[str, Any]()
-        for name, column in (("key", options.key), ("arm", options.arm)):
-            if column is not None:
-                try:
-                    result[name] = identifier_of(cells[column])
-                except ValueError as error:
-                    return column, str(error)
-        result["value"] = 1.0
-        if options.value is not None:
-            try:
-                result["value"] = value_of(self.columns[options.value], cells[options.value])
-            except ValueError as error:
-                return options.value, str(error)
-        if options.at is not None:
-            try:
-                result["at"] = self._time_of(cells[options.at])
-            except ValueError as error:
-                return options.at, str(error)
-        return result
 
     def _time_of(self, cell: Any) -> int:
         """When a row was, ms since 1970. Raises ValueError."""

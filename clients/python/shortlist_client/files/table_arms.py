@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import fnmatch
 import re
-import shlex
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -40,7 +39,7 @@ from shortlist_client.files.table_features import (
     vector_of,
     whole_column,
 )
-from shortlist_client.files.tables import BadRow, Rows, Table, open_tables
+from shortlist_client.files.tables import BadRow, Rows, Table, note_fault, open_tables
 
 NAMES_SHOWN, NAME_CHARS = 12, 40
 EXACT_FLOATS = 2**53
@@ -226,7 +225,7 @@ class TableArms:
         for column in self._feature_texts.values():
             column.settle()
         everyone = (*self.columns.values(), *self._side_columns.values(), *self._feature_texts.values())
-        self.notes += filter(None, (column.note for column in everyone))
+        self.notes += [note for column in everyone for note in column.notes]
         if (
             self._matrix is not None
             and self._matrix_path is not None
@@ -291,7 +290,7 @@ class TableArms:
                 metadata[place] |= more or {}
                 if name in self._side_faults:
                     where, reason = self._side_faults[name]
-                    faults.setdefault(place, _bad(rows, place, self._options.id, f"{where}: {reason}", name))
+                    note_fault(faults, place, _bad(rows, place, self._options.id, f"{where}: {reason}", name))
         tags = [list[str]() for _ in ids]
         for place, document in enumerate(metadata):
             try:
@@ -301,9 +300,9 @@ class TableArms:
                     metadata[place] = self.spellings.tidy(metadata[place])
             except ValueError as error:
                 field_of = "tags" if "tag" in str(error) else "metadata"
-                faults.setdefault(place, _bad(rows, place, field_of, str(error), None))
+                note_fault(faults, place, _bad(rows, place, field_of, str(error), None))
             if (reason := metadata_fault(_json(metadata[place]))) and metadata[place]:
-                faults.setdefault(place, _bad(rows, place, "metadata", reason, None))
+                note_fault(faults, place, _bad(rows, place, "metadata", reason, None))
         good = [place for place in range(len(ids)) if place not in faults]
         if len(good) < len(ids):
             ids, tags, metadata = ([column[place] for place in good] for column in (ids, tags, metadata))  # type: ignore[assignment]
@@ -318,7 +317,7 @@ class TableArms:
         faults: dict[int, BadRow],
         forgiven: dict[str, BadCells],
     ) -> list[dict[str, Any]]:
-        """The metadata of each row, without what is missing; the first fault of each row is noted."""
+        """The metadata of each row, without what is missing; what is wrong is noted."""
         result = [dict[str, Any]() for _ in range(len(rows))]
         for name, column in columns.items():
             if name not in rows.cells:
@@ -334,8 +333,7 @@ class TableArms:
                         forgiven.setdefault(name, BadCells(rows.numbers[place])).count += 1
                     else:
                         bad = _bad(rows, place, name, str(error), cell)
-                        hint = f"; --bad-as-missing {shlex.quote(shown(name))} takes such cells for missing"
-                        faults.setdefault(place, replace(bad, hint=hint))
+                        note_fault(faults, place, replace(bad, may_be_missing=True))
                 else:
                     if value is not None:
                         result[place][name] = value
@@ -387,7 +385,7 @@ class TableArms:
             number = found[place, at]
             rule = "be finite" if not np.isfinite(number) else f"be at most {MAX_FEATURE:.0f} in magnitude"
             text = f"must {rule}" if not label else f"number {at + 1} must {rule}"
-            faults.setdefault(place, _bad(rows, place, label or self.feature_columns[at], text, str(number)))
+            note_fault(faults, place, _bad(rows, place, label or self.feature_columns[at], text, str(number)))
 
     def _numbers(self, rows: Rows, faults: dict[int, BadRow]) -> Floats:
         """Features of a column each."""
@@ -405,7 +403,7 @@ class TableArms:
                 for place, cell in enumerate(cells):
                     number = feature_of(cell, mark)
                     if isinstance(number, str):
-                        faults.setdefault(place, _bad(rows, place, name, number, cell))
+                        note_fault(faults, place, _bad(rows, place, name, number, cell))
                     found[place, at] = 0.0 if isinstance(number, str) else number
         return found
 
@@ -434,7 +432,7 @@ class TableArms:
                     if isinstance(vector, str)
                     else f"{len(vector)} numbers, the others have {self.dim}"
                 )
-                faults.setdefault(place, _bad(rows, place, name, reason, None))
+                note_fault(faults, place, _bad(rows, place, name, reason, None))
         return found
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
@@ -23,7 +25,7 @@ from shortlist_client.files.progress import meter
 from shortlist_client.files.proposals import Proposal, Statistics, propose, rounded
 from shortlist_client.files.replacing import check_replaced
 from shortlist_client.files.spellings import Spellings
-from shortlist_client.files.table_arms import TableArms, TableOptions, TableRows, Taken
+from shortlist_client.files.table_arms import NAMES_SHOWN, TableArms, TableOptions, TableRows, Taken, shown
 from shortlist_client.files.table_features import reduced
 from shortlist_client.files.tables import BadRow
 from shortlist_client.files.versions import check_version
@@ -79,7 +81,8 @@ def import_tables(client: Client, catalogue: str, files: Sequence[Path], options
     checked = _check(arms, options, makes=found is None and options.makes)
     statistics, bad, spellings = checked.statistics, checked.bad, checked.spellings
     if bad.refusal is not None:
-        print("\n".join(_lines_of_refusal(arms, checked)), flush=True)
+        if told := _lines_of_refusal(arms, checked):
+            print("\n".join(told), flush=True)
         raise bad.refusal
     if not options.dry_run:
         bad.write()
@@ -115,8 +118,7 @@ def import_tables(client: Client, catalogue: str, files: Sequence[Path], options
 
 def _check(arms: TableArms, options: ImportOptions, *, makes: bool) -> _Checked:
     """Check and count all rows. ``makes``: a catalogue is to be made of them. Raises FileError."""
-    # What --encode proposes is shown before a row is refused, so all rows are counted for it.
-    bad = BadRows(options.skip_bad, to_the_end=makes and options.encode)
+    bad = BadRows(options.skip_bad)
     checked = _Checked(bad, Spellings(arms.declared_values()), Statistics() if makes else None)
     statistics = checked.statistics
     # a generator that an error leaves behind is closed at once, and its file with it
@@ -297,16 +299,13 @@ def _first(arms: TableArms) -> list[str]:
 
 
 class BadRows:
-    """Counts bad rows, and writes them beside their files. Raises FileError at one too many.
+    """Counts bad rows, and writes them beside their files."""
 
-    ``to_the_end``: all are counted first, then ``refusal`` is that error.
-    """
-
-    def __init__(self, most: int, *, to_the_end: bool = False) -> None:
-        self.refusal: FileError | None = None
+    def __init__(self, most: int) -> None:
         self._most = most
-        self._to_the_end = to_the_end
         self._refused: tuple[Path, BadRow] | None = None
+        self._columns = Counter[str]()
+        self._may_be_missing: dict[str, None] = {}
         self._by_path: dict[Path, list[BadRow]] = {}
         self._count = 0
         self._written: list[str] = []
@@ -315,20 +314,42 @@ class BadRows:
         """Count some of a file."""
         for bad in rows:
             self._count += 1
+            for each in (bad, *bad.also):
+                self._columns[each.field] += 1
+                if each.may_be_missing:
+                    self._may_be_missing[each.field] = None
             if self._count <= self._most:
                 self._by_path.setdefault(path, []).append(bad)
-                continue
-            if self._refused is None:
+            elif self._refused is None:
                 self._refused = path, bad
-            more = f"; {self._count:,} rows are bad" if self._to_the_end and self._count > 1 else ""
-            if self._most:
-                more += f"; --skip-bad leaves out at most {self._most:,}, and there are more"
-            elif self._to_the_end:
-                more += f"; --skip-bad {self._count} leaves them out"
-            first_path, first = self._refused
-            self.refusal = FileError(f"{first.refuse(first_path)}{more}")
-            if not self._to_the_end:
-                raise self.refusal
+
+    @property
+    def refusal(self) -> FileError | None:
+        """The error that names all columns with bad cells, if there is a row too many."""
+        if self._refused is None:
+            return None
+        path, first = self._refused
+        words = [str(first.refuse(path))]
+        if self._count > 1 or len(self._columns) > 1:
+            words.append(f"{counted(self._count, 'row is', 'rows are')} bad{self._told_columns()}")
+        if self._may_be_missing:
+            names = " ".join(shlex.quote(shown(name)) for name in islice(self._may_be_missing, NAMES_SHOWN))
+            words.append(f"--bad-as-missing {names} takes such cells for missing")
+        if self._most:
+            words.append(f"--skip-bad leaves out at most {self._most:,}")
+        else:
+            words.append(f"--skip-bad {self._count} leaves them out")
+        return FileError("; ".join(words))
+
+    def _told_columns(self) -> str:
+        """In which columns cells are bad, and in how many rows; "" of one."""
+        if len(self._columns) < 2:
+            return ""
+        told = [
+            f"{shown(name) or 'cells'} {count:,}" for name, count in self._columns.most_common(NAMES_SHOWN)
+        ]
+        more = len(self._columns) - len(told)
+        return f", in {', '.join(told)}" + f" and {more:,} more columns" * (more > 0)
 
     def write(self) -> None:
         """Write the file of each table that has bad rows."""

@@ -49,7 +49,7 @@ TEXTS, PARQUETS, LINES = (".csv", ".tsv", ".txt", ".tab"), (".parquet", ".pq"), 
 class BadRow:
     """What is wrong with a row. ``value``: for the file of bad rows alone, never for an error.
 
-    ``hint``: a way out, for the error.
+    ``may_be_missing``: the cell may be taken for missing. ``also``: other fields that are wrong.
     """
 
     row: int
@@ -57,13 +57,20 @@ class BadRow:
     reason: str
     value: object = None
     line: int | None = None
-    hint: str = ""
+    may_be_missing: bool = False
+    also: tuple[BadRow, ...] = ()
 
     def refuse(self, path: Path) -> FileError:
         """The error that names the row."""
         line = "" if self.line is None or self.line == self.row + 1 else f" (line {self.line:,})"
         where = f"row {self.row:,}{line}" + (f": {self.field}" if self.field else "")
-        return FileError(f"{path}: {where}: {self.reason}{self.hint}")
+        return FileError(f"{path}: {where}: {self.reason}")
+
+
+def note_fault(faults: dict[int, BadRow], place: int, bad: BadRow) -> None:
+    """Note what is wrong with the row at a place, beside what is known to be."""
+    first = faults.get(place)
+    faults[place] = bad if first is None else replace(first, also=(*first.also, bad))
 
 
 @dataclass(slots=True)
