@@ -434,6 +434,11 @@ class Catalogues:
             return LiveIndex(catalogue.dim, IndexOptions(kind="exact")).snapshot()
         return await self._kept(catalogue).sampled()
 
+    async def arms_version(self, catalogue: Catalogue) -> int:
+        """The version from which on it is known to have had these arms with these features."""
+        known = await self._store.arms.arms_version(catalogue.uid)
+        return catalogue.version if known is None else known
+
     async def features_at(self, catalogue: Catalogue, arm_id: str, revision: int) -> Vector | None:
         """The features that an arm had at a revision, also when it was changed or deleted since."""
         features = await self._kept(catalogue).at(arm_id, revision)

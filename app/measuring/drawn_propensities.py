@@ -95,6 +95,7 @@ class DrawnPropensities:
 
     ``estimated``   decisions that have such propensities now
     ``draws``       for each of them, at least
+    ``changed``     decisions that have none since the catalogue changed after them
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class DrawnPropensities:
         check: Callable[[], None],
     ) -> None:
         """``past``: whose survey is done, and that did not begin with a block."""
-        self.estimated = self.draws = 0
+        self.estimated = self.draws = self.changed = 0
         self._bandit, self._source, self._past = bandit, source, past
         self._constraints, self._check = constraints, check
         self._learners = LearnersByVersion(past.before_the_log())
@@ -142,6 +143,7 @@ class DrawnPropensities:
     async def _situations(self, rows: Sequence[Row]) -> Situations:
         """Of the decisions that can be drawn again, by ascending version of the learner."""
         self._then |= await self._source.versions(self._bandit, rows)
+        arms_version = await self._source.arms_version(self._bandit)
 
         def group() -> Situations:
             found: dict[Hashable, tuple[list[int], list[LoggedLists]]] = {}
@@ -149,6 +151,9 @@ class DrawnPropensities:
             for position in sorted(range(len(rows)), key=lambda place: rows[place].learner_version):
                 row = rows[position]
                 if not self._is_drawn(row):
+                    continue
+                if not self._has_its_arms(row, arms_version):
+                    self.changed += 1
                     continue
                 stand_in = _with_propensities(row, [STAND_IN] * len(row.arms))
                 for lists in sort([stand_in], self._bandit, self._then, self._constraints, SortedCounts()):
@@ -170,11 +175,14 @@ class DrawnPropensities:
             and row.group != "holdout"
             and row.weights is None
             and any(arm.propensity is None and not arm.pinned for arm in row.arms)
-            # A file of arms has no versions: they are those of the log.
-            and (
-                self._source.logged_by is not None or row.catalogue_version == self._bandit.catalogue.version
-            )
         )
+
+    def _has_its_arms(self, row: Row, arms_version: int) -> bool:
+        """Whether the arms that a decision could show are those of now, with the same features."""
+        if self._source.logged_by is not None or row.catalogue_version == self._bandit.catalogue.version:
+            return True
+        reads_metadata = row.filter is not None or row.barred is None or row.barred.filters
+        return row.catalogue_version >= arms_version and not reads_metadata
 
     async def _estimated(self, rows: Sequence[Row], lists: Sequence[LoggedLists]) -> Sequence[Row]:
         """Decisions of one situation, with propensities; as they are where something is not known."""

@@ -27,6 +27,10 @@ NOT_DRAWN = (
     "draws cannot tell theirs: only Thompson sampling draws its lists, without a warm-up, from arms, "
     "learners, priors and effects that are known as they were"
 )
+CATALOGUE_CHANGED = (
+    "the catalogue changed: arms came, went or got other features, or metadata that a filter reads changed, "
+    "so what they could show is not known"
+)
 
 
 def warnings_of(evaluator: Evaluator, policy: Evaluated) -> list[str]:
@@ -79,11 +83,14 @@ def _of_decisions(evaluator: Evaluator, policy: Evaluated) -> Iterator[str]:
         none = "the policy would have made none of them, and hardly more than some of those that follow"
         too_few = "they show so little of what the policy does that the rest cannot make up for it"
         yield f"only the first {every} were looked at: {none if is_none else too_few}"
-    if evaluator.counts.unknown:
+    if unknown := evaluator.counts.unknown - (0 if evaluator.drawn is None else evaluator.drawn.changed):
         why = "they were made by another policy, or their arms were given"
         why = why if evaluator.drawn is None else NOT_DRAWN
-        have = counted(evaluator.counts.unknown, f"of {every} has", f"of {every} have")
+        have = counted(unknown, f"of {every} has", f"of {every} have")
         yield f"{have} no propensities and cannot be used: {why}"
+    if evaluator.drawn is not None and evaluator.drawn.changed:
+        were = counted(evaluator.drawn.changed, f"of {every} was", f"of {every} were")
+        yield f"{were} made before {CATALOGUE_CHANGED}"
     if evaluator.drawn is not None and evaluator.drawn.estimated:
         drawn = f"the propensities of {evaluator.drawn.estimated:,} of {every} were estimated"
         rare = "lists that the policy showed more rarely than that are missing, as the missing share says"

@@ -26,6 +26,7 @@ from app.learning.served_effects import ServedEffects
 from app.measuring.drawn_propensities import check_past
 from app.measuring.evaluated import Evaluated, check_estimators, evaluated_policy, of_signal
 from app.measuring.evaluation_warnings import (
+    CATALOGUE_CHANGED,
     UNREADABLE,
     warnings_of,
     without_propensities,
@@ -436,5 +437,7 @@ def check_usable(evaluator: Evaluator) -> None:
     why = UNREADABLE
     if evaluator.counts.unknown:
         why = without_propensities(evaluator.bandit.record, was_drawn=evaluator.drawn is not None)
+    if evaluator.drawn is not None and evaluator.drawn.changed == weighed:
+        why = f"they were made before {CATALOGUE_CHANGED}"
     message = f"none of the {evaluator.decisions:,} decisions in this time can be used: {why}"
     raise Invalid(message, path=("bandit",))

@@ -60,6 +60,10 @@ class HeldSource:
             raise Invalid("an arm of a logged decision is missing from the arms")
         return index.features_of(rows), [True] * len(shown)
 
+    async def arms_version(self, bandit: Bandit) -> int:  # noqa: ARG002 - as below
+        """The version of the catalogue from which on it has had these arms with these features."""
+        return 0  # a file of arms has no versions: they are those of the log
+
     async def prior(self, bandit: Bandit, number: int) -> PriorVersion | None:  # noqa: ARG002 - as below
         """A version of its learned prior; None: it is not known."""
         return self.priors.get(number)
@@ -101,6 +105,9 @@ class ServedSource(HeldSource):
             if vector is not None:
                 features[places] = vector
         return features, is_known.tolist()
+
+    async def arms_version(self, bandit: Bandit) -> int:
+        return await self.catalogues.arms_version(bandit.catalogue)
 
     async def prior(self, bandit: Bandit, number: int) -> PriorVersion | None:
         return await self.learned_priors.version(bandit.uid, number)

@@ -158,6 +158,14 @@ class ArmStore(RedisPart):
         """Number of calls that changed something; 0 of a catalogue without arms."""
         return int(await self._redis.command("HGET", keys.counters(uid), "version") or 0)
 
+    async def arms_version(self, uid: str) -> int | None:
+        """The version from which on there have been these arms with these features.
+
+        None: nothing was written since stores say so.
+        """
+        stored = await self._redis.command("HGET", keys.counters(uid), "arms_version")
+        return None if stored is None else int(stored)
+
     async def has_documents(self, uid: str) -> bool:
         """Whether any arm has a document."""
         return bool(await self._redis.command("HLEN", keys.documents(uid)))

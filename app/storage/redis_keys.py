@@ -31,8 +31,8 @@
     {q:<uid>}:changes                            zset    quota, number of its last change  with the bandit
     {c:<uid>}:features                           hash    arm -> revision (8) + features     with the catalogue
     {c:<uid>}:documents                          hash    arm -> document, not empty         with the catalogue
-    {c:<uid>}:counters                           hash    version, revision; deleted;        with it, then ttl
-                                                         fitted: a reduction; of a copy
+    {c:<uid>}:counters                           hash    version, arms_version, revision;   with it, then ttl
+                                                         deleted; fitted: a reduction; of a copy
                                                          of arms elsewhere: followed,
                                                          followed_arm, collection, quality
     {c:<uid>}:follower                           string  owner of the lease                 ttl_ms

@@ -160,18 +160,39 @@ async def test_the_policy_itself_has_about_the_value_that_was_logged(api: Api):
     assert 'an evaluation with "propensities": "draws" estimates them' in refusal["detail"]
 
 
-async def test_decisions_whose_arms_or_settings_are_not_known_are_left_out(api: Api):
+@pytest.mark.parametrize("change", ["an arm comes", "an arm goes", "features"])
+async def test_decisions_whose_arms_are_not_known_are_left_out(api: Api, change: str):
     await api.bandit("b", "c", **PLAIN)
     await decide(api, 40)
-    await api.put_arms("c", {"new": [0.1, 0.1]})
+    if change == "an arm goes":
+        await api.ok("DELETE", "/v1/catalogues/c/arms/a5", None, 204)
+    else:
+        await api.put_arms("c", {"new" if change == "an arm comes" else "a5": [0.1, 0.1]})
     body = {"policy": {}, "propensities": "draws"}
     refusal = await api.refused("POST", "/v1/bandits/b/evaluations", body, status=422)
-    assert "draws cannot tell theirs" in json.dumps(refusal)
+    assert "they were made before the catalogue changed" in json.dumps(refusal)
     await decide(api, 40, first=500, exclude=["new"])
     found = await evaluate(api, {})
     assert found["propensities"]["estimated"] == 40
     assert found["logged"]["left_out"] >= 40
-    assert any("draws cannot tell theirs" in each for each in found["warnings"])
+    assert any("made before the catalogue changed" in each for each in found["warnings"])
+
+
+async def test_metadata_that_change_matter_only_where_a_filter_reads_them(api: Api):
+    """Stock changes all the time; the arms and their features stay."""
+    await api.bandit("b", "c", **PLAIN)
+    for stock in range(3):
+        arms = [
+            {"id": arm, "features": row.tolist(), "metadata": {"stock": 1 + stock + place}}
+            for place, (arm, row) in enumerate(ARMS.items())
+        ]
+        await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": arms})
+        await decide(api, 10, first=100 * stock)
+        await decide(api, 10, first=100 * stock + 50, filter={"stock": {"$gt": 0}})
+    found = await evaluate(api, {})
+    # All without a filter, but those of the first block, and the last with one.
+    assert found["propensities"]["estimated"] > 35
+    assert any(each.startswith("20 of 60 decisions were made before") for each in found["warnings"])
 
 
 @pytest.mark.parametrize(

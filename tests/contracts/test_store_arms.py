@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from app.platform.errors import Invalid
+from app.storage import redis_keys as keys
 from app.storage.arms import ReductionUnknown
 from app.storage.store import Store
 from app.storage.types import ArmWrite
@@ -98,6 +99,25 @@ async def test_a_document_changes_without_its_features(store: Store):
 
 
 @pytest.mark.rest
+async def test_the_version_of_the_arms_grows_with_arms_and_features_alone(store: Store):
+    assert await store.arms.arms_version(UID) is None
+    known = list[int | None]()
+    for arm in (
+        ArmWrite("a", b"1", b"x"),
+        ArmWrite("a", b"1", b"y"),
+        ArmWrite("b", b"1"),
+        ArmWrite("b", b"2"),
+    ):
+        await store.arms.upsert(UID, [arm], keep_ms=KEEP_MS)
+        known.append(await store.arms.arms_version(UID))
+    await store.arms.delete(UID, ["a"], keep_ms=KEEP_MS)
+    assert [*known, await store.arms.arms_version(UID)] == [1, 1, 3, 4, 5]
+    # One that was written before stores said it: nothing is known of what was before the last version.
+    await store.redis.command("HDEL", keys.counters(UID), "arms_version")
+    await store.arms.upsert(UID, [ArmWrite("b", b"2", b"z")], keep_ms=KEEP_MS)
+    assert await store.arms.arms_version(UID) == 5
+
+
 async def test_documents_are_read_as_far_as_their_bytes_go(store: Store):
     rng = np.random.default_rng(3)
     sizes = rng.integers(0, 200, 100)

@@ -26,6 +26,7 @@ for a = 3, #ARGV do
 end
 if any then
   version = redis.call('HINCRBY', counters, 'version', 1)
+  redis.call('HSET', counters, 'arms_version', version)
   shorten(changes, tonumber(ARGV[2]))
   note_catalogue(features, KEYS[6], KEYS[7])
 end

@@ -21,7 +21,7 @@ for a = 4, #ARGV, 3 do
   redis.call('ZADD', changes, string.format('%.0f', version), ARGV[a])
 end
 redis.call('HSET', counters, 'version', string.format('%.0f', version), 'revision',
-  string.format('%.0f', revision), 'fitted', ARGV[3])
+  string.format('%.0f', revision), 'fitted', ARGV[3], 'arms_version', string.format('%.0f', version))
 shorten(changes, tonumber(ARGV[2]))
 note_catalogue(features, KEYS[5], KEYS[6])
 return 1

@@ -24,7 +24,7 @@ if known[3] and ARGV[3] == '0' then
   return 'fitted'
 end
 local version, revision = tonumber(known[1] or 0), tonumber(known[2] or 0)
-local added, updated, changed = 0, 0, false
+local added, updated, changed, reshaped = 0, 0, false, false
 local revisions = {}
 -- How many arms from argument `first` on are taken together: fewer where an id comes again, for the second one
 -- must find what the first one wrote.
@@ -65,6 +65,7 @@ while a <= #ARGV do
       revision = revision + 1
       own = revision
       differs = true
+      reshaped = true
       vectors[#vectors + 1] = id
       vectors[#vectors + 1] = struct.pack('<I8', own) .. new
       if old then
@@ -103,6 +104,12 @@ end
 if changed then
   version = version + 1
   redis.call('HSET', counters, 'version', string.format('%.0f', version), 'revision', string.format('%.0f', revision))
+  -- from which version on the arms have had these features; of a catalogue that never said it, from the last one
+  if reshaped then
+    redis.call('HSET', counters, 'arms_version', string.format('%.0f', version))
+  else
+    redis.call('HSETNX', counters, 'arms_version', string.format('%.0f', version - 1))
+  end
   shorten(changes, tonumber(ARGV[2]))
   note_catalogue(features, KEYS[6], KEYS[7])
 end
