@@ -11,6 +11,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pandas as pd
@@ -358,6 +359,10 @@ RIGHT: dict[str, tuple[Callable[[Path], Made], dict[str, Any]]] = {
                 "text": "café",
             }
         ),
+    ),
+    "UUIDs": (
+        lambda at: columns(at, of=pa.array([UUID(int=7).bytes, None], pa.uuid())),
+        both({"of": "00000000-0000-0000-0000-000000000007"}),
     ),
     "NDJSON with null tags and metadata, and a field in some lines": (
         lambda at: lines(

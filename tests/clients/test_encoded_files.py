@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from server.cli import main
@@ -355,6 +357,65 @@ def test_amounts_of_several_units_in_a_field_of_numbers_are_said(run: Run, tmp_p
     status, said, _ = run("shop", path, "--id", "sku")
     assert status == 0
     assert "price: EUR, USD are left out of 2 of its 3 numbers: its numbers are of several units" in said
+
+
+def test_the_index_of_a_filtered_table_of_pandas_is_no_feature(client: Client, run: Run, tmp_path: Path):
+    """Written, written with its name, reset once and twice; a column of that name that repeats is one."""
+    rng = np.random.default_rng(6)
+    frame = pd.DataFrame({"sku": [f"S{n}" for n in range(90)], "x": rng.normal(size=90)})
+    frame = frame[frame.x > -1.0]
+    written = tmp_path / "written.csv"
+    frame.to_csv(written)
+    tables = {
+        "read again": pd.read_csv(written),
+        "reset": frame.reset_index(),
+        "twice": frame.reset_index().reset_index(),
+    }
+    for name, table_of_it in (("written", None), *tables.items()):
+        path = written
+        if table_of_it is not None:
+            table_of_it.to_csv(path := tmp_path / "table.csv", index=False)
+        status, said, _ = run("new", path, "--id", "sku", "--encode", "--dry-run")
+        assert (status, list(proposed(said))) == (0, ["x"]), name
+    frame.assign(index=rng.integers(5, size=len(frame))).to_csv(path, index=False)
+    assert list(proposed(run("new", path, "--id", "sku", "--encode", "--dry-run")[1])) == ["x", "index"]
+
+
+def test_letters_with_accents_are_one_value_however_they_are_written(
+    client: Client, run: Run, tmp_path: Path
+):
+    """As one sign (NFC) or two (NFD), in values, in lists, in objects and in the names of columns."""
+    composed = "Gr\u00f6\u00dfe"
+    names = [composed, unicodedata.normalize("NFD", composed)]
+    path = tmp_path / "items.csv"
+    head = f"sku,{names[1]},kinds"
+    path.write_text(
+        head + "\n" + "".join(f'S{n},{names[n % 2]}{n % 4 // 2},"[""{names[n % 2]}""]"\n' for n in range(40))
+    )
+    status, said, err = run("shop", path, "--id", "sku", "--encode")
+    assert (status, err) == (0, "")
+    fields = proposed(said)
+    assert {name: sorted(each["values"]) for name, each in fields.items()} == {
+        composed: [f"{composed}0", f"{composed}1"], "kinds": [composed]
+    }  # fmt: skip
+    lines = tmp_path / "more.ndjson"
+    lines.write_text(
+        "".join(
+            json.dumps({"sku": f"T{n}", "kinds": [name], "of": {"a": name}}) + "\n"
+            for n, name in enumerate(names)
+        )
+    )
+    assert run("shop", lines, "--id", "sku")[0] == 0
+    metadata = [dict(client.get_arm("shop", f"T{n}").metadata) for n in range(2)]
+    assert metadata == [{"kinds": [composed], "of": {"a": composed}}] * 2
+    # A catalogue that others filled has its own way: it is named, and --tidy joins.
+    rule = {"fields": [{"name": "kind", "kind": "category", "values": [names[1]]}]}
+    client.put_catalogue("other", features=rule)
+    (tmp_path / "t.csv").write_text(f"sku,kind\na,{composed}\nb,{names[1]}\n")
+    status, said, _ = run("other", tmp_path / "t.csv", "--id", "sku", "--tidy")
+    assert status == 0
+    assert "of the catalogue: they differ only in case or blanks" in said
+    assert [client.get_arm("other", arm).metadata["kind"] for arm in "ab"] == [names[1]] * 2
 
 
 def embeddings(path: Path, rows: int = ROWS, rank: int = 5) -> np.ndarray[Any, Any]:

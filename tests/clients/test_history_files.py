@@ -7,7 +7,9 @@ import shlex
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
+from uuid import UUID
 
 import numpy as np
 import pandas as pd
@@ -25,6 +27,7 @@ from shortlist_client import Client
 from shortlist_client.answers import Ready
 from shortlist_client.errors import Unavailable
 from shortlist_client.files import history
+from shortlist_client.files.table_arms import identifier_of
 
 pytestmark = pytest.mark.rest
 
@@ -141,6 +144,18 @@ def test_parquet_with_times_booleans_and_ids_that_are_numbers(client: Client, ru
     pq.write_table(table, tmp_path / "h.parquet")
     assert run("b", tmp_path / "h.parquet", *TIMED)[:2] == (0, "2 rows: 2 counted, 0 were known\n")
     assert await_theta(client, "4", 2)[0] > 0
+
+
+def test_keys_and_arms_of_other_types_are_their_texts(client: Client, run: Run, tmp_path: Path):
+    """Also 0 of decimals and of numpy, and UUIDs."""
+    keys = [Decimal(0), Decimal(12)], [UUID(int=5).bytes, UUID(int=6).bytes]
+    for number, column in enumerate((pa.array(keys[0], pa.decimal128(20, 0)), pa.array(keys[1], pa.uuid()))):
+        path = tmp_path / f"h{number}.parquet"
+        pq.write_table(pa.table({"user": column, "sku": ["a", "7"], "clicked": [1, 1]}), path)
+        assert run("b", path, *NAMES) == (0, "2 rows: 2 counted, 0 were known\n", "")
+    for key in ("0", "12", str(UUID(int=5)), str(UUID(int=6))):
+        await_theta(client, key, 1)
+    assert identifier_of(np.int64(0)) == "0"
 
 
 def test_rewards_with_as_many_digits_as_pandas_writes(client: Client, run: Run, tmp_path: Path):

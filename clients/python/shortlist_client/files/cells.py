@@ -22,6 +22,7 @@ import decimal
 import math
 import re
 import unicodedata
+import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -368,7 +369,7 @@ class Column:
             case "list":
                 return self._list(text)
             case "text" | "value":
-                return cell if self.kind == "value" else text
+                return composed(cell if self.kind == "value" else text)
         raise fault(self.kind, cell)
 
     def _list(self, text: str) -> list[Any]:
@@ -396,11 +397,23 @@ class Column:
         return value
 
 
+def composed(text: str) -> str:
+    """The text with letters and their accents as one sign each (NFC), as most programs write them.
+
+    A Mac writes names of files otherwise: then one value would be two.
+    """
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
+
+
 def plain(value: Any) -> Any:  # noqa: C901, PLR0911, PLR0912 - one for each type
     """A value of a typed file as JSON can hold it; None where it is missing. Raises ValueError."""
     match value:
-        case None | bool() | str():
+        case None | bool():
             return value
+        case str():
+            return composed(value)
+        case uuid.UUID():
+            return str(value)
         case int():
             if not -(2**63) <= value < 2**64:
                 raise ValueError("must be an integer of at most 64 bits")

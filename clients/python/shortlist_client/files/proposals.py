@@ -46,6 +46,9 @@ ID_NAME = re.compile(
     r"(?:^|[_\W])(?:id|uuid|guid|sku|ean|gtin|isbn|asin|upc|url|uri|link|href)$|(?<=[a-z])(?:Id|ID|Url)$"
 )
 
+# What pandas calls the index that is written, or reset, without a name of its own.
+INDEX_NAME = re.compile(r"Unnamed: \d+|index|level_\d+")
+
 
 @dataclass(slots=True)
 class ColumnStatistics:
@@ -243,6 +246,8 @@ def _number(name: str, seen: ColumnStatistics, rows: int) -> Mapping[str, Any] |
     if np.abs(values).max() > MOST_NUMBER:
         return "it has numbers above 1e15"
     is_whole = bool((values == np.round(values)).all())
+    if is_whole and INDEX_NAME.fullmatch(name) and 2 * len(np.unique(values)) > len(values):
+        return "the index of a table of pandas"
     if is_whole and len(np.unique(values)) == len(values) == rows and rows > 1:
         is_dense = np.ptp(values) < 2 * len(values)
         if ID_NAME.search(name) or (is_dense and values.min() in {0.0, 1.0}):

@@ -6,6 +6,7 @@ Only columns whose values come again are looked at: in names and descriptions a 
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -105,4 +106,4 @@ def _shown(text: str, count: int) -> str:
 
 
 def _folded(text: str) -> str:
-    return " ".join(text.split()).casefold()
+    return unicodedata.normalize("NFC", " ".join(text.split()).casefold())

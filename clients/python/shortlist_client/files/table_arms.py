@@ -469,7 +469,8 @@ def identifier_of(cell: Any) -> str:
         if abs(cell) >= EXACT_FLOATS:
             raise ValueError("is a float above 2^53, which has lost digits: write ids as texts or integers")
         cell = int(cell)
-    text = str(cell) if isinstance(cell, int) else str(plain(cell) or "").strip()
+    value = cell if isinstance(cell, int) else plain(cell)
+    text = "" if value is None else str(value).strip()
     if not text:
         raise ValueError("is missing")
     if not IDENTIFIER.fullmatch(text):

@@ -13,6 +13,7 @@ import datetime as dt
 import gzip
 import io
 import lzma
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -313,7 +314,7 @@ def _escape(lines: Sequence[str]) -> str | None:
 
 def _names(path: Path, head: Sequence[str]) -> list[str]:
     """The columns; "" where a cell of the head is empty, as over the index of pandas: it is not read."""
-    names = [cell.strip().strip("\ufeff") for cell in head]
+    names = [unicodedata.normalize("NFC", cell.strip().strip("\ufeff")) for cell in head]
     if not any(names):
         wrong(path, None, None, "has no rows, and no head that names its columns")
     twice = next((name for name, count in Counter(filter(None, names)).items() if count > 1), None)
