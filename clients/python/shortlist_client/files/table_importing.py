@@ -348,8 +348,7 @@ class BadRows:
         told = [
             f"{shown(name) or 'cells'} {count:,}" for name, count in self._columns.most_common(NAMES_SHOWN)
         ]
-        more = len(self._columns) - len(told)
-        return f", in {', '.join(told)}" + f" and {more:,} more columns" * (more > 0)
+        return f", in {', '.join(told)}" + " and more columns" * (len(self._columns) > len(told))
 
     def write(self) -> None:
         """Write the file of each table that has bad rows."""
@@ -366,7 +365,9 @@ class BadRows:
 
     def lines(self) -> list[str]:
         """What was left out."""
-        return self._written or [f"{self._count:,} bad rows would be left out"] * bool(self._count)
+        if self._written or not self._count:
+            return self._written
+        return [f"{counted(self._count, 'bad row', 'bad rows')} would be left out"]
 
 
 def _value(value: object) -> str:

@@ -33,6 +33,7 @@ DELIMITERS = ",;\t|"
 FALLBACK = "cp1252"  # what spreadsheets of the West write where they do not write UTF-8
 CHUNK = 1 << 20
 MAX_CELL_CHARS = 1 << 26
+MOST_FAULTS = 20  # of a row: an embedding may be of 4,096 columns
 OPENERS = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
 MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 MISTAKEN = {
@@ -69,9 +70,12 @@ class BadRow:
 
 
 def note_fault(faults: dict[int, BadRow], place: int, bad: BadRow) -> None:
-    """Note what is wrong with the row at a place, beside what is known to be."""
+    """Note what is wrong with the row at a place, beside what is known to be, up to ``MOST_FAULTS``."""
     first = faults.get(place)
-    faults[place] = bad if first is None else replace(first, also=(*first.also, bad))
+    if first is None:
+        faults[place] = bad
+    elif len(first.also) < MOST_FAULTS:
+        faults[place] = replace(first, also=(*first.also, bad))
 
 
 @dataclass(slots=True)
