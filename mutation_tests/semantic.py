@@ -153,8 +153,15 @@ TESTS = {
         "tests/replication/test_sync.py",
         "tests/replication/test_two_processes.py",
     ),
+    "embedding": (
+        "algorithms/tests/embedding",
+        "tests/api/test_embeddings.py",
+        "tests/clients/test_embed_command.py",
+        "tests/api/test_log_embeddings.py",
+    ),
     "importer": (
         "tests/clients/test_encoded_files.py",
+        "tests/clients/test_awkward_files.py",
         "tests/clients/test_files.py",
         "tests/clients/test_history_files.py",
     ),

@@ -104,7 +104,6 @@ async def test_a_catalogue_has_the_arms_of_another_one_by_their_behaviour_or_the
     await api.refused("DELETE", "/v1/catalogues/made", status=409, code="conflict")
 
 
-@pytest.mark.rest
 async def test_what_is_done_in_the_followed_catalogue_is_done_in_order(shared: Api):
     api, arms = shared, dict(ARMS)
     await api.catalogue("films", arms)
@@ -130,7 +129,6 @@ async def test_what_is_done_in_the_followed_catalogue_is_done_in_order(shared: A
     await await_arms(api, "films-2", arms | {"a0": [2.0, 2.0]})
 
 
-@pytest.mark.rest
 async def test_arms_are_written_where_they_are_followed(shared: Api):
     api = shared
     await api.catalogue("c", ARMS)
@@ -153,7 +151,6 @@ async def test_arms_are_written_where_they_are_followed(shared: Api):
     assert await held(api) == before
 
 
-@pytest.mark.rest
 async def test_the_same_again_is_the_same_and_another_is_refused(shared: Api):
     api, path = shared, "/v1/catalogues/s/embeddings"
     await api.catalogue("s", ARMS)
@@ -168,7 +165,6 @@ async def test_the_same_again_is_the_same_and_another_is_refused(shared: Api):
     assert "make the embedding from s" in said["detail"]
 
 
-@pytest.mark.rest
 async def test_what_is_wrong_with_an_embedding_is_named_and_makes_nothing(shared: Api):
     api = shared
     await api.catalogue("bad", ARMS)
@@ -208,7 +204,6 @@ async def test_what_is_wrong_with_an_embedding_is_named_and_makes_nothing(shared
     assert await held(api) == before
 
 
-@pytest.mark.rest
 async def test_a_bandit_waits_until_all_arms_are_there(shared: Api):
     """Nothing is followed of a catalogue whose source has no arms yet."""
     api = shared
@@ -243,7 +238,6 @@ async def guarded(store_url: str, tmp_path: Path) -> AsyncIterator[Api]:
         yield api
 
 
-@pytest.mark.rest
 async def test_a_key_of_the_followed_catalogue_reaches_the_one_that_follows(guarded: Api):
     as_admin, as_films, as_books = (
         {"authorization": f"Bearer {KEYS[name][0]}"} for name in ("admin", "films", "books")

@@ -12,9 +12,11 @@ from app.measuring.embedding_jobs import EVERYONE
 from app.moving.log_embeddings import LogEmbeddings
 from app.platform.errors import Conflict
 from app.storage import redis_keys
+from shortlist.embedding.own_rewards import Rewards, coordinates
+from shortlist.types import Matrix
 from waiting import wait_until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.rest]
+pytestmark = pytest.mark.anyio
 
 KEYS, ARMS, ROUNDS, K = 24, 40, 12, 10
 
@@ -28,11 +30,12 @@ async def played(
     signal: Json | None = None,
     told: list[float] | None = None,
     **options: Any,
-) -> None:
-    """A bandit whose keys differ in two numbers that the catalogue has not, with a log of 2,880 rewards."""
-    rng = np.random.default_rng(5)
-    table, unsaid = rng.standard_normal((ARMS, 2)), rng.standard_normal((ARMS, 2))
-    tastes = rng.standard_normal((KEYS, 2))
+) -> tuple[Rewards, Matrix]:
+    """A bandit whose keys differ in two numbers that the catalogue has not, with a log of 2,880 rewards.
+
+    These rewards, and the features of the arms.
+    """
+    table = np.random.default_rng(5).standard_normal((ARMS, 2))
     await api.catalogue(f"{name}-films", {f"a{arm}": table[arm] for arm in range(ARMS)})
     body = {
         "catalogue": f"{name}-films",
@@ -42,9 +45,26 @@ async def played(
         "log": {},
         **options,
     }
-    context = {} if told is None else {"context": told}
     await api.ok("PUT", f"/v1/bandits/{name}", body, 201)
-    for number in range(ROUNDS):
+    return await play(api, name, table, hidden, noise=noise, signal=signal, told=told), table
+
+
+async def play(
+    api: Api,
+    name: str,
+    table: Matrix,
+    hidden: float,
+    *,
+    rounds: int = ROUNDS,
+    noise: float = 0.3,
+    signal: Json | None = None,
+    told: list[float] | None = None,
+) -> Rewards:
+    rng = np.random.default_rng(6)
+    unsaid, tastes = rng.standard_normal((ARMS, 2)), rng.standard_normal((KEYS, 2))
+    context = {} if told is None else {"context": told}
+    came = list[tuple[int, int, float]]()
+    for number in range(rounds):
         asked = [{"key": f"u{key}", "k": K, "seed": number * KEYS + key, **context} for key in range(KEYS)]
         answer = await api.ok("POST", f"/v1/bandits/{name}/choose/batch", {"requests": asked})
         rewards = []
@@ -52,6 +72,7 @@ async def played(
             for arm in choice["arms"]:
                 row = int(arm["id"][1:])
                 value = table[row].sum() + hidden * unsaid[row] @ tastes[key] + noise * rng.standard_normal()
+                came.append((key, row, float(value)))
                 rewards.append(
                     {
                         "decision": choice["decision"],
@@ -61,6 +82,8 @@ async def played(
                     }
                 )
         await api.reward(*rewards)
+    keys, arms, values = map(np.array, zip(*came, strict=True))
+    return Rewards(keys, arms, values, KEYS)
 
 
 async def judged(api: Api, name: str, **body: Any) -> Json:
@@ -78,7 +101,7 @@ async def ended(api: Api, name: str, job: str) -> Json:
 
 
 async def test_what_the_catalogue_has_not_is_found_in_the_log_and_moved_to(shared: Api):
-    await played(shared, "gains", hidden=2.0)
+    rewards, table = await played(shared, "gains", hidden=2.0)
     found = await judged(shared, "gains", dim=2)
     assert (found["state"], found["error"]) == ("done", None)
     result = found["result"]
@@ -90,9 +113,14 @@ async def test_what_the_catalogue_has_not_is_found_in_the_log_and_moved_to(share
     made = await shared.ok("GET", "/v1/catalogues/gains-2")
     assert (made["dim"], made["follows"]) == (4, "gains-films")
     assert made["behaviour"]["held_out"] == {"before": result["before"], "after": result["after"]}
-    old, new = [await shared.ok("GET", f"/v1/catalogues/{c}/arms/a3") for c in ("gains-films", "gains-2")]
-    assert new["features"][:2] == old["features"]
-    assert np.linalg.norm(new["features"][2:]) > 0.0
+    arms = await shared.listed("/v1/catalogues/gains-2/arms")
+    features = np.zeros((ARMS, 4))
+    for arm in arms:
+        features[int(arm["id"][1:])] = arm["features"]
+    np.testing.assert_allclose(features[:, :2], table, rtol=1e-6)
+    # The coordinates that were judged, of all rewards; their signs are those of singular vectors.
+    expected = coordinates(rewards, table, 2, np.random.default_rng(0))
+    np.testing.assert_allclose(features[:, 2:] @ features[:, 2:].T, expected @ expected.T, atol=1e-3)
     await shared.put_arms("gains-films", {"fresh": [1.0, 2.0]})
 
     async def came() -> bool:
@@ -103,6 +131,18 @@ async def test_what_the_catalogue_has_not_is_found_in_the_log_and_moved_to(share
     again = await shared.call("POST", "/v1/bandits/gains/embeddings", {"catalogue": "gains-3"})
     assert (again.status_code, again.json()["code"]) == (422, "invalid")
     assert "gains-2 follows gains-films" in again.json()["detail"]
+
+
+async def test_after_a_move_only_what_came_since_is_judged(shared: Api):
+    """Rewards from before were given to other features, which nobody knows here."""
+    await played(shared, "moved", hidden=2.0)
+    table = np.random.default_rng(8).standard_normal((ARMS, 2))
+    await shared.catalogue("moved-other", {f"a{arm}": table[arm] for arm in range(ARMS)})
+    await shared.ok("POST", "/v1/bandits/moved/move", {"catalogue": "moved-other", "carry": "none"})
+    await play(shared, "moved", table, 2.0, rounds=3)
+    found = await judged(shared, "moved", dim=2)
+    assert found["state"] == "done", found
+    assert found["result"]["rewards"] == KEYS * 3 * K
 
 
 @pytest.mark.rest
@@ -212,6 +252,7 @@ async def test_a_job_whose_process_died_is_begun_again_and_one_that_is_deleted_i
     await shared.refused("DELETE", f"{path}/{job}", status=404, code="not_found")
 
 
+@pytest.mark.rest
 async def test_a_bandit_that_is_moved_while_its_log_is_judged_stays_there_and_nothing_is_made(shared: Api):
     """Judging takes a process that has to start first, a move without learners one call."""
     await played(shared, "leaves", hidden=2.0)
@@ -225,6 +266,7 @@ async def test_a_bandit_that_is_moved_while_its_log_is_judged_stays_there_and_no
     assert (await shared.ok("GET", "/v1/bandits/leaves"))["catalogue"] == "elsewhere"
 
 
+@pytest.mark.rest
 async def test_a_bandit_that_is_moved_while_the_catalogue_is_filled_leaves_none_behind(shared: Api):
     await played(shared, "goes", hidden=2.0)
     await shared.catalogue("away", {f"a{arm}": [float(arm), 1.0] for arm in range(ARMS)})

@@ -23,8 +23,6 @@ from server.cli import main
 from service_process import Service, serving
 from shortlist_client import Client
 
-pytestmark = pytest.mark.rest
-
 Run = Callable[..., tuple[int, str, str]]
 Made = tuple[Path, list[str | Path]]
 TWO = [[1.0, 2.0], [3.0, 4.0]]
@@ -360,6 +358,18 @@ RIGHT: dict[str, tuple[Callable[[Path], Made], dict[str, Any]]] = {
             }
         ),
     ),
+    "times of HTTP, and tags between commas": (
+        lambda at: text(
+            at,
+            'sku,since,tags\na,"Wed, 31 Jan 2024 10:00:00 GMT","x, y"\n'
+            'b,"Thu, 01 Feb 2024 10:00:00 GMT","x, z"\n',
+        ),
+        both(
+            {"since": "2024-01-31T10:00:00Z"},
+            {"since": "2024-02-01T10:00:00Z"},
+            tags=(["x", "y"], ["x", "z"]),
+        ),
+    ),
     "UUIDs": (
         lambda at: columns(at, of=pa.array([UUID(int=7).bytes, None], pa.uuid())),
         both({"of": "00000000-0000-0000-0000-000000000007"}),
@@ -560,6 +570,8 @@ def test_bad_rows_may_be_left_out_and_are_written_beside(client: Client, run: Ru
     assert "row 23: sku: must be 1 to 128" in err
     assert "--skip-bad leaves out at most 2" in err
     assert not path.with_name("t.csv.bad.csv").exists()
+    assert run("import", "c", path, *flags, 3, "--dry-run")[1].startswith("3 bad rows would be left out\n")
+    assert not path.with_name("t.csv.bad.csv").exists()
     status, said, err = run("import", "c", path, *flags, 3)
     assert (status, err) == (0, "")
     assert said.splitlines() == [
@@ -600,7 +612,8 @@ def test_a_dry_run_shows_three_arms_as_they_would_be_sent(client: Client, run: R
 
 
 def test_a_second_table_has_more_columns_by_the_same_ids(client: Client, run: Run, tmp_path: Path):
-    path, _ = text(tmp_path, "sku,e0,e1\na,1,2\nb,3,4\nc,5,6\n")
+    """Where both have a column, that of the second counts."""
+    path, _ = text(tmp_path, "sku,e0,e1,brand\na,1,2,Old\nb,3,4,\nc,5,6,\n")
     (tmp_path / "items.csv").write_text("brand;price;sku\nAero;2,50;b\nBolt;1,25;a\nZoom;1;z\n")
     status, said, err = run(
         "import", "c", path, "--id", "sku", "--features", "e*", "--metadata", tmp_path / "items.csv"
@@ -610,6 +623,13 @@ def test_a_second_table_has_more_columns_by_the_same_ids(client: Client, run: Ru
     assert arms_of(client) == both({"brand": "Bolt", "price": 1.25}, {"brand": "Aero", "price": 2.5}) | {
         "c": ([5.0, 6.0], [], {})
     }
+
+
+def test_the_last_row_of_an_id_counts_and_it_is_said(client: Client, run: Run, tmp_path: Path):
+    path, _ = text(tmp_path, "sku,e0,e1\na,9,9\nb,3,4\na,1,2\n")
+    said = run("import", "c", path, "--id", "sku", "--features", "e*")[1]
+    assert said == "2 arms: 2 added, 0 were there; 1 row was replaced by a later one\n"
+    assert arms_of(client) == both()
 
 
 AMBIGUOUS = {
@@ -655,6 +675,7 @@ def test_a_matrix_with_a_table_of_ids_and_metadata(client: Client, run: Run, tmp
     assert arms_of(client) == both({"price": 1}, {"price": 2})
 
 
+@pytest.mark.rest
 def test_a_file_that_is_damaged_anywhere_never_ends_in_a_traceback(client: Client, run: Run, tmp_path: Path):
     """Eight bytes are replaced at 30 places: each is an error of one line, or what it was."""
     path, flags = columns(

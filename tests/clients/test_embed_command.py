@@ -13,8 +13,6 @@ from server.cli import main
 from service_process import Service, serving
 from shortlist_client import Client, errors
 
-pytestmark = pytest.mark.rest
-
 Run = Callable[..., tuple[int, str, str]]
 COLUMNS = ["--key-column", "user", "--arm-column", "film", "--value-column", "stars"]
 GENRES = ("drama", "comedy", "horror")
@@ -70,6 +68,7 @@ def ratings(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.rest
 def test_a_pipe_is_refused_and_not_waited_for(client: Client, run: Run, tmp_path: Path):
     os.mkfifo(pipe := tmp_path / "t.csv")
     status, shown, said = run("--history", pipe, *COLUMNS, "--catalogue", "films-2", "--from", "films")
@@ -110,7 +109,6 @@ def test_films_are_near_what_the_same_people_like(client: Client, run: Run, rati
     assert unseen @ other < 0.3 * np.linalg.norm(unseen) * np.linalg.norm(other)
 
 
-@pytest.mark.rest
 def test_a_bandit_whose_learners_cannot_come_along_is_said_how_to_move(
     client: Client, run: Run, ratings: Path
 ):
@@ -150,7 +148,6 @@ def test_a_move_of_one_learner_and_one_lost_arm_is_told_in_the_singular(
     assert "- 1 arm of two is not in one and will not be chosen any more" in shown
 
 
-@pytest.mark.rest
 def test_rows_of_other_arms_and_keys_with_one_event_are_no_harm(client: Client, run: Run, ratings: Path):
     with ratings.open("a") as file:
         file.write("single,f0,5\nu1,elsewhere,5\nu2,elsewhere,5\n")
@@ -173,7 +170,6 @@ def test_rows_of_other_arms_and_keys_with_one_event_are_no_harm(client: Client, 
     assert "2 rows are of arms that films has not, and left out" in shown
 
 
-@pytest.mark.rest
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
@@ -207,7 +203,6 @@ def test_what_cannot_be_is_said_in_one_line_and_makes_nothing(
     assert [each.id for each in client.catalogues()] == ["films"]
 
 
-@pytest.mark.rest
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -247,7 +242,31 @@ def test_what_is_wrong_with_a_history_is_named(run: Run, client: Client, tmp_pat
     assert [each.id for each in client.catalogues()] == ["films"]
 
 
-@pytest.mark.rest
+def test_a_bandit_of_another_catalogue_is_not_moved(run: Run, client: Client, ratings: Path):
+    client.put_catalogue("other", dim=2)
+    client.put_bandit("far", catalogue="other", policy="sub_ts", scope="per_key")
+    asked = ["--history", ratings, *COLUMNS, "--liked", "4", "--catalogue", "films-2", "--from", "films"]
+    status, shown, said = run(*asked, "--dim", "3", "--then-move", "far")
+    assert (status, shown) == (2, "")
+    assert said.endswith("--then-move: far has the catalogue other, not films")
+    assert {each.id for each in client.catalogues()} == {"films", "other"}
+
+
+def test_bad_rows_may_be_left_out_and_a_dry_run_writes_no_file(run: Run, client: Client, ratings: Path):
+    with ratings.open("a") as file:
+        file.write("u1,,5\n")
+    asked = ["--history", ratings, *COLUMNS, "--liked", "5", "--catalogue", "films-2", "--from", "films"]
+    bad = ratings.with_name("ratings.csv.bad.csv")
+    status, shown, _ = run(*asked, "--dim", "3", "--skip-bad", 1, "--dry-run")
+    assert (status, bad.exists()) == (0, False)
+    assert "1 bad row would be left out" in shown
+    status, shown, _ = run(*asked, "--dim", "3", "--skip-bad", 1)
+    assert (status, bad.exists()) == (0, True)
+    made = client.get_catalogue("films-2")
+    assert made.behaviour is not None
+    assert made.behaviour.keys == 90  # who gave five stars, which is from 5 on
+
+
 def test_a_folder_without_tables_and_a_key_that_is_not_named_are_refused(
     run: Run, client: Client, tmp_path: Path
 ):

@@ -18,8 +18,6 @@ from shortlist_client import Client
 from shortlist_client.answers import Display
 from shortlist_client.errors import NotFound
 
-pytestmark = pytest.mark.rest
-
 Run = Callable[..., tuple[int, str, str]]
 ROWS = 60
 WORDS = ("red", "blue", "small", "large", "soft", "hard", "light", "heavy")
@@ -379,6 +377,25 @@ def test_the_index_of_a_filtered_table_of_pandas_is_no_feature(client: Client, r
         assert (status, list(proposed(said))) == (0, ["x"]), name
     frame.assign(index=rng.integers(5, size=len(frame))).to_csv(path, index=False)
     assert list(proposed(run("new", path, "--id", "sku", "--encode", "--dry-run")[1])) == ["x", "index"]
+
+
+def test_texts_and_numbers_of_which_nearly_every_row_has_another_are_no_fields(run: Run, tmp_path: Path):
+    """Of 60 names 36 are different, and some come twice; articles are numbered from 1 on.
+
+    Nor is it said that two names differ only in case: in names that says something.
+    """
+    path = tmp_path / "items.csv"
+    rows = [
+        f"S{n},{n % 35} {'Rue' if n else 'rue'},{n + 1},{n % 7},{'a' if n != 5 else 'once'}{n % 2}"
+        for n in range(ROWS)
+    ]
+    path.write_text("sku,street,article,x,kind\n" + "\n".join(rows) + "\n")
+    status, said, _ = run("new", path, "--id", "sku", "--encode", "--dry-run")
+    assert (status, list(proposed(said))) == (0, ["x", "kind"])
+    assert "street: left out, a name or an id: nearly every row has another one" in said
+    assert "article: left out, an id: every row has another one" in said
+    assert "differ only" not in said
+    assert sorted(proposed(said)["kind"]["values"]) == ["a0", "a1"], "and not what is there once"
 
 
 def test_letters_with_accents_are_one_value_however_they_are_written(

@@ -29,8 +29,6 @@ from shortlist_client.errors import Unavailable
 from shortlist_client.files import history
 from shortlist_client.files.table_arms import identifier_of
 
-pytestmark = pytest.mark.rest
-
 Run = Callable[..., tuple[int, str, str]]
 ARMS = {"a": [1.0, 0.0], "b": [0.5, 1.0], "7": [1.0, 1.0]}
 HOUR_MS = 3_600_000
@@ -199,6 +197,7 @@ def test_new_keys_are_served_by_the_whole_history_at_once(client: Client, run: R
     assert client.choose("p", key="new").prior_version == client.get_prior("p").version
 
 
+@pytest.mark.rest
 def test_a_history_of_items_with_a_table_alone_is_told_how_it_is_worth_more(
     client: Client, run: Run, tmp_path: Path, service: Service
 ):
@@ -228,6 +227,7 @@ def test_a_history_of_items_with_a_table_alone_is_told_how_it_is_worth_more(
     client.delete_catalogue("table-2")
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("true", [0.0, 1.0])
 def test_arms_have_effects_when_the_command_has_ended(client: Client, run: Run, tmp_path: Path, true: float):
     """A table that has one user after another: of each a learner must know something before arms learn."""
@@ -278,6 +278,7 @@ class Busy:
         return Ready("ready", 5, self.lag_s)
 
 
+@pytest.mark.rest
 def test_it_waits_for_its_own_rewards_and_not_for_those_of_others(capsys: pytest.CaptureFixture[str]):
     """Once the oldest reward that waits came after its own, these are applied."""
     service = Busy(lag_s=0.0)
@@ -300,6 +301,15 @@ def test_what_the_bandit_refuses_is_told_with_its_first_row(client: Client, run:
             "2 rows were refused as unknown_arm, the first of them clicks.csv: row 2",
         ],
     )
+
+
+def test_of_a_table_in_five_parts_the_first_refused_row_is_named(client: Client, run: Run, tmp_path: Path):
+    """Row 12 is sent in the last part of a table for arms with effects, row 18 in the second."""
+    client.put_bandit("parts", catalogue="c", policy="sub_ts", scope="per_key", arm_effects="auto")
+    arms = ["gone" if number in {12, 18} else "a" for number in range(1, 41)]
+    path = text(tmp_path, "user,sku,clicked\n" + "".join(f"u{n},{arm},1\n" for n, arm in enumerate(arms)))
+    said = run("parts", path, *NAMES)[1]
+    assert "2 rows were refused as unknown_arm, the first of them clicks.csv: row 12" in said.splitlines()
 
 
 HEAD = "user,sku,clicked,ts\nu,a,1,1700000000\n"
@@ -370,6 +380,8 @@ def test_one_sentence_names_row_and_field_and_nothing_is_learned(
 
 def test_bad_rows_may_be_left_out(client: Client, run: Run, tmp_path: Path):
     path = text(tmp_path, "user,sku,clicked\nu,a,1\nu,,1\n")
+    assert run("b", path, *NAMES, "--skip-bad", 1, "--dry-run")[0] == 0
+    assert not path.with_name("clicks.csv.bad.csv").exists()
     status, said, _ = run("b", path, *NAMES, "--skip-bad", 1)
     assert (status, said.splitlines()) == (
         0,
@@ -399,6 +411,7 @@ def test_what_cannot_be_a_history_of_this_bandit_is_refused(client: Client, run:
         assert words in err
 
 
+@pytest.mark.rest
 def test_an_import_that_takes_most_of_the_room_says_so_before_it_sends(
     client: Client, run: Run, tmp_path: Path
 ):

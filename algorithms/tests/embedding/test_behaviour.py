@@ -51,7 +51,6 @@ def test_vectors_are_those_of_the_dense_decomposition():
     assert not found.vectors[::7].any()
 
 
-@pytest.mark.rest
 def test_arms_that_nobody_liked_do_not_change_the_others():
     liked, _ = likes_by_taste()
     few = liked[:, liked.any(axis=0)]
@@ -82,7 +81,6 @@ def test_fields_place_an_arm_that_nobody_has_liked():
     assert mapped.kappa >= 1.0
 
 
-@pytest.mark.rest
 def test_how_many_likes_fields_are_worth_is_found():
     """The embedding of an arm is what its fields say, with a variance of 1 + 50 / n in each number."""
     rng = np.random.default_rng(2)

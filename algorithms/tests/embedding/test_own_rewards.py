@@ -53,7 +53,6 @@ def test_noise_is_not_taken_and_coordinates_that_have_seen_the_judging_rewards_w
     assert leaking == 12
 
 
-@pytest.mark.rest
 def test_the_judging_rewards_are_seen_by_nothing_that_is_judged():
     """With other values in the last tenth, features and learners are the same: so is each estimate."""
     rewards, table = rewards_by_taste(0.5, seed=3)
@@ -70,7 +69,6 @@ def test_the_judging_rewards_are_seen_by_nothing_that_is_judged():
     assert shifted.before == pytest.approx(np.square(by_first + 100.0).mean(), rel=1e-3)
 
 
-@pytest.mark.rest
 def test_the_standard_error_counts_a_key_as_one_draw():
     """The gains of a key that comes ten times as often as the others do not average out."""
     rewards, table = rewards_by_taste(0.5, seed=4)

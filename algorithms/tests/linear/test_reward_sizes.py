@@ -50,6 +50,15 @@ def test_one_large_key_does_not_change_what_is_usual():
     assert (np.delete(factors, 7) == 1.0).all()
 
 
+def test_what_is_usual_leaves_out_the_largest_mean_squares_and_not_the_largest_sums():
+    """Two keys of one large reward each, among forty that have a thousand usual ones."""
+    weights = np.full(40, 1_000.0)
+    weights[[3, 5]] = 1.0
+    squares = weights[:, None].copy()
+    squares[[3, 5]] = 400.0
+    assert usual_sizes(squares, weights).mean_squares[0] == pytest.approx(1.0, rel=1e-12)
+
+
 @pytest.mark.rest
 def test_two_large_keys_of_forty_do_not_hide_each_other():
     weights = np.full(40, 30.0)
