@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from app.bandits.spaces import Spaces
-from app.learning.arm_sums import fold_arms
+from app.learning.arm_sums import NOTHING_TAUGHT, Taught, fold_arms
 from app.learning.checkpoints import is_due, restored, tail_bytes
 from app.learning.fold import fold, moves_of, pooled_of, reason_of
 from app.records.arm_sums import ArmSums
@@ -20,6 +20,7 @@ from app.storage.types import ArmId, DeadLetter, FoldedCounts, LearnerId, LogEnt
 log = logging.getLogger("shortlist.worker")
 
 MOST_NUMBERS = 1 << 22  # in the states of all current batches, 32 MiB: at least one, whatever its dimension
+MOST_TAUGHT = 2_000  # entries that a batch takes out of arms, of at least one learner: some ten milliseconds
 
 States = Mapping[LearnerId, LearnerState | None]
 Before: TypeAlias = "Mapping[LearnerId, CheckpointedLearner | StoredLearner]"
@@ -40,7 +41,7 @@ class ArmsBefore:
     """
 
     sums: Mapping[ArmId, ArmSums | None] = field(default_factory=dict)
-    taught: Mapping[str, Sequence[LogEntry]] = field(default_factory=dict)
+    taught: Taught = field(default_factory=dict)
     untold: AbstractSet[ArmId] = frozenset()
 
 
@@ -68,16 +69,23 @@ class Folded:
     arms: Mapping[ArmId, ArmSums | None]
 
 
-def batches(entries: Sequence[LogEntry], most_numbers: int = MOST_NUMBERS) -> Iterator[Sequence[LogEntry]]:
-    """Cut the entries where the states of a batch would take more memory than ``most_numbers``."""
-    start, numbers = 0, 0
+def batches(
+    entries: Sequence[LogEntry], most_numbers: int = MOST_NUMBERS, taught: Taught = NOTHING_TAUGHT
+) -> Iterator[Sequence[LogEntry]]:
+    """Cut the entries where the states of a batch would take more memory than ``most_numbers``, and where it
+    would take more than ``MOST_TAUGHT`` entries out of arms.
+    """
+    start, numbers, taken = 0, 0, 0
     learners = set[LearnerId]()
     for number, entry in enumerate(entries):
         learner, needed = entry.learner, about_dim(entry.payload) ** 2
+        more = len(taught.get(entry.entry_id, ()))
+        is_large = learner not in learners and numbers + needed > most_numbers
         # At least one learner, however large: else nothing would ever be folded.
-        if learner not in learners and learners and numbers + needed > most_numbers:
+        if learners and (is_large or (taken and taken + more > MOST_TAUGHT)):
             yield entries[start:number]
-            start, numbers, learners = number, 0, set()
+            start, numbers, taken, learners = number, 0, 0, set()
+        taken += more
         if learner not in learners:
             learners.add(learner)
             numbers += needed

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from app.bandits.spaces import Moves, Spaces
-from app.learning.arm_sums import arms_of, forgets, taught_by
+from app.learning.arm_sums import Taught, arms_of, forgets, taught_by
 from app.learning.checkpoints import state_memory_bytes
 from app.learning.fold import is_short, learners_of, spaces_of
 from app.platform.answers import Budget
@@ -271,8 +271,9 @@ class RewardWorker:
         """Apply what comes next in a partition; it stays due while there may be more."""
         watermark, entries = await self._read(partition)
         self._note_watermark(partition, watermark)
-        for batch in batches(entries, self.cycles.numbers):
-            if not await self._apply(partition, watermark, batch):
+        taught = await self._taught(partition, entries)
+        for batch in batches(entries, self.cycles.numbers, taught):
+            if not await self._apply(partition, watermark, batch, taught):
                 self._due.add(partition)
                 return
             watermark = batch[-1].entry_id
@@ -283,13 +284,16 @@ class RewardWorker:
             self._is_behind = True
             self._due.add(partition)
 
-    async def _apply(self, partition: int, watermark: str, entries: Sequence[LogEntry]) -> bool:
+    async def _apply(
+        self, partition: int, watermark: str, entries: Sequence[LogEntry], taught: Taught
+    ) -> bool:
         """False if the watermark is not ``watermark`` any more: nothing was applied."""
         last = entries[-1].entry_id
         # Partitions are applied side by side; of large states only so many as fit into memory.
         async with self._memory.taken(numbers_of(entries)):
             before = await self._before(partition, learners_of(entries))
-            arms = await self._arms_before(partition, entries)
+            own = {entry.entry_id: taught[entry.entry_id] for entry in entries if entry.entry_id in taught}
+            arms = await self._arms_before(partition, entries, own)
             done = await self._fold(before, entries, await self._spaces(partition, entries), arms)
             applied = await self._store.learners.apply(
                 partition,
@@ -327,13 +331,19 @@ class RewardWorker:
         before.update(zip(missing, await self._store.learners.stored(partition, missing), strict=True))
         return before
 
-    async def _arms_before(self, partition: int, entries: Sequence[LogEntry]) -> ArmsBefore:
+    async def _taught(self, partition: int, entries: Sequence[LogEntry]) -> Taught:
+        """What learners that these entries forget have taught arms: one pass over the log for all of them."""
+        forgetting = list(filter(forgets, entries))
+        uids = {entry.learner.bandit_uid for entry in forgetting}
+        teaching = {uid for uid in uids if await self._store.effects.has_sums(partition, uid)}
+        return await taught_by(
+            self._store, partition, [entry for entry in forgetting if entry.learner.bandit_uid in teaching]
+        )
+
+    async def _arms_before(self, partition: int, entries: Sequence[LogEntry], taught: Taught) -> ArmsBefore:
         """The sums of the arms that a batch changes; those that this worker has not kept are read."""
-        taught = dict[str, Sequence[LogEntry]]()
-        for entry in entries:
-            if forgets(entry) and await self._store.effects.has_sums(partition, entry.learner.bandit_uid):
-                taught[entry.entry_id] = await taught_by(self._store, partition, entry)
-        arms = arms_of(chain(entries, *taught.values()))
+        named = list(chain(entries, *taught.values()))
+        arms = await asyncio.to_thread(arms_of, named) if taught else arms_of(named)
         if not arms:
             return ArmsBefore()
         sums, missing = dict[ArmId, ArmSums | None](), list[ArmId]()
@@ -395,7 +405,7 @@ class RewardWorker:
         """One partition at a time: several threads would keep requests from the interpreter."""
         async with self._folding:
             tails = (each.tail for each in before.values() if isinstance(each, StoredLearner))
-            if not is_short(chain(entries, *tails)):
+            if arms.taught or not is_short(chain(entries, *tails)):
                 return await asyncio.to_thread(fold_stored, before, entries, spaces, arms)
             await asyncio.sleep(0)  # requests come between the folds of two partitions
             return fold_stored(before, entries, spaces, arms)

@@ -15,16 +15,16 @@ from itertools import zip_longest
 import msgspec
 
 from app.learning.entry_rows import NO_TERMS, changes_of, payload_of, signals_of
-from app.learning.log_pages import counted_pages
 from app.records.arm_sums import ArmSums, EffectTerms, numbers_of
-from app.records.records import MOVED, RewardPayload, unpack
+from app.records.records import MOVED, RewardPayload, has_state, unpack
 from app.storage.store import Store
-from app.storage.types import ArmId, LogEntry
-from shortlist.linear.sum_algebra import weight
+from app.storage.types import ArmId, LearnerId, LogEntry
+from shortlist.linear.sum_algebra import exact_sum, weight
 
 ArmStates = dict[ArmId, ArmSums | None]
 Taught = Mapping[str, Sequence[LogEntry]]
 """By the id of an entry that forgets a learner: what the log still has of it, without dead letters."""
+NOTHING_TAUGHT: Taught = {}
 
 
 def arms_of(entries: Iterable[LogEntry]) -> list[ArmId]:
@@ -74,25 +74,35 @@ def fold_arms(
 
 def forgets(entry: LogEntry) -> bool:
     """Whether an entry forgets its learner; False of one that cannot be read."""
+    if not has_state(entry.payload) or entry.learner.name == MOVED:
+        return False
     payload = payload_of(entry)
-    return payload is not None and not payload.features and not payload.state and entry.learner.name != MOVED
+    return payload is not None and not payload.state
 
 
-async def taught_by(store: Store, partition: int, forget: LogEntry) -> Sequence[LogEntry]:
-    """What the log still has of arms from a learner before an entry that forgets it, since the last such one.
+async def taught_by(store: Store, partition: int, forgetting: Sequence[LogEntry]) -> Taught:
+    """What the log still has of learners before each of these entries that forget them, in order, since the
+    last such one. An entry that was a dead letter and was put back counts where it was put.
 
-    Cost: reads all of the log of the partition, twice. Raises Unavailable.
+    Cost: the store looks once at all of the log of the partition, up to the last of these entries, and
+    answers the entries of these learners. Raises Unavailable.
     """
-    teaching_entries = list[LogEntry]()
-    async for page in counted_pages(store, partition, forget.entry_id):
+    if not forgetting:
+        return {}
+    learners = list(dict.fromkeys(entry.learner for entry in forgetting))
+    asked, taught = {entry.entry_id for entry in forgetting}, dict[str, Sequence[LogEntry]]()
+    since = dict[LearnerId, dict[str, LogEntry]]()
+    async for page in store.rewards.of_learners(partition, learners, forgetting[-1].entry_id):
         for entry in page:
-            if entry.learner != forget.learner or entry.entry_id == forget.entry_id:
-                continue
             if forgets(entry):
-                teaching_entries.clear()
-            elif _arms_of(entry):
-                teaching_entries.append(entry)
-    return teaching_entries
+                entries = since.pop(entry.learner, {})
+                if entry.entry_id in asked:
+                    taught[entry.entry_id] = list(entries.values())
+            else:
+                entries = since.setdefault(entry.learner, {})
+                entries.pop(entry.origin, None)
+                entries[entry.entry_id] = entry
+    return taught
 
 
 def _arms_of(entry: LogEntry) -> Sequence[ArmId]:
@@ -122,8 +132,10 @@ def add_entry(
             time_ms=time_ms,
             n=factor * current.n,
             F=factor**2 * current.F,
-            R=tuple(factor * number for number in current.R),
-            Q=tuple(factor**2 * number for number in current.Q),
+            R=_scaled(current.R, factor),
+            Q=_scaled(current.Q, factor**2),
+            R_error=_scaled(current.R_error, factor),
+            Q_error=_scaled(current.Q_error, factor**2),
         )
     return _changed(current, entry, payload, effect, 1.0, version=current.version + 1)
 
@@ -141,6 +153,8 @@ def merged_sums(before: ArmSums | None, more: ArmSums, half_life_s: float, sign:
     time_ms, old, new = max(current.time_ms, more.time_ms), 1.0, 1.0
     if half_life_s:
         old, new = (weight(time_ms - part.time_ms, half_life_s) for part in (current, more))
+    R, R_error = _added((current.R, current.R_error), (more.R, more.R_error), old, sign * new)
+    Q, Q_error = _added((current.Q, current.Q_error), (more.Q, more.Q_error), old**2, sign * new**2)
     return ArmSums(
         current.version + int(sign > 0.0),
         current.decisions + int(sign) * more.decisions,
@@ -149,14 +163,30 @@ def merged_sums(before: ArmSums | None, more: ArmSums, half_life_s: float, sign:
         time_ms,
         old * current.n + sign * new * more.n,
         old**2 * current.F + sign * new**2 * more.F,
-        _added(current.R, more.R, old, sign * new),
-        _added(current.Q, more.Q, old**2, sign * new**2),
+        R,
+        Q,
+        R_error,
+        Q_error,
     )
 
 
-def _added(one: Sequence[float], other: Sequence[float], old: float, new: float) -> tuple[float, ...]:
-    """Of signals: one that came later has no numbers in older sums."""
-    return tuple(old * mine + new * theirs for mine, theirs in zip_longest(one, other, fillvalue=0.0))
+Numbers = tuple[float, ...]
+
+
+def _scaled(numbers: Numbers, factor: float) -> Numbers:
+    return tuple(factor * number for number in numbers)
+
+
+def _added(
+    one: tuple[Numbers, Numbers], other: tuple[Numbers, Numbers], old: float, new: float
+) -> tuple[Numbers, Numbers]:
+    """Sums and errors of ``old`` times one and ``new`` times the other, of each signal.
+
+    A signal that came later has no numbers in older sums.
+    """
+    parts = [_scaled(numbers, factor) for each, factor in ((one, old), (other, new)) for numbers in each]
+    found = [exact_sum(*numbers) for numbers in zip_longest(*parts, fillvalue=0.0)]
+    return tuple(total for total, _ in found), tuple(error for _, error in found)
 
 
 def _take_back(current: ArmSums, entry: LogEntry, arm: str) -> ArmSums | None:
@@ -192,9 +222,10 @@ def _changed(
     count = max(len(expected), len(current.R))
     if payload.signal is not None:
         count = max(count, signals_of((entry, payload)))
-    R, Q = list(current.R), list(current.Q)
-    if len(R) < count:
-        R, Q = ([*by_signal, *(0.0,) * (count - len(by_signal))] for by_signal in (R, Q))
+    R, Q, R_error, Q_error = (
+        [*numbers, *(0.0,) * (count - len(numbers))]
+        for numbers in (current.R, current.Q, current.R_error, current.Q_error)
+    )
     n, F, decisions = current.n, current.F, current.decisions
     for value, values_before, begins in changes_of(entry, payload, count):
         if begins:
@@ -207,7 +238,9 @@ def _changed(
             # What is expected is taken off once: with the first value of the decision.
             rho = 0.0 if begins else before - expected_value
             change = signal_value - expected_value if begins else signal_value
-            R[signal] += sign * w * examined * change
-            Q[signal] += sign * (w * examined) ** 2 * ((rho + change) ** 2 - rho**2)
-    space, revision, time_ms = current.space, current.revision, current.time_ms
-    return ArmSums(version, decisions, space, revision, time_ms, n, F, tuple(R), tuple(Q))
+            more = sign * w * examined * change
+            R[signal], R_error[signal] = exact_sum(R[signal], R_error[signal], more, 0.0)
+            more = sign * (w * examined) ** 2 * ((rho + change) ** 2 - rho**2)
+            Q[signal], Q_error[signal] = exact_sum(Q[signal], Q_error[signal], more, 0.0)
+    numbers = (tuple(each) for each in (R, Q, R_error, Q_error))
+    return ArmSums(version, decisions, current.space, current.revision, current.time_ms, n, F, *numbers)

@@ -65,9 +65,7 @@ async def _compare(store: Store, partition: int, bandits: Mapping[str, str], res
         entries = [entry for entry in page if entry.learner.bandit_uid in bandits]
         result.entries += len(entries)
         replayed.update(fold(replayed, entries, lambda entry, reason: None, spaces))  # noqa: ARG005
-        taught = {
-            entry.entry_id: await taught_by(store, partition, entry) for entry in entries if forgets(entry)
-        }
+        taught = await taught_by(store, partition, list(filter(forgets, entries)))
         arms.update(fold_arms(arms, entries, spaces.folded, taught))
         spaces = Spaces({**spaces.folded, **moves_of(entries)}, maps)
     replayed = {

@@ -48,6 +48,10 @@ class ArmSums(msgspec.Struct, frozen=True, array_like=True):
     ``space``, ``revision``   the move and the features of the arm that they are of: later ones begin anew
     ``time_ms``      with a half-life: when the newest decision was made; the sums are discounted to it
     ``n``, ``F``     of all signals together; ``R``, ``Q`` of each
+    ``R_error``, ``Q_error``   what is to be taken off ``R`` and ``Q``, as in ``RidgeSums``: rewards of a key
+                     that is forgotten go without a trace, however large. Until 2.0.0 there were none
+
+    R and Q of fewer signals are 0 in the others.
     """
 
     version: int = 0
@@ -59,6 +63,8 @@ class ArmSums(msgspec.Struct, frozen=True, array_like=True):
     F: float = 0.0
     R: tuple[float, ...] = ()
     Q: tuple[float, ...] = ()
+    R_error: tuple[float, ...] = ()
+    Q_error: tuple[float, ...] = ()
 
 
 class MergedSums(msgspec.Struct, frozen=True, array_like=True):

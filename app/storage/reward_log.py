@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import cache
 
 from app.platform.errors import Invalid
@@ -16,6 +16,7 @@ from app.storage.types import UID_LENGTH, Appended, DeadLetter, Lag, LearnerId, 
 from app.storage.types.registry import SIXTEENTHS, SIXTEENTHS_FOR_HISTORY
 
 _TRIM_STEP = 256
+_READ_STEP = 500  # entries that the store looks at for some learners: a millisecond
 
 
 class RewardLog(RedisPart):
@@ -76,6 +77,24 @@ class RewardLog(RedisPart):
         end = before if before == "+" else f"({before}"
         entries = await self._redis.command("XREVRANGE", keys.log(partition), end, "-", "COUNT", count)
         return [log_entry(entry_id, fields) for entry_id, fields in entries]
+
+    async def of_learners(
+        self, partition: int, learners: Sequence[LearnerId], until: str
+    ) -> AsyncIterator[Sequence[LogEntry]]:
+        """The entries of these learners up to the entry id ``until``, some at a time, without dead letters.
+
+        The store looks at each entry of the log, and answers those alone. A round trip for each step.
+        """
+        names, after = [keys.log(partition), keys.dead(partition)], b"0-0"
+        wanted = [word for learner in learners for word in learner]
+        while after:
+            after, entries = await self._redis.script(
+                "entries_of", names, [after, until, _READ_STEP, *wanted]
+            )
+            yield [
+                log_entry(entry_id, dict(zip(fields[::2], fields[1::2], strict=True)))
+                for entry_id, fields in entries
+            ]
 
     async def backlog(self, partition: int) -> int:
         """Number of entries that are not yet folded."""

@@ -76,15 +76,19 @@ def _combined(a: RidgeSums, b: RidgeSums, sign: float) -> RidgeSums:
     checks.shape("sums", b.total, a.total.shape)
     signals = max(a.signals, b.signals)
     a, b = a.with_signals(signals), b.with_signals(signals)
-    total, error = _sum(a.total, a.error, sign * b.total, sign * b.error)
-    squares, squares_error = _sum(a.squares, a.squares_error, sign * b.squares, sign * b.squares_error)
+    total, error = exact_sum(a.total, a.error, sign * b.total, sign * b.error)
+    squares, squares_error = exact_sum(a.squares, a.squares_error, sign * b.squares, sign * b.squares_error)
     count, weight = a.observations + int(sign) * b.observations, a.weight + sign * b.weight
-    more = _sum(a.more, a.more_error, sign * b.more, sign * b.more_error)
+    more = exact_sum(a.more, a.more_error, sign * b.more, sign * b.more_error)
     return RidgeSums(total, error, count, weight, squares, squares_error, *more)
 
 
-def _sum(a: T, a_error: T, b: T, b_error: T) -> tuple[T, T]:
-    """(a - a_error) + (b - b_error), as a sum and its error."""
+def exact_sum(a: T, a_error: T, b: T, b_error: T) -> tuple[T, T]:
+    """Return (a - a_error) + (b - b_error) as a sum and its error, to twice the digits of a float64.
+
+    So what is added and then taken back leaves what was there before, up to some 2^-104 of what was there
+    between.
+    """
     high, low = _two_sum(a, b)
     total, rest = _two_sum(high, low - a_error - b_error)
     return total, -rest
