@@ -32,6 +32,10 @@ class Step(NamedTuple):
     is_merged: bool = False
 
 
+def step_of(arm: str, sums: ArmSums | MergedSums) -> Step:
+    return Step(arm, sums.revision, isinstance(sums, MergedSums))
+
+
 NO_SUMS = ArmSums()
 
 Totals = dict[Step, ArmSums | MergedSums]
@@ -129,7 +133,7 @@ def chains_of(
         found = [drifts.get((before, now), unknown) for _, before, now in changes]
         added[:, [place for place, _, _ in changes]] = np.array(found).T
     owns = [totals.get(step, NO_SUMS) for step in steps]
-    n, F, R, Q = (_columns([getattr(own, name) for own in owns], signals) for name in ("n", "F", "R", "Q"))
+    n, F, R, Q = (columns([getattr(own, name) for own in owns], signals) for name in ("n", "F", "R", "Q"))
     if half_life_s is not None:
         times = np.array([own.time_ms for own in owns], dtype=float)
         w = np.exp2(np.minimum(times - now_ms, 0.0) / (1_000.0 * half_life_s))
@@ -138,7 +142,7 @@ def chains_of(
     return Chains(names, revisions, steps, np.array(places, dtype=np.int64), sums, added)
 
 
-def _columns(numbers: Sequence[float | tuple[float, ...]], signals: int) -> Matrix:
+def columns(numbers: Sequence[float | tuple[float, ...]], signals: int) -> Matrix:
     """Of each signal; of one that came later than some sums these have nothing. Shape: (J, P)."""
     kinds = {len(own) if isinstance(own, tuple) else -1 for own in numbers}
     if kinds == {-1}:

@@ -1,6 +1,7 @@
 """Fitting the arm effects of a bandit from the sums of its arms, and making that the newest version.
 
-sums       of all partitions, added in their order, of the newest move
+sums       of all partitions, added in their order, of the newest move; those of a partition that are far
+           larger than what others say do not count (``arm_effects``)
 fit        in a thread: the variance of the effects, of each signal by itself, and of each arm the sums of all
            its revisions, which fade by what its features have changed (``effect_chains``)
 written    if an arm has moved by a fifth of its deviation, or the variance by a tenth, or anything where it
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -44,6 +46,8 @@ from app.learning.effect_chains import (
     added_merged,
     chains_of,
     changes_of,
+    columns,
+    step_of,
     steps_of,
     sums_of,
 )
@@ -59,9 +63,10 @@ from app.records.records import bytes_to_vector
 from app.storage.arm_effects import SumsOf
 from app.storage.store import Store
 from shortlist.linear import arm_effects
-from shortlist.linear.arm_effects import EffectFit
+from shortlist.linear.arm_effects import EffectFit, EffectSums
 from shortlist.linear.learned_prior import LearnedPrior
-from shortlist.types import Vector
+from shortlist.linear.sum_algebra import weight
+from shortlist.types import Matrix, Vector
 
 MOVED = 0.2  # deviations of an arm: with 0.5 films by genre lose .07 of what all arms gain, with 0.2 .02
 GROWN = 0.1  # of the standard deviation of the effects
@@ -72,6 +77,8 @@ KNOWN_BYTES = 32 << 20  # of the revisions of arms, and of how far features have
 KNOWN_ARM_BYTES = 300
 CHANGES_TOGETHER = 1_000  # of which the features are read at once
 NUMBER_BYTES = 8
+
+Stale = dict[int, dict[SumsOf, bytes]]
 
 
 class Folded(NamedTuple):
@@ -134,14 +141,11 @@ class EffectFits:
         """
         async with self._one:
             before, computing = await self._served.newest(bandit.uid), Computing()
-            totals, stale = Totals(), dict[int, dict[SumsOf, bytes]]()
             prior = await self._priors.newest(bandit.uid)
-            for start in range(0, self._store.partitions, PARTITIONS_TOGETHER):
-                # One after the other they wait as often for the loop: half of what a fit takes.
-                partitions = range(start, min(start + PARTITIONS_TOGETHER, self._store.partitions))
-                parts = await asyncio.gather(*(self._sums(partition, bandit.uid) for partition in partitions))
-                read = dict(zip(partitions, parts, strict=True))
-                await computing.run(_add_stored, totals, read, bandit.record, stale)
+            totals, stale, largest = await self._totals(bandit, computing)
+            usual = np.array([arm_effects.most_usual(of_signal) for of_signal in largest.T])
+            if (largest > usual).any():
+                totals, stale, _ = await self._totals(bandit, computing, usual)
             current = await self._revisions(bandit, {step.arm for step in totals})
             steps = await computing.run(steps_of, totals, current)
             if prior is not None and (prior.learned is None or prior.record.space != bandit.record.space):
@@ -172,6 +176,28 @@ class EffectFits:
                 raise NotFound("there is no bandit with this name")
             self._metrics.effect_fits.labels("made" if stands else "late").inc()
             return FittedEffects(await self._served.newest(bandit.uid), computing.seconds, bool(changes))
+
+    async def _totals(
+        self, bandit: Fittable, computing: Computing, usual: Vector | None = None
+    ) -> tuple[Totals, Stale, Matrix]:
+        """The sums of all partitions, those of before a move by partition, and the largest size of each
+        partition that has some, by signal: (P, J).
+
+        ``usual``: of each signal; of the sums of a partition that are larger only those that count.
+        """
+        record, totals, stale = bandit.record, Totals(), Stale()
+        largest, unusual = list[Vector](), list[tuple[str, ArmSums | MergedSums]]()
+        limits = np.full(record.signal_count, np.inf) if usual is None else usual
+        for start in range(0, self._store.partitions, PARTITIONS_TOGETHER):
+            # One after the other they wait as often for the loop: half of what a fit takes.
+            partitions = range(start, min(start + PARTITIONS_TOGETHER, self._store.partitions))
+            parts = await asyncio.gather(*(self._sums(partition, bandit.uid) for partition in partitions))
+            read = dict(zip(partitions, parts, strict=True))
+            found = await computing.run(_add_stored, totals, read, record, stale, limits)
+            largest, unusual = largest + found[0], unusual + found[1]
+        if unusual:
+            await computing.run(_add_unusual, totals, unusual, record, limits)
+        return totals, stale, np.array(largest).reshape(-1, record.signal_count)
 
     async def seen(self) -> dict[str, str]:
         """What ``folded`` was of each bandit, by uid, before its effects were fitted last."""
@@ -283,15 +309,76 @@ def _add_stored(
     totals: Totals,
     parts: Mapping[int, Mapping[SumsOf, bytes]],
     record: BanditRecord,
-    stale: dict[int, dict[SumsOf, bytes]],
-) -> None:
-    """``stale``: those of before a move, by partition, are put into it."""
+    stale: Stale,
+    usual: Vector,
+) -> tuple[list[Vector], list[tuple[str, ArmSums | MergedSums]]]:
+    """Add the usual sums of some partitions to totals; the largest size of each, and the unusual ones.
+
+    ``stale``: those of before a move are put into it.
+    """
+    largest, unusual = list[Vector](), list[tuple[str, ArmSums | MergedSums]]()
     for partition, sums in parts.items():
+        owns = list[tuple[str, ArmSums | MergedSums]]()
         for (arm, revision), data in sums.items():
             own = sums_of(revision, data)
-            add_sums(totals, arm, own, record.space, record.half_life_s)
-            if own.space < record.space:
+            if own.space == record.space:
+                owns.append((arm, own))
+            elif own.space < record.space:
                 stale.setdefault(partition, {})[arm, revision] = data
+        if not owns:
+            continue
+        by_signal = _signal_sums([own for _, own in owns], record.signal_count)
+        sizes = [arm_effects.sizes(own, discounted=record.half_life_s is not None) for own in by_signal]
+        largest.append(np.max(sizes, axis=1))
+        is_large: NDArray[np.bool_] = np.any(np.array(sizes) > usual[:, None], axis=0)
+        for (arm, own), is_unusual in zip(owns, is_large.tolist(), strict=True):
+            if is_unusual:
+                unusual.append((arm, own))
+            else:
+                add_sums(totals, arm, own, record.space, record.half_life_s)
+    return largest, unusual
+
+
+def _add_unusual(
+    totals: Totals,
+    unusual: Sequence[tuple[str, ArmSums | MergedSums]],
+    record: BanditRecord,
+    usual: Vector,
+) -> None:
+    """Add to the totals of usual sums those of the others that count; nothing of those that do not."""
+    half_life_s, signals, whole = record.half_life_s, record.signal_count, dict(totals)
+    for arm, own in unusual:
+        add_sums(whole, arm, own, record.space, half_life_s)
+    wholes = [whole[step_of(arm, own)] for arm, own in unusual]
+    w = np.ones(len(unusual))
+    if half_life_s is not None:
+        ages = (each.time_ms - own.time_ms for each, (_, own) in zip(wholes, unusual, strict=True))
+        w = np.array([weight(age, half_life_s) for age in ages])
+    counts = np.ones(len(unusual), dtype=np.bool_)
+    by_signal = (_signal_sums(sums, signals) for sums in ([own for _, own in unusual], wholes))
+    for own, every, limit in zip(*by_signal, usual.tolist(), strict=True):
+        others = EffectSums(
+            every.n - w * own.n, every.R - w * own.R, every.Q - w**2 * own.Q, every.F - w**2 * own.F
+        )
+        is_discounted = half_life_s is not None
+        counts &= (arm_effects.sizes(own, discounted=is_discounted) <= limit) | arm_effects.confirmed(
+            own, others, discounted=is_discounted
+        )
+    for (arm, sums), is_counted in zip(unusual, counts.tolist(), strict=True):
+        # An arm has all of its steps, also where nothing of one counts.
+        nothing = {name: _zeros(getattr(sums, name)) for name in ("n", "F", "R", "Q")}
+        added = sums if is_counted else msgspec.structs.replace(sums, decisions=0, **nothing)
+        add_sums(totals, arm, added, record.space, half_life_s)
+
+
+def _zeros(numbers: float | tuple[float, ...]) -> float | tuple[float, ...]:
+    return (0.0,) * len(numbers) if isinstance(numbers, tuple) else 0.0
+
+
+def _signal_sums(sums: Sequence[ArmSums | MergedSums], signals: int) -> Sequence[EffectSums]:
+    """Of each signal."""
+    n, R, Q, F = (columns([getattr(own, name) for own in sums], signals) for name in ("n", "R", "Q", "F"))
+    return [EffectSums(n[j], R[j], Q[j], F[j]) for j in range(signals)]
 
 
 def add_sums(
@@ -300,7 +387,7 @@ def add_sums(
     """Add sums of an arm to totals; those of another move are left out."""
     if own.space != space:
         return
-    step = Step(arm, own.revision, isinstance(own, MergedSums))
+    step = step_of(arm, own)
     before = totals.get(step)
     if before is None:
         totals[step] = own

@@ -33,6 +33,14 @@ Changed features
     s^2 / (f n + s^2 / tau^2) = s^2 / (n + s^2 / tau^2) + v by which those of before fade (``fades``,
     ``chain``). tau^2 and s^2 are those that are found again in the sums that fade by them.
 
+Sizes
+    One key must not move an arm for all others by rewards of a size that nobody else gives. So sums are kept
+    by groups of keys. Their size is Q / (n + 10); the 10 is for rare rewards, which are large while an arm is
+    new. Usual is the largest size of a group, of that group for which an eighth of all groups has larger
+    ones. A group's sums of an arm that are more than four times as large count only if other groups say so
+    too: if their mean square is at most four times that of the others' sums of the arm. So a large effect is
+    believed as soon as a second group has met it, and the say of one key is bounded.
+
 Discounted, a reward of weight w adds w p^2 to n, w p rho to R, w^2 (p rho)^2 to Q and w^2 p^4 to F: products
 of two rewards stay unbiased. Then the noise is estimated from Q n / F in the place of Q.
 
@@ -47,6 +55,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shortlist import checks
 from shortlist.types import Matrix, Rows, Vector
@@ -55,6 +64,9 @@ ROUNDS = 4
 MOST_ROUNDS = 50  # of a fit of sums that fade by it
 SAME = 1e-12
 STANDARD_ERRORS = 1.0  # that are taken off tau^2
+USUAL_GROUPS = 7 / 8
+FAR = 4.0  # of sizes and mean squares
+RARE = 10.0  # rewards
 _ALONE = 1e-9  # n^2 - F below this share of n^2: an arm with one reward has no pair
 
 
@@ -186,6 +198,37 @@ def fit_chain(
         ):
             break
     return fitted, *chain(sums, arms, added, fitted)
+
+
+def sizes(sums: EffectSums, *, discounted: bool = False) -> Vector:
+    """Return how large the surprises are of which each of these sums is. Shape: (K,)."""
+    found: Vector = _mean_squares(sums, discounted=discounted) * sums.n / (sums.n + RARE)
+    return found
+
+
+def most_usual(largest: Vector) -> float:
+    """Return up to which of their ``sizes`` sums count, whatever others say of their arms.
+
+    ``largest``: of each group, the largest size of its sums. inf where no group is there to compare with, or
+    where usual surprises are all 0. Shape: (P,).
+    """
+    if len(largest) < 2:
+        return float("inf")
+    # DEVIATION (Laird and Ware, section 3): what is far beyond all that others give does not count.
+    usual = float(np.sort(largest)[int(USUAL_GROUPS * (len(largest) - 1))])
+    return FAR * usual if usual > 0.0 else float("inf")
+
+
+def confirmed(sums: EffectSums, others: EffectSums, *, discounted: bool = False) -> NDArray[np.bool_]:
+    """Return which sums are about as large as those of the same arms of all ``others``. Shapes: (K,) all."""
+    own, theirs = (_mean_squares(each, discounted=discounted) for each in (sums, others))
+    found: NDArray[np.bool_] = own <= FAR * theirs
+    return found
+
+
+def _mean_squares(sums: EffectSums, *, discounted: bool) -> Vector:
+    weight = sums.F if discounted else sums.n  # both are 0 of sums that have faded to nothing
+    return np.divide(sums.Q, weight, out=np.zeros(len(weight)), where=weight > 0.0)
 
 
 def surprises_together(features: Matrix, surprises: Matrix, root: Matrix) -> Matrix:
