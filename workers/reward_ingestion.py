@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from app.bandits.spaces import Moves, Spaces
-from app.learning.arm_sums import Taught, arms_of, forgets, taught_by
+from app.learning.arm_sums import NOTHING_TAUGHT, Taught, arms_of, forgets, taught_by
 from app.learning.checkpoints import state_memory_bytes
 from app.learning.fold import is_short, learners_of, spaces_of
 from app.platform.answers import Budget
@@ -65,6 +65,15 @@ class Step:
     after: str
     states: States
     entries: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """A pass over the log of a partition from a watermark on, for entries of which some forget learners."""
+
+    watermark: str
+    entries: Sequence[LogEntry]
+    taught: asyncio.Task[Taught]
 
 
 class Waiters:
@@ -165,6 +174,7 @@ class RewardWorker:
         self._kept: BoundedCache[tuple[int, int, LearnerId], CheckpointedLearner] = BoundedCache(
             capacity_bytes
         )
+        self._passes = dict[int, _Pass]()  # by partition
         self._kept_sums: BoundedCache[tuple[int, int, ArmId], ArmSums | None] = BoundedCache(
             capacity_bytes // 8
         )
@@ -222,13 +232,18 @@ class RewardWorker:
                 self._due.update(range(self._store.partitions))
                 await asyncio.sleep(RETRY_S)
                 continue
-            await self._wait_for_work()
+            if self._trimming is None:
+                await self._woken()
+        for known in self._passes.values():
+            known.taught.cancel()
         if self._trimming is not None:
             await self._trimming.aclose()
 
     async def drain(self) -> None:
         """Apply everything that is in the log of the partitions that are due, all of them side by side."""
-        while self._due and not self._stopping:
+        while (self._due or self._is_passing) and not self._stopping:
+            if not self._due:
+                await self._woken()
             await self._pace()
             # Emptied before anything is awaited: a wake that comes meanwhile puts its partition into the next
             # round.
@@ -241,6 +256,10 @@ class RewardWorker:
             # only Unavailable comes here, after all partitions had their turn
             for failure in filter(None, outcomes):
                 raise failure
+
+    @property
+    def _is_passing(self) -> bool:
+        return not all(known.taught.done() for known in self._passes.values())
 
     def _since_cycle_began(self) -> float:
         return time.monotonic() - self._cycle_began
@@ -271,29 +290,56 @@ class RewardWorker:
         """Apply what comes next in a partition; it stays due while there may be more."""
         watermark, entries = await self._read(partition)
         self._note_watermark(partition, watermark)
-        taught = await self._taught(partition, entries)
+        is_more = len(entries) == self.cycles.batch  # the log may have more entries than were read
+        taught, dead = NOTHING_TAUGHT, set[str]()
+        if any(map(forgets, entries)):
+            found = await self._pass_over(partition, watermark, entries)
+            if found is None:
+                return
+            entries, taught, is_more = found.entries, await found.taught, True
         for batch in batches(entries, self.cycles.numbers, taught):
-            if not await self._apply(partition, watermark, batch, taught):
+            own = {
+                entry.entry_id: [each for each in taught[entry.entry_id] if each.entry_id not in dead]
+                for entry in batch
+                if entry.entry_id in taught
+            }
+            done = await self._apply(partition, watermark, batch, own)
+            if done is None:
                 self._due.add(partition)
                 return
+            # What has become a dead letter since the pass has taught nothing.
+            dead |= {letter.entry.entry_id for letter in done.dead}
             watermark = batch[-1].entry_id
             self._cycle_entries += len(batch)
             self._note_watermark(partition, watermark)
-        # the log may have more entries than were read
-        if len(entries) == self.cycles.batch:
+        if is_more:
             self._is_behind = True
             self._due.add(partition)
 
+    async def _pass_over(self, partition: int, watermark: str, entries: Sequence[LogEntry]) -> _Pass | None:
+        """A pass over the log for these entries, some of which forget learners, or an earlier one from the
+        same watermark; None while it is under way: meanwhile other partitions go on.
+        """
+        known = self._passes.pop(partition, None)
+        if known is None or known.watermark != watermark:
+            if known is not None:
+                known.taught.cancel()
+            known = _Pass(watermark, entries, asyncio.create_task(self._taught(partition, entries)))
+            await asyncio.wait({known.taught}, timeout=self.cycles.least_s)  # mostly it takes less
+        if not known.taught.done():
+            self._passes[partition] = known
+            return None
+        return known
+
     async def _apply(
         self, partition: int, watermark: str, entries: Sequence[LogEntry], taught: Taught
-    ) -> bool:
-        """False if the watermark is not ``watermark`` any more: nothing was applied."""
+    ) -> Folded | None:
+        """None if the watermark is not ``watermark`` any more: nothing was applied."""
         last = entries[-1].entry_id
         # Partitions are applied side by side; of large states only so many as fit into memory.
         async with self._memory.taken(numbers_of(entries)):
             before = await self._before(partition, learners_of(entries))
-            own = {entry.entry_id: taught[entry.entry_id] for entry in entries if entry.entry_id in taught}
-            arms = await self._arms_before(partition, entries, own)
+            arms = await self._arms_before(partition, entries, taught)
             done = await self._fold(before, entries, await self._spaces(partition, entries), arms)
             applied = await self._store.learners.apply(
                 partition,
@@ -318,7 +364,7 @@ class RewardWorker:
                     self._kept_sums.put((partition, self._cycles[partition], arm), sums, size)
                 self._moved[partition] |= done.moved
                 self._folded(Step(partition, watermark, last, done.states, len(entries)))
-        return applied
+        return done if applied else None
 
     async def _before(self, partition: int, learners: Sequence[LearnerId]) -> Before:
         """The learners as they are at the watermark; those that this worker has not kept are read."""
@@ -335,10 +381,12 @@ class RewardWorker:
         """What learners that these entries forget have taught arms: one pass over the log for all of them."""
         forgetting = list(filter(forgets, entries))
         uids = {entry.learner.bandit_uid for entry in forgetting}
-        teaching = {uid for uid in uids if await self._store.effects.has_sums(partition, uid)}
-        return await taught_by(
-            self._store, partition, [entry for entry in forgetting if entry.learner.bandit_uid in teaching]
-        )
+        try:
+            teaching = {uid for uid in uids if await self._store.effects.has_sums(partition, uid)}
+            own = [entry for entry in forgetting if entry.learner.bandit_uid in teaching]
+            return await taught_by(self._store, partition, own)
+        finally:
+            self.wake(partition)
 
     async def _arms_before(self, partition: int, entries: Sequence[LogEntry], taught: Taught) -> ArmsBefore:
         """The sums of the arms that a batch changes; those that this worker has not kept are read."""
@@ -414,11 +462,11 @@ class RewardWorker:
         self._watermarks[partition] = watermark
         self.reached(partition, watermark)
 
-    async def _wait_for_work(self) -> None:
+    async def _woken(self) -> None:
         self._awake.clear()
         # After the clear, and without an await between: a wake that came before it is in ``_due``, and one
         # that comes after it ends the wait.
-        if self._due or self._stopping or self._trimming is not None:
+        if self._due or self._stopping:
             return
         try:
             async with asyncio.timeout(self._poll_s):

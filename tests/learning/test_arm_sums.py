@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app.bandits.settings import BanditRecord, RewardRule, SignalRef, SignalRule, reward_payload
 from app.learning.arm_sums import arms_of, fold_arms
@@ -13,7 +16,7 @@ from app.learning.effect_pairs import EffectPairs
 from app.learning.fold import fold
 from app.platform.metrics import Metrics
 from app.records.arm_sums import ArmSums, EffectTerms, pair_at, teaches
-from app.records.records import move_payload, state_payload, state_to_bytes
+from app.records.records import move_payload, state_payload, state_to_bytes, unpack
 from app.storage.types import ArmId, LearnerId, LogEntry
 from workers.batches import ArmsBefore, fold_stored
 
@@ -152,6 +155,50 @@ def test_what_is_a_dead_letter_teaches_neither_key_nor_arm():
     forget = LogEntry("1-3", LearnerId(UID, "u"), first=True, payload=state_payload())
     done = fold_stored({}, [*entries, forget], arms=ArmsBefore({arm: None}, {"1-3": entries}))
     assert done.arms[arm] is None
+
+
+VALUE = st.one_of(st.floats(-2.0, 2.0), st.sampled_from([1.0, -1.0, 1e4, -1e4, 1e8, -1e8]))
+REWARDS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), VALUE), min_size=1, max_size=40)
+
+
+@given(rewards=REWARDS, seed=st.integers(0, 99))
+def test_a_forgotten_key_of_rewards_up_to_1e8_leaves_the_others_to_fourteen_digits(rewards, seed: int):
+    """As if it had never been there: others gave at most 2. With one double for Q nothing would be left."""
+    rng, entries = np.random.default_rng(seed), list[LogEntry]()
+    for place, (key, arm, value) in enumerate(rewards, start=1):
+        bounded = value if key == 0 else max(-2.0, min(2.0, value))
+        effect = terms(rng, f"a{arm}", 1)
+        payload = reward_payload(record(), np.ones(2), bounded, 1_000, effect=effect)
+        entries.append(LogEntry(f"1-{place}", LearnerId(UID, f"u{key}"), first=True, payload=payload))
+    gone = LearnerId(UID, "u0")
+    forget = LogEntry("1-99", gone, first=True, payload=state_payload())
+    own = [each for each in entries if each.learner == gone]
+    left = fold_arms({}, [*entries, forget], {}, {forget.entry_id: own})
+    for arm, wanted in fold_arms({}, [each for each in entries if each.learner != gone], {}, {}).items():
+        found, unit = left[arm], 10.0 * wanted.decisions
+        assert (found.decisions, found.n, found.F) == pytest.approx((wanted.decisions, wanted.n, wanted.F))
+        assert abs(found.R[0] - wanted.R[0]) <= 1e-14 * unit
+        assert abs(found.Q[0] - wanted.Q[0]) <= 1e-14 * unit * 10.0
+
+
+def test_sums_of_2_0_0_go_on():
+    """They had nine fields. What was added to them before is taken out of them too."""
+    rng, bandit = np.random.default_rng(9), record()
+    entries = [each for each in entries_of(rng, 40, bandit) if arms_of([each])]
+    whole, first = fold_arms({}, entries, {}, {}), fold_arms({}, entries[:20], {}, {})
+    old = {
+        arm: unpack(msgspec.msgpack.encode(msgspec.to_builtins(sums)[:9]), ArmSums)
+        for arm, sums in first.items()
+        if sums is not None
+    }
+    assert not any(sums.R_error or sums.Q_error for sums in old.values())
+    for arm, sums in fold_arms(old, entries[20:], {}, {}).items():
+        assert (sums.version, sums.decisions, sums.n) == (
+            whole[arm].version,
+            whole[arm].decisions,
+            whole[arm].n,
+        )
+        np.testing.assert_allclose([*sums.R, *sums.Q], [*whole[arm].R, *whole[arm].Q], rtol=1e-12, atol=1e-12)
 
 
 def test_effects_of_0_change_no_learner_to_the_bit():

@@ -85,6 +85,47 @@ def test_the_variance_is_found_whatever_is_discounted(tau: float, half_life: flo
         assert arm_effects.fit(wrong, discounted=True).variance < 0.6 * found.variance
 
 
+@pytest.mark.parametrize(
+    ("groups", "shown", "size", "counts"),
+    [
+        ([4], range(16), 30.0, False),  # the others say otherwise
+        ([4], range(16), 1e8, False),
+        ([4], [4], 30.0, False),  # nobody else was shown the arm
+        ([4], range(16), 3.0, True),  # no more than what others give of some arm
+        ([4, 9], [4, 9], 30.0, True),  # a large effect, which two groups have met
+        (range(16), range(16), 1e8, True),
+    ],
+)
+def test_what_one_group_alone_says_does_not_count(groups, shown, size: float, counts: bool):
+    """16 groups, 20 arms, 5 rewards each; of arm 7 some are larger."""
+    rng = np.random.default_rng(6)
+    rewards, n = rng.normal(size=(16, 20, 5)), np.full((16, 20), 5.0)
+    rewards[list(groups), 7] += size
+    n[:, 7], n[list(shown), 7] = 0.0, 5.0
+    rewards *= n[:, :, None] > 0.0
+    for unit in (1.0, 1e-6):
+        sums = np.array([n, unit * rewards.sum(axis=2), unit**2 * (rewards**2).sum(axis=2), n])
+        parts = [EffectSums(*sums[:, group]) for group in range(16)]
+        limit = arm_effects.most_usual(np.array([arm_effects.sizes(own).max() for own in parts]))
+        for group, own in enumerate(parts):
+            others = EffectSums(*np.delete(sums, group, axis=1).sum(axis=1))
+            count = (arm_effects.sizes(own) <= limit) | arm_effects.confirmed(own, others)
+            assert count[7] == (counts or group not in groups)
+            assert np.delete(count, 7).all()
+
+
+@pytest.mark.parametrize("discounted", [False, True])
+def test_rare_rewards_and_single_groups_are_usual(discounted: bool):
+    clicks = [np.zeros(4), np.array([0.0, 1.0, 0.0, 0.0]), np.ones(4)]
+    n = np.array([1.0, 50.0, 0.0, 9.0])
+    sums = [EffectSums(n, own, own * (n > 0.0), n) for own in clicks]
+    sizes = [arm_effects.sizes(own, discounted=discounted).max() for own in sums]
+    assert sizes == pytest.approx([0.0, 1.0 / 60.0, 1.0 / 11.0])
+    assert arm_effects.most_usual(np.array([7.0])) == math.inf
+    assert arm_effects.most_usual(np.array(sizes[:1] * 3)) == math.inf
+    assert arm_effects.most_usual(np.arange(1.0, 17.0)) == arm_effects.FAR * 14.0
+
+
 @pytest.mark.rest
 def test_estimates_are_shrunk_by_the_ratio_of_noise_and_variance():
     fitted = EffectFit(0.25, 2.0)
