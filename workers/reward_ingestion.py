@@ -53,7 +53,7 @@ log = logging.getLogger("shortlist.worker")
 
 RETRY_S = 0.2
 TRIM_EVERY_S = 60.0
-SUMS_BYTES = 700  # that the sums of an arm take in memory besides its name
+SUMS_BYTES = 850  # that the sums of an arm take in memory besides its name
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,8 +42,9 @@ Quotas are of a bandit, not of its learners: ``erase_bandit`` removes them too.
     drop       by ``drop_expired``, which refuses in the same step all decisions that it could be needed for
     pushed out by newer changes. A process reads there what it has to read again
 
-Of what it taught arms the fold takes back what the reward log still has. Before that sums do not say whose
-they are. A version of the effects that was made with them serves until the next one, a second later.
+Of what it taught arms the fold takes back what the reward log still has, exactly, by one pass over the log
+for all learners of a batch. Before that sums do not say whose they are, and stay. A version of the effects
+that was made with them serves until the next one, a second later.
 
 A version of the learned prior that was fitted with its sums serves until the next one, which is fitted as
 soon as the worker knows of the fold; older versions are used for rows of the decision log alone. All versions

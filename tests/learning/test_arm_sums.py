@@ -89,6 +89,7 @@ def test_any_cut_of_the_log_gives_the_same_bits(bandit: BanditRecord, seed: int)
     assert {arm.revision for arm in whole} >= {1, 2}
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("bandit", [record(), record(half_life_s=5.0), record(signals=SIGNALS)])
 def test_a_forgotten_key_leaves_what_the_others_taught(bandit: BanditRecord):
     rng = np.random.default_rng(4)
@@ -181,6 +182,7 @@ def test_a_forgotten_key_of_rewards_up_to_1e8_leaves_the_others_to_fourteen_digi
         assert abs(found.Q[0] - wanted.Q[0]) <= 1e-14 * unit * 10.0
 
 
+@pytest.mark.rest
 def test_sums_of_2_0_0_go_on():
     """They had nine fields. What was added to them before is taken out of them too."""
     rng, bandit = np.random.default_rng(9), record()

@@ -25,7 +25,7 @@ from store_clients import connect, flush
 from store_server import patient_store
 from workers.batches import MOST_TAUGHT, batches
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 RECORD = BanditRecord("c", "sub_ts", "per_key", prior="learned", arm_effects="auto")
 ARMS = 5

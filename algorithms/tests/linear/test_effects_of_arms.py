@@ -114,6 +114,7 @@ def test_what_one_group_alone_says_does_not_count(groups, shown, size: float, co
             assert np.delete(count, 7).all()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("discounted", [False, True])
 def test_rare_rewards_and_single_groups_are_usual(discounted: bool):
     clicks = [np.zeros(4), np.array([0.0, 1.0, 0.0, 0.0]), np.ones(4)]
