@@ -11,6 +11,9 @@ faster makes ``apply`` false, and the entries are read again after the new water
 worker has not set was set by another one, or by a call of its own whose reply was lost: then whoever caches
 states has to sync (``resync``). While the watermark is its own, the worker folds on from the learners that it
 has kept in memory, and reads none. An entry that cannot be folded becomes a dead letter in the same step.
+
+Entries that forget learners of bandits with arm effects wait until the log was looked through for what these
+have taught arms, once for all of a batch. Other partitions go on meanwhile.
 """
 
 from __future__ import annotations
