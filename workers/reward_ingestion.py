@@ -335,7 +335,7 @@ class RewardWorker:
         return known
 
     async def _apply(
-        self, partition: int, watermark: str, entries: Sequence[LogEntry], taught: Taught
+        self, partition: int, watermark: str, entries: Sequence[LogEntry], taught: Taught = NOTHING_TAUGHT
     ) -> Folded | None:
         """None if the watermark is not ``watermark`` any more: nothing was applied."""
         last = entries[-1].entry_id

@@ -184,6 +184,10 @@ def _added(
 
     A signal that came later has no numbers in older sums.
     """
+    (R, R_error), (more, more_error) = one, other
+    if len(R) == len(R_error) == len(more) == len(more_error) == 1:  # mostly: three times as fast
+        total, error = exact_sum(old * R[0], old * R_error[0], new * more[0], new * more_error[0])
+        return (total,), (error,)
     parts = [_scaled(numbers, factor) for each, factor in ((one, old), (other, new)) for numbers in each]
     found = [exact_sum(*numbers) for numbers in zip_longest(*parts, fillvalue=0.0)]
     return tuple(total for total, _ in found), tuple(error for _, error in found)

@@ -83,7 +83,7 @@ async def drained(store: Store, partition: int = 0) -> Any:
 async def stored(store: Store, partition: int = 0) -> Mapping[str, ArmSums]:
     found = dict[str, ArmSums]()
     async for page in store.effects.all_sums(partition, UID):
-        found |= {arm: unpack(data, ArmSums) for arm, data in page.items()}
+        found |= {arm: unpack(data, ArmSums) for (arm, _), data in page.items()}
     return found
 
 
