@@ -32,6 +32,7 @@ from app.learning.arm_sums import NOTHING_TAUGHT, Taught, arms_of, forgets, taug
 from app.learning.checkpoints import state_memory_bytes
 from app.learning.fold import is_short, learners_of, spaces_of
 from app.platform.answers import Budget
+from app.platform.background import OUTAGES
 from app.platform.cache import BoundedCache
 from app.platform.errors import Unavailable
 from app.platform.pauses import Pauses
@@ -230,7 +231,7 @@ class RewardWorker:
                 if self._trimming is not None and await anext(self._trimming, None) is None:
                     self._trimming = None
             except Unavailable as error:
-                log.warning("the store is not available, rewards wait: %s", error.detail)
+                OUTAGES.warn("rewards wait", error)
                 # Which partitions had their turn is not known: all are looked at again.
                 self._due.update(range(self._store.partitions))
                 await asyncio.sleep(RETRY_S)

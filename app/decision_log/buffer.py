@@ -15,6 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from itertools import groupby
 
+from app.platform.background import OUTAGES
 from app.platform.errors import Unavailable
 from app.platform.metrics import Metrics
 from app.platform.pauses import Pauses
@@ -76,7 +77,7 @@ class RowBuffer:
             try:
                 await self.flush()
             except Unavailable as error:
-                log.warning("rows of the decision log wait, the store is not available: %s", error.detail)
+                OUTAGES.warn("rows of the decision log wait", error)
                 await asyncio.sleep(self._retry_s)
 
     async def flush(self) -> None:

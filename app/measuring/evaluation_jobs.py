@@ -21,7 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from app.measuring.evaluations import Evaluation, Progress
-from app.platform.background import end
+from app.platform.background import OUTAGES, end
 from app.platform.documents import Answer, ShownAs
 from app.platform.errors import NotFound, QuotaReached, ShortlistError, Unavailable
 from app.platform.metrics import Metrics
@@ -175,7 +175,7 @@ class EvaluationJobs:
             try:
                 outcome = await self._keep(uid, head_now())
             except Unavailable as error:
-                log.warning("an evaluation cannot say how it stands: %s", error.detail)
+                OUTAGES.warn("an evaluation cannot say how it stands", error)
                 continue
             # It was deleted by way of another process: a beat is how this one hears of it.
             if outcome == "missing" and task is not None:

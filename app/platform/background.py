@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import sys
 import time
@@ -16,6 +17,32 @@ log = logging.getLogger("shortlist.background")
 
 PATIENCE_S = 1.0
 LONGEST_REST_S = 0.2
+WARN_EVERY_S = 60.0
+
+
+class OutageLog:
+    """Warnings that the store is not available: the first one at once, then one a minute with a count.
+
+    A dozen kinds of work wait for the store, each in a loop of its own.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._said_at = -math.inf
+        self._unsaid = 0
+
+    def warn(self, waits: str, error: Unavailable) -> None:
+        """``waits``: what waits, or is not done, meanwhile."""
+        now = self._clock()
+        if now - self._said_at < WARN_EVERY_S:
+            self._unsaid += 1
+            return
+        count = f" ({self._unsaid:,} more such warnings since the last one)" if self._unsaid else ""
+        log.warning("the store is not available, %s: %s%s", waits, error.detail, count)
+        self._said_at, self._unsaid = now, 0
+
+
+OUTAGES = OutageLog()
 
 
 async def repeat(
@@ -38,7 +65,7 @@ async def repeat(
             rest_s = min(2.0 * rest_s, idle_s) if idle and idle_s else every_s
         except Unavailable as error:
             if waits is not None:
-                log.warning("the store is not available, %s: %s", waits, error.detail)
+                OUTAGES.warn(waits, error)
         except Exception:
             log.exception("work in the background failed, and is tried again")
         await asyncio.sleep(rest_s)

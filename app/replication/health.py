@@ -26,7 +26,7 @@ from app.platform.phrases import counted
 from app.quotas.quotas import Quotas
 from app.replication.sync import Sync
 from app.storage.embedded.losses import Loss, Losses
-from app.storage.redis_errors import DISK_FULL, IS_REPLICA, is_full, refused
+from app.storage.redis_errors import DISK_FULL, IS_REPLICA, OUT_OF_MEMORY, is_full, refused
 from app.storage.store import Store
 from app.storage.types import Kind, Lag
 from app.storage.types.registry import KINDS, SIXTEENTHS_FOR_NEW
@@ -48,7 +48,7 @@ FINDINGS = (
 """The names of findings that are not well."""
 LOOK_S = 1.0
 IDLE_S = 4.0
-PROBE_S = 2.0
+PROBE_S, STATUS_S = 2.0, 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,9 @@ class Status:
     """What this process serves, and how much of it there is.
 
     ``store``: when its writes reach the disk, as ``appendfsync`` says. ``loss``: what it has lost.
-    ``findings``: what `shortlist doctor` says of it.
+    ``findings``: what `shortlist doctor` says of it. ``store_away_since``: in ms since 1970, since when the
+    store does not answer; null: it does. Meanwhile all is as this process last knew it, and ``store`` may be
+    unknown.
     """
 
     uptime_s: float
@@ -125,6 +127,7 @@ class Status:
     cached_learner_bytes: int
     loss: Loss | None
     findings: Sequence[Finding]
+    store_away_since: int | None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -154,6 +157,8 @@ class Health:
     ready: bool = False
     engine_start_s: float = 60.0
     _started_at: float = field(default_factory=time.time)
+    _durability: str = "unknown"
+    _last_backlog: int = 0
     _engine_lost_at: float = 0.0  # 0: it answers, as far as is known
 
     async def readiness(self) -> Readiness:
@@ -193,30 +198,49 @@ class Health:
             self._engine_lost_at = 0.0
 
     async def status(self) -> Status:
+        """What the store says and this process knows; while the store is away, the latter."""
+        try:
+            async with asyncio.timeout(STATUS_S):
+                return await self._status_of_store()
+        except (Unavailable, TimeoutError) as error:
+            detail = error.detail if isinstance(error, Unavailable) else "the store does not answer"
+        since_s = self.sync.confirmed_s()
+        text = f"{detail}: {time.time() - since_s:.0f} s ago it last did"
+        found = [Finding("store", False, text), *self._findings_of_process()]
+        return self._status(found, since_ms=round(1_000 * since_s), ready=False)
+
+    async def _status_of_store(self) -> Status:
         """Raises Unavailable."""
-        durability, backlog = await self.store.redis.durability(), await self._backlog()
+        self._durability, backlog = await self.store.redis.durability(), await self._backlog()
         faults = await self.store.redis.faults()
-        lag, (held, refusal), loss = await self._lag(), await self._held(), self.losses.known()
+        lag, (held, refusal) = await self._lag(), await self._held()
         faults = faults if IS_REPLICA in faults else [*faults, *refusal]
         found = [
-            *self._store_findings(backlog, lag.dead, durability, held, faults),
+            *self._store_findings(backlog, lag.dead, self._durability, held, faults),
+            *self._findings_of_process(),
             *await self._served_findings(),
         ]
+        is_ready = self.ready and not refusal and OUT_OF_MEMORY not in faults
+        return self._status(found, since_ms=None, ready=is_ready)
+
+    def _status(self, found: Sequence[Finding], *, since_ms: int | None, ready: bool) -> Status:
+        loss, catalogues = self.losses.known(), list(self.catalogues)
         if loss is not None:
-            found.append(Finding("loss", False, f"{loss.at}: {loss.what}"))
+            found = [*found, Finding("loss", False, f"{loss.at}: {loss.what}")]
         return Status(
             uptime_s=round(time.time() - self._started_at, 3),
-            ready=self.ready and not refusal,
-            store=durability,
+            ready=ready,
+            store=self._durability,
             worker=self.worker,
-            backlog=backlog,
-            catalogues=len(list(self.catalogues)),
-            arms=sum(len(catalogue.index) for catalogue in self.catalogues),
+            backlog=self._last_backlog,
+            catalogues=len(catalogues),
+            arms=sum(len(catalogue.index) for catalogue in catalogues),
             bandits=len(self.bandits),
             cached_learners=len(self.learners),
             cached_learner_bytes=self.learners.bytes,
             loss=loss,
             findings=found,
+            store_away_since=since_ms,
         )
 
     def _store_findings(
@@ -233,11 +257,6 @@ class Health:
         if dead:
             letters = counted(dead, "reward", "rewards")
             yield Finding("dead", False, f"{letters} could not be applied: shortlist dead-letters list")
-        if not self.worker:
-            yield Finding("worker", None, "this process applies no rewards: shortlist worker does")
-        if is_full(self.data_dir):
-            text = f"{DISK_FULL}: the embedded store cannot write, and indexes are not kept"
-            yield Finding("disk", False, text)
         yield Finding("durability", durability == "always", f"the store's appendfsync is {durability}")
         for kind, most in self.store.usage.bounds.items():
             full = SIXTEENTHS_FOR_NEW / 16 if kind == "repeats" else 1.0
@@ -249,16 +268,27 @@ class Health:
                     text += f": from {full:.0%} on new keys and visitors are not limited by repeats"
                 yield Finding("space", False, text)
 
-    async def _served_findings(self) -> list[Finding]:
-        """What is wrong with catalogues and bandits. Raises Unavailable."""
-        catalogues, bandits, result = list(self.catalogues), list(self.bandits), list[Finding]()
-        for catalogue in catalogues:
+    def _findings_of_process(self) -> Iterator[Finding]:
+        """What this process knows without the store."""
+        if not self.worker:
+            yield Finding("worker", None, "this process applies no rewards: shortlist worker does")
+        if is_full(self.data_dir):
+            text = f"{DISK_FULL}: the embedded store cannot write, and indexes are not kept"
+            yield Finding("disk", False, text)
+        for catalogue in list(self.catalogues):
             if failure := catalogue.index.failure:
                 text = f"the index of {catalogue.name} stays as it was, because work on it failed: {failure}"
-                result.append(Finding("index", False, text))
-        for bandit in bandits:
+                yield Finding("index", False, text)
+        for bandit in list(self.bandits):
             for warning in self.quotas.warnings(bandit):
-                result.append(Finding("quotas", False, f"the bandit {bandit.name} {warning}"))
+                yield Finding("quotas", False, f"the bandit {bandit.name} {warning}")
+            if missing := self.missing_plugins(bandit):
+                text = f"the bandit {bandit.name} chooses nothing: no loaded plug-in provides "
+                yield Finding("plugins", False, text + ", ".join(missing))
+
+    async def _served_findings(self) -> list[Finding]:
+        """What the store says is wrong with catalogues and bandits. Raises Unavailable."""
+        catalogues, bandits, result = list(self.catalogues), list(self.bandits), list[Finding]()
         used = [catalogue for catalogue in catalogues if self.bandits.of_catalogue(catalogue.name)]
         replaced = await asyncio.gather(
             *(self.catalogues.has_replaced_features(catalogue) for catalogue in used)
@@ -267,10 +297,6 @@ class Health:
         names = {bandit.uid: bandit.name for bandit in bandits if bandit.record.arm_effects == "auto"}
         one_key = await found_lately(self.store, list(names))
         result += [one_key_gives_most(names[uid], taught) for uid, taught in one_key.items()]
-        for bandit in bandits:
-            if missing := self.missing_plugins(bandit):
-                text = f"the bandit {bandit.name} chooses nothing: no loaded plug-in provides "
-                result.append(Finding("plugins", False, text + ", ".join(missing)))
         return result
 
     async def _held(self) -> tuple[Mapping[Kind, float], Sequence[str]]:
@@ -294,7 +320,8 @@ class Health:
                 backlog, lag = await self._backlog(), await self._lag()
                 age_s, dead = lag.age_s, lag.dead
                 held, _ = await self._held()
-                wrong = [finding.name for finding in (await self.status()).findings if finding.good is False]
+                findings = (await self._status_of_store()).findings
+                wrong = [finding.name for finding in findings if finding.good is False]
                 is_replica = float(IS_REPLICA in await self.store.redis.faults())
                 counts = {name: float(wrong.count(name)) for name in FINDINGS}
         metrics.backlog.set(backlog)
@@ -327,7 +354,10 @@ class Health:
             metrics.disk_free.set(free)
 
     async def _backlog(self) -> int:
-        return sum(await asyncio.gather(*map(self.store.rewards.backlog, range(self.store.partitions))))
+        self._last_backlog = sum(
+            await asyncio.gather(*map(self.store.rewards.backlog, range(self.store.partitions)))
+        )
+        return self._last_backlog
 
     async def _lag(self) -> Lag:
         """Of all partitions: the largest age, and all dead letters."""

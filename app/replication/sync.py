@@ -27,6 +27,7 @@ from app.catalogues.catalogues import Catalogues
 from app.learning.learned_priors import LearnedPriors
 from app.learning.learners import Learners
 from app.learning.served_effects import ServedEffects
+from app.platform.background import OUTAGES
 from app.platform.deadlines import call_began, task_for_all
 from app.platform.errors import Unavailable
 from app.platform.pauses import Pauses
@@ -108,6 +109,7 @@ class Sync:
     _began: float = -math.inf
     _is_quiet: bool = False
     _pause_s: float = 0.0
+    _made_at: float = field(default_factory=time.monotonic)
     _registry_version: int = -1
     _polling: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -118,18 +120,18 @@ class Sync:
         age = time.monotonic() - self.confirmed_at
         return age if age > BOUND_S else 0.0
 
+    def confirmed_s(self) -> float:
+        """When this process was last known to be in step, or was made, in seconds since 1970."""
+        return time.time() - (time.monotonic() - max(self.confirmed_at, self._made_at))
+
     async def run(self) -> None:
-        """Poll again and again, until cancelled. The first of several failures is logged."""
+        """Poll again and again, until cancelled."""
         while True:
             await asyncio.sleep(self.next_pause_s())
             try:
                 await self.poll()
             except Unavailable as error:
-                if not self.is_failing:
-                    log.warning(
-                        "the store is not available, changes by other processes are not seen: %s",
-                        error.detail,
-                    )
+                OUTAGES.warn("changes by other processes are not seen", error)
                 self.is_failing = True
             except Exception:
                 log.exception("a poll of the store failed")

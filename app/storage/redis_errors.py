@@ -18,6 +18,7 @@ _LOG = logging.getLogger("shortlist.store")
 FULL_BYTES = 16 << 20  # about the longest write
 DISK_FULL = "the disk of SHORTLIST_DATA_DIR is full"
 IS_REPLICA = "is a replica: writes need the primary"
+OUT_OF_MEMORY = "is out of memory: its maxmemory is reached, and writes are refused"
 
 # Not all errors of the driver derive from RedisError. A socket that cannot be opened is an OSError. To write
 # to a connection that was closed a moment ago is a RuntimeError of uvloop or an AttributeError of the driver.
@@ -64,7 +65,7 @@ def unavailable(error: Exception, data_dir: Path | None) -> Unavailable:
     """The same error for callers. It is logged if the server should not give it. It says so if the disk of
     ``data_dir`` is full: then the embedded server ends at each write.
     """
-    is_known = _is_out_of_memory(error) or may_be_replaced(error) or _is_not_permitted(error)
+    is_known = is_out_of_memory(error) or may_be_replaced(error) or _is_not_permitted(error)
     if not (is_known or isinstance(error, _PASSING) or str(error).startswith(_PASSING_WORDS)):
         _LOG.error("the store refused a call", exc_info=error)
     detail = f"the store {_reason(error)} ({type(error).__name__})"
@@ -92,7 +93,7 @@ def _reason(error: Exception) -> str:
         ),
         ("DB index is out of range" in text, "has no database of the number that its URL ends with"),
         (_CANNOT_WRITE in text, "cannot write to its disk, which may be full: its log says why"),
-        (_is_out_of_memory(error), "is out of memory: its maxmemory is reached, and writes are refused"),
+        (is_out_of_memory(error), OUT_OF_MEMORY),
         (_is_of_replica(error), IS_REPLICA),
         (
             _TOO_FEW_REPLICAS in text,
@@ -105,7 +106,8 @@ def _reason(error: Exception) -> str:
     return next((reason for applies, reason in reasons if applies), "does not answer")
 
 
-def _is_out_of_memory(error: Exception) -> bool:
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether the server refuses a write since its memory is full."""
     return isinstance(error, driver.OutOfMemoryError) or _OUT_OF_MEMORY in str(error)
 
 

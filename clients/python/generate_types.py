@@ -51,7 +51,7 @@ LATER = {
     "PriorVersion": "variation sizes", "Quota": "outstanding signal from",
     "Reduction": "arms share_of_variance overlap_at_10", "SignalReport": "places",
     "Report": "unit decisions as_of_decisions next_look interval_decisions warnings complete_from places",
-    "SlateCampaign": "rules catalogue metadata", "Status": "findings plugins",
+    "SlateCampaign": "rules catalogue metadata", "Status": "findings plugins store_away_since",
     "Support": "unshown_arms unshown_share", "WeightsEvaluation": "warnings",
 }  # fmt: skip
 # Defaults that stand for what an older service meant, where None or nothing would not.

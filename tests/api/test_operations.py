@@ -4,6 +4,7 @@ import logging
 import re
 import shlex
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,49 @@ async def test_a_store_that_becomes_unfit_while_it_runs_is_named(tmp_path: Path)
             await api.store.config_set("maxmemory", 1 << 30)
             (text,) = await findings(api)
             assert "noeviction" in text
+
+
+async def test_a_store_without_memory_is_not_ready_and_a_finding(tmp_path: Path):
+    """At its bound some writes pass, so what is said does not change with each, but with its room."""
+
+    async def said(api: Api) -> tuple[int, bool, list[str]]:
+        status = await api.ok("GET", "/v1/status")
+        texts = [each["text"] for each in status["findings"] if each["name"] == "store"]
+        return (await api.http.get("/readyz")).status_code, status["ready"], texts
+
+    full = (503, False, ["the store is out of memory: its maxmemory is reached, and writes are refused"])
+    with EmbeddedServer(tmp_path / "store") as server:
+        async with running(server.url, tmp_path) as api:
+            used = (await api.store.info("memory"))["used_memory"]
+            await api.store.config_set("maxmemory", used // 2)
+            assert await said(api) == full, "without a write that was refused"
+            await api.store.config_set("maxmemory", 2 * used)
+            assert await said(api) == (200, True, [])
+            await api.store.config_set("maxmemory", 1)
+            assert (await api.http.put("/v1/catalogues/d", json={"dim": 1})).status_code == 503
+            assert await said(api) == full
+            used = (await api.store.info("memory"))["used_memory"]
+            await api.store.config_set("maxmemory", round(1.03 * used))
+            assert await said(api) == full, "it refused a write, and has hardly room since"
+            await api.store.config_set("maxmemory", 0)
+            assert await said(api) == (200, True, [])
+
+
+async def test_the_status_says_what_the_process_knows_while_the_store_is_away(tmp_path: Path):
+    with EmbeddedServer(tmp_path / "store") as server:
+        async with running(server.url, tmp_path) as api:
+            await api.catalogue("c", {"a": [1.0], "b": [2.0]})
+            assert (await api.ok("GET", "/v1/status"))["store_away_since"] is None
+            before = time.time()
+            server.stop()
+            stopped = time.time()
+            status = await api.ok("GET", "/v1/status")
+            assert (status["ready"], status["store"], status["backlog"]) == (False, "always", 0)
+            assert (status["catalogues"], status["arms"], status["bandits"]) == (1, 2, 0)
+            assert before - 10.0 < status["store_away_since"] / 1_000 <= stopped
+            (text,) = [each["text"] for each in status["findings"] if each["name"] == "store"]
+            assert text.startswith("the store does not answer")
+            assert (await metrics(api))["shortlist_store_up"] == 0
 
 
 async def test_the_permissions_that_the_docs_name_are_enough(

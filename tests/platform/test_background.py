@@ -8,6 +8,7 @@ from asyncio.subprocess import DEVNULL, PIPE
 import pytest
 
 from app.platform import background
+from app.platform.errors import Unavailable
 from service_process import environment
 
 pytestmark = pytest.mark.anyio
@@ -20,6 +21,17 @@ async def test_all_have_ended_and_those_that_had_are_left_alone() -> None:
     await background.end([over, *waiting])
     assert [task.cancelled() for task in (over, *waiting)] == [False, True, True, True]
     await background.end([])
+
+
+def test_an_outage_is_logged_once_a_minute_with_a_count(caplog: pytest.LogCaptureFixture) -> None:
+    now = 0.0
+    outages = background.OutageLog(lambda: now)
+    for tenth in range(1, 1_300):
+        outages.warn("rewards wait", Unavailable("the store does not answer"))
+        now = tenth / 10.0
+    sentence = "the store is not available, rewards wait: the store does not answer"
+    more = " (599 more such warnings since the last one)"
+    assert caplog.messages == [sentence, sentence + more, sentence + more]
 
 
 @pytest.mark.rest

@@ -38,12 +38,12 @@ def test_it_says_that_a_key_is_needed_and_uses_the_one_that_it_is_given(
 
 
 @pytest.mark.rest
-def test_it_says_why_a_service_gives_no_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_it_says_that_the_store_of_a_service_is_away(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     with EmbeddedServer(tmp_path / "store") as store, serving(tmp_path, "--redis-url", store.url) as service:
         store.stop()
         assert cli.main(["doctor", "--port", str(service.port), "--data-dir", str(tmp_path)]) == 1
     said = capsys.readouterr().out
-    assert "FAIL status     there are no figures: the store does not answer" in said
+    assert "FAIL store      the store does not answer" in said
     assert "the check broke" not in said
 
 

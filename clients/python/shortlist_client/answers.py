@@ -199,6 +199,7 @@ class Status:
     version: str
     python: str
     findings: tuple[Finding, ...] = ()
+    store_away_since: int | None = None
     plugins: tuple[Plugin, ...] = ()
 
 
