@@ -24,11 +24,12 @@ from app.platform.command_line import (
     seconds,
     settings_of,
 )
-from app.platform.errors import ShortlistError
+from app.platform.errors import ShortlistError, StartupError
 from app.platform.settings import VERSION
 from server.client_commands import PLUGIN_COMMANDS, add_client_commands, refuse_without, server_module
 
 MOST_PROCESSES = 64
+DIAGNOSES = ("doctor", "--version", "--help", "-h")
 PARTITION = "export."  # begins the name of a command that ``export log --partition`` runs
 
 STUDIES = {
@@ -45,8 +46,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not words:
         command_parser().error("a command is missing; shortlist --help lists them")
     try:
-        parsed = (_studies() if words[:1] and words[0] in STUDIES else command_parser()).parse_args(words)
-        return int(parsed.run(parsed) or 0)
+        parsed = (_studies() if words[0] in STUDIES else _parser_for(words[0])).parse_args(words)
+        status = int(parsed.run(parsed) or 0)
+        sys.stdout.flush()
+    except BrokenPipeError:  # who reads has what it wants, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes at its end
+        return 1
     except ShortlistError as error:
         print(f"shortlist: {error.detail}", file=sys.stderr)
     except ValidationError as error:
@@ -54,6 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("shortlist: interrupted", file=sys.stderr)
         return 1
+    else:
+        return status
     return REFUSED
 
 
@@ -69,7 +76,17 @@ def _studies() -> argparse.ArgumentParser:
     return parser
 
 
-def command_parser() -> argparse.ArgumentParser:
+def _parser_for(word: str) -> argparse.ArgumentParser:
+    """That of all commands. Raises ShortlistError: a plug-in breaks it. What says so goes on without."""
+    try:
+        return command_parser()
+    except StartupError:
+        if word not in DIAGNOSES:
+            raise
+        return command_parser(with_plugins=False)
+
+
+def command_parser(*, with_plugins: bool = True) -> argparse.ArgumentParser:
     parser = Parser(prog="shortlist", description="An online linear-bandit recommendation service.")
     parser.add_argument("--version", action="version", version=f"shortlist {VERSION}")
     commands = parser.add_subparsers(required=True, metavar="command")
@@ -142,7 +159,8 @@ def command_parser() -> argparse.ArgumentParser:
     add_settings(doctor, "host", "port", "data_dir", "redis_url")
     add_key(doctor, "read")
     doctor.set_defaults(run=_examine)
-    _plugin_commands(commands)
+    if with_plugins:
+        _plugin_commands(commands)
     return parser
 
 

@@ -288,6 +288,7 @@ class Service:
             lambda asked, progress: self.log_embeddings.embed(
                 asked.bandit_uid, asked.catalogue, asked.dim, asked.signal, progress
             ),
+            lambda uid: self.bandits.by_uid(uid) is not None,
         )
         self._owns = leases.owns
         self.forgetting = Forgetting(
@@ -326,6 +327,7 @@ class Service:
             losses=Losses(settings.data_dir),
             data_dir=settings.data_dir,
             missing_plugins=missing_of,
+            stuck_moves=self.moving.stuck,
         )
         for service in (
             self.elimination,

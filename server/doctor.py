@@ -69,7 +69,8 @@ def _plugins(_: Settings) -> Iterator[Finding]:
     loaded = plugins()
     if not loaded:
         yield "plug-ins", None, "none is loaded"
-    import_module("server.application")  # which raises StartupError where one breaks its contract
+    import_module("server.application")  # both raise StartupError where one breaks its contract
+    import_module("server.cli").command_parser()
     for plugin in loaded:
         yield "plug-in", True, f"{plugin.name} {plugin.version} provides {', '.join(plugin.provides)}"
 

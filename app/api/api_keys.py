@@ -66,7 +66,7 @@ _RULES = [
     ),
     (
         "GET",
-        re.compile(r"/v1/bandits/[^/]+/(report|embeddings/[^/]+|(log|quotas|evaluations)(/[^/]+)?)"),
+        re.compile(r"/v1/bandits/[^/]+/(report|(embeddings|log|quotas|evaluations)(/[^/]+)?)"),
         "read",
     ),
 ]
@@ -215,7 +215,7 @@ def configured(inline: str, file: Path | None) -> ApiKeys:
     entries = inline.split()
     if file is not None:
         try:
-            lines = file.read_text().splitlines()
+            lines = file.read_text(encoding="utf-8-sig").splitlines()  # some editors write a mark
         except (OSError, UnicodeDecodeError):
             raise StartupError(f"the file of API keys {file} cannot be read") from None
         for number, line in enumerate(lines, 1):

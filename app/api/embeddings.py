@@ -10,6 +10,7 @@ numbers, "kappa": number, "rewards", "keys", "arms", "without": counts}``; each 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 from typing import TypeVar
 
@@ -28,7 +29,7 @@ from app.api.problems import problems
 from app.api.strict_json import Provided, check_encoding, content_type, json_router
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.embeddings import Embeddings, NewEmbedding
-from app.platform.errors import BadRequest, Conflict, DimensionMismatch, Invalid
+from app.platform.errors import BadRequest, Conflict, DimensionMismatch, Invalid, Unavailable
 from app.platform.ids import is_identifier
 from app.platform.phrases import counted
 from app.records.behaviour import BehaviourRecord
@@ -95,7 +96,17 @@ async def make(catalogue: str, request: Request, embeddings: Provided[Embeddings
 async def _stored(
     embedding: NewEmbedding, head: EmbeddingHead, body: AsyncIterator[bytes]
 ) -> tuple[Catalogue, bool]:
-    dim, number = len(head.shift) // 4, 0
+    try:
+        await _receive(embedding, len(head.shift) // 4, body)
+    except BaseException:  # also where the client has left
+        with contextlib.suppress(Unavailable):
+            await embedding.drop()
+        raise
+    return await embedding.make(head.catalogue)
+
+
+async def _receive(embedding: NewEmbedding, dim: int, body: AsyncIterator[bytes]) -> None:
+    number = 0
     async for data in body:
         block = _decoded(ArmsOfBehaviour, data, "block after the first")
         count = len(block.ids)
@@ -107,7 +118,6 @@ async def _stored(
             raise Invalid("must be above 0: an arm without likes is left out", path=(number, "likes"))
         await embedding.add(block.ids, likes, _numbers(block.vectors, (count, dim), (number, "vectors")))
         number += 1
-    return await embedding.make(head.catalogue)
 
 
 def _record(head: EmbeddingHead, source: Catalogue) -> BehaviourRecord:

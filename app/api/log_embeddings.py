@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
+from operator import itemgetter
 from typing import Annotated, Literal
 
 from fastapi import Request, Response
 from pydantic import AfterValidator, BaseModel, Field
 
-from app.api.fields import Identifier
+from app.api.fields import Cursor, Identifier, Limit, Page
 from app.api.guard import check_catalogue
 from app.api.problems import problems
 from app.api.strict_json import Provided, StrictModel, json_router, reply
 from app.bandits.registry import Bandits
 from app.measuring.embedding_jobs import AskedEmbedding, EmbeddingJobs
 from app.moving.log_embeddings import LogEmbedding, LogEmbeddings
+from app.platform.pages import page_by_name
 
 MAX_LOG_DIM = 64
 MIN_EVERY_S, MAX_EVERY_S = 3_600, 90 * 86_400
@@ -55,15 +57,20 @@ class StartedEmbedding(BaseModel):
     id: str
 
 
-class LogEmbeddingJob(BaseModel):
+class LogEmbeddingHead(BaseModel):
     """``state``: ``waiting``, ``running``, ``done`` or ``failed``. ``created``: in ms since 1970. ``error``:
-    why it failed. ``result``: what was found last; once it is done, for an hour.
+    why it failed.
     """
 
     id: str
     created: int
     state: Literal["waiting", "running", "done", "failed"]
     error: str | None
+
+
+class LogEmbeddingJob(LogEmbeddingHead):
+    """As in the list. ``result``: what was found last; once it is done, for an hour."""
+
     result: LogEmbedding | None
 
 
@@ -89,6 +96,20 @@ async def start(
     await log_embeddings.check(owner, body.catalogue, body.dim, body.signal)
     asked = AskedEmbedding(owner.uid, body.catalogue, body.dim, every_s, body.signal)
     return reply({"id": await embedding_jobs.start(owner, asked)}, 202)
+
+
+@router.get("/{bandit}/embeddings", response_model=Page[LogEmbeddingHead])
+async def list_embeddings(
+    bandit: str,
+    bandits: Provided[Bandits],
+    embedding_jobs: Provided[EmbeddingJobs],
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> Response:
+    """The jobs of a bandit that go on, or ended in the last hour; the oldest first."""
+    jobs = await embedding_jobs.all(await bandits.get(bandit))
+    items, following = page_by_name(jobs, itemgetter("id"), cursor, limit)
+    return reply({"items": items, "next": following})
 
 
 @router.get("/{bandit}/embeddings/{embedding}", response_model=LogEmbeddingJob)

@@ -15,6 +15,7 @@ with ``Query()`` (with an ``alias`` where the name is a word of Python), service
 
 from __future__ import annotations
 
+import codecs
 import inspect
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -327,7 +328,8 @@ async def body_of(request: Request, model: type[StrictModel] | None = None) -> b
         rule = f"the body must not be larger than {most:,} bytes"
         instead = "" if model is None else model.instead
         raise TooLarge(f"{rule}: {instead}" if instead else rule, path=())
-    return b"".join(pieces)
+    body = b"".join(pieces)
+    return body if model is None else body.removeprefix(codecs.BOM_UTF8)  # as RFC 8259 allows
 
 
 async def read_body(model: type[M], data: bytes, where: FieldPath = ()) -> M:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.catalogues import Catalogues
-from app.platform.errors import Conflict, Invalid, NotFitted
+from app.platform.errors import Conflict, Invalid, NotFitted, NotFound
 from app.records.behaviour import BehaviourEncoding, BehaviourRecord, behaviour_to_bytes
 from app.records.records import CatalogueRecord
 from app.storage.arms import ArmStore
@@ -39,8 +39,16 @@ class NewEmbedding:
     async def add(
         self, ids: Sequence[str], likes: NDArray[np.floating], vectors: NDArray[np.floating]
     ) -> None:
-        """Store what is known of some arms. Shapes: likes (k,), vectors (k, d). Raises Unavailable."""
-        items = dict(zip(ids, behaviour_to_bytes(likes, vectors), strict=True))
+        """Store what is known of some arms; those that the source lacks are left out, which bounds it.
+
+        Shapes: likes (k,), vectors (k, d). Raises Conflict (the source was deleted), Unavailable.
+        """
+        try:
+            known = (await self._catalogues.features(self._source, set(ids))).keys()
+        except NotFound:
+            raise Conflict(f"{self._source.name} was deleted meanwhile") from None
+        pairs = zip(ids, behaviour_to_bytes(likes, vectors), strict=True)
+        items = {arm_id: data for arm_id, data in pairs if arm_id in known}
         await self._store.keep_behaviour(self._uid, items, ttl_ms=KEEP_MS)
 
     async def make(self, name: str) -> tuple[Catalogue, bool]:
@@ -59,7 +67,14 @@ class NewEmbedding:
             display=before.display,
             behaviour=self._record,
         )
-        return await self._catalogues.create(name, record, uid=self._uid)
+        catalogue, is_new = await self._catalogues.create(name, record, uid=self._uid)
+        if not is_new:
+            await self.drop()
+        return catalogue, is_new
+
+    async def drop(self) -> None:
+        """Forget what was stored, for no catalogue is made of it. Raises Unavailable."""
+        await self._store.drop_behaviour(self._uid)
 
 
 class Embeddings:

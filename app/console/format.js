@@ -88,7 +88,7 @@ export function since(ms, now) {
 /** As a share or as a number. @param {number} value @param {boolean} isShare */
 const sized = (value, isShare) => (isShare ? percent(value, Math.abs(value) < 0.095 ? 1 : 0) : number(value));
 
-/** A difference in words: "31 % more". @param {number} value @param {boolean} isShare */
+/** A difference in words: "31% more". @param {number} value @param {boolean} isShare */
 export const moreOrLess = (value, isShare) => `${sized(Math.abs(value), isShare)} ${value < 0 ? "less" : "more"}`;
 
 /** Two bounds in words. @param {number[]} bounds @param {boolean} isShare */

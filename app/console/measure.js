@@ -105,7 +105,7 @@ export function verdict(bandit, { value, interval }, look = "") {
   if (!bandit.holdout) return h("span", { class: "soft" }, "no holdout");
   if (!interval) return h("span", {}, h("span", { class: "tag" }, "cannot tell yet"), h("span", { class: "meaning" }, value === null ? "no decisions in both groups" : `${signed(value)}, no interval yet${look && `, ${look}`}`));
   const [word, kind] = interval[0] > 0 ? ["better", "good"] : interval[1] < 0 ? ["worse", "bad"] : ["cannot tell yet", ""];
-  return h("span", {}, h("span", { class: `tag ${kind}` }, word), h("span", { class: "meaning" }, `${signed(value)}, 95 %: ${signed(interval[0])} … ${signed(interval[1])}${look && `, ${look}`}`));
+  return h("span", {}, h("span", { class: `tag ${kind}` }, word), h("span", { class: "meaning" }, `${signed(value)}, 95%: ${signed(interval[0])} … ${signed(interval[1])}${look && `, ${look}`}`));
 }
 
 /** What a decision has earned for an arm, signals by the weights that served; null where nothing is known of it. @param {any} row @param {string} arm */

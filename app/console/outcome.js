@@ -45,11 +45,11 @@ export function outcome(bandit, report, from) {
   const unit = isShare ? unitOf(bandit) : `${unitOf(bandit)} a decision`;
   if (interval[0] > 0 || interval[1] < 0) {
     const bounds = interval[0] > 0 ? interval : [-interval[1], -interval[0]];
-    return { word: interval[0] > 0 ? "better" : "worse", kind: interval[0] > 0 ? "good" : "bad", sentence: `Since ${begin} ${moreOrLess(of(value), isShare)} ${unit} than ${other} (95 %: ${span(bounds.map(of), isShare)}).`, numbers: numbersOf(report) };
+    return { word: interval[0] > 0 ? "better" : "worse", kind: interval[0] > 0 ? "good" : "bad", sentence: `Since ${begin} ${moreOrLess(of(value), isShare)} ${unit} than ${other} (95%: ${span(bounds.map(of), isShare)}).`, numbers: numbersOf(report) };
   }
   const more = moreDecisions(report);
   const rest = more === null ? "So small a difference hardly shows" : `Some ${number(more, 2)} more decisions, if the difference stays as it is`;
-  return { ...untold, sentence: `It cannot be told yet whether it is better than ${other}: since ${begin} between ${moreOrLess(of(interval[0]), isShare)} and ${moreOrLess(of(interval[1]), isShare)} ${unit} (95 %). ${rest}.` };
+  return { ...untold, sentence: `It cannot be told yet whether it is better than ${other}: since ${begin} between ${moreOrLess(of(interval[0]), isShare)} and ${moreOrLess(of(interval[1]), isShare)} ${unit} (95%). ${rest}.` };
 }
 
 /** Whether a warning says why a group has no interval. @param {string} text */
@@ -75,7 +75,7 @@ function moreDecisions({ lift: { value, interval }, decisions, as_of_decisions, 
 function numbersOf({ groups, lift, decisions, as_of_decisions, next_look }) {
   const [policy, holdout] = ["policy", "holdout"].map((name) => groups.find((/** @type {any} */ each) => each.group === name)?.mean_reward ?? null);
   if (policy === null) return "";
-  const means = holdout === null ? `${decimal(policy)} a decision` : `${decimal(policy)} a decision against ${decimal(holdout)}: ${moreOrLess(lift.value, false)}${lift.interval ? ` (95 %: ${span(lift.interval, false)})` : ", no interval yet"}`;
+  const means = holdout === null ? `${decimal(policy)} a decision` : `${decimal(policy)} a decision against ${decimal(holdout)}: ${moreOrLess(lift.value, false)}${lift.interval ? ` (95%: ${span(lift.interval, false)})` : ", no interval yet"}`;
   return `${means}, of ${as_of_decisions < decisions ? `the first ${count(as_of_decisions)} of ` : ""}${count(decisions)} decisions${next_look === null ? "" : `, anew at ${count(next_look)}`}.`;
 }
 

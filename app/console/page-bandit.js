@@ -134,13 +134,13 @@ function drawLooks(box, known, [least, most]) {
   });
   const series = ["policy", "holdout"].map((group) => ({ name: group, kind: group, points: of(group) })).filter(({ kind, points }) => kind === "policy" || points.some(({ y }) => y !== null));
   const { interval_kind, unit } = known[known.length - 1].report;
-  redraw(box, series, () => [chart("lines", { label: "What was known then: means, with bands", unit: "reward a decision", x: "time", series }), h("p", { class: "hint" }, series.some(({ points }) => points.some(({ low }) => isNumber(low))) ? `Bands hold the true mean with 95 %, however often you look (${interval_kind}; groups are drawn by ${unit}).` : "There are no bands yet: they need more decisions.")]);
+  redraw(box, series, () => [chart("lines", { label: "What was known then: means, with bands", unit: "reward a decision", x: "time", series }), h("p", { class: "hint" }, series.some(({ points }) => points.some(({ low }) => isNumber(low))) ? `Bands hold the true mean with 95%, however often you look (${interval_kind}; groups are drawn by ${unit}).` : "There are no bands yet: they need more decisions.")]);
 }
 
 /** What the places of lists have earned, and how likely random lists say that each is looked at. @param {any[]} places */
 function placesOf(places) {
   const rows = places.map((each) => [each.group, count(each.place), count(each.decisions), decimal(each.mean_reward), decimal(each.examination), between(each.interval)]);
-  return h("details", {}, h("summary", {}, "Places of lists"), table("Places of lists", ["group", "#place", "#decisions", "#mean reward", "#examination", "#95 %"], rows, "", "cards"));
+  return h("details", {}, h("summary", {}, "Places of lists"), table("Places of lists", ["group", "#place", "#decisions", "#mean reward", "#examination", "#95%"], rows, "", "cards"));
 }
 
 /** Words if the groups' sizes do not fit the share. @param {any} bandit @param {number} policy @param {number} holdout @param {any[]} rows the last decisions */

@@ -159,7 +159,7 @@ function compared(bandit, patches, answers, apply) {
   });
   return [
     panel("Would the log support it?", h("ul", { class: "chosen" }, verdicts)),
-    panel("What it would have earned", chart("bars", { label: "Value of a decision", unit: "reward a decision", spanName: "95 % interval", bars })),
+    panel("What it would have earned", chart("bars", { label: "Value of a decision", unit: "reward a decision", spanName: "95% interval", bars })),
     ...answers.map((answer, place) => estimates(bandit, patches[place], answer, apply)),
   ];
 }
@@ -171,7 +171,7 @@ function estimates(bandit, patch, answer, apply) {
   const rows = answer.estimates.map((/** @type {any} */ each) => [h("span", {}, h("strong", {}, each.estimator), h("span", { class: "meaning" }, MEANINGS[/** @type {keyof typeof MEANINGS} */ (each.estimator)] ?? "")), decimal(each.value), between(each.interval), number(each.effective_sample_size), signed(each.value === null || logged.value === null ? null : each.value - logged.value)]);
   return panel(
     `${labelOf(patch)}`,
-    table("Estimates", ["estimator", "#value", "#95 % interval", "#effective sample size", "#less what was logged"], rows, "", "cards"),
+    table("Estimates", ["estimator", "#value", "#95% interval", "#effective sample size", "#less what was logged"], rows, "", "cards"),
     facts([
       ["Logged value", decimal(logged.value)],
       ["Decisions", count(logged.decisions)],

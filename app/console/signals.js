@@ -30,7 +30,7 @@ export function signals(view, body, bandit) {
 function light({ signal, most, least, state, mean, interval }) {
   const [sign, kind] = LIGHTS[state];
   const word = state === "unknown" ? "not yet known" : state;
-  return h("li", {}, h("span", { class: `light ${kind}`, "aria-hidden": "true" }, sign), h("strong", {}, `${signal} ${most === null ? `at least ${number(least)}` : `at most ${number(most)}`}: `), h("span", { class: `tag ${kind}` }, word), h("span", { class: "meaning" }, `mean ${decimal(mean)}, 95 %: ${between(interval)}`));
+  return h("li", {}, h("span", { class: `light ${kind}`, "aria-hidden": "true" }, sign), h("strong", {}, `${signal} ${most === null ? `at least ${number(least)}` : `at most ${number(most)}`}: `), h("span", { class: `tag ${kind}` }, word), h("span", { class: "meaning" }, `mean ${decimal(mean)}, 95%: ${between(interval)}`));
 }
 
 /** @param {any} bandit @param {any} report */
@@ -110,6 +110,6 @@ function curve(answer, names, moved, now, chosen) {
   return [
     ...[...warnings].map(warning),
     chart("lines", { label: `What each signal would earn by the weight of ${moved}`, unit: "a decision", x: `weight of ${moved}`, series, none: "The log does not hold what these weights would do: no estimate is given." }),
-    table("What these weights would do", ["signal", "#weight now", "#weight then", "#now, by the log", "#then", "#difference", "#95 %"], rows, "", "cards"),
+    table("What these weights would do", ["signal", "#weight now", "#weight then", "#now, by the log", "#then", "#difference", "#95%"], rows, "", "cards"),
   ];
 }

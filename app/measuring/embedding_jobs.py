@@ -5,8 +5,8 @@ One that is repeated goes on until it has moved its bandit: what it found last i
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeAlias
 
 import msgspec
@@ -16,7 +16,7 @@ from app.measuring.evaluation_jobs import EvaluationJobs, JobHead, new_head
 from app.measuring.evaluation_jobs import Work as Job
 from app.measuring.evaluations import Progress
 from app.platform.background import repeat
-from app.platform.errors import Invalid, NotFound, Unavailable
+from app.platform.errors import Invalid, NotFound, ShortlistError, Unavailable
 from app.storage.registry import WriteOnce
 
 EVERY_S = 5.0
@@ -48,12 +48,18 @@ class Found(Protocol):
 
 
 class EmbeddingJobs:
-    """The jobs of all bandits. ``work``: does what was asked for."""
+    """The jobs of all bandits. ``work``: does what was asked for. ``exists``: whether this process knows a
+    bandit, by its uid.
+    """
 
-    def __init__(self, jobs: EvaluationJobs, words: WriteOnce, work: Work) -> None:
+    def __init__(
+        self, jobs: EvaluationJobs, words: WriteOnce, work: Work, exists: Callable[[str], bool]
+    ) -> None:
         self._jobs = jobs
         self._words = words
         self._work = work
+        self._exists = exists
+        self._orphans: set[str] = set()  # jobs whose bandits were not known at the last look
 
     async def start(self, bandit: Bandit, asked: AskedEmbedding) -> str:
         """Begin a job, and return its id. Raises QuotaReached, Unavailable."""
@@ -61,7 +67,12 @@ class EmbeddingJobs:
         keep_ms = KEEP_MS if asked.every_s is None else KEEP_REPEATED_MS
         # First: whoever finds the job without its process must know what it was asked for.
         await self._words.put(None, _name(head.id), msgspec.json.encode(asked), ttl_ms=keep_ms)
-        return await self._jobs.start(EVERYONE, self._job(asked, head), head)
+        try:
+            return await self._jobs.start(EVERYONE, self._job(asked, head), head)
+        except ShortlistError:
+            with contextlib.suppress(Unavailable):
+                await self._words.drop(None, _name(head.id))
+            raise
 
     def _job(self, asked: AskedEmbedding, head: JobHead) -> Job:
         async def job(progress: Progress) -> bytes:
@@ -76,7 +87,7 @@ class EmbeddingJobs:
                     if finding.taken or asked.every_s is None:
                         return result
                     await self._jobs.publish(EVERYONE, head, result)
-                await asyncio.sleep(asked.every_s)
+                await self._jobs.sleep(asked.every_s)
 
         return job
 
@@ -87,18 +98,19 @@ class EmbeddingJobs:
             stored = await self._jobs.find(EVERYONE, job_id)
         except NotFound:
             raise NotFound(UNKNOWN) from None
-        is_lost = stored.state == "lost"  # it is begun again
-        return {
-            "id": stored.id,
-            "created": stored.created,
-            "state": "waiting" if is_lost else stored.state,
-            "error": None if is_lost else stored.error,
-            "result": stored.result,
-        }
+        return {**_shown(stored), "result": stored.result}
+
+    async def all(self, bandit: Bandit) -> Sequence[dict[str, object]]:
+        """How the jobs of a bandit stand, the oldest first, without results. Raises Unavailable."""
+        return [_shown(head) for head in await self._jobs.all(EVERYONE) if head.id.startswith(bandit.uid)]
 
     async def delete(self, bandit: Bandit, job_id: str) -> None:
         """Drop a job; one that runs is cancelled. Raises NotFound, Unavailable."""
         self._check(bandit, job_id)
+        await self._drop(job_id)
+
+    async def _drop(self, job_id: str) -> None:
+        await self._words.drop(None, _name(job_id))
         try:
             await self._jobs.delete(EVERYONE, job_id)
         except NotFound:
@@ -113,8 +125,19 @@ class EmbeddingJobs:
         await self._jobs.stop()
 
     async def resume(self) -> None:
-        """Begin every lost job again. Done by two processes at once it comes to the same."""
-        for head in await self._jobs.all(EVERYONE):
+        """Begin every lost job again, and drop those of deleted bandits. Done by two processes at once it
+        comes to the same.
+        """
+        heads = await self._jobs.all(EVERYONE)
+        orphans = {head.id for head in heads if not self._exists(_bandit_uid(head.id))}
+        # At the second look: a bandit that another process has just made is known here with the next poll.
+        for job_id in orphans & self._orphans:
+            with contextlib.suppress(NotFound):  # another process did it
+                await self._drop(job_id)
+        self._orphans = orphans
+        for head in heads:
+            if head.id in orphans:
+                continue
             stored = await self._words.get(None, _name(head.id)) if head.state == "lost" else None
             if stored is not None:
                 asked = msgspec.json.decode(stored, type=AskedEmbedding)
@@ -124,6 +147,20 @@ class EmbeddingJobs:
     def _check(bandit: Bandit, job_id: str) -> None:
         if not job_id.startswith(bandit.uid):
             raise NotFound(UNKNOWN)
+
+
+def _shown(head: JobHead) -> dict[str, object]:
+    is_lost = head.state == "lost"  # it is begun again
+    return {
+        "id": head.id,
+        "created": head.created,
+        "state": "waiting" if is_lost else head.state,
+        "error": None if is_lost else head.error,
+    }
+
+
+def _bandit_uid(job_id: str) -> str:
+    return job_id[: -len(new_head().id)]
 
 
 def _name(job_id: str) -> str:

@@ -91,13 +91,14 @@ class EvaluationJobs:
         self._jobs = jobs
         self._ended = metrics.evaluation_jobs.labels
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._sleeping = 0
 
     async def start(self, uid: str, work: Work, head: JobHead | None = None) -> str:
         """Begin a job, and return its id. ``work``: is told where to say how far it is; its result is JSON.
 
         Raises QuotaReached (as many are kept as may be), Unavailable (too many at once, the store).
         """
-        if len(self._tasks) >= MOST_OWN:
+        if len(self._tasks) - self._sleeping >= MOST_OWN:
             raise Unavailable("too many evaluations at once; try again soon")
         head = head or new_head()
         if not await self._jobs.add(uid, head.id, _encode(head), lease_ms=self.lease_ms, keep_ms=KEEP_MS):
@@ -116,6 +117,14 @@ class EvaluationJobs:
         task = asyncio.create_task(self._run(uid, head, work), context=contextvars.Context())
         self._tasks[head.id] = task
         task.add_done_callback(lambda _: self._tasks.pop(head.id, None))
+
+    async def sleep(self, seconds: float) -> None:
+        """What a job calls that does nothing for so long: meanwhile another one may run in its place."""
+        self._sleeping += 1
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self._sleeping -= 1
 
     async def publish(self, uid: str, head: JobHead, result: bytes) -> None:
         """Show a result of a job that goes on. Raises Unavailable."""

@@ -102,7 +102,7 @@ class LogEmbeddings:
                 return _finding(judged, None)
             # It takes minutes to judge a log: what is of no use any more is not made.
             self._where_it_was(bandit, source.uid)
-            following = await self._make(catalogue, source, task, judged)
+            following = await self._make(bandit, catalogue, source, task, judged)
             finding = _finding(judged, catalogue)
         try:
             await self._wait_filled(following)
@@ -131,7 +131,7 @@ class LogEmbeddings:
         except NotFound:
             return None
         behaviour = catalogue.record.behaviour
-        if behaviour is None or not behaviour.beside or behaviour.held_out is None:
+        if behaviour is None or behaviour.held_out is None or behaviour.made_for != bandit.uid:
             raise Conflict(f"the catalogue {name} was made meanwhile by others")
         before, after = behaviour.held_out
         sentence = f"{bandit.name} was moved to {name} after an interruption: the error fell"
@@ -149,7 +149,9 @@ class LogEmbeddings:
             progress(count, None)
             await pace.rest()
 
-    async def _make(self, name: str, source: Catalogue, task: JudgingTask, judged: JudgedLog) -> Catalogue:
+    async def _make(
+        self, bandit: Bandit, name: str, source: Catalogue, task: JudgingTask, judged: JudgedLog
+    ) -> Catalogue:
         counts = np.frombuffer(judged.counts, dtype="<i8")
         numbers = np.frombuffer(judged.coordinates, dtype="<f8").reshape(len(counts), -1)
         rewarded, dim = np.flatnonzero(counts), numbers.shape[1]
@@ -157,7 +159,7 @@ class LogEmbeddings:
         record = BehaviourRecord(
             source.name, source.uid, *nothing, kappa=1.0, rewards=judged.rewards, keys=judged.keys,
             arms=len(rewarded), without=len(counts) - len(rewarded), beside=True,
-            held_out=(judged.before, judged.after),
+            held_out=(judged.before, judged.after), made_for=bandit.uid,
         )  # fmt: skip
         embedding = self.embeddings.begin(source, record)
         # The record shrinks what it is given by n / (n + 1), and the coordinates are shrunk.

@@ -10,6 +10,8 @@ correct     where sums can be computed again (``recomputed_sums``), what the map
 from __future__ import annotations
 
 import asyncio
+import json
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +26,8 @@ from app.moving.plan_steps import OF_MOVE, PlanSteps, take_fields
 from app.platform.errors import Conflict, Invalid, ShortlistError, named_by
 from app.records.records import MOVED, move_payload
 from app.storage.types import MoveWrite
+
+STUCK_S = 300.0  # a move of tens of thousands of learners takes less
 
 
 class Moving:
@@ -59,7 +63,8 @@ class Moving:
             refusals = list[ShortlistError]()
             if (under_way := await self._under_way(bandit)) is not None:
                 waits = f"learners are still being carried to {under_way[0].joined}"
-                refusals.append(Conflict(f'{waits}: repeat it when the bandit has no "move" any more'))
+                retry = 'repeat it when the bandit has no "move" any more'
+                refusals.append(Conflict(f"{waits}: {retry}; if it stays, {_finishing(name, under_way[0])}"))
             if target is bandit.catalogue:
                 refusals.append(Invalid("the bandit has this catalogue already", path=("catalogue",)))
             if refusals and not dry_run:
@@ -85,6 +90,19 @@ class Moving:
             "learners": last.answer["learners"],
             "carried": carried,
         }
+
+    async def stuck(self) -> Sequence[tuple[str, str]]:
+        """Bandits whose move began more than ``STUCK_S`` ago and is not carried out: names, and what to do.
+
+        Cost: a call for each partition, of each bandit whose move is under way. Raises Unavailable.
+        """
+        result, latest_ms = [], 1_000 * (time.time() - STUCK_S)
+        for bandit in list(self._steps.bandits):
+            if not bandit.record.space or (bandit.record.moved_ms or 0) > latest_ms:
+                continue
+            if (under_way := await self._under_way(bandit)) is not None:
+                result.append((bandit.name, _finishing(bandit.name, under_way[0])))
+        return result
 
     async def _last(self, bandit: Bandit) -> MoveRecord | None:
         space = bandit.record.space
@@ -157,3 +175,9 @@ class Moving:
         if bandit.record.prior == "learned":
             await steps.fits.fit(bandit)
         return warnings
+
+
+def _finishing(name: str, last: MoveRecord) -> str:
+    """What finishes a move whose process was killed: the call that began it."""
+    body = json.dumps({"catalogue": last.joined, "carry": last.asked})
+    return f"POST /v1/bandits/{name}/move with {body} finishes it"

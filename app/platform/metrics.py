@@ -15,6 +15,9 @@ from prometheus_client.metrics import MetricWrapperBase
 
 SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
 
+GROUPS = ("policy", "holdout")
+HOUSEKEEPING = ("waited_for", "erased", "expired", "deletions_finished", "rows_dropped", "carried")
+
 
 class Metrics:
     """The metrics of one process, in a registry of their own."""
@@ -135,6 +138,24 @@ class Metrics:
         )
         self.disk_free = gauge("shortlist_disk_free_bytes", "Free space of the disk of the data folder.")
         self.disk = gauge("shortlist_disk_bytes", "Size of that disk.")
+        self._begin_series()
+
+    def _begin_series(self) -> None:
+        """Have the counters of known labels begin at 0: what the first event adds is an increase then."""
+        for counter, values in (
+            (self.rewards, ("accepted", "duplicate")),
+            (self.housekeeping, HOUSEKEEPING),
+            (self.log_rows, ("written", "dropped")),
+            (self.evaluation_jobs, ("done", "failed", "cancelled")),
+            (self.group_decisions, GROUPS),
+            (self.group_rewards, GROUPS),
+            (self.unlimited, ("shown", "rewarded", "noted")),
+            (self.prior_fits, ("made", "nothing", "late")),
+            (self.effect_fits, ("made", "late")),
+            (self.index_builds, ("done", "failed")),
+        ):
+            for value in values:
+                counter.labels(value)
 
     @property
     def of_store(self) -> frozenset[str]:

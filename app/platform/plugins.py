@@ -2,7 +2,8 @@
 
 A package names what it adds in the groups ``shortlist.policies`` and so on of its metadata. Every command and
 every process of ``--workers`` reads the same environment, so all of them load the same. ``SHORTLIST_PLUGINS``
-says which packages: ``*``, the default, is all that are installed; else their names, separated by spaces.
+says which packages: ``*``, the default, is all that are installed; else their names, separated by spaces or
+commas.
 
 An entry point that cannot be loaded, that is not what its group needs, or whose name is taken ends the start:
 a service that lacks what it was told to load would answer other than its owner expects.
@@ -36,6 +37,7 @@ GROUPS = (
 )
 VARIABLE = "SHORTLIST_PLUGINS"
 ALL = "*"
+DAMAGED = "the metadata (dist-info) of {} are damaged: install it again"
 EARLY = "needs a module of its own: what it imports is loaded after it"
 Extension = TypeVar("Extension")
 
@@ -55,7 +57,7 @@ def plugins() -> list[Plugin]:
 
     Cost: reads the metadata of all installed packages, once.
     """
-    wanted, installed = os.environ.get(VARIABLE, ALL).split(), _installed()
+    wanted, installed = os.environ.get(VARIABLE, ALL).replace(",", " ").split(), _installed()
     names = {*installed} if ALL in wanted else set(map(_normalize, wanted))
     if unknown := sorted(names - installed.keys()):
         raise StartupError(f"{VARIABLE} names {', '.join(unknown)}, which no installed package is called")
@@ -118,8 +120,20 @@ def _installed() -> Mapping[str, list[EntryPoint]]:
     """What packages add, by their names; of one that is found twice the first, as imports have it."""
     installed, groups = dict[str, list[EntryPoint]](), {f"shortlist.{group}" for group in GROUPS}
     for package in distributions():
-        if added := [entry_point for entry_point in package.entry_points if entry_point.group in groups]:
-            installed.setdefault(_normalize(package.name), added)
+        try:
+            added = [entry_point for entry_point in package.entry_points if entry_point.group in groups]
+        except (TypeError, ValueError):  # a line was cut
+            if "[shortlist." not in (package.read_text("entry_points.txt") or ""):
+                continue
+            raise StartupError(DAMAGED.format("an installed plug-in")) from None
+        if not added:
+            continue
+        # read here: of a file that is cut ``package.name`` breaks
+        text = package.read_text("METADATA") or package.read_text("PKG-INFO") or ""
+        name = re.search(r"^Name: (.+)$", text, re.MULTILINE)
+        if name is None or "\nVersion: " not in text:
+            raise StartupError(DAMAGED.format(f"the plug-in that provides {_shown(added[0])}"))
+        installed.setdefault(_normalize(name[1]), added)
     return installed
 
 

@@ -157,7 +157,8 @@ class Settings(BaseSettings):
         description="Memory of the store for the decision log. Beyond: oldest rows of the largest logs go.",
     )
     plugins: str = Field(
-        "*", description="Plug-ins that are loaded: names of packages, separated by spaces; `*`: all."
+        "*",
+        description="Plug-ins that are loaded: names of packages, separated by spaces or commas; `*`: all.",
     )
     log_level: LogLevel = Field("info", description="debug, info, warning or error.")
     log_format: LogFormat = Field(

@@ -118,6 +118,8 @@ class Quotas:
             if stored is not None and (field := stored.rule.changed_field(rule)) is not None:
                 reason = "only most, pace and to of a quota can be changed"
                 raise Conflict(f"{field} differs: {reason}", path=(field,))
+            if stored is None and rule.to_ms is not None and rule.to_ms <= 1_000 * time.time():
+                raise Invalid("must not be past: the quota would never hold", path=("to",))
             if stored is None and ledger is not None:
                 _check_room(ledger, rule)
             quota = BanditQuota(quota_id, secrets.token_hex(8) if stored is None else stored.uid, rule)

@@ -30,6 +30,7 @@ class BehaviourRecord(msgspec.Struct, frozen=True):
     ``without``                     how many arms had none
     ``beside``                      whether the features begin with those of the table
     ``held_out``                    the squared error on rewards that were held out, before and after
+    ``made_for``                    the uid of the bandit whose log was judged; "": it was made by hand
     """
 
     follows: str
@@ -43,6 +44,7 @@ class BehaviourRecord(msgspec.Struct, frozen=True):
     without: int
     beside: bool = False
     held_out: tuple[float, float] | None = None
+    made_for: str = ""
 
 
 class BehaviourEncoding:

@@ -198,6 +198,10 @@ class ArmStore(RedisPart):
             name = keys.behaviour(uid)
             await self._redis.transaction([("HSET", name, *pairs), ("PEXPIRE", name, ttl_ms)])
 
+    async def drop_behaviour(self, uid: str) -> None:
+        """Forget what was kept for a catalogue that is not made."""
+        await self._redis.command("UNLINK", keys.behaviour(uid))
+
     async def hold_behaviour(self, uid: str) -> None:
         """Keep it for as long as the catalogue is there."""
         await self._redis.command("PERSIST", keys.behaviour(uid))

@@ -308,8 +308,9 @@ def _is_replica(facts: Mapping[str, Any]) -> bool:
 
 def _is_above(share: float, facts: Mapping[str, Any]) -> bool:
     """Whether a server holds more than this share of its ``maxmemory``, as it counts itself."""
-    held = facts.get("used_memory", 0) - facts.get("mem_not_counted_for_evict", 0)
-    return 0.0 < share * facts.get("maxmemory", 0) < held
+    held: int = facts.get("used_memory", 0) - facts.get("mem_not_counted_for_evict", 0)
+    most: int = facts.get("maxmemory", 0)
+    return 0.0 < share * most < held
 
 
 def _faults(facts: Mapping[str, Any]) -> Iterator[str]:

@@ -148,6 +148,10 @@ class WriteOnce(RedisPart):
         current: bytes | None = await self._redis.command("GET", keys.once(partition, name))
         return current
 
+    async def drop(self, partition: int | None, name: str) -> None:
+        """Forget what nobody asks for any more."""
+        await self._redis.command("UNLINK", keys.once(partition, name))
+
 
 class WorkerLeases(RedisPart):
     """Leases of workers by name, by the clock of the store. A lease is no lock: it only saves work."""

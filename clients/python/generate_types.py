@@ -32,7 +32,7 @@ NAMES = {
     "EvaluationJobHead": "EvaluationJob", "EvaluationJobView": "EvaluationResult", "FeaturesRule": "Features",
     "FieldView": "CatalogueField", "FilterView": "UsedFilter", "LearnersUsed": "EvaluationLearners",
     "PropensitiesUsed": "EvaluationPropensities",
-    "LogEmbeddingJob": "EmbeddingJob",
+    "LogEmbeddingJob": "EmbeddingJob", "LogEmbeddingHead": "EmbeddingJobHead",
     "LogSupport": "Support", "MipsCostView": "Cost", "MipsView": "MipsAnswer", "PolicyEstimate": "Estimate",
     "QueryView": "DistanceQuery", "ReduceRule": "Reduce", "RowView": "LoggedDecision",
     "SampleCostView": "Cost", "SampleView": "Draws", "SlateGuaranteeView": "Guarantee",

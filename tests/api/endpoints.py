@@ -397,8 +397,8 @@ WRITES = (
             "per_s": 60,
             "counts": "shown",
             "pace": "even",
-            "from": "2020-01-01T00:00:00Z",
-            "to": "2021-01-01T00:00:00Z",
+            "from": "2920-01-01T00:00:00Z",
+            "to": "2921-01-01T00:00:00Z",
         },
         {
             "most": "int",
@@ -522,6 +522,7 @@ LOG_EMBEDDINGS = (
         {"catalogue": "new", "dim": 4},
         {"catalogue": "id", "dim": "int"},
     ),
+    Endpoint("GET", "/v1/bandits/{bandit}/embeddings", "/v1/bandits/b/embeddings"),
     Endpoint("GET", "/v1/bandits/{bandit}/embeddings/{embedding}", "/v1/bandits/b/embeddings/none"),
     Endpoint("DELETE", "/v1/bandits/{bandit}/embeddings/{embedding}", "/v1/bandits/b/embeddings/none"),
 )
@@ -700,9 +701,9 @@ async def create_one_of_each(api: Api) -> str:
     await api.bandit("logged", "c", log={}, reward={"wait_s": 3_600})  # the row is written with the choice
     await api.bandit("capped", "c", repeats={"most": 1, "within_s": 60.0})
     await api.bandit("unused", "c")
-    over = "2021-01-01T00:00:00Z"  # nothing is counted, so the store stays as it is
+    later = "2921-01-01T00:00:00Z"  # nothing is counted, so the store stays as it is
     for name in ("none-shown", "unused"):
-        await api.ok("PUT", f"/v1/bandits/b/quotas/{name}", {"arm": "a4", "most": 5, "to": over}, 201)
+        await api.ok("PUT", f"/v1/bandits/b/quotas/{name}", {"arm": "a4", "most": 5, "from": later}, 201)
     if api.app is not None:  # of another process a client alone is given, and no job has a known id
         bandit = await api.app.service.bandits.get("b")
         for name in ("kept", "unused"):

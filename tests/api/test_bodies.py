@@ -1,6 +1,7 @@
 """What is no JSON object at all, and what is too large: every endpoint that takes a body."""
 
 import asyncio
+import codecs
 import gzip
 import json
 from collections.abc import AsyncIterator
@@ -41,7 +42,7 @@ BROKEN = {
     "trailing text": b'{"dim": 3} c4nary',
     "comment": b"{} // c4nary",
     "single quotes": b"{'c4nary': 1}",
-    "byte order mark": b"\xef\xbb\xbf{}",
+    "two byte order marks": 2 * codecs.BOM_UTF8 + b"{}",
     "utf-16": "{}".encode("utf-16"),
     "utf-32": "{}".encode("utf-32-be"),
     "NUL": b"\x00",
@@ -91,6 +92,8 @@ async def test_the_content_type_does_not_matter_but_the_bytes_do(
         headers = {"content-type": content_type}
         answer = await api.call(endpoint.method, endpoint.path, content=body, headers=headers)
         assert answer.status_code < 300, answer.text
+    marked = await api.call(endpoint.method, endpoint.path, content=codecs.BOM_UTF8 + body)
+    assert marked.status_code < 300, marked.text
 
 
 def limit_of(endpoint: Endpoint) -> int:

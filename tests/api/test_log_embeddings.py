@@ -294,3 +294,44 @@ async def test_a_bandit_that_is_moved_while_the_catalogue_is_filled_leaves_none_
         await embeddings.embed(uid, "goes-2", 2, None, lambda _count, _whole: None)
     await shared.refused("GET", "/v1/catalogues/goes-2", status=404, code="not_found")
     assert (await shared.ok("GET", "/v1/bandits/goes"))["catalogue"] == "away"
+
+
+async def test_jobs_are_listed_and_those_that_sleep_hold_no_room_and_end_with_their_bandit(shared: Api):
+    service, jobs = shared.app.service, list[str]()
+    await shared.catalogue("poor", {f"a{arm}": [float(arm), 1.0] for arm in range(ARMS)})
+    for number in range(10):  # more than run in one process at a time
+        await shared.bandit(f"rests{number}", "poor", scope="per_key", log={})
+        path = f"/v1/bandits/rests{number}/embeddings"
+
+        async def accepted(path: str = path) -> str | None:
+            answer = await shared.http.post(path, json={"catalogue": "rich", "every": "7d"})
+            return answer.json()["id"] if answer.status_code == 202 else None
+
+        jobs.append(job := await wait_until(accepted, what="another job sleeps"))
+        (listed,) = await shared.listed(path)
+        assert (listed["id"], listed["error"]) == (job, None)
+    job, *others = jobs
+    await shared.ok("DELETE", "/v1/bandits/rests0", status=204)
+    await service.embedding_jobs.resume()
+    await service.embedding_jobs.resume()
+    kept = {head.id for head in await service.embedding_jobs._jobs.all(EVERYONE)}
+    assert kept >= {*others}
+    assert job not in kept
+    assert await service.store.write_once.get(None, f"embedding:{job}") is None
+    for number in range(1, 10):
+        await shared.ok("DELETE", f"/v1/bandits/rests{number}", status=204)
+    await service.embedding_jobs.resume()
+    await service.embedding_jobs.resume()
+    assert not await service.embedding_jobs._jobs.all(EVERYONE)
+
+
+async def test_the_catalogue_that_another_bandits_job_made_is_nobodys_else(shared: Api):
+    """Two jobs ask for one name: whoever comes second is not moved there, unjudged."""
+    await played(shared, "first", hidden=2.0)
+    await played(shared, "second", hidden=2.0)
+    found = await judged(shared, "first", catalogue="same", dim=2)
+    assert found["result"]["taken"] is True
+    embed, uid = shared.app.service.log_embeddings.embed, (await shared.app.service.bandits.get("second")).uid
+    with pytest.raises(Conflict, match="made meanwhile by others"):
+        await embed(uid, "same", 2, None, lambda _count, _whole: None)
+    assert (await shared.ok("GET", "/v1/bandits/second"))["catalogue"] == "second-films"

@@ -509,8 +509,20 @@ async def test_whoever_repeats_the_call_finishes_what_was_begun(
         first = await api.ok("POST", "/v1/bandits/b/move", {"catalogue": "new", "carry": "log"})
     await players.play(3)
     assert "move" in await api.ok("GET", "/v1/bandits/b")
-    await api.refused("POST", "/v1/bandits/b/move", {"catalogue": "old"}, status=409, code="conflict")
+    said = await api.refused("POST", "/v1/bandits/b/move", {"catalogue": "old"}, status=409, code="conflict")
+    call = 'POST /v1/bandits/b/move with {"catalogue": "new", "carry": "log"} finishes it'
+    assert call in said["detail"]
+
+    async def found() -> list[str]:
+        findings = (await api.ok("GET", "/v1/status"))["findings"]
+        return [each["text"] for each in findings if each["name"] == "move"]
+
+    assert await found() == [], "it may go on still"
+    monkeypatch.setattr("app.moving.moving.STUCK_S", 0.0)
+    (text,) = await found()
+    assert text.endswith(call)
     assert await api.ok("POST", "/v1/bandits/b/move", {"catalogue": "new", "carry": "log"}) == first
     await players.assert_alike("b", "c")
     await carried(api)
+    assert await found() == []
     await assert_replay(store_url)

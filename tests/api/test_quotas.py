@@ -124,7 +124,9 @@ async def test_what_each_kind_of_choice_counts(api: Api):
 @pytest.mark.rest
 async def test_a_quota_limits_and_counts_nothing_outside_of_its_times(api: Api):
     await build(api)
-    await quota(api, arm="a0", most=0, to="2001-01-01T00:00:00Z")
+    await quota(api, arm="a0", most=0, to="2901-01-01T00:00:00Z")
+    ended = {"arm": "a0", "most": 0, "to": "2001-01-01T00:00:00Z"}
+    await api.ok("PUT", QUOTA, ended, 200)
     await quota(api, "later", arm="a1", most=0, **{"from": "2901-01-01T00:00:00Z"})
     assert len((await api.choose("b", k=12))["arms"]) == 12
     for name in ("q", "later"):
@@ -237,6 +239,7 @@ async def test_the_list_and_a_deleted_bandit(api: Api):
         ({"arm": "a0", "most": 1, "counts": "clicked"}, ["counts"]),
         ({"arm": "a0", "most": 1, "from": "2026-02-01T00:00:00Z", "to": "2026-01-01T00:00:00Z"}, ["from"]),
         ({"arm": "a0", "most": 1, "from": "2026-02-01T00:00:00Z", "to": "2026-02-01T00:00:00Z"}, ["to"]),
+        ({"arm": "a0", "most": 1, "to": "2020-01-01T00:00:00Z"}, ["to"]),
         ({"arm": "a0", "most": 1, "by": "x"}, ["by"]),
     ],
 )
@@ -249,9 +252,9 @@ async def test_bad_quotas_are_refused(api: Api, body: Json, field: list[str]):
 @pytest.mark.rest
 async def test_a_quota_of_another_time_limits_nothing(api: Api):
     await build(api)
-    made = await quota(api, arm="a0", most=0, to="2020-01-01T00:00:00Z")
+    made = await quota(api, arm="a0", most=0, to="2920-01-01T00:00:00Z", **{"from": "2919-01-01T00:00:00Z"})
     assert made["window"] is None
-    assert made["to"] == "2020-01-01T00:00:00Z"
+    assert made["to"] == "2920-01-01T00:00:00Z"
     assert "a0" in {arm["id"] for arm in (await api.choose("b", k=12))["arms"]}
 
 

@@ -69,15 +69,13 @@ def told(report: dict[str, Any], **settings: Any) -> dict[str, str]:
 
 def test_a_difference_is_said_as_a_share_of_the_holdout_and_as_a_number():
     found = told(report(0.131, 0.1, [0.012, 0.048]))
-    assert re.fullmatch(
-        r"Since .+ 31% more reward than random arms \(95 %: 12% to 48%\)\.", found["sentence"]
-    )
+    assert re.fullmatch(r"Since .+ 31% more reward than random arms \(95%: 12% to 48%\)\.", found["sentence"])
     assert found["numbers"] == (
-        "0.131 a decision against 0.100: 0.031 more (95 %: 0.012 to 0.048), of 1,000 decisions."
+        "0.131 a decision against 0.100: 0.031 more (95%: 0.012 to 0.048), of 1,000 decisions."
     )
     assert (found["word"], found["kind"]) == ("better", "good")
     worse = told(report(0.05, 0.1, [-0.08, -0.02]), signals={"click": {}})
-    assert "50% less click than random arms (95 %: 20% to 80%)" in worse["sentence"]
+    assert "50% less click than random arms (95%: 20% to 80%)" in worse["sentence"]
     assert (worse["word"], worse["kind"]) == ("worse", "bad")
     served = told(report(0.2, 0.1, [0.05, 0.15]), holdout={"share": 0.2, "serve": {"arms": ["a", "b"]}})
     assert "100% more reward than the fixed list of 2 arms" in served["sentence"]
@@ -85,13 +83,13 @@ def test_a_difference_is_said_as_a_share_of_the_holdout_and_as_a_number():
 
 def test_there_is_no_share_of_a_mean_that_is_not_above_0():
     found = told(report(0.5, -0.5, [0.4, 1.6]))
-    assert "1 more reward a decision than random arms (95 %: 0.4 to 1.6)." in found["sentence"]
+    assert "1 more reward a decision than random arms (95%: 0.4 to 1.6)." in found["sentence"]
 
 
 def test_what_cannot_be_told_says_how_many_more_decisions_it_takes():
     """Intervals shrink with the root of the decisions: a half width of .03 is .01 after 9 times as many."""
     found = told(report(0.11, 0.1, [-0.02, 0.04]))
-    assert "between 20% less and 40% more reward (95 %)" in found["sentence"]
+    assert "between 20% less and 40% more reward (95%)" in found["sentence"]
     assert "Some 8,000 more decisions" in found["sentence"]
     keys = told(
         report(0.11, 0.1, [-0.02, 0.04], unit="key", decisions=1_500, as_of_decisions=1_024, next_look=2_048)

@@ -64,7 +64,7 @@ def test_every_question_takes_three_clicks_at_most(browser: Browser, furnished: 
             else "more" if lift.interval[0] > 0 else "less"
         )  # fmt: skip
         expect(row.locator("td").nth(1)).to_contain_text(word)
-        expect(row.locator("td").nth(1)).to_contain_text(re.compile("95 %|no interval"))
+        expect(row.locator("td").nth(1)).to_contain_text(re.compile("95%|no interval"))
         # Since when? The same sentence; then what was known when.
         expect(row.locator("td").nth(1)).to_contain_text(re.compile("[Ss]ince"))
         visit.click("plain")

@@ -927,6 +927,18 @@ class StartedEmbedding:
 
 
 @dataclass(frozen=True, slots=True)
+class EmbeddingJobHead:
+    """``state``: ``waiting``, ``running``, ``done`` or ``failed``. ``created``: in ms since 1970.
+    ``error``: why it failed.
+    """
+
+    id: str
+    created: int
+    state: str
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class LogEmbedding:
     """What was found. ``taken``: whether the bandit was moved to ``catalogue``, which is None else;
     ``finding`` says so as a sentence. ``before`` and ``after``: the mean squared error on the last tenth
@@ -946,9 +958,7 @@ class LogEmbedding:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingJob:
-    """``state``: ``waiting``, ``running``, ``done`` or ``failed``. ``created``: in ms since 1970.
-    ``error``: why it failed. ``result``: what was found last; once it is done, for an hour.
-    """
+    """As in the list. ``result``: what was found last; once it is done, for an hour."""
 
     id: str
     created: int

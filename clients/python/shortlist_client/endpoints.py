@@ -32,6 +32,7 @@ from shortlist_client.answers import (
     Draws,
     DryRun,
     EmbeddingJob,
+    EmbeddingJobHead,
     Evaluation,
     EvaluationJob,
     EvaluationResult,
@@ -490,6 +491,13 @@ class Endpoints:
         """
         body = {"catalogue": catalogue, "dim": dim, "every": every, "signal": signal}
         return routes.START_EMBEDDING.call(bandit, body=body)
+
+    @endpoint
+    def list_embeddings(
+        self, bandit: str, *, cursor: str | None = None, limit: int = PAGE
+    ) -> Call[Page[EmbeddingJobHead]]:
+        """The jobs of ``start_embedding`` that go on, or ended in the last hour."""
+        return routes.LIST_EMBEDDINGS.call(bandit, query={"cursor": cursor, "limit": limit})
 
     @endpoint
     def get_embedding(self, bandit: str, embedding: str) -> Call[EmbeddingJob]:

@@ -249,6 +249,9 @@ DELETE_EVALUATION = Route("DELETE", f"{_BANDIT}/evaluations/{{evaluation}}", NOT
 START_EMBEDDING = Route(
     "POST", f"{_BANDIT}/embeddings", answers.StartedEmbedding, NEVER, bodies.LogEmbeddingBody
 )  # fmt: skip
+LIST_EMBEDDINGS = Route(
+    "GET", f"{_BANDIT}/embeddings", answers.Page[answers.EmbeddingJobHead], SAFE, query=_PAGE
+)
 GET_EMBEDDING = Route("GET", f"{_BANDIT}/embeddings/{{embedding}}", answers.EmbeddingJob, SAFE)
 DELETE_EMBEDDING = Route("DELETE", f"{_BANDIT}/embeddings/{{embedding}}", NOTHING, SAFE)
 PUT_QUOTA = Route("PUT", _QUOTA, answers.Quota, SAFE, bodies.QuotaBody)
