@@ -8,7 +8,8 @@ import { earned } from "./measure.js";
 const QUIET_MS = 3_600_000;
 const SETTLED_MS = 10_000; // by then a reward is learned, and chosen by
 export const MISMATCH = "sample ratio mismatch";
-const HOPELESS = 1000; // times as many decisions as there are
+const DIFFERENCES = [0.05, 0.1]; // of the mean of the holdout
+const ALL_LOOKS = 3; // standard errors, about, of an interval that holds at all looks together
 
 /** How strongly sizes of groups must speak against their share before it is said. */
 export const SRM_FACTOR = 1000;
@@ -47,9 +48,8 @@ export function outcome(bandit, report, from) {
     const bounds = interval[0] > 0 ? interval : [-interval[1], -interval[0]];
     return { word: interval[0] > 0 ? "better" : "worse", kind: interval[0] > 0 ? "good" : "bad", sentence: `Since ${begin} ${moreOrLess(of(value), isShare)} ${unit} than ${other} (95%: ${span(bounds.map(of), isShare)}).`, numbers: numbersOf(report) };
   }
-  const more = moreDecisions(report);
-  const rest = more === null ? "So small a difference hardly shows" : `Some ${number(more, 2)} more decisions, if the difference stays as it is`;
-  return { ...untold, sentence: `It cannot be told yet whether it is better than ${other}: since ${begin} between ${moreOrLess(of(interval[0]), isShare)} and ${moreOrLess(of(interval[1]), isShare)} ${unit} (95%). ${rest}.` };
+  const rest = isShare ? ` ${sizes(...DIFFERENCES.map((each) => decisionsFor(each * base, report)))} There are ${count(report.decisions)}.` : "";
+  return { ...untold, sentence: `It cannot be told yet whether it is better than ${other}: since ${begin} between ${moreOrLess(of(interval[0]), isShare)} and ${moreOrLess(of(interval[1]), isShare)} ${unit} (95%).${rest}` };
 }
 
 /** Whether a warning says why a group has no interval. @param {string} text */
@@ -62,21 +62,41 @@ function reasonOf({ warnings }) {
   return found?.replace(/^(\w+): no/, "the $1 has no") ?? "there is no interval yet";
 }
 
-/** How many more decisions it takes until an interval no longer holds 0: its width falls with their root. Null: too many to say. @param {any} report */
-function moreDecisions({ lift: { value, interval }, decisions, as_of_decisions, unit }) {
-  const factor = ((interval[1] - interval[0]) / 2 / value) ** 2;
-  if (!(factor < HOPELESS)) return null;
-  const needed = as_of_decisions * factor;
-  // With keys the numbers are made anew at powers of two.
-  return Math.max(1, (unit === "key" ? 2 ** Math.ceil(Math.log2(needed)) : needed) - decisions);
+/** Of which differences so many decisions tell. @param {number} small @param {number} large */
+const sizes = (small, large) => `To tell a difference of ${DIFFERENCES.map((each) => percent(each, 0)).join(" and of ")} takes some ${number(small, 2)} and ${number(large, 2)} decisions in all.`;
+
+/** How many decisions it takes until the interval of a report is no wider than a difference: its width falls with their root. @param {number} difference @param {any} report */
+function decisionsFor(difference, { lift: { interval }, as_of_decisions, unit }) {
+  const needed = as_of_decisions * ((interval[1] - interval[0]) / 2 / difference) ** 2;
+  return unit === "key" ? 2 ** Math.ceil(Math.log2(needed)) : needed; // with keys the numbers are made anew at powers of two
+}
+
+/** The same before there is an interval, of rewards of 0 and 1. @param {number} rate of rewards @param {number} share of the holdout */
+export function planned(rate, share) {
+  if (!(rate > 0 && rate < 1 && share > 0 && share < 1)) return "";
+  const [small, large] = DIFFERENCES.map((each) => (ALL_LOOKS ** 2 * (1 - rate)) / (rate * each ** 2 * share * (1 - share)));
+  return sizes(small, large);
+}
+
+/** What the policy has earned more in all decisions, after the last look too; null: it is not known. @param {any} report */
+function liftOfAll({ buckets = [] }) {
+  const [policy, holdout] = ["policy", "holdout"].map((name) => {
+    const own = buckets.flatMap((/** @type {any} */ each) => each.groups.filter((/** @type {any} */ one) => one.group === name && one.decisions));
+    const decisions = own.reduce((/** @type {number} */ sum, /** @type {any} */ each) => sum + each.decisions, 0);
+    return decisions ? own.reduce((/** @type {number} */ sum, /** @type {any} */ each) => sum + each.decisions * each.mean_reward, 0) / decisions : null;
+  });
+  return policy === null || holdout === null ? null : policy - holdout;
 }
 
 /** Absolute: both means and their difference, of which decisions, and when there are new ones. @param {any} report */
-function numbersOf({ groups, lift, decisions, as_of_decisions, next_look }) {
+function numbersOf(report) {
+  const { groups, lift, decisions, as_of_decisions, next_look } = report;
   const [policy, holdout] = ["policy", "holdout"].map((name) => groups.find((/** @type {any} */ each) => each.group === name)?.mean_reward ?? null);
   if (policy === null) return "";
   const means = holdout === null ? `${decimal(policy)} a decision` : `${decimal(policy)} a decision against ${decimal(holdout)}: ${moreOrLess(lift.value, false)}${lift.interval ? ` (95%: ${span(lift.interval, false)})` : ", no interval yet"}`;
-  return `${means}, of ${as_of_decisions < decisions ? `the first ${count(as_of_decisions)} of ` : ""}${count(decisions)} decisions${next_look === null ? "" : `, anew at ${count(next_look)}`}.`;
+  const all = as_of_decisions < decisions ? liftOfAll(report) : null;
+  const newest = all === null ? "" : ` Of all ${count(decisions)} it is ${moreOrLess(all, false)}.`;
+  return `${means}, of ${as_of_decisions < decisions ? `the first ${count(as_of_decisions)} of ` : ""}${count(decisions)} decisions${next_look === null ? "" : `, anew at ${count(next_look)}`}.${newest}`;
 }
 
 /** What the holdout has cost, where the policy is the better one; "" elsewhere. @param {any} bandit @param {any} report */

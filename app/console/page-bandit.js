@@ -10,7 +10,7 @@ import { read, write } from "./json.js";
 import { mismatch, surelyAtLeast } from "./linear.js";
 import { bands, course, deviation, entropy, holdoutSince, lastDecisions, names, RANGES, shownArms, timeline, titleIn, titlesOf, verdict } from "./measure.js";
 import { moving } from "./move.js";
-import { alarmsOf, alarmsOfArms, boundsOf, costOf, isOfInterval, MISMATCH, nextStep, outcome, SRM_FACTOR } from "./outcome.js";
+import { MISMATCH, SRM_FACTOR, alarmsOf, alarmsOfArms, boundsOf, costOf, isOfInterval, nextStep, outcome, planned } from "./outcome.js";
 import { prior } from "./prior.js";
 import { quotas } from "./quotas.js";
 import { CHANGEABLE, difference, fieldName, FIXED, FORM_FIELDS, FORMS, MEANINGS, merged, settingWarnings } from "./settings.js";
@@ -65,6 +65,7 @@ export function noLog(name) {
 async function working(view, body, bandit) {
   const { signal } = view;
   const [note, claim, next, warnings, places] = boxes(5);
+  const sizes = bandit.holdout && plan(bandit.holdout.share); // once: it keeps what is typed
   const tiles = h("div", { class: "tiles" });
   const pieces = h("div", {}, skeleton(6));
   const looks = h("div", {}, skeleton(6));
@@ -84,7 +85,7 @@ async function working(view, body, bandit) {
     const groups = Object.fromEntries(report.groups.map((/** @type {any} */ each) => [each.group, each]));
     const { policy, holdout } = groups;
     const { kind, sentence, numbers } = outcome(bandit, report, from);
-    redraw(claim, [sentence, numbers], () => [h("p", { class: `claim ${kind}` }, sentence), numbers && h("p", { class: "soft" }, numbers)]);
+    redraw(claim, [sentence, numbers], () => [h("p", { class: `claim ${kind}` }, sentence), numbers && h("p", { class: "soft" }, numbers), !report.lift.interval && sizes]);
     redraw(tiles, report, () => [
       tile("Lift over the holdout", signed(report.lift.value), verdict(bandit, report.lift), report.lift.interval?.[0] > 0 ? "good" : report.lift.interval?.[1] < 0 ? "bad" : ""),
       tile("Policy", decimal(policy?.mean_reward), `mean of ${count(policy?.decisions ?? 0)} decisions, ${between(policy?.interval)}`),
@@ -124,6 +125,16 @@ async function working(view, body, bandit) {
     if (known || total <= MOST_FOR_BANDS) return read();
     return redraw(looks, total, () => [empty(`What is known now stands above. For what was known earlier ${count(total)} decisions are read several times.`), action("Read them", read)]);
   });
+}
+
+/** How many decisions it takes, at a rate that one expects. @param {number} share of the holdout */
+function plan(share) {
+  const rate = h("input", { type: "number", min: "0.01", max: "99.99", step: "any", value: "5", class: "rate" });
+  const said = h("output", {});
+  const draw = () => said.replaceChildren(planned(Number(rate.value) / 100, share));
+  rate.addEventListener("input", draw);
+  draw();
+  return h("p", { class: "soft" }, h("label", {}, "If rewards are 0 or 1, and of 100 decisions ", rate, " are rewarded: "), said);
 }
 
 /** What was known of both groups at some times, with its bands within bounds. @param {HTMLElement} box @param {{at: number, report: any}[]} known @param {[number, number]} bounds */

@@ -31,7 +31,7 @@ def run(expression: str) -> Any:
         {GLOBALS}
         Object.defineProperty(globalThis, "navigator", {{ value: {{ languages: ["en-GB"] }} }});
         const module = await import({json.dumps(OUTCOME.as_uri())});
-        const {{ outcome, alarmsOf, boundsOf, costOf, nextStep }} = module;
+        const {{ outcome, alarmsOf, boundsOf, costOf, nextStep, planned }} = module;
         process.stdout.write(JSON.stringify({expression}));
     """
     return json.loads(node("--input-type=module", "--eval", script))
@@ -86,18 +86,38 @@ def test_there_is_no_share_of_a_mean_that_is_not_above_0():
     assert "1 more reward a decision than random arms (95%: 0.4 to 1.6)." in found["sentence"]
 
 
-def test_what_cannot_be_told_says_how_many_more_decisions_it_takes():
+def test_what_cannot_be_told_says_how_many_decisions_a_difference_takes():
     """Intervals shrink with the root of the decisions: a half width of .03 is .01 after 9 times as many."""
     found = told(report(0.11, 0.1, [-0.02, 0.04]))
     assert "between 20% less and 40% more reward (95%)" in found["sentence"]
-    assert "Some 8,000 more decisions" in found["sentence"]
+    takes = "To tell a difference of 5% and of 10% takes some 36,000 and 9,000 decisions in all."
+    assert f"{takes} There are 1,000." in found["sentence"]
     keys = told(
         report(0.11, 0.1, [-0.02, 0.04], unit="key", decisions=1_500, as_of_decisions=1_024, next_look=2_048)
     )
-    assert "Some 15,000 more decisions" in keys["sentence"]  # 16,384 less 1,500
+    assert "takes some 66,000 and 16,000 decisions in all. There are 1,500." in keys["sentence"]
     assert keys["numbers"].endswith("of the first 1,024 of 1,500 decisions, anew at 2,048.")
     alike = told(report(0.1, 0.1, [-0.02, 0.02]))
-    assert "So small a difference hardly shows." in alike["sentence"]
+    assert "takes some 16,000 and 4,000 decisions" in alike["sentence"], "whatever the difference was"
+
+
+def test_the_difference_of_all_decisions_stands_beside_that_of_the_last_look():
+    groups = [{"group": "policy", "decisions": 900, "mean_reward": 0.2},
+              {"group": "holdout", "decisions": 100, "mean_reward": 0.1}]  # fmt: skip
+    later = [{"group": "policy", "decisions": 300, "mean_reward": 0.6}]
+    buckets = [{"from": 0, "groups": groups}, {"from": 1, "groups": later}]
+    more = {"unit": "key", "decisions": 1_300, "as_of_decisions": 1_024, "next_look": 2_048}
+    found = told(report(0.09, 0.1, [-0.18, 0.16], buckets=buckets, **more))
+    assert found["numbers"].endswith("anew at 2,048. Of all 1,300 it is 0.2 more.")
+
+
+def test_how_many_decisions_it_takes_is_known_before_there_are_any():
+    """Three standard errors of a difference of 10 % of .05, with a fifth in the holdout."""
+    needed = 3**2 * 0.05 * 0.95 * (1 / 0.2 + 1 / 0.8) / (0.1 * 0.05) ** 2
+    assert round(needed) == 106_875
+    said = run("planned(0.05, 0.2)")
+    assert said == "To tell a difference of 5% and of 10% takes some 430,000 and 110,000 decisions in all."
+    assert run("planned(0, 0.2)") == run("planned(NaN, 0.2)") == ""
 
 
 def test_without_an_interval_the_sentence_says_why():
