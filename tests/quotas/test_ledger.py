@@ -358,3 +358,29 @@ async def test_quotas_that_are_gone_when_all_are_read_again_are_not_served(store
     await store.redis.command("DEL", keys.quota_changes(UID))
     await quotas.replace({UID: 2})
     assert [*quotas.ledgers[UID].by_id] == ["q"]
+
+
+async def test_with_a_slow_store_a_window_ends_here_not_later_than_in_the_store(store: Store):
+    """The answer comes seven seconds after the store read its clock."""
+    process, left_s = Process(store), list[float]()
+
+    class SlowQuotas:
+        def __getattr__(self, name: str) -> object:
+            return getattr(store.quotas, name)
+
+        async def share(self, *asked: object) -> object:
+            now_ms, answers = await store.quotas.share(*asked)  # type: ignore[arg-type]
+            process.ahead_s += 7.0
+            left_s.extend((answer.until_ms - now_ms) / 1_000 - 7.0 for answer in answers)
+            return now_ms, answers
+
+    process.shares = QuotaLedger(
+        SlowQuotas(), store.write_once, UID, process.low,  # type: ignore[arg-type]
+        clock=lambda: time.monotonic() + process.ahead_s,
+    )  # fmt: skip
+    rule = quota_of(40, per_s=3_600)
+    await put(store, rule)
+    await process.serve(rule)
+    await process.show()
+    here = process.live.state.until - time.monotonic() - process.ahead_s
+    assert 0.0 < here <= left_s[-1]
