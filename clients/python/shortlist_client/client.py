@@ -19,6 +19,7 @@ from shortlist_client.environment import Proxy, options, proxy_of
 from shortlist_client.errors import InvalidArgument
 from shortlist_client.exchange import Pause, Retry, Steps, exchanges
 from shortlist_client.passes import check_key
+from shortlist_client.processes import OfOneProcess
 from shortlist_client.routes import Call, Sink
 
 T = TypeVar("T")
@@ -36,11 +37,12 @@ KEPT_S = 60.0
 CONNECTIONS = 100
 
 
-class _Base(Endpoints):
+class _Base(Endpoints, OfOneProcess):
     """Where the service is, and how it is asked."""
 
     def __init__(self, url: str, key: str | None, retry: Retry, proxy: Proxy | None) -> None:
-        super().__init__()
+        Endpoints.__init__(self)
+        OfOneProcess.__init__(self)
         if key is not None:
             check_key(key)
         self._url = url.rstrip("/")
@@ -50,6 +52,8 @@ class _Base(Endpoints):
         self._headers = {"user-agent": f"shortlist-client/{VERSION}"}
         if key is not None:
             self._headers["authorization"] = f"Bearer {key}"
+        # Of a given client of httpx: it was used here, and by a process of which this one is a child.
+        self._is_used = self._is_inherited = False
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._url!r})"
@@ -60,6 +64,10 @@ class _Base(Endpoints):
         return self._url
 
     def _arguments(self, call: Call[Any]) -> dict[str, Any]:
+        if self._is_inherited:
+            name = type(self).__name__
+            raise InvalidArgument(f"http has connections of a parent process: make a {name} in each process")
+        self._is_used = True
         headers = {**self._headers, **call.headers}
         if call.content is not None:
             headers["content-type"] = call.route.content_type
@@ -67,13 +75,15 @@ class _Base(Endpoints):
 
 
 class Client(_Base, Waiting):
-    """A client for threads: every method waits for its answer. Threads may share one.
+    """A client for threads: every method waits for its answer. Threads may share one, and a process that
+    is forked opens connections of its own.
 
     ``url``        where the service is
     ``key``        an API key, where the service asks for one
     ``timeout_s``  how long a connection may be silent before the call fails or is tried again
     ``retry``      how often and when
     ``http``       a client of httpx to send with, for certificates, proxies and the like; it stays open.
+                   Once it was used, a child process refuses it: make one in each.
                    Without it proxies and certificates are those of the environment (``http_proxy``,
                    ``https_proxy``, ``all_proxy``, ``no_proxy``, ``SSL_CERT_FILE``, ``SSL_CERT_DIR``)
     """
@@ -90,10 +100,8 @@ class Client(_Base, Waiting):
         _check(url)
         proxy = proxy_of(url) if http is None else None
         super().__init__(url, key, retry or Retry(), proxy)
-        self._owns = http is None
-        self._http = http or httpx.Client(
-            timeout=_timeout(timeout_s), limits=_limits(), **options(url, proxy)
-        )
+        self._options = None if http is not None else _options(timeout_s, url, proxy)
+        self._http = http or httpx.Client(**self._options or {})
 
     def perform(self, plan: Call[T] | Steps[T]) -> T:
         """Do what a description says, and wait for its result."""
@@ -123,8 +131,15 @@ class Client(_Base, Waiting):
 
     def close(self) -> None:
         """Close the connections."""
-        if self._owns:
+        if self._options is not None:
             self._http.close()
+
+    def begin_anew(self) -> None:
+        """Open connections of its own: answers on those of the parent are the parent's."""
+        if self._options is None:
+            self._is_inherited = self._is_used
+        elif not self._http.is_closed:
+            self._http = httpx.Client(**self._options)
 
     def __enter__(self) -> Self:
         return self
@@ -167,10 +182,8 @@ class AsyncClient(_Base, Awaited):
         _check(url)
         proxy = proxy_of(url) if http is None else None
         super().__init__(url, key, retry or Retry(), proxy)
-        self._owns = http is None
-        self._http = http or httpx.AsyncClient(
-            timeout=_timeout(timeout_s), limits=_limits(), **options(url, proxy)
-        )
+        self._options = None if http is not None else _options(timeout_s, url, proxy)
+        self._http = http or httpx.AsyncClient(**self._options or {})
 
     async def perform(self, plan: Call[T] | Steps[T]) -> T:
         """Do what a description says, and give its result."""
@@ -201,8 +214,16 @@ class AsyncClient(_Base, Awaited):
 
     async def close(self) -> None:
         """Close the connections."""
-        if self._owns:
+        if self._options is not None:
             await self._http.aclose()
+
+    def begin_anew(self) -> None:
+        """Open connections of its own: answers on those of the parent are the parent's."""
+        if self._options is None:
+            self._is_inherited = self._is_used
+        elif not self._http.is_closed:
+            self._left = self._http  # never freed here: that would change what the parent's loop waits for
+            self._http = httpx.AsyncClient(**self._options)
 
     async def __aenter__(self) -> Self:
         return self
@@ -250,11 +271,10 @@ def _check(url: str) -> None:
         raise InvalidArgument("url must not name a user: an API key is given as key")
 
 
-def _timeout(seconds: float) -> httpx.Timeout:
-    return httpx.Timeout(seconds, connect=min(seconds, CONNECT_S))
-
-
-def _limits() -> httpx.Limits:
-    return httpx.Limits(
+def _options(timeout_s: float, url: str, proxy: Proxy | None) -> dict[str, Any]:
+    """Arguments of a client of httpx."""
+    limits = httpx.Limits(
         max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS, keepalive_expiry=KEPT_S
     )
+    timeout = httpx.Timeout(timeout_s, connect=min(timeout_s, CONNECT_S))
+    return {"timeout": timeout, "limits": limits, **options(url, proxy)}

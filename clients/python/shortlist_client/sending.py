@@ -1,7 +1,7 @@
 """Rewards sent in the background, many at a time. None is lost: what was not sent is sent again, or named.
 
 ``Unsent`` is the buffer, which knows what is still to be sent. ``RewardSender`` (a thread) and
-``AsyncRewardSender`` (a task) decide when.
+``AsyncRewardSender`` (a task) decide when. Each process sends what was added in it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from types import TracebackType
 from typing import Self
@@ -20,9 +21,11 @@ from shortlist_client.batches import reward_item
 from shortlist_client.bodies import RewardItem
 from shortlist_client.client import AsyncClient, Client
 from shortlist_client.errors import Invalid, InvalidArgument, RewardsUnsent
+from shortlist_client.processes import OfOneProcess
 from shortlist_client.routes import encoded, given_of
 
 BATCH, BUFFER, EVERY_S = 500, 10_000, 1.0
+FLUSH_S = 60.0
 
 OnRejected = Callable[[RewardItem, str], None]
 
@@ -114,17 +117,21 @@ class Unsent:
         self.hurry = self.hurry and self.error is None and bool(self._items)
         self.attempts += 1
 
-    def raise_failure(self) -> None:
-        if failure := self.failure():
+    def raise_failure(self, late: str = "") -> None:
+        if failure := self.failure(late):
             raise failure
 
-    def failure(self) -> RewardsUnsent | None:
-        """What is to be said of rewards that are not sent, or were rejected since it was said last."""
+    def failure(self, late: str = "") -> RewardsUnsent | None:
+        """What is to be said of rewards that are not sent, or were rejected since it was said last.
+
+        ``late``: why no more is waited for, where no attempt has failed.
+        """
         rejected, self._rejected = self._rejected, []
-        if not rejected and (self.error is None or not self._items):
+        cause = self.error or late
+        unsent = list(self._items) if cause else []
+        if not rejected and not unsent:
             return None
-        unsent = list(self._items) if self.error else []
-        failure = RewardsUnsent(unsent, rejected, self.error)
+        failure = RewardsUnsent(unsent, rejected, cause)
         failure.__cause__ = self.error
         return failure
 
@@ -133,15 +140,15 @@ class Unsent:
             self._items.popleft()
 
 
-class RewardSender:
-    """Sends rewards in a thread of its own; to be used in a ``with``, or closed.
+class RewardSender(OfOneProcess):
+    """Sends rewards in a thread of its own, one in each process; to be used in a ``with``, or closed.
 
     ``batch``        so many rewards are sent together, ``buffer`` at most are held: then ``add`` waits
     ``every_s``      how long a reward waits for others, and how long after a failure it is tried again
     ``on_rejected``  called in the thread with every reward that the service refuses, and its code
 
-    ``flush`` and ``close`` raise RewardsUnsent unless everything was sent and, without ``on_rejected``,
-    taken.
+    ``flush`` and ``close`` raise RewardsUnsent unless everything was sent in ``timeout_s`` and, without
+    ``on_rejected``, taken.
     """
 
     def __init__(
@@ -153,12 +160,13 @@ class RewardSender:
         every_s: float = EVERY_S,
         on_rejected: OnRejected | None = None,
     ) -> None:
+        super().__init__()
         self._client = client
         self._every_s = every_s
-        self.state = Unsent(buffer, batch, on_rejected)
+        self._empty = partial(Unsent, buffer, batch, on_rejected)
+        self.state = self._empty()
         self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._work, name="shortlist-rewards", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
 
     def add(
         self,
@@ -176,25 +184,38 @@ class RewardSender:
         with self._changed:
             self._changed.wait_for(self.state.may_go_on)
             self.state.add(reward_item(decision, value, arm, reward_id=reward_id, signal=signal, at=at))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="shortlist-rewards", daemon=True)
+                self._thread.start()
             self._changed.notify_all()
 
-    def flush(self) -> None:
+    def flush(self, timeout_s: float = FLUSH_S) -> None:
         """Send all that was added. Raises RewardsUnsent."""
         with self._changed:
             self.state.check_open()
             before = self.state.attempts
             self.state.hurry = len(self.state) > 0
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self.state.is_flushed(before))
-            self.state.raise_failure()
+            is_done = self._changed.wait_for(lambda: self.state.is_flushed(before), timeout_s)
+            self.state.raise_failure("" if is_done else _late(timeout_s))
 
-    def close(self) -> None:
+    def close(self, timeout_s: float = FLUSH_S) -> None:
         """Send all that was added, and stop. Raises RewardsUnsent, whose ``unsent`` are the ones left."""
         with self._changed:
             self.state.closed = True
             self._changed.notify_all()
-        self._thread.join()
-        self.state.raise_failure()
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+        with self._changed:
+            is_done = self._thread is None or not self._thread.is_alive()
+            self.state.raise_failure("" if is_done else _late(timeout_s))
+
+    def begin_anew(self) -> None:
+        """The parent's thread is not here; what was added before is sent by the parent."""
+        closed, self.state = self.state.closed, self._empty()
+        self.state.closed = closed
+        self._changed = threading.Condition()
+        self._thread = None
 
     def __enter__(self) -> Self:
         return self
@@ -227,7 +248,7 @@ class RewardSender:
                 self._changed.notify_all()
 
 
-class AsyncRewardSender:
+class AsyncRewardSender(OfOneProcess):
     """Sends rewards in a task of its own; to be used in an ``async with``. As ``RewardSender`` otherwise."""
 
     def __init__(
@@ -239,9 +260,11 @@ class AsyncRewardSender:
         every_s: float = EVERY_S,
         on_rejected: OnRejected | None = None,
     ) -> None:
+        super().__init__()
         self._client = client
         self._every_s = every_s
-        self.state = Unsent(buffer, batch, on_rejected)
+        self._empty = partial(Unsent, buffer, batch, on_rejected)
+        self.state = self._empty()
         self._changed = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
 
@@ -258,30 +281,48 @@ class AsyncRewardSender:
         """Send a reward soon. Raises RewardsUnsent when the buffer is full and the service does not take any:
         then this reward is not in the buffer.
         """
+        self.state.check_open()
         self._start()
         async with self._changed:
             await self._changed.wait_for(self.state.may_go_on)
             self.state.add(reward_item(decision, value, arm, reward_id=reward_id, signal=signal, at=at))
             self._changed.notify_all()
 
-    async def flush(self) -> None:
+    async def flush(self, timeout_s: float = FLUSH_S) -> None:
         """Send all that was added. Raises RewardsUnsent."""
+        self.state.check_open()
+        if self.state:
+            self._start()
+        late = ""
         async with self._changed:
-            self.state.check_open()
             before = self.state.attempts
             self.state.hurry = len(self.state) > 0
             self._changed.notify_all()
-            await self._changed.wait_for(lambda: self.state.is_flushed(before))
-            self.state.raise_failure()
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._changed.wait_for(lambda: self.state.is_flushed(before))
+            except TimeoutError:
+                late = _late(timeout_s)
+            self.state.raise_failure(late)
 
-    async def close(self) -> None:
+    async def close(self, timeout_s: float = FLUSH_S) -> None:
         """Send all that was added, and stop. Raises RewardsUnsent, whose ``unsent`` are the ones left."""
-        async with self._changed:
-            self.state.closed = True
-            self._changed.notify_all()
+        late = ""
         if self._task is not None:
-            await self._task
-        self.state.raise_failure()
+            self._start()
+            async with self._changed:
+                self.state.closed = True
+                self._changed.notify_all()
+            _, running = await asyncio.wait({self._task}, timeout=timeout_s)
+            late = _late(timeout_s) if running else ""
+        self.state.closed = True
+        self.state.raise_failure(late)
+
+    def begin_anew(self) -> None:
+        """The parent's loop is not here; what was added before is sent by the parent."""
+        closed, self.state = self.state.closed, self._empty()
+        self.state.closed = closed
+        self._task = None
 
     async def __aenter__(self) -> Self:
         self._start()
@@ -293,7 +334,10 @@ class AsyncRewardSender:
         await self.close()
 
     def _start(self) -> None:
-        if self._task is None:
+        """Of an event loop that has ended, what it left is sent by the next."""
+        task = self._task
+        if task is None or task.done() or task.get_loop() is not asyncio.get_running_loop():
+            self._changed = asyncio.Condition()
             self._task = asyncio.create_task(self._work(), name="shortlist-rewards")
 
     async def _work(self) -> None:
@@ -319,6 +363,10 @@ class AsyncRewardSender:
             async with self._changed:
                 self.state.refuse(batch, error)
                 self._changed.notify_all()
+
+
+def _late(timeout_s: float) -> str:
+    return f"not all was sent in {timeout_s:g} s"
 
 
 def _places(error: Exception) -> set[int]:
