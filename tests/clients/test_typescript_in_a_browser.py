@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import sync_playwright
 
 from app.api.api_keys import new_key
 from node import build
@@ -78,6 +79,12 @@ const sender = new RewardSender(client);
 const before = sender.waiting;
 await sender.flush();
 show([before, sender.waiting, localStorage.length]);
+"""
+# Nothing is sent but by `flush`.
+SIDE_BY_SIDE = """
+const once = new Client(client.url, { key: "KEY", retry: { attempts: 1 } });
+window.openSender = () => (window.sender = new RewardSender(once, { everyMs: 1e6 })).waiting;
+window.flush = () => sender.flush().then(() => "sent", String);
 """
 
 pytestmark = [pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed"), pytest.mark.rest]
@@ -179,3 +186,53 @@ def test_a_page_chooses_rewards_and_is_left(site: Site, tmp_path: Path):
             await_learned("eve", 10)
         wait_until_sync(lambda: client.ready().backlog == 0, what="all is applied")
         assert client.get_learner("b", "eve").observations == 10, "what was sent twice counts once"
+
+
+def test_pages_side_by_side_keep_the_rewards_of_each_other(site: Site, tmp_path: Path):
+    """The service is away while two pages add rewards, one of them beside a list of version 2.0."""
+    key, entry = new_key("page", ["choose", "reward"])
+    admin, admin_entry = new_key("admin", ["admin"])
+    settings = {"SHORTLIST_API_KEYS": f"{entry} {admin_entry}", "SHORTLIST_CORS_ORIGINS": site.origin}
+    with (
+        serving(tmp_path, **settings) as service,
+        Client(service.url, key=admin) as client,
+        sync_playwright() as playwright,
+    ):
+        client.put_catalogue("c", dim=2)
+        client.upsert_arms("c", [[1.0, 0.0], [0.0, 1.0]], ids=["a", "b"])
+        client.put_bandit("b", catalogue="c", policy="sub_ts")
+        decisions = [choice.decision for choice in client.choose_batch("b", ({} for _ in range(43))).results]
+        script = SIDE_BY_SIDE.replace("KEY", key)
+        site.files["/page"] = PAGE.format(url=service.url, key=key, script=script).encode()
+
+        browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox", "--disable-gpu"])
+        window = browser.new_context()
+        window.route(f"{service.url}/v1/rewards", lambda route: route.abort())
+
+        def opened() -> Any:
+            page = window.new_page()
+            page.goto(f"{site.origin}/page")
+            page.wait_for_function("() => window.flush")
+            return page
+
+        one, two = opened(), opened()
+        listed = [{"decision": decision, "value": 1} for decision in decisions[40:]]
+        item = [f"shortlist {service.url}", json.dumps(listed)]
+        one.evaluate("(item) => localStorage.setItem(...item)", item)
+        for page in (one, two):
+            page.evaluate("openSender()")
+        for number, decision in enumerate(decisions[:40]):
+            page = (one, two)[number % 2]
+            page.evaluate("(decision) => sender.add(decision)", decision)
+            if number % 10 == 9:
+                assert page.evaluate("flush()") != "sent"
+        for page in (one, two):
+            page.close()
+        window.unroute_all()
+        later = opened()
+        assert later.evaluate("openSender()") == len(decisions)
+        assert later.evaluate("flush()") == "sent"
+        assert later.evaluate("localStorage.length") == 0
+        browser.close()
+        wait_until_sync(lambda: client.ready().backlog == 0, what="all is applied")
+        assert client.get_learner("b").observations == len(decisions)

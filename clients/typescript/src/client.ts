@@ -57,7 +57,7 @@ export class Client {
   async choose(bandit: string, options: ChooseOptions = {}): Promise<Choice> {
     const path = pathOf(bandit);
     const { once, ...body } = checked(options, "{ k: 5 }");
-    if ((once ?? (await this.#isMattering(bandit, path))) && body.event_id == null) body.event_id = eventId();
+    if ((once ?? (await this.#isMattering(bandit, path))) && body.event_id == null) body.event_id = randomId();
     const safe = body.event_id != null || this.#matters.get(bandit)?.matters === false;
     const choice = await this.#send<Choice>({ method: "POST", path: `${path}/choose`, body, fields: CHOICE, safe });
     for (const arm of choice.arms) arm.pinned ??= false;
@@ -270,6 +270,6 @@ function named(call: Call): string {
   return `${call.method} ${call.path.split("?")[0]}`;
 }
 
-function eventId(): string {
+export function randomId(): string {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }

@@ -1,11 +1,11 @@
 // Rewards in the background: none is lost while the page or process lives, and in a page none when it is left.
 //
-// A reward is kept (in localStorage, in a page) until the service has answered for it. When the page is hidden, what is
-// left goes at once by requests that outlive the page. What was not answered for is sent again on the next page: a reward
-// counts once, however often it is sent. With passes, the rewards of each visitor are kept apart: no other pass may send
-// them.
+// A reward is kept (in localStorage, in a page) until the service has answered for it, as an item of its own: pages that
+// are open side by side write none of the others'. When the page is hidden, what is left goes at once by requests that
+// outlive the page. What was not answered for is sent again on the next page: a reward counts once, however often it is
+// sent. With passes, the rewards of each visitor are kept apart: no other pass may send them.
 
-import { checked, Client } from "./client.ts";
+import { checked, Client, randomId } from "./client.ts";
 import { Invalid, InvalidArgument } from "./errors.ts";
 import type { Keep, Receipt, Reward, RewardOptions, SenderOptions } from "./types.ts";
 
@@ -15,11 +15,13 @@ const KEEPALIVE_CHARS = 60_000;
 export class RewardSender {
   #client: Client;
   #waiting: Reward[] = [];
+  // The names of the items that keep them.
+  #names = new Map<Reward, string>();
   #batch: number;
   #buffer: number;
   #everyMs: number;
   #keep: Keep | null;
-  #name: string | undefined; // undefined: it is not known yet whose rewards these are
+  #owner: string | undefined; // undefined: it is not known yet whose rewards these are
   #onRejected: (reward: Reward, code: string) => void;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #sending: Promise<void> | undefined;
@@ -32,6 +34,7 @@ export class RewardSender {
   constructor(client: Client, options: SenderOptions = {}) {
     const { batch = 100, buffer = 10_000, everyMs = 1000, keep = storage(), onRejected = () => {} } = checked(options, "{ batch: 50 }");
     if (!(batch >= 1 && buffer >= batch)) throw new InvalidArgument("batch must be at least 1, and not more than buffer");
+    if (options.keep && !("length" in options.keep && "key" in options.keep)) throw new InvalidArgument("keep must have length and key, as localStorage has");
     this.#client = client;
     this.#batch = batch;
     this.#buffer = buffer;
@@ -46,11 +49,13 @@ export class RewardSender {
 
   /** Take over what was kept: where the key is a pass, for its visitor alone. */
   #begin(): void {
-    if (this.#name !== undefined) return;
+    if (this.#owner !== undefined) return;
     const { url, visitor } = this.#client;
-    this.#name = visitor == null ? `shortlist ${url}` : `shortlist ${url} ${visitor}`;
+    this.#owner = visitor == null ? `shortlist ${url}` : `shortlist ${url} ${visitor}`;
     this.#waiting.unshift(...this.#kept());
-    this.#remember();
+    // The list that version 2.0 wrote: it is kept item by item from now on.
+    this.#remove(this.#owner);
+    for (const each of this.#waiting) this.#remember(each);
     if (this.#waiting.length) this.#later(0);
   }
 
@@ -64,8 +69,9 @@ export class RewardSender {
     const { value = 1, arm, reward_id, signal, at = Date.now() } = checked(options, "{ value: 0 }");
     if (!Number.isFinite(value)) throw new InvalidArgument("value must be a finite number");
     if (this.#waiting.length >= this.#buffer) throw new InvalidArgument(`${this.#buffer} rewards wait already`);
-    this.#waiting.push({ decision, value, arm, reward_id, signal, at });
-    this.#remember();
+    const reward = { decision, value, arm, reward_id, signal, at };
+    this.#waiting.push(reward);
+    this.#remember(reward);
     this.#later(this.#waiting.length >= this.#batch ? 0 : this.#everyMs);
   }
 
@@ -108,9 +114,7 @@ export class RewardSender {
 
   /** The service has answered for these. */
   #settle(batch: Reward[], receipt: Receipt): void {
-    const done = new Set(batch);
-    this.#waiting = this.#waiting.filter((each) => !done.has(each));
-    this.#remember();
+    this.#forget(new Set(batch));
     for (const { index, code } of receipt.rejected) this.#onRejected(batch[index], code);
   }
 
@@ -119,8 +123,7 @@ export class RewardSender {
     const places = error instanceof Invalid ? error.errors.map((each) => each.loc[2]) : [];
     const wrong = new Set(places.filter((place) => typeof place === "number").map((place) => batch[place as number]));
     if (!wrong.size) throw error;
-    this.#waiting = this.#waiting.filter((each) => !wrong.has(each));
-    this.#remember();
+    this.#forget(wrong);
     for (const each of wrong) this.#onRejected(each, "invalid");
   }
 
@@ -142,20 +145,45 @@ export class RewardSender {
   };
 
   #kept(): Reward[] {
+    const found: Reward[] = [];
+    for (let at = 0; at < (this.#keep?.length ?? 0); at++) {
+      const name = this.#keep!.key(at)!;
+      if (!`${name}\n`.startsWith(`${this.#owner}\n`)) continue;
+      // Anybody may have written there.
+      try {
+        for (const each of [JSON.parse(this.#keep!.getItem(name)!)].flat()) {
+          if (typeof each?.decision !== "string" || !Number.isFinite(each.value)) continue;
+          found.push(each);
+          if (name !== this.#owner) this.#names.set(each, name);
+        }
+      } catch {}
+    }
+    return found;
+  }
+
+  #remember(reward: Reward): void {
+    if (this.#owner === undefined || this.#names.has(reward)) return;
+    const name = `${this.#owner}\n${randomId()}`;
     try {
-      const found = JSON.parse(this.#keep?.getItem(this.#name!) ?? "[]");
-      return Array.isArray(found) ? found.filter((each) => typeof each?.decision === "string" && Number.isFinite(each.value)) : [];
-    } catch {
-      return [];
+      this.#keep?.setItem(name, JSON.stringify(reward));
+      this.#names.set(reward, name);
+      // It is full, or not allowed: the reward is still in memory.
+    } catch {}
+  }
+
+  /** These wait no longer. */
+  #forget(done: Set<Reward>): void {
+    this.#waiting = this.#waiting.filter((each) => !done.has(each));
+    for (const each of done) {
+      this.#remove(this.#names.get(each));
+      this.#names.delete(each);
     }
   }
 
-  #remember(): void {
-    if (this.#name === undefined) return;
+  #remove(name: string | undefined): void {
     try {
-      if (this.#waiting.length) this.#keep?.setItem(this.#name, JSON.stringify(this.#waiting));
-      else this.#keep?.removeItem(this.#name);
-    } catch {} // it is full, or not allowed: the rewards are still in memory
+      if (name !== undefined) this.#keep?.removeItem(name);
+    } catch {}
   }
 }
 

@@ -43,7 +43,7 @@ await assert.rejects(failing.choose("own"), /no session/);
 
 // Rewards of one visitor wait for that visitor, whoever comes meanwhile.
 const items = new Map();
-const keep = { getItem: (name) => items.get(name) ?? null, setItem: (name, text) => items.set(name, text), removeItem: (name) => items.delete(name) };
+const keep = { get length() { return items.size; }, key: (index) => [...items.keys()][index], getItem: (name) => items.get(name) ?? null, setItem: (name, text) => items.set(name, text), removeItem: (name) => items.delete(name) };
 const away = new Client(url, { key: await visitorPass(key, { visitor: "ann" }), fetch: () => Promise.reject(new TypeError("away")), retry: { attempts: 1 } });
 const left = new RewardSender(away, { keep, everyMs: 1e6 });
 left.add(choices[0].decision);
