@@ -63,7 +63,7 @@ def engines_of(settings: Settings) -> dict[str, ArmEngine]:
     for kind, setting in OUR_SOURCES.items():
         if kind not in ARM_SOURCES and getattr(settings, setting) is not None:
             needed = f"the package shortlist-{kind} is not installed, or left out by {plugins.VARIABLE}"
-            install = f"pip install 'shortlist-service[{kind}]'"
+            install = f"pip install -e '.[{kind}]' in a checkout"
             raise StartupError(f"SHORTLIST_{setting.upper()} is set, but {needed}: {install}")
     engines = {kind: source.engine(settings) for kind, source in ARM_SOURCES.items()}
     return {kind: engine for kind, engine in engines.items() if engine is not None}

@@ -168,7 +168,7 @@ def title_features(titles: Sequence[str], dim: int = TITLE_NUMBERS) -> Matrix:
     """
     if find_spec("wordllama") is None:
         raise ShortlistError(
-            "moving: the extra `text` is not installed: pip install 'shortlist-service[text]'"
+            "moving: the extra `text` is not installed: pip install -e '.[text]' in a checkout"
         )
     import wordllama  # noqa: PLC0415 - an extra
 

@@ -1,6 +1,6 @@
 """Search for the arms of largest inner product by structures that are made once and serve many queries.
 
-They are those of the service, and need the extra `shortlist[index]`. All search the snapshot of a table:
+They are those of the service, and need the extra `index` of the library. All search the snapshot of a table:
 
     >>> import numpy as np
     >>> from shortlist.index.exact import scan

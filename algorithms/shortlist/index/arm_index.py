@@ -6,6 +6,7 @@ Notation
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,7 +107,7 @@ def _inverted_file(table: TableSnapshot, options: IndexOptions, seed: int) -> Se
     return job.segment
 
 
-def save(index: ArmIndex, path: str) -> None:
+def save(index: ArmIndex, path: str | os.PathLike[str]) -> None:
     """Write what was built to a folder, in the place of what is there; not the arms. Raises OSError."""
     folder = Path(path)
     part = folder.with_name(f"{folder.name}.part")
@@ -130,7 +131,7 @@ def save(index: ArmIndex, path: str) -> None:
     part.replace(folder)
 
 
-def load(path: str, features: Matrix) -> ArmIndex:
+def load(path: str | os.PathLike[str], features: Matrix) -> ArmIndex:
     """The index that was saved over ``features`` (K, d). Cost: a copy of them, and of the files.
 
     Raises: OSError (there is none, or no room); ValueError, TypeError, RuntimeError (it was changed, or is of

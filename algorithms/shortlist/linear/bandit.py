@@ -6,13 +6,20 @@ evidence, a policy and an index. Every choice is made with all rewards before it
 
 Notation
     K, d        number of arms, dimension of their features
-    D           dimension of what is learned: d, and 1 for the intercept
+    D           dimension of what is learned: d, and 1 for the intercept. Its feature is the root mean square
+                of all numbers of ``arms``, so that choices do not depend on their unit
     sums        see ``ridge_sums``
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+import os
+import threading
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -34,7 +41,7 @@ _SETTINGS = ("policy", "exploration", "ridge", "intercept")
 
 
 class LinearBandit:
-    """Arms with features, of which it learns by their rewards which are best.
+    """Arms with features, of which it learns by their rewards which are best. Threads may share one.
 
     >>> import numpy as np
     >>> arms, rng = [[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]], np.random.default_rng(1)
@@ -63,7 +70,7 @@ class LinearBandit:
 
         ``policy``: ``"sub_ts"`` asks ``index``, ``"linear_ts"``, ``"linucb"`` and ``"softmax"`` compare all
         arms. ``index``: finds rows of ``arms`` by inner product. None, ``"exact"``: all arms are compared, in
-        float32, and the best again. Others are built here, and need the extra ``shortlist[index]``:
+        float32, and the best again. Others are built here, and need the extra ``index`` of the library:
         ``"hnsw"`` a graph, ``"inverted_file"``, ``"auto"`` the fastest that finds 95 % of the best arms, by
         measuring (see ``index.arm_index``).
         ``exploration``: of Thompson sampling how many times the posterior's deviation is drawn, of
@@ -92,10 +99,19 @@ class LinearBandit:
         self.index = self._solver(index)
         self._rng = rng
         self._sums = ridge_sums.empty(self._arms.shape[1] + self.intercept)
-        square = float(np.einsum("ij,ij->", self._arms, self._arms)) / max(len(self._arms), 1)
-        otherwise = (square + self.intercept or 1.0) / evidence.START
+        square = float(np.einsum("ij,ij->", self._arms, self._arms, dtype=np.float64))
+        square /= max(len(self._arms), 1)
+        self._constant = math.sqrt(square / max(self._arms.shape[1], 1)) or 1.0
+        otherwise = (square + self.intercept * self._constant**2 or 1.0) / evidence.START
         self._scales = Scales(ridge, otherwise, learns_noise=True, least_ratio=0.0)
         self._posterior: Posterior | None = None
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock())
 
     @property
     def observations(self) -> int:
@@ -122,7 +138,8 @@ class LinearBandit:
         rewards = np.atleast_1d(_numbers("reward", reward))
         checks.shape("reward", rewards, (len(rows),))
         features, first = self._with_constant(self._arms[rows]), np.ones(len(rows), dtype=np.bool_)
-        self._sums, self._posterior = ridge_sums.add(self._sums, features, rewards, first), None
+        with self._lock:
+            self._sums, self._posterior = ridge_sums.add(self._sums, features, rewards, first), None
         return self
 
     def expected(self, arm: ArrayLike | None = None) -> Vector:
@@ -134,27 +151,41 @@ class LinearBandit:
     @property
     def posterior(self) -> Posterior:
         """Of all rewards so far. Cost: O(D^3), once after a reward."""
-        if self._posterior is None:
-            self._posterior = self._scales.posterior(self._sums)
-        return self._posterior
+        with self._lock:
+            if self._posterior is None:
+                self._posterior = self._scales.posterior(self._sums)
+            return self._posterior
 
-    def save(self, path: str) -> None:
-        """Write what was learned and the settings to ``path``, which is to end with ``.npz``.
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write what was learned and the settings to ``path``, which ends with ``.npz`` or is given that end.
 
-        An index that was built by its name is written beside it, to a folder that ends with
-        ``.index``. Arms and generator are not written. Raises: OSError.
+        The file takes the place of the one before when all of it is written. An index that was built by its
+        name is written beside it, to a folder that ends with ``.index``. Arms and generator are not written.
+        Raises: OSError.
         """
-        arrays: dict[str, Any] = {name: getattr(self._sums, name) for name in _SUMS}
+        file, sums = _file_of(path), self._sums
+        arrays: dict[str, Any] = {name: getattr(sums, name) for name in _SUMS}
+        arrays["constant"] = np.array(self._constant)
         given = {name: getattr(self, name) for name in _SETTINGS}
         arrays |= {name: np.array(value) for name, value in given.items() if value is not None}
         if self._built is not None:
             arrays["index"] = np.array(self._built)
-            _indexes().save(self.index, _folder_of(path))
-        np.savez(path, **arrays)
+            _indexes().save(self.index, file.with_suffix(".index"))
+        part = file.with_name(f"{file.name}.part")
+        with part.open("wb") as written:
+            np.savez(written, **arrays)
+            written.flush()
+            os.fsync(written.fileno())
+        part.replace(file)
 
     @classmethod
     def load(
-        cls, path: str, arms: ArrayLike, *, rng: np.random.Generator, index: MipsSolver | str | None = None
+        cls,
+        path: str | os.PathLike[str],
+        arms: ArrayLike,
+        *,
+        rng: np.random.Generator,
+        index: MipsSolver | str | None = None,
     ) -> Self:
         """The bandit that was saved. ``arms``: as they were. ``index``: None: the one that was saved, if any.
 
@@ -162,12 +193,14 @@ class LinearBandit:
         Raises: OSError; InvalidShape (arms of another dimension); InvalidParameter (a file that is none of a
         bandit).
         """
+        file = Path(path) if Path(path).exists() else _file_of(path)
         try:
-            with np.load(path, allow_pickle=False) as file:
-                values: dict[str, Any] = {name: file[name] for name in file.files}
+            # A file of ours: numpy leaves one open that is cut.
+            with file.open("rb") as opened, np.load(opened, allow_pickle=False) as read:
+                values: dict[str, Any] = {name: read[name] for name in read.files}
             values = {name: array if array.ndim else array.item() for name, array in values.items()}
             sums = RidgeSums(**{name: values[name] for name in _SUMS})
-        except (ValueError, TypeError, KeyError, EOFError) as error:
+        except (ValueError, TypeError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile) as error:
             message = "path must be a file that LinearBandit.save wrote"
             raise InvalidParameter(message, argument="path") from error
         settings = {name: values[name] for name in _SETTINGS if name in values}
@@ -175,9 +208,10 @@ class LinearBandit:
         if features.shape[1:] != (dim,):
             raise InvalidShape(f"arms must have {dim} features, as those that were saved", argument="arms")
         built = str(values["index"]) if index is None and "index" in values else None
-        saved = None if built is None else _read(_folder_of(path), features)
+        saved = None if built is None else _read(file.with_suffix(".index"), features)
         bandit = cls(features, index=saved or built or index, rng=rng, **settings)
         bandit._sums, bandit._built = sums, built or bandit._built  # private: of the same class
+        bandit._constant = values.get("constant", 1.0)  # version 2.0 wrote none: it was 1
         return bandit
 
     def _solver(self, index: MipsSolver | str | None) -> MipsSolver:
@@ -192,7 +226,7 @@ class LinearBandit:
         return solver
 
     def _rows(self, name: str, given: ArrayLike) -> Rows:
-        rows = np.atleast_1d(np.asarray(given))
+        rows = np.atleast_1d(_array(name, given))
         if rows.ndim != 1 or (len(rows) and rows.dtype.kind not in "iu"):
             raise InvalidParameter(f"{name} must be a row of arms, or a list of rows", argument=name)
         if len(rows) and not (rows.min() >= 0 and rows.max() < len(self._arms)):
@@ -201,16 +235,19 @@ class LinearBandit:
 
     def _with_constant(self, features: Matrix) -> Matrix:
         """Features as they are learned. Shapes: (n, d) -> (n, D)."""
-        return np.column_stack([features, np.ones(len(features))]) if self.intercept else features
+        if not self.intercept:
+            return features
+        return np.column_stack([features, np.full(len(features), self._constant)])
 
-    def _multiple(self) -> float:
+    def _multiple(self, posterior: Posterior) -> float:
         if self.exploration is not None:
             return self.exploration
-        return scales.exploration_at(scales.exploration_by_evidence(self._sums.dim), self.posterior.ratio)
+        return scales.exploration_at(scales.exploration_by_evidence(self._sums.dim), posterior.ratio)
 
     def _sampled(self, k: int, exclude: Rows) -> Rows:
         """The intercept is the same for all arms, so the index is not asked for it."""
-        drawn = linear_ts.draw(self.posterior, exploration=self._multiple(), rng=self._rng)
+        posterior = self.posterior
+        drawn = linear_ts.draw(posterior, exploration=self._multiple(posterior), rng=self._rng)
         return self.index.search(drawn[: self._arms.shape[1]], k, exclude).rows
 
     def _bounded(self, k: int, exclude: Rows) -> Rows:
@@ -241,16 +278,17 @@ def _indexes() -> Any:
     try:
         from shortlist.index import arm_index  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
-        message = f"index needs the package {error.name}: pip install 'shortlist[index]'"
+        message = f"index needs the package {error.name}: pip install './algorithms[index]' in a checkout"
         raise InvalidParameter(message, argument="index") from None
     return arm_index
 
 
-def _folder_of(path: str) -> str:
-    return path.removesuffix(".npz") + ".index"
+def _file_of(path: str | os.PathLike[str]) -> Path:
+    file = Path(path)
+    return file if file.suffix == ".npz" else file.with_name(f"{file.name}.npz")
 
 
-def _read(folder: str, features: Matrix) -> MipsSolver | None:
+def _read(folder: Path, features: Matrix) -> MipsSolver | None:
     """The index in a folder, None: it has none of these arms."""
     try:
         read: MipsSolver = _indexes().load(folder, features)
@@ -260,9 +298,21 @@ def _read(folder: str, features: Matrix) -> MipsSolver | None:
     return read
 
 
+def _array(name: str, given: object, dtype: type[np.float64] | None = None) -> Any:
+    """An array of what is one, or a list; others would become an array of one object."""
+    kind = type(given).__name__
+    if hasattr(given, "toarray"):
+        raise InvalidShape(f"{name} must not be sparse: give what toarray() of it returns", argument=name)
+    if isinstance(given, AbstractSet | Mapping | Iterator):
+        raise InvalidShape(f"{name} must be an array or a list, not of type {kind}", argument=name)
+    return np.asarray(given, dtype=dtype)
+
+
 def _numbers(name: str, given: ArrayLike) -> Matrix:
     try:
-        array = np.asarray(given, dtype=np.float64)
+        array: Matrix = _array(name, given, np.float64)
+    except InvalidShape:
+        raise
     except (TypeError, ValueError):
         raise InvalidShape(f"{name} must be numbers, in rows of one length", argument=name) from None
     checks.finite(name, array)

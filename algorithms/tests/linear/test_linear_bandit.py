@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import doctest
+import pickle
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from shortlist.errors import InvalidArgument, InvalidShape
 from shortlist.index import arm_index
@@ -142,7 +145,9 @@ def test_an_index_by_name_says_what_it_needs(monkeypatch):
     for name in [name for name in sys.modules if name.startswith("shortlist.index.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delattr("shortlist.index.arm_index", raising=False)
-    with pytest.raises(InvalidArgument, match=r"needs the package hnswlib: pip install 'shortlist\[index\]'"):
+    with pytest.raises(
+        InvalidArgument, match=r"needs the package hnswlib: pip install '\./algorithms\[index\]' in a"
+    ):
         LinearBandit(ARMS, index="hnsw", rng=drawing())
     assert len(LinearBandit(ARMS, index="exact", rng=drawing()).choose(3)) == 3
 
@@ -220,3 +225,92 @@ def test_a_file_of_something_else_and_arms_of_another_dimension_are_refused(tmp_
         LinearBandit.load(str(tmp_path / "bandit.npz"), ARMS[:, :3], rng=drawing())
     with pytest.raises(FileNotFoundError):
         LinearBandit.load(str(tmp_path / "none.npz"), ARMS, rng=drawing())
+
+
+@pytest.mark.parametrize("unit", [2.0**-30, 2.0**30])
+def test_choices_do_not_depend_on_the_unit_of_the_features(unit: float):
+    """With a constant of 1 in place of the features' own size it learned nothing of small ones."""
+    scaled, plain = LinearBandit(unit * ARMS, rng=drawing()), LinearBandit(ARMS, rng=drawing())
+    assert played(scaled, 60) == played(plain, 60)
+
+
+def test_no_reward_of_several_threads_is_lost():
+    bandit = LinearBandit(ARMS, rng=drawing())
+
+    def play(seed: int) -> None:
+        arms = np.random.default_rng(seed).integers(len(ARMS), size=100)
+        for arm in arms:
+            bandit.partial_fit(arm, ARMS[arm] @ TRUTH)
+            assert len(bandit.choose()) == 1
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(play, range(8)))
+    finally:
+        sys.setswitchinterval(before)
+    assert bandit.observations == 800
+    assert np.allclose(bandit.expected(), ARMS @ TRUTH, atol=0.1)  # of all of them, not of a few
+
+
+def test_a_copy_goes_on_by_itself():
+    bandit = LinearBandit(ARMS, rng=drawing()).partial_fit([1, 2], [0.5, 1.0])
+    other = pickle.loads(pickle.dumps(bandit))
+    assert played(other, 10) == played(deepcopy(bandit), 10) == played(bandit, 10)
+
+
+def test_a_path_may_be_an_object_and_lack_its_end(tmp_path: Path):
+    bandit = taught("inverted_file")
+    for path in (tmp_path / "one.npz", tmp_path / "two", str(tmp_path / "three")):
+        bandit.save(path)
+        other = LinearBandit.load(path, MANY, rng=drawing())
+        assert (other.observations, other.index.kind) == (200, "inverted_file")
+    names = {f"{name}{end}" for name in ("one", "two", "three") for end in (".npz", ".index")}
+    assert {file.name for file in tmp_path.iterdir()} == names
+
+
+def test_a_file_that_is_cut_is_named_and_one_that_is_not_written_whole_stays(tmp_path: Path, monkeypatch):
+    path, bandit = tmp_path / "bandit.npz", LinearBandit(ARMS, rng=drawing()).partial_fit(1, 0.5)
+    bandit.save(path)
+    whole = path.read_bytes()
+
+    def cut(file, **arrays) -> None:
+        file.write(whole[:1_000])
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "savez", cut)
+        with pytest.raises(OSError, match="no space"):
+            bandit.save(path)
+    assert path.read_bytes() == whole
+    for length in range(0, len(whole), 100):
+        path.write_bytes(whole[:length])
+        with pytest.raises(InvalidArgument, match=r"LinearBandit\.save wrote"):
+            LinearBandit.load(path, ARMS, rng=drawing())
+
+
+def test_a_bandit_that_version_2_0_saved_has_the_constant_1(tmp_path: Path):
+    bandit = LinearBandit(ARMS, rng=drawing())
+    bandit._constant = 1.0  # private: as it was then
+    bandit.partial_fit([1, 2], [0.5, 1.0]).save(tmp_path / "new.npz")
+    with np.load(tmp_path / "new.npz") as file:
+        np.savez(tmp_path / "old.npz", **{name: file[name] for name in file.files if name != "constant"})
+    old = LinearBandit.load(tmp_path / "old.npz", ARMS, rng=drawing())
+    assert np.array_equal(old.expected(), bandit.expected())
+
+
+@pytest.mark.parametrize(
+    ("argument", "words", "make"),
+    [
+        ("arms", r"toarray\(\)", lambda: LinearBandit(csr_array(ARMS), rng=drawing())),
+        ("arms", "not of type generator", lambda: LinearBandit((row for row in ARMS), rng=drawing())),
+        ("exclude", "a list, not of type set", lambda: LinearBandit(ARMS, rng=drawing()).choose(exclude={1})),
+        ("arm", "a list, not of type dict", lambda: LinearBandit(ARMS, rng=drawing()).partial_fit({1: 2}, 1)),
+        ("reward", "a list, not of type set", lambda: LinearBandit(ARMS, rng=drawing()).partial_fit(1, {1})),
+    ],
+)
+def test_what_is_no_list_is_named_with_what_to_do(argument: str, words: str, make):
+    with pytest.raises(InvalidShape, match=words) as refused:
+        make()
+    assert refused.value.argument == argument

@@ -34,7 +34,7 @@ from shortlist_service.errors import StartupError, Unavailable
 log = logging.getLogger("shortlist.milvus")
 T = TypeVar("T")
 
-INSTALL = "pip install 'shortlist-service[milvus]'"
+INSTALL = "pip install -e '.[milvus]' in a checkout"
 NOT_INSTALLED = "SHORTLIST_MILVUS_URI is set, but {package} is not installed: " + INSTALL
 GONE = "Milvus lacks the collection of this catalogue"
 LOADING = "Milvus is still loading the collection of this catalogue"

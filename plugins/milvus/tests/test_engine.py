@@ -68,10 +68,10 @@ async def test_an_address_that_is_none_is_refused_at_the_start():
 
 async def test_without_the_extra_it_is_said_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "pymilvus", None)
-    with pytest.raises(StartupError, match=r"pip install 'shortlist-service\[milvus\]'"):
+    with pytest.raises(StartupError, match=r"pip install -e '\.\[milvus\]' in a checkout"):
         await MilvusEngine("http://127.0.0.1:1").open()
     monkeypatch.setattr(embedded_engine, "find_spec", lambda name: None)
-    with pytest.raises(StartupError, match=r"pip install 'shortlist-service\[milvus\]'"):
+    with pytest.raises(StartupError, match=r"pip install -e '\.\[milvus\]' in a checkout"):
         EmbeddedEngine(tmp_path / "arms").start()
     assert not (tmp_path / "arms").exists(), "nothing half made"
 

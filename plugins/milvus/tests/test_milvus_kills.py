@@ -213,5 +213,5 @@ def test_without_the_extra_the_service_does_not_start_and_says_what_to_install(t
     arguments = ["serve", "--port", "0", "--data-dir", str(tmp_path / "data")]
     ended = run(*arguments, cwd=tmp_path, **settings)
     assert ended.returncode != 0
-    assert "pymilvus is not installed: pip install 'shortlist-service[milvus]'" in ended.stderr
+    assert "pymilvus is not installed: pip install -e '.[milvus]' in a checkout" in ended.stderr
     assert "Traceback" not in ended.stderr
