@@ -34,7 +34,6 @@ export class RewardSender {
   constructor(client: Client, options: SenderOptions = {}) {
     const { batch = 100, buffer = 10_000, everyMs = 1000, keep = storage(), onRejected = () => {} } = checked(options, "{ batch: 50 }");
     if (!(batch >= 1 && buffer >= batch)) throw new InvalidArgument("batch must be at least 1, and not more than buffer");
-    if (options.keep && !("length" in options.keep && "key" in options.keep)) throw new InvalidArgument("keep must have length and key, as localStorage has");
     this.#client = client;
     this.#batch = batch;
     this.#buffer = buffer;
@@ -54,7 +53,7 @@ export class RewardSender {
     this.#owner = visitor == null ? `shortlist ${url}` : `shortlist ${url} ${visitor}`;
     this.#waiting.unshift(...this.#kept());
     // The list that version 2.0 wrote: it is kept item by item from now on.
-    this.#remove(this.#owner);
+    this.#write(this.#owner);
     for (const each of this.#waiting) this.#remember(each);
     if (this.#waiting.length) this.#later(0);
   }
@@ -145,13 +144,14 @@ export class RewardSender {
   };
 
   #kept(): Reward[] {
+    const keep = this.#keep;
+    const names = keep?.key ? Array.from({ length: keep.length! }, (_, at) => keep.key!(at)!) : [this.#owner!];
     const found: Reward[] = [];
-    for (let at = 0; at < (this.#keep?.length ?? 0); at++) {
-      const name = this.#keep!.key(at)!;
+    for (const name of names) {
       if (!`${name}\n`.startsWith(`${this.#owner}\n`)) continue;
       // Anybody may have written there.
       try {
-        for (const each of [JSON.parse(this.#keep!.getItem(name)!)].flat()) {
+        for (const each of [JSON.parse(keep!.getItem(name)!)].flat()) {
           if (typeof each?.decision !== "string" || !Number.isFinite(each.value)) continue;
           found.push(each);
           if (name !== this.#owner) this.#names.set(each, name);
@@ -163,26 +163,26 @@ export class RewardSender {
 
   #remember(reward: Reward): void {
     if (this.#owner === undefined || this.#names.has(reward)) return;
-    const name = `${this.#owner}\n${randomId()}`;
-    try {
-      this.#keep?.setItem(name, JSON.stringify(reward));
-      this.#names.set(reward, name);
-      // It is full, or not allowed: the reward is still in memory.
-    } catch {}
+    if (!this.#keep?.key) return this.#write(this.#owner, this.#waiting);
+    this.#names.set(reward, `${this.#owner}\n${randomId()}`);
+    this.#write(this.#names.get(reward), reward);
   }
 
   /** These wait no longer. */
   #forget(done: Set<Reward>): void {
     this.#waiting = this.#waiting.filter((each) => !done.has(each));
     for (const each of done) {
-      this.#remove(this.#names.get(each));
+      this.#write(this.#names.get(each));
       this.#names.delete(each);
     }
+    if (!this.#keep?.key) this.#write(this.#owner, this.#waiting.length ? this.#waiting : undefined);
   }
 
-  #remove(name: string | undefined): void {
+  /** It may be full, or not allowed: then the rewards are in memory alone. */
+  #write(name: string | undefined, value?: Reward | Reward[]): void {
     try {
-      if (name !== undefined) this.#keep?.removeItem(name);
+      if (name !== undefined && value) this.#keep?.setItem(name, JSON.stringify(value));
+      else if (name !== undefined) this.#keep?.removeItem(name);
     } catch {}
   }
 }

@@ -215,10 +215,13 @@ export interface PassOptions {
   bandits?: string[] | undefined;
 }
 
-/** What keeps rewards that are not sent yet, each as an item of its own: localStorage, or anything like it. */
+/**
+ * What keeps rewards that are not sent yet: localStorage, or anything like it. With `length` and `key` each is an item
+ * of its own, so that pages side by side may share it; without, all are one item.
+ */
 export interface Keep {
-  readonly length: number;
-  key(index: number): string | null;
+  readonly length?: number;
+  key?(index: number): string | null;
   getItem(name: string): string | null;
   setItem(name: string, value: string): void;
   removeItem(name: string): void;

@@ -10,7 +10,7 @@ const fetch = async (url, { body }) => {
   return new Response(JSON.stringify({ accepted: 1, duplicate: 0, rejected: [] }));
 };
 const client = new Client("http://127.0.0.1:1", { fetch, retry: { attempts: undefined } });
-const words = /must (be (an object, such as|a list|a finite number|at least 1)|have length)/;
+const words = /must be (an object, such as|a list|a finite number|at least 1)/;
 const refused = (act) => assert.rejects(async () => act(), (error) => error instanceof InvalidArgument && words.test(error.message));
 
 for (const value of [0, -0, 1, 0.5, undefined]) await client.reward("d", { value });
@@ -38,7 +38,6 @@ await refused(() => client.rewardBatch([null]));
 for (const options of [{ batch: 0 }, { batch: -1 }, { batch: NaN }, { buffer: 0 }, { batch: 10, buffer: 9 }, { batch: null }]) {
   await refused(() => new RewardSender(client, { keep: null, ...options }));
 }
-await refused(() => new RewardSender(client, { keep: { getItem() {}, setItem() {}, removeItem() {} } }));
 const rewards = new RewardSender(client, { keep: null, everyMs: 0, batch: 1 });
 for (const options of [0, null, "", { value: null }, { value: "1" }]) await refused(() => rewards.add("d", options));
 assert.deepEqual(sent, []);

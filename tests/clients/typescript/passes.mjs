@@ -43,7 +43,9 @@ await assert.rejects(failing.choose("own"), /no session/);
 
 // Rewards of one visitor wait for that visitor, whoever comes meanwhile.
 const items = new Map();
-const keep = { get length() { return items.size; }, key: (index) => [...items.keys()][index], getItem: (name) => items.get(name) ?? null, setItem: (name, text) => items.set(name, text), removeItem: (name) => items.delete(name) };
+// What keeps them may be listed, as localStorage, or not.
+for (const more of [{}, { key: (index) => [...items.keys()][index] }]) {
+const keep = { ...more, get length() { return items.size; }, getItem: (name) => items.get(name) ?? null, setItem: (name, text) => items.set(name, text), removeItem: (name) => items.delete(name) };
 const away = new Client(url, { key: await visitorPass(key, { visitor: "ann" }), fetch: () => Promise.reject(new TypeError("away")), retry: { attempts: 1 } });
 const left = new RewardSender(away, { keep, everyMs: 1e6 });
 left.add(choices[0].decision);
@@ -59,6 +61,7 @@ later.add(choices[1].decision);
 await later.flush();
 await later.close();
 assert.deepEqual([later.waiting, items.size, rejected], [0, 0, []]);
+}
 
 for (const options of [{ visitor: "" }, { visitor: "a b" }, { visitor: "a", expiresInS: 0 }, { visitor: "a", expiresInS: 1.5 }, { visitor: "a", bandits: ["/"] }]) {
   await assert.rejects(visitorPass(key, options), InvalidArgument);
