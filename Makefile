@@ -8,7 +8,7 @@ ROUNDS ?=
 # Tests start the service some hundred times; without its bytecode each start compiles it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: api-examples console-pictures console-types golden help install install-test serve test test-all test-changed test-rest test-suite test-cluster test-workers test-milvus test-slow mutants lint format demo docs load figures client-ts client-types lock audit sbom release clean
+.PHONY: load-users api-examples console-pictures console-types golden help install install-test serve test test-all test-changed test-rest test-suite test-cluster test-workers test-milvus test-slow mutants lint format demo docs load figures client-ts client-types lock audit sbom release clean
 
 help:
 	@echo "make serve                 install and start the service on 127.0.0.1:8080"
@@ -24,6 +24,7 @@ help:
 	@echo "make docs                  the documents as a site: build/site/index.html"
 	@echo "make mutants [AREA=...]    which mistakes in the code would the tests notice? (SAMPLE=n SEED=s for some)"
 	@echo "make load                  throughput over HTTP against a bare endpoint (needs wrk)"
+	@echo "make load-users [HOST=url] visitors, an editor and an analyst by locust, on a service that runs"
 	@echo "make figures [DATA=dir]    the figures of the README, all but those of make load"
 	@echo "make install               only the set-up: afterwards $(BIN)/shortlist works"
 	@echo "make install-test          the same with what tests need"
@@ -157,6 +158,14 @@ docs: $(VENV)/.installed-docs
 load: install
 	$(BIN)/python -m load_tests.http_ceiling --json load_tests/results/http.json
 
+HOST  ?= http://127.0.0.1:8080
+USERS ?= 50
+TIME  ?= 60s
+
+load-users: install
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[load]'
+	$(BIN)/locust -f load_tests/locustfile.py --headless -u $(USERS) -r 10 -t $(TIME) --host $(HOST)
+
 # What tests/test_figures.py compares the README with, and the chart of docs/slates.md from the rows beside it; a
 # MovieLens folder as DATA for the demonstration.
 figures: install
@@ -188,7 +197,7 @@ console-types:
 
 lock:
 	rm -rf $(VENV)/lock && $(PYTHON) -m venv $(VENV)/lock
-	$(VENV)/lock/bin/python -m pip install --quiet --disable-pip-version-check ./algorithms '.[test,docs,chart,milvus-server,mutants,images,peers,plots,otel]' ./clients/python $(patsubst plugins/%,./plugins/%,$(filter-out -e,$(PLUGINS)))
+	$(VENV)/lock/bin/python -m pip install --quiet --disable-pip-version-check ./algorithms '.[test,docs,chart,load,milvus-server,mutants,images,peers,plots,otel]' ./clients/python $(patsubst plugins/%,./plugins/%,$(filter-out -e,$(PLUGINS)))
 	$(VENV)/lock/bin/python -m pip freeze --exclude shortlist --exclude shortlist-service --exclude shortlist-client $(patsubst plugins/%,--exclude shortlist-%,$(filter-out -e,$(PLUGINS))) > constraints.txt
 
 audit:

@@ -1,0 +1,125 @@
+"""`load_tests/locustfile.py`: its users against two processes, one of which is killed, and wrong answers."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from service_process import ROOT, Service, environment, serving
+from shortlist_client import Client
+from waiting import wait_until_sync
+
+pytestmark = [pytest.mark.rest, pytest.mark.timeout(600)]
+
+LOCUSTFILE = ROOT / "load_tests/locustfile.py"
+
+
+class Users:
+    """A run of locust, and what it tells at its end."""
+
+    def __init__(self, folder: Path, url: str, *words: str) -> None:
+        self._log = folder / "locust.log"
+        command = [sys.executable, "-m", "locust", "--headless", "--only-summary", "--host", url, *words]
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, env=environment())
+
+    def end(self) -> int:
+        try:
+            return self.process.wait(300)
+        finally:
+            self.process.kill()
+
+    @property
+    def text(self) -> str:
+        return self._log.read_text()
+
+    def requests(self) -> dict[str, tuple[int, int]]:
+        """By name: how many there were, and how many failed."""
+        found: dict[str, tuple[int, int]] = {}
+        for name, count, failed in re.findall(r"^[A-Z]+ +(\w.*?) +(\d+) +(\d+)\(", self.text, re.MULTILINE):
+            counted = found.get(name, (0, 0))
+            found[name] = counted[0] + int(count), counted[1] + int(failed)
+        return found
+
+    def errors(self) -> str:
+        return self.text.partition("Error report")[2]
+
+
+def assert_nothing_is_left(service: Service) -> None:
+    with Client(service.url) as client:
+        assert list(client.bandits()) == []
+        assert list(client.catalogues()) == []
+
+
+def test_users_find_no_wrong_answer_and_leave_nothing(tmp_path: Path):
+    with serving(tmp_path, "--workers", "2") as service:
+        users = Users(tmp_path, service.url, "-f", f"{LOCUSTFILE}", "-u", "8", "-r", "10", "-t", "15s")
+        status = users.end()
+        assert (status, users.errors()) == (0, ""), users.text
+        assert "Traceback" not in users.text, users.text
+        calls = {"arms", "choose", "log", "report", "rewards"}
+        assert users.requests().keys() == {*calls, "set-up", "settle", "clean-up", "counted once"}
+        assert_nothing_is_left(service)
+
+
+def test_rewards_count_once_though_a_process_is_killed(tmp_path: Path):
+    """Requests that the killed process had are failures; no answer is wrong."""
+    with serving(tmp_path, "--workers", "2") as service:
+        words = ["pgrep", "-f", "-P", str(service.pid), "serve_child"]
+        before = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+        users = Users(tmp_path, service.url, "-f", f"{LOCUSTFILE}", "-u", "20", "-r", "20", "-t", "15s")
+        try:
+            with Client(service.url) as client:
+                wait_until_sync(
+                    lambda: any(
+                        bandit.id == "locust-load-test-home" for bandit in client.bandits()
+                    ) and client.get_learner("locust-load-test-home").observations >= 20,
+                    what="some rewards are learned",
+                )  # fmt: skip
+            os.kill(int(before[-1]), signal.SIGKILL)
+        finally:
+            users.end()
+        assert users.requests()["counted once"] == (1, 0), users.text
+        assert "WrongAnswer" not in users.errors(), users.text
+        assert "Traceback" not in users.text, users.text
+        assert_nothing_is_left(service)
+
+
+# The service is one that counts each reward twice, and lists arms that do not match.
+BROKEN = """
+import sys
+sys.path.insert(0, {folder!r})
+from locustfile import *
+import locustfile
+
+real = ShortlistUser.ask
+
+def ask(self, name, method, path, body=None, judge=None):
+    if name == "choose" and body.get("filter") is not None:
+        body = {{each: value for each, value in body.items() if each != "filter"}}
+    if name == "set-up" and "/bandits/" in path:
+        body = {{**body, "reward": {{"aggregate": "sum"}}}}
+    if name == "rewards":
+        body = {{"rewards": [{{**body["rewards"][0], "reward_id": locustfile.uuid.uuid4().hex}}]}}
+    return real(self, name, method, path, body, judge)
+
+ShortlistUser.ask = ask
+"""
+
+
+def test_answers_that_are_wrong_are_failures(tmp_path: Path):
+    (tmp_path / "broken.py").write_text(BROKEN.format(folder=f"{LOCUSTFILE.parent}"))
+    with serving(tmp_path) as service:
+        users = Users(tmp_path, service.url, "-f", "broken.py", "-u", "20", "-r", "20", "-t", "10s")
+        assert users.end() == 1
+        errors = users.errors()
+    assert "an arm outside of the filter" in errors
+    assert "a reward that was acknowledged is accepted once more" in errors
+    assert "rewards were acknowledged" in errors, "counted once"
+    assert "a click that is in the log twice" in errors
