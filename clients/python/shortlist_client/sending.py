@@ -67,8 +67,9 @@ class Unsent:
         return self.closed or bool(self._items)
 
     def is_urgent(self) -> bool:
-        """Not to be kept waiting for more: a full batch, unless the one before failed; a flush; the end."""
-        return self.closed or self.hurry or (len(self._items) >= self._batch and self.error is None)
+        """Not to wait for more: a full batch or buffer, unless the one before failed; a flush; the end."""
+        is_due = len(self._items) >= self._batch or self.is_full
+        return self.closed or self.hurry or (is_due and self.error is None)
 
     def is_flushed(self, before: int) -> bool:
         """All is sent, or an attempt has failed since there had been ``before`` attempts."""
