@@ -15,8 +15,6 @@ import pytest
 
 from shortlist_client import AsyncClient, Client, Retry, errors
 
-pytestmark = pytest.mark.rest
-
 CASES: list[dict[str, Any]] = json.loads(
     (Path(__file__).parents[2] / "clients/cases/cases.json").read_text("utf-8")
 )

@@ -25,8 +25,6 @@ from shortlist_client import Client, visitor_pass
 from shortlist_client.errors import BY_CODE
 from waiting import wait_until_sync
 
-pytestmark = pytest.mark.rest
-
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent / "typescript"
 CASES = ROOT / "clients/cases/cases.json"
@@ -118,6 +116,7 @@ def test_passes(module: Path, tmp_path: Path):
         assert learned == {"ann": 3, "bob": 2}
 
 
+@pytest.mark.rest
 def test_npm_pack_works_from_a_clone(tmp_path: Path):
     """What is built is not there before, nor made by hand."""
     clone = tmp_path / "clone"
@@ -134,6 +133,7 @@ def test_npm_pack_works_from_a_clone(tmp_path: Path):
     assert {f"package/{about[name][2:]}" for name in ("main", "types")} <= names
 
 
+@pytest.mark.rest
 def test_a_node_that_cannot_strip_types_builds_with_a_newer_one(module: Path, tmp_path: Path):
     """Node 20, the oldest that is supported, could not pack: the import of what it lacks failed."""
     npx = tmp_path / "npx"
@@ -161,14 +161,17 @@ def test_only_what_is_absent_has_a_default(module: Path):
     assert node(HERE / "defaults.mjs", module, timeout_s=60.0) == ""
 
 
+@pytest.mark.rest
 def test_workers_of_pages_and_pages_without_https(module: Path):
     assert node(HERE / "workers.mjs", module) == ""
 
 
+@pytest.mark.rest
 def test_a_service_that_is_being_started_is_waited_for(module: Path):
     assert node(HERE / "waits.mjs", module) == ""
 
 
+@pytest.mark.rest
 def test_the_readme_runs(module: Path, service: Service, tmp_path: Path):
     with Client(service.url) as client:
         client.put_bandit("home", catalogue="c", policy="sub_ts", scope="per_key")
@@ -203,6 +206,7 @@ await rewards.close();
 """
 
 
+@pytest.mark.rest
 def test_pages_show_arms_and_reward_a_click_with_passes_of_their_server(module: Path, tmp_path: Path):
     """The example page, and the block of the recipe; the first pass that the server gives has expired."""
     key, entry = new_key("web", ["choose", "reward"], {"bandits": "home", "visitors": "3600"})
@@ -245,6 +249,7 @@ def monkey_clock(by_s: float) -> Iterator[None]:
         yield
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("count", MANY)
 def test_rewards_through_a_connection_that_loses_replies(module: Path, service: Service, count: int):
     """None is lost, none counts twice."""
@@ -263,6 +268,7 @@ def test_rewards_through_a_connection_that_loses_replies(module: Path, service: 
         assert client.get_learner("b").observations == count
 
 
+@pytest.mark.rest
 def test_it_is_small_and_needs_nothing(built: Path):
     sources = {path.name: path.read_bytes() for path in built.glob("*.js")}
     assert sum(len(gzip.compress(source, mtime=0)) for source in sources.values()) <= MOST_BYTES
@@ -284,6 +290,7 @@ def test_the_types_have_the_fields_of_the_service():
         assert needed - filled == set(schema.get("required", ())), name
 
 
+@pytest.mark.rest
 def test_options_may_be_undefined_where_a_compiler_tells_that_from_absent():
     """With exactOptionalPropertyTypes `{ key: maybe }` is an error where a type does not say so."""
     text = (HOME / "src/types.ts").read_text()
@@ -324,6 +331,7 @@ def test_every_path_is_one_of_the_service():
     assert all(method in openapi_document()["paths"][path] for method, path in PATHS)
 
 
+@pytest.mark.rest
 def test_the_declarations_are_those_of_the_code(module: Path, tmp_path: Path):
     """Names of what is exported, what each class extends, and its members; no compiler is at hand here."""
     script = """
@@ -359,6 +367,7 @@ def test_the_errors_are_those_of_the_python_client():
     }
 
 
+@pytest.mark.rest
 def test_the_sources_run_without_a_build():
     """Node strips the types by itself."""
     script = (

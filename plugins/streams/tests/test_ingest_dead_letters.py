@@ -27,7 +27,7 @@ class Kafka:
         message = {"value": BAD, "error": None, "partition": 0, "offset": 7, "topic": "rewards", "key": None}
         self.messages = [SimpleNamespace(**{name: lambda it=it: it for name, it in message.items()})]
 
-    def Consumer(self, *_: Any, **__: Any) -> Any:
+    def Consumer(self, *_: Any, **__: Any) -> Any:  # noqa: N802 - Kafka's name
         topic = SimpleNamespace(error=None, partitions={})
         return SimpleNamespace(
             subscribe=lambda *_, **__: None,
@@ -39,7 +39,7 @@ class Kafka:
             close=lambda: None,
         )
 
-    def Producer(self, *_: Any, **__: Any) -> Any:
+    def Producer(self, *_: Any, **__: Any) -> Any:  # noqa: N802 - likewise
         return SimpleNamespace(produce=self.produce, flush=lambda: None)
 
     def produce(self, topic: str, value: bytes, key: None, *, headers: Any, on_delivery: Any) -> None:
