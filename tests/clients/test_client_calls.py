@@ -8,6 +8,7 @@ import pytest
 
 from service_process import Service, serving
 from shortlist_client import AsyncClient, Client
+from shortlist_client.errors import ConnectionFailed
 
 ARMS, DIM = 2_500, 4
 
@@ -52,3 +53,17 @@ def test_choices_of_many_arms_are_cut(client: Client):
     asked = [1_000, 1, 999, 500] * 20 + [1_000] * 20
     choices = client.choose_batch("home", ({"key": "ann", "k": k} for k in asked)).results
     assert [len(choice.arms) for choice in choices] == [min(k, ARMS) for k in asked]
+
+
+def test_a_client_waits_as_long_as_a_service_takes_to_start(monkeypatch: pytest.MonkeyPatch):
+    """6 s, whatever is drawn; and no longer than a person would."""
+    drawn = {"least": lambda low, _: low, "most": lambda _, high: high}
+    waits = {}
+    for name, draw in drawn.items():
+        monkeypatch.setattr("shortlist_client.exchange.random.uniform", draw)
+        slept: list[float] = []
+        monkeypatch.setattr("shortlist_client.client.time.sleep", slept.append)
+        with Client("http://127.0.0.1:1") as client, pytest.raises(ConnectionFailed):
+            client.ready()
+        waits[name] = sum(slept)
+    assert 6.0 < waits["least"] < waits["most"] < 15.0

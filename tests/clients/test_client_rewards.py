@@ -9,7 +9,6 @@ import pytest
 from dropping_proxy import DroppingProxy
 from service_process import Service, serving
 from shortlist_client import AsyncClient, AsyncRewardSender, Client, Retry, RewardSender
-from shortlist_client.errors import ConnectionFailed
 from waiting import wait_until_sync
 
 pytestmark = pytest.mark.rest
@@ -17,20 +16,6 @@ pytestmark = pytest.mark.rest
 DROPPED = 1 / 12
 SOON = Retry(first_wait_s=0.001)
 MANY = [2_000, pytest.param(100_000, marks=[pytest.mark.slow, pytest.mark.timeout(1_200)])]
-
-
-def test_a_client_waits_as_long_as_a_service_takes_to_start(monkeypatch: pytest.MonkeyPatch):
-    """6 s, whatever is drawn; and no longer than a person would."""
-    drawn = {"least": lambda low, _: low, "most": lambda _, high: high}
-    waits = {}
-    for name, draw in drawn.items():
-        monkeypatch.setattr("shortlist_client.exchange.random.uniform", draw)
-        slept: list[float] = []
-        monkeypatch.setattr("shortlist_client.client.time.sleep", slept.append)
-        with Client("http://127.0.0.1:1") as client, pytest.raises(ConnectionFailed):
-            client.ready()
-        waits[name] = sum(slept)
-    assert 6.0 < waits["least"] < waits["most"] < 15.0
 
 
 @pytest.fixture(scope="module")

@@ -19,10 +19,13 @@ class Flaky:
 
     def __init__(self) -> None:
         self.taken: list[str] = []
+        self.most = 0  # of a request
         self.answer: Callable[[list[RewardItem]], httpx.Response] = self.take
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
-        return self.answer(json.loads(request.content)["rewards"])
+        rewards = json.loads(request.content)["rewards"]
+        self.most = max(self.most, len(rewards))
+        return self.answer(rewards)
 
     def take(self, rewards: list[RewardItem]) -> httpx.Response:
         self.taken += [reward["decision"] for reward in rewards]
@@ -85,6 +88,7 @@ def test_a_service_that_comes_back_gets_all(flaky: Flaky, client: Client):
             sender.flush()
         flaky.answer = flaky.take
     assert flaky.taken == [f"t{number}" for number in range(5)]
+    assert flaky.most == 2
 
 
 @pytest.mark.timeout(60)
