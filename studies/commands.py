@@ -34,7 +34,7 @@ BENCHMARKS = {
     "milvus": "a choice from a catalogue in Milvus beside a bare search, and memory (extra `milvus`)",
     "moving": "what is left of what was learned when a bandit moves to new features (--data; extra `text`)",
     "peers": "a decision, and what is earned, beside what a user would take instead (extra `peers`)",
-    "people": "lists for new people beside popular, kNN, ALS, Vowpal Wabbit (extra `peers`; --data: films)",
+    "people": "lists for new people beside popular, kNN, EASE, ALS, VW (extra `peers`; --data: films)",
     "planner": "which index the planner chooses at 100,000 arms, next to busy neighbours",
     "rebuild": "learners computed again from a lake beside a replay through the service",
     "signals": "several rewards: cost, the front by one learner, intervals, places (--data: also films)",

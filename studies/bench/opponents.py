@@ -5,10 +5,14 @@ All are given what the bandit is given: in the setting without a past only what 
     popular     the arms that most people liked
     item-kNN    the sum of the cosines of an arm to the arms that a person liked; what is popular for
                 those who liked nothing yet
+    EASE        as item-kNN, with the weights between arms that say best who likes what (Steck 2019); the
+                ridge is chosen by likes that are held out: of the past, else of what was shown until now
     ALS         factors of implicit feedback (Hu, Koren and Volinsky 2008), by the package `implicit`; what is
                 popular for those who liked nothing yet
     VW          Vowpal Wabbit: a linear model of person and features of the arm, and of their products; every
                 other list has an arm at random
+
+item-kNN and EASE have weights of the 5,000 most liked arms at most; the others are ranked by popularity.
 """
 
 from __future__ import annotations
@@ -21,6 +25,8 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.sparse import csr_array, csr_matrix, vstack
 
+from shortlist.embedding import item_to_item
+from shortlist.embedding.item_to_item import ItemToItem
 from shortlist.types import Matrix, Vector
 from studies.bench.behaviour_worlds import Events
 
@@ -107,13 +113,30 @@ class ItemKnn(Popular):
 
     def _fit(self, likes: csr_array) -> None:
         super()._fit(likes)
-        lengths = np.sqrt(np.maximum(self._counts, 1.0))
-        self._cosines = np.asarray((likes.T @ likes).toarray()) / np.outer(lengths, lengths)
-        np.fill_diagonal(self._cosines, 0.0)
+        self._model = self._weights(likes)
+
+    def _weights(self, likes: csr_array) -> ItemToItem:
+        return item_to_item.item_knn(likes)
 
     def _personal(self, person: int, popular: Vector) -> Vector:
-        found: Vector = self._cosines[self._likes[[person]].indices].sum(axis=0) + TIE * popular
-        return found
+        scores: Vector = self._model.scores(self._likes[[person]])[0] + TIE * popular
+        return scores
+
+
+class Ease(ItemKnn):
+    """The weights of EASE, from scratch after each round."""
+
+    def __init__(self, given: Given, seed: int) -> None:
+        past = given.past_likes()
+        self._seed = seed
+        self._ridge = self._best(past) if past.nnz else None
+        super().__init__(given, seed)
+
+    def _best(self, likes: csr_array) -> float:
+        return item_to_item.best_ridge(likes, np.random.default_rng(self._seed))
+
+    def _weights(self, likes: csr_array) -> ItemToItem:
+        return item_to_item.ease(likes, self._ridge or self._best(likes))
 
 
 class ImplicitAls(Popular):
@@ -184,6 +207,7 @@ class Vowpal:
 OPPONENTS = (
     Way("popular", Popular),
     Way("item-kNN", ItemKnn),
+    Way("EASE", Ease),
     Way("ALS", ImplicitAls, "implicit"),
     Way("VW", Vowpal, "vowpalwabbit"),
 )
