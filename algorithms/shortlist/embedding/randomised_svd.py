@@ -60,13 +60,23 @@ def right_singular_vectors(
     matrix twice.
     Raises: NonFinite, InvalidParameter (count < 1, or above the rank of the matrix).
     """
+    found = leading_vectors(matrix, count, rng, passes=passes)
+    if len(found.values) < count:
+        message = f"count must be at most {len(found.values)}, the rank of the matrix"
+        raise InvalidParameter(message, argument="count")
+    return found
+
+
+def leading_vectors(
+    matrix: sparse.csr_array, count: int, rng: np.random.Generator, *, passes: int = PASSES
+) -> SingularVectors:
+    """Return what ``right_singular_vectors`` does, or as many as the rank of the matrix. Raises likewise."""
     checks.finite("matrix", matrix.data)
     checks.in_range("count", count, least=1, whole=True)
     checks.generator(rng)
-    least = min(matrix.shape)
-    columns = min(count + OVERSAMPLING, least)
-    if count > least:
-        raise _beyond(least)
+    columns = min(count + OVERSAMPLING, *matrix.shape)
+    if not columns:
+        return SingularVectors(np.zeros(0), np.zeros((matrix.shape[1], 0), dtype=np.float32))
     transposed = matrix.T.tocsr()
     drawn = rng.standard_normal((matrix.shape[1], columns), dtype=np.float32)
     span = np.linalg.qr(matrix @ drawn)[0]
@@ -76,13 +86,8 @@ def right_singular_vectors(
     wide = small.astype(np.float64)
     squares, turn = np.linalg.eigh(wide.T @ wide)
     values = np.sqrt(np.maximum(squares[::-1][:count], 0.0))
-    rank = int(np.count_nonzero(values > LEAST_VALUE * values[0]))
-    if rank < count:
-        raise _beyond(rank)
-    vectors = (wide @ turn[:, ::-1][:, :count] / values).astype(np.float32)
-    largest = vectors[np.abs(vectors).argmax(axis=0), np.arange(count)]
+    values = values[values > LEAST_VALUE * values.max(initial=0.0)]
+    rank = len(values)
+    vectors = (wide @ turn[:, ::-1][:, :rank] / values).astype(np.float32)
+    largest = vectors[np.abs(vectors).argmax(axis=0), np.arange(rank)]
     return SingularVectors(values, vectors * np.sign(largest))
-
-
-def _beyond(rank: int) -> InvalidParameter:
-    return InvalidParameter(f"count must be at most {rank}, the rank of the matrix", argument="count")

@@ -1,0 +1,108 @@
+"""Real shares of directions: against the formulas, key by key, and on tastes of known rank."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from shortlist.embedding.real_share import FOLDS, LEAST_SHARE, TESTED_KEYS, real_share
+from shortlist.errors import InvalidParameter, NonFinite
+
+DIM = 16
+
+
+def likes_by_taste(keys=600, arms=300, tastes=6, seed=0):
+    """Likes follow ``tastes`` numbers of a key, and how popular an arm is."""
+    rng = np.random.default_rng(seed)
+    scores = rng.standard_normal((keys, tastes)) @ rng.standard_normal((tastes, arms)) * 0.6
+    chances = 1.0 / (1.0 + np.exp(3.0 - scores - rng.standard_normal(arms)))
+    found = (rng.random((keys, arms)) < chances).astype(np.float32)
+    return found[found.any(axis=1)]
+
+
+def exact(matrix, count, _rng):
+    return np.linalg.svd(matrix.toarray().astype(float), full_matrices=False)[2][:count].T
+
+
+def falling(values, weights):
+    """Pool adjacent violators, pair by pair."""
+    pools = []
+    for value, weight in zip(values, weights, strict=True):
+        pools.append((value, weight, 1))
+        while len(pools) > 1 and pools[-1][0] > pools[-2][0]:
+            (one, n1, size1), (other, n2, size2) = pools.pop(), pools.pop()
+            pools.append(((one * n1 + other * n2) / (n1 + n2), n1 + n2, size1 + size2))
+    return np.concatenate([np.full(size, value) for value, _, size in pools])
+
+
+def by_the_formulas(likes, dim, seed):
+    """With the decomposition of each fold, and sums over single arms."""
+    fold = np.random.default_rng(seed).integers(0, FOLDS, len(likes))
+    parts = []
+    for one in range(FOLDS):
+        made, out = likes[fold != one].astype(float), likes[fold == one].astype(float)
+        vectors = np.linalg.svd(made, full_matrices=False)[2][:dim].T
+        mean = (made @ vectors).mean(axis=0)
+        parts.append((vectors, made.mean(axis=0), (made @ vectors - mean), (out @ vectors - mean)))
+    share = np.ones(dim)
+    for _ in range(10):
+        real, shown = np.zeros(dim), np.zeros(dim)
+        for vectors, liking, own, other in parts:
+            told = (own**2).mean(axis=0) * share
+            left = [max(p * (1 - p) - v**2 @ told, 0.0) for p, v in zip(liking, vectors, strict=True)]
+            noise = sum(rest * v**2 for rest, v in zip(left, vectors, strict=True))
+            real, shown = real + (other**2).mean(axis=0) - noise, shown + (own**2).mean(axis=0)
+        share = np.clip(falling(real / shown, shown), LEAST_SHARE, 1.0)
+    return share
+
+
+def test_shares_are_those_of_the_formulas():
+    likes = likes_by_taste(150, 60)
+    found = real_share(sparse.csr_array(likes), DIM, np.random.default_rng(3), decompose=exact)
+    assert found == pytest.approx(by_the_formulas(likes, DIM, 3), abs=1e-12)
+
+
+def test_directions_beyond_the_tastes_are_hardly_real():
+    """One is of popularity. The others are noise: of them keys that did not make them show nothing more."""
+    for tastes in (3, 6):
+        found = real_share(sparse.csr_array(likes_by_taste(tastes=tastes)), DIM, np.random.default_rng(0))
+        assert found[: tastes + 1].min() > 0.3
+        assert found[tastes + 2 :].max() < 0.15
+        assert (np.diff(found) <= 0.0).all()
+
+
+def test_what_the_rank_of_the_keys_does_not_have_is_not_real():
+    likes = np.eye(4, dtype=np.float32)[np.arange(40) % 4]
+    found = real_share(sparse.csr_array(likes), 9, np.random.default_rng(0))
+    assert found[4:].tolist() == [LEAST_SHARE] * 5
+    alone = real_share(sparse.csr_array(likes[:1]), 2, np.random.default_rng(0))
+    assert alone.tolist() == [LEAST_SHARE] * 2, "nobody is left to ask"
+
+
+def test_of_many_keys_few_folds_are_tested():
+    calls = []
+
+    def decompose(matrix, count, rng):
+        calls.append(matrix.shape[0])
+        return exact(matrix, count, rng)
+
+    for keys in (100, TESTED_KEYS, 5 * TESTED_KEYS + 5_000):
+        calls.clear()
+        likes = sparse.csr_array(np.ones((keys, 2), dtype=np.float32))
+        real_share(likes, 1, np.random.default_rng(0), decompose=decompose)
+        assert len(calls) == (1 if keys > 5 * TESTED_KEYS else FOLDS)
+
+
+def test_what_is_wrong_is_named():
+    likes = sparse.csr_array(likes_by_taste(20, 20))
+    for given, dim, argument in [
+        (likes, 0, "dim"),
+        (sparse.csr_array(np.eye(3)[[0, 1, 1]] * [1, 0, 1]), 1, "liked"),
+    ]:
+        with pytest.raises(InvalidParameter) as raised:
+            real_share(given, dim, np.random.default_rng(0))
+        assert raised.value.argument == argument
+    likes.data[0] = np.inf
+    with pytest.raises(NonFinite, match="liked"):
+        real_share(likes, 1, np.random.default_rng(0))
