@@ -229,6 +229,11 @@ def _embed_command(commands: argparse._SubParsersAction[Parser]) -> None:
         metavar="VALUE",
         help="values from here on mean liked. Default: all above 0, where some are not.",
     )
+    embed.add_argument(
+        "--since",
+        metavar="FIELD",
+        help="metadata that says when an arm came: newer ones were not passed over",
+    )
     embed.add_argument("--dry-run", action="store_true", help="say what it would be, and make nothing")
     embed.add_argument("--then-move", metavar="BANDIT", help="move this bandit to it, with what it learned")
     add_service(embed)
@@ -369,9 +374,11 @@ def _embed(parsed: argparse.Namespace) -> None:
             raise ShortlistError(f"{flag}: name it, or a --bandit whose own log is judged")
     if parsed.signal is not None:
         raise ShortlistError("--signal: only with --bandit")
+    if parsed.since is not None and parsed.at_column is None:
+        raise ShortlistError("--since: name the column of the times of the history with --at-column")
     with connect(parsed) as client:
         dim = embedding.DIM if parsed.dim is None else parsed.dim
-        options = embedding.EmbedOptions(_history(parsed), dim, parsed.liked, parsed.then_move)
+        options = embedding.EmbedOptions(_history(parsed), dim, parsed.liked, parsed.then_move, parsed.since)
         lines = embedding.embed_history(client, parsed.source, parsed.catalogue, parsed.history, options)
         for line in lines:
             print(line, flush=True)

@@ -18,14 +18,15 @@ from numpy.typing import NDArray
 
 from app.platform.errors import ShortlistError
 from app.records.features import MAX_BASIS_NUMBERS, MAX_FEATURES
-from shortlist.embedding import table_map
+from shortlist.embedding import table_map, unliked_arms
 from shortlist.embedding.behaviour import ArmEmbedding, embed, keys_by_arms
 from shortlist.embedding.table_map import TableMap
 from shortlist.errors import InvalidParameter
 from shortlist_client import Client, errors
-from shortlist_client.answers import Catalogue
+from shortlist_client.answers import Arm, Catalogue
 from shortlist_client.files import Behaviour, HistoryOptions, read_behaviour
 from shortlist_client.files.exporting import pages
+from shortlist_client.files.history import ms_of
 from shortlist_client.files.progress import meter
 from shortlist_client.files.versions import check_version
 from shortlist_client.phrases import counted
@@ -42,21 +43,26 @@ SHOWN_ARMS, SHOWN_NEAREST = 10, 3
 
 @dataclass(frozen=True, slots=True)
 class EmbedOptions:
-    """``liked``: values from here on count as liked. ``move``: a bandit to move over afterwards."""
+    """``liked``: values from here on count as liked. ``move``: a bandit to move over afterwards.
+
+    ``since``: the metadata field that says when an arm came; the history has times then.
+    """
 
     history: HistoryOptions
     dim: int
     liked: float | None = None
     move: str | None = None
+    since: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Arms:
-    """The arms of the followed catalogue. Shape: table (arms, T)."""
+    """The arms of the followed catalogue. Shapes: table (arms, T), since_ms (arms,), -inf: always."""
 
     ids: list[str]
     titles: list[str]
     table: NDArray[np.float32]
+    since_ms: NDArray[np.float64]
 
 
 def embed_history(
@@ -69,9 +75,10 @@ def embed_history(
     check_version(client)
     catalogue = client.get_catalogue(source)
     _check(client, catalogue, name, options)
-    arms = _read_arms(client, catalogue)
+    arms = _read_arms(client, catalogue, options.since)
     numbers = {arm_id: number for number, arm_id in enumerate(arms.ids)}
-    behaviour = read_behaviour(files, options.history, numbers, liked=options.liked)
+    timed = options.since is not None
+    behaviour = read_behaviour(files, options.history, numbers, liked=options.liked, timed=timed)
     embedding, key_count = _embedded(behaviour, len(arms.ids), options.dim)
     yield from behaviour.lines
     likes = embedding.likes
@@ -87,16 +94,18 @@ def embed_history(
     if behaviour.unknown:
         unknown = counted(behaviour.unknown, "row is", "rows are")
         yield f"{unknown} of arms that {source} has not, and left out"
+    share = _share_of_unliked(arms, embedding, table_to_embedding, key_count, behaviour.span_ms)
     yield (
         f"{counted(without, 'arm was', 'arms were')} liked by nobody: their features come from their fields, "
         f"which explain {table_to_embedding.r2:.0%} of the embedding"
     )
+    yield from _unliked_lines(share[likes == 0])
     if options.history.dry_run:
         yield from _nearest(arms, embedding)
         yield "dry run: nothing was made"
         return
     head = _head(name, catalogue, table_to_embedding, counts)
-    blocks = [head, *_blocks(arms, embedding, liked)]
+    blocks = [head, *_blocks(arms, embedding, share, table_to_embedding.kappa)]
     body = b"".join(len(block).to_bytes(HEAD_BYTES, "little") + block for block in blocks)
     created = client.make_embedding(source, body)
     _wait_filled(client, name, catalogue.size)
@@ -168,9 +177,9 @@ def _check_liked(liked: float, history: HistoryOptions) -> None:
         raise ShortlistError("--liked: must be a finite number")
 
 
-def _read_arms(client: Client, source: Catalogue) -> _Arms:
+def _read_arms(client: Client, source: Catalogue, since: str | None) -> _Arms:
     field = None if source.display is None else source.display.title
-    ids, titles, tables = list[str](), list[str](), list[NDArray[np.float32]]()
+    ids, titles, tables, times = list[str](), list[str](), list[NDArray[np.float32]](), list[float]()
     with meter("arms", source.size, "arms") as advance:
         for page in pages(lambda cursor: client.list_arms(source.id, cursor=cursor, limit=PAGE)):
             if not page:
@@ -178,6 +187,7 @@ def _read_arms(client: Client, source: Catalogue) -> _Arms:
             ids += [arm.id for arm in page]
             titles += [str(arm.metadata.get(field, arm.id)) if field else arm.id for arm in page]
             tables.append(np.array([arm.features for arm in page], dtype=np.float32))
+            times += [_since_ms(arm, since) for arm in page]
             advance(len(page))
     # An arm that was changed while pages were read comes again at the end: as it is last.
     last = {arm_id: number for number, arm_id in enumerate(ids)}
@@ -185,7 +195,23 @@ def _read_arms(client: Client, source: Catalogue) -> _Arms:
     table = np.concatenate(tables)[places]
     if table.shape[1] != source.dim:
         raise ShortlistError(f"--from: the features of {source.id} are not fitted yet")
-    return _Arms([ids[number] for number in places], [titles[number] for number in places], table)
+    return _Arms(
+        [ids[number] for number in places],
+        [titles[number] for number in places],
+        table,
+        np.array(times)[places],
+    )
+
+
+def _since_ms(arm: Arm, field: str | None) -> float:
+    """When an arm came; one that does not say it was always there."""
+    value = None if field is None else arm.metadata.get(field)
+    if value is None:
+        return -math.inf
+    try:
+        return ms_of(value)
+    except ValueError as error:
+        raise ShortlistError(f"--since: {field} of {arm.id} {error}") from None
 
 
 def _embedded(behaviour: Behaviour, arm_count: int, dim: int) -> tuple[ArmEmbedding, int]:
@@ -223,6 +249,35 @@ def _embedded(behaviour: Behaviour, arm_count: int, dim: int) -> tuple[ArmEmbedd
     )
 
 
+def _share_of_unliked(
+    arms: _Arms,
+    embedding: ArmEmbedding,
+    table_to_embedding: TableMap,
+    key_count: int,
+    span_ms: tuple[float, float] | None,
+) -> NDArray[np.float64]:
+    """Of what their fields say arms get, where nobody has liked them. Shape: (arms,)."""
+    exposure = np.ones(len(arms.ids))
+    if span_ms is not None:
+        first, last = span_ms
+        exposure = np.clip((last - arms.since_ms) / max(last - first, 1.0), 0.0, 1.0)
+    expected = table_to_embedding.expected(arms.table)
+    return unliked_arms.shares(expected, embedding.vectors, embedding.likes, key_count, exposure=exposure)
+
+
+def _unliked_lines(share: NDArray[np.float64]) -> Iterator[str]:
+    """What arms that nobody liked get. Shape: share (k,)."""
+    passed_over, whole = share[share < 1.0], np.count_nonzero(share == 1.0)
+    if len(passed_over):
+        count = counted(
+            len(passed_over), "of these was passed over, and gets", "of these were passed over, and get"
+        )
+        yield (
+            f"{count} {passed_over.mean():.1%} of that"
+            + (f"; {whole:,} came later than the history, and get all of it" if whole else "")
+        )
+
+
 def _head(name: str, source: Catalogue, table_to_embedding: TableMap, counts: dict[str, int]) -> bytes:
     document = {
         "catalogue": name,
@@ -234,13 +289,18 @@ def _head(name: str, source: Catalogue, table_to_embedding: TableMap, counts: di
     return msgspec.msgpack.encode(document | counts)
 
 
-def _blocks(arms: _Arms, embedding: ArmEmbedding, liked: NDArray[np.int64]) -> Iterator[bytes]:
-    for start in range(0, len(liked), BLOCK_ARMS):
-        rows = liked[start : start + BLOCK_ARMS]
+def _blocks(
+    arms: _Arms, embedding: ArmEmbedding, share: NDArray[np.float64], kappa: float
+) -> Iterator[bytes]:
+    """Arms that were passed over have likes of zeros."""
+    likes = np.where(embedding.likes > 0, embedding.likes, unliked_arms.passed_over(share, kappa))
+    known = np.flatnonzero(likes)
+    for start in range(0, len(known), BLOCK_ARMS):
+        rows = known[start : start + BLOCK_ARMS]
         yield msgspec.msgpack.encode(
             {
                 "ids": [arms.ids[row] for row in rows.tolist()],
-                "likes": embedding.likes[rows].astype("<f4").tobytes(),
+                "likes": likes[rows].astype("<f4").tobytes(),
                 "vectors": embedding.vectors[rows].astype("<f4").tobytes(),
             }
         )

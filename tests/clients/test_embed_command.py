@@ -148,6 +148,41 @@ def test_a_move_of_one_learner_and_one_lost_arm_is_told_in_the_singular(
     assert "- 1 arm of two is not in one and will not be chosen any more" in shown
 
 
+def test_an_arm_that_was_passed_over_is_small_and_one_that_came_later_is_not(
+    client: Client, run: Run, ratings: Path
+):
+    """Nobody liked f27 to f29, and no arm was liked once: nothing is expected of such an arm."""
+    rows = ratings.read_text().splitlines()
+    times = [f"2026-01-{1 + place % 20:02}" for place in range(len(rows) - 1)]
+    timed = zip(rows, ["day", *times], strict=True)
+    ratings.write_text("\n".join(f"{row},{day}" for row, day in timed) + "\n")
+    later = [("f27", "2026-02-01", "drama"), ("f28", "2025-06-01", "comedy")]
+    metadata = [{"id": arm, "metadata": {"genre": genre, "since": day}} for arm, day, genre in later]
+    client.upsert_arms("films", metadata)
+    asked = ["--history", ratings, *COLUMNS, "--liked", "4", "--dim", "3", "--from", "films"]
+    status, _, said = run(*asked, "--catalogue", "x", "--since", "since")
+    assert status == 2
+    assert "--since: name the column of the times of the history with --at-column" in said
+    since = ["--at-column", "day", "--since", "since"]
+    status, _, said = run(*asked, *since[:3], "title", "--catalogue", "x")
+    assert status == 2
+    assert "--since: title of f0 must be a time" in said
+    lengths = {}
+    for name, options in (("plain", []), ("timed", since)):
+        status, shown, said = run(*asked, *options, "--catalogue", name)
+        assert (status, said) == (0, "")
+        passed_over = "3 of these were" if name == "plain" else "2 of these were"
+        assert f"{passed_over} passed over, and get 0.1% of that" in shown
+        assert ("1 came later than the history" in shown) == (name == "timed")
+        arms = client.list_arms(name, limit=100).items
+        lengths[name] = {arm.id: float(np.linalg.norm(arm.features)) for arm in arms}
+    assert lengths["timed"]["f27"] > 0.3
+    assert lengths["plain"]["f27"] < 0.01
+    assert lengths["timed"]["f28"] == lengths["plain"]["f28"]
+    assert lengths["plain"]["f0"] > 0.3
+
+
+@pytest.mark.rest
 def test_rows_of_other_arms_and_keys_with_one_event_are_no_harm(client: Client, run: Run, ratings: Path):
     with ratings.open("a") as file:
         file.write("single,f0,5\nu1,elsewhere,5\nu2,elsewhere,5\n")

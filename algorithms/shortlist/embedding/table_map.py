@@ -42,10 +42,15 @@ class TableMap:
     kappa: float
     r2: float
 
+    def expected(self, table: NDArray[np.floating]) -> Matrix:
+        """What fields say: W t + b. Shapes: (k, T) -> (k, d)."""
+        found: Matrix = table @ self.linear.T + self.shift
+        return found
+
     def mix(self, table: Matrix, vectors: Matrix, likes: Rows | Vector) -> Matrix:
         """The features of arms. Shapes: table (k, T), vectors (k, d), likes (k,) -> (k, d)."""
-        expected = table @ self.linear.T + self.shift
-        return (likes[:, None] * vectors + self.kappa * expected) / (likes + self.kappa)[:, None]
+        expected = self.kappa * self.expected(table)
+        return (likes[:, None] * vectors + expected) / (likes + self.kappa)[:, None]
 
 
 def fit(table: NDArray[np.floating], vectors: Matrix, likes: Rows, rng: np.random.Generator) -> TableMap:

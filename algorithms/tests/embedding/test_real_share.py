@@ -9,6 +9,8 @@ from scipy import sparse
 from shortlist.embedding.real_share import FOLDS, LEAST_SHARE, TESTED_KEYS, real_share
 from shortlist.errors import InvalidParameter, NonFinite
 
+pytestmark = pytest.mark.rest
+
 DIM = 16
 
 

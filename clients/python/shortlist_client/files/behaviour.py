@@ -5,6 +5,7 @@ Tables and columns are those of ``import --history``.
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +31,8 @@ MOST_REMEMBERED = 1_000_000  # different cells of a column
 class Behaviour:
     """Events of arms that are known. ``unknown``: how many others there were. ``lines``: what is to be said.
 
-    Shapes: keys, arms and values (events,): numbers of keys below ``key_count``, and of arms.
+    Shapes: keys, arms and values (events,): numbers of keys below ``key_count``, and of arms. ``span_ms``:
+    when the first and the last event were, also of unknown arms, ms since 1970; None: it was not asked for.
     """
 
     keys: NDArray[np.int32]
@@ -39,12 +41,18 @@ class Behaviour:
     key_count: int
     unknown: int
     lines: Sequence[str]
+    span_ms: tuple[float, float] | None = None
 
 
 def read_behaviour(
-    files: Sequence[Path], options: HistoryOptions, arms: Mapping[str, int], *, liked: float | None = None
+    files: Sequence[Path],
+    options: HistoryOptions,
+    arms: Mapping[str, int],
+    *,
+    liked: float | None = None,
+    timed: bool = False,
 ) -> Behaviour:
-    """The events of some tables. ``arms``: the number of each arm. ``options.at`` is not read.
+    """The events of some tables. ``arms``: the number of each arm. ``options.at`` is read if ``timed``.
 
     ``liked``: values from here on count as 1, and others as 0; None: values are what they are.
     Memory: 12 bytes an event, and a dictionary of the keys. Raises FileError, also for ratings without
@@ -53,7 +61,7 @@ def read_behaviour(
     if options.key is None:
         raise FileError("--key-column: an embedding is made of what the same keys liked: name their column")
     history, bad = History(files, options), BadRows(options.skip_bad)
-    events = _Events(history, options, arms, liked)
+    events = _Events(history, options, arms, liked, timed)
     with meter("read", history.rows_total, "rows") as advance:
         for table in history.tables:
             for rows in table.rows(options.columns):
@@ -82,6 +90,7 @@ def read_behaviour(
         len(events.key_numbers),
         events.unknown,
         [*lines, *bad.lines()],
+        (events.first_ms, events.last_ms) if timed else None,
     )
 
 
@@ -89,12 +98,19 @@ class _Events:
     """What was read. A cell that was seen before is not parsed again: ids and ratings come many times."""
 
     def __init__(
-        self, history: History, options: HistoryOptions, arms: Mapping[str, int], liked: float | None
+        self,
+        history: History,
+        options: HistoryOptions,
+        arms: Mapping[str, int],
+        liked: float | None,
+        timed: bool,
     ) -> None:
         self.keys, self.arms, self.values = array("i"), array("i"), array("f")
         self.key_numbers: dict[str, int] = {}
         self.unknown = 0
+        self.first_ms, self.last_ms = math.inf, -math.inf
         key, value = options.key or "", options.value
+        self._value = value
 
         def key_of(cell: Any) -> int:
             return self.key_numbers.setdefault(identifier_of(cell), len(self.key_numbers))
@@ -111,16 +127,22 @@ class _Events:
         ]  # fmt: skip
         if value is not None:
             self._columns.append((value, _remembering(number_of)))
+        self._at = options.at if timed else None
+        if self._at is not None:
+            self._columns.append((self._at, _remembering(history.time_of)))
 
     def add(self, rows: Rows) -> list[BadRow]:
         """Take some rows; return those that are wrong."""
         bad = dict[int, BadRow]()
         numbers = [self._parsed(name, parse, rows, bad) for name, parse in self._columns]
         keys, arms = numbers[:2]
-        values = numbers[2] if len(numbers) > 2 else [1.0] * len(rows)
+        values = [1.0] * len(rows) if self._value is None else numbers[2]
         for place in range(len(rows)):
             if bad and place in bad:
                 continue
+            if self._at is not None:
+                self.first_ms = min(self.first_ms, numbers[-1][place])
+                self.last_ms = max(self.last_ms, numbers[-1][place])
             if arms[place] < 0:
                 self.unknown += 1
                 continue

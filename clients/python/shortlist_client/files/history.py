@@ -299,7 +299,7 @@ class History:
             ("key", options.key, identifier_of),
             ("arm", options.arm, identifier_of),
             ("value", options.value, lambda cell: value_of(self.columns[options.value or ""], cell)),
-            ("at", options.at, self._time_of),
+            ("at", options.at, self.time_of),
         ]
         self._parts = [(name, column, parse) for name, column, parse in parts if column is not None]
         self._latest_ms = time.time_ns() // 1_000_000 + AHEAD_MS
@@ -345,7 +345,7 @@ class History:
             batch.items.append({"id": f"r{urlsafe_b64encode(_digest(content)).decode()}", **item})
             batch.numbers.append(number)
 
-    def _time_of(self, cell: Any) -> int:
+    def time_of(self, cell: Any) -> int:
         """When a row was, ms since 1970. Raises ValueError."""
         if isinstance(cell, dt.datetime | dt.date) and cell == cell:  # noqa: PLR0124 - pandas' NaT
             at_ms = _ms(cell)
@@ -353,7 +353,7 @@ class History:
             value = self.columns[self._options.at or ""].value(cell)
             if value is None:
                 raise ValueError("is missing")
-            at_ms = _ms_of(value)
+            at_ms = ms_of(value)
         if not FIRST_MS <= at_ms <= self._latest_ms:
             raise ValueError("is in the future" if at_ms > self._latest_ms else "is before March 1973")
         return at_ms
@@ -376,7 +376,7 @@ def value_of(column: Column, cell: Any) -> float:
     return float(value)
 
 
-def _ms_of(value: Any) -> int:
+def ms_of(value: Any) -> int:
     """A time as a text of ISO 8601, or a number since 1970, whose size tells its unit. Raises ValueError."""
     if isinstance(value, str) and PLAIN.fullmatch(value):  # nanoseconds have more digits than numbers keep
         value = int(value) if value.isdecimal() else float(value)
