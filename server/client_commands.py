@@ -215,9 +215,9 @@ def _embed_command(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     embed.add_argument(
         "--dim",
-        type=int,
+        type=_dim,
         metavar="N",
-        help="numbers of an arm. Default: 32, and 8 beside a table with --bandit.",
+        help="numbers of an arm. Default: auto, as many as are real, from 32 on; 8 with --bandit.",
     )
     embed.add_argument(
         "--signal", metavar="SIGNAL", help="with --bandit: judge this one. Default: the weighted sum of all."
@@ -238,6 +238,15 @@ def _embed_command(commands: argparse._SubParsersAction[Parser]) -> None:
     embed.add_argument("--then-move", metavar="BANDIT", help="move this bandit to it, with what it learned")
     add_service(embed)
     embed.set_defaults(run=_embed)
+
+
+def _dim(text: str) -> int | None:
+    if text == "auto":
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError("must be a number, or auto") from None
 
 
 def _import(parsed: argparse.Namespace) -> None:
@@ -377,8 +386,9 @@ def _embed(parsed: argparse.Namespace) -> None:
     if parsed.since is not None and parsed.at_column is None:
         raise ShortlistError("--since: name the column of the times of the history with --at-column")
     with connect(parsed) as client:
-        dim = embedding.DIM if parsed.dim is None else parsed.dim
-        options = embedding.EmbedOptions(_history(parsed), dim, parsed.liked, parsed.then_move, parsed.since)
+        options = embedding.EmbedOptions(
+            _history(parsed), parsed.dim, parsed.liked, parsed.then_move, parsed.since
+        )
         lines = embedding.embed_history(client, parsed.source, parsed.catalogue, parsed.history, options)
         for line in lines:
             print(line, flush=True)

@@ -20,6 +20,7 @@ from app.platform.errors import ShortlistError
 from app.records.features import MAX_BASIS_NUMBERS, MAX_FEATURES
 from shortlist.embedding import table_map, unliked_arms
 from shortlist.embedding.behaviour import ArmEmbedding, embed, keys_by_arms
+from shortlist.embedding.real_share import real_dim
 from shortlist.embedding.table_map import TableMap
 from shortlist.errors import InvalidParameter
 from shortlist_client import Client, errors
@@ -31,7 +32,7 @@ from shortlist_client.files.progress import meter
 from shortlist_client.files.versions import check_version
 from shortlist_client.phrases import counted
 
-DIM = 32
+LEAST_DIM, MOST_DIM = 32, 128  # of "auto"
 SEED = 0
 PAGE = 1_000
 BLOCK_ARMS = 1_000
@@ -43,13 +44,15 @@ SHOWN_ARMS, SHOWN_NEAREST = 10, 3
 
 @dataclass(frozen=True, slots=True)
 class EmbedOptions:
-    """``liked``: values from here on count as liked. ``move``: a bandit to move over afterwards.
+    """``dim`` None: as many as are real. ``liked``: values from here on count as liked.
+
+    ``move``: a bandit to move over afterwards.
 
     ``since``: the metadata field that says when an arm came; the history has times then.
     """
 
     history: HistoryOptions
-    dim: int
+    dim: int | None
     liked: float | None = None
     move: str | None = None
     since: str | None = None
@@ -79,7 +82,8 @@ def embed_history(
     numbers = {arm_id: number for number, arm_id in enumerate(arms.ids)}
     timed = options.since is not None
     behaviour = read_behaviour(files, options.history, numbers, liked=options.liked, timed=timed)
-    embedding, key_count = _embedded(behaviour, len(arms.ids), options.dim)
+    most_dim = min(MOST_DIM, MAX_BASIS_NUMBERS // catalogue.dim)
+    embedding, key_count = _embedded(behaviour, len(arms.ids), options.dim, most_dim)
     yield from behaviour.lines
     likes = embedding.likes
     table_to_embedding = table_map.fit(arms.table, embedding.vectors, likes, np.random.default_rng(SEED))
@@ -89,7 +93,7 @@ def embed_history(
     yield (
         f"{counted(key_count, 'key', 'keys')} liked {len(liked):,} of {len(likes):,} arms, "
         f"{counted(counts['rewards'], 'time', 'times')}; "
-        f"{counted(options.dim, 'number keeps', 'numbers keep')} {embedding.share:.0%} of it"
+        f"{counted(embedding.vectors.shape[1], 'number keeps', 'numbers keep')} {embedding.share:.0%} of it"
     )
     if behaviour.unknown:
         unknown = counted(behaviour.unknown, "row is", "rows are")
@@ -139,7 +143,8 @@ def embed_log(client: Client, bandit: str, catalogue: str, dim: int | None, sign
 
 def _check(client: Client, source: Catalogue, name: str, options: EmbedOptions) -> None:
     """What can be said before anything is read."""
-    if not 1 <= options.dim <= MAX_FEATURES:
+    dim = 1 if options.dim is None else options.dim
+    if not 1 <= dim <= MAX_FEATURES:
         raise ShortlistError(f"--dim: must be from 1 to {MAX_FEATURES:,}")
     if "collection" in source.index:
         raise ShortlistError(
@@ -149,7 +154,7 @@ def _check(client: Client, source: Catalogue, name: str, options: EmbedOptions) 
         raise ShortlistError(f"--from: {source.id} has no arms")
     if source.follows is not None:
         raise ShortlistError(f"--from: {source.id} follows {source.follows}: name that")
-    if options.dim * source.dim > MAX_BASIS_NUMBERS:
+    if dim * source.dim > MAX_BASIS_NUMBERS:
         most = MAX_BASIS_NUMBERS // source.dim
         features = counted(source.dim, "feature", "features")
         raise ShortlistError(f"--dim: at most {most:,} where arms have {features}")
@@ -214,8 +219,10 @@ def _since_ms(arm: Arm, field: str | None) -> float:
         raise ShortlistError(f"--since: {field} of {arm.id} {error}") from None
 
 
-def _embedded(behaviour: Behaviour, arm_count: int, dim: int) -> tuple[ArmEmbedding, int]:
-    """The embedding, and how many keys liked anything."""
+def _embedded(
+    behaviour: Behaviour, arm_count: int, dim: int | None, most_dim: int
+) -> tuple[ArmEmbedding, int]:
+    """The embedding, and how many keys liked anything. ``most_dim``: where ``dim`` is to be found."""
     shape = (behaviour.key_count, arm_count)
     liked = keys_by_arms(behaviour.keys, behaviour.arms, behaviour.values, shape=shape)
     keys, arms = int(np.count_nonzero(np.diff(liked.indptr))), len(np.unique(liked.indices))
@@ -236,6 +243,9 @@ def _embedded(behaviour: Behaviour, arm_count: int, dim: int) -> tuple[ArmEmbedd
             "--history: no key likes two arms, so nothing tells which arms the same keys like: is "
             "--key-column who it was, and no visit or order?"
         )
+    if dim is None:
+        least_dim = min(LEAST_DIM, most_dim)
+        dim = real_dim(liked, np.random.default_rng(SEED), least=least_dim, most=most_dim)
     # Keys with the same likes, and arms that the same keys like, are not told apart either.
     least = min(keys, arms)
     if dim <= least:

@@ -89,6 +89,10 @@ def test_films_are_near_what_the_same_people_like(client: Client, run: Run, rati
     for film, others in near:
         numbers = [int(each.split()[1]) for each in [film, *others.split(", ")]]
         assert len({number % 3 for number in numbers}) == 1
+    for auto in ([], ["--dim", "auto"]):
+        status, shown, said = run(*asked, *auto, "--dry-run")
+        assert (status, said) == (0, "")
+        assert "27 numbers keep 100% of it" in shown, "all that 27 arms tell apart, as it is fewer than 32"
     with pytest.raises(errors.NotFound):
         client.get_catalogue("films-2")
     client.put_bandit("home", catalogue="films", policy="sub_ts", scope="per_key")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from shortlist.embedding.real_share import FOLDS, LEAST_SHARE, TESTED_KEYS, real_share
+from shortlist.embedding.real_share import FOLDS, LEAST_SHARE, NOISE_SHARE, TESTED_KEYS, real_dim, real_share
 from shortlist.errors import InvalidParameter, NonFinite
 
 pytestmark = pytest.mark.rest
@@ -108,3 +108,43 @@ def test_what_is_wrong_is_named():
     likes.data[0] = np.inf
     with pytest.raises(NonFinite, match="liked"):
         real_share(likes, 1, np.random.default_rng(0))
+
+
+def groups(count, keys=600, arms=300, seed=0):
+    """Each key likes arms of two of ``count`` groups; arms of one group are alike."""
+    rng = np.random.default_rng(seed)
+    own = rng.random((keys, count)).argpartition(2, axis=1)[:, :2]
+    is_own = (np.arange(arms) % count == own[:, :, None]).any(axis=1)
+    return sparse.csr_array((rng.random((keys, arms)) < np.where(is_own, 0.6, 0.01)).astype(np.float32))
+
+
+def test_as_many_directions_as_tastes_have():
+    for count in (10, 50):
+        found = real_dim(groups(count), np.random.default_rng(0), least=4, most=100)
+        assert 0.8 * count <= found <= count
+    assert real_dim(groups(10), np.random.default_rng(0), least=32, most=100) == 32
+    assert 27 <= real_dim(groups(50), np.random.default_rng(0), least=4, most=30) <= 30
+
+
+def test_likes_without_tastes_have_the_fewest_directions_also_where_few_arms_have_most_likes():
+    """There the first directions are single arms."""
+    rng = np.random.default_rng(0)
+    chances = np.geomspace(0.9, 0.001, 400)
+    liked = sparse.csr_array((rng.random((2_000, 400)) < chances).astype(np.float32))
+    assert real_dim(liked, rng, least=4, most=100) == 4
+    assert np.count_nonzero(real_share(liked, 100, rng) > NOISE_SHARE) > 20, "shares that begin with 1 stay"
+
+
+def test_a_small_history_has_no_more_directions_than_its_rank():
+    likes = sparse.csr_array(np.eye(6, dtype=np.float32)[np.arange(60) % 6])
+    empty = sparse.csr_array((5, 6), dtype=np.float32)
+    for given in (likes, sparse.vstack([empty, likes]).tocsr()):
+        assert real_dim(given, np.random.default_rng(0), least=32, most=128) == 6
+    assert real_dim(likes[[0]], np.random.default_rng(0), least=32, most=128) == 1
+
+
+def test_of_a_large_history_a_part_is_asked():
+    large = groups(50, keys=1_000)
+    assert 40 <= real_dim(large, np.random.default_rng(0), least=4, most=100, sampled=250) <= 50
+    with pytest.raises(InvalidParameter, match="least"):
+        real_dim(groups(10), np.random.default_rng(0), least=5, most=4)
