@@ -234,6 +234,12 @@ def _embed_command(commands: argparse._SubParsersAction[Parser]) -> None:
         metavar="FIELD",
         help="metadata that says when an arm came: newer ones were not passed over",
     )
+    embed.add_argument(
+        "--without-prior",
+        dest="prior",
+        action="store_false",
+        help="keep nothing of what the history says of keys, with which new bandits begin",
+    )
     embed.add_argument("--dry-run", action="store_true", help="say what it would be, and make nothing")
     embed.add_argument("--then-move", metavar="BANDIT", help="move this bandit to it, with what it learned")
     add_service(embed)
@@ -387,7 +393,7 @@ def _embed(parsed: argparse.Namespace) -> None:
         raise ShortlistError("--since: name the column of the times of the history with --at-column")
     with connect(parsed) as client:
         options = embedding.EmbedOptions(
-            _history(parsed), parsed.dim, parsed.liked, parsed.then_move, parsed.since
+            _history(parsed), parsed.dim, parsed.liked, parsed.then_move, parsed.since, parsed.prior
         )
         lines = embedding.embed_history(client, parsed.source, parsed.catalogue, parsed.history, options)
         for line in lines:

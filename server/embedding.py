@@ -15,14 +15,17 @@ from pathlib import Path
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from app.platform.errors import ShortlistError
 from app.records.features import MAX_BASIS_NUMBERS, MAX_FEATURES
+from app.records.history_prior import HistoryPriorRecord, history_record
 from shortlist.embedding import table_map, unliked_arms
 from shortlist.embedding.behaviour import ArmEmbedding, embed, keys_by_arms
-from shortlist.embedding.real_share import real_dim
+from shortlist.embedding.real_share import real_dim, real_share
 from shortlist.embedding.table_map import TableMap
 from shortlist.errors import InvalidParameter
+from shortlist.linear import history_prior
 from shortlist_client import Client, errors
 from shortlist_client.answers import Arm, Catalogue
 from shortlist_client.files import Behaviour, HistoryOptions, read_behaviour
@@ -48,6 +51,8 @@ class EmbedOptions:
 
     ``move``: a bandit to move over afterwards.
 
+    ``prior``: whether the catalogue is given what the history says of keys.
+
     ``since``: the metadata field that says when an arm came; the history has times then.
     """
 
@@ -56,6 +61,7 @@ class EmbedOptions:
     liked: float | None = None
     move: str | None = None
     since: str | None = None
+    prior: bool = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,9 +89,9 @@ def embed_history(
     timed = options.since is not None
     behaviour = read_behaviour(files, options.history, numbers, liked=options.liked, timed=timed)
     most_dim = min(MOST_DIM, MAX_BASIS_NUMBERS // catalogue.dim)
-    embedding, key_count = _embedded(behaviour, len(arms.ids), options.dim, most_dim)
+    embedding, by_key = _embedded(behaviour, len(arms.ids), options.dim, most_dim)
     yield from behaviour.lines
-    likes = embedding.likes
+    likes, key_count = embedding.likes, by_key.shape[0]
     table_to_embedding = table_map.fit(arms.table, embedding.vectors, likes, np.random.default_rng(SEED))
     liked = np.flatnonzero(likes)
     without = len(likes) - len(liked)
@@ -108,7 +114,8 @@ def embed_history(
         yield from _nearest(arms, embedding)
         yield "dry run: nothing was made"
         return
-    head = _head(name, catalogue, table_to_embedding, counts)
+    prior = _prior(by_key, embedding) if options.prior else None
+    head = _head(name, catalogue, table_to_embedding, counts, prior)
     blocks = [head, *_blocks(arms, embedding, share, table_to_embedding.kappa)]
     body = b"".join(len(block).to_bytes(HEAD_BYTES, "little") + block for block in blocks)
     created = client.make_embedding(source, body)
@@ -221,11 +228,12 @@ def _since_ms(arm: Arm, field: str | None) -> float:
 
 def _embedded(
     behaviour: Behaviour, arm_count: int, dim: int | None, most_dim: int
-) -> tuple[ArmEmbedding, int]:
-    """The embedding, and how many keys liked anything. ``most_dim``: where ``dim`` is to be found."""
+) -> tuple[ArmEmbedding, sparse.csr_array]:
+    """The embedding, and what each key with a like liked. ``most_dim``: where ``dim`` is to be found."""
     shape = (behaviour.key_count, arm_count)
     liked = keys_by_arms(behaviour.keys, behaviour.arms, behaviour.values, shape=shape)
-    keys, arms = int(np.count_nonzero(np.diff(liked.indptr))), len(np.unique(liked.indices))
+    liked = liked[np.diff(liked.indptr) > 0]
+    keys, arms = liked.shape[0], len(np.unique(liked.indices))
     if not len(behaviour.keys) and behaviour.unknown:
         raise ShortlistError(
             f"--history: all {behaviour.unknown:,} rows are of arms that the catalogue has not: does "
@@ -250,13 +258,20 @@ def _embedded(
     least = min(keys, arms)
     if dim <= least:
         try:
-            return embed(liked, dim, np.random.default_rng(SEED)), keys
+            return embed(liked, dim, np.random.default_rng(SEED)), liked
         except InvalidParameter:
             least = dim - 1
     raise ShortlistError(
         f"--dim: {dim} is more than this history tells apart: at most {least:,}, as "
         f"{counted(keys, 'key likes', 'keys like')} {arms:,} different arms"
     )
+
+
+def _prior(liked: sparse.csr_array, embedding: ArmEmbedding) -> HistoryPriorRecord | None:
+    """What the history says of keys; None: of too few, or they do not differ."""
+    share = real_share(liked, embedding.vectors.shape[1], np.random.default_rng(SEED))
+    prior = history_prior.of_embedding(liked, embedding.vectors, share)
+    return None if prior is None else history_record(prior)
 
 
 def _share_of_unliked(
@@ -288,7 +303,13 @@ def _unliked_lines(share: NDArray[np.float64]) -> Iterator[str]:
         )
 
 
-def _head(name: str, source: Catalogue, table_to_embedding: TableMap, counts: dict[str, int]) -> bytes:
+def _head(
+    name: str,
+    source: Catalogue,
+    table_to_embedding: TableMap,
+    counts: dict[str, int],
+    prior: HistoryPriorRecord | None,
+) -> bytes:
     document = {
         "catalogue": name,
         "version": source.version,
@@ -296,7 +317,7 @@ def _head(name: str, source: Catalogue, table_to_embedding: TableMap, counts: di
         "shift": table_to_embedding.shift.astype("<f4").tobytes(),
         "kappa": table_to_embedding.kappa,
     }
-    return msgspec.msgpack.encode(document | counts)
+    return msgspec.msgpack.encode(document | counts | {"prior": prior})
 
 
 def _blocks(

@@ -16,6 +16,7 @@ from app.bandits.settings import BanditRecord
 from app.bandits.versions import bytes_to_version
 from app.platform.background import repeat
 from app.platform.errors import Unavailable
+from app.records.history_prior import HistoryPriorRecord
 from app.records.records import CatalogueRecord, split_uid
 from app.storage.store import Store
 from app.storage.types import Registry
@@ -34,6 +35,7 @@ class LearnedBandit:
     record: BanditRecord
     learner_dim: int
     catalogue_uid: str
+    history: HistoryPriorRecord | None
 
 
 class LearnedBandits:
@@ -87,5 +89,5 @@ def _learned(registry: Registry) -> dict[str, LearnedBandit]:
             continue
         catalogue_uid, of_catalogue = split_uid(catalogue, CatalogueRecord)
         dim = learner_dim(record, of_catalogue.dim, Context.of(record, of_catalogue.dim))
-        learned[uid] = LearnedBandit(name, uid, record, dim, catalogue_uid)
+        learned[uid] = LearnedBandit(name, uid, record, dim, catalogue_uid, of_catalogue.prior)
     return learned

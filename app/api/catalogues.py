@@ -138,11 +138,21 @@ class HeldOutErrors(BaseModel):
     after: float
 
 
+class HistoryPriorView(BaseModel):
+    """What the history says of a key before it has rewards: by how many ``keys``, and how many of the
+    ``directions`` in which they differ are real.
+    """
+
+    keys: int
+    directions: int
+
+
 class BehaviourView(BaseModel):
     """What an embedding was made of: so many ``rewards`` of so many ``keys``, of so many ``arms``; how many
     arms were ``without``: their features come from their fields.
 
-    ``held_out``: null where nothing was held out.
+    ``held_out``: null where nothing was held out. ``prior``: what new bandits begin with; null where nothing
+    is known of keys.
     """
 
     rewards: int
@@ -150,6 +160,7 @@ class BehaviourView(BaseModel):
     arms: int
     without: int
     held_out: HeldOutErrors | None
+    prior: HistoryPriorView | None
 
 
 class CatalogueView(BaseModel):
@@ -351,7 +362,9 @@ def _view(catalogue: Catalogue, filters: Sequence[FilterStatus]) -> dict[str, An
         counts = {name: getattr(behaviour, name) for name in ("rewards", "keys", "arms", "without")}
         held_out = behaviour.held_out and dict(zip(("before", "after"), behaviour.held_out, strict=True))
         view |= {"follows": behaviour.follows, "filled": catalogue.is_filled}
-        view["behaviour"] = counts | {"held_out": held_out}
+        prior = catalogue.record.prior
+        known = prior and {"keys": prior.keys, "directions": prior.directions}
+        view["behaviour"] = counts | {"held_out": held_out, "prior": known}
     if warnings := list(warnings_of(encoding)):
         view["warnings"] = warnings
     return view

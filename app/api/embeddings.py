@@ -5,13 +5,16 @@ body is blocks, as in an import (``imports``). The first is a msgpack document `
 "version": that of the followed catalogue when its arms were read, "linear": d x T numbers, "shift": d
 numbers, "kappa": number, "rewards", "keys", "arms", "without": counts}``; each of the others ``{"ids": [...],
 "likes": n numbers, "vectors": n x d numbers}``. Numbers are bytes: float32, little-endian, row after row.
-``app/records/behaviour.py`` says what is made of them.
+``app/records/behaviour.py`` says what is made of them. ``"prior"``, which may be absent: what the behaviour
+says of keys, ``{"mean": d numbers, "covariance": its lower triangle, row by row, "noise", "liking", "keys",
+"directions"}``, these numbers as float64; ``app/records/history_prior.py``.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -32,8 +35,10 @@ from app.catalogues.embeddings import Embeddings, NewEmbedding
 from app.platform.errors import BadRequest, Conflict, DimensionMismatch, Invalid, Unavailable
 from app.platform.ids import is_identifier
 from app.platform.phrases import counted
+from app.platform.pools import REQUESTS
 from app.records.behaviour import BehaviourRecord
 from app.records.features import MAX_BASIS_NUMBERS, MAX_FEATURE, MAX_FEATURES
+from app.records.history_prior import HistoryPriorRecord
 
 T = TypeVar("T")
 MOST_KAPPA = 1e6
@@ -53,6 +58,7 @@ class EmbeddingHead(msgspec.Struct, forbid_unknown_fields=True):
     keys: int
     arms: int
     without: int
+    prior: HistoryPriorRecord | None = None
 
 
 class ArmsOfBehaviour(msgspec.Struct, forbid_unknown_fields=True):
@@ -88,8 +94,10 @@ async def make(catalogue: str, request: Request, embeddings: Provided[Embeddings
     body = aiter(blocks(request.stream()))
     head = _decoded(EmbeddingHead, await anext(body, b""), "first block")
     record = _record(head, source)
+    if head.prior is not None:
+        await REQUESTS.run(partial(_check_prior, head.prior, len(head.shift) // 4))
     check_catalogue(request, head.catalogue)
-    created, new = await _stored(embeddings.begin(source, record), head, body)
+    created, new = await _stored(embeddings.begin(source, record, head.prior), head, body)
     return await answer_of(request, created, 201 if new else 200)
 
 
@@ -143,6 +151,17 @@ def _record(head: EmbeddingHead, source: Catalogue) -> BehaviourRecord:
     if wrong := next((name for name, count in counts.items() if not 0 <= count < 2**63), None):
         raise Invalid("must not be negative", path=(wrong,))
     return BehaviourRecord(source.name, source.uid, head.linear, head.shift, head.kappa, **counts)
+
+
+def _check_prior(prior: HistoryPriorRecord, dim: int) -> None:
+    """Raises Invalid, DimensionMismatch."""
+    if len(prior.mean) != 8 * dim or len(prior.covariance) != 4 * dim * (dim + 1):
+        message = f"must be {dim} numbers, and a lower triangle of {dim} x {dim}, of float64"
+        raise DimensionMismatch(message, path=("prior",))
+    try:
+        prior.prior()
+    except ValueError as error:
+        raise Invalid(f"is no prior: {error}", path=("prior",)) from None
 
 
 def _decoded(kind: type[T], data: bytes, what: str) -> T:

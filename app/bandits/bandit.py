@@ -23,8 +23,9 @@ from app.indexes.snapshot import Snapshot
 from app.platform.documents import Answer
 from app.platform.errors import Invalid, NotFound
 from app.records.encoding import Numbers32
+from app.records.history_prior import HistoryPriorRecord
 from app.storage.types import LearnerId
-from shortlist.linear import learned_prior, scales
+from shortlist.linear import history_prior, learned_prior, scales
 from shortlist.linear.learned_prior import LearnedPrior
 from shortlist.linear.ridge import Posterior
 from shortlist.linear.ridge_sums import RidgeSums, empty
@@ -97,6 +98,11 @@ class Bandit(msgspec.Struct, frozen=True):
         return self.catalogue.uid
 
     @property
+    def history(self) -> HistoryPriorRecord | None:
+        """What the history of its catalogue knows of keys."""
+        return self.catalogue.record.prior
+
+    @property
     def etag(self) -> str:
         return etag_of(self.uid, self.version.number)
 
@@ -151,7 +157,10 @@ class Bandit(msgspec.Struct, frozen=True):
         # A context that is new in each decision explores by itself: there it stays as without a prior.
         if self.record.exploration == AUTO and self.context is None:
             learned = version.learned
-            exploration = learned_prior.exploration(alone, keys=learned.keys, variation=learned.variation)
+            if learned.history:
+                exploration = history_prior.exploration(learned.observations / max(1, learned.own_keys))
+            else:
+                exploration = learned_prior.exploration(alone, keys=learned.keys, variation=learned.variation)
         return msgspec.structs.replace(
             self,
             prior=version.of_signals(self.record.signal_count),

@@ -15,12 +15,13 @@ import msgspec
 import numpy as np
 
 from app.platform.documents import Answer
+from app.records.history_prior import whole_of
 from app.records.records import bytes_to_vector, vector_to_bytes
 from app.storage.types import FoldedCounts
 from shortlist import checks
 from shortlist.linear.learned_prior import LearnedPrior
 from shortlist.linear.reward_sizes import UsualSizes
-from shortlist.types import Matrix, Vector
+from shortlist.types import Matrix
 
 SHOWN_KEYS = 10  # of fewer keys nobody is told a mean: it would be nearly what one of them likes
 _LEAST_NOISE = 1e-6  # of a signal that is newer than the version, as a share of the least of the others
@@ -38,6 +39,7 @@ class PriorRecord(msgspec.Struct, frozen=True, array_like=True):
     ``variation``    of ``LearnedPrior``; 1 of versions that were made before it was known
     ``sizes``        of ``LearnedPrior``, float64: the mean squares of all signals, then the variances; empty
                      where all keys are counted in one unit
+    ``history``      of ``LearnedPrior``: how many of ``keys`` are of a history
     """
 
     number: int
@@ -53,6 +55,7 @@ class PriorRecord(msgspec.Struct, frozen=True, array_like=True):
     space: int = 0
     variation: float = 1.0
     sizes: bytes = b""
+    history: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +83,11 @@ class PriorVersion:
     @cached_property
     def shows(self) -> bool:
         """Whether mean and covariance may be shown."""
-        return self.learned is not None and self.learned.keys >= SHOWN_KEYS
+        learned = self.learned
+        if learned is None:
+            return False
+        # Not by the sum: who has seen the history's mean could take it off that of a few own keys.
+        return (learned.own_keys or learned.history) >= SHOWN_KEYS
 
     def of_signals(self, count: int) -> PriorVersion:
         """The version for a bandit that has so many signals now: what is new has mean 0."""
@@ -101,6 +108,7 @@ class PriorVersion:
             observations=learned.observations,
             variation=learned.variation,
             sizes=_sizes(np.column_stack((_table_of(learned.sizes), more)) if learned.sizes else None),
+            history=learned.history,
         )
         return PriorVersion(self.record, wider)
 
@@ -128,6 +136,7 @@ def version_of(
         space,
         learned.variation,
         b"" if learned.sizes is None else vector_to_bytes(_table_of(learned.sizes)),
+        learned.history,
     )
     return PriorVersion(record, learned)
 
@@ -142,7 +151,7 @@ def bytes_to_prior(data: bytes) -> PriorVersion:
     if not record.keys:
         return PriorVersion(record, None)
     mean = bytes_to_vector(record.mean).reshape(record.signals, -1).copy()
-    precision = _whole(bytes_to_vector(record.precision), mean.shape[1])
+    precision = whole_of(bytes_to_vector(record.precision), mean.shape[1])
     residuals = bytes_to_vector(record.residuals).reshape(record.signals, record.signals).copy()
     learned = LearnedPrior.of(
         mean,
@@ -152,6 +161,7 @@ def bytes_to_prior(data: bytes) -> PriorVersion:
         observations=record.observations,
         variation=record.variation,
         sizes=_sizes(bytes_to_vector(record.sizes).reshape(2, -1).copy() if record.sizes else None),
+        history=record.history,
     )
     return PriorVersion(record, learned)
 
@@ -162,7 +172,8 @@ class PriorVersionView(Answer, frozen=True):
     of x^T S x over what the keys were shown; all null where the keys said nothing. A key with G = sum x x^T
     and m = sum x r^T has V = S^-1 + G and theta = V^-1 (S^-1 mu + m). ``sizes``: of each signal the mean
     squared reward that is usual of keys, and the variance of its sum for each reward; a key whose rewards
-    are far larger is counted in its own unit. Null where all are counted in one unit.
+    are far larger is counted in its own unit. Null where all are counted in one unit. ``history``: how many
+    of ``keys`` are of the history of the catalogue.
     """
 
     version: Annotated[int, msgspec.Meta(ge=1, lt=1 << 53)]
@@ -174,6 +185,7 @@ class PriorVersionView(Answer, frozen=True):
     residuals: list[list[float]] | None
     variation: float | None = None  # older versions: not known
     sizes: list[tuple[float, float]] | None = None
+    history: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)] = 0
 
 
 def exported(version: PriorVersion) -> PriorVersionView:
@@ -191,6 +203,7 @@ def exported(version: PriorVersion) -> PriorVersionView:
         residuals=learned.residuals.tolist(),
         variation=learned.variation,
         sizes=None if learned.sizes is None else _table_of(learned.sizes).T.tolist(),
+        history=learned.history,
     )
 
 
@@ -208,12 +221,13 @@ def imported(line: bytes) -> PriorVersion:
     checks.in_range("keys", item.keys, least=1)
     learned = LearnedPrior.of(
         mean,
-        _whole(np.array(item.precision), dim),
+        whole_of(np.array(item.precision), dim),
         residuals,
         keys=item.keys,
         observations=item.observations,
         variation=1.0 if item.variation is None else item.variation,
         sizes=None if item.sizes is None else _sizes(_table("sizes", item.sizes).T),
+        history=item.history,
     )
     return version_of(item.version, item.since_ms, learned)
 
@@ -232,11 +246,3 @@ def _table(name: str, rows: Sequence[Sequence[float]]) -> Matrix:
     if len({len(row) for row in rows}) != 1:
         raise ValueError(f"{name} must have rows of one length")
     return np.array(rows, dtype=float)
-
-
-def _whole(lower: Vector, dim: int) -> Matrix:
-    """A symmetric matrix from its lower triangle."""
-    whole = np.zeros((dim, dim))
-    whole[np.tril_indices(dim)] = lower
-    whole += np.tril(whole, -1).T
-    return whole

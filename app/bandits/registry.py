@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
@@ -27,6 +28,9 @@ from app.bandits.completion import (
     with_unit,
 )
 from app.bandits.context import Context
+from app.bandits.history_prior import first_prior
+from app.bandits.prior_version import version_of
+from app.bandits.prior_version import version_to_bytes as prior_to_bytes
 from app.bandits.settings import BanditRecord
 from app.bandits.spaces import BanditMoved, MoveRecord, Moves
 from app.bandits.versions import (
@@ -184,7 +188,12 @@ class Bandits:
             dim = learner_dim(record, catalogue.dim, Context.of(record, catalogue.dim))
             check_size(record, dim - record.intercept, self.most_learner_bytes)
         data = first_version(with_else(record, None, catalogue), by)
-        stored = await self._store.registry.create_bandit(name, data, catalogue=record.catalogue)
+        since_ms = time.time_ns() // 1_000_000
+        first = first_prior(record, catalogue.record.prior)
+        prior = b"" if first is None else prior_to_bytes(version_of(1, since_ms, first))
+        stored = await self._store.registry.create_bandit(
+            name, data, catalogue=record.catalogue, prior=prior, since_ms=since_ms
+        )
         if stored is None:
             raise NotFound("the catalogue was deleted during the request")
         check_known(stored)

@@ -48,6 +48,8 @@ class MoveRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     ``residual``   R, likewise (d' rows, d' columns); b"": 0
     ``restores``   it goes back: learners are what they were in the catalogue, with what came since
     ``transform``  T of ``shortlist.linear.feature_map``, float64 row by row; b"": nothing is carried
+    ``history``    what the map made of the prior of the history that the bandit began with, where the
+                   catalogue has none (``app.bandits.history_prior``); b"": there is none
     """
 
     number: int
@@ -65,6 +67,7 @@ class MoveRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     dim: int = 0
     restores: bool = False
     residual: bytes = b""
+    history: bytes = b""
 
     @property
     def is_exact(self) -> bool:

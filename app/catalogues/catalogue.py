@@ -129,6 +129,8 @@ def difference_of(existing: CatalogueRecord, asked: CatalogueRecord) -> str:
     """What is not as it was asked for. The values are numbers and words that were checked."""
     if existing.behaviour != asked.behaviour:
         return "one of the two follows another catalogue, by an embedding that cannot be changed"
+    if existing.prior != asked.prior:
+        return "what a history knows of keys is something else, and it cannot be changed"
     if existing.features != asked.features or _given(existing) != _given(asked):
         return "its features are others, and they cannot be changed"
     targets = existing.target_recall, asked.target_recall

@@ -17,6 +17,7 @@ from app.catalogues.catalogue import Catalogue
 from app.catalogues.catalogues import Catalogues
 from app.platform.errors import Conflict, Invalid, NotFitted, NotFound
 from app.records.behaviour import BehaviourEncoding, BehaviourRecord, behaviour_to_bytes
+from app.records.history_prior import HistoryPriorRecord
 from app.records.records import CatalogueRecord
 from app.storage.arms import ArmStore
 
@@ -27,12 +28,18 @@ class NewEmbedding:
     """A catalogue that is being made."""
 
     def __init__(
-        self, store: ArmStore, catalogues: Catalogues, source: Catalogue, record: BehaviourRecord
+        self,
+        store: ArmStore,
+        catalogues: Catalogues,
+        source: Catalogue,
+        record: BehaviourRecord,
+        prior: HistoryPriorRecord | None,
     ) -> None:
         self._store = store
         self._catalogues = catalogues
         self._source = source
         self._record = record
+        self._prior = prior
         self._encoding = BehaviourEncoding(record)
         self._uid = secrets.token_hex(8)
 
@@ -66,6 +73,7 @@ class NewEmbedding:
             before.target_recall,
             display=before.display,
             behaviour=self._record,
+            prior=self._prior,
         )
         catalogue, is_new = await self._catalogues.create(name, record, uid=self._uid)
         if not is_new:
@@ -98,6 +106,8 @@ class Embeddings:
             raise NotFitted(f"the features of {name} are not fitted yet, so nothing can be learned of them")
         return source
 
-    def begin(self, source: Catalogue, record: BehaviourRecord) -> NewEmbedding:
+    def begin(
+        self, source: Catalogue, record: BehaviourRecord, prior: HistoryPriorRecord | None = None
+    ) -> NewEmbedding:
         """Begin one that follows ``source``; nobody sees it until it is made."""
-        return NewEmbedding(self._store, self._catalogues, source, record)
+        return NewEmbedding(self._store, self._catalogues, source, record, prior)

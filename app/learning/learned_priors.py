@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from app.bandits.bandit import Bandit
+from app.bandits.history_prior import takes_history
 from app.bandits.prior_version import PriorVersion, bytes_to_prior
 from app.learning.newest_versions import NewestVersions
 from app.platform.cache import BoundedCache
@@ -41,6 +42,9 @@ class LearnedPriors(NewestVersions[PriorVersion]):
 
     def has_versions(self, bandit: Bandit) -> bool:
         return bandit.record.prior == "learned"
+
+    def _may_be_unheard_of(self, bandit: Bandit) -> bool:
+        return bandit.history is not None and takes_history(bandit.record) and bandit.is_settled
 
     def served_with(self, bandit: Bandit, version: PriorVersion | None) -> Bandit:
         served = self._served.get(bandit.uid)

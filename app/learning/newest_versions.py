@@ -41,6 +41,10 @@ class NewestVersions(ABC, Generic[V]):
     def served_with(self, bandit: Bandit, version: V | None) -> Bandit:
         """The bandit as it is served with a version; None: as without one."""
 
+    def _may_be_unheard_of(self, bandit: Bandit) -> bool:  # noqa: ARG002 - of others none is
+        """Whether the bandit had a version from the beginning, so that none is known means a poll is due."""
+        return False
+
     @abstractmethod
     async def _read(self, uid: str, number: int) -> V | None:
         """A version that is not the one in memory; None: it is not kept. Raises Unavailable."""
@@ -50,13 +54,17 @@ class NewestVersions(ABC, Generic[V]):
         if not self.has_versions(bandit):
             return bandit
         version = self._newest.get(bandit.uid)
-        if version is None and self._numbers.get(bandit.uid, 0):
+        if version is None and (self._numbers.get(bandit.uid, 0) or self._may_be_unheard_of(bandit)):
             return None
         return self.served_with(bandit, version)
 
     async def serving(self, bandit: Bandit) -> Bandit:
         """The bandit with the newest version. Raises Unavailable, if none was in memory."""
-        return self.cached(bandit) or self.served_with(bandit, await self._take(bandit.uid))
+        if (cached := self.cached(bandit)) is not None:
+            return cached
+        if not self._numbers.get(bandit.uid, 0):
+            await self.sync()
+        return self.served_with(bandit, await self._take(bandit.uid))
 
     async def then(self, bandit: Bandit, number: int | None) -> Bandit | None:
         """The bandit as it served decisions that name this version; None: it is not kept.

@@ -18,6 +18,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from heapq import nsmallest
 from itertools import chain
@@ -26,6 +27,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from app.bandits.bandit import Bandit
+from app.bandits.history_prior import begins_with
 from app.bandits.prior_version import PriorVersion, version_of, version_to_bytes
 from app.bandits.settings import NEWEST_AUTO, BanditRecord
 from app.bandits.spaces import Moves, Spaces
@@ -34,10 +36,11 @@ from app.learning.learned_priors import LearnedPriors
 from app.platform.errors import NotFound
 from app.platform.long_work import LongWork
 from app.platform.metrics import Metrics
+from app.records.history_prior import HistoryPriorRecord
 from app.records.records import POOLED, LearnerState
 from app.storage.store import Store
 from app.storage.types import LearnerId, StoredLearner
-from shortlist.linear import learned_prior
+from shortlist.linear import history_prior, learned_prior
 from shortlist.linear.learned_prior import LearnedPrior
 from shortlist.linear.ridge_sums import RidgeSums
 
@@ -89,6 +92,9 @@ class Fittable(Protocol):
 
     @property
     def catalogue_uid(self) -> str: ...
+
+    @property
+    def history(self) -> HistoryPriorRecord | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +198,7 @@ class PriorFits:
         (counts,) = await self._store.priors.folded([bandit.uid])  # first: what comes meanwhile counts again
         computing = Computing()
         sums = await self.sums(bandit, computing)
-        learned = await computing.run(fit_sums, sums, bandit.record)
+        learned = await computing.run(fit_sums, sums, bandit.record, await self.first(bandit))
         if learned is None and (before is None or before.learned is None):
             return Fitted(before, False, len(sums), computing.seconds, is_empty=True)
         now_ms = time.time_ns() // 1_000_000
@@ -215,6 +221,12 @@ class PriorFits:
             raise NotFound("there is no bandit with this name")
         newest = await self._priors.newest(bandit.uid)
         return Fitted(newest, bool(stands), len(sums), computing.seconds)
+
+    async def first(self, bandit: Fittable) -> LearnedPrior | None:
+        """What the bandit began with, by a history; None: without. Cost: O(D^3). Raises Unavailable."""
+        record = bandit.record
+        last = (await self._moves.of(bandit.uid, record.space)).get(record.space) if record.space else None
+        return await FITTING.run(partial(begins_with, record, bandit.history, last))
 
     async def sums(
         self, bandit: Fittable, computing: Computing, *, spaces: Spaces | None = None
@@ -298,27 +310,37 @@ def _nearest(
     return nsmallest(most, [*before, *(pair for pair in hashed if pair[1] != POOLED)])
 
 
-def fit_sample(states: Mapping[str, LearnerState], bandit: Bandit) -> LearnedPrior | None:
+def fit_sample(
+    states: Mapping[str, LearnerState], bandit: Bandit, first: LearnedPrior | None
+) -> LearnedPrior | None:
     """The prior of the keys with these states, by name, drawn as for a version, by another hash."""
     limits = FitLimits()
     sample = _Sample(limits.most_keys(bandit.learner_dim))
     sample.add([states[name] for _, name in _nearest([], states, b"", limits.read)])
-    return fit_sums([state.sums for state in sample.all], bandit.record)
+    return fit_sums([state.sums for state in sample.all], bandit.record, first)
 
 
-def fit_sums(sums: Sequence[RidgeSums], record: BanditRecord) -> LearnedPrior | None:
-    """The prior of the keys with these sums; None: they say nothing. Cost: as ``learned_prior.fit``."""
+def fit_sums(
+    sums: Sequence[RidgeSums], record: BanditRecord, first: LearnedPrior | None
+) -> LearnedPrior | None:
+    """The prior of the keys with these sums; None: they say nothing. Cost: as ``learned_prior.fit``.
+
+    ``first``: that of a history (``PriorFits.first``).
+    """
     used = [
         key_sums.with_signals(record.signal_count)
         for key_sums in sums
         if key_sums.weight > 0.0 and key_sums.has_squares
     ]
-    if len(used) < learned_prior.MIN_KEYS:
-        return None
-    return learned_prior.fit(
+    if not used if first is not None else len(used) < learned_prior.MIN_KEYS:
+        return first
+    arrays = (
         np.array([key_sums.gram for key_sums in used]),
         np.array([key_sums.moments for key_sums in used]),
         np.array([key_sums.products for key_sums in used]),
         np.array([key_sums.weight for key_sums in used]),
-        own_units=record.auto >= NEWEST_AUTO,
     )
+    own_units = record.auto >= NEWEST_AUTO
+    if first is not None:
+        return history_prior.fit(*arrays, first, own_units=own_units)
+    return learned_prior.fit(*arrays, own_units=own_units)

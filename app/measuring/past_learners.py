@@ -241,7 +241,8 @@ class PastLearners:
         if version is not None:
             return version
         states = {learner.name: state for learner, state in self._now.items() if state is not None}
-        fitted = await MEASURING.run(partial(fit_sample, states, self._bandit))
+        history = await self._source.first(self._bandit)
+        fitted = await MEASURING.run(partial(fit_sample, states, self._bandit, history))
         return version_of(1, 0, fitted)
 
     async def _know_effects(self, block: int, first: Row | None) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.bandits.bandit import Bandit
 from app.bandits.effect_version import EffectVersion
+from app.bandits.history_prior import begins_with
 from app.bandits.prior_version import PriorVersion
 from app.bandits.registry import Bandits
 from app.catalogues.catalogues import Catalogues
@@ -23,6 +25,7 @@ from app.measuring.logged_lists import revisions_in
 from app.platform.errors import Invalid
 from app.platform.pools import MEASURING
 from app.policies.covers import Covers
+from shortlist.linear.learned_prior import LearnedPrior
 from shortlist.types import Matrix
 
 FILTER_BYTES = 256 << 20
@@ -68,6 +71,11 @@ class HeldSource:
         """A version of its learned prior; None: it is not known."""
         return self.priors.get(number)
 
+    async def first(self, bandit: Bandit) -> LearnedPrior | None:  # noqa: ARG002 - as below
+        """The prior of the history that it began with: in a file, the version without own keys."""
+        known = (version.learned for version in self.priors.values())
+        return next((prior for prior in known if prior is not None and not prior.own_keys), None)
+
     async def effects(self, bandit: Bandit, number: int) -> EffectVersion | None:  # noqa: ARG002 - as below
         """A version of its arm effects; None: it is not kept."""
         return None
@@ -111,6 +119,11 @@ class ServedSource(HeldSource):
 
     async def prior(self, bandit: Bandit, number: int) -> PriorVersion | None:
         return await self.learned_priors.version(bandit.uid, number)
+
+    async def first(self, bandit: Bandit) -> LearnedPrior | None:
+        moves = await self.bandits.moves(bandit)
+        last = moves[-1] if moves else None
+        return await MEASURING.run(partial(begins_with, bandit.record, bandit.history, last))
 
     async def effects(self, bandit: Bandit, number: int) -> EffectVersion | None:
         return await self.served_effects.version(bandit.uid, number)

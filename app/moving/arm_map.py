@@ -13,8 +13,9 @@ import numpy as np
 from app.bandits.bandit import Bandit
 from app.indexes.snapshot import Snapshot
 from app.records.records import LearnerState
-from shortlist.linear import feature_map
+from shortlist.linear import feature_map, history_prior
 from shortlist.linear.feature_map import FeatureMap
+from shortlist.linear.learned_prior import LearnedPrior
 from shortlist.types import Matrix, Vector
 
 MOST_FITTED = 20_000  # arms by which a map is fitted
@@ -112,6 +113,19 @@ def transform_of(arms: ArmMap, bandit: Bandit, constant: float | None, moved: Ba
         one = after @ arms.forward.linear @ np.linalg.pinv(before)
         turned = np.kron(one, np.eye(bandit.context.encoding.dim)).astype(np.float64)
     return feature_map.of_learner(arms.forward, interactions=interactions, turned=turned, constants=constants)
+
+
+def moved_history(
+    history: LearnedPrior, arms: CommonArms, bandit: Bandit, constant: float | None
+) -> LearnedPrior:
+    """What a history says of keys, for the features of another catalogue. ``constant``: as in
+    ``transform_of``.
+    """
+    back = feature_map.fit(arms.new, arms.old, np.ones(len(arms.ids)), intercept=bandit.record.intercept)
+    constants = None
+    if bandit.record.intercept and bandit.record.constant is not None and constant is not None:
+        constants = constant, bandit.record.constant
+    return history_prior.moved(history, feature_map.of_learner(back, constants=constants))
 
 
 def agreement(

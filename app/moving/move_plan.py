@@ -12,6 +12,7 @@ from typing import Any, Literal
 from app.bandits import context as contexts
 from app.bandits.bandit import Bandit, learner_dim
 from app.bandits.completion import PolicyTerms, check_size
+from app.bandits.history_prior import history_to_bytes
 from app.bandits.settings import BanditRecord
 from app.bandits.spaces import Carry, MoveRecord, SpaceMap
 from app.catalogues.catalogue import Catalogue
@@ -50,6 +51,7 @@ class MovePlan:
     ``recomputed``     of some learners, what they will know if their sums are computed again
     ``keeps_states``   whether what learners know is kept for a while, to go back to
     ``agreement``      of estimates before and after
+    ``first``          the prior of a history that it has from then on
     ``prior``          the learned one of the carried learners
     ``refusals``       why the move is not done; a dry run tells them as warnings
     ``warnings``       what the caller is told besides
@@ -70,6 +72,7 @@ class MovePlan:
     recomputed: Mapping[str, LearnerState] = field(default_factory=dict)
     keeps_states: bool = True
     agreement: float | None = None
+    first: LearnedPrior | None = None
     prior: LearnedPrior | None = None
     refusals: tuple[ShortlistError, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -107,6 +110,8 @@ class MovePlan:
     def move_record(self, version: int) -> MoveRecord:
         """What is stored of the move. ``version``: of the bandit, which it makes."""
         transform = None if self.space_map is None else self.space_map.transform
+        # that of the catalogue is kept with the catalogue
+        first = self.first if self.target.record.prior is None else None
         return MoveRecord(
             number=self.record.space,
             asked=self.asked,
@@ -123,6 +128,7 @@ class MovePlan:
             dim=0 if transform is None else len(transform),
             restores=self.restores_ms is not None,
             residual=b"" if self.arm_map is None else vector_to_bytes(self.arm_map.forward.residual.ravel()),
+            history=b"" if first is None else history_to_bytes(first),
         )
 
 

@@ -27,6 +27,7 @@ from msgspec.structs import replace as replace_fields
 from app.bandits import context as contexts
 from app.bandits.bandit import Bandit, bandit_of
 from app.bandits.completion import measured
+from app.bandits.history_prior import first_prior, takes_history
 from app.bandits.prior_version import version_of
 from app.bandits.registry import Bandits
 from app.bandits.settings import BanditRecord
@@ -249,6 +250,7 @@ class PlanSteps:
 
     async def _compare(self, plan: MovePlan) -> MovePlan:
         """How far estimates before and after agree, and the prior of the carried learners."""
+        plan = await self._begin_prior(plan)
         if (space_map := plan.space_map) is None:
             return plan
         bandit, moved = plan.bandit, self._as_moved(plan)
@@ -257,7 +259,7 @@ class PlanSteps:
             if not plan.is_exact:
                 sums = await self.fits.sums(moved, Computing(), spaces=await self._spaces(plan))
             bandit = await self.priors.serving(bandit)
-            prior = await FITTING.run(partial(fit_sums, sums, bandit.record))
+            prior = await FITTING.run(partial(fit_sums, sums, bandit.record, plan.first))
             plan = replace(plan, prior=prior)
             if prior is not None:
                 moved = moved.with_prior(version_of(1, 0, prior, space=plan.record.space))
@@ -273,6 +275,16 @@ class PlanSteps:
                 after.append(carried)
         work = partial(arm_map.agreement, plan.arms, bandit, before, moved, after)
         return replace(plan, agreement=await MEASURING.run(work))
+
+    async def _begin_prior(self, plan: MovePlan) -> MovePlan:
+        """With the prior of the history that the bandit has from then on, as if it had no keys."""
+        first = await MEASURING.run(partial(first_prior, plan.record, plan.target.record.prior))
+        if first is None and plan.arm_map is not None and takes_history(plan.record):
+            before = await self.fits.first(plan.bandit)
+            if before is not None:
+                work = partial(arm_map.moved_history, before, plan.arms, plan.bandit, plan.record.constant)
+                first = await MEASURING.run(work)
+        return replace(plan, first=first, prior=first)
 
     async def _spaces(self, plan: MovePlan) -> Spaces:
         """The moves of the bandit, with the one that is planned."""

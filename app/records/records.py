@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from app.records.arm_sums import ArmSums, EffectTerms
 from app.records.behaviour import BehaviourRecord
 from app.records.features import FeaturesRule, Reduction
+from app.records.history_prior import HistoryPriorRecord
 from app.storage.types import UID_LENGTH
 from shortlist.linear.ridge_sums import RidgeSums, more_size, signals_in
 from shortlist.types import Vector
@@ -53,6 +54,7 @@ class CatalogueRecord(msgspec.Struct, frozen=True):
     ``reduction``   of their embedding, if its basis was given with them
     ``display``     how it is shown to people, which alone may change
     ``behaviour``   of a catalogue that follows another one
+    ``prior``       what a history knows of keys, for the features of this catalogue; None: nothing
     """
 
     dim: int
@@ -62,6 +64,7 @@ class CatalogueRecord(msgspec.Struct, frozen=True):
     reduction: Reduction | None = None
     display: dict[str, str] | None = None
     behaviour: BehaviourRecord | None = None
+    prior: HistoryPriorRecord | None = None
 
 
 class ArmDocument(msgspec.Struct, frozen=True, array_like=True):

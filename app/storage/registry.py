@@ -8,7 +8,7 @@ from typing import Literal
 from app.storage import redis_keys as keys
 from app.storage.part import RedisPart, check_positive
 from app.storage.redis_client import Argument, RedisClient
-from app.storage.types import BanditChange, Registry
+from app.storage.types import UID_LENGTH, BanditChange, Registry
 
 
 class RegistryStore(RedisPart):
@@ -57,10 +57,18 @@ class RegistryStore(RedisPart):
             await self.erase_catalogue(uid)
         return outcome
 
-    async def create_bandit(self, name: str, record: bytes, *, catalogue: str) -> bytes | None:
-        """As ``create_catalogue``; None when the catalogue does not exist."""
+    async def create_bandit(
+        self, name: str, record: bytes, *, catalogue: str, prior: bytes = b"", since_ms: int = 0
+    ) -> bytes | None:
+        """As ``create_catalogue``; None when the catalogue does not exist.
+
+        ``prior``: the first version of its learned prior, made at ``since_ms``.
+        """
+        uid = record[:UID_LENGTH].decode()
         names = [keys.CATALOGUES, keys.BANDITS, keys.users(catalogue), keys.REGISTRY_VERSION]
-        current: bytes | None = await self._redis.script("create_bandit", names, [catalogue, name, record])
+        names += [keys.PRIORS, keys.PRIOR_CHANGES, *keys.priors(uid)]
+        arguments: list[Argument] = [catalogue, name, record, uid, prior, since_ms]
+        current: bytes | None = await self._redis.script("create_bandit", names, arguments)
         return current
 
     async def change_bandit(

@@ -81,6 +81,7 @@ class LearnedPrior:
     ``variation``       the mean of x^T S x over these decisions: how much keys differ in what they were
                         shown, in units of the variance of the noise
     ``sizes``           what is usual of the rewards of keys; None: those of all keys are in one unit
+    ``history``         how many of ``keys`` are of a history (``history_prior``)
     """
 
     mean: Matrix
@@ -93,6 +94,7 @@ class LearnedPrior:
     ridge: float
     variation: float
     sizes: UsualSizes | None = None
+    history: int = 0
 
     @classmethod
     def of(
@@ -105,6 +107,7 @@ class LearnedPrior:
         observations: float,
         variation: float,
         sizes: UsualSizes | None = None,
+        history: int = 0,
     ) -> LearnedPrior:
         """Return the prior of these numbers. Cost: O(D^3).
 
@@ -132,7 +135,14 @@ class LearnedPrior:
         for array in (mean, precision, residuals, pull):
             array.setflags(write=False)
         ridge = dim / float((1.0 / eigenvalues).sum())
-        return cls(mean, precision, residuals, keys, observations, pull, least, ridge, variation, sizes)
+        checks.in_range("history", history, least=0, most=keys)
+        numbers = keys, observations, pull, least, ridge, variation, sizes, history
+        return cls(mean, precision, residuals, *numbers)
+
+    @property
+    def own_keys(self) -> int:
+        """Those that are not of a history."""
+        return self.keys - self.history
 
     @property
     def dim(self) -> int:
@@ -142,7 +152,7 @@ class LearnedPrior:
     @property
     def covariance(self) -> Matrix:
         """S (D, D), in units of the noise. Cost: O(D^3)."""
-        return _inverse(self.precision)
+        return inverse_of(self.precision)
 
     def known(self, sums: RidgeSums) -> SignalPosteriors:
         """Return what a key with these sums knows of all signals. Cost: O(D^3 + J D^2).
@@ -251,7 +261,7 @@ def fit(
     seen = np.flatnonzero(squares > 0.0)
     if len(weights) < MIN_KEYS or not len(seen):
         return None
-    keys = _Keys(grams, moments[:, seen], products[:, seen[:, None], seen], weights, grams.sum(axis=0))
+    keys = KeySums(grams, moments[:, seen], products[:, seen[:, None], seen], weights, grams.sum(axis=0))
     if not keys.mean_square > 0.0:
         return None
     mean, covariance, residuals = _fitted(keys)
@@ -262,7 +272,7 @@ def fit(
     all_residuals[seen[:, None], seen] = residuals
     return LearnedPrior.of(
         all_mean,
-        _inverse(covariance),
+        inverse_of(covariance),
         all_residuals,
         keys=len(weights),
         observations=keys.weight,
@@ -272,7 +282,7 @@ def fit(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Keys:
+class KeySums:
     """The sums of the keys, of the signals that have a reward that is not 0; see ``fit``."""
 
     grams: Tensor
@@ -320,7 +330,7 @@ class _Keys:
         return found
 
 
-def _fitted(keys: _Keys) -> tuple[Matrix, Matrix, Matrix]:
+def _fitted(keys: KeySums) -> tuple[Matrix, Matrix, Matrix]:
     """(mu, S, R) after ``_STEPS`` steps. Shapes: (J, D), (D, D), (J, J)."""
     count, dim = len(keys.weights), keys.dim
     alone = 1.0 / (scales.ridge_share(dim) * keys.mean_square)  # 1 / lambda
@@ -331,18 +341,18 @@ def _fitted(keys: _Keys) -> tuple[Matrix, Matrix, Matrix]:
     mean, between, within = _between_keys(keys, 1.0 / alone)
     covariance, residuals = np.eye(dim) * float((between / within).mean()), np.diag(within)
     for _ in range(_STEPS):
-        step = _expected(keys, mean, covariance)
+        step = expectations(keys, mean, covariance)
         # M-step: R, with one pseudo-reward, so that it is never 0.
         before = residuals
         residuals = keys.residual_products(step.estimates, step.through).sum(axis=0)
         residuals += before * step.uncertain
         np.einsum("jj->j", residuals)[:] = np.maximum(residuals.diagonal(), 0.0) + keys.squares
-        residuals = _definite(residuals / (keys.weight + 1.0))
+        residuals = definite(residuals / (keys.weight + 1.0))
         # M-step: mu, with one pseudo-key at 0.
         mean = step.estimates.mean(axis=0) * (others / count)
         # M-step: S.
         deviations = step.estimates - mean
-        white = _inverse(residuals)
+        white = inverse_of(residuals)
         share = float(np.einsum("ij,ji->", white, before)) / len(residuals)  # of R before, in today's
         expansion = _expansion(keys, mean, step, white, share)
         found = np.einsum("ujd,ji,uie->de", deviations, white, deviations, optimize=True) / len(residuals)
@@ -351,12 +361,12 @@ def _fitted(keys: _Keys) -> tuple[Matrix, Matrix, Matrix]:
         target = max(float((between / residuals.diagonal()).mean()), min(pooled, alone))
         anchor = _PRIOR_KEYS / (others + _PRIOR_KEYS)
         target = target ** (1.0 - anchor) * alone**anchor
-        covariance = (others * _symmetric(found) + dim * target * np.eye(dim)) / (others + dim)
+        covariance = (others * symmetric(found) + dim * target * np.eye(dim)) / (others + dim)
         covariance[np.diag_indices(dim)] += 1e-6 * float(np.trace(covariance)) / dim
     return mean, covariance, residuals
 
 
-def _between_keys(keys: _Keys, ridge: float) -> tuple[Matrix, Vector, Vector]:
+def _between_keys(keys: KeySums, ridge: float) -> tuple[Matrix, Vector, Vector]:
     """One mean for all, how much keys differ about it in each signal, and the noise, from moments.
 
     With A = sum G + ridge I the mean is sum m A^-1. Each key is a part of it: where keys were shown different
@@ -368,7 +378,7 @@ def _between_keys(keys: _Keys, ridge: float) -> tuple[Matrix, Vector, Vector]:
     an estimated mean (Henderson 1953, method 3). What the ridge itself adds is left out.
     """
     weight, length = keys.weight, keys.mean_square
-    inverse = _inverse(keys.gram + ridge * np.eye(keys.dim))
+    inverse = inverse_of(keys.gram + ridge * np.eye(keys.dim))
     mean: Matrix = keys.moments.sum(axis=0) @ inverse
     through = mean @ keys.grams
     left = np.einsum("ujj->j", keys.residual_products(mean, through))
@@ -388,7 +398,7 @@ def _between_keys(keys: _Keys, ridge: float) -> tuple[Matrix, Vector, Vector]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Expected:
+class Expectations:
     """The E-step. Shapes: estimates E, through E G (N, J, D); spread sum V^-1 (D, D).
 
     ``uncertain`` is sum tr(G V^-1).
@@ -400,7 +410,7 @@ class _Expected:
     uncertain: float
 
 
-def _expected(keys: _Keys, mean: Matrix, covariance: Matrix) -> _Expected:
+def expectations(keys: KeySums, mean: Matrix, covariance: Matrix) -> Expectations:
     """E-step. Cost: N D^3."""
     dim = keys.dim
     precision = np.linalg.inv(covariance)
@@ -413,7 +423,7 @@ def _expected(keys: _Keys, mean: Matrix, covariance: Matrix) -> _Expected:
     # As V = S^-1 + G: E G = m + mu S^-1 - E S^-1, and tr(G V^-1) = D - tr(S^-1 V^-1).
     through = keys.moments + pull - estimates @ precision
     uncertain = len(keys.grams) * dim - float(np.vdot(precision, spread))
-    return _Expected(estimates, through, spread, max(uncertain, 0.0))
+    return Expectations(estimates, through, spread, max(uncertain, 0.0))
 
 
 def _blocks(count: int, dim: int) -> Iterator[slice]:
@@ -450,7 +460,7 @@ def _invert(matrices: Tensor, out: Tensor) -> None:
     out[:, :half, half:] = corner.swapaxes(1, 2)
 
 
-def _expansion(keys: _Keys, mean: Matrix, step: _Expected, white: Matrix, share: float) -> float:
+def _expansion(keys: KeySums, mean: Matrix, step: Expectations, white: Matrix, share: float) -> float:
     """By what the deviations from the mean are multiplied, for rewards to be explained best."""
     deviations = step.estimates - mean
     # sum (E - mu) G mu^T, of sums over keys alone: products with each G would cost a tenth of the fit
@@ -462,20 +472,20 @@ def _expansion(keys: _Keys, mean: Matrix, step: _Expected, white: Matrix, share:
     return min(max(float(np.vdot(white, explained)) / whole, least), largest) if whole > 0.0 else 1.0
 
 
-def _definite(matrix: Matrix) -> Matrix:
+def definite(matrix: Matrix) -> Matrix:
     """A covariance, kept from being singular by rounding where signals are copies of one another."""
-    found = _symmetric(matrix)
+    found = symmetric(matrix)
     if len(found) > 1:
         found *= 1.0 - 1e-6
         np.einsum("jj->j", found)[:] /= 1.0 - 1e-6
     return found
 
 
-def _symmetric(matrix: NDArray[np.floating]) -> Matrix:
+def symmetric(matrix: NDArray[np.floating]) -> Matrix:
     half: Matrix = (matrix + matrix.T) / 2.0
     return half
 
 
-def _inverse(matrix: Matrix) -> Matrix:
+def inverse_of(matrix: Matrix) -> Matrix:
     """The inverse of a symmetric matrix, symmetric."""
-    return _symmetric(np.linalg.inv(matrix))
+    return symmetric(np.linalg.inv(matrix))
