@@ -236,8 +236,7 @@ def _embed_command(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     embed.add_argument(
         "--without-prior",
-        dest="prior",
-        action="store_false",
+        action="store_true",
         help="keep nothing of what the history says of keys, with which new bandits begin",
     )
     embed.add_argument("--dry-run", action="store_true", help="say what it would be, and make nothing")
@@ -393,7 +392,7 @@ def _embed(parsed: argparse.Namespace) -> None:
         raise ShortlistError("--since: name the column of the times of the history with --at-column")
     with connect(parsed) as client:
         options = embedding.EmbedOptions(
-            _history(parsed), parsed.dim, parsed.liked, parsed.then_move, parsed.since, parsed.prior
+            _history(parsed), parsed.dim, parsed.liked, parsed.then_move, parsed.since, not parsed.without_prior
         )
         lines = embedding.embed_history(client, parsed.source, parsed.catalogue, parsed.history, options)
         for line in lines:

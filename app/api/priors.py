@@ -41,11 +41,12 @@ class PriorView(BaseModel):
     """What the keys of a bandit have in common, and by how much they differ.
 
     ``version`` 0 while fewer than five keys have rewards, or where these say nothing: then all is as with
-    ``plain``, and what follows is null.
+    ``plain``, and what follows is null. In a catalogue whose ``behaviour`` has a ``prior`` there is a version
+    from the beginning, and ``history`` says how many of the ``keys`` are of that history.
 
     ``keys``: how many it was fitted from, and ``observations`` theirs. ``noise``: by how much rewards vary
     about their mean, for every key. ``mean``: the theta that a new key starts from, and ``sd`` by how much
-    keys differ from it, in each coordinate; both null of fewer than ten keys. ``offset``: of the mean, where
+    keys differ from it, in each coordinate; both null of one to nine own keys. ``offset``: of the mean, where
     learners have one. ``weights``: the mean of those of the context. ``covariance``: of all numbers of a
     learner. With signals they are of the weighted sum, and in ``signals`` of each.
     """
@@ -61,6 +62,7 @@ class PriorView(BaseModel):
     weights: list[list[float]] | None = None
     signals: dict[str, SignalPriorView] | None = None
     covariance: list[list[float]] | None = None
+    history: int | None = None
 
 
 @router.get("/{bandit}/prior", response_model=PriorView)

@@ -92,6 +92,8 @@ def report_of(bandit: Bandit, version: PriorVersion | None) -> dict[str, object]
         "noise": noise,
         "since_ms": version.record.since_ms,
     }
+    if learned.history:
+        answer["history"] = learned.history
     if not version.shows:
         return answer
     spread = np.sqrt(np.einsum("dd->d", learned.covariance))

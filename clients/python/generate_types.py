@@ -42,13 +42,13 @@ NAMES = {
 PARENTS = {"Bandit": "Settings", "BanditVersion": "Bandit", "EvaluationResult": "EvaluationJob"}
 # Fields that answers of 0.1.0 lacked, by class: they have a default, since the service may be older.
 LATER = {
-    "Asked": "diverse", "Bandit": "version", "BanditVersion": "since_ms by", "Barred": "filters arms",
+    "Asked": "diverse", "Bandit": "version", "Behaviour": "prior", "BanditVersion": "since_ms by", "Barred": "filters arms",
     "Catalogue": "filters", "Estimate": "places", "Evaluation": "support learners propensities complete_from",
     "EvaluationJob": "error", "EvaluationResult": "result",
     "Guardrail": "most least mean interval",
     "Learner": "used", "LearnedReward": "examined signal signal_number had space expected effect taught",
     "LearningTerms": "constant space moves next", "Links": "console", "LoggedValue": "interval left_out",
-    "PriorVersion": "variation sizes", "Quota": "outstanding signal from",
+    "PriorVersion": "variation sizes history", "Quota": "outstanding signal from",
     "Reduction": "arms share_of_variance overlap_at_10", "SignalReport": "places",
     "Report": "unit decisions as_of_decisions next_look interval_decisions warnings complete_from places",
     "SlateCampaign": "rules catalogue metadata", "Status": "findings plugins store_away_since",

@@ -96,7 +96,7 @@ async def test_a_catalogue_has_the_arms_of_another_one_by_their_behaviour_or_the
     assert (found["dim"], found["follows"], found["size"]) == (3, "made", 6)
     assert found["display"] == {"title": "name"}
     counts = {"rewards": 16, "keys": 12, "arms": 3, "without": 4}
-    assert found["behaviour"] == {**counts, "held_out": None}
+    assert found["behaviour"] == {**counts, "held_out": None, "prior": None}
     await await_arms(api, "made-2", ARMS)
     arm = await api.ok("GET", "/v1/catalogues/made-2/arms/a1")
     assert (arm["tags"], arm["metadata"]) == (["t", "a1"], {"name": "A1"})

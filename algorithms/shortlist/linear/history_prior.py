@@ -60,6 +60,7 @@ _FACTORS = (0.05, 20.0), (0.1, 10.0)  # of kappa, of alpha
 _UNITS = np.arange(-2, 7) / 2.0, np.arange(-1, 4)  # log2 of f and of r
 _UNIT_SPREAD = 1.5  # standard deviation of log f and of log r
 _UNIT_KEYS = 300  # that tell the unit
+_FAR = 4.0  # log2 of how much larger or smaller rewards are than likes, beyond which the grid is no help
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -251,13 +252,26 @@ def unit_of(keys: KeySums, first: LearnedPrior) -> tuple[Vector, Vector]:
 
 def _in_unit(first: LearnedPrior, keys: KeySums) -> LearnedPrior:
     """The history in the unit of the rewards of these keys."""
+    sizes = _sizes(first, keys)
+    if (sizes != 1.0).any():
+        first = _scaled(first, sizes, sizes, 1.0)
     f, r = unit_of(keys, first)
-    spread = float(np.exp(np.log(f * f / r).mean()))
-    roots = np.sqrt(r)
+    return _scaled(first, f, np.sqrt(r), float(np.exp(np.log(f * f / r).mean())))
+
+
+def _sizes(first: LearnedPrior, keys: KeySums) -> Vector:
+    """By how much rewards are larger than likes, where that is far beyond the grid: sales in cents. (J,)."""
+    about = np.einsum("jd,de,je->j", first.mean, keys.gram, first.mean)
+    variances = first.residuals.diagonal() * (keys.weight + np.vdot(keys.gram, first.covariance))
+    sizes: Vector = np.sqrt(keys.weight * keys.squares / (about + variances))
+    return np.where((sizes > 0.0) & (np.abs(np.log2(np.maximum(sizes, 1e-300))) > _FAR), sizes, 1.0)
+
+
+def _scaled(first: LearnedPrior, means: Vector, noises: Vector, spread: float) -> LearnedPrior:
     return LearnedPrior.of(
-        f[:, None] * first.mean,
+        means[:, None] * first.mean,
         first.precision / spread,
-        first.residuals * np.outer(roots, roots),
+        first.residuals * np.outer(noises, noises),
         keys=first.keys,
         observations=0.0,
         variation=0.0,
