@@ -392,7 +392,12 @@ def _embed(parsed: argparse.Namespace) -> None:
         raise ShortlistError("--since: name the column of the times of the history with --at-column")
     with connect(parsed) as client:
         options = embedding.EmbedOptions(
-            _history(parsed), parsed.dim, parsed.liked, parsed.then_move, parsed.since, not parsed.without_prior
+            _history(parsed),
+            parsed.dim,
+            parsed.liked,
+            parsed.then_move,
+            parsed.since,
+            not parsed.without_prior,
         )
         lines = embedding.embed_history(client, parsed.source, parsed.catalogue, parsed.history, options)
         for line in lines:

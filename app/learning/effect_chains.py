@@ -57,11 +57,15 @@ class Chains:
     sums: Sequence[EffectSums]
     added: Matrix
 
-    def fit(self, before: Sequence[EffectFit], *, discounted: bool) -> Chained:
-        """``before``: the fits of the version before, where it has those signals. Cost: O(P)."""
+    def fit(self, before: Sequence[EffectFit], *, discounted: bool, centres: bool = False) -> Chained:
+        """``before``: the fits of the version before, where it has those signals. ``centres``: as of
+        ``arm_effects.fit_chain``. Cost: O(P).
+        """
         starts = [*before, *(NOTHING,) * len(self.sums)]
         found = [
-            arm_effects.fit_chain(sums, self.places, added, start=start, discounted=discounted)
+            arm_effects.fit_chain(
+                sums, self.places, added, start=start, discounted=discounted, centres=centres
+            )
             for sums, added, start in zip(self.sums, self.added, starts, strict=False)
         ]
         return Chained([fit for fit, _, _ in found], [own for _, own, _ in found], [f for _, _, f in found])

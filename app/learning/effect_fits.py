@@ -154,7 +154,7 @@ class EffectFits:
             drifts = await self._drifts_of(bandit, prior, changes, computing)
             number = 1 if before is None else before.number + 1
             now_ms = time.time_ns() // 1_000_000
-            make = partial(fitted, number=number, now_ms=now_ms, before=before)
+            make = partial(fitted, number=number, now_ms=now_ms, before=before, centres=has_history(prior))
             version, chains, chained = await computing.run(make, totals, steps, drifts, bandit.record)
             if merges and prior is not None:
                 for partition, sums in stale.items():
@@ -397,6 +397,11 @@ def add_sums(
         totals[step] = added_merged(before, own, half_life_s)
 
 
+def has_history(prior: PriorVersion | None) -> bool:
+    """Whether what all arms do better than expected says how the history's likes differ from rewards."""
+    return prior is not None and prior.learned is not None and prior.learned.history > 0
+
+
 def fitted(
     totals: Totals,
     steps: Sequence[Step],
@@ -406,6 +411,7 @@ def fitted(
     number: int,
     now_ms: int,
     before: EffectVersion | None = None,
+    centres: bool = False,
 ) -> tuple[EffectVersion, Chains, Chained]:
     """The effects of arms with these totals, as a version with this number after ``before``.
 
@@ -413,6 +419,9 @@ def fitted(
 
     With a half-life all arms fade to ``now_ms``, also those that nobody has rewarded since: else an arm that
     was bad once would be so for ever.
+
+    ``centres``: without what all arms have in common. Not of all bandits: in games with noisy rewards and
+    arms that come again those without a history lost .2 by it.
     """
     half_life_s = record.half_life_s
     chains = chains_of(
@@ -422,7 +431,7 @@ def fitted(
     if before is not None and before.record.space == record.space:
         fits += map(EffectFit, before.record.variances, before.record.noises)
     has_weights = half_life_s is not None or any(step.is_merged for step in steps)
-    chained = chains.fit(fits, discounted=has_weights)
+    chained = chains.fit(fits, discounted=has_weights, centres=centres)
     version = version_of(
         record_of(
             number,

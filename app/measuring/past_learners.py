@@ -48,7 +48,7 @@ from app.bandits.settings import BanditRecord, SignalRef, signal_terms
 from app.decision_log.rows import LoggedReward, Row, counted_of
 from app.learning.arm_sums import add_entry
 from app.learning.effect_chains import Totals, steps_of
-from app.learning.effect_fits import add_sums, fitted
+from app.learning.effect_fits import add_sums, fitted, has_history
 from app.learning.fold import States, learned, merged, pooled_of
 from app.learning.pooled_prior import with_others
 from app.learning.prior_fits import fit_sample
@@ -256,7 +256,9 @@ class PastLearners:
             self.effects = await self._source.effects(self._bandit, number)
         if number != 0 and self.effects is None:
             self.effects_of_log = True
-            self.effects = await MEASURING.run(partial(_effects_of, self._arms, record))
+            self.effects = await MEASURING.run(
+                partial(_effects_of, self._arms, record, has_history(self.prior))
+            )
 
     async def learn(self, rows: Sequence[Row]) -> None:
         """Learn the rewards of some decisions, each in the block that knows it. Raises TooLarge, Invalid."""
@@ -395,10 +397,11 @@ class PastLearners:
         return constant.features(features)
 
 
-def _effects_of(totals: Totals, record: BanditRecord) -> EffectVersion:
+def _effects_of(totals: Totals, record: BanditRecord, centres: bool) -> EffectVersion:
     """Those that a log tells. As if the features of arms had not changed: a file does not say how."""
     now_ms = max((sums.time_ms for sums in totals.values()), default=0)
-    return fitted(totals, steps_of(totals, {}), None, record, number=1, now_ms=now_ms)[0]
+    steps = steps_of(totals, {})
+    return fitted(totals, steps, None, record, number=1, now_ms=now_ms, centres=centres)[0]
 
 
 def _effect_of(row: Row, reward: LoggedReward, examined: float, revision: int | None) -> EffectTerms | None:

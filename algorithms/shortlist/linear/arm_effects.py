@@ -44,6 +44,9 @@ Sizes
 Discounted, a reward of weight w adds w p^2 to n, w p rho to R, w^2 (p rho)^2 to Q and w^2 p^4 to F: products
 of two rewards stay unbiased. Then the noise is estimated from Q n / F in the place of Q.
 
+Beside the prior of a history (``history_prior``) the surprises of all arms have a part in common, which is
+the unit of that history and no effect. ``centred`` takes it out: rho - p L, with L = sum R / sum n over arms.
+
 Source: Henderson, "Best Linear Unbiased Estimation and Prediction under a Selection Model" (1975), of which
 the sums are an approximation: what was expected is held. Laird and Ware, "Random-Effects Models for
 Longitudinal Data" (1982).
@@ -177,27 +180,53 @@ def chain(sums: EffectSums, arms: Rows, added: Vector, fitted: EffectFit) -> tup
 
 
 def fit_chain(
-    sums: EffectSums, arms: Rows, added: Vector, *, start: EffectFit = NOTHING, discounted: bool = False
+    sums: EffectSums,
+    arms: Rows,
+    added: Vector,
+    *,
+    start: EffectFit = NOTHING,
+    discounted: bool = False,
+    centres: bool = False,
 ) -> tuple[EffectFit, EffectSums, Vector]:
     """Return a fit, with the sums of the arms that fade by it, from which it is found again, and the factors.
 
-    ``start``: the fit of before; ``NOTHING``: of sums that do not fade. Shapes as of ``chain``. Cost: some
-    times its own.
+    ``start``: the fit of before; ``NOTHING``: of sums that do not fade. ``centres``: by ``centred`` sums of
+    arms, which are what is returned then. Shapes as of ``chain``. Cost: some times its own.
     """
+
+    def by_arm(fitted: EffectFit) -> tuple[EffectSums, Vector]:
+        whole, factors = chain(sums, arms, added, fitted)
+        return centred(whole) if centres else whole, factors
+
     if not added.any():
-        whole, factors = chain(sums, arms, added, NOTHING)
+        whole, factors = by_arm(NOTHING)
         return fit(whole, discounted=discounted), whole, factors
     # What fades has weights, as what is discounted has.
-    fitted = fit(chain(sums, arms, added, start)[0], discounted=True)
+    fitted = fit(by_arm(start)[0], discounted=True)
     for _ in range(MOST_ROUNDS):
         before = fitted
-        fitted = fit(chain(sums, arms, added, before)[0], discounted=True)
+        fitted = fit(by_arm(before)[0], discounted=True)
         # Nothing may depend on which part of a chain was added up already.
         if math.isclose(fitted.variance, before.variance, rel_tol=SAME) and math.isclose(
             fitted.noise, before.noise, rel_tol=SAME
         ):
             break
-    return fitted, *chain(sums, arms, added, fitted)
+    return fitted, *by_arm(fitted)
+
+
+def centred(sums: EffectSums) -> EffectSums:
+    """Return the sums of surprises less what all arms have in common, L p. Cost: O(K).
+
+    Exact where p and the weight are the same in all decisions of an arm. Raises: InvalidShape, NonFinite.
+    """
+    sums.check()
+    total = float(sums.n.sum())
+    if not total > 0.0:
+        return sums
+    common = float(sums.R.sum()) / total
+    share = np.divide(sums.F, sums.n, out=np.zeros(len(sums.n)), where=sums.n > 0.0)
+    squares = np.maximum(sums.Q - 2.0 * common * share * sums.R + common**2 * sums.F, 0.0)
+    return EffectSums(sums.n, sums.R - common * sums.n, squares, sums.F)
 
 
 def sizes(sums: EffectSums, *, discounted: bool = False) -> Vector:

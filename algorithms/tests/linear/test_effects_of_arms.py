@@ -236,3 +236,21 @@ def test_a_chain_is_that_of_each_arm_by_itself_and_finds_its_fit_again():
     # Without changes it is the fit of all sums of an arm together, to the bit.
     plain, together, _ = arm_effects.fit_chain(shorter, arms[left], np.zeros(len(left)))
     assert plain == arm_effects.fit(together)
+
+
+@pytest.mark.parametrize("place", [1.0, 0.5])
+def test_centred_sums_are_those_of_surprises_less_what_they_have_in_common(place: float):
+    """Weights and places are those of each arm, as the sums can tell no more."""
+    rng = np.random.default_rng(0)
+    arms, surprises = rng.integers(0, 9, 200), rng.normal(size=200) + 0.7
+    by_arm = 0.2 + 0.8 * rng.random(10)
+    weights, places = by_arm[arms], place * by_arm[::-1][arms]
+    sums = summed(arms, surprises, weights, places, 10)
+    common = sums.R.sum() / sums.n.sum()
+    expected = summed(arms, surprises - common * places, weights, places, 10)
+    found = arm_effects.centred(sums)
+    for name in ("n", "R", "Q", "F"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-9, atol=1e-9)
+    assert abs(found.R.sum()) < 1e-9
+    nothing = EffectSums(*np.zeros((4, 3)))
+    assert arm_effects.centred(nothing) is nothing
