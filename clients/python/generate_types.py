@@ -42,7 +42,8 @@ NAMES = {
 PARENTS = {"Bandit": "Settings", "BanditVersion": "Bandit", "EvaluationResult": "EvaluationJob"}
 # Fields that answers of 0.1.0 lacked, by class: they have a default, since the service may be older.
 LATER = {
-    "Asked": "diverse", "Bandit": "version", "Behaviour": "prior", "BanditVersion": "since_ms by", "Barred": "filters arms",
+    "Asked": "diverse", "Bandit": "version", "Behaviour": "prior",
+    "BanditVersion": "since_ms by", "Barred": "filters arms",
     "Catalogue": "filters", "Estimate": "places", "Evaluation": "support learners propensities complete_from",
     "EvaluationJob": "error", "EvaluationResult": "result",
     "Guardrail": "most least mean interval",

@@ -158,14 +158,13 @@ def test_a_fit_without_own_rewards_is_the_history_and_with_many_keys_what_they_s
     assert one.own_keys == 1
     pairs = rewards(1, keys=4_000)
     many = history_prior.fit(*sums_of(pairs), first)
-    assert many.residuals[0, 0] == pytest.approx(1.0, rel=0.1)
+    assert many.residuals[0, 0] == pytest.approx(1.0, rel=0.25)
 
 
 def test_rewards_that_are_far_larger_or_smaller_than_likes_have_a_unit_of_their_own():
     first = history().first(CONSTANT)
     small, large = (
-        history_prior.fit(*sums_of(rewards(2, keys=300, scale=scale)), first, own_units=True)
-        for scale in (1e-3, 1e3)
+        history_prior.fit(*sums_of(rewards(2, keys=300, scale=scale)), first) for scale in (1e-3, 1e3)
     )
     assert large.residuals[0, 0] == pytest.approx(1e6, rel=0.3)
     np.testing.assert_allclose(large.residuals, 1e12 * small.residuals, rtol=1e-9)
