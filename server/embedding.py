@@ -19,7 +19,7 @@ from scipy import sparse
 
 from app.platform.errors import ShortlistError
 from app.records.features import MAX_BASIS_NUMBERS, MAX_FEATURES
-from app.records.history_prior import HistoryPriorRecord, history_record
+from app.records.history_prior import MAX_PRIOR_DIM, HistoryPriorRecord, history_record
 from shortlist.embedding import table_map, unliked_arms
 from shortlist.embedding.behaviour import ArmEmbedding, embed, keys_by_arms
 from shortlist.embedding.real_share import real_dim, real_share
@@ -122,6 +122,8 @@ def embed_history(
     _wait_filled(client, name, catalogue.size)
     features = counted(created.dim, "feature", "features")
     yield f"{name} has the arms of {source} with {features} each, and follows it"
+    if prior is not None:
+        yield f"new bandits on {name} begin with what {prior.keys:,} keys have in common"
     if options.move is not None:
         try:
             done = client.move_bandit(options.move, catalogue=name)
@@ -268,7 +270,9 @@ def _embedded(
 
 
 def _prior(liked: sparse.csr_array, embedding: ArmEmbedding) -> HistoryPriorRecord | None:
-    """What the history says of keys; None: of too few, or they do not differ."""
+    """What the history says of keys; None: of too few, of too many numbers, or keys do not differ."""
+    if embedding.vectors.shape[1] > MAX_PRIOR_DIM:
+        return None
     share = real_share(liked, embedding.vectors.shape[1], np.random.default_rng(SEED))
     prior = history_prior.of_embedding(liked, embedding.vectors, share)
     return None if prior is None else history_record(prior)

@@ -38,7 +38,7 @@ from app.platform.phrases import counted
 from app.platform.pools import REQUESTS
 from app.records.behaviour import BehaviourRecord
 from app.records.features import MAX_BASIS_NUMBERS, MAX_FEATURE, MAX_FEATURES
-from app.records.history_prior import HistoryPriorRecord
+from app.records.history_prior import MAX_PRIOR_DIM, HistoryPriorRecord
 
 T = TypeVar("T")
 MOST_KAPPA = 1e6
@@ -155,6 +155,8 @@ def _record(head: EmbeddingHead, source: Catalogue) -> BehaviourRecord:
 
 def _check_prior(prior: HistoryPriorRecord, dim: int) -> None:
     """Raises Invalid, DimensionMismatch."""
+    if dim > MAX_PRIOR_DIM:
+        raise Invalid(f"is possible for at most {MAX_PRIOR_DIM} numbers", path=("prior",))
     if len(prior.mean) != 8 * dim or len(prior.covariance) != 4 * dim * (dim + 1):
         message = f"must be {dim} numbers, and a lower triangle of {dim} x {dim}, of float64"
         raise DimensionMismatch(message, path=("prior",))

@@ -51,6 +51,7 @@ export async function show(view) {
       tile("Recall", percent(now.index.recall_at_1), `of the best arm${now.index.recall_at_10 === undefined ? "" : `, ${percent(now.index.recall_at_10)} of lists of ten`}, measured; ${percent(now.index.target_recall)} are wanted`),
       tile("A search", duration(now.index.expected_us / 1e6), "expected"),
       now.follows && tile("Follows", link(now.follows, ["catalogues", now.follows]), now.behaviour.without ? `by what keys liked; ${count(now.behaviour.without)} arms by their fields` : "by what keys liked"),
+      now.behaviour?.prior && tile("What people share", count(now.behaviour.prior.keys), `keys of the history, in ${count(now.behaviour.prior.directions)} real directions: new bandits begin with it`),
       tile("State", now.index.state, [`version ${count(now.version)}`, now.index.state === "building" && `; ${stillBuilt(now.index)}`], now.index.state === "ready" ? "good" : ""),
     ]);
     redraw(index, now, () => searched(now));

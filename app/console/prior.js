@@ -20,12 +20,12 @@ export function prior(view, body, bandit) {
   const draw = (/** @type {any} */ now) => {
     redraw(tiles, now, () => [
       tile("Version", count(now.version), now.version ? `since ${time(now.since_ms)}` : "none yet: fewer than five keys have rewards, or all of these are 0"),
-      tile("Keys", count(now.keys), "that it was fitted from"),
+      tile("Keys", count(now.keys), now.history ? `of which ${count(now.history)} are of the history` : "that it was fitted from"),
       tile("Rewards", count(now.observations), "of these keys"),
       tile("Noise", number(now.noise), "of a reward, for every key"),
     ]);
     const all = (now.mean ?? []).map((/** @type {number} */ value, /** @type {number} */ place) => ({ label: columns?.[place] ?? `coordinate ${place + 1}`, value, low: value - 2 * now.sd[place], high: value + 2 * now.sd[place], sd: now.sd[place] }));
-    redraw(common, [now.version, all], () => (all.length ? shared(all) : empty("What so few keys have in common is not shown: it would be nearly what one of them likes.")));
+    redraw(common, [now.version, all], () => (all.length ? shared(all) : empty(now.history ? "Not shown of one to nine own keys beside the history: it would be nearly what one of them likes." : "What so few keys have in common is not shown: it would be nearly what one of them likes.")));
     redraw(apart, [now.version, all], () => (all.length ? differences(all) : empty("Nothing is known of it yet.")));
   };
   body.append(

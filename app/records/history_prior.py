@@ -8,6 +8,8 @@ import numpy as np
 from shortlist.linear.history_prior import HistoryPrior
 from shortlist.types import Matrix, Vector
 
+MAX_PRIOR_DIM = 256  # it is stored with the catalogue, which each process reads whenever one is made
+
 
 class HistoryPriorRecord(msgspec.Struct, frozen=True):
     """It never changes. All are of ``HistoryPrior``; ``mean`` and the lower triangle of ``covariance`` are

@@ -36,7 +36,7 @@ from app.indexes import publishing, shared_files
 from app.learning import one_key_teaches, tokens
 from app.measuring import embedding_jobs, evaluation_jobs
 from app.quotas import rules
-from app.records import arm_sums, behaviour, encoding, features, left_out, logged, records
+from app.records import arm_sums, behaviour, encoding, features, history_prior, left_out, logged, records
 from app.serving import choice
 from app.storage import redis_keys
 from app.storage.embedded import losses
@@ -68,6 +68,7 @@ RECORDS: dict[str, type] = {
     "catalogue, features, reduce": features.ReduceRule,
     "catalogue, reduction": features.Reduction,
     "catalogue, behaviour": behaviour.BehaviourRecord,
+    "catalogue, prior": history_prior.HistoryPriorRecord,
     "embedding that was asked for": embedding_jobs.AskedEmbedding,
     "arm": records.ArmDocument,
     "arm before its catalogue is fitted": records.UnfittedArmDocument,

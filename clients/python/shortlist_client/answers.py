@@ -307,11 +307,22 @@ class HeldOutErrors:
 
 
 @dataclass(frozen=True, slots=True)
+class HistoryPrior:
+    """What the history says of a key before it has rewards: by how many ``keys``, and how many of the
+    ``directions`` in which they differ are real.
+    """
+
+    keys: int
+    directions: int
+
+
+@dataclass(frozen=True, slots=True)
 class Behaviour:
     """What an embedding was made of: so many ``rewards`` of so many ``keys``, of so many ``arms``; how many
     arms were ``without``: their features come from their fields.
 
-    ``held_out``: None where nothing was held out.
+    ``held_out``: None where nothing was held out. ``prior``: what new bandits begin with; None where
+    nothing is known of keys.
     """
 
     rewards: int
@@ -319,6 +330,7 @@ class Behaviour:
     arms: int
     without: int
     held_out: HeldOutErrors | None
+    prior: HistoryPrior | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -1270,6 +1282,7 @@ class PriorVersion:
     = sum x x^T and m = sum x r^T has V = S^-1 + G and theta = V^-1 (S^-1 mu + m). ``sizes``: of each
     signal the mean squared reward that is usual of keys, and the variance of its sum for each reward; a
     key whose rewards are far larger is counted in its own unit. Null where all are counted in one unit.
+    ``history``: how many of ``keys`` are of the history of the catalogue.
     """
 
     version: int
@@ -1281,6 +1294,7 @@ class PriorVersion:
     residuals: tuple[tuple[float, ...], ...] | None
     variation: float | None = None
     sizes: tuple[tuple[float, float], ...] | None = None
+    history: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -1584,11 +1598,12 @@ class Prior:
     """What the keys of a bandit have in common, and by how much they differ.
 
     ``version`` 0 while fewer than five keys have rewards, or where these say nothing: then all is as
-    with ``plain``, and what follows is None.
+    with ``plain``, and what follows is None. In a catalogue whose ``behaviour`` has a ``prior`` there is
+    a version from the beginning, and ``history`` says how many of the ``keys`` are of that history.
 
     ``keys``: how many it was fitted from, and ``observations`` theirs. ``noise``: by how much rewards
     vary about their mean, for every key. ``mean``: the theta that a new key starts from, and ``sd`` by
-    how much keys differ from it, in each coordinate; both None of fewer than ten keys. ``offset``: of
+    how much keys differ from it, in each coordinate; both None of one to nine own keys. ``offset``: of
     the mean, where learners have one. ``weights``: the mean of those of the context. ``covariance``: of
     all numbers of a learner. With signals they are of the weighted sum, and in ``signals`` of each.
     """
@@ -1604,6 +1619,7 @@ class Prior:
     weights: tuple[tuple[float, ...], ...] | None = None
     signals: Mapping[str, SignalPrior] | None = None
     covariance: tuple[tuple[float, ...], ...] | None = None
+    history: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

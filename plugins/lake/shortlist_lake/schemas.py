@@ -55,6 +55,7 @@ PRIORS = pa.schema(
         ("residuals", pa.list_(pa.list_(pa.float64()))),
         ("variation", pa.float64()),
         ("sizes", pa.list_(pa.list_(pa.float64()))),
+        ("history", pa.int64()),
     ]
 )
 REWARDS = pa.schema(
