@@ -257,3 +257,32 @@ async def test_the_prior_goes_with_the_catalogue(api: Api):
     assert not any(mean in repr(value).encode() or mean == value for value in (await api.stored()).values())
     again = await embedded(api, "c", prior=None)
     assert again["behaviour"]["prior"] is None
+
+
+@pytest.mark.rest
+async def test_explanations_and_evaluations_know_what_a_bandit_began_with(api: Api):
+    await make(api, log={"keep_s": 3600}, policy="softmax", temperature=0.5)
+    rng = np.random.default_rng(0)
+    first = await api.choose("b", key="new", k=2)
+    assert first["prior_version"] == 1
+    for number in range(40):
+        chosen = await api.choose("b", key=f"u{number % 8}", k=2)
+        rewards = [
+            {"decision": chosen["decision"], "arm": arm["id"], "value": float(rng.random() < 0.4)}
+            for arm in chosen["arms"]
+        ]
+        await api.reward(*rewards)
+    assert (await api.ok("POST", "/v1/bandits/b/prior/refresh"))["version"] > 1
+
+    async def row() -> Json | None:
+        answer = await api.call("POST", "/v1/bandits/b/log/explain", {"decision": first["decision"]})
+        return answer.json() if answer.status_code == 200 else None
+
+    explained = await wait_until(row, what="the row") or {}
+    assert (explained["repeated"], explained["changed"]) == (True, [])
+    assert explained["row"]["prior_version"] == 1
+    assert all(arm["prior"] is not None for arm in explained["candidates"])
+    for learners in ("before", "now"):
+        asked = {"policy": {"temperature": 1.0}, "learners": learners}
+        found = await api.ok("POST", "/v1/bandits/b/evaluations", asked)
+        assert found["logged"]["decisions"] == 41
