@@ -113,6 +113,26 @@ def test_films_are_near_what_the_same_people_like(client: Client, run: Run, rati
     assert unseen @ other < 0.3 * np.linalg.norm(unseen) * np.linalg.norm(other)
 
 
+def test_new_bandits_begin_with_what_the_history_says_of_people(client: Client, run: Run, ratings: Path):
+    asked = ["--history", ratings, *COLUMNS, "--liked", "4", "--from", "films", "--dim", "3"]
+    status, shown, said = run(*asked, "--catalogue", "films-2")
+    assert (status, said) == (0, "")
+    assert "new bandits on films-2 begin with what 90 keys have in common" in shown
+    behaviour = client.get_catalogue("films-2").behaviour
+    assert behaviour is not None
+    assert behaviour.prior is not None
+    assert (behaviour.prior.keys, behaviour.prior.directions) == (90, 3)
+    client.put_bandit("home", catalogue="films-2", policy="sub_ts", scope="per_key")
+    prior = client.get_prior("home")
+    assert (prior.version, prior.keys, prior.history) == (1, 90, 90)
+    status, shown, said = run(*asked, "--catalogue", "films-3", "--without-prior")
+    assert (status, said) == (0, "")
+    assert "begin with" not in shown
+    behaviour = client.get_catalogue("films-3").behaviour
+    assert behaviour is not None
+    assert behaviour.prior is None
+
+
 def test_a_bandit_whose_learners_cannot_come_along_is_said_how_to_move(
     client: Client, run: Run, ratings: Path
 ):
