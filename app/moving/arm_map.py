@@ -22,6 +22,7 @@ MOST_FITTED = 20_000  # arms by which a map is fitted
 MOST_PRODUCTS = 2e10  # of two numbers, in a fit: some seconds
 MOST_SHOWN = 50  # times that an arm was shown: more say little more of how learners depend on it
 NEVER_SHOWN = 0.1  # what an arm counts that the log does not show: so that the map is known everywhere
+HISTORY_R2 = 0.5  # of the old features, by the new ones, for a history to come along
 MOST_COMPARED = 1_000  # arms by which estimates are compared
 
 
@@ -117,11 +118,13 @@ def transform_of(arms: ArmMap, bandit: Bandit, constant: float | None, moved: Ba
 
 def moved_history(
     history: LearnedPrior, arms: CommonArms, bandit: Bandit, constant: float | None
-) -> LearnedPrior:
-    """What a history says of keys, for the features of another catalogue. ``constant``: as in
-    ``transform_of``.
+) -> LearnedPrior | None:
+    """What a history says of keys, for the features of another catalogue; None: these hardly tell the old
+    ones, so what is left of it would be far too sure. ``constant``: as in ``transform_of``.
     """
     back = feature_map.fit(arms.new, arms.old, np.ones(len(arms.ids)), intercept=bandit.record.intercept)
+    if back.r2 < HISTORY_R2:
+        return None
     constants = None
     if bandit.record.intercept and bandit.record.constant is not None and constant is not None:
         constants = constant, bandit.record.constant

@@ -230,6 +230,16 @@ async def test_a_bandit_keeps_the_history_through_moves(api: Api, tmp_path: Path
 
 
 @pytest.mark.rest
+async def test_no_history_comes_along_to_features_that_hardly_tell_those_of_before(api: Api):
+    await make(api)
+    other = np.random.default_rng(2).normal(size=(ARMS, 2))
+    await api.catalogue("other", dict(zip(IDS, other.tolist(), strict=True)))
+    await api.ok("POST", "/v1/bandits/b/move", {"catalogue": "other", "carry": "map"})
+    found = await api.ok("POST", "/v1/bandits/b/prior/refresh")
+    assert (found["keys"], found.get("history"), found["mean"]) == (0, None, None)
+
+
+@pytest.mark.rest
 async def test_a_bandit_that_has_no_history_gets_one_by_a_move(api: Api):
     await api.catalogue("old", dict(zip(IDS, FEATURES.tolist(), strict=True)))
     await make(api, catalogue="old")
