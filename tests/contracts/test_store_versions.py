@@ -9,7 +9,7 @@ from test_store_folding import checkpoints
 from test_store_registry import KEEP_MS, OTHER_UID, UID, record
 
 from app.storage.store import Store
-from app.storage.types import ArmWrite, BanditChange
+from app.storage.types import ArmWrite, BanditChange, LearnerId
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
@@ -131,9 +131,11 @@ async def test_deleting_a_bandit_of_another_catalogue_changes_nothing(store: Sto
     await store.registry.create_catalogue("films", record(UID))
     await store.registry.create_catalogue("books", record(OTHER_UID))
     await store.registry.create_bandit("b", record(UID), catalogue="films")
-    assert await store.learners.apply(0, expected="0-0", watermark="1-1", states={(UID, "ann"): b"1"})
+    assert await store.learners.apply(
+        0, expected="0-0", watermark="1-1", states={LearnerId(UID, "ann"): b"1"}
+    )
     assert await store.registry.delete_bandit("b", UID, catalogue="books") is False
-    assert await checkpoints(store, 0, [(UID, "ann")]) == [b"1"]
+    assert await checkpoints(store, 0, [LearnerId(UID, "ann")]) == [b"1"]
     assert (await store.registry.read()).bandits == {"b": record(UID)}
     assert await store.registry.delete_bandit("b", UID, catalogue="films") is True
     assert await store.registry.delete_catalogue("films", UID) == "deleted"
@@ -142,7 +144,7 @@ async def test_deleting_a_bandit_of_another_catalogue_changes_nothing(store: Sto
 async def test_deleting_a_bandit_removes_its_states_and_no_others(store: Store):
     await store.registry.create_catalogue("films", record(UID))
     await store.registry.create_bandit("b", record(UID), catalogue="films")
-    states = {(UID, "ann"): b"1", (UID, "bob"): b"2", (OTHER_UID, "ann"): b"3"}
+    states = {LearnerId(UID, "ann"): b"1", LearnerId(UID, "bob"): b"2", LearnerId(OTHER_UID, "ann"): b"3"}
     for partition in range(store.partitions):
         assert await store.learners.apply(partition, expected="0-0", watermark="1-1", states=states)
     assert await store.registry.delete_bandit("b", UID, catalogue="films") is True
