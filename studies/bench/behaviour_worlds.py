@@ -13,11 +13,14 @@ Worlds
                 have, and some arms are better for everyone
     niches      as papers are: each of many groups likes a few arms of its own; the table has ten broad
                 categories
+    thin        kinds, of whose past a fifth is known
+    sales       as a shop is: the past is views, by kinds and what they do not say; who is played must buy,
+                which one in four views leads to, with some arms far more often than with others
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +34,9 @@ SEED = 7_202
 PLAYED, OTHERS = 60, 400
 SHOWN_BEFORE = 80  # arms that each of the others was shown
 DIM = 32
-SHARE_LIKED = 0.06  # of the arms of ``kinds``
+SHARE_LIKED, SHARE_VIEWED = 0.06, 0.12  # of the arms of ``kinds``, and of ``sales``
+KNOWN_OF_THIN = 0.2
+BOUGHT, BOUGHT_SPREAD = 0.25, 0.8  # of views, in the median arm, and the deviation of its logarithm
 CHANCE_IN_NICHE, CHANCE_ELSEWHERE = 0.9, 0.01
 
 Bools = NDArray[np.bool_]
@@ -100,6 +105,27 @@ def films(
 def kinds(draw: int, *, played: int = PLAYED, arms: int = 1_200) -> World:
     """Arms of one to three of 16 kinds, six numbers that nobody has written down, and a quality."""
     rng = np.random.default_rng((SEED, 2, draw))
+    return _world("kinds", *_by_kinds(played, arms, SHARE_LIKED, rng), played, rng)
+
+
+def thin(draw: int, *, played: int = PLAYED, arms: int = 1_200) -> World:
+    """``kinds``, each row of its past with a chance of ``KNOWN_OF_THIN``."""
+    world = kinds(draw, played=played, arms=arms)
+    is_known = np.random.default_rng((SEED, 4, draw)).random(len(world.past.arms)) < KNOWN_OF_THIN
+    past = Events(world.past.people[is_known], world.past.arms[is_known], world.past.liked[is_known])
+    return replace(world, name="thin", past=past)
+
+
+def sales(draw: int, *, played: int = PLAYED, arms: int = 1_200) -> World:
+    """As ``kinds``; likes of the past are views, those of the people who are played are sales."""
+    rng = np.random.default_rng((SEED, 5, draw))
+    world = _world("sales", *_by_kinds(played, arms, SHARE_VIEWED, rng), played, rng)
+    bought = np.minimum(BOUGHT * np.exp(BOUGHT_SPREAD * rng.standard_normal(arms)), 1.0)
+    return replace(world, likes=world.likes & (rng.random(world.likes.shape) < bought))
+
+
+def _by_kinds(played: int, arms: int, share: float, rng: np.random.Generator) -> tuple[Matrix, Matrix]:
+    """A table of kinds, and the chances with which people like arms: above a half for ``share`` of them."""
     table = np.zeros((arms, 16))
     for _ in range(3):
         table[np.arange(arms), rng.integers(16, size=arms)] = 1.0
@@ -107,8 +133,7 @@ def kinds(draw: int, *, played: int = PLAYED, arms: int = 1_200) -> World:
     said = _standard(rng.standard_normal((people, 16)) @ table.T)
     unsaid = _standard(rng.standard_normal((people, 6)) @ rng.standard_normal((6, arms)))
     scores = said + unsaid + rng.standard_normal(arms)
-    chances = 1.0 / (1.0 + np.exp(-2.0 * (scores - np.quantile(scores, 1.0 - SHARE_LIKED))))
-    return _world("kinds", table, chances, played, rng)
+    return table, 1.0 / (1.0 + np.exp(-2.0 * (scores - np.quantile(scores, 1.0 - share))))
 
 
 def niches(draw: int, *, played: int = PLAYED, arms: int = 1_500) -> World:

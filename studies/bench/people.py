@@ -7,7 +7,10 @@ it. Opponents are fitted again after every round.
 Settings
     table           of arms alone; nobody is known
     history         the table with a column of popularity, and what others were shown before, which is taught
-    behaviour       arms are the factors of what others liked; nothing is taught
+    behaviour       arms are made of what others liked, by `shortlist embed`; nothing is taught.
+
+Worlds are those of ``behaviour_worlds``; what a fifth of the likes, or views, say of others is about
+behaviour: *thin* and *sales* have that setting alone.
 
 Columns
     ours, theirs    hits a list in all rounds
@@ -20,6 +23,10 @@ The worst row is printed last.
 
 from __future__ import annotations
 
+import csv
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -30,7 +37,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from app.platform.errors import ShortlistError
-from examples.service import temporary_service
+from examples.service import SHORTLIST, temporary_service
 from shortlist.types import Matrix, Vector
 from shortlist_client import Client
 from shortlist_client.files.progress import progress
@@ -46,16 +53,18 @@ QUICK_PLAYED, QUICK_OTHERS, QUICK_ROUNDS, QUICK_ARMS = 30, 200, 10, 600
 DRAWS = 3
 EARLY, WINDOW = 5, 5
 WITHIN_S = 86_400
+BEHAVIOUR_ALONE = {"thin", "sales"}
 OURS: Mapping[str, Mapping[str, Any]] = {"ours": {}}  # name -> settings of the bandit
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Setting:
-    """What is given to all; ``taught``: what of it the bandit is taught."""
+    """What is given to all; ``taught``: what of it the bandit is taught, ``embed``: makes its features."""
 
     name: str
     given: Given
     taught: Events | None = None
+    embed: bool = False
 
 
 def run(quick: bool, data: Path | None = None) -> dict[str, Any]:
@@ -78,17 +87,17 @@ def rows_of(
             for world in (make(draw) for make in makes):
                 for setting in settings(world):
                     found = hits.setdefault((world.name, setting.name), {})
+                    own = partial(play_over_http, client, world, setting, rounds=rounds, draw=draw)
                     for name, fields in OURS.items():
-                        ours = play_over_http(client, world, setting, fields, rounds=rounds, draw=draw)
-                        found.setdefault(name, []).append(ours)
+                        found.setdefault(name, []).append(own(fields))
                     for way in progress(ways, f"{world.name}, {setting.name}", leave=False):
                         theirs = play(world, way.make(setting.given, draw), rounds)
                         found.setdefault(way.name, []).append(theirs)
     rows = (
-        {"world": world, "setting": setting, **compared(name, found[name], way.name, found[way.name])}
+        {"world": world, "setting": setting, **compared(name, found[name], way, found[way])}
         for (world, setting), found in hits.items()
         for name in OURS
-        for way in ways
+        for way in (way.name for way in ways)
     )
     return sorted(rows, key=lambda row: -row["ratio"])
 
@@ -99,6 +108,8 @@ def worlds(quick: bool, data: Path | None) -> Sequence[Callable[[int], World]]:
     makes: list[Callable[[int], World]] = [
         partial(behaviour_worlds.kinds, **smaller),
         partial(behaviour_worlds.niches, **smaller),
+        partial(behaviour_worlds.thin, **smaller),
+        partial(behaviour_worlds.sales, **smaller),
     ]
     if data is None:
         print("films are left out: --data names no MovieLens directory")
@@ -115,12 +126,15 @@ def worlds(quick: bool, data: Path | None) -> Sequence[Callable[[int], World]]:
 
 
 def settings(world: World) -> Sequence[Setting]:
-    """The three settings of a world."""
+    """The three settings of a world; of one whose past is not as its people are, the last alone."""
     given = partial(Given, people=len(world.likes), past=world.past, others=world.others)
+    behaviour = Setting("behaviour", given(world.embedding()), embed=True)
+    if world.name in BEHAVIOUR_ALONE:
+        return [behaviour]
     return [
         Setting("table", Given(world.table, len(world.likes))),
         Setting("history", given(world.table_with_popularity()), world.past),
-        Setting("behaviour", given(world.embedding())),
+        behaviour,
     ]
 
 
@@ -140,18 +154,25 @@ def play(world: World, opponent: Opponent, rounds: int) -> Vector:
 
 
 def play_over_http(
-    client: Client, world: World, setting: Setting, fields: Mapping[str, Any], *, rounds: int, draw: int
+    client: Client,
+    world: World,
+    setting: Setting,
+    fields: Mapping[str, Any],
+    *flags: str,
+    rounds: int,
+    draw: int,
 ) -> Vector:
-    """Hits a list of each round, by a bandit with these fields. Shape: (rounds,)."""
-    features = setting.given.features
+    """Hits a list of each round, by a bandit with these fields. ``flags`` of embed. Shape: (rounds,)."""
+    features = world.table if setting.embed else setting.given.features
     client.put_catalogue("arms", dim=features.shape[1])
     client.upsert_arms("arms", features, ids=[str(arm) for arm in range(len(features))])
+    catalogue = _embed(client, world.past, *flags) if setting.embed else "arms"
     body: Any = {
         "reward": {"min": 0.0, "max": 1.0},
         "repeats": {"most": 1, "within_s": WITHIN_S},
         **fields,
     }
-    client.put_bandit("lists", catalogue="arms", policy="sub_ts", scope="per_key", **body)
+    client.put_bandit("lists", catalogue=catalogue, policy="sub_ts", scope="per_key", **body)
     if setting.taught is not None:
         _teach(client, setting.taught)
     hits, people = np.empty(rounds), len(world.likes)
@@ -172,8 +193,27 @@ def play_over_http(
         hits[at] = liked.sum(axis=1).mean()
         client.refresh_prior("lists")
     client.delete_bandit("lists")
-    client.delete_catalogue("arms")
+    for name in {catalogue: None, "arms": None}:  # what follows goes first
+        client.delete_catalogue(name)
     return hits
+
+
+def _embed(client: Client, past: Events, *flags: str) -> str:
+    """The catalogue that `shortlist embed` makes of what others liked."""
+    with tempfile.TemporaryDirectory() as folder:
+        history = Path(folder, "history.csv")
+        with history.open("w", newline="") as file:
+            rows = csv.writer(file)
+            rows.writerow(("key", "arm"))
+            rows.writerows(zip(past.people[past.liked].tolist(), past.arms[past.liked].tolist(), strict=True))
+        asked = ["--from", "arms", "--catalogue", "behaviour", "--key-column", "key", "--arm-column", "arm"]
+        command = [sys.executable, "-c", SHORTLIST, "embed", "--history", str(history), *asked, *flags]
+        done = subprocess.run(  # noqa: S603 - our own command
+            [*command, "--url", client.url], capture_output=True, text=True, check=False
+        )
+    if done.returncode:
+        raise ShortlistError(done.stderr)
+    return "behaviour"
 
 
 def _teach(client: Client, past: Events) -> None:

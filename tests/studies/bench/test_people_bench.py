@@ -10,7 +10,7 @@ import pytest
 
 from app.platform.errors import ShortlistError
 from studies.bench import behaviour_worlds, opponents, people, people_page
-from studies.bench.behaviour_worlds import Events
+from studies.bench.behaviour_worlds import PLAYED, Events
 from studies.bench.opponents import OPPONENTS, Given, ItemKnn, Popular
 from studies.experiments import movielens
 
@@ -26,7 +26,10 @@ def of_one_taste(people_count: int, arms: int) -> Events:
     return Events(who, what, who % TASTES == what % TASTES)
 
 
-@pytest.mark.parametrize("make", [behaviour_worlds.kinds, behaviour_worlds.niches])
+WORLDS = [behaviour_worlds.kinds, behaviour_worlds.niches, behaviour_worlds.thin, behaviour_worlds.sales]
+
+
+@pytest.mark.parametrize("make", WORLDS)
 def test_a_world_is_drawn_from_its_number_and_its_past_is_of_others(make):
     world, again, other = make(0, played=7, arms=90), make(0, played=7, arms=90), make(1, played=7, arms=90)
     assert np.array_equal(world.likes, again.likes)
@@ -35,6 +38,16 @@ def test_a_world_is_drawn_from_its_number_and_its_past_is_of_others(make):
     assert world.past.people.max() < world.others
     assert 0.0 < world.likes.mean() < world.past.liked.mean() < 1.0  # others were shown what they may like
     assert world.popularity.sum() == world.past.liked.sum()
+
+
+def test_a_past_that_is_not_like_the_rewards_is_a_fifth_or_of_views():
+    whole, thin = behaviour_worlds.kinds(0), behaviour_worlds.thin(0)
+    assert np.array_equal(thin.likes, whole.likes)
+    known = thin.past.liked.sum() / whole.past.liked.sum()
+    assert known == pytest.approx(behaviour_worlds.KNOWN_OF_THIN, abs=0.02)  # four deviations
+    sales = behaviour_worlds.sales(0)
+    sold = sales.likes.sum(axis=0)[np.argsort(-sales.popularity)[:300]]
+    assert 0.0 < sold.mean() < 0.5 * PLAYED, "most of what is viewed most is not bought"
 
 
 @pytest.mark.rest
@@ -135,7 +148,7 @@ def test_a_wrong_folder_is_named_and_without_one_films_are_left_out(
 ):
     with pytest.raises(ShortlistError, match="no MovieLens"):
         people.worlds(True, tmp_path)
-    assert len(people.worlds(True, None)) == 2
+    assert len(people.worlds(True, None)) == 4
     assert "films are left out" in capsys.readouterr().out
 
 
