@@ -7,7 +7,8 @@ it. Opponents are fitted again after every round.
 Settings
     table           of arms alone; nobody is known
     history         the table with a column of popularity, and what others were shown before, which is taught
-    behaviour       arms are made of what others liked, by `shortlist embed`; nothing is taught.
+    behaviour       arms are made of what others liked, by `shortlist embed`; nothing is taught. Beside the
+                    opponents stands the same bandit without the prior of the history
 
 Worlds are those of ``behaviour_worlds``; what a fifth of the likes, or views, say of others is about
 behaviour: *thin* and *sales* have that setting alone.
@@ -53,6 +54,7 @@ QUICK_PLAYED, QUICK_OTHERS, QUICK_ROUNDS, QUICK_ARMS = 30, 200, 10, 600
 DRAWS = 3
 EARLY, WINDOW = 5, 5
 WITHIN_S = 86_400
+NO_PRIOR = "no prior"
 BEHAVIOUR_ALONE = {"thin", "sales"}
 OURS: Mapping[str, Mapping[str, Any]] = {"ours": {}}  # name -> settings of the bandit
 
@@ -90,6 +92,8 @@ def rows_of(
                     own = partial(play_over_http, client, world, setting, rounds=rounds, draw=draw)
                     for name, fields in OURS.items():
                         found.setdefault(name, []).append(own(fields))
+                    if setting.embed:
+                        found.setdefault(NO_PRIOR, []).append(own({}, "--without-prior"))
                     for way in progress(ways, f"{world.name}, {setting.name}", leave=False):
                         theirs = play(world, way.make(setting.given, draw), rounds)
                         found.setdefault(way.name, []).append(theirs)
@@ -97,7 +101,8 @@ def rows_of(
         {"world": world, "setting": setting, **compared(name, found[name], way, found[way])}
         for (world, setting), found in hits.items()
         for name in OURS
-        for way in (way.name for way in ways)
+        for way in [*(way.name for way in ways), NO_PRIOR]
+        if way in found
     )
     return sorted(rows, key=lambda row: -row["ratio"])
 

@@ -17,11 +17,25 @@ from studies.bench.peers_page import renew
 
 Row = Mapping[str, Any]
 
-NAMES = {"popular": "most popular", "item-kNN": "item-kNN", "ALS": "ALS", "VW": "Vowpal Wabbit"}
-COLOURS = {"popular": "#0b62a4", "item-kNN": "#c8553d", "ALS": "#5a9e6f", "VW": "#8d8d8d"}
+NAMES = {
+    "popular": "most popular",
+    "item-kNN": "item-kNN",
+    "EASE": "EASE",
+    "ALS": "ALS",
+    "VW": "Vowpal Wabbit",
+    "no prior": "ours, no prior",
+}
+COLOURS = {
+    "popular": "#0b62a4",
+    "item-kNN": "#c8553d",
+    "EASE": "#d4a017",
+    "ALS": "#5a9e6f",
+    "VW": "#8d8d8d",
+    "no prior": "#7b5ea7",
+}
 PANELS = (("first five rounds", "first5", 130), ("all rounds", "ratio", 375))  # title, column, left edge
 LEAST, MOST, PANEL, AHEAD = 0.3, 4.0, 220, 620
-WIDTH, TOP, ROW, DOT = 780, 92, 38, 4
+WIDTH, TOP, ROW, DOT = 840, 92, 52, 4
 TICKS = (0.5, 1.0, 2.0)
 
 
@@ -48,7 +62,7 @@ def _elements(rows_of: Mapping[tuple[str, str], Mapping[str, Row]]) -> Iterator[
     yield '<rect width="100%" height="100%" fill="white"/>'
     yield f'<text x="20" y="24" font-size="16" font-weight="bold">{escape(title)}</text>'
     for place, (name, label) in enumerate(NAMES.items()):
-        left = 24 + 130 * place
+        left = 24 + 124 * place
         yield f'<circle cx="{left}" cy="44" r="{DOT}" fill="{COLOURS[name]}"/>'
         yield f'<text x="{left + 9}" y="48">{label}</text>'
     for panel, _, left in PANELS:
@@ -62,7 +76,7 @@ def _elements(rows_of: Mapping[tuple[str, str], Mapping[str, Row]]) -> Iterator[
         top = TOP + ROW * place
         yield f'<text x="120" y="{top + ROW / 2:.0f}" text-anchor="end">{world}, {setting}</text>'
         for at, (name, row) in enumerate((name, rows[name]) for name in NAMES if name in rows):
-            y = top + 3 + at * (ROW - 10) / 3
+            y = top + 3 + at * (ROW - 10) / (len(NAMES) - 1)
             for _, column, left in PANELS:
                 yield from _point(left, y, row[column], row[f"{_prefix(column)}error"] or 0.0, COLOURS[name])
         ahead = (
