@@ -104,7 +104,7 @@ def table(record: Mapping[str, Any]) -> str:
         "|---|---|---" + "|---" * len(NAMES) + "|",
     ]
     for (world, setting), rows in groups(record).items():
-        ours = next(iter(rows.values()))["ours"]
+        ours = next(rows[name]["ours"] for name in NAMES if name in rows)
         cells = (_cell(rows.get(name)) for name in NAMES)
         lines.append(f"| {world} | {setting} | {ours:.2f} | {' | '.join(cells)} |")
     return "\n".join(lines)

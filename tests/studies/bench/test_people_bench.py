@@ -136,7 +136,7 @@ def test_every_setting_has_a_row_by_the_service_and_an_opponent():
         (setting, opponent)
         for setting in ("table", "history", "behaviour")
         for opponent in ("popular", "item-kNN")
-    }
+    } | {("behaviour", "no prior")}
     ratios = [row["ratio"] for row in rows]
     assert ratios == sorted(ratios, reverse=True), "the worst is last"
     assert all(row["ours"] > 0.0 for row in rows)
@@ -167,7 +167,7 @@ def test_the_table_begins_with_the_worst_and_says_what_was_not_measured():
 
     record = {"rows": [row("good", 2.0, None), row("bad", 0.8, 0.04)]}
     assert people_page.table(record).splitlines()[2:] == [
-        f"| bad | table | 1.50 | 0.80 (0.04); 0.50 (0.04); never |{' not measured |' * 3}",
-        f"| good | table | 1.50 | 2.00; 0.50; never |{' not measured |' * 3}",
+        f"| bad | table | 1.50 | 0.80 (0.04); 0.50 (0.04); never |{' not measured |' * 5}",
+        f"| good | table | 1.50 | 2.00; 0.50; never |{' not measured |' * 5}",
     ]
     assert people_page.picture(record).count("<circle") == len(people_page.NAMES) + 2 * 2
