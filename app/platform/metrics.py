@@ -149,7 +149,7 @@ class Metrics:
             (self.evaluation_jobs, ("done", "failed", "cancelled")),
             (self.group_decisions, GROUPS),
             (self.group_rewards, GROUPS),
-            (self.unlimited, ("shown", "rewarded", "noted")),
+            (self.unlimited, ("shown", "rewarded")),
             (self.prior_fits, ("made", "nothing", "late")),
             (self.effect_fits, ("made", "late")),
             (self.index_builds, ("done", "failed")),

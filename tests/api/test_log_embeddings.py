@@ -322,7 +322,7 @@ async def test_jobs_are_listed_and_those_that_sleep_hold_no_room_and_end_with_th
         await shared.ok("DELETE", f"/v1/bandits/rests{number}", status=204)
     await service.embedding_jobs.resume()
     await service.embedding_jobs.resume()
-    assert not await service.embedding_jobs._jobs.all(EVERYONE)
+    assert not {head.id for head in await service.embedding_jobs._jobs.all(EVERYONE)} & {*jobs}
 
 
 async def test_the_catalogue_that_another_bandits_job_made_is_nobodys_else(shared: Api):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from test_store_rewards import ANN, TTL_MS, UID, log_of, order, reward
 
 from app.storage.store import Store
-from app.storage.types import RewardWrite
+from app.storage.types import LearnerId, RewardWrite
 from learner_names import learner_in
 
 pytestmark = pytest.mark.anyio
@@ -32,11 +32,22 @@ async def fill(store, count, *, partition=0, tag=""):
 
 async def test_states_and_watermark_change_together(store: Store):
     ids = await fill(store, 3)
-    states = {(UID, "ann"): bytes(range(256)), (OTHER_UID, "ann"): b"", (UID, "b:c"): b"2"}
+    states = {
+        LearnerId(UID, "ann"): bytes(range(256)),
+        LearnerId(OTHER_UID, "ann"): b"",
+        LearnerId(UID, "b:c"): b"2",
+    }
     assert await store.learners.apply(0, expected="0-0", watermark=ids[1], states=states) is True
     assert await store.learners.watermark(0) == ids[1]
-    assert await checkpoints(store, 0, [*states, (UID, "nobody")]) == [bytes(range(256)), b"", b"2", None]
-    assert await checkpoints(store, 0, [(UID, "ann"), (OTHER_UID, "ann"), (UID, "ann")]) == [
+    assert await checkpoints(store, 0, [*states, LearnerId(UID, "nobody")]) == [
+        bytes(range(256)),
+        b"",
+        b"2",
+        None,
+    ]
+    assert await checkpoints(
+        store, 0, [LearnerId(UID, "ann"), LearnerId(OTHER_UID, "ann"), LearnerId(UID, "ann")]
+    ) == [
         bytes(range(256)),
         b"",
         bytes(range(256)),
@@ -151,7 +162,7 @@ async def test_every_entry_is_folded_exactly_once(store: Store, steps):
 
 async def test_no_entry_that_is_in_a_tail_is_trimmed(store: Store):
     ids = await fill(store, 6)
-    ann, pool = (UID, ANN), (UID, "_pool")
+    ann, pool = LearnerId(UID, ANN), LearnerId(UID, "_pool")
     await store.learners.apply(
         0, expected="0-0", watermark=ids[4], states={}, tails={ann: ids[2:3], pool: ids[3:5]}
     )

@@ -10,7 +10,7 @@ from test_store_folding import checkpoints
 from app.platform.errors import NotFound, Unavailable
 from app.storage.redis_client import RedisClient
 from app.storage.store import Store
-from app.storage.types import ArmWrite
+from app.storage.types import ArmWrite, LearnerId
 
 pytestmark = pytest.mark.anyio
 
@@ -53,7 +53,11 @@ async def test_a_deleted_bandit_learns_nothing_from_entries_that_were_under_way(
     await store.registry.create_catalogue("films", record(UID))
     await store.registry.create_bandit("b", record(UID), catalogue="films")
     assert await store.registry.delete_bandit("b", UID, catalogue="films")
-    states = {(UID, "ann"): b"1", (OTHER_UID, "ann"): b"2", (UID, "bob"): None}
+    states = {
+        LearnerId(UID, "ann"): b"1",
+        LearnerId(OTHER_UID, "ann"): b"2",
+        LearnerId(UID, "bob"): None,
+    }
     for partition in range(store.partitions):
         assert await store.learners.apply(partition, expected="0-0", watermark="1-1", states=states)
         assert await checkpoints(store, partition, list(states)) == [None, b"2", None]
@@ -68,7 +72,7 @@ async def test_a_deletion_that_was_broken_off_is_finished(
     await store.registry.create_catalogue("films", record(UID))
     await store.registry.create_bandit("b", record(OTHER_UID), catalogue="films")
     await store.arms.upsert(UID, [ArmWrite("a", b"12345678")], keep_ms=KEEP_MS)
-    await store.learners.apply(1, expected="0-0", watermark="1-1", states={(OTHER_UID, "ann"): b"1"})
+    await store.learners.apply(1, expected="0-0", watermark="1-1", states={LearnerId(OTHER_UID, "ann"): b"1"})
     script = RedisClient.script
 
     async def breaks(self: RedisClient, name: str, *arguments: Any) -> Any:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from examples import exploring, movielens, tuning
+from examples import movielens, tuning
 
 
 @pytest.mark.rest
@@ -85,14 +85,3 @@ def test_the_simulation_of_the_tuning_learns(movielens_100k: Path) -> None:
     learned = tuning.mean_reward(game, tuning.Way(learned=False, ridge=0.3, exploration=0.05))
     blind = tuning.mean_reward(game, tuning.Way(learned=False, ridge=1e9, exploration=1.0))
     assert learned > blind + 0.05
-
-
-@pytest.mark.slow
-def test_exploring_is_compared_with_plain_choices(
-    movielens_100k: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options = ["--users", "6", "--seeds", "1", "--centers", "0", "3"]
-    assert exploring.main(["--data", str(movielens_100k), *options]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].endswith("mean of 6 users")
-    assert [line.split()[0] for line in lines[2:]] == ["0", "3"]

@@ -121,7 +121,6 @@ async def test_without_its_store_the_service_says_so_everywhere(tmp_path: Path):
                 choose = "/v1/bandits/b/choose"
                 calls = [
                     http.get("/readyz"),
-                    http.get("/v1/status"),
                     http.get("/v1/bandits/b/learners/u0"),
                     http.put("/v1/catalogues/c/arms", json=arm),
                     http.put("/v1/catalogues/d", json={"dim": 1}),
@@ -134,6 +133,8 @@ async def test_without_its_store_the_service_says_so_everywhere(tmp_path: Path):
                     assert answer.status_code == 503, answer.text
                     assert answer.json()["code"] == "unavailable"
                     assert int(answer.headers["retry-after"]) >= 1
+                status = (await http.get("/v1/status")).json()
+                assert (status["ready"], status["arms"], status["store_away_since"] > 0) == (False, 8, True)
                 alive = await http.post(choose, json={"key": "u0"})
                 assert alive.status_code == 200, "a learner in memory goes on choosing"
                 assert (await http.get("/healthz")).status_code == 200

@@ -233,6 +233,7 @@ async def test_each_script_touches_one_hash_tag(store, monkeypatch):
     await exercise(store)
     await store.rewards.backlog(0)
     await store.rewards.lag(0)
+    assert [page async for page in store.rewards.of_learners(0, [ANN], "+")]
     await store.arms.changed(UID, 0)
     await store.arms.documents(UID, ["a"], most_bytes=1)
     await store.followed_arms.read(UID, ["a"])

@@ -42,6 +42,7 @@ class Shop:
         numbers = np.eye(2, dtype="<f4").tobytes(), np.zeros(2, dtype="<f4").tobytes()
         record = BehaviourRecord("source", self.source.uid, *numbers, 1.0, 1, 1, 1, 0)
         embedding = Embeddings(self.lossy.arms, self.catalogues).begin(self.source, record)
+        await self.write("a0")  # of an arm that the source lacks nothing is kept
         await embedding.add(["a0"], np.array([3.0]), np.array([[1.0, 1.0]]))
         self.copy, _ = await embedding.make("copy")
 
