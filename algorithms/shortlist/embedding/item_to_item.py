@@ -24,7 +24,7 @@ from scipy import sparse
 
 from shortlist import checks
 from shortlist.errors import InvalidParameter
-from shortlist.types import Matrix, Rows
+from shortlist.types import Matrix, Rows, Vector
 
 MOST_ARMS = 5_000
 RIDGES = (10.0, 30.0, 100.0, 300.0, 1_000.0)
@@ -133,12 +133,20 @@ def recall(
 
     ``scores`` is given the known likes. Shapes: known, hidden and scores (keys, arms).
     """
-    ranked = scores(known)
+    found = hits(scores(known), known, hidden, shown=shown)
+    return float(found.sum() / max(hidden.sum(), 1.0))
+
+
+def hits(ranked: Matrix, known: sparse.csr_array, hidden: sparse.csr_array, *, shown: int = FOUND) -> Vector:
+    """Return how many hidden likes of each key its list of ``shown`` arms has; known likes are left out.
+
+    ``ranked``: scores, of which those of known likes are overwritten. Shapes: (keys, arms) -> (keys,).
+    """
     ranked[known.nonzero()] = -np.inf
     shown = min(shown, ranked.shape[1])
     listed = np.argpartition(-ranked, shown - 1, axis=1)[:, :shown]
-    hits = np.take_along_axis(hidden.toarray(), listed, axis=1).sum()
-    return float(hits / max(hidden.sum(), 1.0))
+    found: Vector = np.take_along_axis(hidden.toarray(), listed, axis=1).sum(axis=1).astype(np.float64)
+    return found
 
 
 def _most_liked(liked: sparse.csr_array, most: int) -> tuple[Rows, sparse.csr_array]:

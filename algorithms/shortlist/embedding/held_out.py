@@ -1,0 +1,151 @@
+"""What lists for keys of a history would have found of their likes, by rankings that have not seen them.
+
+A fifth of the keys is held out. All rankings are fitted to the others; each then lists arms for a key that is
+held out, once with nothing known of it, to find its likes, and once with half of its likes known, to find the
+others. Bestsellers, item-kNN and EASE know nothing personal in the first case, and list what most keys like.
+
+Of many keys and arms a sample is compared: ``MOST_KEYS``, of which likes of ``MOST_TESTED`` are looked for,
+and the ``MOST_ARMS`` that most keys liked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from shortlist import checks
+from shortlist.embedding import feature_prior, item_to_item
+from shortlist.embedding.blocks import TABLE, make_blocks, real_directions
+from shortlist.errors import InvalidParameter
+from shortlist.types import Matrix, Rows, Vector
+
+MOST_KEYS, MOST_TESTED, MOST_ARMS = 10_000, 300, 10_000
+HELD_OUT = 5  # one in so many
+LEAST_LIKES = 2  # of a key that is held out
+
+Scores = Callable[[sparse.csr_array], Matrix]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    """Likes of each key in a list that a ranking made. Shapes: (keys,).
+
+    ``unknown``  with nothing known, ``half``  with half of their likes known
+    """
+
+    name: str
+    unknown: Vector
+    half: Vector
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Comparison:
+    """``fitted``, ``arms``: how many keys and arms rankings know; ``likes``, ``hidden``: of each key that is
+    held out, all and without the known half (keys,). ``sampled``: whether there are more keys or arms.
+    """
+
+    fitted: int
+    arms: int
+    sampled: bool
+    likes: Vector
+    hidden: Vector
+    rows: Sequence[Found]
+
+
+def compare(
+    liked: sparse.csr_array,
+    table: Matrix,
+    rng: np.random.Generator,
+    *,
+    blocks: Collection[str],
+    most_directions: int,
+    most_keys: int = MOST_KEYS,
+    most_arms: int = MOST_ARMS,
+) -> Comparison:
+    """Hold out a fifth of the keys. ``liked`` is H; shape: table (arms, t). ``blocks``: of ours.
+
+    Cost: that of ``item_to_item.best_ridge``, and of ``feature_prior.fit`` three times.
+    Raises: InvalidShape, NonFinite, InvalidParameter (too few keys).
+    """
+    checks.shape("table", table, (liked.shape[1], None))
+    liked, rows, sampled = _sample(liked, most_keys, most_arms, rng)
+    table = table[rows]
+    several = np.flatnonzero(np.diff(liked.indptr) >= LEAST_LIKES)
+    tested = np.sort(rng.permutation(several)[: min(MOST_TESTED, liked.shape[0] // HELD_OUT)])
+    if not len(tested):
+        raise InvalidParameter(
+            "no key of liked can be held out: it has too few with two likes", argument="liked"
+        )
+    others = np.delete(np.arange(liked.shape[0]), tested)
+    fitted, held = liked[others], liked[tested]
+    fitted = fitted[np.diff(fitted.indptr) > 0]
+    known, hidden = item_to_item.halves(held, rng)
+    nothing = sparse.csr_array(held.shape, dtype=held.dtype)
+
+    def found(name: str, scores: Scores) -> Found:
+        unknown = item_to_item.hits(scores(nothing), nothing, held)
+        return Found(name, unknown, item_to_item.hits(scores(known), known, hidden))
+
+    popular = np.asarray(fitted.sum(axis=0, dtype=np.float64)).ravel()
+    ease = item_to_item.ease(fitted, item_to_item.best_ridge(fitted, rng))
+    directions = real_directions(fitted, most_directions, rng, blocks=blocks)
+    rankings: list[tuple[str, Scores]] = [
+        ("bestsellers", lambda likes: np.tile(popular, (likes.shape[0], 1))),
+        ("item-kNN", _beside(item_to_item.item_knn(fitted), popular)),
+        ("EASE", _beside(ease, popular)),
+        ("the table alone", _by_prior(fitted, table, 0, rng, (TABLE,))),
+        ("ours", _by_prior(fitted, table, directions, rng, blocks)),
+    ]
+    return Comparison(
+        fitted.shape[0],
+        len(rows),
+        sampled,
+        np.diff(held.indptr).astype(np.float64),
+        np.diff(hidden.indptr).astype(np.float64),
+        [found(*ranking) for ranking in rankings],
+    )
+
+
+def _sample(
+    liked: sparse.csr_array, most_keys: int, most_arms: int, rng: np.random.Generator
+) -> tuple[sparse.csr_array, Rows, bool]:
+    """Rows and columns of H that are compared, the columns, and whether some are left out."""
+    liked = liked[np.diff(liked.indptr) > 0]
+    likes = np.bincount(liked.indices, minlength=liked.shape[1])
+    arms = np.sort(np.argsort(-likes, kind="stable")[:most_arms]).astype(np.int64)
+    keys = np.sort(rng.permutation(liked.shape[0])[:most_keys])
+    sampled = len(arms) < liked.shape[1] or len(keys) < liked.shape[0]
+    if sampled:
+        liked = sparse.csr_array(liked[keys][:, arms])
+        liked = liked[np.diff(liked.indptr) > 0]
+    return liked, arms, sampled
+
+
+def _beside(model: item_to_item.ItemToItem, popular: Vector) -> Scores:
+    """By weights between arms; what is popular breaks ties, and ranks for keys of which nothing is known."""
+    tie = 1e-6 / max(float(popular.max()), 1.0)
+
+    def scores(likes: sparse.csr_array) -> Matrix:
+        return model.scores(likes) + tie * popular
+
+    return scores
+
+
+def _by_prior(
+    fitted: sparse.csr_array,
+    table: Matrix,
+    directions: int,
+    rng: np.random.Generator,
+    blocks: Collection[str],
+) -> Scores:
+    """By the taste of a key, as the prior of a history expects it."""
+
+    def make(likes: sparse.csr_array) -> Matrix:
+        return make_blocks(likes, table, directions, rng, blocks=blocks).features
+
+    features = make(fitted)
+    prior = feature_prior.fit(fitted, make, rng, directions=max(directions, 1))
+    return lambda likes: feature_prior.tastes(prior, features, likes) @ features.T
