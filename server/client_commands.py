@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -42,10 +43,11 @@ EXPORTS = {"catalogue": "export_catalogue", "learners": "export_learners", "log"
 
 
 def add_client_commands(commands: argparse._SubParsersAction[Parser]) -> None:
-    """``import``, ``export``, ``explain``, ``evaluate``, ``move`` and ``embed``."""
+    """``import``, ``export``, ``explain``, ``evaluate``, ``move``, ``embed`` and ``begin``."""
     _file_commands(commands)
     _move_command(commands)
     _embed_command(commands)
+    _begin_command(commands)
 
 
 def server_module(name: str) -> Any:
@@ -243,6 +245,54 @@ def _embed_command(commands: argparse._SubParsersAction[Parser]) -> None:
     embed.add_argument("--then-move", metavar="BANDIT", help="move this bandit to it, with what it learned")
     add_service(embed)
     embed.set_defaults(run=_embed)
+
+
+def _begin_command(commands: argparse._SubParsersAction[Parser]) -> None:
+    begin = commands.add_parser(
+        "begin", help="from a table of items and one of clicks to a bandit that knows both"
+    )
+    begin.add_argument("name", metavar="NAME", help="of the bandit, and of its catalogue")
+    begin.add_argument("--items", required=True, type=Path, metavar="FILE", help="a table with a row an item")
+    begin.add_argument("--id", required=True, metavar="COLUMN", help="the column of their ids")
+    begin.add_argument(
+        "--history", required=True, nargs="+", type=Path, metavar="FILE", help="a table of clicks"
+    )
+    begin.add_argument("--key", required=True, metavar="COLUMN", help="who it was")
+    begin.add_argument("--arm", required=True, metavar="COLUMN", help="the id of the item")
+    begin.add_argument("--value", metavar="COLUMN", help="what came of it. Default: each row is a like.")
+    begin.add_argument("--at", metavar="COLUMN", help="when it was")
+    begin.add_argument(
+        "--liked", type=float, metavar="N", help="values from here on mean liked, as of ratings"
+    )
+    begin.add_argument(
+        "--features", metavar="BLOCKS", help="of behaviour,table,likes: fewer of them. Default: all three."
+    )
+    begin.add_argument("--dry-run", action="store_true", help="say what it would be worth, and make nothing")
+    url = os.environ.get("SHORTLIST_URL", "http://127.0.0.1:8080")
+    begin.add_argument("--url", default=url, help="of the service. Default: SHORTLIST_URL, or this machine.")
+    begin.add_argument("--api-key", metavar="KEY", help="of scope admin. Default: SHORTLIST_KEY.")
+    begin.set_defaults(run=_begin)
+
+
+def _begin(parsed: argparse.Namespace) -> None:
+    from threadpoolctl import threadpool_limits  # noqa: PLC0415 - as above
+
+    from shortlist.embedding.blocks import BLOCKS  # noqa: PLC0415 - as above
+    from shortlist_client import files  # noqa: PLC0415 - as above
+
+    threadpool_limits(1)
+    blocks = tuple((parsed.features or ",".join(BLOCKS)).split(","))
+    if not set(blocks) <= set(BLOCKS) or set(blocks) == {"table"}:
+        raise ShortlistError(f"--features: must be some of {','.join(BLOCKS)}, and more than table")
+    if parsed.liked is not None and parsed.value is None:
+        raise ShortlistError("--liked: name the column of these values with --value")
+    history = files.HistoryOptions(parsed.arm, parsed.value, parsed.key, parsed.at, dry_run=parsed.dry_run)
+    beginning = server_module("beginning")
+    options = beginning.BeginOptions(parsed.items, parsed.id, parsed.history, history, blocks, parsed.liked)
+    parsed.key = parsed.api_key or os.environ.get("SHORTLIST_KEY") or None
+    with connect(parsed) as client:
+        for line in beginning.begin(client, parsed.name, options):
+            print(line, flush=True)
 
 
 def _dim(text: str) -> int | None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -114,12 +115,13 @@ def embed_history(
         yield from _nearest(arms, embedding)
         yield "dry run: nothing was made"
         return
+    # Arms that were passed over have likes of zeros.
+    weights = np.where(likes > 0, likes, unliked_arms.passed_over(share, table_to_embedding.kappa))
     prior = _prior(by_key, embedding) if options.prior else None
-    head = _head(name, catalogue, table_to_embedding, counts, prior)
-    blocks = [head, *_blocks(arms, embedding, share, table_to_embedding.kappa)]
-    body = b"".join(len(block).to_bytes(HEAD_BYTES, "little") + block for block in blocks)
+    head = {"catalogue": name, "version": catalogue.version, "prior": prior, **counts}
+    body = body_of(head, table_to_embedding, arms.ids, weights, embedding.vectors)
     created = client.make_embedding(source, body)
-    _wait_filled(client, name, catalogue.size)
+    wait_filled(client, name, catalogue.size)
     features = counted(created.dim, "feature", "features")
     yield f"{name} has the arms of {source} with {features} each, and follows it"
     if prior is not None:
@@ -307,41 +309,39 @@ def _unliked_lines(share: NDArray[np.float64]) -> Iterator[str]:
         )
 
 
-def _head(
-    name: str,
-    source: Catalogue,
+def body_of(
+    head: Mapping[str, Any],
     table_to_embedding: TableMap,
-    counts: dict[str, int],
-    prior: HistoryPriorRecord | None,
+    ids: Sequence[str],
+    likes: NDArray[np.floating],
+    vectors: NDArray[np.floating],
 ) -> bytes:
-    document = {
-        "catalogue": name,
-        "version": source.version,
+    """What ``POST …/embeddings`` takes; ``head``: what the map does not say of its first block.
+
+    ``likes``: as how many each vector counts, 0 of what is unknown. Shapes: likes (arms,), vectors (arms, d).
+    """
+    found = {
+        **head,
         "linear": table_to_embedding.linear.astype("<f4").tobytes(),
         "shift": table_to_embedding.shift.astype("<f4").tobytes(),
         "kappa": table_to_embedding.kappa,
     }
-    return msgspec.msgpack.encode(document | counts | {"prior": prior})
-
-
-def _blocks(
-    arms: _Arms, embedding: ArmEmbedding, share: NDArray[np.float64], kappa: float
-) -> Iterator[bytes]:
-    """Arms that were passed over have likes of zeros."""
-    likes = np.where(embedding.likes > 0, embedding.likes, unliked_arms.passed_over(share, kappa))
     known = np.flatnonzero(likes)
+    parts: list[dict[str, object]] = [found]
     for start in range(0, len(known), BLOCK_ARMS):
         rows = known[start : start + BLOCK_ARMS]
-        yield msgspec.msgpack.encode(
+        parts.append(
             {
-                "ids": [arms.ids[row] for row in rows.tolist()],
+                "ids": [ids[row] for row in rows.tolist()],
                 "likes": likes[rows].astype("<f4").tobytes(),
-                "vectors": embedding.vectors[rows].astype("<f4").tobytes(),
+                "vectors": vectors[rows].astype("<f4").tobytes(),
             }
         )
+    blocks = map(msgspec.msgpack.encode, parts)
+    return b"".join(len(block).to_bytes(HEAD_BYTES, "little") + block for block in blocks)
 
 
-def _wait_filled(client: Client, name: str, size: int) -> None:
+def wait_filled(client: Client, name: str, size: int) -> None:
     """Return once the catalogue has had all arms."""
     until, before = time.monotonic() + FILL_S, 0
     with meter("filled", size, "arms") as advance:

@@ -112,8 +112,11 @@ RUN_BY = {
     ("README.md", "$ URL=${URL:-http://127.0.0.1:8080}"): "tests/examples/test_quickstart.py",
     (
         "README.md",
-        "$ shortlist import wares items.csv --id sku --encode",
-    ): "tests/clients/test_encoded_files.py",
+        (
+            "$ shortlist begin window --items items.csv --id sku --history clicks.csv --key user --arm sku "
+            "--value bought --dry-run"
+        ),
+    ): "tests/clients/test_begin_command.py",
     ("docs/lake.md", "import duckdb"): "tests/processes/test_lake_page.py",
     ("docs/lake.md", "alien 0.5"): "tests/processes/test_lake_page.py",
     ("docs/lake.md", "from functools import reduce"): "tests/processes/test_lake_page.py",

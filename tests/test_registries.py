@@ -37,7 +37,11 @@ OWN_FILES = {
 }
 STRUCTURES = "algorithms/shortlist/index/"
 CAPABILITIES = f"{STRUCTURES}index.py"  # what a structure extends: these may be asked for
-EXAMPLES = {"app/api/documentation.py", "server/client_commands.py"}  # they name a policy for the reader
+EXAMPLES = {  # they name a policy for the reader, or make a bandit
+    "app/api/documentation.py",
+    "server/beginning.py",
+    "server/client_commands.py",
+}
 
 
 @cache

@@ -3,11 +3,12 @@
 The embedding is computed by whoever has the behaviour: `shortlist embed` does, from tables of clicks. The
 body is blocks, as in an import (``imports``). The first is a msgpack document ``{"catalogue": name,
 "version": that of the followed catalogue when its arms were read, "linear": d x T numbers, "shift": d
-numbers, "kappa": number, "rewards", "keys", "arms", "without": counts}``; each of the others ``{"ids": [...],
+numbers, "kappa": number, "rewards", "keys", "arms", "without": counts, "beside": true where
+features begin with those of the followed catalogue}``; each of the others ``{"ids": [...],
 "likes": n numbers, "vectors": n x d numbers}``. Numbers are bytes: float32, little-endian, row after row.
 ``app/records/behaviour.py`` says what is made of them. ``"prior"``, which may be absent: what the behaviour
-says of keys, ``{"mean": d numbers, "covariance": its lower triangle, row by row, "noise", "liking", "keys",
-"directions"}``, these numbers as float64; ``app/records/history_prior.py``.
+says of keys, ``{"mean": a number for each feature, "covariance": its lower triangle, row by row, "noise",
+"liking", "keys", "directions"}``, these numbers as float64; ``app/records/history_prior.py``.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from app.platform.errors import BadRequest, Conflict, DimensionMismatch, Invalid
 from app.platform.ids import is_identifier
 from app.platform.phrases import counted
 from app.platform.pools import REQUESTS
-from app.records.behaviour import BehaviourRecord
+from app.records.behaviour import BehaviourEncoding, BehaviourRecord
 from app.records.features import MAX_BASIS_NUMBERS, MAX_FEATURE, MAX_FEATURES
 from app.records.history_prior import MAX_PRIOR_DIM, HistoryPriorRecord
 
@@ -59,6 +60,7 @@ class EmbeddingHead(msgspec.Struct, forbid_unknown_fields=True):
     arms: int
     without: int
     prior: HistoryPriorRecord | None = None
+    beside: bool = False
 
 
 class ArmsOfBehaviour(msgspec.Struct, forbid_unknown_fields=True):
@@ -95,7 +97,7 @@ async def make(catalogue: str, request: Request, embeddings: Provided[Embeddings
     head = _decoded(EmbeddingHead, await anext(body, b""), "first block")
     record = _record(head, source)
     if head.prior is not None:
-        await REQUESTS.run(partial(_check_prior, head.prior, len(head.shift) // 4))
+        await REQUESTS.run(partial(_check_prior, head.prior, BehaviourEncoding(record).dim))
     check_catalogue(request, head.catalogue)
     created, new = await _stored(embeddings.begin(source, record, head.prior), head, body)
     return await answer_of(request, created, 201 if new else 200)
@@ -133,8 +135,9 @@ def _record(head: EmbeddingHead, source: Catalogue) -> BehaviourRecord:
     if not is_identifier(head.catalogue):
         raise Invalid(f"must match ^{IDENTIFIER}$", path=("catalogue",))
     dim = len(head.shift) // 4
-    if not 1 <= dim <= MAX_FEATURES:
-        raise Invalid(f"must be 1 to {MAX_FEATURES:,} numbers", path=("shift",))
+    most = MAX_FEATURES - head.beside * source.dim
+    if not 1 <= dim <= most:
+        raise Invalid(f"must be 1 to {most:,} numbers", path=("shift",))
     if dim * source.dim > MAX_BASIS_NUMBERS:
         raise Invalid(
             f"dim times the {counted(source.dim, 'feature', 'features')} of {source.name} must be at most "
@@ -150,7 +153,9 @@ def _record(head: EmbeddingHead, source: Catalogue) -> BehaviourRecord:
     counts = {name: getattr(head, name) for name in ("rewards", "keys", "arms", "without")}
     if wrong := next((name for name, count in counts.items() if not 0 <= count < 2**63), None):
         raise Invalid("must not be negative", path=(wrong,))
-    return BehaviourRecord(source.name, source.uid, head.linear, head.shift, head.kappa, **counts)
+    return BehaviourRecord(
+        source.name, source.uid, head.linear, head.shift, head.kappa, **counts, beside=head.beside
+    )
 
 
 def _check_prior(prior: HistoryPriorRecord, dim: int) -> None:

@@ -1,6 +1,6 @@
 // Overview: is it well, what does it do, and what could be next.
 
-import { get, list, Metrics, path, send } from "./api.js";
+import { get, list, Metrics, origin, path, send } from "./api.js";
 import { chart } from "./charts.js";
 import { boxes, button, empty, h, link, panel, redraw, skeleton, table, tile } from "./dom.js";
 import { bytes, count, duration, number, percent, sentence } from "./format.js";
@@ -233,18 +233,27 @@ class NextSteps {
     const [shown, draw] = previewOf(this.bandit, (values) => [makeBandit(values)]);
     this.drawBandit = draw;
     const own = panel("Your own bandit", this.bandit.el, shown);
-    this.el = h("div", {}, this.heading, h("div", { class: "steps" }, this.shopPanel(), this.cataloguePanel(), own));
+    this.el = h("div", {}, this.heading, h("div", { class: "steps" }, this.tablesPanel(), this.shopPanel(), this.cataloguePanel(), own));
   }
 
   /** @param {any[]} bandits @param {any[]} catalogues @param {any[]} policies */
   update(bandits, catalogues, policies) {
-    this.heading.textContent = bandits.length ? "More to do" : "Nothing is here yet: three ways to begin";
+    this.heading.textContent = bandits.length ? "More to do" : "Nothing is here yet: four ways to begin";
     if (!this.load.disabled) this.load.textContent = bandits.some((each) => each.id === shop.BANDIT) ? `Send ${VISITORS} more visitors` : "Load the example shop";
     const select = this.bandit.inputs.get("catalogue");
     const names = catalogues.map((each) => each.id);
     redraw(select, names, () => (names.length ? names.map((name) => h("option", { value: name }, name)) : h("option", { value: "" }, "make one first")));
     const usual = policies.filter((each) => each.needs.max_dim === null);
     redraw(this.bandit.inputs.get("policy"), usual, () => usual.map(({ name, summary }) => h("option", { value: name, title: summary }, name)));
+  }
+
+  tablesPanel() {
+    const words = `shortlist begin home --items items.csv --id sku \\\n  --history clicks.csv --key user --arm sku --url ${origin}`;
+    return panel(
+      "Your own tables",
+      h("p", {}, "A table of items and a table of clicks become a bandit that knows what people share before the first visitor comes. With ", h("code", {}, "--dry-run"), " the command makes nothing, and says what that is worth beside bestsellers."),
+      h("pre", {}, words),
+    );
   }
 
   shopPanel() {

@@ -104,6 +104,26 @@ async def test_a_catalogue_has_the_arms_of_another_one_by_their_behaviour_or_the
     await api.refused("DELETE", "/v1/catalogues/made", status=409, code="conflict")
 
 
+async def test_features_may_begin_with_those_of_the_followed_catalogue(shared: Api):
+    """As the table is now: also of an arm that was changed after the embedding was made."""
+    api = shared
+    await api.catalogue("beside", ARMS)
+    content = body(head("beside-2", beside=True), block(SEEN))
+    await api.ok("POST", "/v1/catalogues/beside/embeddings", status=201, content=content, headers=BLOCKS)
+    changed = ARMS | {"a0": [7.0, 3.0], "new": [2.0, -1.0]}
+    rows = [{"id": arm, "features": changed[arm]} for arm in ("a0", "new")]
+    await api.ok("PUT", "/v1/catalogues/beside/arms", {"arms": rows})
+
+    async def there() -> bool:
+        found = await arms_of(api, "beside-2")
+        return found.keys() == changed.keys() and all(
+            np.allclose(found[arm]["features"], [*row, *features(arm, row)], atol=1e-6)
+            for arm, row in changed.items()
+        )
+
+    await wait_until(there, what="the features are those of now")
+
+
 async def test_what_is_done_in_the_followed_catalogue_is_done_in_order(shared: Api):
     api, arms = shared, dict(ARMS)
     await api.catalogue("films", arms)
@@ -180,6 +200,7 @@ async def test_what_is_wrong_with_an_embedding_is_named_and_makes_nothing(shared
         (409, [body(head("x", version=9))], "begin again"),
         (422, [body(head("x", kappa=0.0))], "kappa"),
         (422, [body(head("x", keys=-1))], "keys"),
+        (400, [body(head("x", beside=2))], "the first block"),
         (422, [body(head("x"), block(SEEN, likes=numbers([1, 2])))], "likes"),
         (422, [body(head("x"), block(SEEN, likes=numbers([1, 2, 0])))], "likes"),
         (422, [body(head("x"), block(SEEN, vectors=numbers(np.full((3, 3), np.inf))))], "vectors"),

@@ -7,7 +7,7 @@ from shortlist_client.files.exporting import export_catalogue, export_learners, 
 from shortlist_client.files.history import HistoryOptions, import_history
 from shortlist_client.files.importing import import_arms, import_learners
 from shortlist_client.files.table_arms import TableOptions
-from shortlist_client.files.table_importing import ImportOptions, import_tables
+from shortlist_client.files.table_importing import ImportOptions, import_tables, propose_tables
 
 __all__ = [
     "Behaviour",
@@ -23,5 +23,6 @@ __all__ = [
     "import_history",
     "import_learners",
     "import_tables",
+    "propose_tables",
     "read_behaviour",
 ]

@@ -6,7 +6,7 @@ import csv
 import json
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from itertools import islice
@@ -22,7 +22,7 @@ from shortlist_client.files.arm_rows import ArmRows, FileError
 from shortlist_client.files.cells import KINDS
 from shortlist_client.files.importing import block_bodies, catalogue_of, imported
 from shortlist_client.files.progress import meter
-from shortlist_client.files.proposals import Proposal, Statistics, propose, rounded
+from shortlist_client.files.proposals import NO_POPULARITY, Proposal, Statistics, propose, rounded
 from shortlist_client.files.replacing import check_replaced
 from shortlist_client.files.spellings import Spellings
 from shortlist_client.files.table_arms import NAMES_SHOWN, TableArms, TableOptions, TableRows, Taken, shown
@@ -114,6 +114,33 @@ def import_tables(client: Client, catalogue: str, files: Sequence[Path], options
     with meter("sent", count, "arms") as advance:
         added = _send(client, catalogue, arms, None if basis is None else np.array(basis, "<f4"), advance)
     return [*lines, imported(distinct, added, count - distinct)]
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedCatalogue:
+    """``settings``: of the catalogue that ``import_tables`` would make of some tables; ``lines`` say so.
+
+    ``arms``: what it would send.
+    """
+
+    settings: Mapping[str, Any]
+    lines: Sequence[str]
+    arms: TableArms
+
+
+def propose_tables(files: Sequence[Path], options: ImportOptions) -> ProposedCatalogue:
+    """What an import with ``encode`` would make of tables, without a service. Raises FileError."""
+    arms = TableArms(files, options.table, _taken(None, options))
+    arms.look()
+    checked = _check(arms, options, makes=True)
+    if checked.bad.refusal is not None:
+        raise checked.bad.refusal
+    if checked.statistics is None or not any(map(len, checked.ids)):
+        raise FileError(f"{files[0]}: there are no arms in it")
+    settings, lines = _settings(arms, checked.statistics, options)
+    # For people: without the JSON, and history says how popular an item is.
+    told = [line for line in lines[:-1] if line != NO_POPULARITY]
+    return ProposedCatalogue(settings, [*arms.notes, *checked.bad.lines(), *told], arms)
 
 
 def _check(arms: TableArms, options: ImportOptions, *, makes: bool) -> _Checked:

@@ -1,0 +1,348 @@
+"""`shortlist begin`: from a table of items and a table of clicks to a bandit that knows both.
+
+It does what `import --encode`, `embed` and two calls do, and first says what that is worth: a fifth of the
+keys is held out, and their likes are looked for. Nothing is made before
+all of the files are read and found right. Then each step can be repeated: the same command goes on where it
+was stopped.
+
+What it makes of NAME
+    catalogue NAME          the items, with fields that the columns propose: write items here
+    catalogue NAME-likes    follows it; features are blocks of ``shortlist.embedding.blocks``, with a prior
+    bandit NAME             of NAME-likes, with a log, and a holdout that is served bestsellers
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import TypeAdapter
+from scipy import sparse
+
+from app.platform.errors import ShortlistError
+from app.records.features import MAX_BASIS_NUMBERS, NO_FEATURES, FeatureEncoding, FeaturesRule, completed
+from app.records.history_prior import history_record
+from server import embedding
+from shortlist.embedding import blocks as feature_blocks
+from shortlist.embedding import feature_prior, held_out
+from shortlist.embedding.behaviour import keys_by_arms
+from shortlist.embedding.blocks import TABLE, FeatureBlocks, make_blocks, real_directions
+from shortlist.embedding.held_out import Comparison
+from shortlist.embedding.item_to_item import FOUND
+from shortlist.linear.history_prior import HistoryPrior
+from shortlist_client import Client, errors
+from shortlist_client.answers import Catalogue
+from shortlist_client.files import (
+    Behaviour,
+    FileError,
+    HistoryOptions,
+    ImportOptions,
+    TableOptions,
+    import_tables,
+    propose_tables,
+    read_behaviour,
+)
+from shortlist_client.files.versions import check_version
+from shortlist_client.phrases import counted
+from shortlist_client.settings import BanditBody
+
+MOST_NUMBERS = 255  # of an arm, and an intercept: what a bandit with keys takes
+MOST_DIRECTIONS = 128
+SEED = embedding.SEED
+HOLDOUT, SHOWN_BESTSELLERS = 0.1, 100
+LEAST_KEYS = 20  # with two likes: of a fifth less there is a prior
+CLEAR = 2.0  # standard errors
+ENOUGH = "in data that we know 100 keys with 13 to 60 likes each were enough, 400 with 9 to 18 were not"
+
+
+@dataclass(frozen=True, slots=True)
+class BeginOptions:
+    """``liked``: values from here on count as liked. ``blocks``: of features, ``BLOCKS`` of the library."""
+
+    items: Path
+    id: str
+    files: Sequence[Path]
+    history: HistoryOptions
+    blocks: Sequence[str] = feature_blocks.BLOCKS
+    liked: float | None = None
+
+    @property
+    def table(self) -> ImportOptions:
+        return ImportOptions(TableOptions(self.id, encoding=self.history.encoding), encode=True)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Read:
+    """What the two tables come to. Shapes: table (arms, t); liked is keys x arms. ``lines`` say it."""
+
+    settings: Mapping[str, Any]
+    ids: list[str]
+    table: NDArray[np.float64]
+    liked: sparse.csr_array
+    lines: Sequence[str]
+
+    @property
+    def most_directions(self) -> int:
+        """Of behaviour, beside the table, the likes and an intercept. Raises ShortlistError: none."""
+        numbers = int(self.table.shape[1])
+        most = min(MOST_DIRECTIONS, MOST_NUMBERS - numbers - 2, MAX_BASIS_NUMBERS // numbers - 1)
+        if most < 1:
+            raise ShortlistError(
+                f"--items: its columns make {numbers:,} numbers, and a bandit with keys takes "
+                f"{MOST_NUMBERS}: leave out some columns of texts or of many values"
+            )
+        return most
+
+
+def begin(client: Client, name: str, options: BeginOptions) -> Iterator[str]:
+    """Make a bandit of two tables; lines that say what was found and done.
+
+    Raises ShortlistError; errors of the client and its files.
+    """
+    check_version(client)
+    if not options.history.dry_run:
+        _check_name(client, name)
+    read = _read(options)
+    yield from read.lines
+    comparison = held_out.compare(
+        read.liked,
+        read.table,
+        np.random.default_rng(SEED),
+        blocks=options.blocks,
+        most_directions=read.most_directions,
+    )
+    yield from _table(comparison)
+    if options.history.dry_run:
+        yield from (*_verdict(comparison), "dry run: nothing was made")
+        return
+    yield from _make(client, name, options, read)
+    yield from _next_calls(client, name)
+    yield from _verdict(comparison)
+
+
+def _check_name(client: Client, name: str) -> None:
+    """Raises ShortlistError: there is a bandit of this name, or a catalogue that is in the way."""
+    try:
+        client.get_bandit(name)
+    except errors.NotFound:
+        pass
+    else:
+        raise ShortlistError(f"NAME: there is a bandit {name} already: use another name")
+    try:
+        likes = client.get_catalogue(_likes(name))
+    except errors.NotFound:
+        return
+    if likes.follows != name:
+        raise ShortlistError(f"NAME: there is a catalogue {likes.id} already: use another name")
+
+
+def _likes(name: str) -> str:
+    return f"{name}-likes"
+
+
+def _read(options: BeginOptions) -> _Read:
+    """Both tables. Raises ShortlistError: what is wrong, of the items first, by the names of our options."""
+    try:
+        return _read_files(options)
+    except FileError as error:
+        text = str(error).replace("--encode: ", f"--items: {options.items.name}: ")
+        text = re.sub(r"; --skip-bad [\d,]+ leaves them out", "", text)
+        raise ShortlistError(re.sub("--(key|arm|value|at)-column", r"--\1", text)) from None
+
+
+def _read_files(options: BeginOptions) -> _Read:
+    proposed = propose_tables([options.items], options.table)
+    rule, _ = completed(TypeAdapter(FeaturesRule).validate_python(proposed.settings["features"]))
+    encoding = FeatureEncoding(rule, None, 0)
+    rows = {
+        arm_id: encoding.raw(NO_FEATURES, tags, metadata)  # of an id that comes again the last row counts
+        for some in proposed.arms.rows()
+        for arm_id, tags, metadata in zip(some.ids, some.tags, some.metadata, strict=True)
+    }
+    numbers = {arm_id: number for number, arm_id in enumerate(rows)}
+    timed = options.history.at is not None
+    behaviour = read_behaviour(options.files, options.history, numbers, liked=options.liked, timed=timed)
+    liked = _liked(behaviour, len(rows), options)
+    arms = len(np.unique(liked.indices))
+    times = counted(liked.nnz, "time", "times")
+    lines = [
+        *proposed.lines,
+        *behaviour.lines,
+        f"{counted(liked.shape[0], 'key', 'keys')} liked {arms:,} of {len(rows):,} items, {times}",
+    ]
+    if behaviour.unknown:
+        unknown = counted(behaviour.unknown, "row is", "rows are")
+        lines.append(f"{unknown} of items that {options.items.name} has not, and left out")
+    return _Read(proposed.settings, list(rows), np.array(list(rows.values()), np.float64), liked, lines)
+
+
+def _liked(behaviour: Behaviour, arm_count: int, options: BeginOptions) -> sparse.csr_array:
+    """Who liked what, of keys that liked anything. Raises ShortlistError: that says nothing."""
+    if not len(behaviour.keys) and behaviour.unknown:
+        raise ShortlistError(
+            f"--arm: all {behaviour.unknown:,} rows of the history are of items that are not in "
+            f"{options.items.name}: does {options.history.arm} name what {options.id} names there?"
+        )
+    shape = (behaviour.key_count, arm_count)
+    liked = keys_by_arms(behaviour.keys, behaviour.arms, behaviour.values, shape=shape)
+    liked = liked[np.diff(liked.indptr) > 0]
+    if not liked.nnz:
+        raise ShortlistError(
+            "--value: no row says that a key liked an item, with a value above 0, or from --liked on"
+        )
+    if len(np.unique(liked.indices)) == 1:
+        raise ShortlistError("--history: all that keys liked is one item, which says nothing of the others")
+    several = int(np.count_nonzero(np.diff(liked.indptr) >= held_out.LEAST_LIKES))
+    if several < LEAST_KEYS:
+        raise ShortlistError(
+            f"--key: {counted(several, 'key', 'keys')} liked two items or more, and it takes "
+            f"{LEAST_KEYS}: who likes what is told by what the same keys liked. Does "
+            f"{options.history.key} name who it was, and no visit or order?"
+        )
+    return liked
+
+
+def _table(found: Comparison) -> Iterator[str]:
+    """The comparison, as a person reads it."""
+    sample = ""
+    if found.sampled:
+        sample = f" (a sample: rankings know {found.fitted:,} keys and the {found.arms:,} items most liked)"
+    yield (
+        f"of 100 likes of {counted(len(found.likes), 'key', 'keys')} held out, lists of "
+        f"{FOUND} find, with{sample}:"
+    )
+    yield f"  {'':16}{'nothing known':>16}{'half of them known':>22}"
+    for row in found.rows:
+        unknown, half = _share(row.unknown, found.likes), _share(row.half, found.hidden)
+        yield f"  {row.name:16}{unknown[0]:>9.1f} ± {unknown[1]:<4.1f}{half[0]:>15.1f} ± {half[1]:<4.1f}"
+
+
+def _share(hits: NDArray[np.float64], likes: NDArray[np.float64]) -> tuple[float, float]:
+    """Likes found of 100, and the standard error over keys."""
+    share = hits.sum() / max(likes.sum(), 1.0)
+    error = np.sqrt(np.square(hits - share * likes).sum()) / max(likes.sum(), 1.0)
+    return 100.0 * float(share), 100.0 * float(error)
+
+
+def _verdict(found: Comparison) -> Iterator[str]:
+    """What the comparison says, the worst last."""
+    *others, ours = found.rows
+    bestsellers = others[0]
+    lines, gains = list[str](), list[bool]()
+    for what, likes in (("unknown", found.likes), ("half", found.hidden)):
+        known = "with nothing known" if what == "unknown" else "with half of them known"
+        own = getattr(ours, what)
+        best = max(others, key=lambda row: float(getattr(row, what).sum()))
+        ratio = float(own.sum() / max(getattr(best, what).sum(), 1.0))
+        lines.append(
+            f"{known} ours finds {ratio:.2f} times what {best.name} find{'s' * (best is not bestsellers)}"
+        )
+        more, error = _share(own - getattr(bestsellers, what), likes)
+        gains.append(more > CLEAR * error)
+    yield from lines
+    if not any(gains):
+        yield (
+            f"no better than bestsellers: too few likes, {found.likes.mean():.0f} of each of "
+            f"{found.fitted:,} keys, or all like much the same; {ENOUGH}. It begins as bestsellers do, and "
+            "learns from rewards"
+        )
+
+
+def _features(read: _Read, options: BeginOptions) -> tuple[FeatureBlocks, HistoryPrior]:
+    """Features of all keys, and what they say of new ones."""
+    rng = np.random.default_rng(SEED)
+    directions = real_directions(read.liked, read.most_directions, rng, blocks=options.blocks)
+
+    def make(liked: sparse.csr_array) -> FeatureBlocks:
+        return make_blocks(liked, read.table, directions, np.random.default_rng(SEED), blocks=options.blocks)
+
+    rng = np.random.default_rng(SEED)
+    prior = feature_prior.fit(
+        read.liked, lambda liked: make(liked).features, rng, directions=max(directions, 1)
+    )
+    return make(read.liked), prior
+
+
+def _make(client: Client, name: str, options: BeginOptions, read: _Read) -> Iterator[str]:
+    """Make catalogues and bandit; where that is stopped, say what is there."""
+    made, prior = _features(read, options)
+    there = list[str]()
+    try:
+        yield import_tables(client, name, [options.items], options.table)[-1]
+        there.append(f"the catalogue {name}")
+        with contextlib.suppress(errors.NotFound):  # of a command that was stopped
+            client.delete_catalogue(_likes(name))
+        catalogue = client.get_catalogue(name)
+        head = _head(catalogue, read, made, beside=TABLE in options.blocks)
+        head["prior"] = history_record(prior)
+        created = client.make_embedding(
+            name, embedding.body_of(head, made.map, read.ids, made.weights, made.vectors)
+        )
+        there.append(f"the catalogue {created.id}")
+        embedding.wait_filled(client, created.id, catalogue.size)
+        features = counted(created.dim, "feature", "features")
+        yield (
+            f"{created.id} has the items of {name} with {features} each, {made.directions} of them of "
+            "behaviour, and follows it"
+        )
+        client.put_bandit(name, **_bandit(name, read.ids, made))
+    except BaseException:
+        if there:
+            is_there = f"{' and '.join(there)} {'is' if len(there) == 1 else 'are'} there, and nothing else"
+            print(f"stopped: {is_there}; the same command goes on", file=sys.stderr)
+        raise
+    yield f"the bandit {name} chooses from {created.id}"
+
+
+def _head(catalogue: Catalogue, read: _Read, made: FeatureBlocks, *, beside: bool) -> dict[str, Any]:
+    """Of what ``POST …/embeddings`` takes."""
+    without = int(np.count_nonzero(made.likes == 0))
+    return {
+        "catalogue": _likes(catalogue.id),
+        "version": catalogue.version,
+        "rewards": int(read.liked.nnz),
+        "keys": int(read.liked.shape[0]),
+        "arms": len(made.likes) - without,
+        "without": without,
+        "beside": beside,
+    }
+
+
+def _bandit(name: str, ids: Sequence[str], made: FeatureBlocks) -> BanditBody:
+    most_liked = np.argsort(-made.likes, kind="stable")[:SHOWN_BESTSELLERS]
+    arms = [ids[place] for place in most_liked.tolist() if made.likes[place] > 0]
+    return {
+        "catalogue": _likes(name),
+        "policy": "sub_ts",
+        "scope": "per_key",
+        "reward": {"min": 0.0, "max": 1.0},
+        "log": {},
+        "holdout": {"share": HOLDOUT, "serve": {"arms": arms}},
+    }
+
+
+def _next_calls(client: Client, name: str) -> Iterator[str]:
+    url = f"{client.url}/v1"
+    choose, reward = (
+        '{"key": "user-42", "k": 5}',
+        '{"rewards": [{"decision": "…", "arm": "…", "value": 1.0}]}',
+    )
+    yield "three calls use it: to choose, to say what was liked, and, next week, to see whether it is better:"
+    yield f"  curl {shlex.quote(f'{url}/bandits/{name}/choose')} -d {shlex.quote(choose)}"
+    yield f"  curl {shlex.quote(f'{url}/rewards')} -d {shlex.quote(reward)}"
+    yield f"  curl {shlex.quote(f'{url}/bandits/{name}/report')}"
+    yield (
+        f"a tenth of the keys is shown bestsellers: `lift` of the report is ours over theirs. Write items to "
+        f"{name}: {_likes(name)} follows it"
+    )
+    never = '{"repeats": {"most": 1, "within_s": 604800}}'
+    at = shlex.quote(f"{url}/bandits/{name}")
+    yield f"to show nobody the same twice in a week: curl -X PATCH {at} -d {shlex.quote(never)}"
