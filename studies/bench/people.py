@@ -9,9 +9,10 @@ Settings
     history         the table with a column of popularity, and what others were shown before, which is taught
     behaviour       arms are made of what others liked, by `shortlist embed`; nothing is taught. Beside the
                     opponents stands the same bandit without the prior of the history
+    begin           `shortlist begin` is given the table and what others were shown; nothing is taught
 
 Worlds are those of ``behaviour_worlds``; what a fifth of the likes, or views, say of others is about
-behaviour: *thin* and *sales* have that setting alone.
+behaviour: *thin* and *sales* have behaviour and begin alone, and *shop* begin alone.
 
 Columns
     ours, theirs    hits a list in all rounds
@@ -32,9 +33,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from app.platform.errors import ShortlistError
@@ -55,18 +57,21 @@ DRAWS = 3
 EARLY, WINDOW = 5, 5
 WITHIN_S = 86_400
 NO_PRIOR = "no prior"
-BEHAVIOUR_ALONE = {"thin", "sales"}
+BEHAVIOUR_ALONE, BEGIN_ALONE = {"thin", "sales"}, {"shop"}
 OURS: Mapping[str, Mapping[str, Any]] = {"ours": {}}  # name -> settings of the bandit
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Setting:
-    """What is given to all; ``taught``: what of it the bandit is taught, ``embed``: makes its features."""
+    """What is given to all; ``taught``: what of it the bandit is taught.
+
+    ``command``: which one makes features of the table and of what others liked; None: they are given.
+    """
 
     name: str
     given: Given
     taught: Events | None = None
-    embed: bool = False
+    command: Literal["embed", "begin"] | None = None
 
 
 def run(quick: bool, data: Path | None = None) -> dict[str, Any]:
@@ -92,7 +97,7 @@ def rows_of(
                     own = partial(play_over_http, client, world, setting, rounds=rounds, draw=draw)
                     for name, fields in OURS.items():
                         found.setdefault(name, []).append(own(fields))
-                    if setting.embed:
+                    if setting.command == "embed":
                         found.setdefault(NO_PRIOR, []).append(own({}, "--without-prior"))
                     for way in progress(ways, f"{world.name}, {setting.name}", leave=False):
                         theirs = play(world, way.make(setting.given, draw), rounds)
@@ -115,6 +120,10 @@ def worlds(quick: bool, data: Path | None) -> Sequence[Callable[[int], World]]:
         partial(behaviour_worlds.niches, **smaller),
         partial(behaviour_worlds.thin, **smaller),
         partial(behaviour_worlds.sales, **smaller),
+        partial(
+            behaviour_worlds.shop,
+            **({"known": QUICK_PLAYED, "new": QUICK_PLAYED, "arms": QUICK_ARMS} if quick else {}),
+        ),
     ]
     if data is None:
         print("films are left out: --data names no MovieLens directory")
@@ -131,31 +140,56 @@ def worlds(quick: bool, data: Path | None) -> Sequence[Callable[[int], World]]:
 
 
 def settings(world: World) -> Sequence[Setting]:
-    """The three settings of a world; of one whose past is not as its people are, the last alone."""
-    given = partial(Given, people=len(world.likes), past=world.past, others=world.others)
-    behaviour = Setting("behaviour", given(world.embedding()), embed=True)
+    """The settings of a world; of one whose past is not as its people are, those of behaviour alone."""
+    past, others = (None, 0) if world.name in BEGIN_ALONE else (world.past, world.others)
+    given = partial(Given, people=len(world.likes), past=past, others=others)
+    begin = Setting("begin", given(world.embedding()), command="begin")
+    if world.name in BEGIN_ALONE:
+        return [begin]
+    behaviour = Setting("behaviour", given(world.embedding()), command="embed")
     if world.name in BEHAVIOUR_ALONE:
-        return [behaviour]
+        return [behaviour, begin]
     return [
         Setting("table", Given(world.table, len(world.likes))),
         Setting("history", given(world.table_with_popularity()), world.past),
         behaviour,
+        begin,
     ]
 
 
 def play(world: World, opponent: Opponent, rounds: int) -> Vector:
     """Hits a list of each round. Shape: (rounds,)."""
-    seen, hits = np.zeros(world.likes.shape, dtype=np.bool_), np.empty(rounds)
+    before, hits = world.past_of_known, np.empty(rounds)
+    seen = _liked_before(world)
+    shown_now = np.zeros_like(seen)
+    if world.known:
+        opponent.learn(before)
     people = np.arange(len(world.likes))
     for at in range(rounds):
         scores = np.array([opponent.scores(person) for person in people.tolist()])
         scores[seen] = -np.inf
         shown = np.argpartition(-scores, SHOWN - 1, axis=1)[:, :SHOWN]
-        np.put_along_axis(seen, shown, np.bool_(True), axis=1)
+        for each in (seen, shown_now):
+            np.put_along_axis(each, shown, np.bool_(True), axis=1)
         hits[at] = np.take_along_axis(world.likes, shown, axis=1).sum(axis=1).mean()
-        shown_to, arms = np.nonzero(seen)
-        opponent.learn(Events(shown_to, arms, world.likes[seen]))
+        shown_to, arms = np.nonzero(shown_now)
+        now = Events(shown_to, arms, world.likes[shown_now])
+        opponent.learn(
+            Events(*(np.concatenate(pair) for pair in zip(_arrays(before), _arrays(now), strict=True)))
+        )
     return hits
+
+
+def _arrays(events: Events) -> tuple[Any, Any, Any]:
+    return events.people, events.arms, events.liked
+
+
+def _liked_before(world: World) -> NDArray[np.bool_]:
+    """What people who are played liked in the past, and are not shown again. Shape: (U, K)."""
+    own = world.past_of_known
+    found = np.zeros(world.likes.shape, dtype=np.bool_)
+    found[own.people[own.liked], own.arms[own.liked]] = True
+    return found
 
 
 def play_over_http(
@@ -167,11 +201,14 @@ def play_over_http(
     rounds: int,
     draw: int,
 ) -> Vector:
-    """Hits a list of each round, by a bandit with these fields. ``flags`` of embed. Shape: (rounds,)."""
-    features = world.table if setting.embed else setting.given.features
-    client.put_catalogue("arms", dim=features.shape[1])
-    client.upsert_arms("arms", features, ids=[str(arm) for arm in range(len(features))])
-    catalogue = _embed(client, world.past, *flags) if setting.embed else "arms"
+    """Hits a list of each round. ``fields``: of the bandit, ``flags``: of the command. Shape: (rounds,)."""
+    features = world.table if setting.command else setting.given.features
+    if setting.command == "begin":
+        catalogue = _begin(client, world, *flags)
+    else:
+        client.put_catalogue("arms", dim=features.shape[1])
+        client.upsert_arms("arms", features, ids=[str(arm) for arm in range(len(features))])
+        catalogue = _embed(client, world.past, *flags) if setting.command else "arms"
     body: Any = {
         "reward": {"min": 0.0, "max": 1.0},
         "repeats": {"most": 1, "within_s": WITHIN_S},
@@ -181,9 +218,13 @@ def play_over_http(
     if setting.taught is not None:
         _teach(client, setting.taught)
     hits, people = np.empty(rounds), len(world.likes)
+    excluded = [
+        {"exclude": list(map(str, np.flatnonzero(row)))} if row.any() else {} for row in _liked_before(world)
+    ]
     for at in range(rounds):
         asked: Any = [
             {"key": f"new{person}", "k": SHOWN, "seed": (draw * rounds + at) * people + person}
+            | excluded[person]
             for person in range(people)
         ]
         choices = client.choose_batch("lists", asked).results
@@ -206,19 +247,52 @@ def play_over_http(
 def _embed(client: Client, past: Events, *flags: str) -> str:
     """The catalogue that `shortlist embed` makes of what others liked."""
     with tempfile.TemporaryDirectory() as folder:
-        history = Path(folder, "history.csv")
-        with history.open("w", newline="") as file:
-            rows = csv.writer(file)
-            rows.writerow(("key", "arm"))
-            rows.writerows(zip(past.people[past.liked].tolist(), past.arms[past.liked].tolist(), strict=True))
+        history = _history(Path(folder), past.of(past.liked))
         asked = ["--from", "arms", "--catalogue", "behaviour", "--key-column", "key", "--arm-column", "arm"]
-        command = [sys.executable, "-c", SHORTLIST, "embed", "--history", str(history), *asked, *flags]
-        done = subprocess.run(  # noqa: S603 - our own command
-            [*command, "--url", client.url], capture_output=True, text=True, check=False
+        _run(client, "embed", "--history", history, *asked, *flags)
+    return "behaviour"
+
+
+def _begin(client: Client, world: World, *flags: str) -> str:
+    """The catalogue that `shortlist begin` makes; its bandit has a holdout, and is deleted."""
+    with tempfile.TemporaryDirectory() as folder:
+        items = Path(folder, "items.csv")
+        with items.open("w", newline="") as file:
+            rows = csv.writer(file)
+            rows.writerow(("arm", *(f"column{place}" for place in range(world.table.shape[1]))))
+            rows.writerows((arm, *row) for arm, row in enumerate(world.table.tolist()))
+        asked = ["--id", "arm", "--key", "key", "--arm", "arm", "--value", "liked"]
+        _run(
+            client,
+            "begin",
+            "arms",
+            "--items",
+            items,
+            "--history",
+            _history(Path(folder), world.past),
+            *asked,
+            *flags,
         )
+    client.delete_bandit("arms")
+    return "arms-likes"
+
+
+def _history(folder: Path, past: Events) -> Path:
+    found = folder / "history.csv"
+    with found.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(("key", "arm", "liked"))
+        rows.writerows(
+            zip(past.people.tolist(), past.arms.tolist(), past.liked.astype(int).tolist(), strict=True)
+        )
+    return found
+
+
+def _run(client: Client, *words: str | Path) -> None:
+    command = [sys.executable, "-c", SHORTLIST, *map(str, words), "--url", client.url]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own command
     if done.returncode:
         raise ShortlistError(done.stderr)
-    return "behaviour"
 
 
 def _teach(client: Client, past: Events) -> None:

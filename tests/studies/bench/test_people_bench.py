@@ -50,6 +50,32 @@ def test_a_past_that_is_not_like_the_rewards_is_a_fifth_or_of_views():
     assert 0.0 < sold.mean() < 0.5 * PLAYED, "most of what is viewed most is not bought"
 
 
+def test_half_of_the_people_of_a_shop_were_shown_what_is_popular_and_no_column_says_it():
+    world, again = behaviour_worlds.shop(0), behaviour_worlds.shop(0)
+    assert np.array_equal(world.likes, again.likes)
+    assert len(world.likes) == 2 * world.known == 2 * world.others
+    shown = np.bincount(world.past.arms, minlength=len(world.table))
+    new = world.likes[world.known :].mean(axis=0)
+    assert np.corrcoef(shown, new)[0, 1] > 0.5
+    told = world.table @ np.linalg.lstsq(world.table, new, rcond=None)[0]
+    assert np.corrcoef(told, new)[0, 1] < 0.5 * np.corrcoef(world.popularity, new)[0, 1]
+    past = world.past
+    assert np.array_equal(world.likes[past.people, past.arms], past.liked), "the same people, the same likes"
+    assert 3_600 < past.liked.sum() < 5_000
+    assert 1_600 < np.count_nonzero(world.popularity == 0) < 2_000
+
+
+def test_who_is_known_is_not_shown_again_what_they_liked_and_opponents_know_them():
+    """Each person of the past liked ten arms of their taste, and likes the other ten too."""
+    past = of_one_taste(TASTES, 40)
+    likes = np.equal.outer(np.arange(TASTES), np.arange(80) % TASTES)
+    world = behaviour_worlds.World("known", np.eye(80), likes, past, TASTES, TASTES)
+    hits = people.play(world, ItemKnn(Given(world.table, TASTES), 0), 2)
+    assert hits.tolist() == [0.0, 0.0], "what others liked comes before what nobody did, and is not for them"
+    own = people.play(world, Popular(Given(world.table, TASTES), 0), 14)
+    assert own.sum() == pytest.approx(10.0), "70 arms that they did not like before, ten of which they like"
+
+
 @pytest.mark.rest
 def test_films_hold_nothing_of_the_people_who_are_played(movielens_100k: Path):
     ratings = movielens.read(movielens_100k)
@@ -134,7 +160,7 @@ def test_every_setting_has_a_row_by_the_service_and_an_opponent():
     rows = people.rows_of([tastes], OPPONENTS[:2], rounds=3, draws=1)
     assert {(row["setting"], row["opponent"]) for row in rows} == {
         (setting, opponent)
-        for setting in ("table", "history", "behaviour")
+        for setting in ("table", "history", "behaviour", "begin")
         for opponent in ("popular", "item-kNN")
     } | {("behaviour", "no prior")}
     ratios = [row["ratio"] for row in rows]
@@ -148,7 +174,7 @@ def test_a_wrong_folder_is_named_and_without_one_films_are_left_out(
 ):
     with pytest.raises(ShortlistError, match="no MovieLens"):
         people.worlds(True, tmp_path)
-    assert len(people.worlds(True, None)) == 4
+    assert len(people.worlds(True, None)) == 5
     assert "films are left out" in capsys.readouterr().out
 
 
