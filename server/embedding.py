@@ -133,8 +133,8 @@ def embed_history(
             raise ShortlistError(
                 f"--then-move: {name} was made, and {options.move} was not moved to it (too_different): the "
                 f"features of {source} say hardly anything of those of {name}. Make a new bandit with "
-                f"{name}, and import the history into it. Or `shortlist move {options.move} {name} --carry "
-                "none`: then its learners begin from nothing, and these rows do not count again"
+                f"{name}: it begins with what the history says of people. Or `shortlist move {options.move} "
+                f"{name} --carry none`: then its learners begin from nothing, and no row counts again"
             ) from None
         learners = counted(done.learners, "learner", "learners")
         yield f"{options.move} moved from {done.from_} to {done.to}: {learners}, {done.carry}"

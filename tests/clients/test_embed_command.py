@@ -151,7 +151,7 @@ def test_a_bandit_whose_learners_cannot_come_along_is_said_how_to_move(
     assert status == 2
     assert "taught-2 has the arms of noise with 3 features each, and follows it" in shown
     assert "too_different" in said
-    assert "Make a new bandit with taught-2, and import the history into it" in said
+    assert "Make a new bandit with taught-2: it begins with what the history says of people" in said
     assert "`shortlist move taught taught-2 --carry none`" in said
     assert client.get_bandit("taught").catalogue == "noise"
 

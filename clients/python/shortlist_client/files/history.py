@@ -140,8 +140,8 @@ def _advice(client: Client, bandit: Bandit, files: Sequence[Path], options: Hist
     )
     yield (
         f"the features of {catalogue.id} say nothing of what the same keys like, which is most of what a "
-        f"history knows: `{command}` makes features of it. Then make a bandit with {new}, and import this "
-        "into it"
+        f"history knows: `{command}` makes features of it. A new bandit with {new} begins with what "
+        "this says of people, and is not taught it again"
     )
 
 
