@@ -15,7 +15,7 @@ pytestmark = pytest.mark.rest
 
 ROOT = Path(__file__).parents[1]
 CONSTANT, PRIVATE = re.compile(r"_?[A-Z][A-Z0-9_]+"), re.compile(r"_[a-z]")
-MAX_PRIVATE_NAMES = 95
+MAX_PRIVATE_NAMES = 98
 DOCUMENTED = {"_replace", "_exit"}  # of named tuples and of os, public in spite of their names
 WHY = "# private: "
 

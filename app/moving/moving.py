@@ -33,8 +33,9 @@ STUCK_S = 300.0  # a move of tens of thousands of learners takes less
 class Moving:
     """Moves bandits as ``steps`` plan it. ``workers`` are woken when their logs have something new."""
 
-    def __init__(self, steps: PlanSteps, workers: Workers) -> None:
+    def __init__(self, steps: PlanSteps, workers: Workers, *, stuck_s: float = STUCK_S) -> None:
         self._steps = steps
+        self.stuck_s = stuck_s
         self._store = steps.store
         self._workers = workers
         self._carried: dict[str, int] = {}  # by uid, moves that are known to be carried out
@@ -92,11 +93,11 @@ class Moving:
         }
 
     async def stuck(self) -> Sequence[tuple[str, str]]:
-        """Bandits whose move began more than ``STUCK_S`` ago and is not carried out: names, and what to do.
+        """Bandits whose move began more than ``stuck_s`` ago and is not carried out: names, and what to do.
 
         Cost: a call for each partition, of each bandit whose move is under way. Raises Unavailable.
         """
-        result, latest_ms = [], 1_000 * (time.time() - STUCK_S)
+        result, latest_ms = [], 1_000 * (time.time() - self.stuck_s)
         for bandit in list(self._steps.bandits):
             if not bandit.record.space or (bandit.record.moved_ms or 0) > latest_ms:
                 continue

@@ -161,7 +161,7 @@ def _learner(member: bytes) -> LearnerId:
 
 def _numbered(learners: Iterable[LearnerId | ArmId]) -> dict[str, int]:
     """The bandits of these learners and arms, numbered from 1."""
-    uids = dict.fromkeys(each.bandit_uid for each in learners)
+    uids = dict.fromkeys(uid for uid, *_ in learners)
     return {uid: number for number, uid in enumerate(uids, start=1)}
 
 

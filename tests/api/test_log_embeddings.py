@@ -314,7 +314,7 @@ async def test_jobs_are_listed_and_those_that_sleep_hold_no_room_and_end_with_th
     await shared.ok("DELETE", "/v1/bandits/rests0", status=204)
     await service.embedding_jobs.resume()
     await service.embedding_jobs.resume()
-    kept = {head.id for head in await service.embedding_jobs._jobs.all(EVERYONE)}
+    kept = {head.id for head in await service.store.jobs.jobs(EVERYONE)}
     assert kept >= {*others}
     assert job not in kept
     assert await service.store.write_once.get(None, f"embedding:{job}") is None
@@ -322,7 +322,7 @@ async def test_jobs_are_listed_and_those_that_sleep_hold_no_room_and_end_with_th
         await shared.ok("DELETE", f"/v1/bandits/rests{number}", status=204)
     await service.embedding_jobs.resume()
     await service.embedding_jobs.resume()
-    assert not {head.id for head in await service.embedding_jobs._jobs.all(EVERYONE)} & {*jobs}
+    assert not {head.id for head in await service.store.jobs.jobs(EVERYONE)} & {*jobs}
 
 
 async def test_the_catalogue_that_another_bandits_job_made_is_nobodys_else(shared: Api):

@@ -518,7 +518,7 @@ async def test_whoever_repeats_the_call_finishes_what_was_begun(
         return [each["text"] for each in findings if each["name"] == "move"]
 
     assert await found() == [], "it may go on still"
-    monkeypatch.setattr("app.moving.moving.STUCK_S", 0.0)
+    api.app.service.moving.stuck_s = 0.0
     (text,) = await found()
     assert text.endswith(call)
     assert await api.ok("POST", "/v1/bandits/b/move", {"catalogue": "new", "carry": "log"}) == first

@@ -32,7 +32,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         return tmp_path
 
     def forget() -> None:
-        plugins._installed.cache_clear()
+        plugins._installed.cache_clear()  # private: a process looks once
         plugins.plugins.cache_clear()
 
     forget()
