@@ -16,7 +16,14 @@ from app.filtering.filtered_snapshot import without_rows
 from app.filters.coded_values import Small
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.snapshot import ResidentSnapshot
-from app.policies.arm_effects import Directions, Numbers, RowEffects, RowEffectSolver, directions_of
+from app.policies.arm_effects import (
+    LEAST_ASKED,
+    Directions,
+    Numbers,
+    RowEffects,
+    RowEffectSolver,
+    directions_of,
+)
 from app.policies.effect_tables import EffectTables
 from app.policies.limits import LimitedSolver, Limits
 from shortlist.index.hnsw import HnswGraph
@@ -180,17 +187,22 @@ def test_arms_that_changed_have_their_effects_at_once_and_new_ones_have_none(has
         assert hits.rows.tolist() == wanted.rows.tolist()
 
 
-@pytest.mark.rest
-def test_the_constant_of_an_intercept_is_in_the_scores():
+@pytest.mark.parametrize("last", [-100.0, 100.0])
+@pytest.mark.parametrize("searched", [lambda arms: arms, in_blocks, in_graph])
+def test_a_large_constant_of_an_intercept_is_in_the_scores_and_the_same_arms_are_best(
+    searched: Callable[[ResidentSnapshot], ResidentSnapshot], last: float
+):
     rng = np.random.default_rng(3)
-    plain, found = index_of(rng).snapshot(), version(rng, [1.0])
+    plain, found = searched(index_of(rng).snapshot()), version(rng, [4.0])
     arms = ConstantSnapshot(plain, ConstantCoordinate(0.5))
     effects = RowEffects.of(found, Directions(), plain.table, np.ones(1), E, most_head=HEAD)
-    query = rng.normal(size=DIM + 1)
-    hits = RowEffectSolver(arms, arms, effects).search(query, 4)
-    wanted = RowEffectSolver(plain, plain, effects).search(query[:-1], 4)
+    query = rng.normal(size=DIM)
+    hits = RowEffectSolver(arms, arms, effects).search(np.append(query, last), 4)
+    wanted = RowEffectSolver(plain, plain, effects).search(query, 4)
     assert hits.rows.tolist() == wanted.rows.tolist()
-    np.testing.assert_allclose(hits.scores, wanted.scores + 0.5 * query[-1])
+    np.testing.assert_allclose(hits.scores, wanted.scores + 0.5 * last)
+    nearest = plain.search(query, max(LEAST_ASKED, 8)).rows
+    assert not np.isin(hits.rows, nearest).all()  # of large effect alone
 
 
 def test_the_bound_is_above_all_that_is_outside_of_the_head():
