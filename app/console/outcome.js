@@ -48,7 +48,7 @@ export function outcome(bandit, report, from) {
     const bounds = interval[0] > 0 ? interval : [-interval[1], -interval[0]];
     return { word: interval[0] > 0 ? "better" : "worse", kind: interval[0] > 0 ? "good" : "bad", sentence: `Since ${begin} ${moreOrLess(of(value), isShare)} ${unit} than ${other} (95%: ${span(bounds.map(of), isShare)}).`, numbers: numbersOf(report) };
   }
-  const rest = isShare ? ` ${sizes(...DIFFERENCES.map((each) => decisionsFor(each * base, report)))} There are ${count(report.decisions)}.` : "";
+  const rest = isShare ? ` ${sizes(DIFFERENCES.map((each) => decisionsFor(each * base, report)))} There are ${count(report.decisions)}.` : "";
   return { ...untold, sentence: `It cannot be told yet whether it is better than ${other}: since ${begin} between ${moreOrLess(of(interval[0]), isShare)} and ${moreOrLess(of(interval[1]), isShare)} ${unit} (95%).${rest}` };
 }
 
@@ -62,8 +62,8 @@ function reasonOf({ warnings }) {
   return found?.replace(/^(\w+): no/, "the $1 has no") ?? "there is no interval yet";
 }
 
-/** Of which differences so many decisions tell. @param {number} small @param {number} large */
-const sizes = (small, large) => `To tell a difference of ${DIFFERENCES.map((each) => percent(each, 0)).join(" and of ")} takes some ${number(small, 2)} and ${number(large, 2)} decisions in all.`;
+/** Of which differences so many decisions tell. @param {number[]} decisions one number for each of DIFFERENCES */
+const sizes = (decisions) => `To tell a difference of ${DIFFERENCES.map((each) => percent(each, 0)).join(" and of ")} takes some ${decisions.map((each) => number(each, 2)).join(" and ")} decisions in all.`;
 
 /** How many decisions it takes until the interval of a report is no wider than a difference: its width falls with their root. @param {number} difference @param {any} report */
 function decisionsFor(difference, { lift: { interval }, as_of_decisions, unit }) {
@@ -74,8 +74,7 @@ function decisionsFor(difference, { lift: { interval }, as_of_decisions, unit })
 /** The same before there is an interval, of rewards of 0 and 1. @param {number} rate of rewards @param {number} share of the holdout */
 export function planned(rate, share) {
   if (!(rate > 0 && rate < 1 && share > 0 && share < 1)) return "";
-  const [small, large] = DIFFERENCES.map((each) => (ALL_LOOKS ** 2 * (1 - rate)) / (rate * each ** 2 * share * (1 - share)));
-  return sizes(small, large);
+  return sizes(DIFFERENCES.map((each) => (ALL_LOOKS ** 2 * (1 - rate)) / (rate * each ** 2 * share * (1 - share))));
 }
 
 /** What the policy has earned more in all decisions, after the last look too; null: it is not known. @param {any} report */
