@@ -330,7 +330,7 @@ class LiveIndex:
         plan, structure = serving.plan, serving.structure
         parts = [segment.quality for segment in snapshot.segments]
         if snapshot.structure is not None:
-            parts.append(snapshot.structure.degradation.quality)
+            parts.append(snapshot.structure.quality)
         return IndexStatus(
             kind=snapshot.kind,
             exact=snapshot.is_exact,

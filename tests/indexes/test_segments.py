@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions
+from shortlist.index.exact import scan
 from shortlist.index.inverted_file import Centroids, InvertedFile
 from shortlist.index.norm_pruned import NormBlocks
-from shortlist.index.probes import make_queries, solve
+from shortlist.index.probes import ExactLists, Quality, make_queries, solve
+from shortlist.index.quality import EXACT
 from shortlist.index.segments import Segment, fitting, joined
 from tests.indexes.brute_force import filled, limit, maintain, measure_anew
 
@@ -66,6 +68,27 @@ def test_fewer_lists_would_not_do(share):
     file, table = file_of(gaussian(20_000))
     enough, file.probed = recall_of(file, table), max(1, int(share * file.probed))
     assert recall_of(file, table) < enough - 0.03
+
+
+def test_a_segment_that_reads_all_its_rows_since_most_have_died_is_told_as_exact():
+    """Its probes say nothing then. Before that they count what died as missed."""
+    index = filled(gaussian(2_000), IndexOptions(kind="exact"))
+    file, table = file_of(gaussian(2_000))
+    queries, groups = make_queries(table.dim, 256, (), np.random.default_rng(3))
+    probes = solve(table, queries, groups=groups)
+    lists = ExactLists.of(table, queries[:40], groups[:40])
+    file.answered(Quality(0.95, 1.0, 1.0, 0.01), probes, lists)
+    segment = Segment(file, 0, 0.0, 1.0)
+    assert segment.quality.recall_at_1 == 0.95
+    gone = np.unique(probes.winners)
+    file.tombstone(gone[:10])
+    assert 0.0 < segment.quality.recall_at_1 < 0.95
+    file.tombstone(gone)
+    index.remove([str(row) for row in gone])
+    left = index.snapshot().table
+    assert segment.quality == EXACT
+    for query in queries[:50]:
+        assert file.search(left, query, 5).rows.tolist() == scan(left, query, 5).rows.tolist()
 
 
 @pytest.mark.rest
@@ -181,10 +204,11 @@ def test_arms_that_die_while_a_segment_is_made_are_counted():
         if meanwhile:
             index.remove([str(row) for row in longest])
         index.finish(job)
-        before = index.status().recall_at_1
+        (made,) = index.content.segments
+        before = made.structure.degradation.quality.recall_at_1
         if not meanwhile:
             index.remove([str(row) for row in longest])
-        return before, index.status().recall_at_1
+        return before, made.structure.degradation.quality.recall_at_1
 
     (before, after), (_, counted) = told(meanwhile=False), told(meanwhile=True)
     assert counted == after < before

@@ -197,6 +197,11 @@ class Index(ABC):
         below ``covered``.
         """
 
+    @property
+    def quality(self) -> Quality:
+        """How good its answers are at the least."""
+        return self.degradation.quality
+
     def refresh(self, table: TableSnapshot) -> None:  # noqa: B027 - of those that have something to do
         """A snapshot is about to be taken. Cost: some microseconds."""
 

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from shortlist.index.index import Index, IndexKind, SegmentIndex
 from shortlist.index.probes import LIST, LONGEST_LIST, ExactLists, Groups, Probes, Quality, typical_us
-from shortlist.index.quality import Degradation
+from shortlist.index.quality import EXACT, Degradation
 from shortlist.index.table import TableSnapshot, Working, not_in, positions_of
 from shortlist.mips.exact import candidates, error_line, ranked, unit_scale
 from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
@@ -224,6 +224,11 @@ class InvertedFile(SegmentIndex):
         # One standard error more than asked for: other queries may find a little less than these probes.
         share = min(target + np.sqrt(target * (1.0 - target) / len(queries)), 1.0)
         return int(np.quantile(before, share, method="higher")) + 1 if len(in_lists) else 1
+
+    @property
+    def quality(self) -> Quality:
+        """How good its answers are at the least: where it reads all rows, deaths take nothing from them."""
+        return EXACT if self._probed_for(1) is None else self.degradation.quality
 
     def _probed_for(self, k: int) -> int | None:
         """How many lists are read for the ``k`` best rows, None: all."""

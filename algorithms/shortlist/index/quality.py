@@ -54,7 +54,7 @@ _MOST_PASSED = 1.5
 _MOST_LOST = 0.4  # where more is lost, nobody knows what a search finds
 # A recall is measured again when this is lost, or this share of the arms died, and more than a few.
 _LOST, _DEAD, _LEAST_DEAD = 0.01, 0.001, 16
-_UNKNOWN = Quality(recall_at_1=1.0, ratio_mean=1.0, ratio_min=1.0, recall_error=0.0)
+EXACT = Quality(recall_at_1=1.0, ratio_mean=1.0, ratio_min=1.0, recall_error=0.0)
 
 
 def choose_ef(trials: Mapping[int, Trial], target: float, *, forced: bool = False) -> int | None:
@@ -119,7 +119,7 @@ class Degradation:
         self.load = 0.0
         self.gone: NDArray[np.bool_] = np.zeros(arms, dtype=np.bool_)
         self.appearances: NDArray[np.float32] = np.zeros(arms, dtype=np.float32)
-        self.measured = _UNKNOWN
+        self.measured = EXACT  # until it is
         self.winners: Labels = np.empty(0, dtype=np.int64)
         self.groups: Groups = np.empty(0, dtype=np.int8)
         self._sought: list[list[tuple[Labels, int]]] = []

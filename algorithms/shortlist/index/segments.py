@@ -83,7 +83,7 @@ class Segment:
     @property
     def quality(self) -> Quality:
         """How good its answers are at the least."""
-        return self.structure.degradation.quality
+        return self.structure.quality
 
     @property
     def is_spoilt(self) -> bool:
