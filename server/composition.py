@@ -152,7 +152,7 @@ class Service:
             engines=self.engines,
             index_limits=index_limits,
         )
-        self.embeddings = Embeddings(store.arms, self.catalogues)
+        self.embeddings = Embeddings(store.arms, self.catalogues, metrics.uploaded)
         self._following = CatalogueFollowing(store, self.catalogues, metrics)
         self.moves = Moves(store.moves)
         self.bandits = Bandits(
@@ -285,9 +285,7 @@ class Service:
         self.embedding_jobs = EmbeddingJobs(
             EvaluationJobs(store.jobs, metrics),
             store.write_once,
-            lambda asked, progress: self.log_embeddings.embed(
-                asked.bandit_uid, asked.catalogue, asked.dim, asked.signal, progress
-            ),
+            self.log_embeddings.embed,
             lambda uid: self.bandits.by_uid(uid) is not None,
         )
         self._owns = leases.owns

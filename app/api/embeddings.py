@@ -13,7 +13,6 @@ says of keys, ``{"mean": a number for each feature, "covariance": its lower tria
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import TypeVar
@@ -33,7 +32,7 @@ from app.api.problems import problems
 from app.api.strict_json import Provided, check_encoding, content_type, json_router
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.embeddings import Embeddings, NewEmbedding
-from app.platform.errors import BadRequest, Conflict, DimensionMismatch, Invalid, Unavailable
+from app.platform.errors import BadRequest, Conflict, DimensionMismatch, Invalid
 from app.platform.ids import is_identifier
 from app.platform.phrases import counted
 from app.platform.pools import REQUESTS
@@ -99,20 +98,10 @@ async def make(catalogue: str, request: Request, embeddings: Provided[Embeddings
     if head.prior is not None:
         await REQUESTS.run(partial(_check_prior, head.prior, BehaviourEncoding(record).dim))
     check_catalogue(request, head.catalogue)
-    created, new = await _stored(embeddings.begin(source, record, head.prior), head, body)
-    return await answer_of(request, created, 201 if new else 200)
-
-
-async def _stored(
-    embedding: NewEmbedding, head: EmbeddingHead, body: AsyncIterator[bytes]
-) -> tuple[Catalogue, bool]:
-    try:
+    async with embeddings.begin(source, record, head.prior) as embedding:
         await _receive(embedding, len(head.shift) // 4, body)
-    except BaseException:  # also where the client has left
-        with contextlib.suppress(Unavailable):
-            await embedding.drop()
-        raise
-    return await embedding.make(head.catalogue)
+        created, new = await embedding.make(head.catalogue)
+    return await answer_of(request, created, 201 if new else 200)
 
 
 async def _receive(embedding: NewEmbedding, dim: int, body: AsyncIterator[bytes]) -> None:

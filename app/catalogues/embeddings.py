@@ -1,21 +1,26 @@
 """Making a catalogue that follows another one, with an embedding of behaviour as its features.
 
 What is known of arms is stored first, under the uid of a catalogue that nobody serves yet. Then the catalogue
-is made in one step; ``workers.catalogue_following`` fills it from then on. What a client leaves behind that
-goes away before that step ends by itself.
+is made in one step; ``workers.catalogue_following`` fills it from then on. Where it is not made, what was
+stored is dropped; what a process leaves behind that is killed, or that the store does not answer, ends by
+itself.
 """
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
+from prometheus_client import Gauge
 
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.catalogues import Catalogues
-from app.platform.errors import Conflict, Invalid, NotFitted, NotFound
+from app.platform.errors import Conflict, Invalid, NotFitted, NotFound, Unavailable
 from app.records.behaviour import BehaviourEncoding, BehaviourRecord, behaviour_to_bytes
 from app.records.history_prior import HistoryPriorRecord
 from app.records.records import CatalogueRecord
@@ -25,7 +30,10 @@ KEEP_MS = 86_400_000  # what was stored of a catalogue that was not made
 
 
 class NewEmbedding:
-    """A catalogue that is being made."""
+    """A catalogue that is being made. It is a context, at whose end what was stored in vain is dropped.
+
+    ``uploaded``: the bytes of all that are being made.
+    """
 
     def __init__(
         self,
@@ -33,7 +41,9 @@ class NewEmbedding:
         catalogues: Catalogues,
         source: Catalogue,
         record: BehaviourRecord,
+        *,
         prior: HistoryPriorRecord | None,
+        uploaded: Gauge,
     ) -> None:
         self._store = store
         self._catalogues = catalogues
@@ -42,6 +52,20 @@ class NewEmbedding:
         self._prior = prior
         self._encoding = BehaviourEncoding(record)
         self._uid = secrets.token_hex(8)
+        self._uploaded = uploaded
+        self._bytes = 0
+        self._may_be_made = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._uploaded.dec(self._bytes)
+        if not self._may_be_made:
+            with contextlib.suppress(Unavailable):
+                await self._store.drop_behaviour(self._uid)
 
     async def add(
         self, ids: Sequence[str], likes: NDArray[np.floating], vectors: NDArray[np.floating]
@@ -56,6 +80,9 @@ class NewEmbedding:
             raise Conflict(f"{self._source.name} was deleted meanwhile") from None
         pairs = zip(ids, behaviour_to_bytes(likes, vectors), strict=True)
         items = {arm_id: data for arm_id, data in pairs if arm_id in known}
+        size = sum(len(arm_id) + len(data) for arm_id, data in items.items())
+        self._uploaded.inc(size)
+        self._bytes += size
         await self._store.keep_behaviour(self._uid, items, ttl_ms=KEEP_MS)
 
     async def make(self, name: str) -> tuple[Catalogue, bool]:
@@ -75,22 +102,23 @@ class NewEmbedding:
             behaviour=self._record,
             prior=self._prior,
         )
-        catalogue, is_new = await self._catalogues.create(name, record, uid=self._uid)
-        if not is_new:
-            await self.drop()
+        self._may_be_made = True  # also where the store does not answer
+        try:
+            catalogue, is_new = await self._catalogues.create(name, record, uid=self._uid)
+        except Conflict:
+            self._may_be_made = False
+            raise
+        self._may_be_made = catalogue.uid == self._uid
         return catalogue, is_new
-
-    async def drop(self) -> None:
-        """Forget what was stored, for no catalogue is made of it. Raises Unavailable."""
-        await self._store.drop_behaviour(self._uid)
 
 
 class Embeddings:
-    """Begins them."""
+    """Begins them. ``uploaded``: shows the bytes of those that are being made."""
 
-    def __init__(self, store: ArmStore, catalogues: Catalogues) -> None:
+    def __init__(self, store: ArmStore, catalogues: Catalogues, uploaded: Gauge) -> None:
         self._store = store
         self._catalogues = catalogues
+        self._uploaded = uploaded
 
     async def source(self, name: str) -> Catalogue:
         """The catalogue of this name, to be followed.
@@ -110,4 +138,6 @@ class Embeddings:
         self, source: Catalogue, record: BehaviourRecord, prior: HistoryPriorRecord | None = None
     ) -> NewEmbedding:
         """Begin one that follows ``source``; nobody sees it until it is made."""
-        return NewEmbedding(self._store, self._catalogues, source, record, prior)
+        return NewEmbedding(
+            self._store, self._catalogues, source, record, prior=prior, uploaded=self._uploaded
+        )

@@ -23,7 +23,7 @@ EVERY_S = 5.0
 EVERYONE = "embeddings"  # as the uid: the jobs of all bandits are together, with the bandit in their ids
 KEEP_MS, KEEP_REPEATED_MS = 86_400_000, 366 * 86_400_000  # what was asked for
 UNKNOWN = "there is no embedding with this id: results are kept for an hour"
-Work: TypeAlias = "Callable[[AskedEmbedding, Progress], Awaitable[Found]]"
+Work: TypeAlias = "Callable[[str, AskedEmbedding, Progress], Awaitable[Found]]"
 
 
 class AskedEmbedding(msgspec.Struct, frozen=True):
@@ -48,8 +48,8 @@ class Found(Protocol):
 
 
 class EmbeddingJobs:
-    """The jobs of all bandits. ``work``: does what was asked for. ``exists``: whether this process knows a
-    bandit, by its uid.
+    """The jobs of all bandits. ``work``: does what the job of an id was asked for. ``exists``: whether this
+    process knows a bandit, by its uid.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class EmbeddingJobs:
         async def job(progress: Progress) -> bytes:
             while True:
                 try:
-                    finding = await self._work(asked, progress)
+                    finding = await self._work(head.id, asked, progress)
                 except (Invalid, Unavailable):  # a log that says too little says more later
                     if asked.every_s is None:
                         raise

@@ -22,6 +22,7 @@ from app.catalogues.catalogues import Catalogues
 from app.catalogues.embeddings import Embeddings
 from app.decision_log.reading import DecisionLog
 from app.decision_log.rows import NO_LOG
+from app.measuring.embedding_jobs import AskedEmbedding
 from app.measuring.judging_process import JudgedLog, JudgingTask, check_judged, judge, judging_task
 from app.moving.moving import Moving
 from app.platform.background import Pace
@@ -83,26 +84,27 @@ class LogEmbeddings:
             return
         raise Conflict(f"the catalogue {catalogue} exists already; name another one, or delete it")
 
-    async def embed(
-        self, bandit_uid: str, catalogue: str, dim: int, liked: str | None, progress: Progress
-    ) -> LogEmbedding:
-        """Judge, and move if it gains. Raises NotFound, Conflict, Invalid, Unavailable, TooDifferent."""
-        bandit = self.bandits.by_uid(bandit_uid)
+    async def embed(self, job: str, asked: AskedEmbedding, progress: Progress) -> LogEmbedding:
+        """Judge, and move if it gains. ``job``: its id; done again under the same one it goes on.
+
+        Raises NotFound, Conflict, Invalid, Unavailable, TooDifferent.
+        """
+        bandit, catalogue = self.bandits.by_uid(asked.bandit_uid), asked.catalogue
         if bandit is None:
             raise NotFound("the bandit was deleted meanwhile")
-        earlier = await self._made_before(bandit, catalogue)
+        earlier = await self._made_before(job, bandit, catalogue)
         if earlier is not None:
             following, finding = earlier
         else:
             source = await self.embeddings.source(bandit.catalogue.name)
-            task = await judging_task(bandit, source, dim, liked)
+            task = await judging_task(bandit, source, asked.dim, asked.signal)
             async with JUDGING.one():
                 judged = await judge(task, self._pages(bandit, progress))
             if not judged.coordinates:
                 return _finding(judged, None)
             # It takes minutes to judge a log: what is of no use any more is not made.
             self._where_it_was(bandit, source.uid)
-            following = await self._make(bandit, catalogue, source, task, judged)
+            following = await self._make(job, catalogue, source, task, judged)
             finding = _finding(judged, catalogue)
         try:
             await self._wait_filled(following)
@@ -124,14 +126,16 @@ class LogEmbeddings:
             raise Conflict("the bandit was moved or deleted meanwhile: nothing was made, and nothing moved")
         return newest
 
-    async def _made_before(self, bandit: Bandit, name: str) -> tuple[Catalogue, LogEmbedding] | None:
-        """What this work had made before it was interrupted."""
+    async def _made_before(
+        self, job: str, bandit: Bandit, name: str
+    ) -> tuple[Catalogue, LogEmbedding] | None:
+        """What this job had made before it was interrupted. Raises Conflict: another one made it."""
         try:
             catalogue = await self.catalogues.get(name)
         except NotFound:
             return None
         behaviour = catalogue.record.behaviour
-        if behaviour is None or behaviour.held_out is None or behaviour.made_for != bandit.uid:
+        if behaviour is None or behaviour.held_out is None or behaviour.made_for != job:
             raise Conflict(f"the catalogue {name} was made meanwhile by others")
         before, after = behaviour.held_out
         sentence = f"{bandit.name} was moved to {name} after an interruption: the error fell"
@@ -150,7 +154,7 @@ class LogEmbeddings:
             await pace.rest()
 
     async def _make(
-        self, bandit: Bandit, name: str, source: Catalogue, task: JudgingTask, judged: JudgedLog
+        self, job: str, name: str, source: Catalogue, task: JudgingTask, judged: JudgedLog
     ) -> Catalogue:
         counts = np.frombuffer(judged.counts, dtype="<i8")
         numbers = np.frombuffer(judged.coordinates, dtype="<f8").reshape(len(counts), -1)
@@ -159,17 +163,17 @@ class LogEmbeddings:
         record = BehaviourRecord(
             source.name, source.uid, *nothing, kappa=1.0, rewards=judged.rewards, keys=judged.keys,
             arms=len(rewarded), without=len(counts) - len(rewarded), beside=True,
-            held_out=(judged.before, judged.after), made_for=bandit.uid,
+            held_out=(judged.before, judged.after), made_for=job,
         )  # fmt: skip
-        embedding = self.embeddings.begin(source, record)
         # The record shrinks what it is given by n / (n + 1), and the coordinates are shrunk.
         whole = numbers * (counts[:, None] + 1.0) / np.maximum(counts[:, None], 1.0)
-        for start in range(0, len(rewarded), BLOCK_ARMS):
-            rows = rewarded[start : start + BLOCK_ARMS]
-            await embedding.add(
-                [task.ids[row] for row in rows.tolist()], counts[rows].astype(float), whole[rows]
-            )
-        catalogue, _ = await embedding.make(name)
+        async with self.embeddings.begin(source, record) as embedding:
+            for start in range(0, len(rewarded), BLOCK_ARMS):
+                rows = rewarded[start : start + BLOCK_ARMS]
+                await embedding.add(
+                    [task.ids[row] for row in rows.tolist()], counts[rows].astype(float), whole[rows]
+                )
+            catalogue, _ = await embedding.make(name)
         return catalogue
 
     async def _wait_filled(self, catalogue: Catalogue) -> None:

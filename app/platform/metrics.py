@@ -48,6 +48,10 @@ class Metrics:
         self.followed_arms = counter(
             "shortlist_followed_arms", "Arms taken over from catalogues that others follow."
         )
+        self.uploaded = gauge(
+            "shortlist_uploaded_bytes",
+            "What embeddings of behaviour have stored that are being uploaded or made.",
+        )
         self.lag = gauge("shortlist_reward_lag_seconds", "Age of the oldest entry not yet folded.")
         self.dead = gauge("shortlist_dead_letters", "Entries that could not be folded.")
         self.held = gauge(

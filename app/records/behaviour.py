@@ -30,7 +30,8 @@ class BehaviourRecord(msgspec.Struct, frozen=True):
     ``without``                     how many arms had none
     ``beside``                      whether the features begin with those of the table
     ``held_out``                    the squared error on rewards that were held out, before and after
-    ``made_for``                    the uid of the bandit whose log was judged; "": it was made by hand
+    ``made_for``                    the id of the job that judged a log; it begins with the uid of the bandit;
+                                    "": it was made by hand
     """
 
     follows: str

@@ -303,6 +303,39 @@ async def test_an_upload_holds_only_arms_of_its_source_and_nothing_once_it_is_re
     assert await stored_behaviour(api) == again
 
 
+async def uploaded(api: Api) -> float:
+    """The bytes of uploads, as /metrics says."""
+    lines = (await api.call("GET", "/metrics")).text.splitlines()
+    (found,) = (line.split()[1] for line in lines if line.startswith("shortlist_uploaded_bytes "))
+    return float(found)
+
+
+async def test_a_client_that_leaves_within_an_upload_leaves_nothing(shared: Api):
+    api, path = shared, "/v1/catalogues/broken-off/embeddings"
+    await api.catalogue("broken-off", ARMS)
+    before, shown = await stored_behaviour(api), list[float]()
+
+    async def watched() -> AsyncIterator[bytes]:
+        yield body(head("broken-off-2"), block(SEEN))
+        yield body(block({"a2": (1, [1.0, 1.0, 1.0])}))
+        shown.append(await uploaded(api))
+        assert await stored_behaviour(api) != before
+        yield b"cut"
+
+    whole = body(head("broken-off-2"), block(SEEN))
+    for chunks in ([whole], [whole, b"cut"]):
+        assert await api.left("POST", path, *chunks, headers=BLOCKS) == []
+        assert await stored_behaviour(api) == before
+    answer = await api.call("POST", path, content=watched(), headers=BLOCKS)
+    assert answer.status_code == 400
+    assert shown[0] > 0.0
+    assert await uploaded(api) == 0.0
+    assert await stored_behaviour(api) == before
+    await follow(api, "broken-off", "broken-off-2")
+    assert await uploaded(api) == 0.0
+    assert await stored_behaviour(api) != before
+
+
 @pytest.mark.rest
 async def test_a_source_that_is_deleted_and_made_again_while_blocks_come_is_a_conflict(shared: Api):
     api = shared

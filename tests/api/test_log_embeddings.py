@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json
-from app.measuring.embedding_jobs import EVERYONE
+from app.measuring.embedding_jobs import EVERYONE, AskedEmbedding
 from app.moving.log_embeddings import LogEmbeddings
 from app.platform.errors import Conflict
 from app.storage import redis_keys
@@ -291,7 +291,7 @@ async def test_a_bandit_that_is_moved_while_the_catalogue_is_filled_leaves_none_
     )
     uid = (await service.bandits.get("goes")).uid
     with pytest.raises(Conflict, match="moved or deleted meanwhile"):
-        await embeddings.embed(uid, "goes-2", 2, None, lambda _count, _whole: None)
+        await embeddings.embed("job", AskedEmbedding(uid, "goes-2", 2), lambda _count, _whole: None)
     await shared.refused("GET", "/v1/catalogues/goes-2", status=404, code="not_found")
     assert (await shared.ok("GET", "/v1/bandits/goes"))["catalogue"] == "away"
 
@@ -325,13 +325,20 @@ async def test_jobs_are_listed_and_those_that_sleep_hold_no_room_and_end_with_th
     assert not {head.id for head in await service.store.jobs.jobs(EVERYONE)} & {*jobs}
 
 
-async def test_the_catalogue_that_another_bandits_job_made_is_nobodys_else(shared: Api):
-    """Two jobs ask for one name: whoever comes second is not moved there, unjudged."""
+async def test_the_catalogue_that_another_job_made_is_nobodys_else(shared: Api):
+    """Several jobs ask for one name: whoever comes later is not moved there, unjudged."""
     await played(shared, "first", hidden=2.0)
     await played(shared, "second", hidden=2.0)
     found = await judged(shared, "first", catalogue="same", dim=2)
     assert found["result"]["taken"] is True
-    embed, uid = shared.app.service.log_embeddings.embed, (await shared.app.service.bandits.get("second")).uid
-    with pytest.raises(Conflict, match="made meanwhile by others"):
-        await embed(uid, "same", 2, None, lambda _count, _whole: None)
+    service = shared.app.service
+    asked = {
+        name: AskedEmbedding((await service.bandits.get(name)).uid, "same", 2) for name in ("first", "second")
+    }
+    embed = service.log_embeddings.embed
+    for each in asked.values():  # another job of the same bandit too
+        with pytest.raises(Conflict, match="made meanwhile by others"):
+            await embed(f"{each.bandit_uid}other", each, lambda _count, _whole: None)
+    again = await embed(found["id"], asked["first"], lambda _count, _whole: None)
+    assert (again.taken, again.rewards) == (True, found["result"]["rewards"])
     assert (await shared.ok("GET", "/v1/bandits/second"))["catalogue"] == "second-films"

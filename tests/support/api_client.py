@@ -135,7 +135,9 @@ class Api:
 
         await wait_until(counted, what="the defaults are learned")
 
-    async def left(self, method: str, path: str, *chunks: bytes) -> list[Json]:
+    async def left(
+        self, method: str, path: str, *chunks: bytes, headers: Mapping[str, str] = {}
+    ) -> list[Json]:
         """What is sent to a client that goes away after these chunks of its body."""
         messages = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
         sent: list[Json] = []
@@ -146,7 +148,8 @@ class Api:
         async def send(message: Any) -> None:
             sent.append(message)
 
-        scope = {"type": "http", "method": method, "path": path, "headers": [], "query_string": b""}
+        raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+        scope = {"type": "http", "method": method, "path": path, "headers": raw, "query_string": b""}
         async with asyncio.timeout(ANSWER_S):
             await self.app(scope, receive, send)
         return sent

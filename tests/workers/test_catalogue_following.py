@@ -39,12 +39,13 @@ class Shop:
 
     async def make(self) -> None:
         self.source, _ = await self.catalogues.create("source", CatalogueRecord(2, INDEX))
+        await self.write("a0")  # what is known of arms that the source lacks is not kept
         numbers = np.eye(2, dtype="<f4").tobytes(), np.zeros(2, dtype="<f4").tobytes()
         record = BehaviourRecord("source", self.source.uid, *numbers, 1.0, 1, 1, 1, 0)
-        embedding = Embeddings(self.lossy.arms, self.catalogues).begin(self.source, record)
-        await self.write("a0")  # of an arm that the source lacks nothing is kept
-        await embedding.add(["a0"], np.array([3.0]), np.array([[1.0, 1.0]]))
-        self.copy, _ = await embedding.make("copy")
+        embeddings = Embeddings(self.lossy.arms, self.catalogues, Metrics().uploaded)
+        async with embeddings.begin(self.source, record) as embedding:
+            await embedding.add(["a0"], np.array([3.0]), np.array([[1.0, 1.0]]))
+            self.copy, _ = await embedding.make("copy")
 
     def follower(self, owner: str) -> CatalogueFollowing:
         return CatalogueFollowing(self.lossy, self.catalogues, Metrics(), owner=owner)
