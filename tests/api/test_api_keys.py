@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
+from pathlib import Path
+
 import pytest
 
-from app.api.api_keys import LEEWAY_S, ApiKeys, new_key
+from app.api.api_keys import LEEWAY_S, ApiKeys, configured, new_key
 from app.platform.errors import PassExpired, Unauthorized
 from shortlist_client import visitor_pass
 
@@ -15,6 +18,16 @@ def signed(scopes: list[str], expires_in_s: int) -> tuple[ApiKeys, bytes]:
     """The keys of a service, and a pass for ann that one of them signed."""
     key, entry = new_key("web", scopes, {"visitors": str(LASTS_S)})
     return ApiKeys([entry]), visitor_pass(key, visitor="ann", expires_in_s=expires_in_s).encode()
+
+
+@pytest.mark.parametrize("mark", [b"", codecs.BOM_UTF8])
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_a_file_of_keys_may_begin_with_a_mark_of_byte_order(tmp_path: Path, mark: bytes, end: bytes):
+    (key, entry), (other, another) = new_key("web", ["choose"]), new_key("office", ["admin"])
+    file = tmp_path / "keys"
+    file.write_bytes(mark + end.join([entry.encode(), b"# of the office", another.encode(), b""]))
+    keys = configured("", file)
+    assert (keys.find(key.encode()).name, keys.find(other.encode()).name) == ("web", "office")
 
 
 @pytest.mark.parametrize("scopes", [["choose"], ["reward"], ["choose", "reward"], ["admin"]])
