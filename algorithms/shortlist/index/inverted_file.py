@@ -222,7 +222,7 @@ class InvertedFile(SegmentIndex):
         scores = queries[in_lists] @ self.centroids.points.T
         before = np.count_nonzero(scores > scores[np.arange(len(in_lists)), lists][:, None], axis=1)
         # One standard error more than asked for: other queries may find a little less than these probes.
-        share = min(target + np.sqrt(target * (1.0 - target) / len(queries)), 1.0)
+        share = min(target + np.sqrt(target * (1.0 - target) / max(len(queries), 1)), 1.0)
         return int(np.quantile(before, share, method="higher")) + 1 if len(in_lists) else 1
 
     @property

@@ -178,8 +178,10 @@ class SegmentBuild(Cancellation):
         if not len(rows):
             return Segment(NormBlocks(table, rows), self.first, cut, 0.0)
         queries, groups = make_queries(table.dim, _SEGMENT_PROBES, self.recent, rng)
-        probes = solve(table, queries, first=self.first, groups=groups)
+        is_long = table.norms >= cut  # what is left out cannot win, so it is not missed
+        probes = solve(table, queries, among=is_long, first=self.first, groups=groups)
         lists = ExactLists.of(table, queries[:_SEGMENT_LISTS], groups[:_SEGMENT_LISTS], first=self.first)
+        lists = replace(lists, rows=[best[is_long[best]] for best in lists.rows])
         structure: InvertedFile | NormBlocks
         if self.structure is not None and self.structure.is_exact:
             structure = NormBlocks(table, rows)
