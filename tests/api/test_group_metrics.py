@@ -40,4 +40,4 @@ async def test_what_has_no_group_or_no_row_is_not_counted(api: Api):
     for name in ("plain", "unlogged"):
         choice = await api.choose(name)
         await api.call("POST", "/v1/rewards", {"rewards": [{"decision": choice["decision"], "value": 1.0}]})
-    assert await counts(api) == {}
+    assert not any((await counts(api)).values())

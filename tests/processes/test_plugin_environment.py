@@ -69,7 +69,7 @@ def test_the_example_keeps_the_contracts(python: Path, tmp_path: Path):
     assert where.startswith(str(python.parents[1]))
     words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--strict-config")
     passed = told(python, *words, cwd=tmp_path, **OWN)
-    assert re.search(r"^(22 passed, 5 skipped|27 passed)", passed, re.MULTILINE)  # with and without faiss
+    assert re.search(r"^(17 passed, 5 skipped|22 passed)", passed, re.MULTILINE)  # with and without faiss
 
 
 def test_its_policy_learns_in_two_processes_and_is_evaluated(python: Path, tmp_path: Path):
