@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -23,6 +22,7 @@ from app.bandits.record_settings import FIXED, OF_POLICIES, settings_of
 from app.bandits.registry import Bandits
 from app.bandits.settings import (
     AUTO,
+    GONE,
     NEWEST_AUTO,
     POOLED_STAYS,
     RIDGE_OF_THEORY,
@@ -46,9 +46,7 @@ FIELDS = fields_of(BanditSettings) | {"policy": (PolicyName, ...)}
 class _Settings(StrictModel):
     """Base of the bodies that have settings of a bandit."""
 
-    gone = MappingProxyType(
-        {"explore": 'is gone: a new key begins with what the others have in common, by "prior": "learned"'}
-    )
+    gone = GONE
 
 
 class _View(BaseModel):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
 
 import msgspec
@@ -48,6 +49,10 @@ BEFORE_AUTO: Mapping[str, float | str] = {"ridge": 1.0, "exploration": 1.0, "pri
 RIDGE_OF_THEORY = 1.0  # where absent
 NEWEST_AUTO: Literal[2] = 2  # of bandits that are made without a number
 POOLED_STAYS = "rewards that came before would be missing from the pooled prior"
+# Settings of version 2 that are gone, and what to use instead. One that is stored has no effect.
+GONE: Mapping[str, str] = MappingProxyType(
+    {"explore": 'is gone: a new key begins with what the others have in common, by "prior": "learned"'}
+)
 Temperature = Annotated[float, Field(ge=1e-9, le=1e9)]
 Delta = Annotated[float, Field(ge=MIN_DELTA, lt=1)]
 

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from app.bandits.record_settings import stored_settings
-from app.bandits.settings import BanditRecord
+from app.bandits.settings import GONE, BanditRecord
 from app.platform.documents import unknown_fields
 from app.platform.errors import Conflict, NotFound, QuotaReached, Unavailable
 from app.platform.pages import decode_number, encode_cursor
@@ -77,8 +77,8 @@ def uid_of(data: bytes) -> str:
 
 def check_known(data: bytes) -> None:
     """Raise Conflict for a bandit with settings that only a newer version of the service knows."""
-    names = ", ".join(unknown_fields(_stored_fields(data)[0], bytes_to_version(data)[1].record))
-    if names:
+    unknown = unknown_fields(_stored_fields(data)[0], bytes_to_version(data)[1].record)
+    if names := ", ".join(name for name in unknown if name.partition(".")[0] not in GONE):
         raise Conflict(
             f"the bandit has settings of a newer version of the service ({names}): change it there"
         )

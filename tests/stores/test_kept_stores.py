@@ -117,6 +117,13 @@ def test_a_bandit_without_a_learned_prior_can_be_given_one(version_folder: Path,
         assert chosen["prior_version"] == fitted["version"]
 
 
+def test_a_bandit_with_a_setting_that_is_gone_can_be_changed(version_folder: Path, tmp_path: Path) -> None:
+    with opened(version_folder, tmp_path) as (call, _):
+        changed = call.http.patch("/v1/bandits/shown", json={"exploration": 0.5})
+        assert changed.raise_for_status().json()["exploration"] == 0.5
+        assert "explore" not in changed.json()
+
+
 @contextmanager
 def opened_at_its_time(
     version_folder: Path, folder: Path, clock: Clock
