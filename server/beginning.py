@@ -250,9 +250,9 @@ def _verdict(found: Comparison) -> Iterator[str]:
     yield from lines
     if not any(gains):
         yield (
-            f"no better than bestsellers: too few likes, {found.likes.mean():.0f} of each of "
-            f"{found.fitted:,} keys, or all like much the same; {ENOUGH}. It begins as bestsellers do, and "
-            "learns from rewards"
+            "no better than bestsellers: too few likes to tell it from chance, "
+            f"{found.likes.mean():.0f} of each of {found.fitted:,} keys, or all like much the same; "
+            f"{ENOUGH}. It begins as bestsellers do, and learns from rewards"
         )
 
 
