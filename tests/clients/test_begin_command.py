@@ -17,8 +17,6 @@ from service_process import Service, serving
 from shortlist_client import Client, errors
 from waiting import wait_until_sync
 
-pytestmark = pytest.mark.rest
-
 Run = Callable[..., tuple[int, str, str]]
 ITEMS, USERS = 60, 120
 KINDS = ("drums", "guitars", "keys")

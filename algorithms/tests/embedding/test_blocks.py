@@ -10,8 +10,6 @@ from shortlist.embedding import held_out
 from shortlist.embedding.blocks import BLOCKS, make_blocks, real_directions
 from shortlist.errors import InvalidParameter, InvalidShape
 
-pytestmark = pytest.mark.rest
-
 GROUPS, ARMS = 4, 80
 
 

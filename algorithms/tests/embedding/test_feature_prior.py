@@ -16,8 +16,6 @@ from shortlist.embedding.feature_prior import (
 )
 from shortlist.errors import InvalidParameter, NonFinite
 
-pytestmark = pytest.mark.rest
-
 KEYS, ARMS = 400, 60
 
 

@@ -9,8 +9,6 @@ from scipy import sparse
 from shortlist.embedding import item_to_item
 from shortlist.errors import InvalidParameter, NonFinite
 
-pytestmark = pytest.mark.rest
-
 
 def likes_by_taste(keys=200, arms=40, seed=0):
     """Keys of four tastes like half of the arms of theirs, and a few others."""

@@ -9,8 +9,6 @@ from scipy import sparse
 from shortlist.embedding.real_share import FOLDS, LEAST_SHARE, NOISE_SHARE, TESTED_KEYS, real_dim, real_share
 from shortlist.errors import InvalidParameter, NonFinite
 
-pytestmark = pytest.mark.rest
-
 DIM = 16
 
 

@@ -9,8 +9,6 @@ from shortlist.embedding import table_map, unliked_arms
 from shortlist.embedding.behaviour import embed, keys_by_arms
 from shortlist.errors import InvalidParameter, InvalidShape
 
-pytestmark = pytest.mark.rest
-
 KEYS, ARMS = 400, 1_000
 
 
