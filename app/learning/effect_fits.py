@@ -77,6 +77,7 @@ KNOWN_BYTES = 32 << 20  # of the revisions of arms, and of how far features have
 KNOWN_ARM_BYTES = 300
 CHANGES_TOGETHER = 1_000  # of which the features are read at once
 NUMBER_BYTES = 8
+NUMBERS = "n", "F", "R", "Q", "R_error", "Q_error"  # of an arm; merged sums have no errors
 
 Stale = dict[int, dict[SumsOf, bytes]]
 
@@ -366,7 +367,7 @@ def _add_unusual(
         )
     for (arm, sums), is_counted in zip(unusual, counts.tolist(), strict=True):
         # An arm has all of its steps, also where nothing of one counts.
-        nothing = {name: _zeros(getattr(sums, name)) for name in ("n", "F", "R", "Q")}
+        nothing = {name: _zeros(getattr(sums, name)) for name in NUMBERS if hasattr(sums, name)}
         added = sums if is_counted else msgspec.structs.replace(sums, decisions=0, **nothing)
         add_sums(totals, arm, added, record.space, half_life_s)
 

@@ -40,8 +40,9 @@ ROUNDS = 8  # the noise depends on what is real
 LEAST_LEFT = 1e-6
 LEAST_VARIANCE = 0.01
 LEAST_TOTAL = 0.01  # of the mean of p (1 - p), where keys do not seem to differ
-LEAST_EIGENVALUE = 1e-6  # of F^T F, of its largest: arms do not differ in a direction of less
-LEAST_SCALE = 1e-3  # of F^T F / K, of its largest, by which a direction is scaled
+# Of F^T F, of its largest. Arms hardly differ in a direction of less: tastes along it would be so large that
+# an arm which lacks a value, and so lies off the others, gets a reward that no arm has.
+LEAST_EIGENVALUE = 1e-3
 
 Make = Callable[[sparse.csr_array], Matrix]
 
@@ -147,7 +148,7 @@ def _inverse(features: Matrix) -> Matrix:
 def _clipped(found: Matrix, features: Matrix, shares: Vector) -> Matrix:
     """The symmetric matrix with its variances clipped, where arms have equal mean squares."""
     values, vectors = np.linalg.eigh(features.T @ features / len(features))
-    scale = np.sqrt(np.maximum(values, LEAST_SCALE * values[-1]))
+    scale = np.sqrt(np.maximum(values, LEAST_EIGENVALUE * values[-1]))
     to, back = (vectors * scale) @ vectors.T, (vectors / scale) @ vectors.T
     variances, turn = np.linalg.eigh(to @ found @ to)
     total = np.maximum(variances, 0.0).sum()

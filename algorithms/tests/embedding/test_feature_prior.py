@@ -9,8 +9,8 @@ from scipy import sparse
 from shortlist.embedding import feature_prior
 from shortlist.embedding.feature_prior import (
     FOLDS,
+    LEAST_EIGENVALUE,
     LEAST_LEFT,
-    LEAST_SCALE,
     LEAST_VARIANCE,
     ROUNDS,
 )
@@ -41,19 +41,23 @@ def tops(liked, count=2):
     return np.column_stack((vectors * np.sign(vectors.sum(axis=0)), dense.mean(axis=0)))
 
 
+def inverse(features):
+    return np.linalg.pinv(features, rcond=LEAST_EIGENVALUE**0.5)
+
+
 def by_the_formulas(liked, make, seed):
     dense = liked.toarray().astype(float)
     dense = dense[dense.any(axis=1)]
     fold = np.random.default_rng(seed).integers(0, FOLDS, len(dense))
     features, share = make(sparse.csr_array(dense)), dense.mean(axis=0)
-    mean = np.mean([np.linalg.lstsq(features, row, rcond=None)[0] for row in dense], axis=0)
+    mean = np.mean([np.linalg.lstsq(features, row, rcond=LEAST_EIGENVALUE**0.5)[0] for row in dense], axis=0)
     covariance = np.zeros((features.shape[1],) * 2)
     for _ in range(ROUNDS):
         total = np.zeros_like(covariance)
         for one in range(FOLDS):
             others = dense[fold != one]
             made, liking = make(sparse.csr_array(others)), others.mean(axis=0)
-            to = np.linalg.pinv(features) @ made @ np.linalg.pinv(made)
+            to = inverse(features) @ made @ inverse(made)
             told = [x @ covariance @ x for x in features]
             left = [max(p * (1 - p) - t, LEAST_LEFT) for p, t in zip(liking, told, strict=True)]
             for row in dense[fold == one]:
@@ -61,7 +65,7 @@ def by_the_formulas(liked, make, seed):
                 total += np.outer(deviation, deviation) - to @ np.diag(left) @ to.T
         found = total / len(dense)
         values, vectors = np.linalg.eigh(features.T @ features / len(features))
-        scale = np.sqrt(np.maximum(values, LEAST_SCALE * values[-1]))
+        scale = np.sqrt(np.maximum(values, LEAST_EIGENVALUE * values[-1]))
         to, back = vectors * scale @ vectors.T, vectors / scale @ vectors.T
         variances, turn = np.linalg.eigh(to @ found @ to)
         least = LEAST_VARIANCE * variances[variances > 0].sum() / len(variances)
@@ -123,6 +127,25 @@ def test_a_key_of_which_nothing_is_known_has_the_mean_and_others_their_row():
     precision = np.linalg.inv(prior.covariance)
     wanted = np.linalg.solve(precision + features.T @ features, precision @ prior.mean + features.T @ rows[0])
     assert tastes[0] == pytest.approx(wanted)
+
+
+def test_an_arm_that_lacks_a_value_is_expected_to_be_liked_as_others_are():
+    """Each arm is of one of two kinds, and all are liked about as often: so the kinds, and how often an arm
+    is liked, say nearly the same, and an arm of neither kind lies off all others.
+    """
+    rng = np.random.default_rng(0)
+    liked = sparse.csr_array((rng.random((200, ARMS)) < 0.2).astype(np.float32))
+    kinds = np.eye(2)[np.arange(ARMS) % 2]
+
+    def make(some):
+        likes = np.log1p(np.asarray(some.sum(axis=0)).ravel())
+        return np.column_stack((kinds, likes / np.sqrt(np.mean(likes**2))))
+
+    prior = fit(liked, make)
+    lacking = np.append(np.zeros(2), make(liked)[:, 2].mean())
+    deviation = np.sqrt(lacking @ prior.covariance @ lacking * prior.noise)
+    assert 0.0 < lacking @ prior.mean < 0.2
+    assert deviation < 0.1
 
 
 def test_what_is_wrong_is_named():
