@@ -3,14 +3,16 @@
 A bandit is looked at ``EVERY_S`` after it was last, sooner while a tenth of the time since the first look is
 less: at first a second may bring most of its rewards. Where that takes more than ``SHARE`` of a core it is
 looked at later, but after ``LONGEST_S`` at most. A bandit whose arms have changed is found within
-``ARMS_EVERY_S``, and each hour sums are merged or dropped that no token names any more. Every
-``LOOK_EVERY_S`` the log says whether one key teaches most of it. While nothing is learned and no arm changes
-all that costs a call every ``ARMS_EVERY_S``.
+``ARMS_EVERY_S``, and each hour sums are merged or dropped that no token names any more. One with a half-life
+is looked at after each eighth of it, since all its arms fade. Every ``LOOK_EVERY_S`` the log says whether one
+key teaches most of it. While nothing is learned, fades or changes all that costs a call every
+``ARMS_EVERY_S``.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -29,6 +31,7 @@ PAUSE_S = 0.1
 LOOK_EVERY_S = 600.0  # whether one key teaches most
 MERGE_EVERY_S = 3_600.0  # sums that no token names any more
 ARMS_EVERY_S = 10.0
+FADED = 1 / 8  # of a half-life, in which sums lose a twelfth
 IDLE_S = 2.0  # without news: others may have lost the partition
 BATCH_SIZE = 500  # bandits whose counts are read in one call
 
@@ -37,12 +40,13 @@ BATCH_SIZE = 500  # bandits whose counts are read in one call
 class _Schedule:
     """Times of one bandit: of the first look, and from when on the next look and the next merging are due.
 
-    ``waits``: sums wait for being merged.
+    ``waits``: sums wait for being merged. ``fade_s``: from when on they have faded enough for another look.
     """
 
     first_s: float
     look_s: float = 0.0
     merge_s: float = 0.0
+    fade_s: float = math.inf
     waits: bool = False
 
 
@@ -117,11 +121,15 @@ class EffectFitting:
 
     async def _fit_changed(self, bandits: Sequence[Fittable]) -> None:
         """Fit those that have changed. After a start all are doubted: of these, in thousands few, those for
-        which anything was folded since they were fitted, and all that were moved. What a move corrects counts
-        as nothing folded.
+        which anything was folded since they were fitted, and all that were moved or have a half-life. What a
+        move corrects counts as nothing folded.
         """
         waiting, seen = {bandit.uid: None for bandit in bandits}, dict[str, str]()
-        doubted = {bandit.uid: self._doubted.get(bandit.uid) for bandit in bandits if not bandit.record.space}
+        doubted = {
+            bandit.uid: self._doubted.get(bandit.uid)
+            for bandit in bandits
+            if not bandit.record.space and bandit.record.half_life_s is None
+        }
         # Before their counts are read: a change that comes later is a new one.
         for uid in waiting:
             self._changed.uids.pop(uid, None)
@@ -145,7 +153,9 @@ class EffectFitting:
         self._arms_s = self._now_s() + ARMS_EVERY_S
         behind = set(await self._fits.with_other_arms(dict(self._arms.values())))
         uids = [uid for uid, (catalogue_uid, _) in self._arms.items() if catalogue_uid in behind]
-        uids += [uid for uid, each in self._schedules.items() if each.waits and self._arms_s >= each.merge_s]
+        for uid, each in self._schedules.items():
+            if (each.waits and self._arms_s >= each.merge_s) or self._now_s() >= each.fade_s:
+                uids.append(uid)
         self._changed.add(uids)
 
     async def _fit(self, bandit: Fittable) -> bool:
@@ -156,7 +166,10 @@ class EffectFitting:
         schedule = self._schedules[bandit.uid]
         self._taught.add(bandit.uid)
         merges = self._now_s() >= schedule.merge_s
-        _, used_s, schedule.waits = await self._fits.fit(bandit, merges=merges)
+        version, used_s, schedule.waits = await self._fits.fit(bandit, merges=merges)
+        half_life_s = bandit.record.half_life_s
+        has_some = half_life_s is not None and version is not None and len(version.names) > 0
+        schedule.fade_s = self._now_s() + FADED * (half_life_s or 0.0) if has_some else math.inf
         if merges:
             schedule.merge_s = self._now_s() + MERGE_EVERY_S
         cheap_s = min(max(GROWTH * (self._now_s() - schedule.first_s), PAUSE_S), EVERY_S)

@@ -43,13 +43,15 @@ class Town:
     noted: dict[str, str] = field(default_factory=dict)
     while_read: Callable[[], None] = lambda: None
     space: int = 0
+    half_life_s: float | None = None
+    version: Any = None
 
     def with_learned_priors(self) -> Sequence[str]:
         return [WITH, WITHOUT]
 
     def by_uid(self, uid: str) -> Any:
         effects = "auto" if uid == WITH else "off"
-        record = SimpleNamespace(arm_effects=effects, space=self.space)
+        record = SimpleNamespace(arm_effects=effects, space=self.space, half_life_s=self.half_life_s)
         return SimpleNamespace(uid=uid, record=record, catalogue_uid="c")
 
     async def seen(self) -> dict[str, str]:
@@ -69,7 +71,7 @@ class Town:
     async def fit(self, bandit: Any, *, merges: bool) -> FittedEffects:
         self.fitted.append(bandit.uid)
         self.merged += [bandit.uid] if merges else []
-        return FittedEffects(None, self.used_s, self.waits)
+        return FittedEffects(self.version, self.used_s, self.waits)
 
     async def look_at_keys(self, uids: Iterable[str]) -> None:
         self.looked.append(set(uids))
@@ -214,6 +216,21 @@ async def test_a_bandit_without_rewards_is_fitted_where_its_arms_change_and_wher
     town.arms = 2
     await fitting(town).round()
     assert town.fitted == [WITH] * 6
+
+
+async def test_arms_fade_also_while_nobody_is_rewarded():
+    town = Town(half_life_s=8.0 * ARMS_EVERY_S, version=SimpleNamespace(names=["a"]))
+    worker = fitting(town)
+    for count in (1, 2, 3):
+        assert await worker.round()
+        assert town.fitted == [WITH] * count
+        assert not await worker.round()
+        town.now += ARMS_EVERY_S
+    town.version = SimpleNamespace(names=[])
+    assert await worker.round(), "after this one nothing is left that fades"
+    town.now += MERGE_EVERY_S
+    assert not await worker.round()
+    assert await fitting(town).round(), "nobody knows how long no worker ran"
 
 
 async def test_another_worker_does_nothing():

@@ -238,6 +238,24 @@ def test_a_chain_is_that_of_each_arm_by_itself_and_finds_its_fit_again():
     assert plain == arm_effects.fit(together)
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_a_fit_of_the_same_sums_says_the_same_again(seed: int):
+    """Where effects fade all that tells of them, there is none; and without effects nothing fades."""
+    rng = np.random.default_rng(seed)
+    count, revisions, faded = int(rng.integers(3, 40)), int(rng.integers(2, 5)), 10.0 ** -rng.uniform(0, 9)
+    effects, rows, added = rng.normal(size=count) * rng.uniform(), [], []
+    for effect in effects:
+        for revision in range(revisions):
+            w = faded * 10.0 ** -rng.uniform(0, 2)
+            rho = effect * rng.uniform(0.3, 1.5) + 0.3 * rng.normal(size=rng.integers(1, 9))
+            rows.append((w * len(rho), w * rho.sum(), w**2 * (rho**2).sum(), w**2 * len(rho)))
+            added.append(rng.choice([0.0, 0.001, 0.05, 0.5, np.inf]) if revision else 0.0)
+    sums, arms = EffectSums(*np.array(rows).T), np.repeat(np.arange(count), revisions)
+    first, *_ = arm_effects.fit_chain(sums, arms, np.array(added), discounted=True)
+    again, *_ = arm_effects.fit_chain(sums, arms, np.array(added), start=first, discounted=True)
+    assert again.variance == pytest.approx(first.variance, rel=1e-3)
+
+
 @pytest.mark.parametrize("place", [1.0, 0.5])
 def test_centred_sums_are_those_of_surprises_less_what_they_have_in_common(place: float):
     """Weights and places are those of each arm, as the sums can tell no more."""
