@@ -108,8 +108,7 @@ def begin(client: Client, name: str, options: BeginOptions) -> Iterator[str]:
     Raises ShortlistError; errors of the client and its files.
     """
     check_version(client)
-    if not options.history.dry_run:
-        _check_name(client, name)
+    _check_name(client, name)
     read = _read(options)
     yield from read.lines
     comparison = held_out.compare(

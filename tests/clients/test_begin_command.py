@@ -162,6 +162,7 @@ def test_a_name_that_exists_is_refused_before_anything_is_read(client: Client, r
     status, shown, said = run(*asked)
     assert (status, shown) == (2, "")
     assert "NAME: there is a bandit shop already: use another name" in said
+    assert run(*asked, "--dry-run") == (status, shown, said), "what will be refused is not tried first"
     assert [client.get_catalogue(name).version for name in ("shop", "shop-likes")] == before
     client.delete_bandit("shop")
     client.delete_catalogue("shop-likes")
