@@ -13,7 +13,7 @@ import pytest
 
 from server import beginning
 from server.cli import main
-from service_process import Service, serving
+from service_process import Service, delete_all, serving
 from shortlist_client import Client, errors
 from waiting import wait_until_sync
 
@@ -32,10 +32,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 def client(service: Service) -> Iterator[Client]:
     """A client of the service, which has nothing."""
     with Client(service.url) as client:
-        for bandit in list(client.bandits()):
-            client.delete_bandit(bandit.id)
-        for catalogue in sorted(client.catalogues(), key=lambda each: each.follows is None):
-            client.delete_catalogue(catalogue.id)
+        delete_all(client)
         yield client
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from server.cli import main
-from service_process import Service, serving
+from service_process import Service, delete_all, serving
 from shortlist_client import Client, errors
 
 Run = Callable[..., tuple[int, str, str]]
@@ -29,10 +29,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 def client(service: Service) -> Iterator[Client]:
     """A client of the service, which has a catalogue of films and no other one."""
     with Client(service.url) as client:
-        for bandit in list(client.bandits()):
-            client.delete_bandit(bandit.id)
-        for catalogue in sorted(client.catalogues(), key=lambda each: each.follows is None):
-            client.delete_catalogue(catalogue.id)
+        delete_all(client)
         rule = {"fields": [{"name": "genre", "kind": "category", "values": list(GENRES)}]}
         client.put_catalogue("films", features=rule, display={"title": "title"})
         films = [

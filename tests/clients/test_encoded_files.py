@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from server.cli import main
-from service_process import Service, serving
+from service_process import Service, delete_all, serving
 from shortlist_client import Client
 from shortlist_client.answers import Display
 from shortlist_client.errors import NotFound
@@ -33,10 +33,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 def client(service: Service) -> Iterator[Client]:
     """A client of the service, which has no catalogue."""
     with Client(service.url) as client:
-        for bandit in list(client.bandits()):
-            client.delete_bandit(bandit.id)
-        for catalogue in list(client.catalogues()):
-            client.delete_catalogue(catalogue.id)
+        delete_all(client)
         yield client
 
 

@@ -19,7 +19,7 @@ from app.api.api_keys import new_key
 from app.api.fields import IDENTIFIER
 from dropping_proxy import DroppingProxy
 from server.cli import main
-from service_process import Service, serving
+from service_process import Service, delete_all, serving
 from shortlist_client import Client
 from shortlist_client.answers import Arm, Links
 from shortlist_client.errors import ConnectionFailed
@@ -44,10 +44,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 def client(service: Service) -> Iterator[Client]:
     """A client of the service, which is empty."""
     with Client(service.url) as client:
-        for bandit in list(client.bandits()):
-            client.delete_bandit(bandit.id)
-        for catalogue in list(client.catalogues()):
-            client.delete_catalogue(catalogue.id)
+        delete_all(client)
         client.put_catalogue("c", dim=DIM, index={"kind": "exact"})
         yield client
 

@@ -16,6 +16,7 @@ import httpx
 
 from app.platform import plugins
 from fork_server import ROOT, ForkedProcess, fork_server
+from shortlist_client import Client
 from waiting import wait_until_sync
 
 
@@ -160,3 +161,11 @@ def run(*arguments: str, cwd: Path, **settings: str) -> subprocess.CompletedProc
         finally:
             process.kill()
         return subprocess.CompletedProcess(arguments, status, output.read_text(), errors.read_text())
+
+
+def delete_all(client: Client) -> None:
+    """Delete all bandits, and all catalogues: first those that follow another one."""
+    for bandit in list(client.bandits()):
+        client.delete_bandit(bandit.id)
+    for catalogue in sorted(client.catalogues(), key=lambda each: each.follows is None):
+        client.delete_catalogue(catalogue.id)
