@@ -155,12 +155,6 @@ class World:
         return self.bandit("keyed", self.many, scope="per_key")
 
     @cached_property
-    def pooled(self) -> str:
-        name = self.bandit("pooled", self.many, scope="per_key", prior="pooled")
-        self.observe(name, 100, key="somebody")
-        return name
-
-    @cached_property
     def waiting(self) -> str:
         return self.bandit("waiting", self.many, reward={"wait_s": 600})
 
@@ -439,12 +433,6 @@ def _(world: World) -> Request:
     return batch(world, world.soft, k=FULL)
 
 
-@kind("batch: 1,000 new keys, pooled")
-def _(world: World) -> Request:
-    each = [{"key": world.new("u")} for _ in range(limits.MAX_BATCH)]
-    return post(f"/v1/bandits/{world.pooled}/choose/batch", {"requests": each})
-
-
 @kind("batch: 1,000 new keys, elimination")
 def _(world: World) -> Request:
     each = [{"key": world.new("u")} for _ in range(limits.MAX_BATCH)]
@@ -531,12 +519,6 @@ def observations(world: World, count: int, *, keys: bool) -> list[dict[str, Any]
 def _(world: World) -> Request:
     items = observations(world, limits.MAX_REWARDS, keys=True)
     return post(f"/v1/bandits/{world.keyed}/observations", {"observations": items})
-
-
-@kind("observations: 10,000 of 10,000 keys, pooled")
-def _(world: World) -> Request:
-    items = observations(world, limits.MAX_REWARDS, keys=True)
-    return post(f"/v1/bandits/{world.pooled}/observations", {"observations": items})
 
 
 @kind("observations: 10,000 of 10,000 keys, idle_ttl_s")

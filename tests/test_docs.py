@@ -51,7 +51,6 @@ HOMES = [
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
 ]
 NO_LIMITS = {
-    "MAX_AGE_S": "how long a learned prior is held",
     "MAX_DOCUMENT_BYTES": "what is read of a page at a time",
     "MAX_ENTRIES": "what a column of a filter holds in one form",
     "MAX_ERRORS": "how many errors of a body are told",

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from app.bandits.spaces import Spaces
 from app.learning.arm_sums import NOTHING_TAUGHT, Taught, fold_arms
 from app.learning.checkpoints import is_due, restored, tail_bytes
-from app.learning.fold import fold, moves_of, pooled_of, reason_of
+from app.learning.fold import fold, moves_of, reason_of
 from app.records.arm_sums import ArmSums
 from app.records.records import MOVED, LearnerState, RewardPayload, about_dim, state_to_bytes, unpack
 from app.storage.types import ArmId, DeadLetter, FoldedCounts, LearnerId, LogEntry, StoredLearner
@@ -102,7 +102,7 @@ def numbers_of(entries: Sequence[LogEntry]) -> int:
 def fold_stored(
     before: Before, entries: Sequence[LogEntry], spaces: Spaces = Spaces(), arms: ArmsBefore = ArmsBefore()
 ) -> Folded:
-    """Fold a batch into all ``learners_of`` its entries, and into the ``arms`` that they name.
+    """Fold a batch into all learners of its entries, and into the ``arms`` that they name.
 
     A learner that cannot be read stays as it is, and all its entries are left out.
     """
@@ -164,26 +164,24 @@ def _is_carried(before: CheckpointedLearner, state: LearnerState, new: Sequence[
 def _added(
     entries: Sequence[LogEntry],
 ) -> tuple[Mapping[LearnerId, Sequence[LogEntry]], Mapping[str, FoldedCounts]]:
-    """What was folded into each learner and pooled prior; nothing for those of which a part was forgotten, or
-    that were given a state. And how many entries, but for those of moves, were folded for each bandit.
+    """What was folded into each learner; nothing for those that were forgotten, or given a state. And how
+    many entries, but for those of moves, were folded for each bandit.
 
-    The entries of a forgotten learner are going to be erased: no tail may need them, nor the pooled prior's.
+    The entries of a forgotten learner are going to be erased: no tail may need them.
     """
     added: dict[LearnerId, list[LogEntry]] = {}
     whole, folded, replaced = set[LearnerId](), Counter[str](), Counter[str]()
     for entry in entries:
-        both = entry.learner, pooled_of(entry.learner)
         payload = unpack(entry.payload, RewardPayload)
         replaces = not payload.features  # it forgets its learner, gives it a state or corrects that
         if replaces:
-            whole.update(both)
+            whole.add(entry.learner)
         # Whoever moves a bandit fits its prior. To fit it again for each entry of a move, in each partition,
         # would make every process read every learner once more.
         if not replaces or not (payload.corrects or entry.learner.name == MOVED):
             folded[entry.learner.bandit_uid] += 1
             replaced[entry.learner.bandit_uid] += replaces
-        for learner in both:
-            added.setdefault(learner, []).append(entry)
+        added.setdefault(entry.learner, []).append(entry)
     counts = {uid: FoldedCounts(count, replaced[uid]) for uid, count in folded.items()}
     return {
         learner: added_entries for learner, added_entries in added.items() if learner not in whole

@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncGenerator, Iterable, Sequence
 
 from app.learning.checkpoints import read_together, restored
-from app.records.records import POOLED, state_to_bytes
+from app.records.records import state_to_bytes
 from app.storage.store import Store
 from app.storage.types import LearnerId, StoredLearner
 
@@ -28,7 +28,7 @@ async def trim(store: Store, partitions: Iterable[int], *, reward_log_s: int) ->
     for partition in partitions:
         goes_on = True
         while goes_on:
-            trimmed = await store.rewards.trim(partition, before_ms, pooled=POOLED)
+            trimmed = await store.rewards.trim(partition, before_ms)
             # With learners in the way it goes on if any of them is freed.
             held, goes_on = sorted(trimmed.held), trimmed.more and not trimmed.held
             # One at first: until it is read nobody knows how large the states of this bandit are.

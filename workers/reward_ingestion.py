@@ -30,7 +30,7 @@ from itertools import chain
 from app.bandits.spaces import Moves, Spaces
 from app.learning.arm_sums import NOTHING_TAUGHT, Taught, arms_of, forgets, taught_by
 from app.learning.checkpoints import state_memory_bytes
-from app.learning.fold import is_short, learners_of, spaces_of
+from app.learning.fold import is_short, spaces_of
 from app.platform.answers import Budget
 from app.platform.background import OUTAGES
 from app.platform.cache import BoundedCache
@@ -342,7 +342,7 @@ class RewardWorker:
         last = entries[-1].entry_id
         # Partitions are applied side by side; of large states only so many as fit into memory.
         async with self._memory.taken(numbers_of(entries)):
-            before = await self._before(partition, learners_of(entries))
+            before = await self._before(partition, sorted({entry.learner for entry in entries}))
             arms = await self._arms_before(partition, entries, taught)
             done = await self._fold(before, entries, await self._spaces(partition, entries), arms)
             applied = await self._store.learners.apply(

@@ -24,7 +24,6 @@ from app.bandits.settings import (
     AUTO,
     GONE,
     NEWEST_AUTO,
-    POOLED_STAYS,
     RIDGE_OF_THEORY,
     BanditRecord,
     BanditSettings,
@@ -198,16 +197,12 @@ def changed_record(record: BanditRecord, patch: dict[str, Any]) -> BanditRecord:
         for name, reason in FIXED.items()
         if name in patch and after.get(name, FIELDS[name][1]) != now[name]
     ]
-    if "prior" in patch and record.prior != patch["prior"] and "pooled" in (record.prior, patch["prior"]):
-        fixed.append((("prior",), f"prior cannot be changed to or from pooled: {POOLED_STAYS}"))
     if fixed:
         raise NotChangeable.many(fixed)
     left = _left_behind(record.policy, after.get("policy"))
     if after.get("exploration") == "theory" and record.ridge == AUTO:
         left.add("ridge")
-    if record.prior == "pooled":
-        left.discard("prior")
-    elif record.prior == "learned" and {"ridge", "exploration"} & patch.keys():
+    if record.prior == "learned" and {"ridge", "exploration"} & patch.keys():
         left.add("prior")
     for name in left - patch.keys():
         after.pop(name, None)

@@ -123,10 +123,10 @@ class Bandit(msgspec.Struct, frozen=True):
         return serve.arms if isinstance(serve, ServedArms) else ()
 
     @property
-    def prior_terms(self) -> tuple[Scales, float, int, int]:
+    def prior_terms(self) -> tuple[Scales, int, int]:
         """What a posterior depends on besides what was learned."""
         number = 0 if self.prior is None else self.prior.shown_number
-        return self.scales, self.record.prior_strength, number, self.record.space
+        return self.scales, number, self.record.space
 
     @property
     def prior_version(self) -> int | None:

@@ -76,9 +76,6 @@ def completed(
 
     ``stored``: the bandit as it is; None: it is new.
     """
-    if record.prior == "pooled" and record.scope == "global":
-        reason = "prior: pooled needs scope: per_key; a global bandit has one learner"
-        raise Invalid(reason, path=("prior",))
     if record.intercept and record.shift_rewards:
         reason = "intercept cannot be combined with shift_rewards, which has a constant of its own"
         raise Invalid(reason, path=("intercept",))
@@ -169,8 +166,6 @@ def differences(record: BanditRecord, stored: BanditRecord, absent: Collection[s
 def ways_to_change(record: BanditRecord, stored: BanditRecord, different: Sequence[str]) -> str:
     """How the bandit that stands becomes what is asked for: by PATCH, by a move, or not."""
     stays = {name for name in different if name in FIXED}
-    if "pooled" in (record.prior, stored.prior):
-        stays |= {"prior"} & {*different}
     if set(stored.signals or ()) - set(record.signals or ()) or stored.signals is None:
         stays |= {"signals"} & {*different}
     if not stays:

@@ -32,7 +32,6 @@ MAX_HALF_LIFE_S = 3_650 * 86_400
 MAX_IDLE_TTL_S = 3_650 * 86_400
 MIN_KEEP_S = 60
 MAX_KEEP_S = 3_650 * 86_400
-MAX_PRIOR_STRENGTH = 1_000_000
 MAX_REPEATS = 100
 MAX_WITHIN_S = 366 * 86_400
 MAX_SIGNALS = 16
@@ -48,10 +47,12 @@ BY_ARM = "arm"
 BEFORE_AUTO: Mapping[str, float | str] = {"ridge": 1.0, "exploration": 1.0, "prior": "plain"}
 RIDGE_OF_THEORY = 1.0  # where absent
 NEWEST_AUTO: Literal[2] = 2  # of bandits that are made without a number
-POOLED_STAYS = "rewards that came before would be missing from the pooled prior"
 # Settings of version 2 that are gone, and what to use instead. One that is stored has no effect.
 GONE: Mapping[str, str] = MappingProxyType(
-    {"explore": 'is gone: a new key begins with what the others have in common, by "prior": "learned"'}
+    {
+        "explore": 'is gone: a new key begins with what the others have in common, by "prior": "learned"',
+        "prior_strength": 'is gone with the pooled prior: use "prior": "learned"',
+    }
 )
 Temperature = Annotated[float, Field(ge=1e-9, le=1e9)]
 Delta = Annotated[float, Field(ge=MIN_DELTA, lt=1)]
@@ -242,8 +243,7 @@ class BanditSettings(Document, frozen=True):
     ``reward``          what counts as the reward of a decision
     ``prior``           what a new key starts from. ``learned``: what the keys of the bandit have in common,
                         and how they differ; where absent of a ``per_key`` bandit whose ``ridge`` is ``auto``
-                        and whose policy takes it, else ``plain``. ``pooled``: the sums of all other keys
-    ``prior_strength``  as how many observations all other keys together count in a pooled prior
+                        and whose policy takes it, else ``plain``
     ``half_life_s``     after which a reward counts half
     ``idle_ttl_s``      after which a learner without rewards is forgotten
     ``temperature``     of softmax, in the unit of rewards
@@ -290,11 +290,11 @@ class BanditSettings(Document, frozen=True):
     eta: Annotated[float, Field(gt=0, lt=1)] | None = None
     reward: RewardRule = RewardRule()
     prior: Annotated[
-        Literal["learned", "pooled", "plain"],
+        Literal["learned", "plain"],
+        must_be('"learned" or "plain"; in place of "pooled", which is gone, use "learned"'),
         absent_is('"learned" where scope is "per_key" and no other setting refuses it, else "plain"'),
         OfPolicies(),
     ] = "plain"
-    prior_strength: Annotated[float, Field(gt=0, le=MAX_PRIOR_STRENGTH)] = 0.3
     half_life_s: Annotated[
         Annotated[float, Field(ge=1, le=MAX_HALF_LIFE_S)] | None,
         Fixed("the sums of learners are discounted by it"),
@@ -412,10 +412,9 @@ def reward_payload(
     waits, discounts = record.reward.wait_s is not None, record.half_life_s is not None
     terms = None
     signals = record.signals
-    if (waits and signals is None) or discounts or record.prior == "pooled" or record.shift_rewards:
-        default = record.reward.default or 0.0
-        pooled, half_life_s = record.prior == "pooled", record.half_life_s or 0.0
-        terms = RewardTerms(default, decided_ms, half_life_s, pooled, record.shift_rewards)
+    if (waits and signals is None) or discounts or record.shift_rewards:
+        default, half_life_s = record.reward.default or 0.0, record.half_life_s or 0.0
+        terms = RewardTerms(default, decided_ms, half_life_s, record.shift_rewards)
     payload = vector_to_bytes(features), value, terms  # a reward gives no state
     if signals is None:
         if effect is not None:

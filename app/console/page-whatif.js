@@ -31,7 +31,7 @@ export async function show(view) {
   if (!bandit.log) return root.append(noLog(name));
   const { items: policies } = await get("/v1/policies", signal);
   // Its log has no propensities: they are estimated, where learners are known as they were.
-  const drawn = !policies.find((/** @type {any} */ each) => each.name === bandit.policy)?.propensities && bandit.prior !== "pooled" && !bandit.half_life_s && !bandit.signals;
+  const drawn = !policies.find((/** @type {any} */ each) => each.name === bandit.policy)?.propensities && !bandit.half_life_s && !bandit.signals;
   const [shown, progress, listed] = boxes(3);
   const result = h("div", { class: "page", "aria-live": "polite" });
   const about = h("span", { class: "hint" });

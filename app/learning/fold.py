@@ -19,7 +19,6 @@ from app.learning.entry_rows import NO_TERMS, Item, payload_of, rows_of, signals
 from app.platform.errors import ShortlistError
 from app.records.records import (
     MOVED,
-    POOLED,
     LearnerState,
     RewardPayload,
     about_dim,
@@ -29,7 +28,7 @@ from app.records.records import (
 )
 from app.storage.types import LearnerId, LogEntry
 from shortlist.linear import ridge_sums
-from shortlist.linear.sum_algebra import minus, plus, scaled, weight
+from shortlist.linear.sum_algebra import plus, scaled, weight
 
 log = logging.getLogger("shortlist.fold")
 
@@ -38,16 +37,6 @@ LeaveOut = Callable[[LogEntry, str], None]
 Act = Callable[[States, Sequence[Item], LeaveOut, Spaces], Iterator[LearnerId]]
 SHORT_FOLD = 62_500  # sum of squared dimensions: about 55 entries of dimension 32, or 4 of 128
 STATE_STEPS = 12  # so many times as long takes an entry with a state, which is carried and merged
-
-
-def pooled_of(learner: LearnerId) -> LearnerId:
-    """The learner that sums all learners of the bandit in the partition: a part of the pooled prior."""
-    return LearnerId(learner.bandit_uid, POOLED)
-
-
-def learners_of(entries: Sequence[LogEntry]) -> list[LearnerId]:
-    """The learners whose states ``fold`` needs: those that are named, and their parts of the pooled prior."""
-    return sorted({learner for entry in entries for learner in (entry.learner, pooled_of(entry.learner))})
 
 
 def is_short(entries: Iterable[LogEntry]) -> bool:
@@ -74,10 +63,9 @@ def fold(
     """Return the states after ``entries`` of the learners that they change.
 
     An entry may also forget its learner, give a state to one that has none, or correct it after a move
-    (``RewardPayload``), each also in the pooled prior. One that cannot be folded is left out, for any mistake
-    in it.
+    (``RewardPayload``). One that cannot be folded is left out, for any mistake in it.
 
-    ``states``      before, at least of all ``learners_of`` the entries; None: without rewards
+    ``states``      before, at least of all learners of the entries; None: without rewards
     ``entries``     of one partition, in the order of the log
     ``leave_out``   is called with each entry that is left out, and the reason
     ``spaces``      of bandits that were moved. After the entry of a move a learner is carried before its next
@@ -100,37 +88,29 @@ def continued(
 ) -> LearnerState | None:
     """Return the state of a learner after the entries of its tail, which ``fold`` has folded into it before.
 
-    Bit-identical to what ``fold`` made of them. What was left out of the pooled prior is left out again.
-    Raises ValueError when an entry cannot be folded: it was once, so the store is damaged.
+    Bit-identical to what ``fold`` made of them. Raises ValueError when an entry cannot be folded: it was
+    once, so the store is damaged.
     """
-    is_pooled = learner.name == POOLED
-    # The tail of a pooled part is the log's entries of other learners: those whose bandit pooled nothing then
-    # are not in it.
-    items = [item for item in _readable(tail, _refuse) if not is_pooled or (item[1].terms or NO_TERMS).pooled]
     now = {learner: state}
-    # An entry can count for its learner and be left out of the pooled prior: it was so when it was folded
-    # first.
-    leave_out: LeaveOut = (lambda *_: None) if is_pooled else _refuse
-    for _ in _add_to(now, items, lambda _: learner, leave_out, Spaces()):
+    for _ in _learn(now, list(_readable(tail, _refuse)), _refuse, Spaces()):
         pass
     return now[learner]
 
 
 def learned(items: Sequence[Item]) -> States:
-    """What learners know that know nothing but these rewards, and the pooled prior of them if they have one.
+    """What learners know that know nothing but these rewards.
 
     As ``fold`` would make it, but for rounding: the rewards of a learner are one product of matrices. States
     can be ``merged``. Cost: D^2 for each reward. Raises InvalidShape, NonFinite.
     """
-    by_learner, result = dict[LearnerId, list[Item]](), States()
+    return {learner: _state_of(rewards) for learner, rewards in _by_learner(items).items()}
+
+
+def _by_learner(items: Sequence[Item]) -> dict[LearnerId, list[Item]]:
+    by_learner: dict[LearnerId, list[Item]] = {}
     for item in items:
         by_learner.setdefault(item[0].learner, []).append(item)
-    for learner, rewards in by_learner.items():
-        state = _state_of(rewards)
-        result[learner] = state
-        if (rewards[0][1].terms or NO_TERMS).pooled:
-            result[pooled_of(learner)] = merged(result.get(pooled_of(learner)), state)
-    return result
+    return by_learner
 
 
 def _state_of(items: Sequence[Item]) -> LearnerState:
@@ -196,22 +176,6 @@ def _act(item: Item) -> Act:
     return _give if payload.state else _forget
 
 
-def _learn(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Spaces) -> Iterator[LearnerId]:
-    """Add rewards to their learners, and to the pooled prior those that were not left out there."""
-    left_out: set[str] = set()
-
-    def note(entry: LogEntry, reason: str) -> None:
-        left_out.add(entry.entry_id)
-        leave_out(entry, reason)
-
-    yield from _add_to(now, items, lambda entry: entry.learner, note, spaces)
-    pooled = [i for i in items if _is_pooled(i[1]) and i[0].entry_id not in left_out]
-    if pooled:
-        # Not ``leave_out``: the entry has counted for its learner. As a dead letter it could be put back, and
-        # count twice.
-        yield from _add_to(now, pooled, lambda entry: pooled_of(entry.learner), log_only, spaces)
-
-
 def _move(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Spaces) -> Iterator[LearnerId]:
     """All learners of the bandit are of another space from here on; each is carried with its next entry."""
     # ``fold`` has copied it.
@@ -222,17 +186,9 @@ def _move(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Space
     yield from ()
 
 
-def _add_to(
-    now: States,
-    items: Sequence[Item],
-    learner_of: Callable[[LogEntry], LearnerId],
-    leave_out: LeaveOut,
-    spaces: Spaces,
-) -> Iterator[LearnerId]:
-    """Add each item to the learner that ``learner_of`` names; items of one kind together."""
-    by_learner: dict[LearnerId, list[Item]] = {}
-    for entry, payload in items:
-        by_learner.setdefault(learner_of(entry), []).append((entry, payload))
+def _learn(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Spaces) -> Iterator[LearnerId]:
+    """Add rewards to their learners; those of one kind together."""
+    by_learner = _by_learner(items)
     by_kind: dict[object, dict[LearnerId, list[Item]]] = {}
     for learner, added_items in by_learner.items():
         # Nearly always. Only around a move each entry has to be looked at by itself.
@@ -281,17 +237,8 @@ def _kind(payload: RewardPayload) -> object:
 
 def _forget(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Spaces) -> Iterator[LearnerId]:
     for entry, _ in items:
-        learner, pooled = entry.learner, pooled_of(entry.learner)
-        forgotten, total = now.get(learner), now.get(pooled)
-        if forgotten is not None and total is not None:
-            try:
-                now[pooled] = _without(*_in_one_space(learner, total, forgotten, spaces))
-            except Exception as error:  # as in ``_add``; the learner is forgotten all the same
-                log_only(entry, reason_of(error))
-            yield pooled
-        # Last: if the pooled part cannot be made without it, it is forgotten all the same.
-        now[learner] = None
-        yield learner
+        now[entry.learner] = None
+        yield entry.learner
 
 
 def _give(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Spaces) -> Iterator[LearnerId]:
@@ -301,7 +248,7 @@ def _give(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Space
     made, are added.
     """
     for entry, payload in items:
-        learner, pooled = entry.learner, pooled_of(entry.learner)
+        learner = entry.learner
         if now.get(learner) is not None and not payload.corrects:
             continue
         try:
@@ -310,23 +257,11 @@ def _give(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Space
             )
             if added_state is None or (state is None and payload.corrects):
                 continue  # nothing of its space is carried
-            changed, total = merged(state, added_state), None
-            if _is_pooled(payload):
-                # Before anything is written to ``now``: an entry counts in both or in neither.
-                others, added_state = _in_one_space(learner, now.get(pooled), added_state, spaces)
-                total = None if added_state is None else merged(others, added_state)
+            now[learner] = merged(state, added_state)
         except Exception as error:  # as in ``_add``
             leave_out(entry, reason_of(error))
             continue
-        now[learner] = changed
         yield learner
-        if total is not None:
-            now[pooled] = total
-            yield pooled
-
-
-def _is_pooled(payload: RewardPayload) -> bool:
-    return payload.terms is not None and payload.terms.pooled
 
 
 def _in_one_space(
@@ -350,18 +285,6 @@ def merged(one: LearnerState | None, other: LearnerState) -> LearnerState:
         weights = (weight(time_ms - state.time_ms, half_life_s) for state in (one, other))
         sums = scaled(one.sums, next(weights)), scaled(other.sums, next(weights))
     return LearnerState(one.version + other.version, plus(*sums), time_ms, half_life_s, other.space)
-
-
-def _without(pooled: LearnerState | None, learner: LearnerState | None) -> LearnerState | None:
-    if pooled is None or learner is None:
-        return pooled
-    sums = learner.sums
-    if learner.half_life_s:
-        sums = scaled(sums, weight(pooled.time_ms - learner.time_ms, learner.half_life_s))
-    # Compensated sums: what was added comes out again up to rounding of the last digits (decision 4).
-    left = minus(pooled.sums, sums)
-    # forgetting counts as a change: by the version processes see that what they have is old
-    return LearnerState(pooled.version + 1, left, pooled.time_ms, pooled.half_life_s, pooled.space)
 
 
 def _add(now: States, group: Mapping[LearnerId, list[Item]], leave_out: LeaveOut) -> None:

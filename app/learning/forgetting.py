@@ -7,7 +7,6 @@ There are three reasons to forget: somebody deletes a learner (``forget``), a le
     what is kept                               keys                  of a learner     of a deleted bandit
     its state                                  states                fold             at once
     its rewards since its checkpoint           tails                 fold             at once
-    its part of the pooled prior               states, tails         fold             at once
     what it taught arms, see below             effects               fold             at once
     what it knew before a move                 kept                  fold, expires    at once
     its rewards and observations               log                   erase            erase
@@ -50,8 +49,8 @@ A version of the learned prior that was fitted with its sums serves until the ne
 soon as the worker knows of the fold; older versions are used for rows of the decision log alone. All versions
 are deleted with the bandit.
 
-In the memory of every process: the learner's posterior and the pooled prior are replaced at the process's
-next poll after the fold; states of policies and the history for frequency caps are dropped (``forgotten``).
+In the memory of every process: the learner's posterior is replaced at the process's next poll after the
+fold; states of policies and the history for frequency caps are dropped (``forgotten``).
 What a process keeps of a deleted bandit is never used again, and is evicted when the space is needed.
 """
 

@@ -23,14 +23,7 @@ from app.platform.answers import hold
 from app.platform.errors import Conflict, Invalid, NotFound, Unavailable
 from app.platform.pages import decode_cursor, encode_cursor, foreign
 from app.platform.pools import REQUESTS
-from app.records.records import (
-    POOLED,
-    LearnerState,
-    RewardTerms,
-    bytes_to_state,
-    state_payload,
-    state_to_bytes,
-)
+from app.records.records import LearnerState, bytes_to_state, state_payload, state_to_bytes
 from app.storage.store import Store
 from app.storage.types import LearnerId, RewardWrite
 from shortlist.errors import InvalidArgument
@@ -71,7 +64,7 @@ class LearnerCopies:
         limit = min(limit, max(1, self.page_bytes // size))
         while partition < self._store.partitions:
             names = await self._store.learners.names(partition, bandit.uid)
-            left = [name for name in names if name > after and name != POOLED]
+            left = [name for name in names if name > after]
             if left:
                 page_names = left[:limit]
                 # Before they are read: a request beyond the memory for answers is refused without having
@@ -108,24 +101,19 @@ class LearnerCopies:
             # First, so that a repeated request appends nothing: an entry holds the whole state.
             if await self._stands(bandit, learner, data):
                 return False
-            await self.append_entries(bandit, learner, data, state)
+            await self.append_entries(bandit, learner, data)
             # Somebody may have appended another state, or a reward, just before: the fold takes the first of
             # them.
             if not await self._stands(bandit, learner, data):
                 raise Unavailable("the state is not stored yet; safe to try again")
         return True
 
-    async def append_entries(
-        self, bandit: Bandit, learner: LearnerId, data: bytes, state: LearnerState
-    ) -> None:
+    async def append_entries(self, bandit: Bandit, learner: LearnerId, data: bytes) -> None:
         now_ms = time.time_ns() // 1_000_000
         record = bandit.record
         if record.idle_ttl_s is not None:
             await self._store.side_data.touch(learner, expires_ms=now_ms + round(1_000 * record.idle_ttl_s))
-        terms = None
-        if record.prior == "pooled":
-            terms = RewardTerms(half_life_s=state.half_life_s, pooled=True)
-        payload = state_payload(data, terms)
+        payload = state_payload(data)
         # No dedupe between calls: whether it is there is asked before, and the fold takes one state only.
         name = f"state.{secrets.token_hex(8)}"
         partition = learner.partition(self._store.partitions)

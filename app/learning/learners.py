@@ -22,7 +22,6 @@ from app.bandits.bandit import Bandit, UsedScales
 from app.bandits.prior_version import PriorVersion
 from app.bandits.spaces import BanditMoved, Moves
 from app.learning.checkpoints import LearnerReader, memory_bytes
-from app.learning.pooled_prior import PATIENCE_S, PooledPriors
 from app.platform.cache import BoundedCache
 from app.platform.deadlines import task_for_all
 from app.platform.errors import Unavailable
@@ -37,9 +36,10 @@ from shortlist.linear.scales import Scales
 from shortlist.linear.signals import SignalPosteriors, Weighing
 from shortlist.types import Matrix, Vector
 
-PriorTerms = tuple[Scales, float, int, int]
+PriorTerms = tuple[Scales, int, int]
 LearnerPosterior = Posterior | SignalPosteriors
 
+PATIENCE_S = 0.2  # how long a caller waits for the store before an outdated learner serves
 LARGE_DIM = 256  # from here on a factorisation takes milliseconds, and is made in a thread
 
 
@@ -87,14 +87,13 @@ class Learner:
 class PriorId(NamedTuple):
     """Which learners without rewards share a prior: all of one dimension and scales, or those of one bandit.
 
-    ``bandit_uid`` is given where the prior is of its keys: pooled, with a ``strength``, or learned.
+    ``bandit_uid`` is given where the prior is learned from its keys.
     """
 
     dim: int
     scales: Scales
     signals: bool
     bandit_uid: str | None = None
-    strength: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +128,7 @@ class LearnerReport:
 class Learners:
     """All learners. ``capacity_bytes`` bounds their memory, save that of the learner that was used last.
 
-    Three quarters are for learners as they serve, and an eighth each for tails that grow and pooled priors.
+    Seven eighths are for learners as they serve, and one for tails that grow.
     """
 
     def __init__(self, store: Store, *, capacity_bytes: int, moves: Moves | None = None) -> None:
@@ -138,10 +137,7 @@ class Learners:
         self._synced: dict[int, str] = {}  # partition -> watermark up to which nothing here is outdated
         self._newest: dict[int, int] = {}  # partition -> number of the newest entry of its log that is known
         self._reader = LearnerReader(store.learners, capacity_bytes=capacity_bytes // 8)
-        self.pooled_priors = PooledPriors(
-            self._reader, store.partitions, self._moves, capacity_bytes=capacity_bytes // 8
-        )
-        self.cache: BoundedCache[LearnerId | PriorId, Learner] = BoundedCache(capacity_bytes // 4 * 3)
+        self.cache: BoundedCache[LearnerId | PriorId, Learner] = BoundedCache(capacity_bytes // 8 * 7)
         self._loading: dict[LearnerId, asyncio.Task[Learner]] = {}
         self.patience_s = PATIENCE_S
 
@@ -188,7 +184,7 @@ class Learners:
         if learner.state is None:
             return (await self._prior(bandit)).weighed(bandit)
         terms = bandit.prior_terms
-        posterior = await _factored(await self._sums(bandit, learner.state), bandit)
+        posterior = await _factored((await self._own(bandit, learner.state)).sums, bandit)
         # Either a state or a posterior is kept, so that twice as many learners fit. For other terms it is
         # read again.
         learner.posterior, learner.terms, learner.state = posterior, terms, None
@@ -227,7 +223,7 @@ class Learners:
         state = await self.state(identity)
         if state is None:
             return (await self._prior(bandit)).weighed(bandit)
-        posterior = await _factored(await self._sums(bandit, state), bandit)
+        posterior = await _factored((await self._own(bandit, state)).sums, bandit)
         return Learner(state.version, None, posterior).weighed(bandit)
 
     async def state(self, identity: LearnerId) -> LearnerState | None:
@@ -250,11 +246,8 @@ class Learners:
 
     async def report(self, bandit: Bandit, identity: LearnerId) -> LearnerReport:
         """The learner as the store has it now; the prior when it has none. Raises Unavailable."""
-        dim = bandit.learner_dim
-        stored_state = await self.carried(bandit, await self.state(identity))
-        state = stored_state or LearnerState(0, ridge_sums.empty(dim), space=bandit.record.space)
-        sums = await self._sums(bandit, state, anew=True)
-        posterior = await _factored(sums, bandit)
+        state = await self._own(bandit, await self.state(identity))
+        posterior = await _factored(state.sums, bandit)
         shown = Learner(state.version, None, posterior).weighed(bandit)
         thetas = None
         if bandit.record.signals is not None:
@@ -263,15 +256,15 @@ class Learners:
             state.version,
             state.sums.observations,
             shown.theta,
-            sums,
+            state.sums,
             bandit.used(shown),
             thetas,
             bandit.prior,
         )
 
     async def begins_with(self, bandit: Bandit) -> UsedScales:
-        """What a learner uses without rewards. Raises Unavailable, for a pooled prior."""
-        if bandit.record.prior != "pooled" and bandit.prior is None:
+        """What a learner uses without rewards."""
+        if bandit.prior is None:
             return bandit.begins_with
         return bandit.used((await self._prior(bandit)).weighed(bandit))
 
@@ -326,36 +319,25 @@ class Learners:
             if cached is not None:
                 cached.outdated = True
 
-    async def _sums(self, bandit: Bandit, state: LearnerState, *, anew: bool = False) -> RidgeSums:
-        """The learner's own sums, with those of the others if they are its prior."""
+    async def _own(self, bandit: Bandit, state: LearnerState | None) -> LearnerState:
+        """As ``carried``; a state of no rewards in place of None."""
         carried_state = await self.carried(bandit, state)
-        state = carried_state or LearnerState(
+        return carried_state or LearnerState(
             0, ridge_sums.empty(bandit.learner_dim), space=bandit.record.space
         )
-        if bandit.record.prior != "pooled":
-            return state.sums
-        return await self.pooled_priors.with_prior(bandit, state, anew=anew)
 
     async def _prior(self, bandit: Bandit) -> Learner:
-        """All keys without rewards, as one, with its posterior; its version counts the rewards of other keys
-        in it.
-        """
+        """All keys without rewards, as one, with its posterior; its version is that of the learned prior."""
         dim, version = bandit.learner_dim, 0
         signals = bandit.weighing is not None
         identity = PriorId(dim, bandit.scales, signals)
-        if bandit.record.prior == "pooled" and (pooled := await self.pooled_priors.get(bandit)):
-            identity = PriorId(dim, bandit.scales, signals, bandit.uid, bandit.record.prior_strength)
-            version = pooled.version
-        elif bandit.prior is not None:
+        if bandit.prior is not None:
             identity = PriorId(dim, bandit.scales, signals, bandit.uid)
             version = bandit.prior.shown_number
         prior = self.cache.get(identity)
         if prior is not None and prior.version == version:
             return prior
-        sums = ridge_sums.empty(dim)
-        if version and bandit.record.prior == "pooled":
-            sums = await self._sums(bandit, LearnerState(0, sums, space=bandit.record.space))
-        prior = Learner(version, None, await _factored(sums, bandit))
+        prior = Learner(version, None, await _factored(ridge_sums.empty(dim), bandit))
         self._keep(identity, prior)
         return prior
 

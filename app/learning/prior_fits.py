@@ -37,7 +37,7 @@ from app.platform.errors import NotFound
 from app.platform.long_work import LongWork
 from app.platform.metrics import Metrics
 from app.records.history_prior import HistoryPriorRecord
-from app.records.records import POOLED, LearnerState
+from app.records.records import LearnerState
 from app.storage.store import Store
 from app.storage.types import LearnerId, StoredLearner
 from shortlist.linear import history_prior, learned_prior
@@ -307,7 +307,7 @@ def _nearest(
 ) -> list[tuple[bytes, str]]:
     """Those of least hash, of some names and those before."""
     hashed = ((blake2b(name.encode(), key=key, digest_size=8).digest(), name) for name in names)
-    return nsmallest(most, [*before, *(pair for pair in hashed if pair[1] != POOLED)])
+    return nsmallest(most, [*before, *hashed])
 
 
 def fit_sample(

@@ -3,8 +3,8 @@
 Sums of arms are compared to nine digits: until 2.0.0 they were folded with one double for each.
 
 Entries that became dead letters are left out here too. Where the log was trimmed, a learner is compared if
-all its entries are still there, which its version tells; otherwise it is counted as older than the log. So is
-a pooled prior from whose log the entries of a forgotten learner were erased, and so are the sums of an arm.
+all its entries are still there, which its version tells; otherwise it is counted as older than the log, as
+are the sums of an arm.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from app.learning.checkpoints import read_together, restored
 from app.learning.fold import fold, moves_of
 from app.learning.log_pages import counted_pages, pages
 from app.records.arm_sums import ArmSums
-from app.records.records import POOLED, LearnerState, bytes_to_state, state_to_bytes, unpack
+from app.records.records import LearnerState, bytes_to_state, state_to_bytes, unpack
 from app.storage.arm_effects import MERGED
 from app.storage.store import Store
 from app.storage.types import UID_LENGTH, ArmId, LearnerId, StoredLearner, entry_order
@@ -80,7 +80,7 @@ async def _compare(store: Store, partition: int, bandits: Mapping[str, str], res
         state, data = replayed.get(learner), stored.get(learner)
         if _is_equal(data, state):
             result.equal += 1
-        elif (not whole or learner.name == POOLED) and _version(data) > (state.version if state else 0):
+        elif not whole and _version(data) > (state.version if state else 0):
             result.older += 1
         else:
             result.different.append(f"{bandits[learner.bandit_uid]}/{learner.name}")

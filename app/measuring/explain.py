@@ -4,7 +4,7 @@ A choice can be made again while everything that it was made from is as it was:
 
     bandit      the version that decided is still kept, and of the same catalogue
     request     it was not too large to be logged
-    prior       it is not pooled: that prior changes without a version; of a learned one the version is kept
+    prior       the version of the learned prior is kept
     effects     the version of the arm effects is kept
     learner     no reward came for it since
     catalogue   no arm came, went or changed since
@@ -133,11 +133,7 @@ class Explanations:
         bandit_then = await self.bandits.find(bandit.uid, row.bandit_version)
         if bandit_then is None or bandit_then.former is not None:  # it was moved since
             return ["bandit"], [], []
-        reasons: dict[ChangedInput, bool] = {
-            "request": logged.asked is None,
-            "prior": bandit_then.record.prior == "pooled",
-            "barred": row.barred is None,
-        }
+        reasons: dict[ChangedInput, bool] = {"request": logged.asked is None, "barred": row.barred is None}
         changed = [name for name, holds in reasons.items() if holds]
         with_prior = await self.priors.then(bandit_then, part.prior_version)
         with_both = with_prior and await self.effects.then(with_prior, part.effects_version)

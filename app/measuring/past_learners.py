@@ -16,8 +16,8 @@ A pass can start from two states (``StartMode``):
 ``known`` is used where the versions agree: today's version less the rewards of the log must be the version
 that the first decisions of the log were made with. They disagree where learners were given observations or a
 state, where rows or rewards are missing, or where a learner was forgotten and its log was not. Sums with a
-half-life and pooled priors cannot be subtracted at all, and of sums that are huge beside the ridge only
-rounding errors would be left.
+half-life cannot be subtracted at all, and of sums that are huge beside the ridge only rounding errors would
+be left.
 
 A learned prior is the version that the first row of a block names. Where that row names none, or the version
 is not kept any more, a prior is fitted from what learners knew before the block.
@@ -49,8 +49,7 @@ from app.decision_log.rows import LoggedReward, Row, counted_of
 from app.learning.arm_sums import add_entry
 from app.learning.effect_chains import Totals, steps_of
 from app.learning.effect_fits import add_sums, fitted, has_history
-from app.learning.fold import States, learned, merged, pooled_of
-from app.learning.pooled_prior import with_others
+from app.learning.fold import States, learned, merged
 from app.learning.prior_fits import fit_sample
 from app.measuring.logged_lists import revisions_in
 from app.measuring.sources import HeldSource
@@ -272,19 +271,14 @@ class PastLearners:
     async def posterior(self, key: str | None, bandit: Bandit | None = None) -> Posterior:
         """What the learner of a key knows. ``bandit``: the same, by other weights of its signals."""
         weighed = bandit or self._bandit.with_prior(self.prior)
-        record, learner = self._bandit.record, learner_of(self._bandit, key)
-        state, pooled = self._now.get(learner), self._now.get(pooled_of(learner))
-        of_key = state or LearnerState(0, ridge_sums.empty(self._bandit.learner_dim))
-        sums = with_others(of_key, pooled, strength=record.prior_strength)
+        state = self._now.get(learner_of(self._bandit, key))
+        sums = ridge_sums.empty(self._bandit.learner_dim) if state is None else state.sums
         if sums.dim < LARGE_DIM:
             return weighed.posterior(sums)
         return await MEASURING.run(partial(weighed.posterior, sums))
 
     def _takes_back(self) -> bool:
-        record = self._bandit.record
-        if self._standing is not None and record.prior == "pooled":
-            self.why = "what its pooled prior knew then is unknown"
-        elif self._standing is not None and record.half_life_s is not None:
+        if self._standing is not None and self._bandit.record.half_life_s is not None:
             self.why = "what its learners have faded out meanwhile is unknown"
         return self._standing is not None and self.why is None
 
@@ -361,10 +355,10 @@ class PastLearners:
         joint = examined[:, None] * self._joint(features, [row for row, *_ in counted])
         joint = np.ascontiguousarray(joint, dtype="<f8")
         data, size = joint.tobytes(), 8 * joint.shape[1]
-        pooled, half_life_s = record.prior == "pooled", record.half_life_s or 0.0
+        half_life_s = record.half_life_s or 0.0
         revisions = dict[str, Mapping[str, int]]()
         for number, (row, reward, default, entry) in enumerate(counted):
-            terms = RewardTerms(default or 0.0, row.time, half_life_s, pooled, record.shift_rewards)
+            terms = RewardTerms(default or 0.0, row.time, half_life_s, record.shift_rewards)
             signal = None
             if record.signals is not None:
                 judged = SignalRef.of(record.signals, reward.signal)

@@ -161,8 +161,6 @@ def log_lacks(record: BanditRecord, policy: PolicyTerms) -> str | None:
         return "the bandit has no decision log"
     if record.log.share < 1.0:
         return f"it holds a share of {record.log.share:g} of the decisions, not all of them"
-    if record.prior == "pooled":
-        return "the pooled prior has its own sums; the map carries them"
     if policy.begins_again is not None:
         return f"the policy {record.policy} begins again anyway"
     return None

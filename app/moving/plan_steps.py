@@ -47,7 +47,7 @@ from app.moving.starting_states import NotWhole
 from app.platform.errors import Invalid, TooDifferent, shown_time
 from app.platform.pools import MEASURING
 from app.quotas.quotas import Quotas
-from app.records.records import POOLED, LearnerState, vector_to_bytes
+from app.records.records import LearnerState, vector_to_bytes
 from app.storage.space import moves_full
 from app.storage.store import Store
 from app.storage.types import LearnerId
@@ -149,7 +149,7 @@ class PlanSteps:
         """How many learners there are, and the names of some, the same for the same learners."""
         count, sample = 0, list[str]()
         for partition in range(self.store.partitions):
-            names = set(await self.store.learners.names(partition, bandit.uid)) - {POOLED}
+            names = await self.store.learners.names(partition, bandit.uid)
             count += len(names)
             sample = nsmallest(
                 KEYS_COMPARED, [*sample, *names], key=lambda name: blake2b(name.encode()).digest()

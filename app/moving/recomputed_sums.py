@@ -45,7 +45,6 @@ from app.platform.phrases import counted
 from app.platform.pools import MEASURING
 from app.records.arm_sums import ArmSums
 from app.records.records import (
-    POOLED,
     LearnerState,
     RewardPayload,
     bytes_to_context,
@@ -170,7 +169,7 @@ class RecomputedSums:
         """The learners of a bandit in a partition, by as many as are read together."""
         count = read_together(bandit.state_bytes, most_bytes=AT_ONCE_BYTES)
         names = await self.store.learners.names(partition, bandit.uid)
-        learners = [LearnerId(bandit.uid, name) for name in names if name != POOLED]
+        learners = [LearnerId(bandit.uid, name) for name in names]
         return [learners[start : start + count] for start in range(0, len(learners), count)]
 
     async def _learners(
@@ -268,7 +267,7 @@ def _kept_writes(learners: Sequence[LearnerId], stored: Sequence[StoredLearner])
 
 def _corrections(moved: Bandit, recomputed: Sequence[Recomputed], spaces: Spaces) -> list[RewardWrite]:
     """The entries that add to learners what they lack."""
-    now_ms, pooled, space = time.time_ns() // 1_000_000, moved.record.prior == "pooled", moved.record.space
+    now_ms, space = time.time_ns() // 1_000_000, moved.record.space
     carried = spaces.carried_each(moved.uid, [learner.now for learner in recomputed], space)
     writes = list[RewardWrite]()
     for learner, now in zip(recomputed, carried, strict=True):
@@ -278,7 +277,7 @@ def _corrections(moved: Bandit, recomputed: Sequence[Recomputed], spaces: Spaces
         # these do not depend on features: what is left of them is rounding
         sums = replace(sums, observations=0, weight=0.0, squares=0.0, squares_error=0.0)
         change = LearnerState(0, sums, now.time_ms, now.half_life_s, space)
-        payload = correction_payload(change, pooled=pooled, taught=learner.taught)
+        payload = correction_payload(change, taught=learner.taught)
         number = entry_order(learner.watermark)[1]
         write = RewardWrite(
             learner.learner, f"m/{space}", None, now_ms, DEDUPE_MS, payload, known_entry=number

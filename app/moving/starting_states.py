@@ -28,7 +28,6 @@ from app.platform.errors import ShortlistError
 from app.platform.pools import MEASURING
 from app.records.arm_sums import EffectTerms, teaches
 from app.records.records import (
-    POOLED,
     LearnerState,
     RewardPayload,
     bytes_to_state,
@@ -213,9 +212,8 @@ def _of_rows(
             revised[decision.learner] += reward.revised
         if recomputed_arms is not None and len(items) > first_item:
             recomputed_arms.add(decision.learner, items[first_item:], taught)
-    states = {learner.name: state for learner, state in learned(items).items() if learner.name != POOLED}
     return {
-        name: replace(state, version=state.version + revised[name])
-        for name, state in states.items()
+        learner.name: replace(state, version=state.version + revised[learner.name])
+        for learner, state in learned(items).items()
         if state is not None
     }

@@ -85,7 +85,7 @@ class Settings(BaseSettings):
         86_400, description="How long applied entries stay in the reward log."
     )
     posterior_cache_mb: Annotated[int, Field(ge=1)] = Field(
-        256, description="Memory for the learners that a process serves: states, posteriors, pooled priors."
+        256, description="Memory for the learners that a process serves: states and posteriors."
     )
     worker_cache_mb: Annotated[int, Field(ge=1)] = Field(
         64, description="Memory for the states of learners that a worker keeps to fold rewards into."

@@ -40,7 +40,6 @@ _WITH_SQUARES = {
     SIGNALS_STATE_FORMAT,
     DISCOUNTED_SIGNALS_STATE_FORMAT,
 }
-POOLED = "_pool"  # name of the learner that sums all learners of a bandit in one partition
 MOVED = "_moved"  # in the entry of a move: it stands for all learners of the bandit in the partition
 
 T = TypeVar("T")
@@ -96,19 +95,17 @@ def attributes_of(data: bytes) -> tuple[list[str], dict[str, Any]]:
 
 
 class RewardTerms(msgspec.Struct, frozen=True, array_like=True):
-    """What the fold must know of a bandit that waits for rewards, discounts, pools or shifts.
+    """What the fold must know of a bandit that waits for rewards, discounts or shifts.
 
     ``default``       the reward that the entry replaces, if the log says that it replaces one
     ``decided_ms``    when the arm was chosen
     ``half_life_s``   0: nothing is discounted
-    ``pooled``        the entry is added to the pooled prior as well
     ``shifted``       features and values are as they came; the fold transforms them (``shifted_rewards``)
     """
 
     default: float = 0.0
     decided_ms: int = 0
     half_life_s: float = 0.0
-    pooled: bool = False
     shifted: bool = False
 
 
@@ -215,9 +212,9 @@ def unpack(data: bytes, kind: type[T]) -> T:
     return msgspec.msgpack.decode(data, type=kind)
 
 
-def state_payload(state: bytes = b"", terms: RewardTerms | None = None) -> bytes:
+def state_payload(state: bytes = b"") -> bytes:
     """The payload of an entry that gives a learner a state, or forgets it."""
-    return msgspec.msgpack.encode((b"", 0.0, terms, state))
+    return msgspec.msgpack.encode((b"", 0.0, None, state))
 
 
 def about_dim(payload: bytes) -> int:
@@ -237,11 +234,9 @@ def move_payload(number: int) -> bytes:
     return msgspec.msgpack.encode((b"", 0.0, None, b"", None, number))
 
 
-def correction_payload(
-    state: LearnerState, *, pooled: bool, taught: Mapping[str, ArmSums] | None = None
-) -> bytes:
-    """The payload of an entry that adds sums to those of a learner, of the pooled prior, and of arms."""
-    terms = RewardTerms(half_life_s=state.half_life_s, pooled=pooled) if pooled or taught else None
+def correction_payload(state: LearnerState, *, taught: Mapping[str, ArmSums] | None = None) -> bytes:
+    """The payload of an entry that adds sums to those of a learner and of arms."""
+    terms = RewardTerms(half_life_s=state.half_life_s) if taught else None
     payload = b"", 0.0, terms, state_to_bytes(state), None, state.space, True, None
     return msgspec.msgpack.encode((*payload, taught) if taught else payload)
 

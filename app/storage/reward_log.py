@@ -105,14 +105,14 @@ class RewardLog(RedisPart):
         age_ms, dead = await self._redis.script("lag", names)
         return Lag(age_ms / 1_000, dead)
 
-    async def trim(self, partition: int, before_ms: int, *, pooled: str) -> Trimmed:
+    async def trim(self, partition: int, before_ms: int) -> Trimmed:
         """Drop some of the entries that are both older than ``before_ms`` and at or below the watermark.
 
-        None that is in the tail of its learner, or of the one named ``pooled``, and none after such a one.
+        None that is in the tail of its learner, and none after such a one.
         A few hundred at most: see ``Trimmed``.
         """
         names = keys.of_partition(partition, keys.log, keys.watermark, keys.tails)
-        result = await self._redis.script("trim_log", names, [before_ms, _TRIM_STEP, pooled])
+        result = await self._redis.script("trim_log", names, [before_ms, _TRIM_STEP])
         more, *members = result
         held = [LearnerId(member[:UID_LENGTH].decode(), member[UID_LENGTH:].decode()) for member in members]
         return Trimmed(bool(more), held)

@@ -32,20 +32,9 @@ async def test_what_learners_depend_on_cannot_be_changed(api: Api, field: str):
     assert await api.ok("GET", PATH) == made
 
 
-@pytest.mark.parametrize("prior", ["plain", "learned"])
-async def test_a_pooled_prior_comes_and_goes_with_the_bandit(api: Api, prior: str):
-    for name, made, wanted in (("b", "pooled", prior), ("c", prior, "pooled")):
-        await api.bandit(name, "c", scope="per_key", ridge="auto", prior=made)
-        path, before = f"/v1/bandits/{name}", await api.stored()
-        await api.refused(
-            "PATCH", path, {"prior": wanted}, status=409, code="not_changeable", loc=["body", "prior"]
-        )
-        assert await api.stored() == before
-
-
-@pytest.mark.parametrize("field", ["catalogue", "scope", "prior", "half_life_s", "shift_rewards"])
+@pytest.mark.parametrize("field", ["catalogue", "scope", "half_life_s", "shift_rewards"])
 async def test_null_is_a_change_too(api: Api, field: str):
-    whole = {"scope": "per_key", "prior": "pooled", "half_life_s": 60, "shift_rewards": True}
+    whole = {"scope": "per_key", "half_life_s": 60, "shift_rewards": True}
     await api.bandit("b", "c", **whole)
     await api.refused("PATCH", PATH, {field: None}, status=409, code="not_changeable", loc=["body", field])
 
@@ -200,19 +189,14 @@ async def test_what_was_learned_is_kept_and_seen_by_the_new_ridge(api: Api):
     assert after["theta"] == (await api.learner("same"))["theta"]
 
 
-@pytest.mark.parametrize(
-    ("prior", "change"),
-    [("plain", {"ridge": 50}), ("pooled", {"ridge": 50}), ("pooled", {"prior_strength": 9})],
-    ids=str,
-)
-async def test_learners_without_rewards_follow_the_ridge_and_the_strength(api: Api, prior: str, change: Json):
+async def test_learners_without_rewards_follow_the_ridge(api: Api):
     """The prior that they share in memory is that of the bandit as it is now."""
-    fields = {"scope": "per_key", "prior": prior, "exploration": 0.5}
-    for name, more in (("b", {}), ("made", change)):
+    fields: Json = {"scope": "per_key", "prior": "plain", "exploration": 0.5}
+    for name, more in (("b", {}), ("made", {"ridge": 50})):
         await api.bandit(name, "c", **fields, **more)
         await api.observe(name, {"id": "o", "key": "bob", "arm": "a1", "value": 1.0})
         await api.choose(name, key="new", seed=1)
-    await patched(api, {**change, "exploration": 0})
+    await patched(api, {"ridge": 50, "exploration": 0})
     await api.ok("PATCH", "/v1/bandits/made", {"exploration": 0})
     for key in ("new", "bob"):
         arms = [(await api.choose(name, key=key))["arms"] for name in ("b", "made")]

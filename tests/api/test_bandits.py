@@ -16,7 +16,7 @@ FULL: Json = {
     "catalogue": "c", "policy": "sub_ts", "scope": "global", "ridge": "auto", "exploration": "auto",
     "delta": 0.05, "horizon": 20_000, "shortlist": 30, "eta": None,
     "reward": {"min": None, "max": None, "aggregate": "first", "wait_s": None, "default": None},
-    "prior": "plain", "prior_strength": 0.3, "half_life_s": None, "idle_ttl_s": None,
+    "prior": "plain", "half_life_s": None, "idle_ttl_s": None,
     "temperature": None, "gamma": None,
     "shift_rewards": False, "solver": "shortlist", "filter": None, "holdout": None, "log": None,
     "context": None, "interactions": None, "repeats": None, "signals": None, "guardrails": None,
@@ -36,7 +36,7 @@ async def api(api: Api) -> Api:
 OTHER: Json = {
     "catalogue": "d", "policy": "linear_ts", "scope": "per_key", "ridge": 2, "exploration": "theory",
     "delta": 0.1, "horizon": 9, "shortlist": 31, "eta": 0.5, "reward": {"min": 0},
-    "prior": "pooled", "prior_strength": 3, "half_life_s": 60, "idle_ttl_s": 60,
+    "prior": "learned", "half_life_s": 60, "idle_ttl_s": 60,
     "shift_rewards": True, "solver": "adaptive", "filter": {"stock": True},
     "holdout": {"share": 0.5}, "context": {"dim": 2}, "log": {}, "repeats": {"most": 1, "within_s": 60},
     "position": {"examination": [1.0, 0.5]}, "intercept": False, "auto": 1,
@@ -80,6 +80,26 @@ async def test_a_bandit_is_made_once(api: Api):
     assert await api.listed("/v1/bandits") == [created]
 
 
+@pytest.mark.parametrize(
+    ("fields", "name", "said"),
+    [
+        ({"prior": "pooled"}, "prior", 'use "learned"'),
+        ({"prior_strength": 3}, "prior_strength", '"prior": "learned"'),
+        ({"explore": {"centers": 2}}, "explore", '"prior": "learned"'),
+    ],
+    ids=str,
+)
+async def test_a_setting_that_is_gone_is_refused_with_what_to_use(
+    api: Api, fields: Json, name: str, said: str
+):
+    await api.bandit("b", "c", scope="per_key")
+    body = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key", **fields}
+    for asked in (("PUT", "/v1/bandits/other", body), ("PATCH", "/v1/bandits/b", fields)):
+        problem = await api.refused(*asked, loc=["body", name])
+        assert "gone" in problem["detail"]
+        assert said in problem["detail"]
+
+
 async def test_of_many_who_make_a_bandit_one_makes_it(api: Api):
     bodies = [{**FULL, "ridge": 1 + i % 2} for i in range(40)]
     answers = await asyncio.gather(*(api.call("PUT", "/v1/bandits/b", body) for body in bodies))
@@ -99,10 +119,9 @@ IMPOSSIBLE: list[Any] = [
         ({"reward": {"wait_s": 86_401}}, ["reward", "wait_s"]),
         ({"reward": {"wait_s": 1, "min": 1}}, ["reward"]),
         ({"reward": {"wait_s": 1, "default": 3, "max": 2}}, ["reward"]),
-        ({"prior": "pooled"}, ["prior"]), ({"prior": "none"}, ["prior"]),
-        ({"prior_strength": 0}, ["prior_strength"]),
+        ({"prior": "learned"}, ["prior"]), ({"prior": "none"}, ["prior"]),
         ({"policy": "sub_elim", "half_life_s": 60, "intercept": False}, ["half_life_s"]),
-        ({"policy": "linear_elim", "scope": "per_key", "prior": "pooled", "intercept": False}, ["prior"]),
+        ({"policy": "linear_elim", "scope": "per_key", "prior": "learned", "intercept": False}, ["prior"]),
         ({"half_life_s": 0.5}, ["half_life_s"]), ({"idle_ttl_s": 0}, ["idle_ttl_s"]),
         ({"eta": 0.5}, ["eta"]), ({"policy": "linear_ts", "eta": 0.5}, ["eta"]),
         ({"policy": "softmax", "temperature": 1, "eta": 0.5}, ["eta"]),

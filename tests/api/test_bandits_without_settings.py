@@ -57,7 +57,7 @@ async def played(api: Api, name: str, *, times: float = 1.0, rounds: int = 15, *
 
 POLICIES: list[Json] = [
     {"policy": "linear_ts"},
-    {"policy": "sub_ts", "scope": "per_key", "prior": "pooled"},
+    {"policy": "sub_ts", "scope": "per_key"},
     {"policy": "sub_ts", "reward": {}},
     {"policy": "linear_ts", "context": {"dim": 2}, "interactions": 3},
     {"policy": "softmax", "temperature": "auto"},
@@ -148,20 +148,14 @@ async def test_a_bandit_says_what_it_uses(api: Api):
     assert (await api.learner("b"))["used"] == answer["used"]
 
 
-async def test_an_intercept_and_a_pooled_prior_count_in_ridge_and_noise(api: Api):
-    """What all arms have in common is one number more; rewards of other keys count by their weight."""
-    await build(
-        api, "b", policy="linear_ts", scope="per_key", prior="pooled", prior_strength=1, intercept=True
-    )
-    for place, value in enumerate(VALUES):
-        key = "ann" if place else "bob"  # one reward of another key: as many as its strength, 1
-        await api.observe("b", {"id": f"o{place}", "key": key, "arm": f"a{place}", "value": value})
-    await api.observe("b", {"id": "o", "key": "bob", "arm": "a9", "value": 2.0})
+async def test_an_intercept_counts_in_ridge_and_noise(api: Api):
+    """What all arms have in common is one number more."""
+    await build(api, "b", policy="linear_ts", intercept=True)
+    await observe(api, "b")
     constant = np.sqrt(SQUARE / DIM)
-    X = np.column_stack((FEATURES.astype(float), np.full(COUNT, constant)))[[0, 9, 1, 2, 3]]
-    rewards, weights = np.array([VALUES[0], 2.0, *VALUES[1:]]), np.array([0.5, 0.5, 1.0, 1.0, 1.0])
-    ridge, noise = of_evidence(X, rewards, 8.0, weights)
-    used = (await api.learner("b", "ann"))["used"]
+    X = np.column_stack((FEATURES.astype(float), np.full(COUNT, constant)))[: len(VALUES)]
+    ridge, noise = of_evidence(X, np.array(VALUES), 8.0)
+    used = (await api.learner("b"))["used"]
     assert used == {"ridge": pytest.approx(ridge), "noise": pytest.approx(noise), "exploration": 0.5}
 
 

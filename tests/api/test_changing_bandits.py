@@ -17,7 +17,7 @@ CHANGEABLE: dict[str, tuple[Any, Json]] = {
     "policy": ("linear_ts", {}), "ridge": (2.0, {}), "exploration": ("theory", {}), "delta": (0.1, {}),
     "horizon": (9, {}), "shortlist": (31, {}), "eta": (0.5, {"solver": "adaptive"}),
     "reward": ({"min": 0.0}, {}),
-    "prior_strength": (3.0, {}), "idle_ttl_s": (60.0, {}), "temperature": (0.5, {"policy": "softmax"}),
+    "idle_ttl_s": (60.0, {}), "temperature": (0.5, {"policy": "softmax"}),
     "gamma": (7.0, {"policy": "igw"}), "epsilon": (0.5, {"policy": "epsilon_greedy"}),
     "alpha": (2.0, {"policy": "linucb"}),
     "holdout": ({"share": 0.5, "serve": {"arms": ["a1"]}, "else": "random"}, {}),

@@ -199,7 +199,6 @@ async def test_metadata_that_change_matter_only_where_a_filter_reads_them(api: A
     ("settings", "body", "field", "why"),
     [
         ({}, {"learners": "now"}, "learners", '"before"'),
-        ({"scope": "per_key", "prior": "pooled"}, {}, "propensities", "a pooled prior"),
         ({"half_life_s": 3_600}, {}, "propensities", "a half_life_s"),
         ({}, {"propensities": "guess"}, "propensities", "draws"),
     ],

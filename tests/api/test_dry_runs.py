@@ -50,7 +50,6 @@ CASES: dict[str, tuple[Json, Json]] = {
     "adaptive": ({"policy": "sub_ts", "solver": "adaptive"}, {"k": 3}),
     "greedy": ({"policy": "linear_ts", "exploration": 0}, {"k": 3}),
     "key": ({"policy": "sub_ts", "scope": "per_key"}, {"k": 2, "key": "ann"}),
-    "pooled": ({"policy": "sub_ts", "scope": "per_key", "prior": "pooled"}, {"k": 2, "key": "new"}),
     "random holdout": ({"policy": "sub_ts", "log": {}, "holdout": {"share": 1.0}}, {"k": 3}),
     "named holdout": (
         {"policy": "sub_ts", "holdout": {"share": 1.0, "serve": {"arms": ["a4", "a2"]}}},
@@ -115,7 +114,6 @@ async def metrics(api: Api) -> list[str]:
 
 @every_case
 async def test_with_a_seed_it_is_the_choice_that_follows(api: Api, bandit: Json, request_: Json):
-    api.app.service.learners.pooled_priors.max_age_s = -1.0  # both know all that is taught
     await build(api, **bandit)
     await taught(api, bandit, request_)
     for seed in range(3):

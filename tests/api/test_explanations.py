@@ -179,19 +179,6 @@ async def test_what_has_changed_is_said_and_what_was_logged_is_shown(api: Api):
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize(
-    ("fields", "changed"),
-    [
-        ({"scope": "per_key", "prior": "pooled"}, ["prior"]),
-    ],
-)
-async def test_what_has_no_version_is_not_made_again(api: Api, fields: Json, changed: list[str]):
-    await api.bandit("b", "c", policy="sub_ts", log={}, **fields)
-    found = await explained(api, await api.choose("b", key="ann"))
-    assert (found["changed"], found["repeated"]) == (changed, None)
-
-
-@pytest.mark.rest
 async def test_a_request_that_was_too_large_to_be_kept_is_not_made_again(api: Api):
     await api.bandit("b", "c", policy="sub_ts", log={})
     rng = np.random.default_rng(1)

@@ -99,17 +99,6 @@ async def test_propensities_are_those_of_the_best_arms_and_a_cover(shared: Api, 
         assert abs(first[arm] - 400 * p) < 5.0 * np.sqrt(400 * p)
 
 
-async def test_keys_with_a_pooled_prior_draw_by_their_own_estimates(shared: Api):
-    await build(shared, "pooled", scope="per_key", prior="pooled")
-    for key in ("ann", "bob"):
-        answers = await many(shared, "pooled", 200, key=key)
-        estimates = {arm["id"]: arm["score"] for answer in answers for arm in answer["arms"]}
-        for answer in answers:
-            (arm,) = answer["arms"]
-            (p,) = propensities(estimates, [arm["id"]], set(estimates))
-            assert arm["propensity"] == pytest.approx(p)
-
-
 async def test_few_eligible_arms_are_all_candidates(shared: Api):
     estimates = await build(shared, "few")
     wanted = {"filter": {"part": 2}, "exclude": [f"a{number}" for number in range(2, 30, 4)]}

@@ -94,7 +94,7 @@ async def refreshed(api: Api, *, keys: int) -> Json:
         ({}, "learned"), ({"ridge": "auto", "exploration": 0.5}, "learned"), ({"half_life_s": 60}, "learned"),
         ({"policy": "softmax"}, "learned"), ({"ridge": 1}, "plain"), ({"exploration": "theory"}, "plain"),
         ({"scope": "global"}, "plain"), ({"policy": "sub_elim"}, "plain"), ({"shift_rewards": True}, "plain"),
-        ({"prior": "plain"}, "plain"), ({"prior": "pooled"}, "pooled"),
+        ({"prior": "plain"}, "plain"),
     ],
     ids=str,
 )  # fmt: skip

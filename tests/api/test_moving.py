@@ -119,7 +119,7 @@ async def test_learners_know_in_the_new_catalogue_what_they_knew(api: Api, store
 
 KINDS: list[Json] = [
     {"signals": {"like": {"weight": 1}, "hide": {"weight": -1, "default": 0.25}}},
-    {"prior": "pooled", "half_life_s": 60},
+    {"half_life_s": 60},
     {"context": {"dim": 2}, "interactions": 3, "intercept": True},
 ]
 OTHER_KINDS: list[Json] = [

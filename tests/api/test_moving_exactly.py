@@ -60,13 +60,9 @@ def by_id(features: np.ndarray) -> dict[str, list[float]]:
 
 @pytest.fixture
 async def api(store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Api]:
-    """Draws depend on the name of a bandit, and pooled priors on when they were read: here two of them choose
-    alike.
-    """
+    """Draws depend on the name of a bandit: here two of them choose alike."""
     monkeypatch.setattr(choosing, "generator", lambda seed, _, key: generator(seed, "b", key))
     async with running(store_url, tmp_path) as api:
-        pooled = api.app.service.learners.pooled_priors
-        pooled.max_age_s, pooled.patience_s = -1.0, 60.0
         await api.catalogue("old", by_id(OLD))
         await api.catalogue("new", by_id(NEW))
         yield api
@@ -300,10 +296,9 @@ async def test_auto_takes_the_log_where_it_can_and_says_why_not(api: Api):
     [
         ({"log": None}, "no decision log"),
         ({"log": {"share": 0.5}}, "share of 0.5"),
-        ({"prior": "pooled"}, "pooled"),
         ({"scope": "global", "policy": "linear_elim"}, "begins again"),
     ],
-    ids=["no-log", "share", "pooled", "elimination"],
+    ids=["no-log", "share", "elimination"],
 )
 async def test_what_is_missing_is_said(api: Api, settings: Json, reason: str):
     await api.bandit("b", "old", **{"scope": "per_key", "log": {}, **settings})
@@ -346,7 +341,7 @@ async def test_what_the_log_lacks_is_found(api: Api, missing: str):
     assert (await api.ok("GET", "/v1/bandits/b"))["catalogue"] == "old"
 
 
-@pytest.mark.parametrize("settings", of_all_kinds([*SETTINGS, {"prior": "pooled"}]), ids=ids_of)
+@pytest.mark.parametrize("settings", of_all_kinds(SETTINGS), ids=ids_of)
 async def test_going_back_restores_and_learns_what_came_since(api: Api, store_url: str, settings: Json):
     """``c`` never moved."""
     players = Players(api, settings)

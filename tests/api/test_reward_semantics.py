@@ -294,7 +294,7 @@ async def traces(api: Api, name: bytes) -> list[tuple[bytes, Any]]:
 
 async def test_a_deleted_learner_leaves_no_trace_but_the_refusal(api: Api):
     """No log entry, logged decision, event or state; what is left expires, and says which ids were seen."""
-    await api.bandit("b", "c", scope="per_key", prior="pooled", reward={"wait_s": 3_600}, idle_ttl_s=3_600)
+    await api.bandit("b", "c", scope="per_key", reward={"wait_s": 3_600}, idle_ttl_s=3_600)
     await api.observe("b", *({"id": f"o{i}", "key": "zoe", "arm": "a1", "value": 1.0} for i in range(30)))
     await api.observe("b", {"id": "x", "key": "max", "arm": "a2", "value": 2.0})
     choice = await api.choose("b", key="zoe", event_id="e")
@@ -315,39 +315,6 @@ async def test_a_deleted_learner_leaves_no_trace_but_the_refusal(api: Api):
     )
     assert answer["rejected"][0]["code"] == "forgotten"
     assert (await api.choose("b", key="zoe", event_id="e"))["decision"] != choice["decision"]
-
-
-async def test_the_pool_forgets_with_the_learner(api: Api):
-    """A new key starts from what the others taught; nothing of a deleted one is left in it."""
-    await api.bandit("b", "c", scope="per_key", prior="pooled", prior_strength=1e6)
-    await api.observe("b", *({"id": f"m{i}", "key": "max", "arm": "a2", "value": 2.0} for i in range(9)))
-    only_max = theta(*[("a2", 2.0)] * 9)
-    np.testing.assert_allclose((await api.learner("b", "new"))["theta"], only_max, rtol=1e-8)
-    await api.observe("b", *({"id": f"z{i}", "key": "zoe", "arm": "a1", "value": -5.0} for i in range(9)))
-
-    async def pool(expected: list[float]) -> bool:
-        found = await api.learner("b", "new")
-        return bool(np.allclose(found["theta"], expected, rtol=1e-8))
-
-    both = theta(*[("a2", 2.0)] * 9, *[("a1", -5.0)] * 9)
-    await wait_until(lambda: pool(both), what="the pool has both")
-    await api.ok("DELETE", "/v1/bandits/b/learners/zoe", status=204)
-    await wait_until(lambda: pool(only_max), what="the pool is without zoe")
-    assert (await api.learner("b", "new"))["version"] == 0
-
-
-@pytest.mark.rest
-async def test_a_key_of_a_pooled_bandit_learns_for_itself(api: Api):
-    await api.bandit("b", "c", scope="per_key", prior="pooled", prior_strength=4)
-    await api.observe("b", *({"id": f"m{i}", "key": "max", "arm": "a2", "value": 2.0} for i in range(8)))
-    await api.observe("b", *({"id": f"n{i}", "key": "new", "arm": "a1", "value": 1.0} for i in range(3)))
-    rows = [("a2", 2.0)] * 8 + [("a1", 1.0)] * 3
-    learner = await api.learner("b", "new")
-    expected = theta(*rows, weights=[0.5] * 8 + [1.0] * 3)
-    np.testing.assert_allclose(learner["theta"], expected, rtol=1e-8)
-    assert learner["observations"] == 3
-    choice = await api.choose("b", key="other")
-    assert choice["learner_version"] == 0
 
 
 async def test_an_idle_learner_is_forgotten_like_a_deleted_one(api: Api):

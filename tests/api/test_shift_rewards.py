@@ -205,22 +205,6 @@ async def test_nothing_is_lost_by_a_restart(store_url: str, tmp_path: Path, poli
         assert (await api.learner("b"))["version"] == learner["version"] + 1
 
 
-@pytest.mark.rest
-async def test_keys_pool_and_discount_as_ever(api: Api):
-    await api.catalogue("c", ARMS)
-    await api.bandit(
-        "b", "c", policy="linear_ts", scope="per_key", prior="pooled", half_life_s=3_600, shift_rewards=True
-    )
-    await api.observe("b", *[{"id": f"x{i}", "key": "ann", "arm": "a1", "value": -0.5} for i in range(20)])
-    ann, new = await api.learner("b", "ann"), await api.learner("b", "bob")
-    assert ann["observations"] == 20
-    predicted = [float(np.dot(ARMS["a1"], one["theta"]) + one["offset"]) for one in (ann, new)]
-    assert -0.75 < predicted[0] < -0.4
-    assert len(new["theta"]) == 3
-    await api.ok("DELETE", "/v1/bandits/b/learners/ann", status=204)
-    assert (await api.learner("b", "ann"))["version"] == 0
-
-
 @pytest.mark.parametrize("bad", ["yes", 1, None])
 async def test_it_is_yes_or_no(api: Api, bad: object):
     await api.catalogue("c", ARMS)

@@ -64,10 +64,8 @@ def test_a_record_with_a_context_is_read_as_it_was_written():
 
 @pytest.mark.rest
 def test_an_entry_without_a_context_is_of_plain_features():
-    payload = reward_payload(bandit_record(prior="pooled"), np.array([1.0, 2.0]), 0.5, 17)
-    assert payload.hex() == (
-        "93c410000000000000f03f0000000000000040cb3fe000000000000095cb000000000000000011cb0000000000000000c3c2"
-    )
+    payload = reward_payload(bandit_record(), np.array([1.0, 2.0]), 0.5, 17)
+    assert payload.hex() == "93c410000000000000f03f0000000000000040cb3fe0000000000000c0"
 
 
 async def test_an_entry_with_a_context_has_the_lifted_features(service: HeadlessService):

@@ -35,7 +35,7 @@ async def test_dead_letters_are_kept_with_their_reason_and_replayed_once(store: 
     ]
     assert await store.rewards.replay_dead(0, letters) == ["missing", "missing"]
     assert await store.rewards.backlog(0) == 2, "a repetition puts nothing back"
-    await store.rewards.trim(0, 2**45, pooled="_pool")
+    await store.rewards.trim(0, 2**45)
     assert len(await store.rewards.read(0, "0-0", 10)) == 2
 
 

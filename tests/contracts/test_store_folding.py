@@ -99,7 +99,7 @@ async def trim(store, partition=0, before_ms=FUTURE_MS):
     """Drop what is old: learners that need some of it get a checkpoint, and then need none."""
     freed = set()
     while True:
-        trimmed = await store.rewards.trim(partition, before_ms, pooled="_pool")
+        trimmed = await store.rewards.trim(partition, before_ms)
         assert not freed & set(trimmed.held), "a checkpoint has left the old tail"
         watermark = await store.learners.watermark(partition)
         if trimmed.held:
@@ -161,19 +161,20 @@ async def test_every_entry_is_folded_exactly_once(store: Store, steps):
 
 
 async def test_no_entry_that_is_in_a_tail_is_trimmed(store: Store):
-    ids = await fill(store, 6)
-    ann, pool = LearnerId(UID, ANN), LearnerId(UID, "_pool")
+    ann, bob = LearnerId(UID, ANN), LearnerId(UID, "bob")
+    rewards = [RewardWrite(ann if n < 3 else bob, f"{n}", None, 1, TTL_MS, b"x") for n in range(6)]
+    ids = [outcome.entry_id for outcome in await store.rewards.append(0, rewards)]
     await store.learners.apply(
-        0, expected="0-0", watermark=ids[4], states={}, tails={ann: ids[2:3], pool: ids[3:5]}
+        0, expected="0-0", watermark=ids[4], states={}, tails={ann: ids[2:3], bob: ids[3:5]}
     )
-    trimmed = await store.rewards.trim(0, FUTURE_MS, pooled="_pool")
-    assert ([e.entry_id for e in await log_of(store)], set(trimmed.held)) == (ids[2:], {ann, pool})
+    trimmed = await store.rewards.trim(0, FUTURE_MS)
+    assert ([e.entry_id for e in await log_of(store)], set(trimmed.held)) == (ids[2:], {ann, bob})
     await store.learners.apply(0, expected=ids[4], watermark=ids[4], states={ann: b"1"})
-    trimmed = await store.rewards.trim(0, FUTURE_MS, pooled="_pool")
-    assert ([e.entry_id for e in await log_of(store)], set(trimmed.held)) == (ids[3:], {pool})
-    assert [e.entry_id for e in (await store.learners.stored(0, [pool]))[0].tail] == ids[3:5]
-    await store.learners.apply(0, expected=ids[4], watermark=ids[4], states={pool: b"2"})
-    assert not (await store.rewards.trim(0, FUTURE_MS, pooled="_pool")).held
+    trimmed = await store.rewards.trim(0, FUTURE_MS)
+    assert ([e.entry_id for e in await log_of(store)], set(trimmed.held)) == (ids[3:], {bob})
+    assert [e.entry_id for e in (await store.learners.stored(0, [bob]))[0].tail] == ids[3:5]
+    await store.learners.apply(0, expected=ids[4], watermark=ids[4], states={bob: b"2"})
+    assert not (await store.rewards.trim(0, FUTURE_MS)).held
     assert [e.entry_id for e in await log_of(store)] == ids[5:]
 
 

@@ -51,7 +51,7 @@ async def test_an_empty_log(store: Store):
     assert await store.learners.watermark(0) == "0-0"
     assert await store.rewards.backlog(0) == 0
     assert list(await store.rewards.append(0, [])) == []
-    await store.rewards.trim(0, 2**45, pooled="_pool")
+    await store.rewards.trim(0, 2**45)
 
 
 async def test_entries_come_back_in_order_and_bit_for_bit(store: Store):
@@ -91,7 +91,7 @@ async def test_whoever_waits_for_the_entry_of_a_duplicate_waits_for_its_first_co
     [later] = await store.rewards.append(0, [reward("x")])
     assert order(one.entry_id) <= order(later.entry_id) == order(two.entry_id)
     await store.learners.apply(0, expected="0-0", watermark=two.entry_id, states={})
-    await store.rewards.trim(0, 2**45, pooled="_pool")
+    await store.rewards.trim(0, 2**45)
     [after_trimming] = await store.rewards.append(0, [reward("x")])
     assert after_trimming.entry_id == two.entry_id, "which the watermark has reached"
 

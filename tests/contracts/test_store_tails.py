@@ -123,10 +123,10 @@ async def test_the_backlog_is_what_lies_above_the_watermark(store: Store):
 
 async def test_nothing_above_the_watermark_is_trimmed(store: Store):
     ids = await fill(store, 10)
-    await store.rewards.trim(0, FUTURE_MS, pooled="_pool")
+    await store.rewards.trim(0, FUTURE_MS)
     assert len(await log_of(store)) == 10
     await store.learners.apply(0, expected="0-0", watermark=ids[6], states={})
-    await store.rewards.trim(0, FUTURE_MS, pooled="_pool")
+    await store.rewards.trim(0, FUTURE_MS)
     assert [e.entry_id for e in await log_of(store)] == ids[7:]
     assert await store.rewards.backlog(0) == 3
 
@@ -140,9 +140,9 @@ async def test_nothing_young_is_trimmed(store: Store):
 
     [young] = await wait_until(a_later_millisecond, what="the server's clock moves on")
     await store.learners.apply(0, expected="0-0", watermark=young, states={})
-    await store.rewards.trim(0, order(old[0])[0], pooled="_pool")
+    await store.rewards.trim(0, order(old[0])[0])
     assert (await log_of(store))[0].entry_id == old[0]
-    await store.rewards.trim(0, order(young)[0], pooled="_pool")
+    await store.rewards.trim(0, order(young)[0])
     assert [e.entry_id for e in await log_of(store)] == [young]
     assert (await store.learners.watermark(0), await store.rewards.backlog(0)) == (young, 0)
 
@@ -150,7 +150,7 @@ async def test_nothing_young_is_trimmed(store: Store):
 async def test_a_log_that_was_trimmed_empty_goes_on_where_it_was(store: Store):
     ids = await fill(store, 5)
     await store.learners.apply(0, expected="0-0", watermark=ids[-1], states={})
-    await store.rewards.trim(0, FUTURE_MS, pooled="_pool")
+    await store.rewards.trim(0, FUTURE_MS)
     assert (await log_of(store), await store.rewards.backlog(0)) == ([], 0)
     more = await fill(store, 2, tag="more")
     assert order(ids[-1]) < order(more[0]) < order(more[1])
@@ -252,7 +252,7 @@ async def test_a_long_log_is_trimmed_in_steps(store: Store):
     await store.learners.apply(
         0, expected="0-0", watermark=ids[-1], states={}, tails={(UID, ANN): [ids[600]]}
     )
-    steps = [await store.rewards.trim(0, FUTURE_MS, pooled="_pool") for _ in range(4)]
+    steps = [await store.rewards.trim(0, FUTURE_MS) for _ in range(4)]
     assert [step.more for step in steps] == [True, True, False, False]
     assert [len(step.held) for step in steps] == [0, 0, 1, 1]  # what is before it goes in the third
     assert (await log_of(store))[0].entry_id == ids[600]
@@ -265,7 +265,7 @@ async def test_tails_of_a_deleted_bandit_are_gone_for_good(store: Store):
     assert await store.learners.stored(0, [ann]) == [StoredLearner()]
     await store.learners.apply(0, expected=ids[0], watermark=ids[1], states={}, tails={ann: ids[1:2]})
     assert await store.learners.stored(0, [ann]) == [StoredLearner()]
-    assert not (await store.rewards.trim(0, FUTURE_MS, pooled="_pool")).held
+    assert not (await store.rewards.trim(0, FUTURE_MS)).held
 
 
 async def test_an_entry_that_the_log_has_lost_is_noticed(store: Store, store_server):

@@ -161,8 +161,8 @@ async def test_a_plain_bandit_makes_no_call_to_choose(service: HeadlessService):
     assert {name: count for name, count in before.items() if name not in quiet} == after
 
 
-async def test_a_replay_agrees_with_pooled_priors_waiting_and_forgetting(service: HeadlessService):
-    bandit = await service.bandit(prior="pooled", half_life_s=60.0, reward=WAITS)
+async def test_a_replay_agrees_with_fading_waiting_and_forgetting(service: HeadlessService):
+    bandit = await service.bandit(half_life_s=60.0, reward=WAITS)
     for number in range(30):
         key = f"key-{number % 7}"
         choice = await service.choose(bandit, key)

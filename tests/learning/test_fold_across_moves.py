@@ -12,17 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.bandits.spaces import SpaceMap, Spaces
-from app.learning.fold import fold, learners_of, moves_of
+from app.learning.fold import fold, moves_of
 from app.records.records import (
     MOVED,
-    POOLED,
     LearnerState,
     RewardPayload,
     RewardTerms,
     bytes_to_state,
     move_payload,
     pack,
-    state_payload,
     state_to_bytes,
     vector_to_bytes,
 )
@@ -66,7 +64,7 @@ def open_part(features: np.ndarray, space: int) -> np.ndarray:
     return gram - np.outer(mapped, mapped)
 
 
-def a_log(seed: int, count: int, *, pooled: bool = False, half_life_s: float = 0.0) -> list[LogEntry]:
+def a_log(seed: int, count: int, *, half_life_s: float = 0.0) -> list[LogEntry]:
     """Rewards of two keys, of any space that had begun by then or one that has not yet, and two moves."""
     rng, found = np.random.default_rng(seed), list[LogEntry]()
     moves = sorted(rng.choice(np.arange(1, count), size=2, replace=False).tolist())
@@ -76,7 +74,7 @@ def a_log(seed: int, count: int, *, pooled: bool = False, half_life_s: float = 0
             continue
         begun = sum(move < number for move in moves)
         space = min(2, int(rng.integers(0, begun + 2)))  # a process may hear of a move before the log has it
-        terms = RewardTerms(0.0, number * 1_000, half_life_s, pooled) if pooled or half_life_s else None
+        terms = RewardTerms(0.0, number * 1_000, half_life_s)
         payload = RewardPayload(
             vector_to_bytes(rng.normal(size=DIMS[space])), float(rng.normal()), terms, space=space
         )
@@ -90,7 +88,7 @@ def in_batches(log: list[LogEntry], cuts: list[int]) -> dict[LearnerId, bytes | 
     bounds = [0, *sorted({cut % len(log) for cut in cuts}), len(log)]
     for start, stop in pairwise(bounds):
         some = log[start:stop]
-        known = {learner: stored.get(learner) for learner in learners_of(some)}
+        known = {learner: stored.get(learner) for learner in {each.learner for each in some}}
         after = fold(known, some, _never, Spaces(folded, {UID: MAPS}))
         stored |= {
             learner: None if state is None else bytes_to_state(state_to_bytes(state))
@@ -107,19 +105,19 @@ def _never(entry: LogEntry, reason: str) -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(0, 10_000), st.integers(4, 30), st.lists(st.integers(0, 1_000), max_size=5), st.booleans())
-def test_the_states_are_the_same_to_the_bit_however_the_log_is_cut(seed, count, cuts, pooled):
-    log = a_log(seed, count, pooled=pooled, half_life_s=60.0 if seed % 2 else 0.0)
+@given(st.integers(0, 10_000), st.integers(4, 30), st.lists(st.integers(0, 1_000), max_size=5))
+def test_the_states_are_the_same_to_the_bit_however_the_log_is_cut(seed, count, cuts):
+    log = a_log(seed, count, half_life_s=60.0 if seed % 2 else 0.0)
     assert in_batches(log, cuts) == in_batches(log, [])
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000), st.integers(4, 30), st.sampled_from([0.0, 3.0]))
 def test_they_are_those_of_the_rows_in_the_last_space(seed, count, half_life_s):
-    log = a_log(seed, count, pooled=True, half_life_s=half_life_s)
+    log = a_log(seed, count, half_life_s=half_life_s)
     states = in_batches(log, [seed])
-    for name in (*KEYS, POOLED):
-        rows = [each for each in log if each.learner.name in ((name,) if name != POOLED else KEYS)]
+    for name in KEYS:
+        rows = [each for each in log if each.learner.name == name]
         data = states.get(LearnerId(UID, name))
         assert (data is not None) == bool(rows)
         if data is None:
@@ -140,15 +138,6 @@ def test_they_are_those_of_the_rows_in_the_last_space(seed, count, half_life_s):
         np.testing.assert_allclose(state.sums.moments, expected.moments, atol=scale)
         assert math.isclose(state.sums.squares, expected.squares, rel_tol=1e-9)
         assert (state.version, state.space) == (len(rows), 2)
-
-
-def test_forgetting_takes_a_carried_learner_out_of_the_pool():
-    log = a_log(5, 20, pooled=True)
-    log += [entry(number, key, state_payload()) for number, key in enumerate(KEYS, start=21)]
-    states = in_batches(log, [7, 13])
-    assert states[LearnerId(UID, "ann")] is None
-    pooled = bytes_to_state(states[LearnerId(UID, POOLED)] or b"")
-    np.testing.assert_allclose(pooled.sums.total, 0.0, atol=1e-9)
 
 
 def test_where_nothing_is_carried_learners_begin_anew_and_earlier_entries_are_passed_over():
@@ -185,8 +174,7 @@ def test_a_learner_that_was_carried_is_written_whole(late):
         entry(2, MOVED, move_payload(1)),
         entry(3, "ann", pack(RewardPayload(vector_to_bytes(np.ones(dim)), 1.0, space=space))),
     ]
-    before = {each: CheckpointedLearner(state if each == learner else None) for each in learners_of(log)}
-    done = fold_stored(before, log, Spaces({}, {UID: MAPS}))
+    done = fold_stored({learner: CheckpointedLearner(state)}, log, Spaces({}, {UID: MAPS}))
     assert done.tails == {}
     assert done.moved == {UID: 1}
     assert bytes_to_state(done.checkpoints[learner] or b"").space == 1

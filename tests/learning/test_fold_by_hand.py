@@ -14,9 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.learning import fold as module
-from app.learning.fold import continued, fold, is_short, learners_of, reason_of
+from app.learning.fold import continued, fold, is_short, reason_of
 from app.records.records import (
-    POOLED,
     LearnerState,
     RewardPayload,
     RewardTerms,
@@ -30,14 +29,12 @@ from app.storage.types import LearnerId, LogEntry
 from shortlist.errors import InvalidParameter
 from shortlist.linear import ridge_sums
 
-# Bandits by uid: dimension, half-life, whether they pool and shift.
+# Bandits by uid: dimension, half-life, whether they shift.
 BANDITS = {
-    "plain": (2, 0.0, False, False),
-    "pools": (2, 0.0, True, False),
-    "fades": (3, 1.5, False, False),
-    "fades and pools": (2, 0.5, True, False),
-    "shifts": (2, 0.0, True, True),
-    "all": (1, 2.0, True, True),
+    "plain": (2, 0.0, False),
+    "fades": (3, 1.5, False),
+    "shifts": (2, 0.0, True),
+    "all": (1, 2.0, True),
 }
 DEFAULT = 0.25
 KINDS = ("reward",) * 13 + ("forget", "forget", "give", "give", "give", "bad", "bad")
@@ -58,7 +55,7 @@ def rows_of(payload: RewardPayload, first: bool, replaces: bool) -> list[Row]:
 
 def state_of(rows: list[Row], version: int, time_ms: int, uid: str) -> LearnerState:
     """The sums over all rows, each weighed by its age at ``time_ms``."""
-    dim, half_life_s, _, shifted = BANDITS[uid]
+    dim, half_life_s, shifted = BANDITS[uid]
     gram, moment, weight = np.zeros((dim + shifted, dim + shifted)), np.zeros(dim + shifted), 0.0
     for at_ms, x, reward, counts in rows:
         kept = 0.5 ** ((time_ms - at_ms) / 1_000 / half_life_s) if half_life_s else 1.0
@@ -75,8 +72,8 @@ def log_of(draw: random.Random) -> list[tuple[str, LogEntry, RewardPayload]]:
     log = []
     for number in range(draw.randrange(10, 70)):
         uid = draw.choice(list(BANDITS))
-        dim, half_life_s, pooled, shifted = BANDITS[uid]
-        terms = RewardTerms(DEFAULT, 500 * draw.randrange(9), half_life_s, pooled, shifted)
+        dim, half_life_s, shifted = BANDITS[uid]
+        terms = RewardTerms(DEFAULT, 500 * draw.randrange(9), half_life_s, shifted)
         x, value = np.array([draw.uniform(-2, 2) for _ in range(dim)]), draw.uniform(-1, 1)
         payload = RewardPayload(vector_to_bytes(x), value, terms)
         kind, replaces = draw.choice(KINDS), draw.random() < 0.2
@@ -97,26 +94,18 @@ def log_of(draw: random.Random) -> list[tuple[str, LogEntry, RewardPayload]]:
 
 
 def by_the_rules(log: list[tuple[str, LogEntry, RewardPayload]]) -> dict[LearnerId, LearnerState | None]:
-    """The state of each learner, and of the pooled prior of a bandit, which has the rows of its learners."""
+    """The state of each learner."""
     rows, versions, times = dict[LearnerId, list[Row] | None](), Counter[LearnerId](), Counter[LearnerId]()
     for kind, entry, payload in log:
-        learner, pool = entry.learner, LearnerId(entry.learner.bandit_uid, POOLED)
+        learner = entry.learner
         before = rows.setdefault(learner, None)
         if kind == "forget":
-            versions[pool] += bool(before)
             rows[learner], versions[learner], times[learner] = None, 0, 0
         elif kind == "reward" or (kind == "give" and not before):
             first, replaces = (entry.first, entry.replaces) if kind == "reward" else (True, False)
             rows[learner] = (before or []) + rows_of(payload, first, replaces)
-            versions.update((learner, pool))
-            for one in (learner, pool):
-                times[one] = max(times[one], payload.terms.decided_ms)
-    for uid in (
-        uid for uid, (_, _, pools, _) in BANDITS.items() if pools and versions[LearnerId(uid, POOLED)]
-    ):
-        rows[LearnerId(uid, POOLED)] = [
-            row for one, of in rows.items() if one.bandit_uid == uid for row in of or []
-        ]
+            versions[learner] += 1
+            times[learner] = max(times[learner], payload.terms.decided_ms)
     return {
         one: None if of is None else state_of(of, versions[one], times[one], one.bandit_uid)
         for one, of in rows.items()
@@ -147,46 +136,41 @@ def test_the_states_are_what_the_rules_say(seed: int):
 @given(st.integers(0, 2**32))
 @settings(max_examples=20)
 def test_a_tail_gives_what_the_fold_gave(seed: int):
-    """Of a learner, and of the pooled prior: rewards that were left out there are left out again."""
     log = log_of(random.Random(seed))
     entries, bad = [entry for _, entry, _ in log], {entry.entry_id for kind, entry, _ in log if kind == "bad"}
-    for uid in ("plain", "pools", "fades and pools"):
+    for uid in ("plain", "fades"):
         rewards = [
             entry
             for entry in entries
             if entry.learner.bandit_uid == uid and unpack(entry.payload, RewardPayload).features
         ]
         good = [entry for entry in rewards if entry.entry_id not in bad]
-        for name in ("x", POOLED):
-            learner = LearnerId(uid, name)
-            tail = [entry for entry in good if name == POOLED or entry.learner == learner]
-            start = fold({}, tail[:1]).get(learner)
-            expected = fold({learner: start}, tail[1:]).get(learner, start)
-            made = continued(learner, start, tail[1:])
-            assert (made and state_to_bytes(made)) == (expected and state_to_bytes(expected))
+        learner = LearnerId(uid, "x")
+        tail = [entry for entry in good if entry.learner == learner]
+        start = fold({}, tail[:1]).get(learner)
+        expected = fold({learner: start}, tail[1:]).get(learner, start)
+        made = continued(learner, start, tail[1:])
+        assert (made and state_to_bytes(made)) == (expected and state_to_bytes(expected))
         wrong = [entry for entry in rewards if entry.entry_id in bad]
         if wrong:
             with pytest.raises(
                 ValueError, match=f"entry {wrong[0].entry_id} of its tail cannot be folded: Non"
             ):
                 continued(wrong[0].learner, None, wrong[:1])
-            pool = LearnerId(uid, POOLED)
-            assert continued(pool, None, wrong) is None
     broken = LogEntry("1-5", LearnerId("plain", "x"), True, b"\xc1")
     with pytest.raises(ValueError, match="entry 1-5 of its tail cannot be folded: DecodeError"):
         continued(broken.learner, None, [broken])
 
 
-def test_what_is_left_out_of_a_learner_is_left_out_of_the_pooled_prior_and_said_once(caplog):
-    terms = RewardTerms(pooled=True)
+def test_what_is_left_out_of_a_learner_is_said_once(caplog):
     good, huge = np.ones(2), np.full(2, 1e200)
     entries = [
-        LogEntry(f"1-{n}", LearnerId("u", "a"), True, pack(RewardPayload(vector_to_bytes(x), 1.0, terms)))
+        LogEntry(f"1-{n}", LearnerId("u", "a"), True, pack(RewardPayload(vector_to_bytes(x), 1.0)))
         for n, x in enumerate((good, huge, good))
     ]
     with caplog.at_level(logging.ERROR, logger="shortlist.fold"):
         found = fold({}, entries)
-    assert {learner.name: state and state.version for learner, state in found.items()} == {"a": 2, POOLED: 2}
+    assert {learner.name: state and state.version for learner, state in found.items()} == {"a": 2}
     (record,) = caplog.records
     assert record.getMessage().startswith("entry 1-1 is left out: NonFinite: ")
 
@@ -194,19 +178,15 @@ def test_what_is_left_out_of_a_learner_is_left_out_of_the_pooled_prior_and_said_
 @pytest.mark.rest
 def test_a_state_that_cannot_be_read_is_left_out_alone():
     rewarded = LearnerId("u", "a")
-    good = pack(RewardPayload(vector_to_bytes(np.ones(2)), 1.0, RewardTerms(pooled=True)))
-    narrow = LearnerState(1, ridge_sums.empty(1))
-    wrong = [
-        pack(RewardPayload(b"", 0.0, RewardTerms(pooled=pooled), state))
-        for pooled, state in ((True, b"\x07" * 64), (False, b"\x01"), (True, state_to_bytes(narrow)))
-    ]
+    good = pack(RewardPayload(vector_to_bytes(np.ones(2)), 1.0))
+    wrong = [pack(RewardPayload(b"", 0.0, None, state)) for state in (b"\x07" * 64, b"\x01", b"\x02" * 30)]
     entries = [LogEntry("1-0", rewarded, True, good)]
     entries += [LogEntry(f"1-{n}", LearnerId("u", "b"), True, data) for n, data in enumerate(wrong, start=1)]
     entries += [LogEntry("1-4", rewarded, True, good)]
     left_out = []
     found = fold({}, entries, lambda entry, reason: left_out.append((entry.entry_id, reason.split(":")[0])))
     assert left_out == [("1-1", "ValueError"), ("1-2", "error"), ("1-3", "InvalidShape")]
-    assert {learner.name: state.version for learner, state in found.items()} == {"a": 2, POOLED: 2}
+    assert {learner.name: state.version for learner, state in found.items()} == {"a": 2}
 
 
 @pytest.mark.rest
@@ -228,14 +208,6 @@ def test_rewards_of_another_dimension_are_left_out_whichever_came_first():
     with pytest.raises(Exception, match="features must have the same length") as raised:
         module.rows_of([(log[0], RewardPayload(bytes(16), 1.0)), (log[1], RewardPayload(bytes(24), 1.0))])
     assert raised.value.argument == "features"
-
-
-@pytest.mark.rest
-def test_the_learners_of_entries_are_named_with_their_pooled_priors_once():
-    names = [("v", "b"), ("u", "z"), ("v", "b"), ("v", "a")]
-    entries = [LogEntry("1-0", LearnerId(*name), True, b"") for name in names]
-    found = [(one.bandit_uid, one.name) for one in learners_of(entries)]
-    assert found == sorted({*names, ("u", POOLED), ("v", POOLED)})
 
 
 @pytest.mark.rest
@@ -278,7 +250,7 @@ def test_a_reason_names_the_error_and_is_cut():
 @pytest.mark.parametrize("half_life_s", [0.0, 1.5])
 def test_the_squares_are_those_of_what_decisions_have_earned(shifted: bool, half_life_s: float):
     """Decision 1: 2 and 3 are summed. Decision 2: a default, which 4 replaces, and 1 more."""
-    terms = RewardTerms(DEFAULT, 7_000, half_life_s, False, shifted)
+    terms = RewardTerms(DEFAULT, 7_000, half_life_s, shifted)
     rows = [
         (2.0, True, False, 0.0), (DEFAULT, True, False, 0.0), (3.0, False, False, 2.0),
         (4.0, False, True, 0.0), (1.0, False, False, 4.0),

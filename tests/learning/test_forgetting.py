@@ -121,7 +121,6 @@ async def test_nothing_is_kept_of_a_learner_but_what_expires(
         policy="sub_ts",
         idle_ttl_s=IDLE_S,
         reward=WAITS,
-        prior="pooled",
         log=LogRule(),
     )
     learner = bandit.learner_for("a-key-that-lived")
@@ -138,8 +137,6 @@ async def test_nothing_is_kept_of_a_learner_but_what_expires(
     partition = learner.partition(service.store.partitions)
     [entry] = await service.store.rewards.read(partition, "0-0", 10)
     assert entry.payload == module.FORGET
-    pooled = await service.parts.learners.pooled_priors.get(bandit)
-    assert pooled is None or not pooled.sums.observations
 
 
 @pytest.mark.rest
@@ -166,7 +163,6 @@ async def test_of_a_deleted_bandit_the_store_keeps_no_key(service: HeadlessServi
         policy="sub_ts",
         idle_ttl_s=IDLE_S,
         reward=WAITS,
-        prior="pooled",
         log=LogRule(),
     )
     stays = await service.bandit("stays", policy="sub_ts", idle_ttl_s=IDLE_S, reward=WAITS, log=LogRule())

@@ -70,7 +70,7 @@ async def test_learners_that_are_a_tail_are_found(service: HeadlessService):
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"half_life_s": 60.0}, {"prior": "pooled"}, {"shift_rewards": True}, {"idle_ttl_s": 900.0}],
+    [{}, {"half_life_s": 60.0}, {"shift_rewards": True}, {"idle_ttl_s": 900.0}],
     ids=str,
 )
 async def test_learners_are_given_bit_for_bit(service: HeadlessService, settings: dict[str, object]):
@@ -92,7 +92,7 @@ async def test_learners_are_given_bit_for_bit(service: HeadlessService, settings
 
 async def test_a_discounted_state_of_the_first_version_is_given_once_and_replayed(service: HeadlessService):
     """It has no weight: 16 bytes of its own header, not 24. And no squares."""
-    settings: dict[str, object] = {"half_life_s": 3e8, "prior": "pooled"}  # nothing fades while this runs
+    settings: dict[str, object] = {"half_life_s": 3e8}  # nothing fades while this runs
     bandit = await taught(service, **settings)
     states = await copied(service, bandit)
     other = await service.bandit("other", "w", **settings)
@@ -110,9 +110,9 @@ async def test_a_discounted_state_of_the_first_version_is_given_once_and_replaye
 
 
 async def test_what_comes_after_is_learned_and_replayed(service: HeadlessService):
-    bandit = await taught(service, prior="pooled")
+    bandit = await taught(service)
     states = await copied(service, bandit)
-    other = await service.bandit("other", "w", prior="pooled")
+    other = await service.bandit("other", "w")
     for key, state in states.items():
         await service.parts.learner_copies.give(other, LearnerId(other.uid, key), state)
     for owner in (bandit, other):

@@ -255,10 +255,10 @@ def taken() -> int:
 async def test_the_posterior_cache_takes_no_more_than_it_may(
     service: HeadlessService, dim: int, rewarded: bool
 ):
-    """As states and as posteriors, with tails that grow and pooled priors beside."""
+    """As states and as posteriors, with tails that grow beside."""
     capacity, data = 3 << 18, state_to_bytes(state(3, dim))
     await service.catalogue("wide", dim=dim)
-    bandit = await service.bandit("wide", "wide", prior="pooled")
+    bandit = await service.bandit("wide", "wide")
     learners = Learners(service.store, capacity_bytes=capacity)  # type: ignore[arg-type]
     await learners.posterior(bandit, await learners.get(LearnerId(bandit.uid, "first")))
     tracemalloc.start()

@@ -16,7 +16,7 @@ LEARNER, OTHER = LearnerId("b", "ann"), LearnerId("b", "bob")
 
 def reward(came_ms: float, value: float, learner: LearnerId = LEARNER) -> TimedReward:
     features = np.array([value, 1.0]).astype("<f8").tobytes()
-    payload = RewardPayload(features, value, RewardTerms(0.0, 0, 0.0, False, False))
+    payload = RewardPayload(features, value, RewardTerms())
     return came_ms, (LogEntry("", learner, True, b""), payload)
 
 

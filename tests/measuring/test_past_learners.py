@@ -19,8 +19,7 @@ from app.bandits.versions import BanditVersion, version_to_bytes
 from app.catalogues.catalogue import Catalogue
 from app.decision_log.rows import Row
 from app.indexes.live import IndexOptions, LiveIndex
-from app.learning.fold import States, fold, learners_of, pooled_of
-from app.learning.pooled_prior import with_others
+from app.learning.fold import States, fold
 from app.measuring.past_learners import PastLearners
 from app.measuring.sources import HeldSource
 from app.platform.errors import TooLarge
@@ -50,7 +49,6 @@ CASES: Mapping[str, dict[str, Any]] = {
         "reward": RewardRule(wait_s=5.0, default=0.5, aggregate="sum"),
     },
     "fading": {"scope": "per_key", "half_life_s": 0.02},
-    "pooled": {"scope": "per_key", "prior": "pooled", "prior_strength": 2.0},
 }  # fmt: skip
 
 
@@ -91,14 +89,11 @@ class LogWithEntries:
     def states_at(self, at: float) -> States:
         """What the service's fold makes of the entries that came before."""
         entries = [entry for at_ms, entry in sorted(self.entries, key=itemgetter(0)) if at_ms < at]
-        return fold(dict.fromkeys(learners_of(entries)), entries)
+        return fold(dict.fromkeys(entry.learner for entry in entries), entries)
 
     def posterior(self, states: States, key: str | None) -> ridge.Posterior:
-        record, learner = self.bandit.record, self.learner(key)
-        own = states.get(learner) or LearnerState(0, ridge_sums.empty(self.bandit.learner_dim))
-        pooled = states.get(pooled_of(learner)) if record.prior == "pooled" else None
-        sums = with_others(own, pooled, strength=record.prior_strength)
-        return self.bandit.posterior(sums)
+        own = states.get(self.learner(key))
+        return self.bandit.posterior(ridge_sums.empty(self.bandit.learner_dim) if own is None else own.sums)
 
 
 def simulate(case: str, count: int, seed: int, **more: Any) -> LogWithEntries:
@@ -172,7 +167,7 @@ async def test_from_nothing_learners_know_what_had_come_before_each_block(case: 
     await check(log, past)
 
 
-KNOWING = [case for case in CASES if case not in ("fading", "pooled")]
+KNOWING = [case for case in CASES if case != "fading"]
 
 
 def teach_before(log: LogWithEntries, count: int = 5, at: int = 500) -> None:
@@ -274,7 +269,7 @@ async def test_rewards_that_had_just_come_need_not_have_been_known():
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize("case", ["fading", "pooled", "given", "lost", "forgotten", "unlike", "tiny"])
+@pytest.mark.parametrize("case", ["fading", "given", "lost", "forgotten", "unlike", "tiny"])
 async def test_what_cannot_be_taken_back_is_fitted_from_the_log_alone(case: str):
     """Observations or a state since, rows that are gone, a learner that began again, nothing but rounding."""
     more = {"ridge": 1e-13} if case == "tiny" else {}

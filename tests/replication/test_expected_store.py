@@ -49,7 +49,7 @@ async def test_a_store_that_only_grows_is_as_expected(store: Store, partition: i
         await before.check()
         await before.finish()
     await store.registry.delete_catalogue("films", UID)
-    await store.rewards.trim(partition, 10**14, pooled="")
+    await store.rewards.trim(partition, 10**14)
     assert await expected(store, tmp_path).missing() == ""
 
 

@@ -110,23 +110,6 @@ async def test_a_deferred_decision_is_activated_by_a_process_that_knows_nothing_
     assert (await one.reward(token)).accepted == 1
 
 
-async def test_a_pool_taught_by_another_process_is_the_prior_here(two_processes: Two):
-    one, two = two_processes
-    two.parts.learners.pooled_priors.max_age_s = 0.0
-    bandit = await one.bandit(prior="pooled", prior_strength=100.0)
-    await two.parts.sync.poll()
-    there = await two.parts.bandits.get("b")
-    assert not (await two.parts.learners.report(there, there.learner_for("new"))).theta.any()
-    await one.observe(bandit, "o", key="ann")
-
-    async def known() -> bool:
-        return bool((await two.parts.learners.report(there, there.learner_for("new"))).theta.any())
-
-    await wait_until(known, what="the pool is read again")
-    await one.parts.forgetting.forget(bandit.learner_for("ann"))
-    await wait_until(lambda: forgotten(two, there), what="the pool has forgotten")
-
-
 async def test_a_prior_fitted_by_another_process_is_that_of_here_after_a_poll(teacher_and_pupil: Two):
     one, two = teacher_and_pupil
     bandit = await one.bandit(prior="learned", ridge="auto", exploration="auto")

@@ -247,7 +247,7 @@ async def test_each_script_touches_one_hash_tag(store, monkeypatch):
     await store.waiting.due(0, 1, 1)
     await store.event_logs.read("slates", "home", uid="", position=0, count=1)
     await store.jobs.jobs(UID)
-    await store.rewards.trim(0, 1, pooled="_pool")
+    await store.rewards.trim(0, 1)
     await store.learners.stored(0, [ANN])
     await store.learners.names(0, UID)
     await store.registry.delete_bandit("b", UID, catalogue="films")

@@ -224,7 +224,7 @@ def test_a_learner_that_cannot_be_read_or_carried_keeps_no_other_from_it(caplog:
 @pytest.mark.parametrize("corrects", [True, False])
 def test_entries_that_hold_a_state_are_folded_as_many_at_a_time_as_their_dimension_allows(corrects: bool):
     state = a_state(1, 32)
-    data = correction_payload(state, pooled=False) if corrects else state_payload(state_to_bytes(state))
+    data = correction_payload(state) if corrects else state_payload(state_to_bytes(state))
     log = [LogEntry(f"1-{n}", LearnerId(UID, f"u{n}"), True, data) for n in range(500)]
     assert [len(each) for each in batches(log)] == [500]
 
@@ -235,7 +235,7 @@ def test_entries_of_a_move_make_no_prior_due():
     state, terms = a_state(1), Spaces({}, {UID: {1: SpaceMap(1, np.eye(3))}})
     reward = pack(RewardPayload(vector_to_bytes(np.ones(3)), 1.0))
     payloads = [(MOVED, move_payload(1)), ("u", reward), ("u", state_payload())]
-    payloads += [(f"u{n}", correction_payload(state, pooled=False)) for n in range(3)]
+    payloads += [(f"u{n}", correction_payload(state)) for n in range(3)]
     log = [LogEntry(f"1-{n}", LearnerId(UID, name), True, data) for n, (name, data) in enumerate(payloads)]
     before = {LearnerId(UID, f"u{n}"): CheckpointedLearner(a_state(n)) for n in range(3)}
     assert fold_stored(before, log, terms).counts == {UID: FoldedCounts(2, 1)}

@@ -13,7 +13,7 @@ from test_workers_on_one_log import one_url, trim
 from app.learning.checkpoints import ENTRY_BYTES, LearnerReader, is_due, restored
 from app.learning.fold import fold
 from app.learning.forgetting import FORGET
-from app.records.records import POOLED, LearnerState, RewardPayload, RewardTerms, pack, vector_to_bytes
+from app.records.records import LearnerState, RewardPayload, RewardTerms, pack, vector_to_bytes
 from app.storage import redis_keys
 from app.storage.store import Store
 from app.storage.types import LearnerId, LogEntry, RewardWrite
@@ -25,7 +25,7 @@ from workers.reward_ingestion import RewardWorker
 pytestmark = pytest.mark.anyio
 __all__ = ["one"]
 
-NAMES = ("x", "y", POOLED)
+NAMES = ("x", "y")
 STEP = st.one_of(
     st.tuples(st.just("reward"), st.sampled_from("xy"), st.integers(0, 2**32)),
     st.tuples(st.just("reward"), st.sampled_from("xy"), st.integers(0, 2**32)),
@@ -38,9 +38,9 @@ STEP = st.one_of(
 
 
 async def reward(store: Any, name: str, seed: int, number: int, half_life_s: float = 0.0) -> None:
-    """One reward of a pooled bandit."""
+    """One reward."""
     rng = np.random.default_rng(seed)
-    terms = RewardTerms(0.0, 1_000 * int(rng.integers(11)), half_life_s, pooled=True)
+    terms = RewardTerms(0.0, 1_000 * int(rng.integers(11)), half_life_s)
     payload = pack(RewardPayload(vector_to_bytes(rng.normal(size=DIM)), float(rng.normal()), terms))
     write = RewardWrite(LearnerId(UID, name), f"n{number}", None, 2**42, TTL_MS, payload)
     assert (await store.rewards.append(0, [write]))[0].status == "accepted"
@@ -134,7 +134,7 @@ async def test_a_worker_reads_no_state_twice_until_it_is_overtaken(one: Store):
     await work(other, 2)
     reads.clear()
     await work(mine, 3)
-    assert reads == [[LearnerId(UID, POOLED), LearnerId(UID, "x")]]
+    assert reads == [[LearnerId(UID, "x")]]
     meant = encoded(fold({}, await one.rewards.read(0, "0-0", 10)))
     assert {name: data for name, data in (await held(one)).items() if data} == meant
 

@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.learning.checkpoints import restored
-from app.learning.fold import fold, learners_of
+from app.learning.fold import fold
 from app.records.records import (
-    POOLED,
     LearnerState,
     RewardPayload,
     RewardTerms,
@@ -28,7 +27,6 @@ from app.storage.store import Store
 from app.storage.types import LearnerChanges, LearnerId, LogEntry, RewardWrite
 from headless_service import PATIENT
 from shortlist.linear import ridge_sums
-from shortlist.linear.sum_algebra import plus, scaled, weight
 from store_clients import connect, flush
 from store_server import patient_store
 from workers.batches import States
@@ -69,13 +67,13 @@ GARBAGE = (
 POISON = st.tuples(st.sampled_from("xyz"), st.sampled_from(GARBAGE))
 
 
-def with_terms(number: int, item: Any, half_life_s: float, pooled: bool, replaces: bool) -> LogEntry:
-    """An entry of a bandit that waits, discounts or pools; its decisions are a second apart, out of order."""
+def with_terms(number: int, item: Any, half_life_s: float, replaces: bool) -> LogEntry:
+    """An entry of a bandit that waits or discounts; its decisions are a second apart, out of order."""
     if isinstance(item, str):
         return as_entry(number, item)
     learner, features, value, first = item
     decided_ms = 1_000 * (number * 7 % 11)
-    terms = RewardTerms(0.5, decided_ms, half_life_s, pooled)
+    terms = RewardTerms(0.5, decided_ms, half_life_s)
     data = pack(RewardPayload(vector_to_bytes(np.array(features, dtype=float)), value, terms))
     return LogEntry(f"1-{number}", LearnerId(UID, learner), first, data, replaces=replaces and not first)
 
@@ -186,7 +184,7 @@ def in_pieces(entries: list[LogEntry], cuts: list[int]) -> dict[LearnerId, bytes
     places = [0, *sorted(min(cut, len(entries)) for cut in cuts), len(entries)]
     for start, stop in itertools.pairwise(places):
         piece = entries[start:stop]
-        needed = {name: current.get(name) for name in learners_of(piece)}
+        needed = {name: current.get(name) for name in {entry.learner for entry in piece}}
         read = {name: bytes_to_state(data) if data else None for name, data in needed.items()}
         current.update(encoded(fold(read, piece)))
     return {name: data for name, data in current.items() if data}
@@ -197,34 +195,13 @@ def in_pieces(entries: list[LogEntry], cuts: list[int]) -> dict[LearnerId, bytes
     log=LOG,
     cuts=st.lists(st.integers(0, 40), max_size=8),
     half_life_s=st.sampled_from([0.0, 2.5]),
-    pooled=st.booleans(),
     replaces=st.booleans(),
 )
-def test_waiting_discounting_and_pooling_do_not_depend_on_batches(
-    log: list[Any], cuts: list[int], half_life_s: float, pooled: bool, replaces: bool
+def test_waiting_and_discounting_do_not_depend_on_batches(
+    log: list[Any], cuts: list[int], half_life_s: float, replaces: bool
 ):
-    entries = [with_terms(n, item, half_life_s, pooled, replaces) for n, item in enumerate(log)]
+    entries = [with_terms(n, item, half_life_s, replaces) for n, item in enumerate(log)]
     assert in_pieces(entries, cuts) == in_pieces(entries, [])
-
-
-@SETTINGS
-@given(log=LOG, half_life_s=st.sampled_from([0.0, 2.5]))
-def test_the_pool_is_the_sum_of_the_learners_that_are_left(log: list[Any], half_life_s: float):
-    entries = [with_terms(n, item, half_life_s, pooled=True, replaces=False) for n, item in enumerate(log)]
-    folded = fold({}, entries)
-    pool = folded.get(LearnerId(UID, POOLED))
-    assert (pool is None) == all(isinstance(item, str) for item in log)
-    if pool is None:
-        return
-    total = ridge_sums.empty(DIM)
-    for name, state in folded.items():
-        if name.name != POOLED and state is not None:
-            factor = weight(pool.time_ms - state.time_ms, half_life_s) if half_life_s else 1.0
-            total = plus(total, scaled(state.sums, factor))
-    assert pool.sums.observations == total.observations
-    rows = [item for item in log if not isinstance(item, str)]
-    size = sum(float(np.dot(item[1], item[1])) for item in rows)
-    np.testing.assert_allclose(pool.sums.gram, total.gram, rtol=0, atol=1e-14 * size + 1e-300)
 
 
 async def test_poison_is_left_out_and_blocks_nothing(one: Store, caplog: pytest.LogCaptureFixture):

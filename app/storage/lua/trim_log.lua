@@ -1,6 +1,6 @@
 -- WITH   tails
 -- KEYS   log, watermark, stem of the tails keys of all bandits
--- ARGV   before_ms, count, name of the learner that sums all others
+-- ARGV   before_ms, count
 -- Result {1 when there may be more to drop else 0, then the learners, each after its bandit's uid, whose tails
 --        need some of the entries that were looked at}
 -- Effect in one step: of the first count entries, those at or below the watermark and older than before_ms are
@@ -18,15 +18,13 @@ for _, entry in ipairs(entries) do
   for f = 1, #entry[2], 2 do
     named[entry[2][f]] = entry[2][f + 1]
   end
-  -- an entry may be in the tail of its learner, and in that of the pooled prior
-  for _, learner in ipairs({ named.l or '', ARGV[3] }) do
-    local tails, member = KEYS[3] .. (named.b or ''), tail_member(tail_stem(learner), entry[1])
-    if redis.call('ZSCORE', tails, member) then
-      least = least or entry[1]
-      if not known[named.b .. learner] then
-        known[named.b .. learner] = true
-        found[#found + 1] = named.b .. learner
-      end
+  local tails, member = KEYS[3] .. (named.b or ''), tail_member(tail_stem(named.l or ''), entry[1])
+  if redis.call('ZSCORE', tails, member) then
+    least = least or entry[1]
+    local learner = named.b .. named.l
+    if not known[learner] then
+      known[learner] = true
+      found[#found + 1] = learner
     end
   end
 end

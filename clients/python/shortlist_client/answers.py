@@ -1431,7 +1431,6 @@ class LearningTerms:
     context: int | None
     directions: tuple[tuple[float, ...], ...] | None
     half_life_s: float | None
-    pooled: bool
     shifted: bool
     constant: float | None = None
     space: int = 0

@@ -125,8 +125,7 @@ class BanditBody(TypedDict, total=False):
     shortlist: int
     eta: float | None
     reward: RewardRule
-    prior: Literal["learned", "pooled", "plain"]
-    prior_strength: float
+    prior: Literal["learned", "plain"]
     half_life_s: float | None
     idle_ttl_s: float | None
     temperature: float | Literal["auto"] | None
@@ -207,8 +206,7 @@ class BanditPatch(TypedDict, total=False):
     shortlist: int | None
     eta: float | None
     reward: RewardRulePatch | None
-    prior: Literal["learned", "pooled", "plain"] | None
-    prior_strength: float | None
+    prior: Literal["learned", "plain"] | None
     half_life_s: float | None
     idle_ttl_s: float | None
     temperature: float | Literal["auto"] | None
@@ -248,7 +246,6 @@ class Settings:
     eta: float | None = None
     reward: RewardRule
     prior: str = "plain"
-    prior_strength: float = 0.3
     half_life_s: float | None = None
     idle_ttl_s: float | None = None
     temperature: float | str | None = None

@@ -38,7 +38,7 @@ BANDITS: dict[str, dict[str, Any]] = {
     "plain": {"reward": {"aggregate": "first"}},
     "keys": {"scope": "per_key", "reward": {"aggregate": "sum"}, "intercept": False},
     "fading": {"scope": "per_key", "half_life_s": 3},
-    "pooled": {"scope": "per_key", "prior": "pooled"},
+    "more": {"scope": "per_key"},
     "shifted": {"shift_rewards": True, "reward": {"min": -9, "max": 9, "aggregate": "sum"}},
     "context": {"context": {"dim": 2}, "interactions": 2},
     "all": {"scope": "per_key", "context": {"dim": 2}},
@@ -97,9 +97,9 @@ def build(client: Client) -> None:
     client.reward(late.decision, 0.75)
     client.delete_learner("keys", "k1")
     written = teach(client, "keys", rng, "after", keys=2)
-    state = next(each for each in client.learners("pooled", include="state") if each.key == "k0").state
-    client.put_learner("pooled", "given", state=str(state))
-    client.observe("pooled", [{"id": "more", "arm": "a3", "value": 2.0, "key": "given"}])
+    state = next(each for each in client.learners("more", include="state") if each.key == "k0").state
+    client.put_learner("more", "given", state=str(state))
+    client.observe("more", [{"id": "more", "arm": "a3", "value": 2.0, "key": "given"}])
     wait_until_sync(lambda: rests(client), what="all is learned")
     wait_until_sync(
         lambda: written <= {row.decision for row in client.log("keys")}, what="the last rows are written"
@@ -305,7 +305,7 @@ def lakes(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def test_dask_makes_the_same_learners(lakes: Any):
     delayed = pytest.importorskip("dask", reason="dask is not installed").delayed
-    lake, whole = lakes["pooled"]
+    lake, whole = lakes["more"]
     plan = delayed(rebuild.plan_of(lake))
     parts = [delayed(rebuild.mapped)(plan, delayed(lake.read)(name)) for name in lake.files("rewards")]
     while len(parts) > 1:
@@ -409,11 +409,11 @@ def test_the_commands_write_a_file_that_can_be_imported(service: Service, client
         return shortlist("export", "log", name, "--out", out, "--partition", "day")
 
     # Decisions of the last two seconds are left to the next run.
-    wait_until_sync(lambda: "90 decisions, 1" in export("pooled", "lake"), what="all decisions are exported")
+    wait_until_sync(lambda: "90 decisions, 1" in export("more", "lake"), what="all decisions are exported")
     shortlist("rebuild", "--log", "lake", "--out", "learners.ndjson")
-    client.put_bandit("again", catalogue="c", policy="sub_ts", scope="per_key", prior="pooled")
+    client.put_bandit("again", catalogue="c", policy="sub_ts", scope="per_key")
     shortlist("import", "again", "learners.ndjson", "--learners")
-    assert_equal(learners(client, "again"), learners(client, "pooled"))
+    assert_equal(learners(client, "again"), learners(client, "more"))
     export("effects", "arms")
     told = shortlist("rebuild", "--log", "arms", "--out", "keys.ndjson", "--arms", "arms.parquet")
     sums, table = rebuilt_arms(Lake(str(tmp_path / "arms"))), pq.read_table(tmp_path / "arms.parquet")
