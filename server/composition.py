@@ -163,7 +163,7 @@ class Service:
             hooks=hooks,
             moves=self.moves,
         )
-        learner_bytes = settings.posterior_cache_mb << 20
+        learner_bytes, search_bytes = settings.posterior_cache_mb << 20, settings.search_cache_mb << 20
         self.learners = Learners(store, capacity_bytes=learner_bytes, moves=self.moves)
         self.priors = LearnedPriors(store.priors, capacity_bytes=max(4 << 20, learner_bytes // 8))
         self.prior_fits = PriorFits(store, self.priors, metrics, moves=self.moves)
@@ -171,11 +171,7 @@ class Service:
         self.effect_fits = EffectFits(store, self.effects, self.priors, metrics)
         self._remote = remote = RemoteWorkers(self.learners, self._learners_changed, wait_s=pauses.applied_s)
         is_alone = name is not None and group_dir is None  # its store is its own, and no other process serves
-        leases = (
-            OnlyWorker()
-            if is_alone
-            else Leases(store, name or secrets.token_hex(8), lease_s=settings.lease_s)
-        )
+        leases = OnlyWorker() if is_alone else Leases(store, name or secrets.token_hex(8))
         self.worker = self._make_worker(leases) if settings.worker else None
         self._prior_fitting = PriorFitting(
             store.priors, self.bandits, self.priors, self.prior_fits, owns=leases.owns
@@ -190,15 +186,14 @@ class Service:
             quotas=self.quotas,
             priors=self.priors,
             effects=self.effects,
-            every_s=settings.follow_s,
             learners_changed=self._learners_changed,
         )
         self.decisions = Decisions(store, self.catalogues, self.bandits, self.signer, self.quotas)
-        self.elimination = EliminationCache(self.learners, capacity_bytes=settings.elimination_cache_mb << 20)
+        self.elimination = EliminationCache(self.learners, capacity_bytes=learner_bytes)
         self.policy_states = PolicyStates(self.elimination.states)
-        self.independent = IndependentSolvers(capacity_bytes=settings.adaptive_cache_mb << 20)
+        self.independent = IndependentSolvers(capacity_bytes=search_bytes)
         self.covers = covers = Covers()
-        self.filtered = FilteredSnapshots(capacity_bytes=settings.filter_cache_mb << 20)
+        self.filtered = FilteredSnapshots(capacity_bytes=search_bytes)
         dependencies = PolicyDependencies(
             learners=self.learners,
             filtered=self.filtered,
@@ -307,9 +302,7 @@ class Service:
             effects=self.effects,
         )
         self.warm_start = WarmStart(self.rewards, ttl_ms=settings.observation_ttl_s * 1_000)
-        self.mips = Mips(
-            cache_bytes=settings.mips_cache_mb << 20, independent=self.independent, filtered=self.filtered
-        )
+        self.mips = Mips(cache_bytes=search_bytes, independent=self.independent, filtered=self.filtered)
         self.sampling = Sampling(self.mips.copies, self.filtered)
         self.health = Health(
             store=store,
@@ -441,7 +434,7 @@ class Service:
             self.store,
             poll_s=POLL_S,
             reward_log_s=self.settings.reward_log_s,
-            capacity_bytes=self.settings.worker_cache_mb << 20,
+            capacity_bytes=(self.settings.posterior_cache_mb << 20) // 4,
             owns=leases.owns,
             moves=self.moves,
             wait_s=self._pauses.applied_s,

@@ -284,7 +284,7 @@ def work(settings: Settings, *, burst: bool = False) -> None:
 
 async def _work(settings: Settings, store: Store) -> None:
     expected = await _opened(settings, store)
-    leases = Leases(store, secrets.token_hex(8), lease_s=settings.lease_s)
+    leases = Leases(store, secrets.token_hex(8))
     moves = Moves(store.moves)
     worker = _worker(settings, store, leases.owns, moves)
     loop = asyncio.get_running_loop()
@@ -352,7 +352,7 @@ def _worker(settings: Settings, store: Store, owns: Callable[[int], bool], moves
         store,
         poll_s=WORKER_POLL_S,
         reward_log_s=settings.reward_log_s,
-        capacity_bytes=settings.worker_cache_mb << 20,
+        capacity_bytes=(settings.posterior_cache_mb << 20) // 4,
         owns=owns,
         moves=moves,
         folded=lambda step: log.debug("applied %d entries of partition %d", step.entries, step.partition),

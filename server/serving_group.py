@@ -164,7 +164,7 @@ def serve_child(listener: str, line: str, number: str, name: str, group_dir: str
     of index files. The settings come from the environment.
     """
     parent = socket.socket(fileno=int(line))
-    settings = Settings()  # type: ignore[call-arg]  # from the environment
+    settings = Settings()  # from the environment
     set_up_logging(settings.log_level, settings.log_format)
     threadpool_limits(1)
 

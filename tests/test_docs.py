@@ -32,10 +32,12 @@ PAGES = sorted(
 
 
 def settings_table(settings: type[BaseSettings]) -> str:
-    rows = ["| variable | default | meaning |", "|---|---|---|"]
+    rows = ["| variable | default | meaning | change it when |", "|---|---|---|---|"]
     for name, field in settings.model_fields.items():
         default = "" if field.default is None else f"`{field.default}`"
-        rows.append(f"| `SHORTLIST_{name.upper()}` | {default} | {field.description} |")
+        assert isinstance(field.json_schema_extra, dict), f"{name} has no reason to change it"
+        when = field.json_schema_extra["when"]
+        rows.append(f"| `SHORTLIST_{name.upper()}` | {default} | {field.description} | {when} |")
     return "\n".join(rows)
 
 

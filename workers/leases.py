@@ -24,15 +24,17 @@ from workers.reward_ingestion import RewardWorker
 log = logging.getLogger("shortlist.worker")
 
 RENEWALS = 4
+# Shorter, and a busy worker that renews late loses its partitions; longer, and those of one that was killed
+# wait longer to be learned.
+LEASE_S = 2.0
 
 
 class Leases:
-    """The lease of the worker ``name``, for ``lease_s`` seconds at a time."""
+    """The lease of the worker ``name``, for ``LEASE_S`` seconds at a time."""
 
-    def __init__(self, store: Store, name: str, *, lease_s: float) -> None:
+    def __init__(self, store: Store, name: str) -> None:
         self._store = store
         self._name = name
-        self._lease_s = lease_s
         self.owned: frozenset[int] = frozenset()
 
     def owns(self, partition: int) -> bool:
@@ -40,11 +42,11 @@ class Leases:
 
     async def run(self) -> None:
         """Hold the lease until cancelled. While the store does not answer, the partitions stay the same."""
-        await repeat(self.renew, every_s=self._lease_s / RENEWALS)
+        await repeat(self.renew, every_s=LEASE_S / RENEWALS)
 
     async def renew(self) -> None:
         """Renew the lease, and find out which partitions are this worker's. Raises Unavailable."""
-        names = sorted(await self._store.leases.join(self._name, round(1_000 * self._lease_s)))
+        names = sorted(await self._store.leases.join(self._name, round(1_000 * LEASE_S)))
         # All workers sort the same names, so they agree without asking each other. Where they have read
         # different lists, two may apply one partition for a moment: only one of them can move the watermark.
         mine = names.index(self._name)

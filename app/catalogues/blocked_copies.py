@@ -22,7 +22,7 @@ from shortlist.mips.columns import Columns
 from shortlist.mips.read_costs import ReadCosts
 
 REDRAW = 10_000
-NO_MEMORY = "a blocked copy of the catalogue has no room in SHORTLIST_MIPS_CACHE_MB"
+NO_MEMORY = "a blocked copy of the catalogue has no room in SHORTLIST_SEARCH_CACHE_MB"
 
 
 @dataclass(slots=True)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -28,6 +28,23 @@ ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?")
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], _LOWER]
 ConsoleSwitch = Annotated[Literal["auto", "on", "off"], _LOWER]
 LogFormat = Annotated[Literal["auto", "text", "json"], _LOWER]
+# Settings of version 2 that are gone, and which one bounds that now; None: nothing is to be set.
+GONE: Mapping[str, str | None] = {
+    "SHORTLIST_ADAPTIVE_CACHE_MB": "SHORTLIST_SEARCH_CACHE_MB",
+    "SHORTLIST_ELIMINATION_CACHE_MB": "SHORTLIST_POSTERIOR_CACHE_MB",
+    "SHORTLIST_FILTER_CACHE_MB": "SHORTLIST_SEARCH_CACHE_MB",
+    "SHORTLIST_FOLLOW_S": None,
+    "SHORTLIST_LEASE_S": None,
+    "SHORTLIST_MAX_TURNS_MB": None,
+    "SHORTLIST_MIPS_CACHE_MB": "SHORTLIST_SEARCH_CACHE_MB",
+    "SHORTLIST_WORKER_CACHE_MB": "SHORTLIST_POSTERIOR_CACHE_MB",
+}
+_ROOM = "It is full, and the store has memory to spare: [limits](limits.md#what-requests-leave-in-the-store)."
+
+
+def _setting(default: Any, description: str, *, when: str) -> Any:
+    """``when``: a reason to change it, for docs/settings.md."""
+    return Field(default, description=description, json_schema_extra={"when": when})
 
 
 class Settings(BaseSettings):
@@ -35,138 +52,174 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore")
 
-    host: str = Field("127.0.0.1", description="Address to listen on. Beyond loopback only with API keys.")
-    port: Annotated[int, Field(ge=0, le=65535)] = Field(8080, description="Port to listen on.")
-    data_dir: Path = Field(
+    host: str = _setting(
+        "127.0.0.1",
+        "Address to listen on. Beyond loopback only with API keys.",
+        when="Other machines, or what is outside of the container, are to reach it: `0.0.0.0`.",
+    )
+    port: Annotated[int, Field(ge=0, le=65535)] = _setting(
+        8080, "Port to listen on.", when="Something else listens there; 0 takes one that is free."
+    )
+    data_dir: Path = _setting(
         Path(".data"),
-        description="Folder of the embedded store, of index files (a cache), and of notes on the store.",
+        "Folder of the embedded store, of index files (a cache), and of notes on the store.",
+        when="It is to be on another disk, or several services run on one machine.",
     )
-    redis_url: SecretStr | None = Field(
-        None, description="External store: redis://, rediss:// or unix://. Absent: the embedded store."
-    )
-    milvus_uri: Annotated[SecretStr | None, BeforeValidator(lambda value: value or None)] = Field(
+    redis_url: SecretStr | None = _setting(
         None,
-        description="Milvus for catalogues of the kind `milvus` (extra `milvus`): an address, or a file.",
+        "External store: redis://, rediss:// or unix://. Absent: the embedded store.",
+        when="More than one machine serves, or a Redis that you run and back up has the data.",
     )
-    api_keys: SecretStr | None = Field(
+    milvus_uri: Annotated[SecretStr | None, BeforeValidator(lambda value: value or None)] = _setting(
         None,
-        description="API keys as `shortlist key` prints them, separated by spaces.",
+        "Milvus for catalogues of the kind `milvus` (extra `milvus`): an address, or a file.",
+        when="The arms of a catalogue are more than the memory of a machine holds.",
     )
-    api_keys_file: Path | None = Field(
-        None, description="File of such keys, one a line; read again when it changes."
-    )
-    cors_origins: str | None = Field(
-        None, description="Origins whose pages may call, separated by spaces: `https://shop.example`."
-    )
-    hosts: str | None = Field(
+    api_keys: SecretStr | None = _setting(
         None,
-        description="Hosts that are served besides loopback, separated by spaces. With keys: all if absent.",
+        "API keys as `shortlist key` prints them, separated by spaces.",
+        when="Anybody but you can reach the port.",
     )
-    console: ConsoleSwitch = Field(
-        "auto", description="The page at /console: auto (where the service listens on loopback), on or off."
+    api_keys_file: Path | None = _setting(
+        None,
+        "File of such keys, one a line; read again when it changes.",
+        when="Keys are to change without a restart, or must not stand in the environment.",
     )
-    worker: bool = Field(
-        True, description="Apply rewards inside this process. Off (--no-worker): `shortlist worker` does."
+    cors_origins: str | None = _setting(
+        None,
+        "Origins whose pages may call, separated by spaces: `https://shop.example`.",
+        when="Browsers call the service from your pages.",
     )
-    partitions: Annotated[int, Field(ge=1, le=1024)] = Field(
-        16, description="Partitions of the reward log. Fixed at the first start of a store."
+    hosts: str | None = _setting(
+        None,
+        "Hosts that are served besides loopback, separated by spaces. With keys: all if absent.",
+        when="A service without keys is called by a name, or one with keys must not be by others.",
     )
-    token_ttl_s: Annotated[int, Field(ge=1, le=31 * 86_400)] = Field(
-        86_400, description="How long a decision token can be rewarded."
+    console: ConsoleSwitch = _setting(
+        "auto",
+        "The page at /console: auto (where the service listens on loopback), on or off.",
+        when="People work with it on other machines (on), or nobody is to (off).",
     )
-    token_secret_s: Annotated[int, Field(ge=60)] = Field(
+    worker: bool = _setting(
+        True,
+        "Apply rewards inside this process. Off (--no-worker): `shortlist worker` does.",
+        when="Choices and rewards need cores of their own.",
+    )
+    partitions: Annotated[int, Field(ge=1, le=1024)] = _setting(
+        16,
+        "Partitions of the reward log. Fixed at the first start of a store.",
+        when="The store is a cluster (64), or more than 16 workers fold.",
+    )
+    token_ttl_s: Annotated[int, Field(ge=1, le=31 * 86_400)] = _setting(
+        86_400,
+        "How long a decision token can be rewarded.",
+        when="Rewards come later than a day after their choice; less saves memory of the store.",
+    )
+    token_secret_s: Annotated[int, Field(ge=60)] = _setting(
         7 * 86_400,
-        description="How long one secret signs tokens; then the next one does. Changing it ends all tokens.",
+        "How long one secret signs tokens; then the next one does. Changing it ends all tokens.",
+        when="A secret may have leaked: any other value takes new ones.",
     )
-    observation_ttl_s: Annotated[int, Field(ge=1)] = Field(
-        90 * 86_400, description="How long the id of an observation is remembered as seen."
+    observation_ttl_s: Annotated[int, Field(ge=1)] = _setting(
+        90 * 86_400,
+        "How long the id of an observation is remembered as seen.",
+        when="A history is sent again later than that; less saves memory of the store.",
     )
-    reward_log_s: Annotated[int, Field(ge=0)] = Field(
-        86_400, description="How long applied entries stay in the reward log."
+    reward_log_s: Annotated[int, Field(ge=0)] = _setting(
+        86_400,
+        "How long applied entries stay in the reward log.",
+        when="They are exported less often than daily; less saves memory of the store.",
     )
-    posterior_cache_mb: Annotated[int, Field(ge=1)] = Field(
-        256, description="Memory for the learners that a process serves: states and posteriors."
-    )
-    worker_cache_mb: Annotated[int, Field(ge=1)] = Field(
-        64, description="Memory for the states of learners that a worker keeps to fold rewards into."
-    )
-    elimination_cache_mb: Annotated[int, Field(ge=1)] = Field(
+    posterior_cache_mb: Annotated[int, Field(ge=1)] = _setting(
         256,
-        description="Memory for states of recently used learners that policies keep, as elimination does.",
+        "Memory for the learners that a process serves: states and posteriors. A quarter as much is "
+        "for a worker's states, and as much again for what policies such as elimination keep of them.",
+        when="More learners are active at once than it holds: [how large they are](rewards.md).",
     )
-    follow_s: Annotated[float, Field(gt=0, le=0.5)] = Field(
-        0.1, description="How often a process polls the store for what others have changed."
+    search_cache_mb: Annotated[int, Field(ge=1)] = _setting(
+        512,
+        "Memory for each of three: filters and what they are searched by, blocked copies of catalogues for "
+        "one-shot searches, and graphs of adaptive searches.",
+        when="The `reason` of an answer says that something had no memory, or the process has too little.",
     )
-    lease_s: Annotated[float, Field(gt=0, le=60)] = Field(
-        2.0, description="After how long without a sign of life a worker's partitions go to the others."
+    max_body_mb: Annotated[int, Field(ge=1, le=1024)] = _setting(
+        64,
+        "Largest body as octet-stream. A JSON body is at most 4 MiB; imports are streamed.",
+        when="Vectors of one request are larger; less if callers are not trusted.",
     )
-    mips_cache_mb: Annotated[int, Field(ge=1)] = Field(
-        512, description="Memory for blocked copies of catalogues, which one-shot searches sample."
+    max_unread_mb: Annotated[int, Field(ge=1)] = _setting(
+        256,
+        "Memory for answers that clients do not read. Beyond: the slowest lose connections.",
+        when="The process has less memory, or many slow clients read large answers.",
     )
-    filter_cache_mb: Annotated[int, Field(ge=1)] = Field(
-        512, description="Memory for filters: the arms that match them, and what these are searched by."
+    max_answers_mb: Annotated[int, Field(ge=1)] = _setting(
+        256,
+        "Memory for large answers that are being made or sent, of a process. Beyond: 503.",
+        when="The process has less memory, or large answers are 503 though it has some.",
     )
-    adaptive_cache_mb: Annotated[int, Field(ge=1)] = Field(
-        512, description="Memory for the additional graphs of adaptive searches; the newest stay."
+    max_backlog: Annotated[int, Field(ge=1)] = _setting(
+        100_000,
+        "Number of unapplied rewards above which /readyz answers 503.",
+        when="Imports or peaks leave more waiting, and the service is to be called all the same.",
     )
-    max_body_mb: Annotated[int, Field(ge=1, le=1024)] = Field(
-        64, description="Largest body as octet-stream. A JSON body is at most 4 MiB; imports are streamed."
+    accept_loss: bool = _setting(
+        False,
+        "Start although the store has lost data, and record that (--accept-loss).",
+        when="What is lost cannot be restored: for one start.",
     )
-    max_unread_mb: Annotated[int, Field(ge=1)] = Field(
-        256, description="Memory for answers that clients do not read. Beyond: the slowest lose connections."
+    max_events_mb: Annotated[int, Field(ge=1)] = _setting(
+        2_048, "Memory of the store for choices kept for an `event_id`. Beyond: 503.", when=_ROOM
     )
-    max_answers_mb: Annotated[int, Field(ge=1)] = Field(
-        256, description="Memory for large answers that are being made or sent, of a process. Beyond: 503."
+    max_waiting_mb: Annotated[int, Field(ge=1)] = _setting(
+        1_024, "Memory of the store for decisions that wait for rewards (`wait_s`). Beyond: 503.", when=_ROOM
     )
-    max_backlog: Annotated[int, Field(ge=1)] = Field(
-        100_000, description="Number of unapplied rewards above which /readyz answers 503."
+    max_activations_mb: Annotated[int, Field(ge=1)] = _setting(
+        512, "Memory of the store for activated decisions. Beyond: 503.", when=_ROOM
     )
-    accept_loss: bool = Field(
-        False, description="Start although the store has lost data, and record that (--accept-loss)."
+    max_dedupe_mb: Annotated[int, Field(ge=1)] = _setting(
+        4_096, "Memory of the store for dedupe keys of rewards and observations. Beyond: 503.", when=_ROOM
     )
-    max_events_mb: Annotated[int, Field(ge=1)] = Field(
-        2_048, description="Memory of the store for choices kept for an `event_id`. Beyond: 503."
+    max_campaigns_mb: Annotated[int, Field(ge=1)] = _setting(
+        1_024, "Memory of the store for what plug-ins keep: campaigns, results. Beyond: 429.", when=_ROOM
     )
-    max_waiting_mb: Annotated[int, Field(ge=1)] = Field(
-        1_024, description="Memory of the store for decisions that wait for rewards (`wait_s`). Beyond: 503."
-    )
-    max_activations_mb: Annotated[int, Field(ge=1)] = Field(
-        512, description="Memory of the store for activated decisions. Beyond: 503."
-    )
-    max_dedupe_mb: Annotated[int, Field(ge=1)] = Field(
-        4_096, description="Memory of the store for dedupe keys of rewards and observations. Beyond: 503."
-    )
-    max_campaigns_mb: Annotated[int, Field(ge=1)] = Field(
-        1_024, description="Memory of the store for what plug-ins keep: campaigns, results. Beyond: 429."
-    )
-    max_repeats_mb: Annotated[int, Field(ge=1)] = Field(
+    max_repeats_mb: Annotated[int, Field(ge=1)] = _setting(
         1_024,
-        description="Memory of the store for what keys have had (`repeats`). Beyond: not for new keys.",
+        "Memory of the store for what keys have had (`repeats`). Beyond: not for new keys.",
+        when=_ROOM,
     )
-    max_moves_mb: Annotated[int, Field(ge=1)] = Field(
+    max_moves_mb: Annotated[int, Field(ge=1)] = _setting(
         1_024,
-        description="Memory of the store for maps of moves, and for what learners knew before. Beyond: 429; "
-        "not kept.",
+        "Memory of the store for maps of moves, and for what learners knew before. Beyond: 429; not kept.",
+        when=_ROOM,
     )
-    max_effects_mb: Annotated[int, Field(ge=1)] = Field(
-        1_024,
-        description="Memory of the store for sums of arms (`arm_effects`). Beyond: keys alone learn.",
+    max_effects_mb: Annotated[int, Field(ge=1)] = _setting(
+        1_024, "Memory of the store for sums of arms (`arm_effects`). Beyond: keys alone learn.", when=_ROOM
     )
-    max_log_mb: Annotated[int, Field(ge=1)] = Field(
+    max_log_mb: Annotated[int, Field(ge=1)] = _setting(
         2_048,
-        description="Memory of the store for the decision log. Beyond: oldest rows of the largest logs go.",
+        "Memory of the store for the decision log. Beyond: oldest rows of the largest logs go.",
+        when="Logs lose rows before their `keep_s`.",
     )
-    plugins: str = Field(
+    plugins: str = _setting(
         "*",
-        description="Plug-ins that are loaded: names of packages, separated by spaces or commas; `*`: all.",
+        "Plug-ins that are loaded: names of packages, separated by spaces or commas; `*`: all.",
+        when="Some that are installed are not to be served.",
     )
-    log_level: LogLevel = Field("info", description="debug, info, warning or error.")
-    log_format: LogFormat = Field(
-        "auto", description="auto (lines for people on a terminal, JSON elsewhere), text or json."
+    log_level: LogLevel = _setting(
+        "info", "debug, info, warning or error.", when="You look for a fault, or the log is too long."
     )
-    access_log: bool = Field(False, description="Log every request, not only failed ones.")
-    tracing: bool = Field(
-        False, description="Export a span a request by OpenTelemetry (extra `otel`, OTEL_* variables)."
+    log_format: LogFormat = _setting(
+        "auto",
+        "auto (lines for people on a terminal, JSON elsewhere), text or json.",
+        when="What collects the log expects the other.",
+    )
+    access_log: bool = _setting(
+        False, "Log every request, not only failed ones.", when="You look for what a client sends."
+    )
+    tracing: bool = _setting(
+        False,
+        "Export a span a request by OpenTelemetry (extra `otel`, OTEL_* variables).",
+        when="Your other services are traced; a span costs about as much as a decision.",
     )
 
     def check(self) -> None:
@@ -207,16 +260,19 @@ def is_loopback(host: str) -> bool:
 
 
 def misspelled(variables: Iterable[str], names_of_plugins: Iterable[str]) -> list[str]:
-    """A sentence for each environment variable that is no setting though its name is close to that of one.
+    """A sentence for each environment variable that is gone, or whose name is close to that of a setting.
 
     Others are left alone: Kubernetes, for example, makes some for a service that is called shortlist.
     ``names_of_plugins``: of the settings that plug-ins add.
     """
     names = [PREFIX + name.upper() for name in (*Settings.model_fields, *names_of_plugins)]
-    return [
-        f"{variable} is not a setting and has no effect: did you mean {close[0]}?"
-        for variable in sorted(variables)
-        if variable.startswith(PREFIX)
-        and variable not in {*names, *OTHERS}
-        and (close := get_close_matches(variable, names, n=1, cutoff=0.85))
-    ]
+    sentences = []
+    for variable in sorted(variables):
+        if not variable.startswith(PREFIX) or variable in {*names, *OTHERS}:
+            continue
+        if variable in GONE:
+            instead = f"set {GONE[variable]} in its place" if GONE[variable] else "remove it"
+            sentences.append(f"{variable} is gone and has no effect: {instead}")
+        elif close := get_close_matches(variable, names, n=1, cutoff=0.85):
+            sentences.append(f"{variable} is not a setting and has no effect: did you mean {close[0]}?")
+    return sentences

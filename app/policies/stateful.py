@@ -25,7 +25,7 @@ class StatefulPolicy(Policy, Generic[State]):
     """A policy whose ``rank`` gets, as ``prepared``, a state of the learner: ``StatefulPolicy[Ensemble]``.
 
     States are values: they never change, and rewards make the next one of the last. They are a cache in the
-    memory of each process, bounded together (SHORTLIST_ELIMINATION_CACHE_MB), and dropped when their learner
+    memory of each process, bounded together (SHORTLIST_POSTERIOR_CACHE_MB), and dropped when their learner
     is forgotten. So a state may be started from any posterior, also of a learner with many rewards: by a
     process that has not seen it, after a restart, after a change of the bandit. Such a state must be as good
     as one that followed.

@@ -28,7 +28,6 @@ def town_with_clocks(tmp_path: Path, clocks: Clocks) -> Iterator[Town]:
     settings = {
         "SHORTLIST_TOKEN_TTL_S": str(LIFE_S),
         "SHORTLIST_OBSERVATION_TTL_S": str(OBSERVATION_S),
-        "SHORTLIST_LEASE_S": "0.2",
     }
     preload = clocks.store.settings
     with town(tmp_path, preload=preload, **settings, **clocks.services.settings) as town_with_clocks:

@@ -56,7 +56,7 @@ def test_it_listens_to_this_machine_only(working_folder: Path, capsys: pytest.Ca
         ("PORT", "http"), ("PORT", "-1"), ("PORT", "65536"), ("PORT", ""), ("WORKER", "perhaps"),
         ("PARTITIONS", "0"), ("PARTITIONS", "many"), ("TOKEN_TTL_S", "0"), ("TOKEN_TTL_S", "1.5"),
         ("OBSERVATION_TTL_S", "-3"), ("REWARD_LOG_S", "-1"), ("POSTERIOR_CACHE_MB", "0"),
-        ("FOLLOW_S", "0"), ("FOLLOW_S", "nan"), ("LEASE_S", "0"), ("MAX_BODY_MB", "0"),
+        ("SEARCH_CACHE_MB", "0"), ("SEARCH_CACHE_MB", "nan"), ("MAX_BODY_MB", "0"),
         ("MAX_BODY_MB", "1025"), ("MAX_BACKLOG", "0"), ("LOG_LEVEL", "loud"), ("LOG_LEVEL", ""),
         ("LOG_FORMAT", "xml"),
         ("ACCESS_LOG", "2"),

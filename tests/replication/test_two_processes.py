@@ -23,9 +23,9 @@ from app.learning.reward_entries import Observation, Reward
 from app.learning.tokens import Access
 from app.platform.deadlines import OneCall
 from app.platform.errors import NoArms, NotFound, Unavailable
-from app.platform.settings import Settings
 from app.policies.request import ChooseRequest
 from app.replication import sync as module
+from app.replication.sync import EVERY_S
 from app.storage.store import Store
 from headless_service import HeadlessService
 from waiting import wait_until
@@ -149,7 +149,7 @@ async def test_a_quiet_process_pauses_for_half_of_the_time_in_which_it_serves_a_
     items = [Observation(f"{n}-{arm}", f"a{arm}", 1.0 + arm, f"k{n}") for n in range(8) for arm in range(4)]
     await one.parts.rewards.wait(await one.parts.rewards.observe(bandit, items))
     sync = two.parts.sync
-    sync.every_s = Settings().follow_s
+    sync.every_s = EVERY_S
     await sync.poll()
     there = await two.parts.bandits.get("b")
     pauses = list[float]()
@@ -266,11 +266,11 @@ async def test_polls_are_shared_and_each_began_after_it_was_asked_for(two_proces
 
 
 async def test_the_partitions_are_shared_and_taken_over(store: Store, tmp_path: Path):
-    async with headless_service(store, tmp_path / "one", lease_s=0.2) as one:
+    async with headless_service(store, tmp_path / "one") as one:
         leases = one.parts.worker.leases  # type: ignore[union-attr]
         everything = set(range(store.partitions))
         assert set(leases.owned) == everything
-        async with headless_service(store, tmp_path / "two", lease_s=0.2) as two:
+        async with headless_service(store, tmp_path / "two") as two:
             others = two.parts.worker.leases  # type: ignore[union-attr]
 
             async def shared() -> bool:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.api.api_keys import new_key
+from app.platform.settings import misspelled
 from app.storage.embedded.server import EmbeddedServer
 from server import cli
 from service_process import serving
@@ -89,6 +90,10 @@ def test_a_misspelled_setting_is_named_by_the_doctor_and_in_the_log(
     assert f"FAIL settings   {sentence}" in capsys.readouterr().out
     with serving(tmp_path, SHORTLIST_PARTITION="3") as service:
         assert service.await_message(sentence)["level"] == "WARNING"
+    assert misspelled(["SHORTLIST_MIPS_CACHE_MB", "SHORTLIST_LEASE_S"], []) == [
+        "SHORTLIST_LEASE_S is gone and has no effect: remove it",
+        "SHORTLIST_MIPS_CACHE_MB is gone and has no effect: set SHORTLIST_SEARCH_CACHE_MB in its place",
+    ]
 
 
 @pytest.mark.rest

@@ -76,7 +76,7 @@ class Town:
         **settings: str,
     ) -> None:
         self.folder = folder
-        self.settings = {"SHORTLIST_LEASE_S": "0.5", **settings}
+        self.settings = settings
         place = folder / "redis"
         self.redis: Any = Cluster(place) if cluster else Redis(place, preload=preload)
         notes = {"SHORTLIST_DATA_DIR": str(folder / "workers")}

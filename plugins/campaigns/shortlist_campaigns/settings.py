@@ -11,5 +11,7 @@ from shortlist_service.settings import PluginSettings
 
 class CampaignSettings(PluginSettings):
     campaign_cache_mb: Annotated[int, Field(ge=1)] = Field(
-        default=64, description="Memory for recently used campaigns, of each kind."
+        default=64,
+        description="Memory for recently used campaigns, of each kind.",
+        json_schema_extra={"when": "More campaigns are asked for at once than it holds."},
     )

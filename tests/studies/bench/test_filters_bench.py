@@ -196,7 +196,7 @@ def test_every_way_was_tried_when_the_plan_is_there(arms, monkeypatch):
 
 
 def test_the_memory_is_that_of_the_service():
-    assert Settings.model_fields["filter_cache_mb"].default << 20 == served_filters.CACHE_BYTES
+    assert Settings.model_fields["search_cache_mb"].default << 20 == served_filters.CACHE_BYTES
 
 
 def test_memory_is_measured_beside_the_tables_own_account():
