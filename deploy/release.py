@@ -37,6 +37,7 @@ DISTRIBUTIONS = (
     "plugins/lake",
     "plugins/milvus",
     "plugins/streams",
+    "plugins/upgrade",
     ".",
 )
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
@@ -181,6 +182,7 @@ def try_service(folder: Path, python: str, work: Path) -> None:
         "shortlist_service",
         "shortlist_lake",
         "shortlist_streams",
+        "shortlist_upgrade",
     )
     interpreter = installed(python, work / "service", *(wheel(folder, name) for name in names))
     command = [interpreter.with_name("shortlist"), "serve", "--port", str(PORT), "--data-dir", work / "data"]

@@ -20,6 +20,7 @@ FOLDERS = {
     "shortlist_lake": "plugins/lake",
     "shortlist_milvus": "plugins/milvus",
     "shortlist_streams": "plugins/streams",
+    "shortlist_upgrade": "plugins/upgrade",
 }
 STRANGER = """[project]
 name = "stranger"
@@ -65,6 +66,7 @@ def test_each_wheel_holds_its_own_packages_alone(wheels: dict[str, Path]):
         "shortlist_lake": {"shortlist_lake"},
         "shortlist_milvus": {"shortlist_milvus"},
         "shortlist_streams": {"shortlist_streams"},
+        "shortlist_upgrade": {"shortlist_upgrade"},
     }
 
 

@@ -1,0 +1,124 @@
+"""Bandits of 2.x: what becomes of each, and their stored versions and moves."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+UID_LENGTH = 16
+# Settings that are gone. Those of which a bandit had another value than this one are named.
+GONE: Mapping[str, object] = {
+    "prior_strength": 0.3,
+    "shift_rewards": False,
+    "auto": 2,
+    "explore": None,
+}
+
+Settings = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Bandit:
+    """A bandit of 2.x.
+
+    ``drops_learners``  its learners go, since version 3 cannot read them and it was asked for
+    ``notes``           what changes, as sentences; none: nothing does
+    ``blocks``          why the upgrade stops; "": it does not
+    """
+
+    uid: str
+    name: str
+    settings: Settings
+    drops_learners: bool
+    notes: Sequence[str]
+    blocks: str = ""
+
+    @property
+    def remembers(self) -> bool:
+        """See ``_remembers``."""
+        return _remembers(self.settings)
+
+    @classmethod
+    def of(cls, name: str, data: bytes, *, dropped: Collection[str], moving: Collection[str]) -> Bandit:
+        """``data``: as it is stored. ``dropped``: the bandits whose learners go. ``moving``: uids of those of
+        which a move is under way.
+        """
+        uid, (settings, *_) = version_of(data)
+        is_shifted = bool(settings.get("shift_rewards"))
+        blocks = ""
+        if is_shifted and name not in dropped:
+            blocks = (
+                "its learners sum rewards that shift_rewards transformed, which version 3 cannot read. "
+                f"--drop-learners {name} drops them: the bandit and its decision log stay, and it can be "
+                "taught again from its rows"
+            )
+        notes = _notes(settings, bool(blocks))
+        if uid in moving:
+            notes.append("its move that is under way is finished by its map")
+        return cls(uid, name, settings, is_shifted and not blocks, notes, blocks)
+
+
+def _remembers(settings: Settings) -> bool:
+    """A constraint of a plug-in may have noted something of its keys: 2.x took it or ``repeats``."""
+    return bool(settings.get("constraints")) and settings.get("repeats") is None
+
+
+def _notes(settings: Settings, is_blocked: bool) -> list[str]:
+    notes = list[str]()
+    if settings.get("prior") == "pooled":
+        prior = prior_of(settings)
+        why = "" if prior == "learned" else f" ({_no_learned_prior(settings)})"
+        notes.append(f"prior: pooled becomes {prior}{why}: learners keep their sums, and choices change")
+    if settings.get("auto", 1) == 1:
+        notes.append('"auto" goes by the rule of version 2: choices change')
+    if settings.get("explore") is not None:
+        notes.append("explore is gone: a new key is shown no arms first")
+    if _remembers(settings):
+        notes.append("what constraints of plug-ins noted of its keys is deleted")
+    if settings.get("shift_rewards") and not is_blocked:
+        notes.append("its learners are dropped, and shift_rewards is gone; its decision log stays")
+    others = [name for name in GONE if name not in {"prior_strength", "shift_rewards", "auto", "explore"}]
+    gone = [name for name in others if settings.get(name, GONE[name]) != GONE[name]]
+    if gone:
+        notes.append(f"settings that are gone: {', '.join(gone)}")
+    return notes
+
+
+def prior_of(settings: Settings) -> str:
+    """The prior of a bandit of version 3."""
+    prior: str = settings.get("prior", "plain")
+    if prior != "pooled":
+        return prior
+    # A policy that takes a pooled prior takes a learned one.
+    return "plain" if _no_learned_prior(settings) else "learned"
+
+
+def _no_learned_prior(settings: Settings) -> str:
+    if settings.get("ridge", "auto") != "auto":
+        return 'learned needs ridge: "auto"'
+    return "learned has no exploration: theory" if settings.get("exploration") == "theory" else ""
+
+
+def version_of(data: bytes) -> tuple[str, list[Any]]:
+    """Uid of a bandit, and its settings, number, time, time of ``idle_ttl_s``, key.
+
+    The bandits of 0.1 that nobody has changed since have the settings alone, and no time.
+    """
+    stored: Any = msgspec.msgpack.decode(data[UID_LENGTH:])
+    settings, number, since_ms, *others = stored if isinstance(stored, list) else [stored, 1, 0, 0, None]
+    return data[:UID_LENGTH].decode(), [settings, number, since_ms or 0, *others]
+
+
+def new_version(data: bytes) -> bytes:
+    """A stored version as version 3 has it."""
+    _, (settings, *others) = version_of(data)
+    kept = {name: value for name, value in settings.items() if name not in GONE}
+    return data[:UID_LENGTH] + msgspec.msgpack.encode([{**kept, "prior": prior_of(settings)}, *others])
+
+
+def new_move(data: bytes) -> bytes:
+    """The record of a move as version 3 has it: it carries by its map, or nothing."""
+    return data

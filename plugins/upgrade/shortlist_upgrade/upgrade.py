@@ -1,0 +1,196 @@
+"""Convert a store of 2.x for version 3: each key of 2.x becomes one with the prefix of version 3.
+
+plan      what becomes of each bandit; it may refuse
+convert   key by key, each in one step that others see: what is there is whole, and a second run goes on
+delete    all keys of 2.x, those of the registry first: a process of 2.x finds no store from then on
+
+A mark in the store says how far it is. Nothing of 2.x is changed before all of version 3 is there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from shortlist_service.errors import Conflict, ShortlistError
+from shortlist_upgrade.bandits import Bandit
+from shortlist_upgrade.kinds import NEW, OLD, Convert, Key, Kind, Kinds, new_name
+from shortlist_upgrade.server import BATCH, Server, batches
+
+_REGISTRY = b"{registry}:"
+_MARK = NEW + _REGISTRY + b"upgrade"  # "convert" or "delete"
+_UNDER_WAY = b"upgrading:"  # stands before the last part of the name of a key that is not whole
+_OLDEST = "0.1 goes over 1.0 or 2.0: start that version on the store once, and stop it"
+
+Say = Callable[[str], None]
+
+
+def upgrade(server: Server, *, reads_only: bool, dropped: Collection[str], say: Say) -> None:
+    """Raises Conflict (it would lose something, or there is nothing to convert or no place for it)."""
+    mark = server.ask("GET", _MARK)
+    if mark != b"delete":
+        if not _has_keys(server, OLD):
+            _say_done(server, say)
+            return
+        if mark is None and _has_keys(server, NEW):
+            raise Conflict(
+                "the store has keys of version 3 besides those of 2.x: a service of version 3 was started on "
+                "it. Delete the keys shortlist3:* first, which have nothing of what 2.x stored"
+            )
+        found = _bandits(server, dropped)
+        for bandit in found:
+            say(f"{bandit.name}: {'; '.join((bandit.blocks, *bandit.notes)).strip('; ') or 'as it is'}")
+        if reads_only:
+            return
+        _refuse(found)
+        server.ask("SET", _MARK, "convert")
+        _convert(server, {bandit.uid: bandit for bandit in found}, say)
+        server.ask("SET", _MARK, "delete")
+    elif reads_only:
+        say("all is converted; the keys of 2.x are not all deleted yet: run it again without --check")
+        return
+    _delete(server)
+    server.ask("DEL", _MARK)
+    say("done: the store is one of version 3")
+
+
+def _has_keys(server: Server, prefix: bytes) -> bool:
+    return bool(server.ask("EXISTS", prefix + _REGISTRY + b"partitions"))
+
+
+def _say_done(server: Server, say: Say) -> None:
+    if not _has_keys(server, NEW):
+        raise Conflict("there is no store of version 2: nothing was changed")
+    say("the store is one of version 3 already: nothing was changed")
+
+
+def _bandits(server: Server, dropped: Collection[str]) -> Sequence[Bandit]:
+    """All bandits, by name. Raises Conflict."""
+    if not server.ask("EXISTS", OLD + _REGISTRY + b"word:identity"):
+        raise Conflict(f"the store is one of 0.1: {_OLDEST}")
+    if next(server.scan(OLD.decode() + "{q:*}:held"), None):
+        raise Conflict(
+            "quotas of 1.0 hold what deferred decisions took: start 2.0 on the store once, and stop it"
+        )
+    stored = server.redis.hgetall(OLD + _REGISTRY + b"bandits")
+    moving = _moving(server)
+    found = [
+        Bandit.of(name.decode(), data, dropped=dropped, moving=moving)
+        for name, data in sorted(stored.items())
+    ]
+    needless = sorted(set(dropped) - {bandit.name for bandit in found if bandit.drops_learners})
+    if needless:
+        raise Conflict(
+            f"--drop-learners: version 3 can read the learners of {', '.join(needless)}, or none is there"
+        )
+    return found
+
+
+def _moving(server: Server) -> set[str]:
+    """The uids of bandits of which not all learners are carried through their last move."""
+    partitions = int(server.ask("GET", OLD + _REGISTRY + b"partitions"))
+    moving = set[str]()
+    for partition in range(partitions):
+        spaces = server.redis.hgetall(b"%s{p:%d}:spaces" % (OLD, partition))
+        last = {
+            field.removesuffix(b":log"): int(number)
+            for field, number in spaces.items()
+            if field.endswith(b":log")
+        }
+        moving |= {
+            uid.decode() for uid, number in last.items() if int(spaces.get(uid + b":carried", 0)) < number
+        }
+    return moving
+
+
+def _refuse(found: Sequence[Bandit]) -> None:
+    blocks = [f"{bandit.name}: {bandit.blocks}" for bandit in found if bandit.blocks]
+    if blocks:
+        raise Conflict("; ".join(blocks))
+
+
+def _convert(server: Server, found: Mapping[str, Bandit], say: Say) -> None:
+    kinds, done, gone = Kinds(found), 0, Counter[str]()
+    for some in server.scan(OLD.decode() + "*"):
+        known = server.ask_all([("EXISTS", new_name(key)) for key in some])
+        missing = [kinds.of(key) for key, is_there in zip(some, known, strict=True) if not is_there]
+        copied = [key for key, kind in missing if kind.how == "copy"]
+        server.ask_all([("COPY", key.name, new_name(key.name)) for key in copied])
+        _convert_strings(server, [each for each in missing if each[1].how == "string"])
+        for key, kind in missing:
+            if kind.how in _READERS:
+                _write(server, key.name, kind)
+            elif kind.how == "skip" and kind.named:
+                gone[f"{kind.named} of {key.bandit.name if key.bandit else 'a deleted bandit'}"] += 1
+        done += len(some)
+    say(f"{done:,} keys converted")
+    for what, count in sorted(gone.items()):
+        say(f"deleted: {what} ({count:,} keys)")
+
+
+def _convert_strings(server: Server, some: Sequence[tuple[Key, Kind]]) -> None:
+    if not some:
+        return
+    values = server.ask_all([("GET", key.name) for key, _ in some])
+    lives_ms = server.ask_all([("PTTL", key.name) for key, _ in some])
+    commands = list[Sequence[Any]]()
+    for (key, kind), value, left_ms in zip(some, values, lives_ms, strict=True):
+        if value is None or left_ms == -2:  # it has ended meanwhile
+            continue
+        new = kind.convert(value)
+        if new is not None:
+            commands.append(("SET", new_name(key.name), new, *(("PX", left_ms) if left_ms > 0 else ())))
+    server.ask_all(commands)
+
+
+def _hash(server: Server, key: bytes, convert: Convert, target: bytes) -> Iterator[Sequence[Any]]:
+    for pairs in batches(server.redis.hscan_iter(key, count=BATCH), BATCH):
+        new = [converted for pair in pairs if (converted := convert(*pair)) is not None]
+        if new:
+            yield "HSET", target, *(part for pair in new for part in pair)
+
+
+def _zset(server: Server, key: bytes, convert: Convert, target: bytes) -> Iterator[Sequence[Any]]:
+    for pairs in batches(server.redis.zscan_iter(key, count=BATCH), BATCH):
+        new = [(convert(member), repr(score)) for member, score in pairs]
+        words = [word for member, score in new if member is not None for word in (score, member)]
+        if words:
+            yield "ZADD", target, *words
+
+
+def _stream(server: Server, key: bytes, convert: Convert, target: bytes) -> Iterator[Sequence[Any]]:
+    after = b"-"
+    while some := server.redis.xrange(key, after, "+", count=BATCH):
+        for number, fields in some:
+            yield "XADD", target, number, *(part for pair in convert(fields).items() for part in pair)
+        after = b"(" + some[-1][0]
+
+
+_READERS = {"hash": _hash, "zset": _zset, "stream": _stream}
+
+
+def _write(server: Server, key: bytes, kind: Kind) -> None:
+    """Write a key under another name, and give it its own when it is whole."""
+    new = new_name(key)
+    tag, _, rest = new.partition(b"}:")
+    partial = tag + b"}:" + _UNDER_WAY + rest
+    server.ask("UNLINK", partial)
+    for some in batches(_READERS[kind.how](server, key, kind.convert, partial), 100):
+        server.ask_all(some)
+    if server.ask("EXISTS", partial):
+        left_ms = server.ask("PTTL", key)
+        if left_ms > 0:
+            server.ask("PEXPIRE", partial, left_ms)
+        server.ask("RENAME", partial, new)
+
+
+def _delete(server: Server) -> None:
+    """Delete all keys of 2.x. Raises ShortlistError, and deletes nothing, if version 3 has no registry."""
+    if not _has_keys(server, NEW):
+        raise ShortlistError("the keys of version 3 are gone: those of 2.x stay")
+    server.ask_all(
+        [("UNLINK", key) for some in server.scan(f"{OLD.decode()}{_REGISTRY.decode()}*") for key in some]
+    )
+    for some in server.scan(OLD.decode() + "*"):
+        server.ask_all([("UNLINK", key) for key in some])
