@@ -19,6 +19,8 @@ from shortlist_upgrade.upgrade import upgrade
 from store_clients import connect_sync, flush_sync
 from stored_text import content, kept_lines, load
 
+pytestmark = pytest.mark.rest
+
 DROPPED = ("--drop-learners", "shifted")
 KILLS = 10
 # Dies by itself before the command of this number.
@@ -109,7 +111,6 @@ def uid_of(stored: dict[bytes, Any], bandit: bytes) -> bytes:
     return uid
 
 
-@pytest.mark.rest
 def test_killed_at_any_moment_and_repeated_it_comes_to_the_same(store: Any, store_url: str) -> None:
     counted = killed(store_url, 1_000_000)
     assert counted.returncode == 0, counted.stderr
