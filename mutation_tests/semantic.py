@@ -96,7 +96,6 @@ TESTS = {
         "tests/api/test_revised_rewards.py",
         "tests/replication",
         "tests/api/test_operations.py",
-        "tests/api/test_moving_exactly.py",
     ),
     "workers": (
         "tests/workers",
@@ -120,7 +119,6 @@ TESTS = {
     "moves": (
         "algorithms/tests/linear/test_feature_map.py",
         "tests/learning/test_fold_across_moves.py",
-        "tests/api/test_moving_exactly.py",
         "tests/api/test_moving.py",
         "tests/api/test_move_requests.py",
         "tests/workers/test_carrying.py",

@@ -196,9 +196,9 @@ def _move_command(commands: argparse._SubParsersAction[Parser]) -> None:
     move.add_argument("catalogue", metavar="CATALOGUE", help="the same arms, with other features")
     move.add_argument(
         "--carry",
-        choices=("auto", "log", "map", "none"),
-        default="auto",
-        help="how learners come along. Default: auto, which refuses features that have too little in common.",
+        choices=("map", "none"),
+        default="map",
+        help="how learners come along. Default: map, which refuses features that have too little in common.",
     )
     move.add_argument("--dry-run", action="store_true", help="say what it would do, and change nothing")
     add_service(move)

@@ -49,7 +49,6 @@ from app.measuring.report import Reports
 from app.moving.log_embeddings import LogEmbeddings
 from app.moving.moving import Moving
 from app.moving.plan_steps import PlanSteps
-from app.moving.recomputed_sums import RecomputedSums
 from app.platform.background import end
 from app.platform.directory_lock import try_lock
 from app.platform.errors import StartupError
@@ -263,15 +262,7 @@ class Service:
             moves=self.moves,
             priors=self.priors,
             fits=self.prior_fits,
-            sums=RecomputedSums(
-                store=store,
-                catalogues=self.catalogues,
-                bandits=self.bandits,
-                moves=self.moves,
-                workers=workers,
-            ),
             policies=POLICIES,
-            rewarded_ms=token_ttl_ms,
         )
         self.moving = Moving(steps, workers)
         self.log_embeddings = LogEmbeddings(
@@ -318,7 +309,6 @@ class Service:
             losses=Losses(settings.data_dir),
             data_dir=settings.data_dir,
             missing_plugins=missing_of,
-            stuck_moves=self.moving.stuck,
         )
         for service in (
             self.elimination,

@@ -7,9 +7,8 @@ whole = merged(bytes_to_state(one), bytes_to_state(other))
 
 from app.bandits.bandit import GLOBAL_LEARNER
 from app.bandits.spaces import SpaceMap, Spaces
-from app.learning.arm_sums import merged_sums
 from app.learning.fold import merged
-from app.records.arm_sums import ArmSums, bytes_to_taught
+from app.records.arm_sums import ArmSums
 from app.records.records import LearnerState, bytes_to_state, state_to_bytes
 
 __all__ = [
@@ -19,8 +18,6 @@ __all__ = [
     "SpaceMap",
     "Spaces",
     "bytes_to_state",
-    "bytes_to_taught",
     "merged",
-    "merged_sums",
     "state_to_bytes",
 ]

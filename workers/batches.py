@@ -130,8 +130,8 @@ def fold_stored(
     for learner, state in states.items():
         new = added.get(learner, ())
         tail = tail_bytes(new) + (kept[learner].tail if learner in kept else 0)
-        # A tail can only add. A learner that was removed, forgotten, restored, carried to another space or
-        # unreadable is written whole.
+        # A tail can only add. A learner that was removed, forgotten, given a state, carried to another space
+        # or unreadable is written whole.
         is_whole = state is None or not new or learner not in kept or _is_carried(kept[learner], state, new)
         if is_whole or state is None or is_due(state, tail, was_read=learner in read):
             checkpoints[learner] = None if state is None else state_to_bytes(state)
@@ -173,12 +173,12 @@ def _added(
     whole, folded, replaced = set[LearnerId](), Counter[str](), Counter[str]()
     for entry in entries:
         payload = unpack(entry.payload, RewardPayload)
-        replaces = not payload.features  # it forgets its learner, gives it a state or corrects that
+        replaces = not payload.features  # it forgets its learner, gives it a state, or moves all of them
         if replaces:
             whole.add(entry.learner)
         # Whoever moves a bandit fits its prior. To fit it again for each entry of a move, in each partition,
         # would make every process read every learner once more.
-        if not replaces or not (payload.corrects or entry.learner.name == MOVED):
+        if entry.learner.name != MOVED:
             folded[entry.learner.bandit_uid] += 1
             replaced[entry.learner.bandit_uid] += replaces
         added.setdefault(entry.learner, []).append(entry)

@@ -78,16 +78,13 @@ class Carrying:
 
     async def _carry_out(self, uid: str, number: int) -> None:
         progress = await self._store.moves.progress(uid)
-        last = (await self._moves.of(uid, number)).get(number)
         for partition, part in enumerate(progress):
             for missing in range(part.in_log + 1, number + 1):
                 payload = move_payload(missing)
                 await self._store.moves.append(partition, uid, learner=MOVED, number=missing, payload=payload)
                 self._wake(partition)
-            # What corrects learners carries them too: to do it before would be for nothing.
-            corrected = number if last is None else last.corrected(part)
             # Only once the entry of the move is folded: until then rewards of the earlier space still come.
-            if min(part.folded, corrected) >= number > part.carried and self._owns(partition):
+            if part.folded >= number > part.carried and self._owns(partition):
                 await self._carry(partition, uid, number)
         if min(part.carried for part in progress) >= number:
             self._done[uid] = number

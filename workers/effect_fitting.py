@@ -121,8 +121,7 @@ class EffectFitting:
 
     async def _fit_changed(self, bandits: Sequence[Fittable]) -> None:
         """Fit those that have changed. After a start all are doubted: of these, in thousands few, those for
-        which anything was folded since they were fitted, and all that were moved or have a half-life. What a
-        move corrects counts as nothing folded.
+        which anything was folded since they were fitted, and all that were moved or have a half-life.
         """
         waiting, seen = {bandit.uid: None for bandit in bandits}, dict[str, str]()
         doubted = {

@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from fastapi import Request, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from app.api.fields import Identifier
 from app.api.guard import check_catalogue, key_name
 from app.api.problems import problems
 from app.api.strict_json import Provided, StrictModel, json_router, reply
-from app.moving.move_plan import Asked
+from app.bandits.spaces import Carry
+from app.moving.move_plan import NEW_BANDIT
 from app.moving.moving import Moving
 
 router = json_router(prefix="/v1/bandits", tags=["bandits"])
 
 
+def _carry(asked: object) -> object:
+    """Clients of 2.0 send ``auto`` where nobody asked for anything else."""
+    if asked in ("log", "restore"):
+        raise ValueError(f"a move carries learners by the map alone. {NEW_BANDIT}")
+    return "map" if asked == "auto" else asked
+
+
 class MoveBody(StrictModel):
     """``carry``: how learners come along. ``map``: by the least-squares map between the features of the arms
-    that both catalogues have; ``none``: they begin from nothing; ``log``: computed again from a complete
-    decision log; ``auto``: the best that is possible, and not at all where less than a tenth of the features
-    is explained.
-    ``dry_run``: nothing is changed.
+    that both catalogues have, and not at all where it explains less than a tenth of the new ones; ``none``:
+    they begin from nothing. ``dry_run``: nothing is changed.
     """
 
     catalogue: Identifier
-    carry: Asked = "auto"
+    carry: Annotated[Carry, BeforeValidator(_carry)] = "map"
     dry_run: bool = False
 
 
@@ -57,7 +63,7 @@ class MoveView(BaseModel):
 
     from_: str = Field(alias="from")
     to: str
-    carry: Literal["log", "map", "none"]
+    carry: Carry
     arms: MovedArmsView
     map: ArmMapView | None
     agreement: float | None
@@ -71,7 +77,7 @@ class MoveStatusView(BaseModel):
 
     from_: str = Field(alias="from")
     to: str
-    carry: Literal["log", "map", "none"]
+    carry: Carry
     learners: int
     carried: float
 

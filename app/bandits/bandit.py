@@ -38,13 +38,10 @@ GLOBAL_LEARNER = "_global"
 
 
 class FormerCatalogue(NamedTuple):
-    """The catalogue of a bandit before it was moved. ``until``: the space that the bandit has now.
-    ``is_exact``: the move to it made the sums again (``MoveRecord.is_exact``).
-    """
+    """The catalogue of a bandit before it was moved. ``until``: the space that the bandit has now."""
 
     uid: str
     dim: int
-    is_exact: bool
     until: int
 
 

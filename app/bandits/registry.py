@@ -339,7 +339,7 @@ class Bandits:
                 stored = _with(stored, _settled(record, by=bytes_to_version(later)[1].record))
                 break
         until = bandit.record.space
-        former = FormerCatalogue(left.left_uid, left.left_dim, moves[until].is_exact, until)
+        former = FormerCatalogue(left.left_uid, left.left_dim, until)
         return bandit_of(bandit.name, stored, catalogue, self._policies, former)
 
     async def known_now(self, name: str) -> Bandit:

@@ -418,13 +418,13 @@ def reward_payload(
     payload = vector_to_bytes(features), value, terms  # a reward gives no state
     if signals is None:
         if effect is not None:
-            return msgspec.msgpack.encode((*payload, b"", None, space, False, effect))
+            return msgspec.msgpack.encode((*payload, b"", None, space, effect))
         return msgspec.msgpack.encode((*payload, b"", None, space) if space else payload)
     terms_of_it = msgspec.structs.astuple(signal_terms(signals, judged, values or {}))
     plain = terms_of_it[1:] == (b"", False)  # as nearly always: what is as if absent is not written
     of_signal = terms_of_it[:1] if plain else terms_of_it
     if effect is not None:
-        return msgspec.msgpack.encode((*payload, b"", of_signal, space, False, effect))
+        return msgspec.msgpack.encode((*payload, b"", of_signal, space, effect))
     rest = (b"", of_signal, space) if space else (b"", of_signal)
     return msgspec.msgpack.encode((*payload, *rest))
 

@@ -19,14 +19,14 @@ import numpy as np
 from app.platform.cache import BoundedCache
 from app.platform.errors import Unavailable
 from app.records.records import LearnerState, bytes_to_vector
-from app.storage.moves import MoveProgress, MoveStore
+from app.storage.moves import MoveStore
 from shortlist.linear.feature_map import carried_each
 from shortlist.types import Matrix
 
 KEPT_BYTES = 1 << 30  # of moves, in memory: as many as the store keeps by default, for each fold needs them
 MOVE_BYTES = 4_000  # that a move takes besides its map
 
-Carry = Literal["log", "map", "none"]
+Carry = Literal["map", "none"]
 Maps: TypeAlias = "Mapping[str, Mapping[int, SpaceMap]]"
 """By the uid of a bandit, and number."""
 
@@ -41,19 +41,16 @@ class BanditMoved(Unavailable):
 class MoveRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A move: the space ``number - 1`` ended with it.
 
-    ``asked``      the ``carry`` that was asked for
     ``left``, ``left_uid``, ``left_dim``, ``joined``, ``joined_uid``   the catalogues
     ``version``    the version of the bandit that it made
     ``answer``     what was answered, but for the version
     ``residual``   R, likewise (d' rows, d' columns); b"": 0
-    ``restores``   it goes back: learners are what they were in the catalogue, with what came since
     ``transform``  T of ``shortlist.linear.feature_map``, float64 row by row; b"": nothing is carried
     ``history``    what the map made of the prior of the history that the bandit began with, where the
                    catalogue has none (``app.bandits.history_prior``); b"": there is none
     """
 
     number: int
-    asked: str
     carry: Carry
     left: str
     left_uid: str
@@ -65,18 +62,8 @@ class MoveRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     answer: dict[str, Any]
     transform: bytes = b""
     dim: int = 0
-    restores: bool = False
     residual: bytes = b""
     history: bytes = b""
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether sums are computed again after the map has carried them."""
-        return self.restores or self.carry == "log"
-
-    def corrected(self, progress: MoveProgress) -> int:
-        """The last move whose corrections a partition has; this one, if it has none."""
-        return progress.made if self.is_exact else self.number
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import { destroy, Form, previewOf } from "./forms.js";
 import { names } from "./measure.js";
 
 const LOOK_MS = 2000;
-const CARRIES = [["auto", "auto: the best that is possible"], ["map", "map: by what both catalogues have of the same arms"], ["log", "log: learned again from the whole log"], ["none", "none: learners begin from nothing"]];
+const CARRIES = [["map", "map: by what both catalogues have of the same arms"], ["none", "none: learners begin from nothing"]];
 
 /** @param {import("./main.js").View} view @param {HTMLElement} body @param {any} bandit */
 export async function moving(view, body, bandit) {
@@ -34,7 +34,7 @@ export async function moving(view, body, bandit) {
       act: async (values) => {
         const found = await send(call(values, true), view.signal);
         second.replaceChildren(...told(found));
-        third.replaceChildren(destroy(`Move ${bandit.id} to ${values.catalogue}`, bandit.id, `From then on every choice is from ${values.catalogue}; earlier decisions can be rewarded as long as ever. A move back before the last of them has expired restores what learners knew; later it is a move like any other.`, async () => {
+        third.replaceChildren(destroy(`Move ${bandit.id} to ${values.catalogue}`, bandit.id, `From then on every choice is from ${values.catalogue}; earlier decisions can be rewarded as long as ever. Moving back is another map, not an undo.`, async () => {
           await send(call(values, false), view.signal);
           view.go(["bandits", bandit.id, "versions"]);
         }));

@@ -3,8 +3,7 @@
 As ``fold`` it is pure, and the same to the bit however the log is cut into batches. An entry teaches its arm
 if its decision had arm effects, and its features are those of the newest move of the bandit. Sums are of one
 revision of the features of an arm: what a change of them means depends on a learned prior, so that fits add
-those of an arm (``effect_chains``). After a move that makes sums again from the decision log, the entry that
-corrects a learner has the sums of what it taught.
+those of an arm (``effect_chains``). After a move they begin anew.
 """
 
 from __future__ import annotations
@@ -56,18 +55,10 @@ def fold_arms(
             now[arm] = add_entry(before, entry, payload, payload.effect, spaces.get(uid, 0))
             if now[arm] is not before:
                 changed[arm] = None
-        elif payload.taught and payload.space >= spaces.get(uid, 0):
-            half_life_s = (payload.terms or NO_TERMS).half_life_s
-            for name, more in payload.taught.items():
-                arm = ArmId(uid, name, more.revision)
-                before = now.get(arm)
-                now[arm] = merged_sums(before, more, half_life_s)
-                if now[arm] is not before:
-                    changed[arm] = None
         for past in taught.get(entry.entry_id, ()):
             for arm in _arms_of(past):
                 if (sums_of_arm := now.get(arm)) is not None:
-                    now[arm] = _take_back(sums_of_arm, past, arm.arm)
+                    now[arm] = _take_back(sums_of_arm, past)
                     changed[arm] = None
     return {arm: now[arm] for arm in changed}
 
@@ -106,12 +97,11 @@ async def taught_by(store: Store, partition: int, forgetting: Sequence[LogEntry]
 
 
 def _arms_of(entry: LogEntry) -> Sequence[ArmId]:
-    if (payload := payload_of(entry)) is None:
+    payload = payload_of(entry)
+    effect = None if payload is None else payload.effect
+    if effect is None or not effect.arm:
         return ()
-    uid, effect = entry.learner.bandit_uid, payload.effect
-    if effect is not None and effect.arm:
-        return (ArmId(uid, effect.arm, effect.revision),)
-    return [ArmId(uid, arm, sums.revision) for arm, sums in payload.taught.items()]
+    return (ArmId(entry.learner.bandit_uid, effect.arm, effect.revision),)
 
 
 def add_entry(
@@ -140,9 +130,9 @@ def add_entry(
     return _changed(current, entry, payload, effect, 1.0, version=current.version + 1)
 
 
-def merged_sums(before: ArmSums | None, more: ArmSums, half_life_s: float, sign: float = 1.0) -> ArmSums:
-    """The sums of an arm with others added, ``sign`` times; the same object where those are of earlier
-    features. Discounted to the later of their times.
+def merged_sums(before: ArmSums | None, more: ArmSums, half_life_s: float) -> ArmSums:
+    """The sums of an arm with others added, discounted to the later of their times; the same object where
+    those are of earlier features.
     """
     current = before or ArmSums()
     is_of, now = (more.space, more.revision), (current.space, current.revision)
@@ -153,16 +143,16 @@ def merged_sums(before: ArmSums | None, more: ArmSums, half_life_s: float, sign:
     time_ms, old, new = max(current.time_ms, more.time_ms), 1.0, 1.0
     if half_life_s:
         old, new = (weight(time_ms - part.time_ms, half_life_s) for part in (current, more))
-    R, R_error = _added((current.R, current.R_error), (more.R, more.R_error), old, sign * new)
-    Q, Q_error = _added((current.Q, current.Q_error), (more.Q, more.Q_error), old**2, sign * new**2)
+    R, R_error = _added((current.R, current.R_error), (more.R, more.R_error), old, new)
+    Q, Q_error = _added((current.Q, current.Q_error), (more.Q, more.Q_error), old**2, new**2)
     return ArmSums(
-        current.version + int(sign > 0.0),
-        current.decisions + int(sign) * more.decisions,
+        current.version + 1,
+        current.decisions + more.decisions,
         current.space,
         current.revision,
         time_ms,
-        old * current.n + sign * new * more.n,
-        old**2 * current.F + sign * new**2 * more.F,
+        old * current.n + new * more.n,
+        old**2 * current.F + new**2 * more.F,
         R,
         Q,
         R_error,
@@ -193,14 +183,9 @@ def _added(
     return tuple(total for total, _ in found), tuple(error for _, error in found)
 
 
-def _take_back(current: ArmSums, entry: LogEntry, arm: str) -> ArmSums | None:
+def _take_back(current: ArmSums, entry: LogEntry) -> ArmSums | None:
     """The sums of an arm without an entry that is in them; None: no decision is left."""
     payload = unpack(entry.payload, RewardPayload)
-    if (more := payload.taught.get(arm)) is not None:
-        if (more.space, more.revision) != (current.space, current.revision):
-            return current
-        left = merged_sums(current, more, (payload.terms or NO_TERMS).half_life_s, -1.0)
-        return left if left.decisions > 0 else None
     effect = payload.effect
     if effect is None or (payload.space, effect.revision) != (current.space, current.revision):
         return current  # of earlier features: it is not in them any more

@@ -3,8 +3,8 @@
 After a move of the bandit an earlier decision teaches with the features that its arm has in the new
 catalogue, as if they had been there from the start. With those of that time, mapped by the fold, if the new
 catalogue lacks the arm, and where one value may take the place of another (``wait_s``, signals, sums, the
-last): what replaces a value must have the features of what it replaces. Where sums were recomputed after the
-move, those are the ones of now. A bandit that is back in the catalogue has the features of that time in it.
+last): what replaces a value must have the features of what it replaces. A bandit that is back in the
+catalogue has the features of that time in it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ async def decided_features(
     record = bandit.record
     waits = record.reward.wait_s is not None
     may_replace = waits or record.signals is not None or record.reward.aggregate != "first"
-    return by_then or by_now if may_replace and not former.is_exact else by_now or by_then
+    return by_then or by_now if may_replace else by_now or by_then
 
 
 def effect_terms(

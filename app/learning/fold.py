@@ -62,8 +62,8 @@ def fold(
 ) -> States:
     """Return the states after ``entries`` of the learners that they change.
 
-    An entry may also forget its learner, give a state to one that has none, or correct it after a move
-    (``RewardPayload``). One that cannot be folded is left out, for any mistake in it.
+    An entry may also forget its learner, or give a state to one that has none (``RewardPayload``). One that
+    cannot be folded is left out, for any mistake in it.
 
     ``states``      before, at least of all learners of the entries; None: without rewards
     ``entries``     of one partition, in the order of the log
@@ -242,35 +242,20 @@ def _forget(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Spa
 
 
 def _give(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Spaces) -> Iterator[LearnerId]:
-    """Give learners states, which only those without any reward take: what was learned is never replaced.
-
-    What was found after a move corrects a state: the sums with the right features, less those that the map
-    made, are added.
-    """
+    """Give learners states, which only those without any reward take: what was learned is never replaced."""
     for entry, payload in items:
         learner = entry.learner
-        if now.get(learner) is not None and not payload.corrects:
+        if now.get(learner) is not None:
             continue
         try:
-            state, added_state = _in_one_space(
-                learner, now.get(learner), bytes_to_state(payload.state), spaces
-            )
-            if added_state is None or (state is None and payload.corrects):
-                continue  # nothing of its space is carried
-            now[learner] = merged(state, added_state)
+            state, uid = bytes_to_state(payload.state), learner.bandit_uid
+            carried = spaces.carried(uid, state, max(spaces.folded.get(uid, 0), state.space))
         except Exception as error:  # as in ``_add``
             leave_out(entry, reason_of(error))
             continue
-        yield learner
-
-
-def _in_one_space(
-    learner: LearnerId, one: LearnerState | None, other: LearnerState | None, spaces: Spaces
-) -> tuple[LearnerState | None, LearnerState | None]:
-    """Both states in the latest of their spaces and that of the log. Raises as ``Spaces.carried``."""
-    uid = learner.bandit_uid
-    to = max(spaces.folded.get(uid, 0), *(0 if state is None else state.space for state in (one, other)))
-    return spaces.carried(uid, one, to), spaces.carried(uid, other, to)
+        if carried is not None:  # else nothing of its space is
+            now[learner] = carried
+            yield learner
 
 
 def merged(one: LearnerState | None, other: LearnerState) -> LearnerState:

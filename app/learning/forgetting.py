@@ -8,7 +8,6 @@ There are three reasons to forget: somebody deletes a learner (``forget``), a le
     its state                                  states                fold             at once
     its rewards since its checkpoint           tails                 fold             at once
     what it taught arms, see below             effects               fold             at once
-    what it knew before a move                 kept                  fold, expires    at once
     its rewards and observations               log                   erase            erase
     rewards that could not be folded           dead                  erase            erase
     decisions that wait for rewards            decisions, due        erase            erase

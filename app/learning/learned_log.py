@@ -20,7 +20,7 @@ from app.platform.deadlines import yield_to_others
 from app.platform.documents import Answer
 from app.platform.errors import Invalid
 from app.platform.pages import decode_cursor, encode_cursor, foreign
-from app.records.arm_sums import numbers_of, taught_to_bytes
+from app.records.arm_sums import numbers_of
 from app.records.records import MOVED, RewardPayload, RewardTerms, bytes_to_context, bytes_to_vector
 from app.storage.store import Store
 from app.storage.types import LogEntry, entry_order
@@ -38,8 +38,7 @@ class LearnedReward(Answer, frozen=True, gc=False):
     ``number``     its place in the log of its partition: each is greater than the one before
     ``time``       when it was written, ms since 1970; ``decided``: when the arm was chosen
     ``kind``       "other": nobody noted of which arm it is; "forget": the learner starts again; "state": a
-                   learner that has no rewards takes this one; "move": all of the partition are carried, or
-                   with a ``state`` that is added to the sums of the learner, and is no reward
+                   learner that has no rewards takes this one; "move": all of the partition are carried
     ``id``         of the decision, or of the observation
     ``first``      whether no reward of this decision and arm came before; ``before``: the sum of those, of a
                    bandit that sums
@@ -60,8 +59,6 @@ class LearnedReward(Answer, frozen=True, gc=False):
                    learned nothing
     ``space``      which move of the bandit it is from, 0: none; of a move its own number. Revisions are of
                    the catalogue that the bandit had then
-    ``taught``     of a move with a ``state``: what the learner has taught the arms, which is added to their
-                   sums, as the service stores it
     """
 
     number: int
@@ -88,7 +85,6 @@ class LearnedReward(Answer, frozen=True, gc=False):
     space: int = 0
     expected: list[float] | None = None
     effect: list[float] | None = None
-    taught: str | None = None
 
 
 class ArmRevision(Answer, frozen=True, gc=False):
@@ -192,21 +188,13 @@ def _take(page: LearnedPage, bandit: Bandit, entry: LogEntry, *, with_arms: bool
     key = None if entry.learner.name == GLOBAL_LEARNER else entry.learner.name
     if not payload.features:
         state = base64.b64encode(payload.state).decode() if payload.state else None
-        taught = base64.b64encode(taught_to_bytes(payload.taught)).decode() if payload.taught else None
         kind = "state" if payload.state else "forget"
-        if entry.learner.name == MOVED or payload.corrects:
-            kind = "move"
-            key = None if entry.learner.name == MOVED else key
+        if entry.learner.name == MOVED:
+            kind, key = "move", None
         page.items.append(
-            LearnedReward(
-                *(number, written_ms, kind, key),
-                replayed=replayed,
-                state=state,
-                space=payload.space,
-                taught=taught,
-            )
+            LearnedReward(number, written_ms, kind, key, replayed=replayed, state=state, space=payload.space)
         )
-        return (len(payload.state) + len(taught or "")) // 8
+        return len(payload.state) // 8
     features, dim = bytes_to_vector(payload.features), bandit.catalogue.dim
     is_of_now = payload.space == bandit.record.space
     numbers, has_features = 0, source is None or not is_of_now  # of earlier catalogues there are no arms

@@ -95,25 +95,14 @@ def fitted(arms: CommonArms, shown: Mapping[str, int], bandit: Bandit) -> ArmMap
     return ArmMap(forward, directions, by_log)
 
 
-def transform_of(arms: ArmMap, bandit: Bandit, constant: float | None, moved: Bandit | None = None) -> Matrix:
-    """T for the learners of a bandit. ``constant``: of its intercept in the new catalogue. Shape: (D', D).
-
-    ``moved``: the bandit there, where its directions P' are others than P B: P' x' is near P' C x.
-    """
+def transform_of(arms: ArmMap, bandit: Bandit, constant: float | None) -> Matrix:
+    """T for the learners of a bandit. ``constant``: of its intercept in the new catalogue. Shape: (D', D)."""
     constants = None
     if bandit.record.intercept and bandit.record.constant is not None and constant is not None:
         constants = bandit.record.constant, constant
     dim = bandit.catalogue.dim
     interactions = 0 if bandit.context is None else bandit.context.more_numbers(dim)
-    turned: Matrix | None = None
-    if moved is not None and moved.context is not None and bandit.context is not None:
-        before, after = (
-            np.eye(of.catalogue.dim) if context.directions is None else context.directions
-            for of, context in ((bandit, bandit.context), (moved, moved.context))
-        )
-        one = after @ arms.forward.linear @ np.linalg.pinv(before)
-        turned = np.kron(one, np.eye(bandit.context.encoding.dim)).astype(np.float64)
-    return feature_map.of_learner(arms.forward, interactions=interactions, turned=turned, constants=constants)
+    return feature_map.of_learner(arms.forward, interactions=interactions, constants=constants)
 
 
 def moved_history(

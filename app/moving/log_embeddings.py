@@ -110,7 +110,7 @@ class LogEmbeddings:
             await self._wait_filled(following)
             newest = self._where_it_was(bandit, bandit.catalogue.uid, following.uid)
             if newest.catalogue.uid != following.uid:
-                await self.moving.move(newest.name, catalogue, "auto", dry_run=False, by=None)
+                await self.moving.move(newest.name, catalogue, "map", dry_run=False, by=None)
         except (Conflict, NotFound):
             # Nobody has a use for it. After a kill, or while the store is away, it stays for the next try.
             if earlier is None:

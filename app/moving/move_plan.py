@@ -5,9 +5,9 @@ A plan is a frozen value: each step of ``plan_steps`` takes one and returns the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from app.bandits import context as contexts
 from app.bandits.bandit import Bandit, learner_dim
@@ -17,18 +17,17 @@ from app.bandits.settings import BanditRecord
 from app.bandits.spaces import Carry, MoveRecord, SpaceMap
 from app.catalogues.catalogue import Catalogue
 from app.moving.arm_map import ArmMap, CommonArms
-from app.platform.errors import Invalid, ShortlistError, shown_time
+from app.platform.errors import Invalid, ShortlistError
 from app.platform.phrases import counted
 from app.quotas.rules import QuotaRule
-from app.records.records import LearnerState, vector_to_bytes
+from app.records.records import vector_to_bytes
 from shortlist.linear.learned_prior import LearnedPrior
 
-Asked = Literal["auto", "log", "map", "none"]
 QuotaRules = Sequence[tuple[str, QuotaRule]]  # with the ids of the quotas
 MOST_NAMED = 5
-NOT_KEPT = (
-    "what learners know now is not kept, as it is more than SHORTLIST_MAX_MOVES_MB leaves: moving back will "
-    "be a move like any other"
+NEW_BANDIT = (
+    "Make a bandit in the new catalogue, and teach it the log of the old one: shortlist export log, then "
+    "shortlist import --history (docs/recipes/new-embeddings.md)"
 )
 
 
@@ -38,18 +37,13 @@ class MovePlan:
 
     ``bandit``         as it is
     ``target``         the catalogue that it moves to
-    ``asked``          how the caller wants learners to be carried
+    ``carry``          how learners are carried
     ``arms``           those that both catalogues have
     ``record``         of the bandit as it will be
     ``learners``       how many there are
     ``sample``         the names of some, by which estimates are compared
-    ``carry``          how learners are carried
     ``arm_map``        between the features of the arms; None: nothing is carried
     ``space_map``      what the map makes of learners
-    ``restores_ms``    when the move was that this one takes back: learners are what they were before it
-    ``no_log``         why sums cannot be computed from the decision log; None: they can, or nobody asked
-    ``recomputed``     of some learners, what they will know if their sums are computed again
-    ``keeps_states``   whether what learners know is kept for a while, to go back to
     ``agreement``      of estimates before and after
     ``first``          the prior of a history that it has from then on
     ``prior``          the learned one of the carried learners
@@ -59,18 +53,13 @@ class MovePlan:
 
     bandit: Bandit
     target: Catalogue
-    asked: Asked
+    carry: Carry
     arms: CommonArms
     record: BanditRecord
     learners: int
     sample: Sequence[str]
-    carry: Carry = "none"
     arm_map: ArmMap | None = None
     space_map: SpaceMap | None = None
-    restores_ms: int | None = None
-    no_log: str | None = None
-    recomputed: Mapping[str, LearnerState] = field(default_factory=dict)
-    keeps_states: bool = True
     agreement: float | None = None
     first: LearnedPrior | None = None
     prior: LearnedPrior | None = None
@@ -87,11 +76,6 @@ class MovePlan:
     def r2(self) -> float | None:
         """The share of the new features that the map explains."""
         return None if self.arm_map is None else self.arm_map.forward.r2
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether sums are computed again."""
-        return self.restores_ms is not None or self.carry == "log"
 
     @property
     def answer(self) -> dict[str, Any]:
@@ -114,7 +98,6 @@ class MovePlan:
         first = self.first if self.target.record.prior is None else None
         return MoveRecord(
             number=self.record.space,
-            asked=self.asked,
             carry=self.carry,
             left=self.bandit.record.catalogue,
             left_uid=self.bandit.catalogue.uid,
@@ -126,7 +109,6 @@ class MovePlan:
             answer=self.answer,
             transform=b"" if transform is None else vector_to_bytes(transform.ravel()),
             dim=0 if transform is None else len(transform),
-            restores=self.restores_ms is not None,
             residual=b"" if self.arm_map is None else vector_to_bytes(self.arm_map.forward.residual.ravel()),
             history=b"" if first is None else history_to_bytes(first),
         )
@@ -140,30 +122,9 @@ def words_of(plan: MovePlan) -> list[str]:
         return ["no learner has had a reward yet: there is nothing to carry"]
     if plan.r2 is None:
         return []
-    if plan.carry == "log":
-        return ["what was learned is computed again from the decision log: nothing of it is lost"]
-    if plan.restores_ms is not None:
-        before = f"what they were in {plan.target.name} before the move of {shown_time(plan.restores_ms)}"
-        return [f"learners are {before}, and learn with its features what came since"]
     told = plan.r2 if plan.agreement is None else (plan.r2 + plan.agreement) / 2.0
     kept = "be kept almost wholly" if told >= 0.8 else "be kept in part" if told >= 0.3 else "hardly be kept"
-    sentences = [f"what was learned will {kept}: the map explains {plan.r2:.0%} of the new features"]
-    if plan.asked == "auto" and plan.no_log is not None:
-        sentences.append(
-            f"learners are carried by the map, not computed again from the decision log: {plan.no_log}"
-        )
-    return sentences
-
-
-def log_lacks(record: BanditRecord, policy: PolicyTerms) -> str | None:
-    """Why learners cannot be computed again from the decision log, as far as the settings tell."""
-    if record.log is None:
-        return "the bandit has no decision log"
-    if record.log.share < 1.0:
-        return f"it holds a share of {record.log.share:g} of the decisions, not all of them"
-    if policy.begins_again is not None:
-        return f"the policy {record.policy} begins again anyway"
-    return None
+    return [f"what was learned will {kept}: the map explains {plan.r2:.0%} of the new features"]
 
 
 def refusals_of(plan: MovePlan, policy: PolicyTerms, rules: QuotaRules) -> Sequence[ShortlistError]:
@@ -197,8 +158,6 @@ def warnings_of(plan: MovePlan, policy: PolicyTerms, rules: QuotaRules) -> list[
         warnings.append(f"{target.name} has no index yet: it is scanned until it has one, which takes longer")
     if policy.begins_again is not None:
         warnings.append(policy.begins_again)
-    if plan.carry != "none" and not plan.keeps_states:
-        warnings.append(NOT_KEPT)
     named = [(f"the quota {quota_id}", rule.arm) for quota_id, rule in rules if rule.arm is not None]
     named += [("the holdout", arm) for arm in bandit.named_arms]
     missing = [(what, arm) for what, arm in named if arms is not None and arm not in arms]

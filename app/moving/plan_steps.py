@@ -2,8 +2,6 @@
 
 begin       the arms that both catalogues have, and the bandit's record in the new one
 fit         the map between the features of these arms, and what it makes of learners
-restore     a move back: learners are what they were before, if that is kept
-recompute   sums are computed again from the decision log, if it has all that learners know
 refuse      what the new catalogue or the store makes impossible
 compare     estimates before and after, and the learned prior of the carried learners
 
@@ -30,8 +28,7 @@ from app.bandits.completion import measured
 from app.bandits.history_prior import first_prior, takes_history
 from app.bandits.prior_version import version_of
 from app.bandits.registry import Bandits
-from app.bandits.settings import BanditRecord
-from app.bandits.spaces import MoveRecord, Moves, SpaceMap, Spaces
+from app.bandits.spaces import Carry, Moves, SpaceMap, Spaces
 from app.bandits.versions import version_to_bytes
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.catalogues import Catalogues
@@ -41,35 +38,29 @@ from app.learning.learners import Learners
 from app.learning.prior_fits import FITTING, Computing, PriorFits, fit_sums
 from app.learning.tokens import decision_of
 from app.moving import arm_map
-from app.moving.move_plan import Asked, MovePlan, check_learner, log_lacks, refusals_of, warnings_of, words_of
-from app.moving.recomputed_sums import RecomputedSums
-from app.moving.starting_states import NotWhole
-from app.platform.errors import Invalid, TooDifferent, shown_time
+from app.moving.move_plan import NEW_BANDIT, MovePlan, refusals_of, warnings_of, words_of
+from app.platform.errors import Invalid, TooDifferent
 from app.platform.pools import MEASURING
 from app.quotas.quotas import Quotas
 from app.records.records import LearnerState, vector_to_bytes
 from app.storage.space import moves_full
 from app.storage.store import Store
 from app.storage.types import LearnerId
-from shortlist.linear.ridge_sums import RidgeSums
 
-LEAST_R2 = 0.1  # below it, learners are not carried unless that is asked for
+LEAST_R2 = 0.1  # below it learners would know hardly anything
 MOST_ROWS = 20_000  # of the decision log, the newest, by which arms are weighed
 ROWS_TOGETHER = 100  # of a partition
 KEYS_COMPARED = 100
-KEPT_BYTES = 200  # that a kept state takes besides itself, with its name
-OF_CATALOGUE = ("constant", "mean_square", "filled", "directions")
-OF_MOVE = ("catalogue", "space", "catalogue_uid", "moved_ms", *OF_CATALOGUE)
-
-
-def take_fields(record: BanditRecord, source: BanditRecord, names: Sequence[str]) -> BanditRecord:
-    """A record with some fields of another: ``OF_CATALOGUE`` depend on its arms, ``OF_MOVE`` on a move."""
-    return replace_fields(record, **{name: getattr(source, name) for name in names})
+OF_CATALOGUE = ("constant", "mean_square", "filled", "directions")  # fields that depend on its arms
+TOO_DIFFERENT = (
+    "the old features explain only {:.0%} of the variation of the new ones: learners would know hardly "
+    f"anything. {NEW_BANDIT}"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSteps:
-    """Plans moves. ``rewarded_ms``: how long a decision can be rewarded."""
+    """Plans moves."""
 
     store: Store
     catalogues: Catalogues
@@ -80,23 +71,17 @@ class PlanSteps:
     moves: Moves
     priors: LearnedPriors
     fits: PriorFits
-    sums: RecomputedSums
     policies: Any
-    rewarded_ms: int
 
-    async def plan(
-        self, bandit: Bandit, target: Catalogue, asked: Asked, last: MoveRecord | None
-    ) -> MovePlan:
-        """What a move would do. ``last``: the move before it. Raises Unavailable.
+    async def plan(self, bandit: Bandit, target: Catalogue, carry: Carry) -> MovePlan:
+        """What a move would do. Raises Unavailable.
 
-        Cost: a read of all learners' names, of 20,000 rows, and of all rewarded rows for ``carry: log``.
+        Cost: a read of all learners' names, and of 20,000 rows.
         """
         shown = await self._count_shown(bandit)
-        plan = await self._begin(bandit, target, asked, shown)
-        if plan.arms.count and asked != "none":
+        plan = await self._begin(bandit, target, carry, shown)
+        if plan.arms.count and carry == "map":
             plan = await self._fit(plan, shown)
-            plan = await self._restore(plan, last)
-            plan = await self._recompute(plan)
         else:
             plan = await self._begin_anew(plan)
         plan = await self._refuse(plan)
@@ -122,7 +107,7 @@ class PlanSteps:
         return counts
 
     async def _begin(
-        self, bandit: Bandit, target: Catalogue, asked: Asked, shown: Mapping[str, int]
+        self, bandit: Bandit, target: Catalogue, carry: Carry, shown: Mapping[str, int]
     ) -> MovePlan:
         old, new = await asyncio.gather(*map(self.catalogues.sampled, (bandit.catalogue, target)))
         record = replace_fields(
@@ -137,12 +122,11 @@ class PlanSteps:
         return MovePlan(
             bandit=bandit,
             target=target,
-            asked=asked,
+            carry=carry,
             arms=await MEASURING.run(partial(arm_map.common_arms, old, new, shown)),
             record=await MEASURING.run(partial(measured, record, new)),
             learners=learners,
             sample=sample,
-            carry="none" if asked == "none" else "map",
         )
 
     async def _sample_learners(self, bandit: Bandit) -> tuple[int, Sequence[str]]:
@@ -174,79 +158,18 @@ class PlanSteps:
             record = replace_fields(record, directions=vector_to_bytes(fitted.directions.ravel()))
         return replace(plan, arm_map=fitted, record=record, space_map=space_map)
 
-    async def _restore(self, plan: MovePlan, last: MoveRecord | None) -> MovePlan:
-        """Go back to what learners were before the last move, if that is asked for and kept."""
-        if plan.asked == "log" or last is None or last.left_uid != plan.target.uid or last.carry == "none":
-            return plan
-        before = await self.bandits.find(plan.bandit.uid, last.version - 1)
-        if before is None or plan.record.moved_ms >= last.moved_ms + self.rewarded_ms:
-            return plan
-        try:
-            restored = await self._examine(
-                plan, take_fields(plan.record, before.record, OF_CATALOGUE), restores=True
-            )
-        except NotWhole:
-            return plan
-        return replace(restored, restores_ms=last.moved_ms)
-
-    async def _recompute(self, plan: MovePlan) -> MovePlan:
-        """Compute sums from the decision log as of a bandit that is made in the catalogue, or say why not.
-
-        Refuses ``auto`` where neither that is possible nor the map keeps anything.
-        """
-        if plan.asked == "map" or plan.is_exact:
-            return plan
-        no_log = log_lacks(plan.bandit.record, self.policies[plan.bandit.record.policy])
-        if no_log is None and (since_ms := await self.log.complete_from(plan.bandit, None)) is not None:
-            no_log = f"rows of decisions before {shown_time(since_ms)} were dropped"
-        if no_log is None:
-            arms = await self.catalogues.sampled(plan.target)
-            try:
-                record = await MEASURING.run(partial(contexts.with_directions, plan.record, arms))
-                check_learner(record, plan.target.dim)
-                return replace(await self._examine(plan, record, restores=False), carry="log")
-            except (Invalid, NotWhole) as error:
-                no_log = error.detail
-        plan = replace(plan, no_log=no_log)
-        if plan.asked == "auto" and plan.learners and (plan.r2 or 0.0) < LEAST_R2:
-            message = (
-                f"the old features explain only {plan.r2:.0%} of the variation of the new ones: learners "
-                'would know hardly anything. Ask for "carry": "map" to carry them all the same, or for '
-                '"none" to begin from nothing'
-            )
-            plan = plan.refuse(TooDifferent(message, path=("carry",)))
-        return plan
-
-    async def _examine(self, plan: MovePlan, record: BanditRecord, *, restores: bool) -> MovePlan:
-        """The plan with this record, and what some learners will know by sums that are computed again.
-
-        Raises NotWhole: they cannot be.
-        """
-        plan = replace(plan, record=record)
-        moved = self._as_moved(plan)
-        if plan.arm_map is not None and plan.space_map is not None:
-            transform = arm_map.transform_of(plan.arm_map, plan.bandit, record.constant, moved)
-            plan = replace(plan, space_map=replace(plan.space_map, transform=transform))
-        recomputed = await self.sums.examine(moved, await self._spaces(plan), restores=restores)
-        return replace(plan, recomputed=recomputed)
-
     async def _refuse(self, plan: MovePlan) -> MovePlan:
-        """Note why the move cannot be, and whether the store has room for what learners know now."""
+        """Note why the move cannot be."""
         if not plan.arms.count:
             message = "the catalogues have no arm in common, by their ids"
             plan = plan.refuse(Invalid(message, path=("catalogue",)))
-        left = await self.store.usage.left("moves")
-        if plan.space_map is not None:
-            left -= plan.space_map.bytes
-            if left < 0:
-                plan = plan.refuse(moves_full())
-        keeps_states = plan.learners * (plan.bandit.state_bytes * 9 // 8 + KEPT_BYTES) <= left
-        if plan.asked == "log" and plan.carry != "log":
-            why = plan.no_log or "the catalogues have no arm in common"
-            message = f"learners cannot be computed again from the decision log: {why}"
-            plan = plan.refuse(Invalid(message, path=("carry",)))
-        refusals = refusals_of(plan, self.policies[plan.record.policy], self.quotas.rules(plan.bandit))
-        return replace(plan, keeps_states=keeps_states).refuse(*refusals)
+        if plan.r2 is not None and plan.learners and plan.r2 < LEAST_R2:
+            plan = plan.refuse(TooDifferent(TOO_DIFFERENT.format(plan.r2), path=("catalogue",)))
+        if plan.space_map is not None and plan.space_map.bytes > await self.store.usage.left_for_maps():
+            plan = plan.refuse(moves_full())
+        return plan.refuse(
+            *refusals_of(plan, self.policies[plan.record.policy], self.quotas.rules(plan.bandit))
+        )
 
     async def _compare(self, plan: MovePlan) -> MovePlan:
         """How far estimates before and after agree, and the prior of the carried learners."""
@@ -255,25 +178,19 @@ class PlanSteps:
             return plan
         bandit, moved = plan.bandit, self._as_moved(plan)
         if plan.record.prior == "learned":
-            sums: Sequence[RidgeSums] = [state.sums for state in plan.recomputed.values()]
-            if not plan.is_exact:
-                sums = await self.fits.sums(moved, Computing(), spaces=await self._spaces(plan))
+            sums = await self.fits.sums(moved, Computing(), spaces=await self._spaces(plan))
             bandit = await self.priors.serving(bandit)
             prior = await FITTING.run(partial(fit_sums, sums, bandit.record, plan.first))
             plan = replace(plan, prior=prior)
             if prior is not None:
                 moved = moved.with_prior(version_of(1, 0, prior, space=plan.record.space))
-        before, after = list[LearnerState](), list[LearnerState]()
+        before = list[LearnerState]()
         for name in plan.sample:
             state = await self.learners.state(LearnerId(bandit.uid, name))
-            state = await self.learners.carried(bandit, state)
-            carried = plan.recomputed.get(name)
-            if carried is None and state is not None:
-                (carried,) = await MEASURING.run(partial(space_map.states, [state]))
-            if state is not None and carried is not None:
+            if (state := await self.learners.carried(bandit, state)) is not None:
                 before.append(state)
-                after.append(carried)
-        work = partial(arm_map.agreement, plan.arms, bandit, before, moved, after)
+        after = await MEASURING.run(partial(space_map.states, before))
+        work = partial(arm_map.agreement, plan.arms, bandit, before, moved, list(filter(None, after)))
         return replace(plan, agreement=await MEASURING.run(work))
 
     async def _begin_prior(self, plan: MovePlan) -> MovePlan:

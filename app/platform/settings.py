@@ -189,7 +189,7 @@ class Settings(BaseSettings):
     )
     max_moves_mb: Annotated[int, Field(ge=1)] = _setting(
         1_024,
-        "Memory of the store for maps of moves, and for what learners knew before. Beyond: 429; not kept.",
+        "Memory of the store for maps of moves. Beyond: 429.",
         when=_ROOM,
     )
     max_effects_mb: Annotated[int, Field(ge=1)] = _setting(

@@ -8,7 +8,7 @@ its token, and in the entries of its rewards.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from struct import Struct, unpack
 from typing import NamedTuple
 
@@ -81,16 +81,6 @@ class MergedSums(msgspec.Struct, frozen=True, array_like=True):
     F: tuple[float, ...]
     R: tuple[float, ...]
     Q: tuple[float, ...]
-
-
-def taught_to_bytes(taught: Mapping[str, ArmSums]) -> bytes:
-    """Sums of arms by their ids, as a payload has them."""
-    return msgspec.msgpack.encode(taught)
-
-
-def bytes_to_taught(data: bytes) -> Mapping[str, ArmSums]:
-    """Inverse of ``taught_to_bytes``."""
-    return msgspec.msgpack.decode(data, type=dict[str, ArmSums])
 
 
 class EffectPair(NamedTuple):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -16,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from app.records.arm_sums import ArmSums, EffectTerms
+from app.records.arm_sums import EffectTerms
 from app.records.behaviour import BehaviourRecord
 from app.records.features import FeaturesRule, Reduction
 from app.records.history_prior import HistoryPriorRecord
@@ -127,10 +126,8 @@ class RewardPayload(msgspec.Struct, frozen=True, array_like=True):
 
     An entry with a ``state`` gives it to a learner that has none; one with neither state nor features forgets
     the learner, or is a move of all of them (``MOVED``). ``signal``: of a bandit with signals. ``space``:
-    which move of the bandit the features are from, 0: none; of a move its own number. ``corrects``: the
-    ``state`` is what is added to the sums of a learner after a move, and no reward. ``effect``: of a decision
-    that was made with arm effects. ``taught``: of an entry that ``corrects``, what is added to the sums of
-    arms, by their ids.
+    which move of the bandit the features are from, 0: none; of a move its own number. ``effect``: of a
+    decision that was made with arm effects.
     """
 
     features: bytes
@@ -139,9 +136,7 @@ class RewardPayload(msgspec.Struct, frozen=True, array_like=True):
     state: bytes = b""
     signal: SignalTerms | None = None
     space: int = 0
-    corrects: bool = False
     effect: EffectTerms | None = None
-    taught: dict[str, ArmSums] = {}
 
 
 class RewardSource(msgspec.Struct, frozen=True, array_like=True):
@@ -225,20 +220,13 @@ def about_dim(payload: bytes) -> int:
 
 
 def has_state(payload: bytes) -> bool:
-    """Whether an entry gives or corrects a state; also that of a move, which has neither."""
+    """Whether an entry gives a state; also that of a move, which has neither."""
     return payload[1:3] == _NO_FEATURES
 
 
 def move_payload(number: int) -> bytes:
     """The payload of the entry of a move."""
     return msgspec.msgpack.encode((b"", 0.0, None, b"", None, number))
-
-
-def correction_payload(state: LearnerState, *, taught: Mapping[str, ArmSums] | None = None) -> bytes:
-    """The payload of an entry that adds sums to those of a learner and of arms."""
-    terms = RewardTerms(half_life_s=state.half_life_s) if taught else None
-    payload = b"", 0.0, terms, state_to_bytes(state), None, state.space, True, None
-    return msgspec.msgpack.encode((*payload, taught) if taught else payload)
 
 
 def with_uid(uid: str, record: msgspec.Struct) -> bytes:

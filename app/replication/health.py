@@ -7,7 +7,7 @@ import contextlib
 import math
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from pathlib import Path
@@ -138,7 +138,6 @@ class Health:
     ``max_backlog``      with more rewards waiting the process is not ready
     ``worker``           whether it applies rewards
     ``missing_plugins``  what a bandit needs and no loaded plug-in provides
-    ``stuck_moves``      bandits whose moves are not carried out, and what finishes them
     ``ready``            is set by what starts and stops the services
     ``engine_start_s``   so long an engine of arms that does not answer may be starting
     """
@@ -156,7 +155,6 @@ class Health:
     losses: Losses
     data_dir: Path
     missing_plugins: Callable[[Bandit], Sequence[str]]
-    stuck_moves: Callable[[], Awaitable[Sequence[tuple[str, str]]]]
     ready: bool = False
     engine_start_s: float = 60.0
     _started_at: float = field(default_factory=time.time)
@@ -300,9 +298,6 @@ class Health:
         names = {bandit.uid: bandit.name for bandit in bandits if bandit.record.arm_effects == "auto"}
         one_key = await found_lately(self.store, list(names))
         result += [one_key_gives_most(names[uid], taught) for uid, taught in one_key.items()]
-        for name, call in await self.stuck_moves():
-            text = f"what the bandit {name} learned is still being carried to its catalogue"
-            result.append(Finding("move", False, f"{text}: if no process does so now, {call}"))
         return result
 
     async def _held(self) -> tuple[Mapping[Kind, float], Sequence[str]]:

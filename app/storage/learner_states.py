@@ -112,8 +112,7 @@ class LearnerStates(RedisPart):
             keys.ledger,
         )
         for uid in numbers:
-            names += (keys.states(partition, uid), keys.tails(partition, uid))
-            names += (keys.kept(partition, uid), keys.arm_sums(partition, uid))
+            names += (keys.states(partition, uid), keys.tails(partition, uid), keys.arm_sums(partition, uid))
         return bool(await self._redis.script("apply", names, arguments, bulk=True))
 
     async def changed(self, since: Mapping[int, str]) -> Mapping[int, LearnerChanges]:

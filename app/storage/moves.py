@@ -14,20 +14,16 @@ from app.storage.part import RedisPart
 from app.storage.redis_client import Argument
 from app.storage.types import CarriedWrite
 
-IN_LOG, CARRIED, MADE = ":log", ":carried", ":made"
+IN_LOG, CARRIED = ":log", ":carried"
 _HEADER_BYTES = 24  # of a state: what they say changes with every entry that is folded, and with every move
 
 
 class MoveProgress(NamedTuple):
-    """Numbers of moves in one partition: the last one that the log has, that is folded, that is carried.
-
-    ``made``: the last one after which sums were computed again.
-    """
+    """Numbers of moves in one partition: the last one that the log has, that is folded, that is carried."""
 
     in_log: int
     folded: int
     carried: int
-    made: int
 
 
 class MoveStore(RedisPart):
@@ -53,7 +49,7 @@ class MoveStore(RedisPart):
 
     async def progress(self, bandit_uid: str) -> Sequence[MoveProgress]:
         """How far the moves of a bandit are in each partition. A call for each partition."""
-        fields = bandit_uid + IN_LOG, bandit_uid, bandit_uid + CARRIED, bandit_uid + MADE
+        fields = bandit_uid + IN_LOG, bandit_uid, bandit_uid + CARRIED
         parts = await asyncio.gather(
             *(
                 self._redis.command("HMGET", keys.spaces(partition), *fields)
@@ -78,55 +74,3 @@ class MoveStore(RedisPart):
     async def all_carried(self, partition: int, bandit_uid: str, number: int) -> None:
         """Note that every learner of the partition is carried through the move."""
         await self._redis.command("HSET", keys.spaces(partition), bandit_uid + CARRIED, number)
-
-    async def all_made(self, partition: int, bandit_uid: str, number: int) -> None:
-        """Note that the sums of every learner of the partition are computed again after the move."""
-        await self._redis.command("HSET", keys.spaces(partition), bandit_uid + MADE, number)
-
-    async def begin_keeping(
-        self, partition: int, bandit_uid: str, space: int, watermark: str, until_ms: int
-    ) -> None:
-        """Forget what was kept of this space, and note the watermark from which on states are kept."""
-        key = keys.kept(partition, bandit_uid, space)
-        await self._redis.script(
-            "begin_keeping", [key, keys.deleted(partition)], [bandit_uid, watermark, until_ms]
-        )
-
-    async def keep(
-        self, partition: int, bandit_uid: str, space: int, writes: Sequence[CarriedWrite], *, until_ms: int
-    ) -> None:
-        """Keep the states of those learners that are as they were read. Raises StoreFull."""
-        most = self._quota.of("moves", partition)
-        arguments: list[Argument] = [bandit_uid, _HEADER_BYTES, until_ms, most]
-        for write in writes:
-            arguments += (
-                write.name,
-                (write.checkpoint or b"")[:_HEADER_BYTES],
-                write.tail,
-                write.state or b"",
-            )
-        names = [keys.states(partition, bandit_uid), keys.tails(partition, bandit_uid)]
-        names += [keys.kept(partition, bandit_uid, space), keys.deleted(partition), keys.ledger(partition)]
-        held = int(await self._redis.script("keep_states", names, arguments, bulk=True))
-        if held:
-            self._quota.taken("moves", partition, held)
-
-    async def drop_kept(self, partition: int, bandit_uid: str, space: int) -> None:
-        """Forget what was kept of this space; it counts as held until it would have gone."""
-        await self._redis.command("UNLINK", keys.kept(partition, bandit_uid, space))
-
-    async def kept_from(self, partition: int, bandit_uid: str, space: int) -> str | None:
-        """The watermark from which on states were kept; None: none are any more."""
-        found = await self._redis.command("HGET", keys.kept(partition, bandit_uid, space), "")
-        return None if found is None else found.decode()
-
-    async def kept(
-        self, partition: int, bandit_uid: str, space: int, names: Sequence[str]
-    ) -> Sequence[bytes | None]:
-        """The kept states of these learners."""
-        if not names:
-            return []
-        found: Sequence[bytes | None] = await self._redis.command(
-            "HMGET", keys.kept(partition, bandit_uid, space), *names
-        )
-        return found

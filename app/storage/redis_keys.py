@@ -49,7 +49,6 @@
     {p:<n>}:spaces                               hash    bandit uid -> moves (see below)    with the bandit
     {p:<n>}:states:<bandit uid>                  hash    learner -> checkpoint              with the bandit
     {p:<n>}:effects:<bandit uid>                 hash    arm, revision -> sums (see below)  with the bandit
-    {p:<n>}:kept:<bandit uid>:<parity>           hash    learner -> state before a move     ttl_ms
     {p:<n>}:tails:<bandit uid>                   zset    learner + entry id (see below)     with the bandit
     {p:<n>}:seen:<bandit uid>:<learner>:<dedupe key>  string  empty: of observations       ttl_ms
     {p:<n>}:seen-until:<ms>                      hash    dedupe keys of learners            see below
@@ -109,11 +108,9 @@ has what these were before its effects were fitted last.
 Fields of effects are "<arm> <revision>", "<arm> -2" of sums that were merged (merge_arm_sums.lua), and ""
 with the bytes of all; until 2.0.0 "<arm>", with sums of its newest revision.
 
-spaces has four fields of a bandit that was moved to another catalogue: its uid holds the number of the last
-move whose entry is folded, "<uid>:log" that of the last one in the log, "<uid>:carried" that of the last
-one through which every checkpoint of the partition was carried, and "<uid>:made" that of the last one after
-which the sums of its learners were recomputed. kept has what learners knew before the last move, and under ""
-the watermark from which on it was read.
+spaces has three fields of a bandit that was moved to another catalogue: its uid holds the number of the last
+move whose entry is folded, "<uid>:log" that of the last one in the log, and "<uid>:carried" that of
+the last one through which every checkpoint of the partition was carried.
 
 What a key named changes holds: changes.lua, with CHANGES_KEPT things at most; the registry of a cluster has
 none. What a row is, and how row-times names it: rows.lua. row-logs has two fields of a bandit: its uid holds
@@ -280,11 +277,6 @@ OF_REVISION = " "  # no id has it
 def sums_field(arm: ArmId) -> str:
     """Where in ``arm_sums`` the sums of an arm with the features of a revision are."""
     return arm.arm if arm.revision == UNTOLD else f"{arm.arm}{OF_REVISION}{arm.revision}"
-
-
-def kept(partition: int, bandit_uid: str, space: int | None = None) -> str:
-    """Of two spaces one after the other there are two. Without a space the stem that scripts complete."""
-    return f"{_partition(partition)}kept:{bandit_uid}:{'' if space is None else space % 2}"
 
 
 def tails(partition: int, bandit_uid: str = "") -> str:

@@ -177,7 +177,7 @@ class WorkerLeases(RedisPart):
 async def drop_states(redis: RedisClient, partition: int, uid: str) -> None:
     """Remove the learners that a partition holds of a deleted bandit, for good: none is written again."""
     names = [keys.deleted(partition), keys.states(partition, uid), keys.tails(partition, uid)]
-    names += [keys.folded(partition), keys.spaces(partition), keys.kept(partition, uid)]
+    names += [keys.folded(partition), keys.spaces(partition)]
     names += [keys.ledger(partition), keys.arm_sums(partition, uid)]
     await redis.script("drop_states", names, [uid, keys.DELETED_KEPT_MS])
 

@@ -24,10 +24,10 @@ class SpaceBudget:
         self._held: dict[Kind, list[int]] = {}
         self._total: dict[Kind, int] = dict.fromkeys(KINDS, 0)
 
-    def seen(self, held: Mapping[Kind, list[int]], besides: Mapping[Kind, int]) -> None:
-        """What each partition holds of each kind; ``besides``: in no partition."""
+    def seen(self, held: Mapping[Kind, list[int]]) -> None:
+        """What each partition holds of each kind."""
         self._held = dict(held)
-        self._total = {kind: sum(each) + besides.get(kind, 0) for kind, each in held.items()}
+        self._total = {kind: sum(each) for kind, each in held.items()}
 
     def taken(self, kind: Kind, partition: int, held: int) -> None:
         """What the partition holds after a write. Raises StoreFull when it says that there was no space."""

@@ -9,7 +9,7 @@ from app.storage import redis_keys as keys
 from app.storage.part import RedisPart
 from app.storage.types import Kind
 
-_EXPIRING: Sequence[Kind] = ("events", "activations", "dedupe", "log", "repeats", "moves", "effects")
+_EXPIRING: Sequence[Kind] = ("events", "activations", "dedupe", "log", "repeats", "effects")
 
 
 class Usage(RedisPart):
@@ -17,7 +17,7 @@ class Usage(RedisPart):
 
     A call that would make a kind larger than its bound raises ``StoreFull``, or ``QuotaReached`` where
     nothing expires, and changes nothing; of "log" the oldest rows go instead, soon, and of "repeats" less is
-    remembered, of "moves" nothing, and no arm gets "effects". What is held stays until its time. Counting
+    remembered, and no arm gets "effects". What is held stays until its time. Counting
     and writing are one step, so no crash parts them.
     """
 
@@ -43,10 +43,10 @@ class Usage(RedisPart):
         )
         columns = zip(*result, strict=True)
         held = dict(zip(("waiting", *_EXPIRING), map(list, columns), strict=True))
-        self._quota.seen(held, {"moves": int(moves or 0)})
-        return {**self._quota.total, "campaigns": int(campaigns or 0)}
+        self._quota.seen(held)
+        return {**self._quota.total, "campaigns": int(campaigns or 0), "moves": int(moves or 0)}
 
-    async def left(self, kind: Kind) -> int:
-        """The bytes that may still be taken of a kind that expires. Cost: that of ``read``."""
-        await self.read()
-        return self._quota.left(kind)
+    async def left_for_maps(self) -> int:
+        """The bytes that maps of moves may still take."""
+        taken = await self._redis.command("HGET", keys.MOVE_BYTES, "all")
+        return self._quota.bounds["moves"] - int(taken or 0)

@@ -13,7 +13,7 @@ Pairs, from old features to new ones
 Notation
     prior           of the bandits: as by default, or plain without an intercept
     r2, agreement   what a dry run answers
-    kept            what it says of what was learned, and whether the move is refused unless it is asked for
+    kept            what it says of what was learned, and whether the move is refused
 
 Learning: each visitor rates 30 films, and a learner is measured by the correlation of what it
 expects of the other films that the visitor rated with these ratings, in the mean of visitors; 0 where it
@@ -22,14 +22,14 @@ expects the same of all.
     unmoved         the same learners with the new features, as if these had replaced the old ones; null where
                     they are of another length
     none            a bandit that moved with ``none``
-    map, log        bandits that moved so
+    map             one that moved with ``map``; null where that is refused
     new             learners of the same ratings in the new catalogue
     map/new         the ratio
 
 Earning: each visitor is shown 40 films, none twice, by Thompson sampling (Sub-TS). A click is drawn with the
 chance of ``movielens.clicked``. Figures are mean chances of the last 10 films, divided by those of a bandit
 that had the new features from the start (``start``, as it is).
-    none', map', log'   of bandits that moved after 30 films
+    none', map'     of bandits that moved after 30 films
 
 A run fails where the default bandits miss a target: ``map/new`` of .8 and ``map'`` of .9 for the first two
 pairs, and for titles the refusal, with the word "hardly".
@@ -65,7 +65,7 @@ BEFORE, AFTER = "before", "after"
 KEEP_S = 86_400
 POLL_S = 0.05
 PRIORS: Mapping[str, Mapping[str, Any]] = {"default": {}, "plain": {"prior": "plain", "intercept": False}}
-CARRIES = ("none", "map", "log")
+CARRIES = ("none", "map")
 LEAST_MAP, LEAST_REWARD = 0.8, 0.9
 WORDS = ("almost wholly", "in part", "hardly")
 
@@ -197,15 +197,13 @@ def measured(
         client.upsert_arms(name, features, ids=[str(arm) for arm in range(len(features))])
     names = [f"{what}-{carry}" for what in ("learns", "earns") for carry in (*CARRIES, "new")]
     for name in names:
-        more: dict[str, Any] = {"log": {"keep_s": KEEP_S}} if name.endswith("log") else {}
-        if name.startswith("earns"):
-            more["repeats"] = {"most": 1, "within_s": KEEP_S}
+        repeats = {"repeats": {"most": 1, "within_s": KEEP_S}}
+        more: dict[str, Any] = repeats if name.startswith("earns") else {}
         catalogue = AFTER if name.endswith("new") else BEFORE
         client.put_bandit(name, catalogue=catalogue, policy="sub_ts", scope="per_key", **settings, **more)
-    found = {
-        **_learned(client, pair, visitors, learns_prior="prior" not in settings),
-        **_earned(client, visitors, draw, sizes),
-    }
+    learned = _learned(client, pair, visitors, learns_prior="prior" not in settings)
+    carries = CARRIES if learned["map"] is not None else ("none",)
+    found = {**learned, **_earned(client, visitors, draw, sizes, carries)}
     for name in names:
         client.delete_bandit(name)
     for name in (BEFORE, AFTER):
@@ -232,14 +230,13 @@ def _learned(client: Client, pair: Pair, visitors: Visitors, *, learns_prior: bo
     before = expected("learns-map")
     dry = client.move_bandit("learns-map", catalogue=AFTER, dry_run=True)
     refused = False
+    _move(client, "learns-none", "none")
     try:
-        client.move_bandit("learns-map", catalogue=AFTER)
+        _move(client, "learns-map", "map")
     except TooDifferent:
         refused = True
-        dry = client.move_bandit("learns-map", catalogue=AFTER, carry="map", dry_run=True)
-    for carry in CARRIES if refused else ("none", "log"):
-        _move(client, f"learns-{carry}", carry)
-    after = {carry: expected(f"learns-{carry}") for carry in (*CARRIES, "new")}
+    carries = ("none", "new") if refused else ("none", "map", "new")
+    after = {carry: expected(f"learns-{carry}") for carry in carries}
     said = " ".join(dry.warnings)
     agree = {name: _correlation(found, pair.new, visitors) for name, found in after.items()}
     same = pair.old.shape[1] == pair.new.shape[1]
@@ -251,8 +248,10 @@ def _learned(client: Client, pair: Pair, visitors: Visitors, *, learns_prior: bo
         "kept": next((words for words in WORDS if words in said), "") + (", refused" if refused else ""),
         "before": _correlation(before, pair.old, visitors),
         "unmoved": _correlation(before, pair.new, visitors) if same else None,
-        **agree,
-        "map/new": agree["map"] / agree["new"],
+        "none": agree["none"],
+        "map": agree.get("map"),
+        "new": agree["new"],
+        "map/new": None if refused else agree["map"] / agree["new"],
     }
 
 
@@ -273,11 +272,13 @@ def _correlation(thetas: Sequence[Vector], features: Matrix, visitors: Visitors)
     return float(np.mean(found))
 
 
-def _earned(client: Client, visitors: Visitors, draw: int, sizes: Sizes) -> dict[str, Any]:
+def _earned(
+    client: Client, visitors: Visitors, draw: int, sizes: Sizes, carries: Sequence[str]
+) -> dict[str, Any]:
     rounds = sizes.shown + sizes.shown_after
     luck = np.random.default_rng((SEED, draw, 1)).random((rounds, *visitors.chances.shape))
     users = np.arange(len(visitors.chances))
-    earned: dict[str, list[float]] = {carry: [] for carry in (*CARRIES, "new")}
+    earned: dict[str, list[float]] = {carry: [] for carry in (*carries, "new")}
     for at, lucky in enumerate(luck):
         rewards: list[Any] = []
         for carry, own in earned.items():
@@ -292,7 +293,8 @@ def _earned(client: Client, visitors: Visitors, draw: int, sizes: Sizes) -> dict
             rewards += [{"decision": each.decision, "value": float(click)} for each, click in clicks]
         client.reward_batch(rewards, wait=True)
     last = {carry: float(np.mean(own[sizes.shown :])) for carry, own in earned.items()}
-    return {"start": last["new"], **{f"{carry}'": last[carry] / last["new"] for carry in CARRIES}}
+    ratios = {f"{carry}'": last[carry] / last["new"] if carry in last else None for carry in CARRIES}
+    return {"start": last["new"], **ratios}
 
 
 def _choose(client: Client, bandit: str, asked: Sequence[Mapping[str, Any]]) -> Sequence[Choice]:

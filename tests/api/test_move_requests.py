@@ -4,7 +4,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from test_moving import (
 from api_client import Api, Json, running
 from app.quotas.ledger import QuotaLedger
 from app.quotas.quotas import Quotas
+from store_server import patient_store
 from waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
@@ -118,17 +119,20 @@ async def test_none_begins_from_nothing(api: Api, store_url: str):
     await assert_replay(store_url)
 
 
-async def test_features_that_have_nothing_in_common_are_refused_unless_asked_for(api: Api):
+async def test_features_that_have_nothing_in_common_are_refused_and_what_to_do_is_said(api: Api):
     await api.catalogue("other", by_id(UNRELATED))
     await api.bandit("b", "old", scope="per_key")
     told = await observe(api)
     dry = await api.ok("POST", MOVE, {"catalogue": "other", "dry_run": True})
     assert dry["map"]["r2"] < 0.1
     assert "would be refused" in dry["warnings"][0]
-    await api.refused("POST", MOVE, {"catalogue": "other"}, status=409, code="too_different")
+    for body in ({}, {"carry": "map"}, {"carry": "auto"}):
+        refusal = await api.refused(
+            "POST", MOVE, {"catalogue": "other", **body}, status=409, code="too_different"
+        )
+        assert "shortlist import --history" in refusal["detail"]
     await assert_knows(api, OLD, told)
-    answer = await api.ok("POST", MOVE, {"catalogue": "other", "carry": "map"})
-    assert any("hardly" in warning for warning in answer["warnings"])
+    await api.ok("POST", MOVE, {"catalogue": "other", "carry": "none"})
 
 
 async def test_what_cannot_be_is_refused_and_changes_nothing(api: Api):
@@ -138,11 +142,13 @@ async def test_what_cannot_be_is_refused_and_changes_nothing(api: Api):
     await api.refused("POST", MOVE, {"catalogue": "nowhere"}, status=404, code="not_found")
     await api.refused("POST", MOVE, {"catalogue": "strangers"}, loc=["body", "catalogue"])
     await api.refused("POST", MOVE, {"catalogue": "old"}, loc=["body", "catalogue"])
-    await api.refused("POST", MOVE, {"catalogue": "new", "carry": "log"}, loc=["body", "carry"])
+    for gone in ("log", "restore"):
+        document = await api.refused("POST", MOVE, {"catalogue": "new", "carry": gone}, loc=["body", "carry"])
+        assert "shortlist import --history" in document["errors"][0]["message"]
     await api.refused("POST", MOVE, {"catalogue": "new", "carry": "all"}, loc=["body", "carry"])
     await api.refused("POST", MOVE, {"catalogue": "new", "dryrun": True}, loc=["body", "dryrun"])
     await api.refused("POST", "/v1/bandits/x/move", {"catalogue": "new"}, status=404, code="not_found")
-    for body in ({"catalogue": "strangers"}, {"catalogue": "old"}, {"catalogue": "new", "carry": "log"}):
+    for body in ({"catalogue": "strangers"}, {"catalogue": "old"}):
         answer = await api.ok("POST", MOVE, {**body, "dry_run": True})
         assert "would be refused" in answer["warnings"][0]
     await assert_knows(api, OLD, told)
@@ -405,3 +411,36 @@ async def test_what_a_learner_knew_of_other_features_serves_no_choice(
     await api.ok("POST", MOVE, {"catalogue": "wide", "carry": "none"})
     for _ in range(2):
         assert (await api.choose("b"))["catalogue_version"] == 1
+
+
+async def test_maps_of_moves_take_no_more_than_they_may_until_their_bandits_are_deleted(
+    store_url: str, tmp_path: Path
+):
+    rng, wide = np.random.default_rng(5), 170  # a map and its residual are 462 kB
+    async with running(store_url, tmp_path, max_moves_mb=1) as api:
+        for name in ("old", "new"):
+            await api.catalogue(name, by_id(rng.normal(size=(2 * ARMS, wide))))
+        for bandit in ("first", "second", "third"):
+            await api.bandit(bandit, "old")
+        move = {"catalogue": "new", "carry": "map"}
+        for bandit in ("first", "second"):
+            await api.ok("POST", f"/v1/bandits/{bandit}/move", move)
+        assert 2 * 462_000 < (await patient_usage(store_url))["moves"] < 1 << 20
+        dry = await api.ok("POST", "/v1/bandits/third/move", {**move, "dry_run": True})
+        assert any("SHORTLIST_MAX_MOVES_MB" in warning for warning in dry["warnings"])
+        await api.refused("POST", "/v1/bandits/third/move", move, status=429, code="quota_reached")
+        await api.ok("DELETE", "/v1/bandits/first", status=204)
+        await api.ok("POST", "/v1/bandits/third/move", move)
+        await api.refused(
+            "POST", "/v1/bandits/third/move", {**move, "catalogue": "old"}, status=409, code="conflict"
+        )
+        await carried(api, "third")
+        await api.ok("POST", "/v1/bandits/third/move", {"catalogue": "old", "carry": "none"})
+
+
+async def patient_usage(store_url: str) -> Mapping[str, int]:
+    store = patient_store(store_url)
+    await store.open()
+    usage = await store.usage.read()
+    await store.close()
+    return usage

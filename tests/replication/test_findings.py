@@ -52,7 +52,6 @@ async def findings(path: Path, **different: Any) -> list[Finding]:
         store=store, catalogues=catalogues, bandits=bandits, learners=learners, quotas=quotas, priors=unused,
         sync=unused, metrics=unused, max_backlog=10, worker=different.get("worker", True), losses=losses,
         data_dir=path, missing_plugins=lambda bandit: different.get("missing", []),
-        stuck_moves=answering("stuck", []),
     )  # fmt: skip
     return list((await health.status()).findings)
 
@@ -76,7 +75,6 @@ async def test_a_service_that_is_well_has_nothing_else(tmp_path: Path):
         ({"held": {**HELD, "repeats": 56}}, "space", False, "from 69% on new keys"),
         ({"failure": "MemoryError: 3 GB"}, "index", False, "the index of shop stays as it was"),
         ({"quotas": ["has quotas"]}, "quotas", False, "the bandit home has quotas"),
-        ({"stuck": [("home", "POST it again")]}, "move", False, "carried to its catalogue"),
         (
             {"missing": ["the policy p"]},
             "plugins",

@@ -44,7 +44,7 @@ MORE = {
 }
 # Folders whose tests have another name.
 ELSEWHERE = {
-    "app/moving": ("tests/learning/test_fold_across_moves.py", "tests/api/test_moving_exactly.py"),
+    "app/moving": ("tests/learning/test_fold_across_moves.py", "tests/api/test_move_requests.py"),
     "clients/cases": ("tests/clients",),
     "clients/python": ("tests/clients",),
     "clients/typescript": ("tests/clients",),

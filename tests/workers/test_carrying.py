@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,11 @@ import pytest
 from api_client import Api, running
 from app.bandits.spaces import SpaceMap, Spaces
 from app.learning.prior_fits import FitLimits
-from app.learning.replay import compare
 from app.platform.background import Pace
 from app.records.records import (
     MOVED,
     LearnerState,
     RewardPayload,
-    correction_payload,
     move_payload,
     pack,
     state_bytes,
@@ -31,10 +28,8 @@ from app.records.records import (
 )
 from app.storage.learner_states import LearnerStates
 from app.storage.moves import MoveStore
-from app.storage.reward_log import RewardLog
-from app.storage.types import CarriedWrite, FoldedCounts, LearnerId, LogEntry, RewardWrite, StoredLearner
+from app.storage.types import CarriedWrite, FoldedCounts, LearnerId, LogEntry, StoredLearner
 from shortlist.linear import ridge_sums
-from store_server import patient_store
 from waiting import wait_until
 from workers import carrying
 from workers.batches import CheckpointedLearner, batches, fold_stored
@@ -80,7 +75,7 @@ async def move(api: Api, catalogue: str) -> None:
 
 
 class Steps:
-    """What is asked of the store while it is watched: bytes of carried and of folded states, and rests."""
+    """What is asked of the store while it is watched: bytes of carried states, and rests."""
 
     def __init__(self) -> None:
         self.order: list[tuple[str, int]] = []
@@ -92,19 +87,11 @@ class Steps:
 @contextmanager
 def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
     steps = Steps()
-    carry, apply, append, rest = MoveStore.carry, LearnerStates.apply, RewardLog.append, Pace.rest
+    carry, rest = MoveStore.carry, Pace.rest
 
     async def carried(self: MoveStore, partition: int, uid: str, writes: Sequence[CarriedWrite]) -> int:
         steps.order.append(("carry", sum(len(each.state or b"") for each in writes)))
         return await carry(self, partition, uid, writes)
-
-    async def applied(self: LearnerStates, partition: int, **words: Any) -> bool:
-        steps.order.append(("apply", sum(len(each or b"") for each in words["states"].values())))
-        return await apply(self, partition, **words)
-
-    async def appended(self: RewardLog, partition: int, writes: Sequence[RewardWrite]) -> Any:
-        steps.order.append(("append", len(writes)))
-        return await append(self, partition, writes)
 
     async def rested(self: Pace) -> None:
         steps.order.append(("rest", 0))
@@ -112,8 +99,6 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
 
     with monkeypatch.context() as patched:
         patched.setattr(MoveStore, "carry", carried)
-        patched.setattr(LearnerStates, "apply", applied)
-        patched.setattr(RewardLog, "append", appended)
         patched.setattr(Pace, "rest", rested)
         yield steps
 
@@ -130,28 +115,6 @@ async def test_little_is_synced_in_one_step_and_each_step_is_followed_by_a_rest(
     names = [name for name, _ in steps.order if name in {"carry", "rest"}]
     after = [names[place + 1] for place, name in enumerate(names) if name == "carry"]
     assert set(after) == {"rest"}
-
-
-async def test_going_back_corrects_little_by_little_and_carries_nothing_besides(
-    api: Api, store_url: str, monkeypatch: pytest.MonkeyPatch
-):
-    before = await api.learner("b", "u7", precision=True)
-    await move(api, "new")
-    with watched(monkeypatch) as steps:
-        await move(api, "old")
-    assert sum(steps.sizes("apply")) == KEYS * STATE
-    assert max(steps.sizes("apply")) <= MOST_SYNCED
-    assert steps.sizes("carry") == [], "the corrections have carried all of them"
-    # what is appended is folded before more is: a log that grows faster is folded in large steps
-    names = [name for name, _ in steps.order if name in {"append", "apply"}]
-    assert all("apply" in pair for pair in pairwise(names))
-    after = await api.learner("b", "u7", precision=True)
-    np.testing.assert_allclose(after["theta"], before["theta"], atol=1e-9)
-    np.testing.assert_allclose(after["precision"], before["precision"], atol=1e-9)
-    store = patient_store(store_url)
-    await store.open()
-    assert (await compare(store)).different == []
-    await store.close()
 
 
 @pytest.mark.rest
@@ -221,10 +184,8 @@ def test_a_learner_that_cannot_be_read_or_carried_keeps_no_other_from_it(caplog:
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize("corrects", [True, False])
-def test_entries_that_hold_a_state_are_folded_as_many_at_a_time_as_their_dimension_allows(corrects: bool):
-    state = a_state(1, 32)
-    data = correction_payload(state) if corrects else state_payload(state_to_bytes(state))
+def test_entries_that_hold_a_state_are_folded_as_many_at_a_time_as_their_dimension_allows():
+    data = state_payload(state_to_bytes(a_state(1, 32)))
     log = [LogEntry(f"1-{n}", LearnerId(UID, f"u{n}"), True, data) for n in range(500)]
     assert [len(each) for each in batches(log)] == [500]
 
@@ -232,10 +193,9 @@ def test_entries_that_hold_a_state_are_folded_as_many_at_a_time_as_their_dimensi
 @pytest.mark.rest
 def test_entries_of_a_move_make_no_prior_due():
     """A fit for each partition would make every process read every learner again."""
-    state, terms = a_state(1), Spaces({}, {UID: {1: SpaceMap(1, np.eye(3))}})
+    terms = Spaces({}, {UID: {1: SpaceMap(1, np.eye(3))}})
     reward = pack(RewardPayload(vector_to_bytes(np.ones(3)), 1.0))
     payloads = [(MOVED, move_payload(1)), ("u", reward), ("u", state_payload())]
-    payloads += [(f"u{n}", correction_payload(state)) for n in range(3)]
     log = [LogEntry(f"1-{n}", LearnerId(UID, name), True, data) for n, (name, data) in enumerate(payloads)]
     before = {LearnerId(UID, f"u{n}"): CheckpointedLearner(a_state(n)) for n in range(3)}
     assert fold_stored(before, log, terms).counts == {UID: FoldedCounts(2, 1)}

@@ -105,7 +105,7 @@ async def test_a_new_worker_fits_only_what_was_taught_since_the_last_fit():
 
 
 @pytest.mark.rest
-async def test_what_a_move_corrects_is_fitted_although_it_counts_as_no_reward():
+async def test_a_moved_bandit_is_fitted_although_a_move_counts_as_no_reward():
     town = Town()
     worker = fitting(town)
     await worker.round()
@@ -115,7 +115,7 @@ async def test_what_a_move_corrects_is_fitted_although_it_counts_as_no_reward():
     assert town.fitted == [WITH, WITH]
     town.space = 1
     await fitting(town).round()
-    assert town.fitted == [WITH, WITH, WITH], "it may have been corrected while no worker ran"
+    assert town.fitted == [WITH, WITH, WITH], "it may have been moved while no worker ran"
 
 
 @pytest.mark.rest

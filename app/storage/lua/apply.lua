@@ -1,6 +1,6 @@
 -- WITH   changes, tails, many, arm_sums
 -- KEYS   watermark, log, dead letters, changes, deleted, folded, spaces, ledger, then for each bandit: states, tails,
---        stem of the kept keys, sums of its arms
+--        sums of its arms
 -- ARGV   expected watermark, new watermark, changes kept, number of dead letters, number of moves, number of arms, for
 --        each dead letter: entry id, reason; for each move: uid of its bandit, its number; then for each bandit: how many
 --        entries were folded, how many of them forgot a learner or gave it a state; for each arm: number of its bandit,
@@ -36,7 +36,7 @@ local moves = ARGV[1] ~= ARGV[2]
 -- Of each bandit: whether it is deleted and whether it has tails, asked once for all its learners; and what is written
 -- with one command for all of them.
 local bandits = {}
-for k = 9, #KEYS, 4 do
+for k = 9, #KEYS, 3 do
   -- Each key of states ends with the uid of its bandit, which has no colon.
   local uid = string.match(KEYS[k], '[^:]+$')
   local is_deleted = redis.call('ZSCORE', KEYS[5], uid)
@@ -61,7 +61,7 @@ end
 for _ = 1, tonumber(ARGV[6]) do
   local bandit = bandits[tonumber(ARGV[a])]
   local sums = bandit.sums
-  if ARGV[a + 3] == '' or redis.call('HEXISTS', KEYS[bandit.k + 3], ARGV[a + 1]) == 1 then
+  if ARGV[a + 3] == '' or redis.call('HEXISTS', KEYS[bandit.k + 2], ARGV[a + 1]) == 1 then
     sums[#sums + 1], sums[#sums + 2] = ARGV[a + 1], ARGV[a + 2]
   end
   a = a + 4
@@ -85,8 +85,6 @@ for s = a, #ARGV, 4 do
         states[#states + 1], states[#states + 2] = learner, ARGV[s + 3]
       else
         redis.call('HDEL', KEYS[k], learner)
-        redis.call('HDEL', KEYS[k + 2] .. '0', learner)
-        redis.call('HDEL', KEYS[k + 2] .. '1', learner)
         -- other processes drop more of a learner that was removed than its state: its elimination, its exposures
         changes[#changes + 1], changes[#changes + 2] = number, '-' .. member
       end
@@ -98,7 +96,7 @@ for s = a, #ARGV, 4 do
 end
 for _, bandit in ipairs(bandits) do
   if not bandit.is_deleted then
-    write_sums(KEYS[8], KEYS[bandit.k + 3], bandit.sums)
+    write_sums(KEYS[8], KEYS[bandit.k + 2], bandit.sums)
     call_with_many('HSET', KEYS[bandit.k], bandit.states)
     call_with_many('ZADD', KEYS[bandit.k + 1], bandit.tails)
   end

@@ -26,7 +26,7 @@ KINDS: Mapping[Kind, str] = MappingProxyType(
         "campaigns": "campaigns and results of campaigns",
         "log": "rows of the decision log",
         "repeats": "arms that keys and visitors have had",
-        "moves": "states of learners from before moves",
+        "moves": "maps of moves",
         "effects": "sums of arms",
     }
 )

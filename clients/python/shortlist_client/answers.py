@@ -1313,8 +1313,7 @@ class LearnedReward:
     ``number``     its place in the log of its partition: each is greater than the one before
     ``time``       when it was written, ms since 1970; ``decided``: when the arm was chosen
     ``kind``       "other": nobody noted of which arm it is; "forget": the learner starts again; "state": a
-                   learner that has no rewards takes this one; "move": all of the partition are carried, or
-                   with a ``state`` that is added to the sums of the learner, and is no reward
+                   learner that has no rewards takes this one; "move": all of the partition are carried
     ``id``         of the decision, or of the observation
     ``first``      whether no reward of this decision and arm came before; ``before``: the sum of those, of a
                    bandit that sums
@@ -1335,8 +1334,6 @@ class LearnedReward:
                    learned nothing
     ``space``      which move of the bandit it is from, 0: none; of a move its own number. Revisions are of
                    the catalogue that the bandit had then
-    ``taught``     of a move with a ``state``: what the learner has taught the arms, which is added to their
-                   sums, as the service stores it
     """
 
     number: int
@@ -1363,7 +1360,6 @@ class LearnedReward:
     space: int = 0
     expected: tuple[float, ...] | None = None
     effect: tuple[float, ...] | None = None
-    taught: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -393,13 +393,12 @@ class VectorsMipsBody(TypedDict, total=False):
 
 class MoveBody(TypedDict, total=False):
     """``carry``: how learners come along. ``map``: by the least-squares map between the features of the
-    arms that both catalogues have; ``none``: they begin from nothing; ``log``: computed again from a
-    complete decision log; ``auto``: the best that is possible, and not at all where less than a tenth of
-    the features is explained. ``dry_run``: nothing is changed.
+    arms that both catalogues have, and not at all where it explains less than a tenth of the new ones;
+    ``none``: they begin from nothing. ``dry_run``: nothing is changed.
     """
 
     catalogue: Required[str]
-    carry: Literal["auto", "log", "map", "none"]
+    carry: Literal["map", "none"]
     dry_run: bool
 
 

@@ -56,7 +56,6 @@ class RebuildPlan:
     ``left_out``     partition and number of dead letters that came again later
     ``space``        which move of the bandit brought it to its catalogue; 0: none
     ``maps``         what each move did, by its number
-    ``corrections``  of each learner, numbers and bytes of what was added to its sums after a move
     """
 
     revisions: NDArray[np.int64]
@@ -71,7 +70,6 @@ class RebuildPlan:
     left_out: frozenset[tuple[int, int]]
     space: int = 0
     maps: Mapping[int, SpaceMap] = field(default_factory=dict)
-    corrections: Mapping[str, list[tuple[int, bytes]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -85,9 +83,12 @@ class LearnedPart:
 
 
 def plan_of(lake: Lake) -> RebuildPlan:
-    """Read what all parts share. Cost: the arms of the lake, and one column of its rewards."""
+    """Read what all parts share. Cost: the arms of the lake, and one column of its rewards.
+
+    Raises ShortlistError: a move corrected learners, as moves of 2.0.0 did.
+    """
     terms, forgotten, states = lake.manifest["terms"], dict[str, int](), dict[str, list[tuple[int, bytes]]]()
-    left_out, corrections = set[tuple[int, int]](), dict[str, list[tuple[int, bytes]]]()
+    left_out = set[tuple[int, int]]()
     for name in lake.files("rewards"):
         columns = ["partition", "number", "kind", "key", "replayed", "state"]
         for batch in lake.batches(name, 1 << 16, columns):
@@ -100,9 +101,10 @@ def plan_of(lake: Lake) -> RebuildPlan:
                     left_out.add((row["partition"], row["replayed"]))
                 if row["kind"] == "forget":
                     forgotten[key] = max(row["number"], forgotten.get(key, 0))
+                elif row["kind"] == "move" and row["state"] is not None:
+                    raise ShortlistError("the lake has a move that corrected learners: rebuild it by 2.0.0")
                 elif row["state"] is not None:
-                    by_key = states if row["kind"] == "state" else corrections
-                    by_key.setdefault(key, []).append((row["number"], row["state"]))
+                    states.setdefault(key, []).append((row["number"], row["state"]))
     revisions, features = _arms(lake, terms["features"])
     directions = terms["directions"]
     return RebuildPlan(
@@ -118,7 +120,6 @@ def plan_of(lake: Lake) -> RebuildPlan:
         left_out=frozenset(left_out),
         space=terms.get("space", 0),
         maps={move["space"]: _map_of(move) for move in terms.get("moves", ())},
-        corrections=corrections,
     )
 
 
@@ -178,10 +179,6 @@ def finished(plan: RebuildPlan, part: LearnedPart) -> Mapping[str, LearnerState]
         # As the fold does: a state counts only for a learner that had no reward when it came.
         if data and begins.get(key, number + 1) > number:
             add(key, bytes_to_state(data))
-    for key, added in plan.corrections.items():
-        for number, data in added:
-            if number > plan.forgotten.get(key, 0) and key in result:
-                add(key, bytes_to_state(data))
     return result
 
 

@@ -19,11 +19,11 @@ import pyarrow.parquet as pq
 from shortlist.types import Vector
 from shortlist_lake.files import Lake
 from shortlist_lake.rebuild import BATCH_SIZE, counted, plan_of
-from shortlist_service.learners import ArmSums, bytes_to_taught, merged_sums
+from shortlist_service.learners import ArmSums
 
 COLUMNS = (
     "partition", "number", "kind", "key", "arm", "revision", "value", "decided", "first", "before",
-    "replaces", "examined", "signal_number", "had", "space", "expected", "taught",
+    "replaces", "examined", "signal_number", "had", "space", "expected",
 )  # fmt: skip
 
 ARM_SUMS = pa.schema(
@@ -76,15 +76,11 @@ def rebuilt_arms(lake: Lake) -> Mapping[str, ArmSums]:
 
     Cost: some ten microseconds for each reward, and as much memory as they take.
     """
-    plan, arms, taught = plan_of(lake), dict[str, _Rewards](), dict[str, ArmSums]()
+    plan, arms = plan_of(lake), dict[str, _Rewards]()
     for name in lake.files("rewards"):
         for batch in lake.batches(name, BATCH_SIZE, COLUMNS):
             is_counted = counted(plan, batch).to_pylist()
             for row, counts in zip(batch.to_pylist(), is_counted, strict=True):
-                if row["taught"] is not None and row["number"] > plan.forgotten.get(row["key"], 0):
-                    for arm, more in bytes_to_taught(row["taught"]).items():
-                        if more.space == plan.space:
-                            taught[arm] = merged_sums(taught.get(arm), more, plan.half_life_s)
                 if row["expected"] is None or (row["space"] or 0) != plan.space:
                     continue
                 rewards = arms.get(row["arm"])
@@ -92,11 +88,11 @@ def rebuilt_arms(lake: Lake) -> Mapping[str, ArmSums]:
                     rewards = arms[row["arm"]] = _Rewards(row["revision"])
                 if counts and rewards.revision == row["revision"]:
                     _add(rewards, row)
-    for arm, rewards in arms.items():
-        if any(rewards.begins):
-            own = rewards.sums(plan.space, plan.half_life_s)
-            taught[arm] = merged_sums(taught.get(arm), own, plan.half_life_s)
-    return taught
+    return {
+        arm: rewards.sums(plan.space, plan.half_life_s)
+        for arm, rewards in arms.items()
+        if any(rewards.begins)
+    }
 
 
 def _add(rewards: _Rewards, row: Mapping[str, Any]) -> None:

@@ -86,7 +86,6 @@ REWARDS = pa.schema(
         ("space", pa.int32()),
         ("expected", pa.list_(pa.float64())),
         ("effect", pa.list_(pa.float64())),
-        ("taught", pa.binary()),
     ]
 )
 ARMS = pa.schema(

@@ -85,9 +85,8 @@ def _rewards(rows: Sequence[tuple[int, Any]]) -> Any:
         "decision_id": [None if entry.kind == "observation" else entry.id for entry in entries],
         "observation_id": [entry.id if entry.kind == "observation" else None for entry in entries],
     }
-    for name in ("state", "taught"):
-        encoded = [getattr(entry, name, None) for entry in entries]
-        own[name] = [None if data is None else base64.b64decode(data) for data in encoded]
+    states = [entry.state for entry in entries]
+    own["state"] = [None if data is None else base64.b64decode(data) for data in states]
     return _table(REWARDS, entries, own)
 
 
