@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 UID_LENGTH = 16
-# Settings that are gone. Those of which a bandit had another value than this one are named.
-GONE: Mapping[str, object] = {
-    "prior_strength": 0.3,
-    "shift_rewards": False,
-    "auto": 2,
-    "explore": None,
-}
+GONE = frozenset({"prior_strength", "shift_rewards", "auto", "explore"})
 
 Settings = dict[str, Any]
 
@@ -73,17 +67,13 @@ def _notes(settings: Settings, is_blocked: bool) -> list[str]:
         why = "" if prior == "learned" else f" ({_no_learned_prior(settings)})"
         notes.append(f"prior: pooled becomes {prior}{why}: learners keep their sums, and choices change")
     if settings.get("auto", 1) == 1:
-        notes.append('"auto" goes by the rule of version 2: choices change')
+        notes.append('"auto" goes by the one rule, by what a learner has seen: choices change')
     if settings.get("explore") is not None:
         notes.append("explore is gone: a new key is shown no arms first")
     if _remembers(settings):
         notes.append("what constraints of plug-ins noted of its keys is deleted")
     if settings.get("shift_rewards") and not is_blocked:
         notes.append("its learners are dropped, and shift_rewards is gone; its decision log stays")
-    others = [name for name in GONE if name not in {"prior_strength", "shift_rewards", "auto", "explore"}]
-    gone = [name for name in others if settings.get(name, GONE[name]) != GONE[name]]
-    if gone:
-        notes.append(f"settings that are gone: {', '.join(gone)}")
     return notes
 
 
@@ -120,5 +110,9 @@ def new_version(data: bytes) -> bytes:
 
 
 def new_move(data: bytes) -> bytes:
-    """The record of a move as version 3 has it: it carries by its map, or nothing."""
-    return data
+    """The record of a move as version 3 has it: learners were carried by its map, or not at all."""
+    record: dict[str, Any] = msgspec.msgpack.decode(data)
+    carry = "none" if record["carry"] == "none" else "map"
+    kept = {name: value for name, value in record.items() if name not in {"asked", "restores"}}
+    answer = {**record["answer"], "carry": carry}
+    return msgspec.msgpack.encode({**kept, "carry": carry, "answer": answer})

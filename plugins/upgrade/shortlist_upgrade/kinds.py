@@ -20,7 +20,7 @@ from shortlist_upgrade.bandits import Bandit
 
 OLD, NEW = b"shortlist:", b"shortlist3:"
 POOL = b"_pool"  # the learner that summed those of a bandit in a partition
-_GONE_IN_LEDGER = (b"turns",)
+_GONE_IN_LEDGER = (b"turns", b"moves")
 _GONE_IN_SPACES = (b":made",)
 
 Convert = Callable[..., Any]
