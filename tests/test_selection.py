@@ -91,7 +91,6 @@ def test_a_folder_is_run_once_and_a_test_for_itself():
         ("tests/support/console_world.py", "tests/console/test_console_truth.py"),
         ("tests/console/conftest.py", "tests/console"),
         ("tests/golden/http.json", "tests/test_golden.py"),
-        ("tests/stores/0.1.0/decisions.json", "tests/stores"),
         ("app/storage/scripts/fold.lua", "tests/storage"),
         ("algorithms/shortlist/mips/screening/heads.py", "algorithms/tests/mips"),
         ("clients/typescript/src/client.ts", "tests/clients"),

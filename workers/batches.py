@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -36,13 +35,10 @@ class CheckpointedLearner:
 
 @dataclass(frozen=True, slots=True)
 class ArmsBefore:
-    """Sums of arms at the watermark. ``taught``: what learners that are forgotten have taught them.
-    ``untold``: those whose sums are stored without their revision.
-    """
+    """Sums of arms at the watermark. ``taught``: what learners that are forgotten have taught them."""
 
     sums: Mapping[ArmId, ArmSums | None] = field(default_factory=dict)
     taught: Taught = field(default_factory=dict)
-    untold: AbstractSet[ArmId] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

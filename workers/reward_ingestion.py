@@ -39,7 +39,7 @@ from app.platform.pauses import Pauses
 from app.records.arm_sums import ArmSums
 from app.records.records import pack, unpack
 from app.storage.store import Store
-from app.storage.types import UNTOLD, ArmId, LearnerId, LogEntry, StoredLearner, entry_order
+from app.storage.types import ArmId, LearnerId, LogEntry, StoredLearner, entry_order
 from workers.batches import (
     MOST_NUMBERS,
     ArmsBefore,
@@ -354,10 +354,7 @@ class RewardWorker:
                 dead=done.dead,
                 folded=done.counts,
                 moved=done.moved,
-                arms={
-                    **{arm: None if sums is None else pack(sums) for arm, sums in done.arms.items()},
-                    **{arm._replace(revision=UNTOLD): None for arm in arms.untold & done.arms.keys()},
-                },
+                arms={arm: None if sums is None else pack(sums) for arm, sums in done.arms.items()},
                 known_arms=_known_arms(arms, done.arms),
             )
             # if not, another worker was faster, and what was folded here is dropped
@@ -407,15 +404,7 @@ class RewardWorker:
                 missing.append(arm)
         for arm, own in zip(missing, await self._sums(partition, missing), strict=True):
             sums[arm] = own
-        fresh = [arm for arm in missing if sums[arm] is None]
-        untold = set[ArmId]()
-        # As 2.0.0 stored them. They go with the first write.
-        of_2 = await self._sums(partition, [arm._replace(revision=UNTOLD) for arm in fresh])
-        for arm, own in zip(fresh, of_2, strict=True):
-            if own is not None and own.revision == arm.revision:
-                sums[arm] = own
-                untold.add(arm)
-        return ArmsBefore(sums, taught, untold)
+        return ArmsBefore(sums, taught)
 
     async def _sums(self, partition: int, arms: Sequence[ArmId]) -> Sequence[ArmSums | None]:
         stored = await self._store.effects.sums(partition, arms)
@@ -488,6 +477,6 @@ def _known_arms(before: ArmsBefore, now: Mapping[ArmId, ArmSums | None]) -> Abst
     known = set[ArmId]()
     for arm, sums in now.items():
         had = before.sums.get(arm)
-        if had is not None and arm not in before.untold and (sums is None or sums.space == had.space):
+        if had is not None and (sums is None or sums.space == had.space):
             known.add(arm)
     return known

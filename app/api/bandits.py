@@ -78,11 +78,11 @@ else:
 
 
 class BanditVersionView(BanditView):
-    """``since_ms``: when it came to be so, in ms since 1970; null where that is not known. ``by``: the name
-    of the API key that made it so; null without keys, or where that was not recorded.
+    """``since_ms``: when it came to be so, in ms since 1970. ``by``: the name of the API key that made it so;
+    null without keys.
     """
 
-    since_ms: int | None
+    since_ms: int
     by: str | None
 
 

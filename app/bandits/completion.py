@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from app.bandits import context as contexts
 from app.bandits import signals
 from app.bandits.record_settings import FIXED
-from app.bandits.settings import AUTO, BEFORE_AUTO, NEWEST_AUTO, BanditRecord
+from app.bandits.settings import AUTO, NEWEST_AUTO, BanditRecord
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.learner_snapshot import ConstantCoordinate
 from app.indexes.snapshot import Snapshot
@@ -33,7 +33,7 @@ MAX_KEY_LEARNER_BYTES = 4 << 20
 MOST_MEASURED = 1 << 20  # numbers of features
 SHIFTED = ConstantCoordinate(math.sqrt(0.5), math.sqrt(0.5), unit=2.0, zero=-1.0)
 # Settings that are other ones in new bandits.
-NEW_WHERE_ABSENT = (*BEFORE_AUTO, "intercept", "arm_effects", "auto")
+NEW_WHERE_ABSENT = "intercept", "arm_effects", "auto"
 
 
 class PolicyNeeds(Answer, frozen=True):

@@ -43,11 +43,9 @@ MAX_GUARDRAILS = 32
 Value = Annotated[float, Field(ge=-MAX_VALUE, le=MAX_VALUE)]
 AUTO: Literal["auto"] = "auto"
 BY_ARM = "arm"
-# What settings were where absent, until 0.1.0: a bandit that is asked for again without them is the same one.
-BEFORE_AUTO: Mapping[str, float | str] = {"ridge": 1.0, "exploration": 1.0, "prior": "plain"}
 RIDGE_OF_THEORY = 1.0  # where absent
 NEWEST_AUTO: Literal[2] = 2  # of bandits that are made without a number
-# Settings of version 2 that are gone, and what to use instead. One that is stored has no effect.
+# Settings of version 2 that are gone, and what to use instead.
 GONE: Mapping[str, str] = MappingProxyType(
     {
         "explore": 'is gone: a new key begins with what the others have in common, by "prior": "learned"',

@@ -12,15 +12,15 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
 from app.bandits.record_settings import stored_settings
-from app.bandits.settings import GONE, BanditRecord
+from app.bandits.settings import BanditRecord
 from app.platform.documents import unknown_fields
 from app.platform.errors import Conflict, NotFound, QuotaReached, Unavailable
 from app.platform.pages import decode_number, encode_cursor
+from app.records.records import unpack
 from app.storage.store import Store
 from app.storage.types import UID_LENGTH, BanditChange, MoveWrite
 
@@ -37,14 +37,14 @@ class BanditVersion(msgspec.Struct, frozen=True, array_like=True):
     """A bandit as it is, or was, since it was made or changed.
 
     ``number``          counted from 1
-    ``since_ms``        when it was made or changed; None: before this was recorded
+    ``since_ms``        when it was made or changed
     ``idle_since_ms``   when ``idle_ttl_s`` was last changed; 0: never
-    ``by``              the name of the API key that made or changed it; None: no key, or not recorded
+    ``by``              the name of the API key that made or changed it; None: no key
     """
 
     record: BanditRecord
     number: int = 1
-    since_ms: int | None = None
+    since_ms: int = 0
     idle_since_ms: int = 0
     by: str | None = None
 
@@ -65,7 +65,7 @@ def bytes_to_version(data: bytes) -> tuple[str, BanditVersion]:
     Raises Unavailable for a value that only a newer one knows: the bandit cannot be served here.
     """
     try:
-        version = msgspec.convert(_stored_fields(data), BanditVersion)
+        version = unpack(data[UID_LENGTH:], BanditVersion)
     except msgspec.ValidationError as error:
         raise Unavailable(f"the bandit has settings of a newer version of the service: {error}") from None
     return uid_of(data), version
@@ -77,17 +77,11 @@ def uid_of(data: bytes) -> str:
 
 def check_known(data: bytes) -> None:
     """Raise Conflict for a bandit with settings that only a newer version of the service knows."""
-    unknown = unknown_fields(_stored_fields(data)[0], bytes_to_version(data)[1].record)
-    if names := ", ".join(name for name in unknown if name.partition(".")[0] not in GONE):
+    stored, *_ = msgspec.msgpack.decode(data[UID_LENGTH:])
+    if names := ", ".join(unknown_fields(stored, bytes_to_version(data)[1].record)):
         raise Conflict(
             f"the bandit has settings of a newer version of the service ({names}): change it there"
         )
-
-
-def _stored_fields(data: bytes) -> list[Any]:
-    """Those of a ``BanditVersion``. Until 0.1.0 the record stood alone: that is version 1."""
-    stored: Any = msgspec.msgpack.decode(data[UID_LENGTH:])
-    return [stored] if isinstance(stored, dict) else stored
 
 
 class BanditVersions:
@@ -202,7 +196,7 @@ class BanditVersions:
         if oldest < 1:
             return ()
         following = await self.one(uid, oldest + 1)
-        since_ms = 0 if following is None else bytes_to_version(following)[1].since_ms or 0
+        since_ms = 0 if following is None else bytes_to_version(following)[1].since_ms
         if _now_ms() < since_ms + self.rewarded_ms + MARGIN_MS:
             raise QuotaReached(
                 f"a bandit keeps at most {self.most:,} versions, and decisions of the oldest may still be "
@@ -229,7 +223,7 @@ class StoredVersions:
 
 
 def _following(version: BanditVersion, record: BanditRecord, by: str | None) -> BanditVersion:
-    now_ms = max(_now_ms(), version.since_ms or 0)
+    now_ms = max(_now_ms(), version.since_ms)
     keeps_idle = record.idle_ttl_s == version.record.idle_ttl_s
     idle_since_ms = version.idle_since_ms if keeps_idle else now_ms
     return BanditVersion(record, version.number + 1, now_ms, idle_since_ms, by)

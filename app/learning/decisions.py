@@ -43,8 +43,7 @@ BATCH_SIZE = 100
 def row_of(bandit: Bandit, decision: Decision, token: str | bytes) -> RowWrite | None:
     """The row of a decision; None if it is not logged. ``token``: as it was answered, or its bytes."""
     rule = bandit.record.log
-    # Without it nobody knows whether its learner was forgotten since, and its row erased.
-    if decision.logged is None or rule is None or decision.known_entry is None:
+    if decision.logged is None or rule is None:
         return None
     record = raw_of(token) if isinstance(token, str) else token
     return RowWrite(decision.identity, decision.issued_ms, decision.known_entry, record, rule.keep_ms)
@@ -183,7 +182,6 @@ class Decisions:
             record, due_ms = await self._record(bandit, decision, now_ms)
         return await self._store.waiting.activate(
             decision.identity,
-            issued_ms=decision.issued_ms,
             expires_ms=decision.expires_ms,
             known_entry=decision.known_entry,
             ttl_ms=decision.expires_ms - now_ms + DEDUPE_MARGIN_MS,
@@ -248,7 +246,7 @@ async def hidden_of(store: Store, deferred: Mapping[int, Decision]) -> set[int]:
 
 
 def known_entry_of(data: bytes) -> int | None:
-    """``LoggedDecision.known_entry`` of a record; None if it says none, or cannot be read."""
+    """``LoggedDecision.known_entry`` of a record; None if it cannot be read."""
     try:
         return unpack(data, LoggedDecision).known_entry
     except msgspec.DecodeError:
@@ -262,7 +260,6 @@ def defaults_of(decisions: Sequence[tuple[DecisionId, bytes]]) -> list[DefaultWr
         try:
             decision = unpack(data, LoggedDecision)
             logged = _logged_defaults(decision, now_ms)
-            sources = decision.sources or [b""] * len(decision.arms)
         except msgspec.DecodeError:
             log.exception("a logged decision cannot be read and gets no default")
             continue
@@ -278,7 +275,7 @@ def defaults_of(decisions: Sequence[tuple[DecisionId, bytes]]) -> list[DefaultWr
                 source=source,
             )
             for arm, payload, default, source in zip(
-                decision.arms, decision.payloads, logged, sources, strict=True
+                decision.arms, decision.payloads, logged, decision.sources, strict=True
             )
         ]
     return writes

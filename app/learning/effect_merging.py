@@ -18,7 +18,7 @@ from app.records.arm_sums import ArmSums, MergedSums
 from app.records.records import pack
 from app.storage.arm_effects import MERGED
 from app.storage.store import Store
-from app.storage.types import UNTOLD, ArmId
+from app.storage.types import ArmId
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ async def merge(
 async def _merge_arm(store: Store, partition: int, bandit: Fittable, unnamed: _Unnamed) -> None:
     arm, half_life_s = unnamed.arm, bandit.record.half_life_s
     first = unnamed.steps[: unnamed.count]
-    revisions = [*dict.fromkeys(step.revision for step in first), UNTOLD, MERGED]
+    revisions = [*dict.fromkeys(step.revision for step in first), MERGED]
     asked = [ArmId(bandit.uid, arm, revision) for revision in revisions]
     stored = dict(zip(revisions, await store.effects.sums(partition, asked), strict=True))
     owns, read = dict[Step, ArmSums | MergedSums](), {MERGED: b""}

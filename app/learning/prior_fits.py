@@ -142,7 +142,7 @@ class _Sample:
     def add(self, states: Sequence[LearnerState]) -> None:
         for state in states:
             if not state.sums.weight > 0.0 or not state.sums.has_squares:
-                continue  # until 0.1.0 learners had no squares: such a one says nothing of the noise
+                continue  # squares beyond the range of float64 say nothing of the noise
             is_any = len(self.chosen) < self.most // 2
             if self.is_full:
                 return

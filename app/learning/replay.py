@@ -1,7 +1,5 @@
 """Replay: the reward log folded again from its start, and compared bit for bit with the stored states.
 
-Sums of arms are compared to nine digits: until 2.0.0 they were folded with one double for each.
-
 Entries that became dead letters are left out here too. Where the log was trimmed, a learner is compared if
 all its entries are still there, which its version tells; otherwise it is counted as older than the log, as
 are the sums of an arm.
@@ -9,11 +7,9 @@ are the sums of an arm.
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import zip_longest
+from dataclasses import dataclass, field
 
 from app.bandits.spaces import Moves, Spaces
 from app.learning.arm_sums import fold_arms, forgets, taught_by
@@ -26,7 +22,6 @@ from app.storage.arm_effects import MERGED
 from app.storage.store import Store
 from app.storage.types import UID_LENGTH, ArmId, LearnerId, StoredLearner, entry_order
 
-DIGITS = 1e-9
 PAGE_BYTES = 1 << 20  # of states that are read together: the store takes a few milliseconds for them
 
 
@@ -78,7 +73,7 @@ async def _compare(store: Store, partition: int, bandits: Mapping[str, str], res
     }
     for learner in sorted({*stored, *(identity for identity, state in replayed.items() if state)}):
         state, data = replayed.get(learner), stored.get(learner)
-        if _is_equal(data, state):
+        if data == (None if state is None else state_to_bytes(state)):
             result.equal += 1
         elif not whole and _version(data) > (state.version if state else 0):
             result.older += 1
@@ -86,7 +81,7 @@ async def _compare(store: Store, partition: int, bandits: Mapping[str, str], res
             result.different.append(f"{bandits[learner.bandit_uid]}/{learner.name}")
     for arm in sorted({*sums, *(identity for identity, arm_sums in arms.items() if arm_sums)}):
         stored_sums, replayed_sums = sums.get(arm), arms.get(arm)
-        if _are_equal(stored_sums, replayed_sums):
+        if stored_sums == replayed_sums:
             result.equal += 1
         elif stored_sums is None or stored_sums.version > (replayed_sums.version if replayed_sums else 0):
             # They were merged, those of a deleted arm were dropped, or an erased key has taught it.
@@ -169,36 +164,6 @@ def _encoded(identity: LearnerId, stored: StoredLearner, spaces: Spaces) -> byte
     except Exception:
         return b"unreadable"
     return None if state is None else state_to_bytes(state)
-
-
-def _is_equal(data: bytes | None, state: LearnerState | None) -> bool:
-    """Whether the state is stored. One of 0.1.0 may weigh more, and has no squares (``bytes_to_state``)."""
-    if data is None or state is None:
-        return data is None and state is None
-    try:
-        stored_sums = bytes_to_state(data).sums
-    except (ValueError, struct.error):
-        return False
-    sums = replace(state.sums, weight=max(state.sums.weight, stored_sums.weight))
-    if not stored_sums.has_squares:
-        sums = replace(sums, squares=math.nan)
-    return data == state_to_bytes(replace(state, sums=sums))
-
-
-def _are_equal(stored: ArmSums | None, replayed: ArmSums | None) -> bool:
-    if stored is None or replayed is None:
-        return stored is replayed
-    counts = [
-        (sums.version, sums.decisions, sums.space, sums.revision, sums.time_ms) for sums in (stored, replayed)
-    ]
-    if counts[0] != counts[1]:
-        return False
-    n, F, R, Q = ([getattr(sums, name) for sums in (stored, replayed)] for name in ("n", "F", "R", "Q"))
-    near = [math.isclose(*each, rel_tol=DIGITS) for each in (n, F, *zip_longest(*Q, fillvalue=0.0))]
-    # R, which may be 0, in the unit of what it is a sum of.
-    units = [math.sqrt(abs(replayed.n * of_signal)) for of_signal in replayed.Q]
-    differences = [abs(one - other) for one, other in zip_longest(*R, fillvalue=0.0)]
-    return all(near) and all(d <= DIGITS * unit for d, unit in zip_longest(differences, units, fillvalue=0.0))
 
 
 def _version(data: bytes | None) -> int:

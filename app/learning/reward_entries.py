@@ -150,7 +150,7 @@ class RewardEntries:
             decision_key=decision_key
             if is_sum or signal is not None or bandit.record.reward.wait_s is not None
             else None,
-            issued_ms=decision.issued_ms,
+            known_entry=decision.known_entry,
             ttl_ms=None,
             payload=reward_payload(
                 bandit.record,
@@ -162,7 +162,6 @@ class RewardEntries:
                 effect=effect_terms(bandit, decision, arm_position, decided),
             ),
             expires_ms=decision.expires_ms,
-            known_entry=decision.known_entry,
             logged=logged,
             summed=reward.value if is_sum and signal is None else None,
             source=source_of(bandit, decision, "reward", arm, decided.revision),
@@ -225,7 +224,7 @@ class RewardEntries:
             learner=LearnerId(bandit.uid, observation.key or GLOBAL_LEARNER),
             dedupe_key=f"o/{observation.id}",
             decision_key=None,
-            issued_ms=now_ms,  # not at_ms: a learner that was forgotten takes up its history again
+            known_entry=NOT_DECIDED,  # a learner that was forgotten takes up its history again
             ttl_ms=self._observation_ttl_ms,
             payload=reward_payload(
                 bandit.record,
@@ -235,7 +234,6 @@ class RewardEntries:
                 values=observation.values,
                 effect=_observed_effect(observation.arm, revision, pair),
             ),
-            known_entry=NOT_DECIDED,
             source=pack(source),
         )
 

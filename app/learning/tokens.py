@@ -72,7 +72,7 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
     arms: list[str]
     revisions: list[int]
     deferred: bool = False
-    known_entry: int | None = None
+    known_entry: int = 0
     bandit_version: int = 1
     context: bytes | None = None
     logged: LogPart | None = None

@@ -61,10 +61,9 @@ class WarmStart:
                     learner=learner,
                     dedupe_key=f"c/{source}/{number}",
                     decision_key=None,
-                    issued_ms=now_ms,
+                    known_entry=NOT_DECIDED,
                     ttl_ms=self._ttl_ms,
                     payload=reward_payload(bandit.record, joint, float(value), now_ms),
-                    known_entry=NOT_DECIDED,
                 )
             )
         return await self._rewards.append(list(enumerate(writes)), Receipt())

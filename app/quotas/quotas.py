@@ -271,7 +271,6 @@ class Quotas:
             if ledger is None:
                 if not stored:
                     return changes.number
-                await self._store.quotas.release_held(bandit_uid)
                 ledger = self.ledgers[bandit_uid] = QuotaLedger(
                     self._store.quotas, self._store.write_once, bandit_uid, self._low, clock=self._clock
                 )

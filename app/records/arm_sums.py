@@ -49,7 +49,7 @@ class ArmSums(msgspec.Struct, frozen=True, array_like=True):
     ``time_ms``      with a half-life: when the newest decision was made; the sums are discounted to it
     ``n``, ``F``     of all signals together; ``R``, ``Q`` of each
     ``R_error``, ``Q_error``   what is to be taken off ``R`` and ``Q``, as in ``RidgeSums``: rewards of a key
-                     that is forgotten go without a trace, however large. Until 2.0.0 there were none
+                     that is forgotten go without a trace, however large
 
     R and Q of fewer signals are 0 in the others.
     """

@@ -23,22 +23,12 @@ from app.storage.types import UID_LENGTH
 from shortlist.linear.ridge_sums import RidgeSums, more_size, signals_in
 from shortlist.types import Vector
 
-# Those that end with the squares are written where these are known. Until 0.1.0 there were none.
-STATE_FORMAT, UNWEIGHED_STATE_FORMAT, DISCOUNTED_STATE_FORMAT = 1, 2, 3
-SQUARES_STATE_FORMAT, DISCOUNTED_SQUARES_STATE_FORMAT = 4, 5
-# As those with squares, and then what belongs to further signals, and its errors.
+STATE_FORMAT, DISCOUNTED_STATE_FORMAT = 4, 5
+# The same, and then what belongs to further signals, and its errors.
 SIGNALS_STATE_FORMAT, DISCOUNTED_SIGNALS_STATE_FORMAT = 6, 7
 _STATE_HEADER = struct.Struct("<BxHIQQ")  # format, dim, space, version, observations
-_UNWEIGHED_HEADER = struct.Struct("<Qd")  # follows in a discounted state: time_ms, half_life_s
-_DISCOUNT_HEADER = struct.Struct("<Qdd")  # the same, and the weight of the observations
+_DISCOUNT_HEADER = struct.Struct("<Qdd")  # follows in a discounted state: time_ms, half_life_s, weight
 _SQUARES = struct.Struct("<dd")  # the sum of squared rewards, and its error
-_DISCOUNTED = {DISCOUNTED_STATE_FORMAT, DISCOUNTED_SQUARES_STATE_FORMAT, DISCOUNTED_SIGNALS_STATE_FORMAT}
-_WITH_SQUARES = {
-    SQUARES_STATE_FORMAT,
-    DISCOUNTED_SQUARES_STATE_FORMAT,
-    SIGNALS_STATE_FORMAT,
-    DISCOUNTED_SIGNALS_STATE_FORMAT,
-}
 MOVED = "_moved"  # in the entry of a move: it stands for all learners of the bandit in the partition
 
 T = TypeVar("T")
@@ -167,7 +157,7 @@ class LoggedDecision(msgspec.Struct, frozen=True, array_like=True):
     ``payloads``      for each arm, the payload of the entry that its default makes
     ``places``        of the arms among those of the decision, if it has a row in the decision log
     ``known_entry``   as in ``storage.types.RewardWrite``
-    ``sources``       for each arm, the ``RewardSource`` of its default; version 0.1.0 had none
+    ``sources``       for each arm, the ``RewardSource`` of its default
     """
 
     bandit_uid: str
@@ -177,9 +167,9 @@ class LoggedDecision(msgspec.Struct, frozen=True, array_like=True):
     expires_ms: int
     arms: list[str]
     payloads: list[bytes]
-    known_entry: int | None = None
-    places: list[int] | None = None
-    sources: list[bytes] | None = None
+    known_entry: int
+    places: list[int] | None
+    sources: list[bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +245,7 @@ def bytes_to_vector(data: bytes) -> Vector:
 
 
 def state_bytes(dim: int, *, discounted: bool, signals: int = 1) -> int:
-    """Size of what ``state_to_bytes`` makes, with the squares."""
+    """Size of what ``state_to_bytes`` makes."""
     header = _STATE_HEADER.size + discounted * _DISCOUNT_HEADER.size
     return header + 8 * dim * (dim + 3) + _SQUARES.size + 16 * more_size(signals, dim)
 
@@ -263,16 +253,14 @@ def state_bytes(dim: int, *, discounted: bool, signals: int = 1) -> int:
 def state_to_bytes(state: LearnerState) -> bytes:
     """Header, then the lower triangles of gram and of its errors, the moment and its errors, and the squares.
 
-    Squares that are unknown are left out: so one state has one form, and those that had none keep theirs.
+    Squares that are not finite are unknown: NaN, so that one state has one form.
     Size: 40 + 8 d (d + 3) bytes, 24 more when discounted, and 16 d + 8 J for each further one of J signals.
     """
     sums, dim = state.sums, state.sums.dim
-    squares = _SQUARES.pack(sums.squares, sums.squares_error) if sums.has_squares else b""
+    known = (sums.squares, sums.squares_error) if sums.has_squares else (math.nan, 0.0)
+    squares = _SQUARES.pack(*known)
     if len(sums.more):
-        squares = _SQUARES.pack(sums.squares, sums.squares_error)
         kind = DISCOUNTED_SIGNALS_STATE_FORMAT if state.half_life_s else SIGNALS_STATE_FORMAT
-    elif squares:
-        kind = DISCOUNTED_SQUARES_STATE_FORMAT if state.half_life_s else SQUARES_STATE_FORMAT
     else:
         kind = DISCOUNTED_STATE_FORMAT if state.half_life_s else STATE_FORMAT
     header = _STATE_HEADER.pack(kind, dim, state.space, state.version, sums.observations)
@@ -284,33 +272,25 @@ def state_to_bytes(state: LearnerState) -> bytes:
 
 
 def bytes_to_state(data: bytes) -> LearnerState:
-    """Inverse of ``state_to_bytes``, bit for bit.
-
-    Until 0.1.0 a discounted state had no weight. It is taken for the number of observations, the most that it
-    can be; what is too much of it fades with the sums. Its squares are unknown, for good.
-    """
+    """Inverse of ``state_to_bytes``, bit for bit."""
     kind, dim, space, version, observations = _STATE_HEADER.unpack_from(data)
     offset, time_ms, half_life_s, weight = _STATE_HEADER.size, 0, 0.0, float(observations)
-    if kind in _DISCOUNTED:
+    if kind in (DISCOUNTED_STATE_FORMAT, DISCOUNTED_SIGNALS_STATE_FORMAT):
         time_ms, half_life_s, weight = _DISCOUNT_HEADER.unpack_from(data, offset)
         offset += _DISCOUNT_HEADER.size
-    elif kind == UNWEIGHED_STATE_FORMAT:
-        time_ms, half_life_s = _UNWEIGHED_HEADER.unpack_from(data, offset)
-        offset += _UNWEIGHED_HEADER.size
-    elif kind not in (STATE_FORMAT, SQUARES_STATE_FORMAT, SIGNALS_STATE_FORMAT):
+    elif kind not in (STATE_FORMAT, SIGNALS_STATE_FORMAT):
         raise ValueError(f"learner state of unknown format {kind}")
     numbers = np.frombuffer(data, dtype="<f8", offset=offset)
-    squares, more = (math.nan, 0.0), list[Vector]()
+    more = list[Vector]()
     if kind in (SIGNALS_STATE_FORMAT, DISCOUNTED_SIGNALS_STATE_FORMAT):
         end = dim * (dim + 3) + 2
         numbers, rest = numbers[:end], numbers[end:]
         if len(rest) % 2 or more_size(signals_in(len(rest) // 2, dim), dim) != len(rest) // 2:
             raise ValueError(f"learner state of dimension {dim} with {len(rest)} numbers of signals")
         more = [part.astype(np.float64) for part in np.split(rest, 2)]
-    if kind in _WITH_SQUARES and len(numbers) >= 2:
-        squares, numbers = (float(numbers[-2]), float(numbers[-1])), numbers[:-2]
-    if len(numbers) != dim * (dim + 3):
+    if len(numbers) != dim * (dim + 3) + 2:
         raise ValueError(f"learner state of dimension {dim} with {len(numbers)} numbers")
+    numbers, squares = numbers[:-2], numbers[-2:].tolist()
     half = dim * (dim + 1) // 2
     # Copies, so that the state does not hold the bytes of the answer.
     total = np.concatenate((numbers[:half], numbers[-2 * dim : -dim]), dtype=np.float64)

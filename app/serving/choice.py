@@ -8,7 +8,6 @@ format:
     1   msgpack of ``_Record``
     2   the same for many arms: ``token`` is compressed, followed by the two upper bytes of every number;
         ``numbers`` are the six lower bytes, which cannot be compressed, all lowest bytes first
-    else, until version 0.1.0: msgpack of the answer, whose first byte says that it is a map
 
 Metadata of the arms is read from the store for the answer, as it is then, and is not part of the record.
 ``include`` asks for it: "metadata", or "metadata." and the name of a field, as filters name it.
@@ -81,7 +80,7 @@ class Choice(Answer, frozen=True, omit_defaults=True, gc=False):
     exact: bool
     stale_s: float | None = None  # nothing was heard of the store for so long: what it holds may be newer
     eligible: int | None = None
-    bandit_version: int | None = None  # version 0.1.0 made choices without
+    bandit_version: int = 1
     group: str | None = None
     weights: dict[str, float] | None = None
     prior_version: int | None = None
@@ -103,7 +102,7 @@ def arms_of(request: SelectionRequest, selection: Selection, ids: list[str]) -> 
 class _Record(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     """``numbers``: the scores of all arms, then their propensities if there are any.
 
-    ``pinned``: places of the arms that are, from 0. ``asked``: digest of the request; records had none once.
+    ``pinned``: places of the arms that are, from 0. ``asked``: digest of the request.
     """
 
     token: bytes
@@ -121,7 +120,7 @@ class _Record(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     effects_version: int | None = None
 
 
-def record_of(choice: Choice, asked: bytes = b"") -> bytes:
+def record_of(choice: Choice, asked: bytes) -> bytes:
     """The record of a choice, ``asked``: by a request of this digest.
 
     About 100 bytes, and for an arm 8 and its id; of many arms 7 to 9, and a third of their ids.
@@ -151,9 +150,7 @@ def record_of(choice: Choice, asked: bytes = b"") -> bytes:
 
 
 def choice_of(data: bytes) -> Choice:
-    """Inverse of ``record_of``, bit for bit; it also reads the records of version 0.1.0."""
-    if data[:1] not in {_PLAIN, _COMPRESSED}:
-        return msgspec.msgpack.decode(data, type=Choice)
+    """Inverse of ``record_of``, bit for bit."""
     record = msgspec.msgpack.decode(memoryview(data)[1:], type=_Record)
     token, numbers = record.token, record.numbers
     if data[:1] == _COMPRESSED:
@@ -174,11 +171,8 @@ def choice_of(data: bytes) -> Choice:
 
 
 def answers(data: bytes, asked: bytes) -> bool:
-    """Whether a record may be answered to a request of this digest. One without a digest answers any."""
-    # Records of 0.1.0 have no digest of the request that they answer.
-    if data[:1] not in {_PLAIN, _COMPRESSED}:
-        return True
-    return msgspec.msgpack.decode(memoryview(data)[1:], type=_Record).asked in {b"", asked}
+    """Whether a record may be answered to a request of this digest."""
+    return msgspec.msgpack.decode(memoryview(data)[1:], type=_Record).asked == asked
 
 
 def recorded_decision(data: bytes) -> Decision | None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from app.storage import redis_keys as keys
 from app.storage.part import RedisPart
 from app.storage.redis_client import Argument
-from app.storage.types import UNTOLD, ArmId
+from app.storage.types import ArmId
 
 SumsOf = tuple[str, int]
 """An arm and a revision."""
@@ -132,5 +132,5 @@ class ArmEffectStore(RedisPart):
 
 
 def _sums_of(field: bytes) -> SumsOf:
-    arm, mark, revision = field.decode().partition(keys.OF_REVISION)
-    return arm, int(revision) if mark else UNTOLD
+    arm, _, revision = field.decode().partition(keys.OF_REVISION)
+    return arm, int(revision)

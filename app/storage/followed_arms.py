@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.storage import redis_keys as keys
-from app.storage.part import RedisPart, optional
+from app.storage.part import RedisPart
 from app.storage.redis_client import Argument
 from app.storage.types import Followed, Position, StoredArm
 
@@ -31,7 +31,7 @@ class FollowedArms(RedisPart):
 
         Cost: O(log arms + limit).
         """
-        arguments: list[Argument] = [*after, limit, optional(newest)]
+        arguments: list[Argument] = [*after, limit, "" if newest is None else newest]
         flat = await self._redis.script("changes_after", [keys.arm_changes(uid)], arguments, bulk=True)
         return [
             Position(int(version), arm.decode()) for arm, version in zip(flat[::2], flat[1::2], strict=True)

@@ -33,11 +33,6 @@ def check_positive(name: str, value: int) -> None:
         raise Invalid(f"{name} must be at least 1", path=(name,))
 
 
-def optional(number: int | None) -> int | str:
-    """A number as the argument of a script, '' when there is none."""
-    return "" if number is None else number
-
-
 def log_entry(entry_id: bytes, fields: Mapping[bytes, bytes]) -> LogEntry:
     """An entry that somebody else wrote lacks our fields: it is read all the same, and cannot be folded."""
     bandit, learner = fields.get(b"b", b""), fields.get(b"l", b"")

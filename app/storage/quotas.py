@@ -9,8 +9,6 @@ from app.storage.part import RedisPart
 from app.storage.redis_client import Argument
 from app.storage.types import QuotaChanges, QuotaTerms, Share, ShareAsked
 
-RELEASED_TOGETHER = 500
-
 
 class QuotaStore(RedisPart):
     """All quotas of a bandit are in one place: one script counts for many of them."""
@@ -67,22 +65,12 @@ class QuotaStore(RedisPart):
         names = [name for quota_id in counts for name in _of_quota(bandit_uid, quota_id)]
         await self._redis.script("reward_quotas", names, [*counts.values()])
 
-    async def release_held(self, bandit_uid: str) -> None:
-        """Give back what deferred decisions hold in a store of version 1.0; later versions hold nothing.
-
-        A round trip for each ``RELEASED_TOGETHER`` decisions, one where there are none.
-        """
-        names = [*keys.quotas_held(bandit_uid), *_of_quota(bandit_uid, "")]
-        while await self._redis.script("release_quotas", names, [RELEASED_TOGETHER]) == RELEASED_TOGETHER:
-            pass
-
     async def erase(self, bandit_uid: str) -> None:
         """Remove everything of a deleted bandit.
 
         Two round trips.
         """
-        names = [keys.quotas(bandit_uid), *_of_quota(bandit_uid, "")]
-        names += [*keys.quotas_held(bandit_uid), keys.quota_changes(bandit_uid)]
+        names = [keys.quotas(bandit_uid), *_of_quota(bandit_uid, ""), keys.quota_changes(bandit_uid)]
         await self._redis.script("erase_quotas", names)
         await self._redis.command("HDEL", keys.QUOTAS, bandit_uid)
 

@@ -92,8 +92,7 @@ the id of its entry, and r: the reason.
 Fields of seen-until:<ms> are "seen:<bandit uid>:<learner>:<dedupe key>", which hold nothing, and
 "seen-first:<bandit uid>:<learner>:<decision key>", which hold "d" while a default is counted and no reward.
 They are of decisions that expire at <ms> or up to SEEN_PERIOD_MS before. drop_expired.lua says when they are
-dropped, with what is known of forgotten learners, and what refused has then. (Until 0.1.0 seen and seen-first
-were keys, and these keys and forgotten expired by the clock.)
+dropped, with what is known of forgotten learners, and what refused has then.
 
 What checkpoints and tails are: types/learners.py, and tails.lua. A new learner has no checkpoint, and after a
 checkpoint there is no tail. No entry that is in a tail is trimmed.
@@ -103,10 +102,10 @@ versions of the effects that are made of them are kept: write_version.lua.
 
 Versions of a learned prior are kept as write_version.lua says: the newest, and those that rows of the
 decision log may name. folded has two fields of a bandit: its uid holds how many entries of the log were
-folded since 0.2.0, and "<uid>:replaced" how many of them forgot a learner or gave it a state. effects-seen
+folded, and "<uid>:replaced" how many of them forgot a learner or gave it a state. effects-seen
 has what these were before its effects were fitted last.
 Fields of effects are "<arm> <revision>", "<arm> -2" of sums that were merged (merge_arm_sums.lua), and ""
-with the bytes of all; until 2.0.0 "<arm>", with sums of its newest revision.
+with the bytes of all.
 
 spaces has three fields of a bandit that was moved to another catalogue: its uid holds the number of the last
 move whose entry is folded, "<uid>:log" that of the last one in the log, and "<uid>:carried" that of
@@ -125,7 +124,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from app.storage.types.decisions import UNTOLD, ArmId, DecisionId, LearnerId
+from app.storage.types.decisions import ArmId, DecisionId, LearnerId
 
 PREFIX = "shortlist:"
 CHANGES_KEPT = 50_000
@@ -240,11 +239,6 @@ def quota_changes(bandit_uid: str) -> str:
     return f"{_quotas(bandit_uid)}changes"
 
 
-def quotas_held(bandit_uid: str) -> list[str]:
-    """What deferred decisions took, and until when: in a store of version 1.0 alone, where it is released."""
-    return [f"{_quotas(bandit_uid)}held", f"{_quotas(bandit_uid)}held-until"]
-
-
 def _quotas(bandit_uid: str) -> str:
     return f"{PREFIX}{{q:{bandit_uid}}}:"
 
@@ -276,7 +270,7 @@ OF_REVISION = " "  # no id has it
 
 def sums_field(arm: ArmId) -> str:
     """Where in ``arm_sums`` the sums of an arm with the features of a revision are."""
-    return arm.arm if arm.revision == UNTOLD else f"{arm.arm}{OF_REVISION}{arm.revision}"
+    return f"{arm.arm}{OF_REVISION}{arm.revision}"
 
 
 def tails(partition: int, bandit_uid: str = "") -> str:
@@ -290,10 +284,6 @@ def seen(partition: int, learner: LearnerId, dedupe_key: str) -> str:
 
 def seen_field(learner: LearnerId, dedupe_key: str) -> str:
     return f"seen:{_delimited(learner)}:{dedupe_key}"
-
-
-def seen_first(partition: int, learner: LearnerId, decision_key: str) -> str:
-    return _partition(partition) + seen_first_field(learner, decision_key)
 
 
 def seen_first_field(learner: LearnerId, decision_key: str) -> str:

@@ -8,7 +8,7 @@ from functools import cache
 from app.platform.errors import Invalid
 from app.storage import redis_keys as keys
 from app.storage.decision_rows import field_of, row_keys
-from app.storage.part import RedisPart, check_positive, log_entry, optional
+from app.storage.part import RedisPart, check_positive, log_entry
 from app.storage.redis_client import Argument, RedisClient
 from app.storage.reward_calls import NO_SPACE, Append, RewardCalls
 from app.storage.space import SpaceBudget, full
@@ -45,7 +45,7 @@ class RewardLog(RedisPart):
         for reward in rewards:
             home, dedupe = _dedupe_keys(partition, reward)
             names += (home, keys.forgotten(partition, reward.learner))
-            arguments += (*reward.learner, reward.issued_ms, optional(reward.known_entry), reward.payload)
+            arguments += (*reward.learner, reward.known_entry, reward.payload)
             arguments += (*dedupe, _kept_value(reward), reward.source)
             length += len(home) + len(dedupe[2]) + len(dedupe[3])
             # Bandits without a log pay for none of its keys.

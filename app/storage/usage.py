@@ -35,9 +35,7 @@ class Usage(RedisPart):
             self._redis.command("HGET", keys.EVENT_LOG_BYTES, "all"),
             self._redis.command("HGET", keys.MOVE_BYTES, "all"),
             *(
-                self._redis.script(
-                    "usage", keys.of_partition(partition, keys.ledger, keys.decisions), list(_EXPIRING)
-                )
+                self._redis.script("usage", [keys.ledger(partition)], list(_EXPIRING))
                 for partition in range(self.partitions)
             ),
         )

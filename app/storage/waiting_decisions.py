@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from app.storage import redis_keys as keys
 from app.storage.decision_rows import field_of, row_keys
-from app.storage.part import RedisPart, optional
+from app.storage.part import RedisPart
 from app.storage.redis_client import Argument
 from app.storage.space import full
 from app.storage.types import Activated, DefaultWrite, Due, Kind, RowWrite
@@ -20,8 +20,8 @@ class WaitingDecisions(RedisPart):
 
     Any number of processes may do what is due at the same time.
 
-    ``issued_ms``, ``expires_ms``, ``known_entry``: of the decision, as in ``RewardWrite``. One whose rewards
-    the store refuses as expired is neither logged nor activated.
+    ``expires_ms``, ``known_entry``: of the decision, as in ``RewardWrite``. One whose rewards the store
+    refuses as expired is neither logged nor activated.
     """
 
     async def log(
@@ -31,18 +31,18 @@ class WaitingDecisions(RedisPart):
         *,
         due_ms: int,
         expires_ms: int,
-        known_entry: int | None = None,
+        known_entry: int,
         row: RowWrite | None = None,
     ) -> None:
         """Keep the decision until its defaults are appended, from ``due_ms`` on; and its row."""
         partition = self._partition(decision.learner)
         names = keys.of_partition(partition, keys.decisions, keys.due, keys.refused, keys.ledger)
-        arguments: list[Argument] = [decision.member, record, due_ms, expires_ms, optional(known_entry)]
+        arguments: list[Argument] = [decision.member, record, due_ms, expires_ms, known_entry]
         arguments.append(self._quota.of("waiting", partition))
         if row is not None:
             learner = decision.learner
             names += [*row_keys(partition, learner), keys.forgotten(partition, learner)]
-            arguments += (*learner, row.issued_ms, field_of(row), row.keep_ms, row.record)
+            arguments += (*learner, field_of(row), row.keep_ms, row.record)
         held = await self._redis.script("log_decision", names, arguments)
         if held:
             self._quota.taken("waiting", partition, held)
@@ -51,9 +51,8 @@ class WaitingDecisions(RedisPart):
         self,
         decision: DecisionId,
         *,
-        issued_ms: int,
         expires_ms: int,
-        known_entry: int | None = None,
+        known_entry: int,
         ttl_ms: int,
         record: bytes | None,
         due_ms: int,
@@ -67,8 +66,7 @@ class WaitingDecisions(RedisPart):
             keys.refused(partition),
             keys.ledger(partition),
         ]
-        arguments: list[Argument] = [decision.member, ttl_ms, record or b"", due_ms, issued_ms]
-        arguments += (optional(known_entry), expires_ms)
+        arguments: list[Argument] = [decision.member, ttl_ms, record or b"", due_ms, known_entry, expires_ms]
         arguments += [self._quota.of(kind, partition) for kind in _ACTIVATION]
         if row is not None:
             names += row_keys(partition, decision.learner)
@@ -119,8 +117,7 @@ class WaitingDecisions(RedisPart):
             ends_ms = keys.seen_ends_ms(write.expires_ms)
             names += (keys.seen_until(partition, ends_ms), keys.forgotten(partition, learner))
             names.append(keys.rows(partition, learner))
-            arguments += (write.decision.member, *learner)
-            arguments += (write.issued_ms, optional(write.known_entry), write.payload)
+            arguments += (write.decision.member, *learner, write.known_entry, write.payload)
             arguments += (ends_ms, keys.seen_first_field(learner, write.decision_key))
             field = keys.row_field(write.issued_ms, write.decision.id) if write.logged else ""
             arguments += (field, write.logged, write.source)

@@ -255,22 +255,6 @@ async def test_versions_survive_a_restart_and_go_with_the_bandit(store_url: str,
         ] == "unknown_bandit"
 
 
-async def test_a_bandit_of_0_1_0_is_version_1_and_can_be_changed(store_url: str, tmp_path: Path):
-    """Its record stood alone in the store."""
-    async with running(store_url, tmp_path / "1") as api:
-        await api.catalogue("c", {f"a{i}": [1.0, float(i)] for i in range(4)})
-        await api.bandit("b", "c")
-        data = await api.store.hget("shortlist:{registry}:bandits", "b")
-        record = msgspec.msgpack.decode(data[16:])[0]
-        alone = data[:16] + msgspec.msgpack.encode(record)
-        await api.store.hset("shortlist:{registry}:bandits", "b", alone)
-    async with running(store_url, tmp_path / "2", empty=False) as api:
-        assert (await api.ok("GET", PATH))["version"] == 1
-        assert [item["since_ms"] for item in await api.listed(f"{PATH}/versions")] == [None]
-        assert (await patched(api, {"ridge": 2}))["version"] == 2
-        assert [item["ridge"] for item in await api.listed(f"{PATH}/versions")] == [2, 1]
-
-
 def test_the_page_has_the_table():
     page = (Path(__file__).parents[2] / "docs/changing.md").read_text()
     for field in BanditSettings.__struct_fields__:

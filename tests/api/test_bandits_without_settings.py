@@ -347,21 +347,6 @@ async def test_elimination_keeps_ridge_and_radius_while_it_learns(api: Api):
     assert (await api.learner("b"))["used"] == used
 
 
-async def test_a_bandit_that_was_made_with_numbers_is_the_same_when_they_are_left_out(api: Api):
-    """Until 0.1.0 an absent ``ridge`` or ``exploration`` was 1, and is stored."""
-    path, body = "/v1/bandits/b", {"catalogue": "c", "policy": "sub_ts"}
-    await api.catalogue("c", {"a": [1.0, 2.0]})
-    made = await api.ok("PUT", path, {**body, "ridge": 1, "exploration": 1}, 201)
-    assert await api.ok("PUT", path, body, 200) == made
-    assert (made["ridge"], made["used"]) == (1, {"ridge": 1, "noise": 1, "exploration": 1})
-    await api.refused("PUT", path, {**body, "ridge": "auto"}, status=409, code="conflict")
-    changed = await api.ok("PATCH", path, {"exploration": 0.5})
-    assert await api.ok("PUT", path, body, 200) == changed
-    await api.refused("PUT", path, {**body, "exploration": 1}, status=409, code="conflict")
-    assert (await api.ok("PATCH", path, {"exploration": None, "ridge": None}))["exploration"] == "auto"
-    assert (await api.ok("PUT", path, body, 200))["used"]["ridge"] == (5 + 5 / 2) / 4
-
-
 async def test_the_radius_of_theory_needs_a_number_as_ridge(api: Api):
     """Where it is absent it is 1."""
     path, body = "/v1/bandits/b", {"catalogue": "c", "policy": "sub_ts", "exploration": "theory"}

@@ -42,8 +42,8 @@ def row(n: int, learner: LearnerId = ANN, *, known: int = KNOWN, record: bytes =
 def reward(of: RowWrite, text: bytes, *, arm: str = "a", wait: bool = False) -> RewardWrite:
     decision, key = of.decision, f"{of.decision.id}/{arm}"
     return RewardWrite(
-        decision.learner, f"r/{key}", key if wait else None, of.issued_ms, None, b"payload", FAR_MS,
-        of.known_entry, LoggedReward(of, text),
+        decision.learner, f"r/{key}", key if wait else None, of.known_entry, None, b"payload", FAR_MS,
+        LoggedReward(of, text),
     )  # fmt: skip
 
 
@@ -104,7 +104,7 @@ async def test_a_row_is_written_once_whoever_writes_it(store: Store):
     one = row(1)
     for _ in range(2):
         await asyncio.gather(*(store.rows.write(0, [one, row(2)]) for _ in range(4)))
-    await store.waiting.log(one.decision, b"waits", due_ms=1, expires_ms=FAR_MS, row=one)
+    await store.waiting.log(one.decision, b"waits", due_ms=1, expires_ms=FAR_MS, known_entry=KNOWN, row=one)
     held = (await store.usage.read())["log"]
     await store.rewards.append(0, [reward(one, b"+1")])
     await store.rows.write(0, [one])
@@ -132,7 +132,7 @@ async def test_a_default_and_the_late_reward_stand_in_the_row(store: Store):
     one = row(1)
     await store.waiting.log(one.decision, b"waits", due_ms=1, expires_ms=FAR_MS, known_entry=KNOWN, row=one)
     write = DefaultWrite(
-        one.decision, f"{one.decision.id}/a", one.issued_ms, FAR_MS, b"default", KNOWN, logged=b"-d"
+        one.decision, f"{one.decision.id}/a", one.issued_ms, FAR_MS, KNOWN, b"default", logged=b"-d"
     )
     for _ in range(2):
         await store.waiting.append_defaults(0, [one.decision], [write])
@@ -145,7 +145,7 @@ async def test_a_default_and_the_late_reward_stand_in_the_row(store: Store):
 @pytest.mark.rest
 async def test_a_decision_has_its_row_once_it_is_activated(store: Store):
     one = row(1)
-    times = {"issued_ms": 1_001, "expires_ms": FAR_MS, "ttl_ms": DAY_MS, "due_ms": 1, "known_entry": KNOWN}
+    times = {"expires_ms": FAR_MS, "ttl_ms": DAY_MS, "due_ms": 1, "known_entry": KNOWN}
     for outcome in ("activated", "duplicate"):
         assert await store.waiting.activate(one.decision, record=None, row=one, **times) == outcome
     assert await contents(store) == {position(one): (b"record", b"")}

@@ -28,10 +28,10 @@ async def live(store: Store, learner: LearnerId) -> None:
     for write in [*writes, RewardWrite(learner, "o", None, 10**13, TTL_MS, b"p")]:
         assert (await store.rewards.append(0, [write]))[0].status == "accepted"
     await store.side_data.touch(learner, expires_ms=FUTURE_MS)
-    future = {"due_ms": FUTURE_MS, "expires_ms": FUTURE_MS}
+    future = {"due_ms": FUTURE_MS, "expires_ms": FUTURE_MS, "known_entry": 10**13}
     await store.waiting.log(DecisionId(learner, "one"), b"record", **future)
     two = DecisionId(learner, "two")
-    await store.waiting.activate(two, issued_ms=10**13, ttl_ms=TTL_MS, record=b"r", **future)
+    await store.waiting.activate(two, ttl_ms=TTL_MS, record=b"r", **future)
     for event in ("e1", "e2"):
         await store.choices.put_event(learner, event, b"choice", ttl_ms=TTL_MS)
 

@@ -25,9 +25,9 @@ def now() -> int:
     return time.time_ns() // 1_000_000
 
 
-def reward(name: str, expires_ms: int, *, learner: LearnerId = ANN, known: int | None = None) -> RewardWrite:
+def reward(name: str, expires_ms: int, *, learner: LearnerId = ANN, known: int = 0) -> RewardWrite:
     """A reward of the decision ``name``, which is also its decision key."""
-    return RewardWrite(learner, f"r/{name}", name, 1, None, name.encode(), expires_ms, known)
+    return RewardWrite(learner, f"r/{name}", name, known, None, name.encode(), expires_ms)
 
 
 async def append(store: Store, *rewards: RewardWrite) -> list[str]:
@@ -88,10 +88,10 @@ async def test_a_decision_that_knows_more_than_the_store_counts_once_too(store: 
     assert await append(store, reward("a", soon, known=1_000)) == ["expired"]
 
 
-async def run_at_random(store: Store, seed: int, *, known: bool, forgetful: bool = False) -> int:
+async def run_at_random(store: Store, seed: int, *, forgetful: bool = False) -> int:
     """How many of many decisions were counted twice, with drops by a clock that jumps in between.
 
-    ``known``: decisions know the newest entry, as since 0.1.0. ``forgetful``: the bounds are lost.
+    ``forgetful``: the bounds are lost.
     """
     rng = np.random.default_rng(seed)
     start, counted = now(), dict[str, int]()
@@ -103,8 +103,7 @@ async def run_at_random(store: Store, seed: int, *, known: bool, forgetful: bool
                 await store.redis.command("DEL", keys.refused(0))  # type: ignore[attr-defined]
         if not decisions or rng.random() < 0.2:
             expires_ms = start + int(rng.integers(-HOUR_MS, 4 * HOUR_MS))
-            newest = sum(counted.values()) if known else None
-            decisions.append(reward(f"{step}", expires_ms, known=newest))
+            decisions.append(reward(f"{step}", expires_ms, known=sum(counted.values())))
         write = decisions[int(rng.integers(len(decisions)))]
         [status] = await append(store, write)
         counted[write.dedupe_key] = counted.get(write.dedupe_key, 0) + (status == "accepted")
@@ -112,21 +111,19 @@ async def run_at_random(store: Store, seed: int, *, known: bool, forgetful: bool
     return sum(count > 1 for count in counted.values())
 
 
-@pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("seed", range(3))
-async def test_no_decision_counts_twice_whatever_the_clock_does(store: Store, seed: int, known: bool):
-    assert await run_at_random(store, seed, known=known) == 0
+async def test_no_decision_counts_twice_whatever_the_clock_does(store: Store, seed: int):
+    assert await run_at_random(store, seed) == 0
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize("known", [True, False])
-async def test_without_the_bounds_they_would(store: Store, known: bool):
-    assert await run_at_random(store, 0, known=known, forgetful=True) > 0
+async def test_without_the_bounds_they_would(store: Store):
+    assert await run_at_random(store, 0, forgetful=True) > 0
 
 
 @pytest.mark.rest
 async def test_who_is_forgotten_takes_nothing_that_was_decided_before_whatever_the_clocks_say(store: Store):
-    """Only the entries of the log count: ``issued_ms`` is 1 in all of these, ``now`` when it is forgotten."""
+    """Only the entries of the log count."""
     late = now() + HOUR_MS
     assert await append(store, reward("a", late, known=0)) == ["accepted"]
     entry = await forget(store)
@@ -156,10 +153,10 @@ async def test_keys_are_kept_for_a_default_that_is_owed(store: Store):
     expires_ms = now() - HOUR_MS  # the worker was away
     rewarded, other = DecisionId(ANN, "one"), DecisionId(ANN, "two")
     for decision in (rewarded, other):
-        await store.waiting.log(decision, b"r", due_ms=expires_ms, expires_ms=expires_ms)
+        await store.waiting.log(decision, b"r", due_ms=expires_ms, expires_ms=expires_ms, known_entry=0)
     assert await append(store, reward("one/a", expires_ms)) == ["accepted"]
     assert await drop(store) == 0
-    writes = [DefaultWrite(each, f"{each.id}/a", 1, expires_ms, b"default") for each in (rewarded, other)]
+    writes = [DefaultWrite(each, f"{each.id}/a", 1, expires_ms, 0, b"default") for each in (rewarded, other)]
     await store.waiting.append_defaults(0, [rewarded, other], writes)
     assert [entry.payload for entry in await store.rewards.read(0, "0-0", 10)] == [b"one/a", b"default"]
     assert await drop(store) == 1
@@ -171,30 +168,11 @@ async def test_what_is_refused_is_neither_logged_nor_activated(store: Store):
     await append(store, reward("a", expires_ms))
     assert await drop(store) == 1
     decision = DecisionId(ANN, "one")
-    await store.waiting.log(decision, b"r", due_ms=1, expires_ms=expires_ms)
+    await store.waiting.log(decision, b"r", due_ms=1, expires_ms=expires_ms, known_entry=0)
     assert not (await store.waiting.due(0, 2**45, 10)).decisions
-    terms = {"issued_ms": 1, "ttl_ms": 1_000, "record": b"r", "due_ms": 1}
+    terms = {"known_entry": 0, "ttl_ms": 1_000, "record": b"r", "due_ms": 1}
     assert await store.waiting.activate(decision, expires_ms=expires_ms, **terms) == "expired"  # type: ignore[arg-type]
     assert await store.waiting.activate(decision, expires_ms=now(), **terms) == "activated"  # type: ignore[arg-type]
-
-
-@pytest.mark.rest
-async def test_keys_of_version_0_1_0_still_count(store: Store, store_server: str):
-    late = now() + HOUR_MS
-    async with connect(store_server) as client:
-        await client.set(keys.seen(0, ANN, "r/old"), b"", px=HOUR_MS)
-        for name, value in (("rewarded", b""), ("default", b"d")):
-            await client.set(keys.seen_first(0, ANN, name), value, px=HOUR_MS)
-        await client.set(keys.forgotten(0, BOB), b"1000 5-3", px=HOUR_MS)
-    assert await append(store, reward("old", late)) == ["duplicate"]
-    assert await append(store, reward("rewarded", late), reward("default", late)) == ["accepted"] * 2
-    entries = await store.rewards.read(0, "0-0", 10)
-    assert [(entry.first, entry.replaces) for entry in entries] == [(False, False), (False, True)]
-    again = RewardWrite(ANN, "r/again", "default", 1, None, b"", late)
-    await append(store, again)
-    assert not (await store.rewards.read(0, "0-0", 10))[-1].replaces, "once"
-    old, new = (RewardWrite(BOB, f"{ms}", None, ms, None, b"", late) for ms in (1_000, 1_001))
-    assert await append(store, old, new) == ["forgotten", "accepted"], "by the clock"
 
 
 @pytest.mark.rest

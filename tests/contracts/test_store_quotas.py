@@ -6,7 +6,6 @@ import asyncio
 import random
 
 import pytest
-from msgspec import msgpack
 
 from app.storage import redis_keys as keys
 from app.storage.store import Store
@@ -73,25 +72,6 @@ async def test_what_changed_since_is_told_and_everything_where_that_is_not_known
     assert await store.quotas.changes(UID, 3) == QuotaChanges(6, {"q2": None, "q3": b"r", "q4": b"r"}, False)
     assert await store.quotas.changes(UID, 2) == QuotaChanges(6, {"q": b"s", "q3": b"r", "q4": b"r"}, True)
     assert (await store.quotas.changes(UID, 9)).all  # the store has lost writes
-
-
-async def test_what_deferred_decisions_hold_in_a_store_of_version_1_0_is_given_back(store: Store):
-    """Once; and only in the window that it was taken from."""
-    await put(store, most=45)
-    process = Process(store, "p")
-    await process.share(7, 8)
-    held, until = keys.quotas_held(UID)
-    pairs = {"one": (FIRST, 0, 3), "two": (FIRST, 9, 2), "three": (SECOND, 0, 2)}
-    # private: keys as an earlier version wrote them
-    redis = store.quotas._redis  # a later version writes no such keys
-    for name, (uid, window, count) in pairs.items():
-        await redis.command("HSET", held, name, msgpack.encode([("q", uid, window, count, True)]))
-        await redis.command("ZADD", until, 1, name)
-    for _ in range(2):
-        await store.quotas.release_held(UID)
-        share = await process.share(7, 8)
-        assert (share.granted, share.spent) == (12, 4)
-    assert await redis.command("EXISTS", held, until) == 0
 
 
 async def test_all_processes_hear_of_changes(store: Store):

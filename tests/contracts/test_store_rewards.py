@@ -21,10 +21,10 @@ ANN = learner_in(0, 4).name
 TTL_MS = 60_000
 
 
-def reward(dedupe_key, *, uid=UID, learner=ANN, first=None, issued_ms=1_000, ttl_ms=TTL_MS, payload=b"p"):
+def reward(dedupe_key, *, uid=UID, learner=ANN, first=None, known=0, ttl_ms=TTL_MS, payload=b"p"):
     """Of a decision that does not expire here, if it is named."""
     lives = (ttl_ms, payload) if first is None else (None, payload, 2**45)
-    return RewardWrite(LearnerId(uid, learner), dedupe_key, first, issued_ms, *lives)
+    return RewardWrite(LearnerId(uid, learner), dedupe_key, first, known, *lives)
 
 
 def order(entry_id):
@@ -184,11 +184,11 @@ async def test_a_page_has_at_least_one_entry(store: Store):
 
 @pytest.mark.rest
 async def test_rewards_of_decisions_before_forgetting_are_refused(store: Store):
-    assert await append(store, reward("0", issued_ms=10)) == ["accepted"]
-    await forget(store, 1_000)
-    late = [reward("1", issued_ms=999), reward("2", issued_ms=1_000), reward("3", issued_ms=1_001)]
+    assert await append(store, reward("0")) == ["accepted"]
+    assert order(await forget(store, 1_000))[1] == 2
+    late = [reward("1", known=0), reward("2", known=1), reward("3", known=2)]
     assert await append(store, *late) == ["forgotten", "forgotten", "accepted"]
-    others = [reward("1", issued_ms=10, learner="bob"), reward("1", issued_ms=10, uid=OTHER_UID)]
+    others = [reward("1", learner="bob"), reward("1", uid=OTHER_UID)]
     assert await append(store, *others) == ["accepted", "accepted"]
     assert [e.payload for e in await log_of(store)] == [b"p", b"F", b"p", b"p", b"p"]
 
@@ -196,26 +196,17 @@ async def test_rewards_of_decisions_before_forgetting_are_refused(store: Store):
 @pytest.mark.rest
 async def test_a_refused_reward_does_not_take_its_dedupe_key(store: Store):
     await forget(store, 1_000, ttl_ms=60)
-    assert await append(store, reward("x", issued_ms=1, first="d")) == ["forgotten"]
-    assert await store.waiting.drop_expired(0, margin_ms=0, count=10) == 1
-    assert await append(store, reward("x", issued_ms=1, first="d")) == ["accepted"]
+    assert await append(store, reward("x", first="d")) == ["forgotten"]
+    assert await append(store, reward("x", known=1, first="d")) == ["accepted"]
     assert (await log_of(store))[-1].first
 
 
 @pytest.mark.rest
 async def test_forgetting_again_at_the_same_time_is_the_same_entry(store: Store):
     entry_id = await forget(store, 1_000)
-    await append(store, reward("x", issued_ms=2_000))
+    await append(store, reward("x", known=1))
     assert await forget(store, 1_000) == entry_id, "another entry would wipe what came after"
     assert [e.payload for e in await log_of(store)] == [b"F", b"p"]
-
-
-@pytest.mark.rest
-async def test_forgetting_never_forgets_less(store: Store):
-    first, second, third = [await forget(store, ms) for ms in (1_000, 3_000, 2_000)]
-    assert order(first) < order(second) < order(third)
-    assert await append(store, reward("x", issued_ms=3_000)) == ["forgotten"]
-    assert await append(store, reward("x", issued_ms=3_001)) == ["accepted"]
 
 
 @pytest.mark.rest
@@ -232,7 +223,7 @@ async def test_refusing_ends_but_a_shorter_call_does_not_shorten_it(store: Store
     assert await store.waiting.drop_expired(0, margin_ms=since_ms - 50_000, count=10) == 0, (
         "the shorter time is over"
     )
-    assert await append(store, reward("x", issued_ms=1_000)) == ["forgotten"]
+    assert await append(store, reward("x")) == ["forgotten"]
     assert await store.waiting.drop_expired(0, margin_ms=since_ms - 70_000, count=10) == 1
 
 

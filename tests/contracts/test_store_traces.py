@@ -52,7 +52,7 @@ async def kept(store: Store, url: str, learner: LearnerId) -> set[str]:
 
 async def test_what_was_decided_since_a_learner_was_forgotten_is_kept(store: Store):
     """Another process may erase late, or for the second time; by then the learner may have come back."""
-    future = {"due_ms": FUTURE_MS, "expires_ms": FUTURE_MS}
+    future = {"due_ms": FUTURE_MS, "expires_ms": FUTURE_MS, "known_entry": 2**40}
     await store.choices.put_event(ANN, "e1", b"old:0", ttl_ms=TTL_MS)
     await store.choices.put_event(ANN, "e2", b"old:0", ttl_ms=TTL_MS)
     await store.waiting.log(DecisionId(ANN, "old"), b"record:0", **future)

@@ -25,7 +25,7 @@ FEW = 10_000  # bytes: room for some of every kind
 ANN = learner_in(0, PARTITIONS, "ann")
 KINDS: tuple[Kind, ...] = ("events", "waiting", "activations", "dedupe")  # campaigns: below
 THINGS = (*KINDS, "reward")  # dedupe keys are of observations, and of rewards
-LIVES = {"issued_ms": 10, "expires_ms": FAR_MS, "ttl_ms": TTL_MS, "due_ms": 1}
+LIVES = {"known_entry": 0, "expires_ms": FAR_MS, "ttl_ms": TTL_MS, "due_ms": 1}
 
 
 @asynccontextmanager
@@ -49,16 +49,14 @@ def most_of(thing: str, bound: int = FEW) -> int:
 
 
 def observation(name: str, learner: LearnerId = ANN) -> RewardWrite:
-    return RewardWrite(learner, f"o/{name}", None, 10, TTL_MS, b"payload")
+    return RewardWrite(learner, f"o/{name}", None, 0, TTL_MS, b"payload")
 
 
 def reward(
     name: str, learner: LearnerId = ANN, *, expires_ms: int = FAR_MS, first: bool = True
 ) -> RewardWrite:
     """Of the decision ``name``; with ``first`` it has a second dedupe key."""
-    return RewardWrite(
-        learner, f"r/{name}/a/id", f"{name}/a" if first else None, 10, None, b"p", expires_ms, 0
-    )
+    return RewardWrite(learner, f"r/{name}/a/id", f"{name}/a" if first else None, 0, None, b"p", expires_ms)
 
 
 async def leave(store: Store, kind: str, n: int, learner: LearnerId = ANN) -> Any:
@@ -71,7 +69,7 @@ async def leave(store: Store, kind: str, n: int, learner: LearnerId = ANN) -> An
     if kind == "events":
         return await store.choices.put_event(learner, f"visit-{n:04}", b"choice %d" % n, ttl_ms=TTL_MS)
     if kind == "waiting":
-        return await store.waiting.log(decision, b"record %d" % n, due_ms=1, expires_ms=FAR_MS)
+        return await store.waiting.log(decision, b"record %d" % n, due_ms=1, expires_ms=FAR_MS, known_entry=0)
     return await store.waiting.activate(decision, record=None, **LIVES)
 
 

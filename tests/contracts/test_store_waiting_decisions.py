@@ -16,19 +16,19 @@ TTL_MS = 60_000
 EXPIRES_MS = 2**45
 
 
-def default(decision: DecisionId, arm: str = "a", issued_ms: int = 10) -> DefaultWrite:
-    return DefaultWrite(decision, f"{decision.id}/{arm}", issued_ms, EXPIRES_MS, b"default")
+def default(decision: DecisionId, arm: str = "a") -> DefaultWrite:
+    return DefaultWrite(decision, f"{decision.id}/{arm}", 10, EXPIRES_MS, 0, b"default")
 
 
 async def activate(
-    store: Store, decision: DecisionId, record: bytes | None = b"r", issued_ms: int = 10
+    store: Store, decision: DecisionId, record: bytes | None = b"r", known_entry: int = 0
 ) -> str:
-    times = {"issued_ms": issued_ms, "expires_ms": EXPIRES_MS, "ttl_ms": TTL_MS, "due_ms": 50}
+    times = {"known_entry": known_entry, "expires_ms": EXPIRES_MS, "ttl_ms": TTL_MS, "due_ms": 50}
     return await store.waiting.activate(decision, record=record, **times)
 
 
 async def log(store: Store, decision: DecisionId, record: bytes = b"r", due_ms: int = 1) -> None:
-    await store.waiting.log(decision, record, due_ms=due_ms, expires_ms=EXPIRES_MS)
+    await store.waiting.log(decision, record, due_ms=due_ms, expires_ms=EXPIRES_MS, known_entry=0)
 
 
 async def decisions(store: Store, now_ms: int) -> list[tuple[DecisionId, bytes]]:
@@ -53,7 +53,7 @@ async def test_a_logged_decision_is_due_at_its_time_and_logged_once(store: Store
 
 async def test_an_arm_without_a_reward_gets_its_default_once(store: Store):
     await log(store, ONE)
-    reward = RewardWrite(ANN, "r/one/a", "one/a", 10, None, b"reward", EXPIRES_MS)
+    reward = RewardWrite(ANN, "r/one/a", "one/a", 0, None, b"reward", EXPIRES_MS)
     await store.rewards.append(0, [reward])
     writes = [default(ONE, "a"), default(ONE, "b")]
     last = await store.waiting.append_defaults(0, [ONE], writes)
@@ -75,7 +75,7 @@ async def test_a_late_reward_replaces_the_default(store: Store):
     await log(store, ONE)
     await store.waiting.append_defaults(0, [ONE], [default(ONE)])
     for number in range(2):
-        reward = RewardWrite(ANN, f"{number}", "one/a", 10, None, b"%d" % number, EXPIRES_MS)
+        reward = RewardWrite(ANN, f"{number}", "one/a", 0, None, b"%d" % number, EXPIRES_MS)
         await store.rewards.append(0, [reward])
     assert await payloads(store) == [(b"default", True, False), (b"0", False, True), (b"1", False, False)]
 
@@ -95,7 +95,7 @@ async def test_what_was_decided_before_its_learner_was_forgotten_counts_as_nothi
     assert await store.waiting.append_defaults(0, [ONE], [default(ONE)]) is None
     late, new = DecisionId(ANN, "late"), DecisionId(ANN, "new")
     assert await activate(store, late) == "forgotten"
-    assert await activate(store, new, issued_ms=11) == "activated"
+    assert await activate(store, new, known_entry=1) == "activated"
     assert await payloads(store) == [(b"F", True, False)]
 
 
@@ -106,9 +106,7 @@ async def test_entries_of_rewards_that_are_summed_say_what_came_before(store: St
     values = [0.1, 0.2, -1e9, 0.25, 1e9, 0.0]
     for number, value in enumerate(values):
         arm = "ab"[number == 4]
-        reward = RewardWrite(
-            ANN, f"{number}", f"one/{arm}", 10, None, b"r", EXPIRES_MS, known_entry=0, summed=value
-        )
+        reward = RewardWrite(ANN, f"{number}", f"one/{arm}", 0, None, b"r", EXPIRES_MS, summed=value)
         await store.rewards.append(0, [reward])
         await store.rewards.append(0, [reward])
     entries = (await store.rewards.read(0, "0-0", 100))[1:]

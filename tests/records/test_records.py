@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import replace
 
@@ -57,24 +58,12 @@ def test_the_order_of_the_numbers_is_that_of_what_is_stored() -> None:
         np.array([1.0, 2.0, 3.0, 10.0, 20.0]), np.array([0.1, 0.2, 0.3, 0.4, 0.5]), 7, 7.0
     )
     data = state_to_bytes(LearnerState(9, sums))
-    header = struct.pack("<BxHxxxxQQ", 1, 2, 9, 7)
+    header = struct.pack("<BxHxxxxQQ", 4, 2, 9, 7)
     numbers = struct.pack("<10d", 1, 2, 3, 0.1, 0.2, 0.3, 10, 20, 0.4, 0.5)
-    assert data == header + numbers
+    assert data == header + numbers + struct.pack("<2d", math.nan, 0)
     assert not bytes_to_state(data).sums.has_squares
     data = state_to_bytes(LearnerState(9, replace(sums, squares=30.0, squares_error=0.6)))
-    assert data == b"\x04" + header[1:] + numbers + struct.pack("<2d", 30, 0.6)
-
-
-@pytest.mark.rest
-def test_a_discounted_state_without_a_weight_is_read_and_weighs_as_many_as_it_counts() -> None:
-    """As version 0.1.0 wrote it."""
-    new = state(3, time_ms=1_700_000_000_000, half_life_s=2.5)
-    header = struct.pack("<BxHxxxxQQQd", 2, 3, 40, new.sums.observations, new.time_ms, 2.5)
-    read = bytes_to_state(header + state_to_bytes(new)[48:-16])
-    assert read.sums.weight == read.sums.observations == new.sums.observations
-    assert state_to_bytes(read)[48:] == state_to_bytes(new)[48:-16]
-    assert not read.sums.has_squares
-    assert (read.version, read.time_ms, read.half_life_s) == (40, new.time_ms, 2.5)
+    assert data == header + numbers + struct.pack("<2d", 30, 0.6)
 
 
 def test_what_is_no_state_is_refused() -> None:
@@ -99,6 +88,6 @@ def test_what_a_newer_version_has_added_is_passed_over() -> None:
     assert options_of(read) == IndexOptions("exact", target_recall=0.95)
     wanted = CatalogueRecord(2, {"kind": "exact"}, 0.99)
     assert options_of(unpack(pack(wanted), CatalogueRecord)) == IndexOptions("exact", target_recall=0.99)
-    decision = LoggedDecision("u", "ann", "d", 1, 2, ["a"], [b"p"], None, None)
+    decision = LoggedDecision("u", "ann", "d", 1, 2, ["a"], [b"p"], 0, None, [b""])
     longer = [*msgspec.msgpack.decode(pack(decision)), "more"]
     assert unpack(msgspec.msgpack.encode(longer), LoggedDecision) == decision

@@ -39,9 +39,7 @@ async def test_a_killed_server_has_counted_exactly_what_it_holds(tmp_path):
                     logged = LoggedReward(row, b"w" * (step % 30))
                     ends_ms = 2**41 + step
                     rewards = [
-                        RewardWrite(
-                            learner, f"r/{n}-{step}", f"{n}-{step}", 1, None, b"p", ends_ms, 0, logged
-                        ),
+                        RewardWrite(learner, f"r/{n}-{step}", f"{n}-{step}", 0, None, b"p", ends_ms, logged),
                         RewardWrite(learner, f"o/{n}-{step}", None, 1, 600_000, b"p"),
                     ]
                     if step % 2:

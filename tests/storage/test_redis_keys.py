@@ -14,7 +14,6 @@ from app.storage import redis_keys
 from app.storage.arm_effects import MERGED
 from app.storage.redis_client import RedisClient, scripts
 from app.storage.types import (
-    UNTOLD,
     ArmId,
     ArmWrite,
     BanditChange,
@@ -94,7 +93,7 @@ async def exercise(store):
         arms={ArmId(UID, "a", 1): b"sums", ArmId(UID, "b", 2): b"other", ArmId(UID, "d", 3): b"merged"},
         known_arms=[ArmId(UID, "d", 3)],
     )
-    one, other, gone = ArmId(UID, "a", 1), ArmId(UID, "b", 2), ArmId(UID, "d", 3)
+    other, gone = ArmId(UID, "b", 2), ArmId(UID, "d", 3)
     assert await store.effects.sums(0, [other, gone]) == [b"other", None]
     assert await store.effects.drop_sums(0, UID, {("a", 1): b"read before", ("b", 2): b"other"}) == 1
     assert [some async for some in store.effects.all_sums(0, UID)] == [{("a", 1): b"sums"}]
@@ -103,7 +102,6 @@ async def exercise(store):
     assert await store.effects.merge(0, UID, "a", b"whole", {1: b"sums", MERGED: b""})
     assert [some async for some in store.effects.all_sums(0, UID)] == [{("a", MERGED): b"whole"}]
     assert (await store.usage.read())["effects"] == 100 + len("a -2") + len("whole")
-    assert await store.effects.sums(0, [one._replace(revision=UNTOLD)]) == [None]
     assert await store.arms.revisions(UID, ["a", "unknown"]) == [3, 0]
     assert [ms > 0 for ms in await store.arms.named_until(UID, [1, 7])] == [False, False]
     assert await store.priors.write("b", UID, b"record", expected=0, since_ms=1) == 1
@@ -116,7 +114,6 @@ async def exercise(store):
     await store.quotas.reward(UID, {"q": 1})
     await store.quotas.changes(UID, 0)
     await store.quotas.delete(UID, "another")
-    await store.quotas.release_held(UID)
     await store.quotas.changed(UID)
     key = LearnerId(UID, "had")
     await store.frequency_caps.take(key, [("d", "a")], within_ms=TTL_MS, most=1, kept=9)
@@ -168,11 +165,11 @@ async def decide(store):
     gone = [learner_in(0, 16, stem) for stem in ("gone", "left")]
     erased = [await forget(learner) for learner in gone]
     one, two, three = (DecisionId(ANN, name) for name in ("one", "two", "three"))
-    await store.waiting.log(one, b"record", due_ms=1, expires_ms=2**40)
-    await store.waiting.log(two, b"record", due_ms=2**40, expires_ms=2**40)
-    times = {"issued_ms": 2, "expires_ms": 2**40, "ttl_ms": TTL_MS, "due_ms": 2**40}
+    await store.waiting.log(one, b"record", due_ms=1, expires_ms=2**40, known_entry=0)
+    await store.waiting.log(two, b"record", due_ms=2**40, expires_ms=2**40, known_entry=0)
+    times = {"known_entry": 2**40, "expires_ms": 2**40, "ttl_ms": TTL_MS, "due_ms": 2**40}
     await store.waiting.activate(three, record=b"record", **times)
-    write = DefaultWrite(one, "one/a", 3, 2**40, b"p")
+    write = DefaultWrite(one, "one/a", 3, 2**40, 0, b"p")
     await store.waiting.append_defaults(0, [one], [write])
     for learner, expires in ((ANN, 2**40), (BOB, 1)):
         await store.side_data.touch(learner, expires_ms=expires)

@@ -1,7 +1,7 @@
 -- WITH   log_tail, dedupe, ledger, dedupe_keys, waiting, rows
 -- KEYS   log, watermark, decisions, due, ledger, seen-ends, then for each default: seen-until, forgotten, rows
--- ARGV   number of decisions, their members, then for each default: member, bandit uid, learner, issued_ms,
---        known entry or '', payload, the last of the ms in the name of seen-until, decision key;
+-- ARGV   number of decisions, their members, then for each default: member, bandit uid, learner,
+--        known entry, payload, the last of the ms in the name of seen-until, decision key;
 --        field of the row of the decision and what is put at its end, or '' and '' without one; what it is of, or ''
 -- Result id of the last entry that was appended, or nil
 -- Effect in one step: of the decisions that are still logged, every arm without a reward whose learner was not
@@ -15,16 +15,11 @@ local logged, decided = {}, tonumber(ARGV[1])
 for a = 2, decided + 1 do
   logged[ARGV[a]] = redis.call('HEXISTS', decisions, ARGV[a]) == 1
 end
-for i = 1, (#ARGV - 1 - decided) / 11 do
+for i = 1, (#ARGV - 1 - decided) / 10 do
   local home, forgotten, rows = unpack(KEYS, 4 + 3 * i, 6 + 3 * i)
-  local a = 1 + decided + 11 * (i - 1)
-  local member, bandit, learner, issued, known, payload, last_ms, first, field, reward, source =
-    unpack(ARGV, a + 1, a + 11)
-  if
-    logged[member]
-    and not is_forgotten(forgotten, issued, known)
-    and take(log, KEYS[5], ends, home, last_ms, first, 'd', known)
-  then
+  local a = 1 + decided + 10 * (i - 1)
+  local member, bandit, learner, known, payload, last_ms, first, field, reward, source = unpack(ARGV, a + 1, a + 10)
+  if logged[member] and not is_forgotten(forgotten, known) and take(KEYS[5], ends, home, last_ms, first, 'd') then
     last = next()
     local fields = { 'b', bandit, 'l', learner, 'f', '1', 'p', payload }
     if source ~= '' then

@@ -10,7 +10,7 @@ end
 if redis.call('LLEN', KEYS[2]) ~= tonumber(ARGV[2]) then
   return 'overtaken'
 end
-local events = event_bytes(KEYS[4], KEYS[2]) + EVENT + rounded_up(#ARGV[3])
+local events = event_bytes(KEYS[4]) + EVENT + rounded_up(#ARGV[3])
 local bytes = too_large(KEYS[4], KEYS[1], events, redis.call('STRLEN', KEYS[3]), ARGV[4])
 if bytes then
   return bytes

@@ -4,7 +4,7 @@
 --        decision is in the decision log: deleted, row-logs, rows, row-times
 -- ARGV   number of partitions; then for each partition: how many of KEYS and how many of ARGV are its own, number of
 --        calls; for each call: most bytes of dedupe keys, how long the names of those below are together, number of
---        rewards; for each reward: bandit uid, learner, issued_ms, known entry or '', payload; of a decision
+--        rewards; for each reward: bandit uid, learner, known entry, payload; of a decision
 --        expires_ms, the last of the ms in the name of its hash, dedupe key, decision key or ''; without a decision
 --        '', ttl_ms, '', ''; then the reward if those with its decision key are summed, or that of a signal: its
 --        letter, 's' if it is summed, 'l' if the last counts, else 'f', and the reward, of the last with '@' and when
@@ -25,7 +25,7 @@
 --        it changes nothing. Of a call without space for all its new dedupe keys nothing is done; the others are not
 --        refused with it. Nor are other partitions when a key of one is broken.
 local match = string.match
-local HEAD, REWARD, ROW_OF_REWARD = 3, 12, 3 -- arguments of a call, of a reward, and of its row
+local HEAD, REWARD, ROW_OF_REWARD = 3, 11, 3 -- arguments of a call, of a reward, and of its row
 
 -- Where the keys and the arguments after a reward begin.
 local function after_reward(k, a, field)
@@ -69,11 +69,11 @@ end
 
 -- Bytes of the dedupe keys of a call that are new, which takes two reads for each reward; and where the keys and the
 -- arguments after it begin.
-local function new_bytes(log, is_refused, k, a, rewards)
+local function new_bytes(is_refused, k, a, rewards)
   local new = {}
   for _ = 1, rewards do
-    local _, _, issued, known, _, expires, _, name, first, value, _, field = unpack(ARGV, a, a + REWARD - 1)
-    local home, counts = KEYS[k], not is_forgotten(KEYS[k + 1], issued, known)
+    local _, _, known, _, expires, _, name, first, value, _, field = unpack(ARGV, a, a + REWARD - 1)
+    local home, counts = KEYS[k], not is_forgotten(KEYS[k + 1], known)
     if counts and expires == '' and redis.call('EXISTS', home) == 0 then
       new[home] = KEY + rounded_up(#home)
     elseif counts and expires ~= '' and match(value, '^%u[fl]') then
@@ -82,9 +82,9 @@ local function new_bytes(log, is_refused, k, a, rewards)
         local more = had and rounded_up(#value) + NUMBER or field_bytes(first, value)
         new[home .. first] = math.max(new[home .. first] or 0, more)
       end
-    elseif counts and expires ~= '' and not is_refused(expires, known) and not is_taken(log, home, name, known) then
+    elseif counts and expires ~= '' and not is_refused(expires, known) and not is_taken(home, name) then
       new[home .. name] = field_bytes(name, '')
-      if first ~= '' and not is_taken(log, home, first, known) then
+      if first ~= '' and not is_taken(home, first) then
         new[home .. first] = field_bytes(first, value)
       end
     end
@@ -121,7 +121,7 @@ local function append(k, a, calls)
   end
 
   -- what nearly always all of them add to
-  local expires, until_or_ttl = unpack(ARGV, a + HEAD + 5, a + HEAD + 6)
+  local expires, until_or_ttl = unpack(ARGV, a + HEAD + 4, a + HEAD + 5)
   local part = expires == '' and part_for(until_or_ttl) or part_of(until_or_ttl)
   local bytes, part_held = held(ledger, 'dedupe', now, part)
   before[part] = part_held or '0'
@@ -133,7 +133,7 @@ local function append(k, a, calls)
     local bytes_held, new, k_after, a_after = bytes + sum_of(taken), 0, nil, nil
     -- which of them are new is looked up only where space is short
     if bytes_held + 2 * KEY * rewards + rounded_up(tonumber(length)) > space then -- if all were new
-      new, k_after, a_after = new_bytes(log, is_refused, k, a, rewards)
+      new, k_after, a_after = new_bytes(is_refused, k, a, rewards)
     end
     if new > 0 and bytes_held + new > space then
       answer[c + 1], k, a, rewards = -1, k_after, a_after, 0
@@ -142,7 +142,7 @@ local function append(k, a, calls)
     end
     for i = 1, rewards do
       local home = KEYS[k]
-      local bandit, learner, issued, known, payload, expires, ends_ms, name, first, value, source, field =
+      local bandit, learner, known, payload, expires, ends_ms, name, first, value, source, field =
         unpack(ARGV, a, a + REWARD - 1)
       -- kind: '1' the first reward of its decision and arm, '0' a later one, 'r' one in place of the default
       local kind, sum, status = '1', 0, nil
@@ -152,7 +152,7 @@ local function append(k, a, calls)
       end
       local is_kept_there = kept_as == 'f' or kept_as == 'l' -- under the decision key: there is no dedupe key besides
       local is_standing = own and stands(own, kept_as, number_of)
-      if is_forgotten(KEYS[k + 1], issued, known) then
+      if is_forgotten(KEYS[k + 1], known) then
         status = 'forgotten'
       elseif expires == '' then
         -- An observation has no time by which it could be refused once its key is dropped. So its key expires by the
@@ -167,15 +167,15 @@ local function append(k, a, calls)
         -- Its dedupe keys may be dropped, so it can count no more. If they are still there it is a duplicate.
         local is_known = is_standing
         if not is_kept_there then
-          is_known = is_taken(log, home, name, '')
+          is_known = is_taken(home, name)
         end
         status = is_known and 'duplicate ' .. newest or 'expired'
-      elseif is_standing or not is_kept_there and not take(log, ledger, ends, home, ends_ms, name, '', known) then
+      elseif is_standing or not is_kept_there and not take(ledger, ends, home, ends_ms, name, '') then
         status = 'duplicate ' .. newest
       else
         -- Of a store that was put back from a copy, a decision may know entries that are not in it. What it knows is
         -- beyond all that is counted from now on, so drop_expired would not refuse it: it does from here on.
-        if known ~= '' and tonumber(known) > number then
+        if tonumber(known) > number then
           local bound = redis.call('HGET', refused, 'known')
           if not bound or tonumber(bound) < tonumber(known) then
             redis.call('HSET', refused, 'known', known)
@@ -194,13 +194,13 @@ local function append(k, a, calls)
             local part_of_it = part_of(ends_ms)
             taken[part_of_it] = (taken[part_of_it] or 0) + field_bytes(first, now_kept) - field_bytes(first, had)
           else
-            take(log, ledger, ends, home, ends_ms, first, text, known)
+            take(ledger, ends, home, ends_ms, first, text)
           end
-        elseif first ~= '' and not take(log, ledger, ends, home, ends_ms, first, value, known) then
-          local had = redis.call('HGET', home, first) or redis.call('GET', string.sub(log, 1, -4) .. first)
+        elseif first ~= '' and not take(ledger, ends, home, ends_ms, first, value) then
+          local had = redis.call('HGET', home, first)
           kind = had == 'd' and 'r' or '0'
           if value ~= '' then
-            sum = tonumber(had) or 0 -- none was kept by version 0.1.0
+            sum = tonumber(had) or 0 -- 'd' of a default, '' of what was not summed
             redis.call('HSET', home, first, string.format('%.17g', sum + tonumber(value)))
           elseif kind == 'r' then
             redis.call('HSET', home, first, '')

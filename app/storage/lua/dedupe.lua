@@ -2,8 +2,7 @@
 -- The dedupe keys of decisions are fields of one hash for each period in which decisions expire. A hash is dropped
 -- as a whole (drop_expired), and in the same step every decision is refused that could have had a key in it: so
 -- nothing is counted twice, whatever the clocks do. The newest entry of the log that was known to a decision
--- ("known entry", '' until 0.1.0) orders it among drops and deletions, as no clock can.
--- Until 0.1.0 dedupe keys were keys, which expire by the clock of the server. They count for decisions of that time.
+-- ("known entry") orders it among drops and deletions, as no clock can.
 
 -- refusals(refused) -> function(expires_ms, known entry) that tells whether what is kept of a decision may be
 --   dropped already: its dedupe keys, or that its learner was forgotten.
@@ -11,25 +10,13 @@ local function refusals(refused)
   local bounds = redis.call('HMGET', refused, 'expires', 'known', 'forgotten')
   local expires, known, forgotten = tonumber(bounds[1] or 0), tonumber(bounds[2] or 0), tonumber(bounds[3] or 0)
   return function(expires_ms, known_entry)
-    local is_old = tonumber(expires_ms) <= expires
-    if known_entry == '' then
-      return is_old
-    end
     known_entry = tonumber(known_entry)
-    return known_entry < forgotten or (is_old and known_entry <= known)
+    return known_entry < forgotten or (tonumber(expires_ms) <= expires and known_entry <= known)
   end
 end
 
 -- Whether the learner was forgotten after a decision: by an entry that was not known when it was decided.
--- Decisions until 0.1.0 are told by the clock.
-local function is_forgotten(forgotten, issued_ms, known_entry)
+local function is_forgotten(forgotten, known_entry)
   local mark = redis.call('GET', forgotten)
-  if not mark then
-    return false
-  end
-  local until_ms, entry = string.match(mark, '^(%d+) %d+%-(%d+)$')
-  if known_entry == '' then
-    return tonumber(issued_ms) <= tonumber(until_ms)
-  end
-  return tonumber(known_entry) < tonumber(entry)
+  return mark and tonumber(known_entry) < tonumber(string.match(mark, '%d+$'))
 end

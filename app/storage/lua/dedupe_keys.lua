@@ -16,19 +16,14 @@ local function part_of(last_ms)
   return 'dedupe-until:' .. last_ms
 end
 
--- Whether a decision of version 0.1.0 has this dedupe key: it is a key then, beside the log.
-local function is_old_key(log, name)
-  return redis.call('EXISTS', string.sub(log, 1, -4) .. name) == 1
-end
-
-local function is_taken(log, home, name, known)
-  return known == '' and is_old_key(log, name) or redis.call('HEXISTS', home, name) == 1
+local function is_taken(home, name)
+  return redis.call('HEXISTS', home, name) == 1
 end
 
 -- Take a dedupe key of a decision; false when it is taken. A hash of which nothing was counted is put on the list
 -- of those to be dropped (`ends`).
-local function take(log, ledger, ends, home, last_ms, name, value, known)
-  if known == '' and is_old_key(log, name) or redis.call('HSETNX', home, name, value) == 0 then
+local function take(ledger, ends, home, last_ms, name, value)
+  if redis.call('HSETNX', home, name, value) == 0 then
     return false
   end
   local part = part_of(last_ms)

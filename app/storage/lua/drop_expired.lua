@@ -45,10 +45,9 @@ if dropped > 0 then -- what was counted knew no entry from its own one on
   raise('known', string.format('%.0f', tonumber(string.match(newest, '%d+$')) - 1))
 end
 for _, learner in ipairs(redis.call('ZRANGEBYSCORE', forgotten_until, '-inf', now, 'LIMIT', 0, ARGV[2])) do
-  local until_ms, entry = string.match(redis.call('GET', KEYS[8] .. learner) or '', '^(%d+) %d+%-(%d+)$')
-  if until_ms then
+  local entry = string.match(redis.call('GET', KEYS[8] .. learner) or '', '%d+$')
+  if entry then
     raise('forgotten', entry)
-    raise('expires', redis.call('ZSCORE', forgotten_until, learner)) -- for decisions that know no entry
   end
   redis.call('UNLINK', KEYS[8] .. learner)
   redis.call('ZREM', forgotten_until, learner)

@@ -7,13 +7,8 @@ local function rounded_up(bytes)
   return bytes + math.floor(bytes / 8)
 end
 
--- Bytes of the events. Those that version 0.1.0 has left are counted once.
-local function event_bytes(size, events)
-  local counted = redis.call('HGET', size, 'events')
-  if not counted and redis.call('EXISTS', events) == 1 then
-    counted = redis.call('MEMORY', 'USAGE', events, 'SAMPLES', '0')
-  end
-  return tonumber(counted or '0')
+local function event_bytes(size)
+  return tonumber(redis.call('HGET', size, 'events') or '0')
 end
 
 -- How many bytes the log would take, or false when so many are reserved for it: by an earlier call or now.

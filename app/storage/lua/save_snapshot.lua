@@ -11,7 +11,7 @@ local current = redis.call('GETRANGE', KEYS[3], 0, 7)
 if current ~= '' and struct.unpack('<I8', current) >= tonumber(ARGV[2]) then
   return 0
 end
-local bytes = too_large(KEYS[4], KEYS[1], event_bytes(KEYS[4], KEYS[2]), 8 + #ARGV[3], ARGV[4])
+local bytes = too_large(KEYS[4], KEYS[1], event_bytes(KEYS[4]), 8 + #ARGV[3], ARGV[4])
 if bytes then
   return bytes
 end

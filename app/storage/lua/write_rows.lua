@@ -16,7 +16,7 @@ for i = 1, tonumber(ARGV[1]) do
     if
       is_kept(KEYS[2], KEYS[3], bandit, field)
       and not is_refused(math.huge, known)
-      and not is_forgotten(forgotten, '', known)
+      and not is_forgotten(forgotten, known)
     then
       if not noted[bandit] then
         redis.call('HSETNX', KEYS[3], bandit, keep_ms)

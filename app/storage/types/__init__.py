@@ -14,7 +14,6 @@ from app.storage.types.arms import (
 )
 from app.storage.types.decisions import (
     UID_LENGTH,
-    UNTOLD,
     Activated,
     ArmId,
     DecisionId,

@@ -37,11 +37,8 @@ class LearnerId(NamedTuple):
         return zlib.crc32(f"{self.bandit_uid}/{self.name}".encode()) % partitions
 
 
-UNTOLD = -1  # until 2.0.0 an arm had sums of its newest revision alone
-
-
 class ArmId(NamedTuple):
-    """One arm of one bandit, with the features of one revision; ``UNTOLD``: of which one its sums tell."""
+    """One arm of one bandit, with the features of one revision."""
 
     bandit_uid: str
     arm: str
@@ -118,7 +115,7 @@ class StoredRows:
 class DefaultWrite:
     """The default of one arm of a logged decision: appended unless a reward with this decision key came.
 
-    ``issued_ms``, ``expires_ms``, ``known_entry``: of the decision, as in ``RewardWrite``.
+    ``issued_ms``: when it was decided. ``expires_ms``, ``known_entry``: as in ``RewardWrite``.
     ``logged``: what is put at the end of the decision's row in the decision log; nothing if it has none.
     ``source``: as in ``RewardWrite``.
     """
@@ -127,8 +124,8 @@ class DefaultWrite:
     decision_key: str
     issued_ms: int
     expires_ms: int
+    known_entry: int
     payload: bytes
-    known_entry: int | None = None
     logged: bytes = b""
     source: bytes = b""
 

@@ -13,7 +13,7 @@ from typing import Literal
 from app.storage.types.decisions import LearnerId, LoggedReward
 
 Knew = Callable[[bytes], int | None]
-"""From the record of a decision: number of the newest entry of the log that was known then, None: unsaid."""
+"""From the record of a decision: number of the newest entry that was known then; None: it cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +38,13 @@ class RewardWrite:
     ``dedupe_key``     the entry is a duplicate when the learner has had this key
     ``decision_key``   names the decision and arm that are rewarded: the entry carries ``first=True`` when it
                        is the first with this key; None: it always does
-    ``issued_ms``      when the decision was made; counts only where ``known_entry`` is None
     ``ttl_ms``         how long the dedupe key is kept, by the clock of the store; None with ``expires_ms``
     ``payload``        opaque
     ``expires_ms``     when the decision can no longer be rewarded. Its keys are kept until the store refuses
                        what they were needed for (``drop_expired``), whatever its clock does meanwhile.
                        None for what is no decision: then there is no ``decision_key`` either
     ``known_entry``    number of the newest entry of the log that was known when it was decided: refused if
-                       the learner was forgotten by a later one. None, for decisions of version 0.1.0: if it
-                       was forgotten at ``issued_ms`` or after
+                       the learner was forgotten by a later one
     ``logged``         what the decision log keeps of it, in the same step; None: the decision is not logged
     ``summed``         the reward, where those with its decision key are summed: see ``LogEntry.before``
     ``source``         what it is of; opaque, b"" where nothing is known
@@ -58,11 +56,10 @@ class RewardWrite:
     learner: LearnerId
     dedupe_key: str
     decision_key: str | None
-    issued_ms: int
+    known_entry: int
     ttl_ms: int | None
     payload: bytes
     expires_ms: int | None = None
-    known_entry: int | None = None
     logged: LoggedReward | None = None
     summed: float | None = None
     source: bytes = b""

@@ -58,7 +58,7 @@ class Choice:
     exact: bool
     stale_s: float | None = None
     eligible: int | None = None
-    bandit_version: int | None = None
+    bandit_version: int = 1
     group: str | None = None
     weights: Mapping[str, float] | None = None
     prior_version: int | None = None
@@ -735,11 +735,11 @@ class Bandit(Settings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BanditVersion(Bandit):
-    """``since_ms``: when it came to be so, in ms since 1970; None where that is not known. ``by``: the name
-    of the API key that made it so; None without keys, or where that was not recorded.
+    """``since_ms``: when it came to be so, in ms since 1970. ``by``: the name of the API key that made it
+    so; None without keys.
     """
 
-    since_ms: int | None = None
+    since_ms: int = 0
     by: str | None = None
 
 
