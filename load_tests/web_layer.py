@@ -36,7 +36,7 @@ from app.platform.metrics import Metrics
 from app.platform.settings import Settings
 from app.serving.choice import Choice
 from server.application import Application
-from server.http_protocol import ShortlistProtocol
+from server.http_protocol import Clients, ShortlistProtocol
 
 REQUESTS = 50
 PATH = "/v1/bandits/{bandit}/choose"
@@ -168,7 +168,7 @@ async def measure(slices: int) -> dict[str, float]:
         "FastAPI's layers": application(ours(), Gateway, FastAPI),
         "FastAPI's APIRoute": application(frameworks(), Gateway, FastAPI),
         "a BaseHTTPMiddleware": application(ours(), FrameworksGateway),
-        "the HTTP protocol": protocol(partial(ShortlistProtocol, unread=Unread(1 << 30))),
+        "the HTTP protocol": protocol(partial(ShortlistProtocol, clients=Clients(Unread(1 << 30)))),
         "uvicorn's HTTP protocol": protocol(HttpToolsProtocol),
     }
     spent: dict[str, list[float]] = {name: [] for name in asked}

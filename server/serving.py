@@ -23,8 +23,10 @@ from typing import NoReturn, cast
 import uvicorn
 import uvloop
 from pydantic import SecretStr
+from starlette.types import ASGIApp
 from threadpoolctl import threadpool_limits
 
+from app.api import limits
 from app.bandits.spaces import Moves
 from app.catalogues.kinds import ARM_SOURCES
 from app.learning.effect_fits import EffectFits
@@ -44,7 +46,7 @@ from app.serving.choice import recorded_decision
 from app.storage.embedded.server import EmbeddedServer
 from app.storage.store import Store
 from server.application import create_app
-from server.http_protocol import ShortlistProtocol
+from server.http_protocol import Clients, ShortlistProtocol
 from workers.carrying import Carrying
 from workers.effect_fitting import EffectFitting
 from workers.housekeeping import Housekeeping
@@ -57,6 +59,7 @@ from workers.reward_ingestion import RewardWorker
 log = logging.getLogger("shortlist")
 
 BACKLOG = 2_048
+KERNEL_BYTES = 1 << 17  # what the kernel takes of an answer before the client does
 ACCEPTED_EVERY_S = 0.0002  # of a turn of the loop: so many connections are accepted after it
 MOST_ACCEPTED = 100  # after one turn
 LONGEST_TURN_S = 1.0  # beyond that nobody came
@@ -153,14 +156,28 @@ class Acceptor:
 class Server(uvicorn.Server):
     """uvicorn's server, but it does not raise the signal again that stopped it: the process ends itself.
 
-    It also sleeps longer: ten looks a second at a flag would be much of what an idle service does. And it
-    accepts connections by an ``Acceptor``, again ``no_files_s`` after there were too many open files.
+    It wakes once a second, and looks for late clients then: ten looks a second at a flag would be much of
+    what an idle service does. And it accepts connections by an ``Acceptor``, again ``no_files_s`` after there
+    were too many open files.
     """
 
     no_files_s = NO_FILES_S
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, app: ASGIApp, clients: Clients) -> None:
+        config = uvicorn.Config(
+            app,
+            http=cast("type[asyncio.Protocol]", partial(ShortlistProtocol, clients=clients)),
+            proxy_headers=False,
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            timeout_keep_alive=limits.MAX_IDLE_S,
+            timeout_graceful_shutdown=GRACE_S,
+        )
         super().__init__(config)
+        self._clients = clients
         self._exits = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -190,6 +207,13 @@ class Server(uvicorn.Server):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TICK_S):
                     await self._exits.wait()
+            self.look_at_clients()
+
+    def look_at_clients(self) -> None:
+        """A second has passed: end the connections of those who are late."""
+        self._clients.now += 1
+        for connection in list(self.server_state.connections):
+            cast("ShortlistProtocol", connection).look()
 
 
 def serve(settings: Settings) -> NoReturn:
@@ -236,23 +260,11 @@ async def serve_on(
 ) -> None:
     """Serve with the store at ``redis_url``. ``ready`` is called once, just before requests are answered."""
     app = create_app(settings, name=name, group_dir=group_dir, number=number)
-    unread = Unread(settings.max_unread_mb << 20)
-    config = uvicorn.Config(
-        app,
-        http=cast("type[asyncio.Protocol]", partial(ShortlistProtocol, unread=unread)),
-        proxy_headers=False,
-        ws="none",
-        lifespan="off",
-        access_log=False,
-        log_config=None,
-        server_header=False,
-        timeout_graceful_shutdown=GRACE_S,
-    )
     async with app.router.lifespan_context(app):
         gc.freeze()  # what is loaded now stays, so collections need not look at it
         gc.set_threshold(*GC_THRESHOLDS)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
-        server = Server(config)
+        server = Server(app, Clients(Unread(settings.max_unread_mb << 20)))
         ready(server)
         await server.serve(sockets=[listener])
 
@@ -263,9 +275,13 @@ def listen(settings: Settings) -> socket.socket:
     both = settings.host == "::" and socket.has_dualstack_ipv6()
     address = settings.host, settings.port
     try:
-        return socket.create_server(address, family=family, backlog=BACKLOG, dualstack_ipv6=both)
+        listener = socket.create_server(address, family=family, backlog=BACKLOG, dualstack_ipv6=both)
     except OSError as error:
         raise StartupError(f"cannot listen on {settings.host}:{settings.port}: {error.strerror}") from None
+    # Connections inherit it. With megabytes in the kernel, a client that reads some kilobytes a second would
+    # seem to read nothing for minutes.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, KERNEL_BYTES)
+    return listener
 
 
 def work(settings: Settings, *, burst: bool = False) -> None:

@@ -39,7 +39,7 @@ from app.api.strict_json import (
 from app.catalogues.arms import Arm, PreparedArms, prepare_arms, raw_arm
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.catalogues import Catalogues
-from app.platform.deadlines import yield_to_others
+from app.platform.deadlines import mark_streamed, yield_to_others
 from app.platform.errors import BadRequest, DimensionMismatch, Invalid, NotFitted, ShortlistError, TooLarge
 from app.platform.ids import is_identifier
 from app.records.features import FeatureEncoding
@@ -205,6 +205,7 @@ async def import_arms(catalogue: str, request: Request, catalogues: Provided[Cat
     With reduced (true) the features are embeddings times the basis of the catalogue.
     """
     check_encoding(request)
+    mark_streamed()
     kind, read = ("arm", _blocks_of_arms) if content_type(request) == BLOCKS else ("line", _lines_of_arms)
     owner = await catalogues.get(catalogue)
     steps = _import(catalogues, owner, read(owner, request.stream()), kind)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from app.platform.deadlines import yield_to_others
+from app.platform.deadlines import mark_streamed, yield_to_others
 
 T = TypeVar("T")
 _MATRIX = b"\0"  # where one stands: no text of JSON has this byte
@@ -70,6 +70,7 @@ class Streamed(Response):
         return cls(await anext(pieces, b""), pieces, media_type=media_type, name=name)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        mark_streamed()
         work = self._send(send, head_only=scope["method"] == "HEAD")
         await while_connected(Request(scope, receive), work)
 

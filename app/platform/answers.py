@@ -13,11 +13,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 
-from app.platform.deadlines import Caller
 from app.platform.errors import Unavailable
 
 FREE_BYTES = 1 << 16  # of each answer: small ones are never refused
-MAX_SENDING_S = 120.0
 Reader = Callable[[str], None]
 _ANSWER: ContextVar[HttpAnswer | None] = ContextVar("answer", default=None)
 
@@ -41,18 +39,11 @@ class Answers:
 
 
 class HttpAnswer:
-    """One that this task makes, until ``end``; ``caller`` waits for it.
+    """One that this task makes, until ``end``."""
 
-    Who takes longer than ``sending_s`` to read a large one, or what was sent before it, loses the
-    connection: others may wait for its memory.
-    """
-
-    def __init__(self, answers: Answers, caller: Caller | None, *, sending_s: float = MAX_SENDING_S) -> None:
-        self._sending_s = sending_s
+    def __init__(self, answers: Answers) -> None:
         self._answers = answers
-        self._caller = caller
         self._bytes = self._counted = 0
-        self._timer: asyncio.TimerHandle | None = None
         self._token = _ANSWER.set(self)
 
     def hold(self, amount: int) -> None:
@@ -64,20 +55,11 @@ class HttpAnswer:
             self._counted = counted
         self._bytes += amount
 
-    def sending(self) -> None:
-        """It is sent from now on."""
-        give_up = None if self._caller is None else self._caller.give_up
-        if self._counted and give_up is not None:
-            reason = f"its client took more than {self._sending_s:.0f} s to read a large answer"
-            self._timer = asyncio.get_running_loop().call_later(self._sending_s, give_up, reason)
-
     def end(self) -> None:
         """It is sent, or nobody wants it any more."""
         _ANSWER.reset(self._token)
         if self._counted:
             self._answers.take(-self._counted, self._counted)
-        if self._timer is not None:
-            self._timer.cancel()
 
 
 def hold(amount: int) -> None:

@@ -29,10 +29,10 @@ _QUEUES: list[_Queue] = []  # that of the running loop, once there is one
 
 
 class Caller:
-    """The other end of a connection. ``give_up`` closes that at once, for a reason; None: it cannot."""
+    """The other end of a connection. ``streams``: it sends or reads a stream, which may take any time."""
 
     left = False
-    give_up: Callable[[str], None] | None = None
+    streams = False
 
 
 class CallerLeft(Exception):
@@ -64,6 +64,12 @@ def call_began() -> float:
     """When the call began that this task answers, by ``time.monotonic``; now where it answers none."""
     began = _BEGAN.get()
     return time.monotonic() if began is None else began
+
+
+def mark_streamed() -> None:
+    """Let the body that this task reads, and its answer, take any time: only silence ends them."""
+    if (waits := _CALLER.get()) is not None:
+        waits.streams = True
 
 
 def check(waits: Caller | None) -> None:

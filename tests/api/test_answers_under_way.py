@@ -4,19 +4,19 @@ import asyncio
 import json
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from functools import partial
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
+from starlette.types import Message, Receive, Scope, Send
 
 from api_client import Api, assert_problem, running
-from app.platform import answers
+from app.api.limits import MAX_TRANSFER_S
 from app.platform.answers import Unread
-from server.http_protocol import ShortlistProtocol
+from app.platform.settings import Settings
+from server.http_protocol import Clients
+from server.serving import Server, listen
 from waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
@@ -113,61 +113,38 @@ async def test_whatever_answer_is_large_waits_for_the_others_and_small_ones_go_o
         assert await status(bounded_api, "GET", path) == 200, path
 
 
-@asynccontextmanager
-async def served(api: Api) -> AsyncIterator[tuple[str, int]]:
-    """The application behind the protocol that serves it, on a real socket."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        protocol: Any = partial(ShortlistProtocol, unread=Unread(1 << 30))
-        config = uvicorn.Config(api.app, http=protocol, lifespan="off", log_config=None)
-        server = uvicorn.Server(config)
-        # private: on a socket of the test's own, whose port is known
-        serving = asyncio.create_task(server._serve([listener]))
-        yield listener.getsockname()
-        server.should_exit = True
-        await serving
-
-
-async def read_all(client: socket.socket) -> None:
-    while await asyncio.get_running_loop().sock_recv(client, 1 << 20):
-        pass
-
-
 async def test_who_reads_nothing_of_a_large_answer_loses_it_and_others_have_its_memory(
-    bounded_api: Api, monkeypatch: pytest.MonkeyPatch
+    bounded_api: Api,
 ) -> None:
-    """On a real socket: the second of two answers waits for the first, and holds its memory meanwhile. The
-    clock of the time-out is the test's: it is over when the test says so.
-    """
-    timers, loop = list[Callable[[], Any]](), asyncio.get_running_loop()
-    call_later = loop.call_later
-
-    def later(delay: float, callback: Any, *given: Any, **rest: Any) -> asyncio.TimerHandle:
-        if delay == answers.MAX_SENDING_S:
-            timers.append(partial(callback, *given))
-            delay = 1e6
-        return call_later(delay, callback, *given, **rest)
-
-    monkeypatch.setattr(loop, "call_later", later)
+    """On a real socket: the second of two answers waits for the first, and holds its memory meanwhile."""
     path, requests = "/v1/bandits/b/choose", [INCLUDE] * 2
     body = json.dumps({"requests": requests}).encode()
     head = f"POST {path}/batch HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-    async with served(bounded_api) as address:
-        with socket.socket() as client:
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
-            client.connect(address)
-            client.sendall(2 * (f"{head}content-length: {len(body)}\r\n\r\n".encode() + body))
+    begun = list[Message]()
 
-            async def is_sending() -> bool:
-                return len(timers) == 2
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        async def counted(message: Message) -> None:
+            begun.extend([message] if message["type"] == "http.response.start" else [])
+            await send(message)
 
-            await wait_until(is_sending, what="the second answer is being sent")
-            assert await status(bounded_api, "POST", path, INCLUDE) == 503
-            timers[-1]()
+        await bounded_api.app(scope, receive, counted)
 
-            async def is_let_go() -> bool:
-                return await status(bounded_api, "POST", path, INCLUDE) == 200
+    async def both_have_begun() -> bool:
+        return len(begun) == 2
 
-            await wait_until(is_let_go, what="its memory is given back")
-            client.setblocking(False)
-            with pytest.raises(ConnectionError):
-                await read_all(client)
+    async def is_let_go() -> bool:
+        return await status(bounded_api, "POST", path, INCLUDE) == 200
+
+    with listen(Settings(port=0)) as listener, socket.socket() as client:
+        server = Server(app, Clients(Unread(1 << 30)))
+        serving = asyncio.create_task(server.serve([listener]))
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
+        client.connect(listener.getsockname())
+        client.sendall(2 * (f"{head}content-length: {len(body)}\r\n\r\n".encode() + body))
+        await wait_until(both_have_begun, what="the second answer waits for the first")
+        assert await status(bounded_api, "POST", path, INCLUDE) == 503
+        for _ in range(MAX_TRANSFER_S + 2):
+            server.look_at_clients()
+        await wait_until(is_let_go, what="its memory is given back")
+        server.stop()
+        await serving

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.api.streamed import Streamed
 from app.platform.answers import Unread
-from server.http_protocol import ShortlistProtocol
+from server.http_protocol import Clients, ShortlistProtocol
 from service_process import Service, serving
 from shortlist_client import AsyncClient, Client, files
 from shortlist_client.errors import ConnectionFailed, NotFound
@@ -98,7 +98,7 @@ async def test_an_answer_that_breaks_off_is_an_error(caplog: pytest.LogCaptureFi
         answer = await Streamed.of(pieces(), media_type="application/x-ndjson", name="log.ndjson")
         await answer(scope, receive, send)
 
-    http: Any = partial(ShortlistProtocol, unread=Unread(1))
+    http: Any = partial(ShortlistProtocol, clients=Clients(Unread(1)))
     config = uvicorn.Config(app, port=0, lifespan="off", http=http, log_config=None)
     server = uvicorn.Server(config)
     running = asyncio.create_task(server.serve())

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import pytest
 
 from app.platform.answers import FREE_BYTES, Answers, HttpAnswer, hold
-from app.platform.deadlines import Caller
 from app.platform.errors import Unavailable
 
 MB = 1 << 20
@@ -27,7 +26,7 @@ def test_outside_of_an_answer_everything_may_be_held() -> None:
 
 @pytest.mark.rest
 def test_one_by_itself_may_be_of_any_size(answers: Answers) -> None:
-    answer = HttpAnswer(answers, None)
+    answer = HttpAnswer(answers)
     hold(100 * MB)
     hold(100 * MB)
     answer.end()
@@ -35,14 +34,14 @@ def test_one_by_itself_may_be_of_any_size(answers: Answers) -> None:
 
 def test_small_ones_are_never_refused(answers: Answers) -> None:
     async def small() -> None:
-        answer = HttpAnswer(answers, None)
+        answer = HttpAnswer(answers)
         hold(FREE_BYTES // 2)
         await asyncio.sleep(0)
         hold(FREE_BYTES // 2)
         answer.end()
 
     async def many() -> None:
-        large = HttpAnswer(answers, None)
+        large = HttpAnswer(answers)
         hold(2 * MB)
         await asyncio.gather(*(small() for _ in range(100)))
         large.end()
@@ -51,7 +50,7 @@ def test_small_ones_are_never_refused(answers: Answers) -> None:
 
 
 async def _held(answers: Answers, amount: int, ended: asyncio.Event) -> HttpAnswer:
-    answer = HttpAnswer(answers, None)
+    answer = HttpAnswer(answers)
     try:
         hold(amount)
         await ended.wait()
@@ -81,7 +80,7 @@ def test_beyond_the_bound_others_are_refused_until_some_are_done(answers: Answer
 @pytest.mark.rest
 def test_what_is_let_go_before_the_end_makes_room(answers: Answers) -> None:
     async def run() -> None:
-        answer, ended = HttpAnswer(answers, None), asyncio.Event()
+        answer, ended = HttpAnswer(answers), asyncio.Event()
         hold(FREE_BYTES + MB)
         hold(-MB // 2)
         ended.set()
@@ -91,25 +90,3 @@ def test_what_is_let_go_before_the_end_makes_room(answers: Answers) -> None:
         answer.end()
 
     asyncio.run(run())
-
-
-@pytest.mark.parametrize(("amount", "closed"), [(MB, True), (FREE_BYTES, False)])
-def test_who_does_not_read_a_large_answer_in_time_loses_the_connection(
-    answers: Answers, amount: int, closed: bool
-) -> None:
-    async def run(*, ends: bool) -> list[str]:
-        caller, reasons = Caller(), list[str]()
-        caller.give_up = reasons.append
-        answer = HttpAnswer(answers, caller, sending_s=0.0)
-        hold(amount)
-        answer.sending()
-        if ends:
-            answer.end()
-        for _ in range(3):
-            await asyncio.sleep(0)
-        if not ends:
-            answer.end()
-        return reasons
-
-    assert bool(asyncio.run(run(ends=False))) == closed
-    assert asyncio.run(run(ends=True)) == []

@@ -8,11 +8,12 @@ import socket
 import time
 
 import pytest
-import uvicorn
 import uvloop
 
+from app.platform.answers import Unread
 from app.platform.settings import Settings
 from server import serving
+from server.http_protocol import Clients
 from server.serving import Server, listen
 
 pytestmark = pytest.mark.rest
@@ -41,8 +42,7 @@ class Serving:
 
     def __init__(self, listener: socket.socket) -> None:
         self.turns = 0
-        config = uvicorn.Config(ok, lifespan="off", log_config=None, ws="none", timeout_graceful_shutdown=5)
-        self.server = Server(config)
+        self.server = Server(ok, Clients(Unread(1)))
         self.task = asyncio.create_task(self.server.serve([listener]))
         self.busy = asyncio.create_task(self._keep_busy())
 

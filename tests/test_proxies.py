@@ -1,0 +1,106 @@
+"""The service behind the proxies of deploy/proxy, where the machine has one: TLS apart, as they are there."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from service_process import Service, serving
+from waiting import wait_until_sync
+
+pytestmark = pytest.mark.rest
+
+FILES = Path(__file__).parents[1] / "deploy/proxy"
+ARMS = b"".join(b'{"id": "a%d", "features": [1, %d]}\n' % (n, n % 7) for n in range(3_000))
+
+
+def nginx(folder: Path, port: int, service: Service) -> list[str]:
+    """The command that runs it."""
+    own = (FILES / "nginx.conf").read_text()
+    own = re.sub(r"^ +ssl_.*\n", "", own, flags=re.MULTILINE).replace(
+        "listen 443 ssl", f"listen 127.0.0.1:{port}"
+    )
+    own = own.replace("127.0.0.1:8080", f"127.0.0.1:{service.port}")
+    (folder / "shortlist.conf").write_text(own)
+    paths = "".join(
+        f"{kind}_temp_path {folder}/{kind};\n"
+        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    (folder / "nginx.conf").write_text(
+        f"daemon off;\nmaster_process off;\npid {folder}/pid;\nerror_log {folder}/log;\nevents {{}}\n"
+        f"http {{\naccess_log off;\n{paths}include {folder}/shortlist.conf;\n}}\n"
+    )
+    return ["nginx", "-p", str(folder), "-c", str(folder / "nginx.conf"), "-e", str(folder / "log")]
+
+
+def caddy(folder: Path, port: int, service: Service) -> list[str]:
+    """The command that runs it."""
+    own = (FILES / "Caddyfile").read_text().replace("\nshortlist.example {", f"\nhttp://127.0.0.1:{port} {{")
+    own = own.replace("127.0.0.1:8080", f"127.0.0.1:{service.port}").replace("{\n", "{\n\tadmin off\n", 1)
+    (folder / "Caddyfile").write_text(own)
+    return ["caddy", "run", "--adapter", "caddyfile", "--config", str(folder / "Caddyfile")]
+
+
+PROXIES = {"nginx": nginx, "caddy": caddy}
+
+
+def has_proxy(name: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(shutil.which(name) is None, reason=f"no {name} is installed")
+
+
+@contextmanager
+def proxied(name: str, folder: Path, service: Service) -> Iterator[httpx.Client]:
+    folder.mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = subprocess.Popen(
+        PROXIES[name](folder, port, service),
+        env={"HOME": str(folder), "PATH": "/usr/sbin:/usr/bin:/bin"},
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+
+            def answers() -> bool:
+                assert process.poll() is None, f"{name} ended"
+                try:
+                    return client.get("/healthz").is_success
+                except httpx.ConnectError:
+                    return False
+
+            wait_until_sync(answers, what=f"{name} answers")
+            yield client
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=has_proxy(name)) for name in PROXIES])
+def test_a_proxy_passes_on_what_the_service_answers(name: str, tmp_path: Path):
+    with serving(tmp_path / "service") as service, proxied(name, tmp_path / name, service) as client:
+        assert client.put("/v1/catalogues/c", json={"dim": 2}).status_code == 201
+        lines = iter([ARMS[start : start + 10_000] for start in range(0, len(ARMS), 10_000)])
+        assert client.post("/v1/catalogues/c/import", content=lines).json()["added"] == 3_000
+        bandit = {"catalogue": "c", "policy": "linear_ts", "log": {}}
+        assert client.put("/v1/bandits/b", json=bandit).status_code == 201
+        for _ in range(3):
+            assert len(client.post("/v1/bandits/b/choose", json={"k": 2}).json()["arms"]) == 2
+        export = "/v1/bandits/b/log/export"
+        wait_until_sync(lambda: len(client.get(export).text.splitlines()) == 3, what="the log is exported")
+        large = client.put("/v1/catalogues/c/arms", content=b"[" * 5_000_000)  # refused before it has arrived
+        assert (large.status_code, large.json()["code"]) == (413, "too_large")
+        offer = {
+            "connection": "Upgrade, HTTP2-Settings",
+            "upgrade": "h2c",
+            "http2-settings": "AAMAAABkAAQAAP__",
+        }
+        assert client.post("/v1/bandits/b/choose", json={"k": 2}, headers=offer).is_success
+        assert client.get("/metrics").status_code == 404
