@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from shortlist_upgrade import bandits, entries, states
+from shortlist_upgrade import answers, bandits, entries, states
 from shortlist_upgrade.bandits import Bandit
 
 OLD, NEW = b"shortlist:", b"shortlist3:"
@@ -94,6 +94,7 @@ KINDS: Mapping[bytes, Kind] = {
     b"p:effects": Kind("hash", states.new_arm_sums),
     b"p:kept": Kind("skip", named="what learners knew before a move"),
     b"p:turns": Kind("skip", named="slots of explore"),
+    b"p:event": Kind("string", answers.new_answer),
     b"p:had": Kind(),
     b"p:seen-first": Kind("skip"),  # of decisions of 0.1
     b"p:seen-until": Kind("hash", _dedupe_key),
