@@ -254,8 +254,8 @@ WORDS = st.text("ab:.1{}", min_size=1, max_size=4)
 @pytest.mark.rest
 @given(st.tuples(WORDS, WORDS), st.tuples(WORDS, WORDS))
 def test_no_two_pairs_of_words_share_a_key(one, other):
-    for key in (redis_keys.seen, redis_keys.seen_first):
-        keys = [key(0, LearnerId(UID, name), word) for name, word in (one, other)]
+    for field in (redis_keys.seen_field, redis_keys.seen_first_field):
+        keys = [field(LearnerId(UID, name), word) for name, word in (one, other)]
         assert (keys[0] == keys[1]) == (one == other)
 
 
