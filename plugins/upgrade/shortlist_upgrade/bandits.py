@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,9 +36,12 @@ class Bandit:
         return _remembers(self.settings)
 
     @classmethod
-    def of(cls, name: str, data: bytes, *, dropped: Collection[str], moving: Collection[str]) -> Bandit:
-        """``data``: as it is stored. ``dropped``: the bandits whose learners go. ``moving``: uids of those of
-        which a move is under way.
+    def of(
+        cls, name: str, data: bytes, dropped: Collection[str], spaces: Iterable[Mapping[bytes, bytes]]
+    ) -> Bandit:
+        """``data``: as it is stored. ``dropped``: the bandits whose learners go.
+
+        ``spaces``: of each partition, what it knows of moves.
         """
         uid, (settings, *_) = version_of(data)
         is_shifted = bool(settings.get("shift_rewards"))
@@ -50,7 +53,8 @@ class Bandit:
                 "taught again from its rows"
             )
         notes = _notes(settings, bool(blocks))
-        if uid in moving:
+        carried = [int(partition.get(f"{uid}:carried".encode(), 0)) for partition in spaces]
+        if min(carried, default=0) < settings.get("space", 0):
             notes.append("its move that is under way is finished by its map")
         return cls(uid, name, settings, is_shifted and not blocks, notes, blocks)
 
@@ -107,6 +111,12 @@ def new_version(data: bytes) -> bytes:
     _, (settings, *others) = version_of(data)
     kept = {name: value for name, value in settings.items() if name not in GONE}
     return data[:UID_LENGTH] + msgspec.msgpack.encode([{**kept, "prior": prior_of(settings)}, *others])
+
+
+def left_by(data: bytes) -> tuple[str, int]:
+    """The uid of the catalogue that a bandit left by a move, and when."""
+    record: dict[str, Any] = msgspec.msgpack.decode(data)
+    return record["left_uid"], record["moved_ms"]
 
 
 def new_move(data: bytes) -> bytes:

@@ -36,5 +36,11 @@ class Upgrade(Command):
         with import_module("shortlist_upgrade.server").opened(
             settings, reads_only=given.check, copies=not given.no_copy
         ) as server:
-            upgrade(server, reads_only=given.check, dropped=given.drop_learners, say=print)
+            upgrade(
+                server,
+                reads_only=given.check,
+                dropped=given.drop_learners,
+                rewarded_s=settings.token_ttl_s,
+                say=print,
+            )
         return None

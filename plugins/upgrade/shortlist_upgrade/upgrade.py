@@ -14,10 +14,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from shortlist_service.errors import Conflict, ShortlistError
-from shortlist_upgrade.bandits import Bandit
+from shortlist_upgrade.bandits import Bandit, left_by
 from shortlist_upgrade.kinds import NEW, OLD, Convert, Key, Kind, Kinds, new_name
 from shortlist_upgrade.server import BATCH, Server, batches
 
+MARGIN_MS = 86_400_000  # features are kept so much longer than decisions can be rewarded
 _REGISTRY = b"{registry}:"
 _MARK = NEW + _REGISTRY + b"upgrade"  # "convert" or "delete"
 _UNDER_WAY = b"upgrading:"  # stands before the last part of the name of a key that is not whole
@@ -26,8 +27,11 @@ _OLDEST = "0.1 goes over 1.0 or 2.0: start that version on the store once, and s
 Say = Callable[[str], None]
 
 
-def upgrade(server: Server, *, reads_only: bool, dropped: Collection[str], say: Say) -> None:
-    """Raises Conflict (it would lose something, or there is nothing to convert or no place for it)."""
+def upgrade(server: Server, *, reads_only: bool, dropped: Collection[str], rewarded_s: int, say: Say) -> None:
+    """``rewarded_s``: how long a decision can be rewarded.
+
+    Raises Conflict (it would lose something, or there is nothing to convert or no place for it).
+    """
     mark = server.ask("GET", _MARK)
     if mark != b"delete":
         if not _has_keys(server, OLD):
@@ -46,6 +50,7 @@ def upgrade(server: Server, *, reads_only: bool, dropped: Collection[str], say: 
         _refuse(found)
         server.ask("SET", _MARK, "convert")
         _convert(server, {bandit.uid: bandit for bandit in found}, say)
+        _note_left(server, found, 1_000 * rewarded_s + MARGIN_MS)
         server.ask("SET", _MARK, "delete")
     elif reads_only:
         say("all is converted; the keys of 2.x are not all deleted yet: run it again without --check")
@@ -74,11 +79,8 @@ def _bandits(server: Server, dropped: Collection[str]) -> Sequence[Bandit]:
             "quotas of 1.0 hold what deferred decisions took: start 2.0 on the store once, and stop it"
         )
     stored = server.redis.hgetall(OLD + _REGISTRY + b"bandits")
-    moving = _moving(server)
-    found = [
-        Bandit.of(name.decode(), data, dropped=dropped, moving=moving)
-        for name, data in sorted(stored.items())
-    ]
+    spaces = _carried(server)
+    found = [Bandit.of(name.decode(), data, dropped, spaces) for name, data in sorted(stored.items())]
     needless = sorted(set(dropped) - {bandit.name for bandit in found if bandit.drops_learners})
     if needless:
         raise Conflict(
@@ -87,21 +89,10 @@ def _bandits(server: Server, dropped: Collection[str]) -> Sequence[Bandit]:
     return found
 
 
-def _moving(server: Server) -> set[str]:
-    """The uids of bandits of which not all learners are carried through their last move."""
+def _carried(server: Server) -> Sequence[Mapping[bytes, bytes]]:
+    """What each partition knows of moves."""
     partitions = int(server.ask("GET", OLD + _REGISTRY + b"partitions"))
-    moving = set[str]()
-    for partition in range(partitions):
-        spaces = server.redis.hgetall(b"%s{p:%d}:spaces" % (OLD, partition))
-        last = {
-            field.removesuffix(b":log"): int(number)
-            for field, number in spaces.items()
-            if field.endswith(b":log")
-        }
-        moving |= {
-            uid.decode() for uid, number in last.items() if int(spaces.get(uid + b":carried", 0)) < number
-        }
-    return moving
+    return [server.redis.hgetall(b"%s{p:%d}:spaces" % (OLD, partition)) for partition in range(partitions)]
 
 
 def _refuse(found: Sequence[Bandit]) -> None:
@@ -127,6 +118,18 @@ def _convert(server: Server, found: Mapping[str, Bandit], say: Say) -> None:
     say(f"{done:,} keys converted")
     for what, count in sorted(gone.items()):
         say(f"deleted: {what} ({count:,} keys)")
+
+
+def _note_left(server: Server, found: Sequence[Bandit], kept_ms: int) -> None:
+    """Have features be kept of catalogues that bandits left, as long as their decisions can be rewarded."""
+    seconds, _ = server.redis.time()
+    needed = dict[str, int]()
+    for bandit in found:
+        for data in server.redis.hvals(OLD + _REGISTRY + b"moves:" + bandit.uid.encode()):
+            uid, moved_ms = left_by(data)
+            needed[uid] = max(needed.get(uid, 0), moved_ms + kept_ms)
+    now = {uid: until_ms for uid, until_ms in needed.items() if until_ms > 1_000 * seconds}
+    server.ask_all([("HSET", NEW + _REGISTRY + b"left", uid, until_ms) for uid, until_ms in now.items()])
 
 
 def _convert_strings(server: Server, some: Sequence[tuple[Key, Kind]]) -> None:

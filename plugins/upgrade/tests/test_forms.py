@@ -110,7 +110,7 @@ def test_bandits_that_nobody_changed_since_0_1() -> None:
 )
 def test_a_pooled_prior(settings: dict[str, Any], prior: str) -> None:
     data = UID + encoded({"prior": "pooled", "scope": "per_key", "auto": 2, **settings}, 3, None, 0, None)
-    assert f"becomes {prior}" in Bandit.of("b", data, dropped=(), moving=()).notes[0]
+    assert f"becomes {prior}" in Bandit.of("b", data, (), ()).notes[0]
     assert msgspec.msgpack.decode(new_version(data)[16:])[0]["prior"] == prior
 
 

@@ -14,19 +14,20 @@ import pytest
 from server.cli import main
 from shortlist_service.arm_sources import EmbeddedServer
 from shortlist_service.errors import Conflict
-from shortlist_upgrade.server import Server, connected
+from shortlist_upgrade.server import connected
 from shortlist_upgrade.upgrade import upgrade
 from store_clients import connect_sync, flush_sync
-from stored_text import content, kept_lines, load
+from stored_text import content, kept_answers, kept_lines, load
 
 pytestmark = pytest.mark.rest
 
 DROPPED = ("--drop-learners", "shifted")
 KILLS = 10
+REWARDED_S = 36_500 * 86_400  # the kept store grows old
 # Dies by itself before the command of this number.
 DYING = """
 import os, signal, sys
-from shortlist_upgrade.server import Server, connected
+from shortlist_upgrade.server import connected
 from shortlist_upgrade.upgrade import upgrade
 
 class Dying(Server):
@@ -45,7 +46,7 @@ class Dying(Server):
 
 with connected(sys.argv[1]) as server:
     dying = Dying(server.redis)
-    upgrade(dying, reads_only=False, dropped=["shifted"], say=print)
+    upgrade(dying, reads_only=False, dropped=["shifted"], rewarded_s=86_400, say=print)
 print(dying.left)
 """
 
@@ -65,7 +66,8 @@ def run(store_url: str, **options: Any) -> list[str]:
     said = list[str]()
     with connected(store_url) as server:
         server.refuse_use()
-        upgrade(server, say=said.append, **{"reads_only": False, "dropped": ["shifted"], **options})
+        asked = {"reads_only": False, "dropped": ["shifted"], "rewarded_s": REWARDED_S, **options}
+        upgrade(server, say=said.append, **asked)
     return said
 
 
@@ -104,6 +106,16 @@ def test_what_cannot_be_read_stops_it_unless_it_is_dropped(store: Any, store_url
     assert content(store) == before
     run(store_url)
     assert not [key for key in content(store) if b":states:" + uid_of(before, b"shifted") in key]
+
+
+def test_features_of_catalogues_that_were_left_are_kept(store: Any, store_url: str) -> None:
+    """As long as decisions from before the moves can be rewarded."""
+    before = content(store)
+    uid = before[b"shortlist:{registry}:catalogues"][2][b"shop"][:16]
+    run(store_url)
+    until_ms = int(content(store)[b"shortlist3:{registry}:left"][2][uid])
+    made_ms = 1_000 * kept_answers()["made_s"]
+    assert made_ms < until_ms - 1_000 * REWARDED_S - 86_400_000 + 300_000 < made_ms + 300_000
 
 
 def uid_of(stored: dict[bytes, Any], bandit: bytes) -> bytes:
@@ -190,7 +202,7 @@ def test_a_large_store_is_converted_in_parts(store: Any, store_url: str) -> None
     with connected(store_url) as server:
         fields = ("b", "0123456789abcdef", "l", "ann", "f", "1", "p", b"\x91\xc4\x00")
         server.ask_all([("XADD", f"{partition}:log", f"1-{i}", *fields) for i in range(1, 2_501)])
-        upgrade(Server(server.redis), reads_only=False, dropped=["shifted"], say=print)
+    run(store_url)
     partition = "shortlist3:{p:1}"
     assert store.hget(f"{partition}:seen-until:1", "seen-first:7") == b"A7.5"
     assert store.hlen(f"{partition}:seen-until:1") == store.zcard(f"{partition}:changes") == 2_500
