@@ -72,7 +72,7 @@ from app.replication.expected_store import ExpectedStore
 from app.replication.health import Health
 from app.replication.sync import RemoteWorkers, Sync
 from app.serving.arm_list import ArmList, NoArmList
-from app.serving.choice import recorded_decision
+from app.serving.choice import kept_decision
 from app.serving.choosing import Choosing
 from app.serving.constraints.base import Constraint
 from app.serving.constraints.of_plugins import missing_of
@@ -279,7 +279,7 @@ class Service:
             store,
             workers,
             token_ttl_ms=token_ttl_ms,
-            event_decision=recorded_decision,
+            event_decision=kept_decision,
             forgotten=self._forgotten,
         )
         self.reports = Reports(self.bandits, self.decision_log, metrics)

@@ -42,7 +42,7 @@ from app.platform.metrics import Metrics
 from app.platform.plugin_settings import names_of_plugins
 from app.platform.settings import VERSION, Settings, misspelled
 from app.replication.expected_store import ExpectedStore
-from app.serving.choice import recorded_decision
+from app.serving.choice import kept_decision
 from app.storage.embedded.server import EmbeddedServer
 from app.storage.store import Store
 from server.application import create_app
@@ -307,7 +307,7 @@ async def _work(settings: Settings, store: Store) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.stop)
     forgetting = Forgetting(
-        store, worker, token_ttl_ms=settings.token_ttl_s * 1_000, event_decision=recorded_decision
+        store, worker, token_ttl_ms=settings.token_ttl_s * 1_000, event_decision=kept_decision
     )
     metrics = Metrics()  # counted, and shown by nobody: this process has no HTTP
     housekeeping = Housekeeping(store, forgetting, metrics, wake=worker.wake)

@@ -34,7 +34,7 @@ def test_the_files_hold_what_they_are_for() -> None:
     assert len(http["shapes"]) > 100
     keys = golden.store_keys()
     assert len(keys["table"]) > 60
-    assert {"shortlist:{registry}:bandits", "shortlist:{p:7}:log"} <= set(keys["named"])
+    assert {"shortlist3:{registry}:bandits", "shortlist3:{p:7}:log"} <= set(keys["named"])
     assert {":replaced", "followed_arm"} <= set(keys["in scripts"])
 
 

@@ -1,13 +1,7 @@
 """A choice, the record of it that is kept for an ``event_id``, and the metadata that comes with its arms.
 
-A repeated request with the same ``event_id`` is answered again, bit for bit, from a record. The record holds
-what the answer cannot be made from again: the token (which names the arms), scores, propensities and
-versions; and a digest of the request, since only the same request gets the same answer. Its first byte is its
-format:
-
-    1   msgpack of ``_Record``
-    2   the same for many arms: ``token`` is compressed, followed by the two upper bytes of every number;
-        ``numbers`` are the six lower bytes, which cannot be compressed, all lowest bytes first
+A repeated request with the same ``event_id`` is answered again, bit for bit, from a ``KeptChoice``: the same
+request gets the same answer, and another one gets none.
 
 Metadata of the arms is read from the store for the answer, as it is then, and is not part of the record.
 ``include`` asks for it: "metadata", or "metadata." and the name of a field, as filters name it.
@@ -17,10 +11,10 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Mapping, Sequence
+from itertools import repeat
 from typing import Annotated, Any, TypeVar
 
 import msgspec
-import numpy as np
 
 from app.filters.fields import MAX_FIELD_CHARS
 from app.learning.tokens import Decision, decision_of, raw_of, text_of
@@ -29,13 +23,9 @@ from app.platform.deadlines import yield_to_others
 from app.platform.documents import Answer, ShownAs
 from app.platform.errors import TooLarge
 from app.policies.selection import Selection, SelectionRequest
-from app.records.records import attributes_of
+from app.records.kept_choice import KeptChoice
+from app.records.records import attributes_of, unpack
 from app.storage.arms import ArmStore
-
-_PLAIN, _COMPRESSED = b"\x01", b"\x02"
-_FEW_BYTES = 512  # of a token: a shorter one is hardly made shorter
-_UPPER, _LOWER = 2, 6  # bytes of a number
-
 
 ARM_BYTES = 400  # about what an arm of an answer takes, with its part of the token, the row and the JSON
 METADATA = "metadata"
@@ -78,9 +68,9 @@ class Choice(Answer, frozen=True, omit_defaults=True, gc=False):
     learner_version: int
     catalogue_version: int
     exact: bool
+    bandit_version: int
     stale_s: float | None = None  # nothing was heard of the store for so long: what it holds may be newer
     eligible: int | None = None
-    bandit_version: int = 1
     group: str | None = None
     weights: dict[str, float] | None = None
     prior_version: int | None = None
@@ -99,87 +89,59 @@ def arms_of(request: SelectionRequest, selection: Selection, ids: list[str]) -> 
     return [msgspec.structs.replace(arm, pinned=True) if arm.id in pinned else arm for arm in arms]
 
 
-class _Record(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
-    """``numbers``: the scores of all arms, then their propensities if there are any.
+def kept_choice(choice: Choice, asked: bytes) -> KeptChoice:
+    """What is kept of a choice that was ``asked`` for by a request of this digest.
 
-    ``pinned``: places of the arms that are, from 0. ``asked``: digest of the request.
+    Packed about 120 bytes, and for an arm 9 and a part of its id: the ids of many arms compress to a half.
     """
-
-    token: bytes
-    numbers: bytes
-    policy: str
-    learner_version: int
-    catalogue_version: int
-    exact: bool
-    stale_s: float | None = None
-    eligible: int | None = None
-    pinned: list[int] = []
-    group: str | None = None
-    asked: bytes = b""
-    prior_version: int | None = None
-    effects_version: int | None = None
-
-
-def record_of(choice: Choice, asked: bytes) -> bytes:
-    """The record of a choice, ``asked``: by a request of this digest.
-
-    About 100 bytes, and for an arm 8 and its id; of many arms 7 to 9, and a third of their ids.
-    """
-    token = raw_of(choice.decision)
-    numbers = [arm.score for arm in choice.arms]
-    numbers += [arm.propensity for arm in choice.arms if arm.propensity is not None]
-    data = np.array(numbers, "<f8").tobytes()
-    kind = _PLAIN
-    # Few bytes compress to more.
-    if len(token) >= _FEW_BYTES:
-        kind = _COMPRESSED
-        # Byte by byte of all numbers: the upper bytes of scores that are alike repeat, and compress; the
-        # lower ones are noise, and are left alone.
-        by_byte = np.frombuffer(data, np.uint8).reshape(-1, 8).T
-        token = zlib.compress(token + by_byte[_LOWER:].tobytes(), 1)
-        data = by_byte[:_LOWER].tobytes()
-    rest = choice.policy, choice.learner_version, choice.catalogue_version, choice.exact, choice.stale_s
-    pinned = [number for number, arm in enumerate(choice.arms) if arm.pinned]
-    return kind + msgspec.msgpack.encode(
-        _Record(
-            *(token, data, *rest, choice.eligible, pinned, choice.group, asked),
-            choice.prior_version,
-            choice.effects_version,
-        )
+    propensities = [arm.propensity for arm in choice.arms if arm.propensity is not None]
+    return KeptChoice(
+        token=zlib.compress(raw_of(choice.decision), 1),
+        asked=asked,
+        scores=[arm.score for arm in choice.arms],
+        policy=choice.policy,
+        learner_version=choice.learner_version,
+        catalogue_version=choice.catalogue_version,
+        exact=choice.exact,
+        propensities=propensities or None,
+        pinned=[number for number, arm in enumerate(choice.arms) if arm.pinned],
+        stale_s=choice.stale_s,
+        eligible=choice.eligible,
+        group=choice.group,
+        prior_version=choice.prior_version,
+        effects_version=choice.effects_version,
     )
 
 
-def choice_of(data: bytes) -> Choice:
-    """Inverse of ``record_of``, bit for bit."""
-    record = msgspec.msgpack.decode(memoryview(data)[1:], type=_Record)
-    token, numbers = record.token, record.numbers
-    if data[:1] == _COMPRESSED:
-        count = len(numbers) // _LOWER
-        whole = zlib.decompress(token)
-        token, upper = whole[: -_UPPER * count], whole[-_UPPER * count :]
-        numbers = np.frombuffer(numbers + upper, np.uint8).reshape(8, count).T.tobytes()
+def choice_of(kept: KeptChoice) -> Choice:
+    """The choice of which ``kept_choice`` is kept, bit for bit."""
+    token = zlib.decompress(kept.token)
     decision = decision_of(token)
-    ids, values = decision.arms, np.frombuffer(numbers, "<f8").tolist()
-    columns = [values[start : start + len(ids)] for start in range(0, len(values), len(ids))]
-    arms = list(map(ChosenArm, ids, *columns))
-    for number in record.pinned:
+    arms = list(map(ChosenArm, decision.arms, kept.scores, kept.propensities or repeat(None)))
+    for number in kept.pinned:
         arms[number] = msgspec.structs.replace(arms[number], pinned=True)
-    rest = record.policy, record.learner_version, record.catalogue_version, record.exact, record.stale_s
-    others = record.eligible, decision.bandit_version, record.group, decision.weights
-    versions = record.prior_version, record.effects_version
-    return Choice(text_of(token), arms, *rest, *others, *versions)
+    return Choice(
+        decision=text_of(token),
+        arms=arms,
+        policy=kept.policy,
+        learner_version=kept.learner_version,
+        catalogue_version=kept.catalogue_version,
+        exact=kept.exact,
+        stale_s=kept.stale_s,
+        eligible=kept.eligible,
+        bandit_version=decision.bandit_version,
+        group=kept.group,
+        weights=decision.weights,
+        prior_version=kept.prior_version,
+        effects_version=kept.effects_version,
+    )
 
 
-def answers(data: bytes, asked: bytes) -> bool:
-    """Whether a record may be answered to a request of this digest."""
-    return msgspec.msgpack.decode(memoryview(data)[1:], type=_Record).asked == asked
-
-
-def recorded_decision(data: bytes) -> Decision | None:
-    """The decision of the choice in a record; None if it cannot be read."""
+def kept_decision(data: bytes) -> Decision | None:
+    """The decision of a packed ``KeptChoice``; None if it cannot be read."""
     try:
-        return decision_of(raw_of(choice_of(data).decision))
-    except (ValueError, zlib.error, msgspec.MsgspecError):
+        return decision_of(zlib.decompress(unpack(data, KeptChoice).token))
+    except (zlib.error, msgspec.MsgspecError):
         return None
 
 

@@ -34,10 +34,11 @@ from app.policies.request import ChooseRequest
 from app.policies.selection import Selection
 from app.records.arm_sums import MOST_PAIRS
 from app.records.encoding import Numbers32
+from app.records.kept_choice import KeptChoice
 from app.records.logged import LogPart
-from app.records.records import context_to_bytes
+from app.records.records import context_to_bytes, pack, unpack
 from app.replication.sync import Sync
-from app.serving.choice import ARM_BYTES, Choice, ChosenArm, answers, arms_of, choice_of, described, record_of
+from app.serving.choice import ARM_BYTES, Choice, ChosenArm, arms_of, choice_of, described, kept_choice
 from app.serving.constraints.base import (
     Applied,
     LogRecord,
@@ -185,16 +186,17 @@ class Choosing:
                 if stored is None:
                     raise
         if stored is None:
-            record = record_of(signed.choice, digest)
+            record = pack(kept_choice(signed.choice, digest))
             # of two choices for one event the first that is stored is the answer to both
             stored = await self._store.choices.put_event(learner, event, record, ttl_ms=self._token_ttl_ms)
             if stored == record:
                 return signed
             await refund(signed.charges)  # another one was made for the event meanwhile
-        if not answers(stored, digest):
+        kept = unpack(stored, KeptChoice)
+        if kept.asked != digest:
             message = "this event_id was sent before with another request; a repeat must have the same fields"
             raise EventUsed(message, path=("event_id",))
-        return _made_before(bandit, choice_of(stored))
+        return _made_before(bandit, choice_of(kept))
 
     async def _described(
         self, bandit: Bandit, signed: Sequence[SignedChoice], requests: Sequence[ChooseRequest]

@@ -1,6 +1,6 @@
 """Every key of the store: its name, its hash tag, its type and how long it lives.
 
-    name, after ``shortlist:``                   type    holds                              lives
+    name, after ``shortlist3:``                  type    holds                              lives
     {registry}:partitions                        string  number of partitions               forever
     {registry}:catalogues                        hash    name -> record                     forever
     {registry}:bandits                           hash    name -> record                     forever
@@ -126,7 +126,7 @@ from collections.abc import Callable
 
 from app.storage.types.decisions import ArmId, DecisionId, LearnerId
 
-PREFIX = "shortlist:"
+PREFIX = "shortlist3:"  # of version 3: a process of version 2 finds no store, and none of its keys is read
 CHANGES_KEPT = 50_000
 ALL_CHANGES = 1 << 53  # of arms that an engine has a copy of: it follows them, and pages are in their order
 DELETED_KEPT_MS = 30 * 86_400_000  # for so long, a process that has not heard of a deletion writes no state
@@ -134,6 +134,8 @@ SEEN_PERIOD_MS = 600_000  # decisions that expire in one such period have their 
 
 REGISTRY = PREFIX + "{registry}:"
 PARTITIONS = REGISTRY + "partitions"
+PARTITIONS_OF_2 = "shortlist:{registry}:partitions"  # of a store of version 2
+UPGRADE = REGISTRY + "upgrade"  # while such a store is converted
 CATALOGUES = REGISTRY + "catalogues"
 BANDITS = REGISTRY + "bandits"
 REGISTRY_VERSION = REGISTRY + "version"

@@ -92,6 +92,12 @@ class Store:
     async def open(self) -> None:
         """Connect and check the server. Raises StartupError when it is not one that we can use."""
         await self.redis.check()
+        names = keys.PARTITIONS, keys.PARTITIONS_OF_2, keys.UPGRADE
+        is_3, is_2, is_between = await self.redis.transaction([("EXISTS", name) for name in names])
+        if is_between or (is_2 and not is_3):
+            raise StartupError(
+                f"the store at {self.redis.address} is one of version 2: run `shortlist upgrade`"
+            )
         # A learner's partition is its hash modulo their number: with another number its rewards would be
         # looked for elsewhere.
         fixed = await self.redis.script("put_once", [keys.PARTITIONS], [self.partitions, ""])

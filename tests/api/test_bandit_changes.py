@@ -228,10 +228,10 @@ async def test_an_event_asked_again_waits_as_its_version_did(api: Api):
     again = await api.choose("b", event_id="e")
     assert again == first
     assert first["bandit_version"] == 1
-    keys = [key async for key in api.store.scan_iter(match="shortlist:*:decisions")]
+    keys = [key async for key in api.store.scan_iter(match="shortlist3:*:decisions")]
     assert keys == []
     await api.choose("b", event_id="other")
-    waits = [key async for key in api.store.scan_iter(match="shortlist:*:decisions")]
+    waits = [key async for key in api.store.scan_iter(match="shortlist3:*:decisions")]
     assert len(waits) == 1
 
 
@@ -249,7 +249,7 @@ async def test_versions_survive_a_restart_and_go_with_the_bandit(store_url: str,
         assert receipt["rejected"] == [{"index": 1, "code": "out_of_range"}]
         assert await api.listed(f"{PATH}/versions") == listed
         await api.ok("DELETE", PATH, status=204)
-        assert not [key async for key in api.store.scan_iter(match="shortlist:*versions*")]
+        assert not [key async for key in api.store.scan_iter(match="shortlist3:*versions*")]
         assert (await api.reward({"decision": token, "value": 1.0}))["rejected"][0][
             "code"
         ] == "unknown_bandit"

@@ -135,10 +135,10 @@ async def test_a_decision_is_rewarded_by_the_terms_of_its_version(api: Api):
     )  # fmt: skip
     assert receipt["rejected"] == [{"index": i, "code": "out_of_range"} for i in (0, 1)]
     assert (receipt["accepted"], receipt["duplicate"]) == (3, 1)
-    waiting = await api.store.hlen("shortlist:{p:0}:decisions")
+    waiting = await api.store.hlen("shortlist3:{p:0}:decisions")
     outcome = await api.ok("POST", "/v1/decisions/activate", {"decisions": [deferred]})
     assert outcome["activated"] == 1
-    assert await api.store.hlen("shortlist:{p:0}:decisions") == waiting, "its version did not wait"
+    assert await api.store.hlen("shortlist3:{p:0}:decisions") == waiting, "its version did not wait"
 
 
 async def test_a_patch_without_a_difference_changes_nothing_though_arms_have_come(api: Api):

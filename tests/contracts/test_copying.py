@@ -62,7 +62,7 @@ def test_a_store_that_a_worker_uses_is_not_copied(
     """What is written meanwhile would be missing from the copy."""
     seconds, micros = source.execute_command("TIME")
     now = 1_000 * seconds + micros // 1_000
-    source.set("shortlist:text", "1")
+    source.set("shortlist3:text", "1")
     source.zadd(WORKERS, {"worker": now + HOUR_MS})
     with pytest.raises(Conflict, match="a service or a worker uses the source: stop all of them first"):
         copy(store_url, store_server, watched=progress)
@@ -76,7 +76,7 @@ async def test_a_store_that_a_service_without_a_worker_uses_is_not_copied(
     source: Redis, target: Redis, store_url: str, store_server: str
 ):
     """It holds no lease, and writes rewards all the same."""
-    source.set("shortlist:text", "1")
+    source.set("shortlist3:text", "1")
     service = patient_store(store_url)
     await service.open()
     try:
@@ -86,34 +86,34 @@ async def test_a_store_that_a_service_without_a_worker_uses_is_not_copied(
         await service.close()
     assert contents(target) == {}
     await asyncio.to_thread(copy, store_url, store_server, watched=progress)
-    assert target.get("shortlist:text") == b"1"
+    assert target.get("shortlist3:text") == b"1"
 
 
 def test_every_type_arrives_whole_and_others_keys_stay_behind(
     source: Redis, target: Redis, store_url: str, store_server: str
 ):
-    source.set("shortlist:text", b"\x00\x80", px=HOUR_MS)
+    source.set("shortlist3:text", b"\x00\x80", px=HOUR_MS)
     for command, words in WORDS.items():
-        source.execute_command(command, f"shortlist:{command}", *words)
+        source.execute_command(command, f"shortlist3:{command}", *words)
     with source.pipeline(transaction=False) as pipeline:
         for number in range(1, MANY):
             pipeline.xadd(
-                "shortlist:log", {b"p": b"%d" % number, b"q": b""}, id=f"{number // 3 + 1}-{number}"
+                "shortlist3:log", {b"p": b"%d" % number, b"q": b""}, id=f"{number // 3 + 1}-{number}"
             )
         pipeline.execute()
     expected = contents(source)
     source.set("another", "1")
     assert copy(store_url, store_server, watched=progress) == len(expected) == 6
     assert contents(target) == expected
-    assert 0 < target.pttl("shortlist:text") <= HOUR_MS
+    assert 0 < target.pttl("shortlist3:text") <= HOUR_MS
 
 
 def test_a_target_in_use_is_left_alone(source: Redis, target: Redis, store_url: str, store_server: str):
-    source.set("shortlist:a", "1")
-    target.set("shortlist:b", "2")
+    source.set("shortlist3:a", "1")
+    target.set("shortlist3:b", "2")
     with pytest.raises(Conflict):
         copy(store_url, store_server, watched=progress)
-    assert list(target.scan_iter()) == [b"shortlist:b"]
+    assert list(target.scan_iter()) == [b"shortlist3:b"]
 
 
 def test_a_server_that_is_not_there_is_said_to_be_away(store_url: str, tmp_path: Path):
@@ -136,11 +136,11 @@ def test_the_command_copies_a_stopped_embedded_store(
     target: Redis, store_server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     with EmbeddedServer(tmp_path) as server, Redis.from_url(server.url) as client:
-        client.set("shortlist:a", "1")
+        client.set("shortlist3:a", "1")
         assert cli.main(["copy", "--data-dir", str(tmp_path), "--to", store_server]) == 2
         assert "stop the service first" in capsys.readouterr().err
     assert cli.main(["copy", "--data-dir", str(tmp_path), "--to", store_server]) == 0
     assert "1 key copied" in capsys.readouterr().out
-    assert target.get("shortlist:a") == b"1"
+    assert target.get("shortlist3:a") == b"1"
     assert cli.main(["copy", "--data-dir", str(tmp_path), "--to", store_server]) == 2
     assert "empty it first" in capsys.readouterr().err

@@ -63,7 +63,7 @@ async def test_what_is_dropped_is_what_expired(store: Store, store_server: str):
     for ahead_ms, left in ((0, 2), (2 * HOUR_MS, 1), (4 * HOUR_MS, 0)):
         await drop(store, ahead_ms=ahead_ms)
         async with connect(store_server) as client:
-            found = [key async for key in client.scan_iter("shortlist:{p:0}:seen*")]
+            found = [key async for key in client.scan_iter("shortlist3:{p:0}:seen*")]
         assert len(found) == (left + 1 if left else 0), "the hashes, and the list of them"
 
 

@@ -93,7 +93,7 @@ async def test_a_reward_counts_once_after_a_jump_beyond_the_life_of_its_token_an
         token, other = await choose(http), await choose(http)
         assert await reward(http, token) == "accepted"
         jump_to(2 * LIFE_S)
-        await dropped(town_with_clocks, "shortlist:{p:*}:seen*")
+        await dropped(town_with_clocks, "shortlist3:{p:*}:seen*")
         jump_to(0)
         assert await reward(http, token) == "expired"
         assert await reward(http, other) == "expired", "what is lost: tokens that the clock had ended"
@@ -134,7 +134,7 @@ async def test_a_learner_deleted_during_a_jump_takes_nothing_from_before(
         (await http.delete("/v1/bandits/b/learners/ann")).raise_for_status()
         if offset_s > LIFE_S:
             clocks.jump_to(2 * offset_s)
-            await dropped(town_with_clocks, "shortlist:{p:*}:forgotten*")
+            await dropped(town_with_clocks, "shortlist3:{p:*}:forgotten*")
         clocks.jump_to(0)
         # Once a worker has dropped who was forgotten, all that is as old is refused. What was counted
         # before is a duplicate then.
@@ -154,6 +154,6 @@ async def test_the_id_of_an_observation_is_kept_by_the_clock_of_the_store(
         clocks.store.jump_to(OBSERVATION_S - 300)
         assert await observe(http, "o") == "duplicate"
         clocks.store.jump_to(OBSERVATION_S + 300)
-        await dropped(town_with_clocks, "shortlist:{p:*}:seen*")
+        await dropped(town_with_clocks, "shortlist3:{p:*}:seen*")
         clocks.store.jump_to(0)
         assert await observe(http, "o") == "accepted"

@@ -11,7 +11,7 @@ from waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
-LOG = "shortlist:{p:0}:log"
+LOG = "shortlist3:{p:0}:log"
 FIELDS = {"b": "0123456789abcdef", "l": "ann", "f": "1", "p": b"garbage"}
 
 

@@ -84,7 +84,7 @@ async def test_the_older_one_serves_what_it_does_not_know_keeps_it_and_does_not_
         assert (view["mood"], view["reward"]["weekly"]) == ("calm", True)
 
         async def stored() -> bytes:
-            found: bytes = await store.hget("shortlist:{registry}:bandits", "b")
+            found: bytes = await store.hget("shortlist3:{registry}:bandits", "b")
             return found
 
         before = await stored()

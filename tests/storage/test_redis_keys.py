@@ -245,7 +245,7 @@ async def test_each_script_touches_one_hash_tag(store, monkeypatch):
     assert set(calls) == set(scripts())
     for name, keys_of_calls in calls.items():
         for keys in keys_of_calls:
-            assert len({re.fullmatch(r"shortlist:\{([^{}]+)\}:.+", key).group(1) for key in keys}) == 1, name
+            assert len({re.fullmatch(r"shortlist3:\{([^{}]+)\}:.+", key).group(1) for key in keys}) == 1, name
 
 
 WORDS = st.text("ab:.1{}", min_size=1, max_size=4)

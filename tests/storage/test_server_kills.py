@@ -253,7 +253,7 @@ def test_a_killed_service_loses_nothing_that_it_acknowledged(tmp_path, kills):
 
 def found_in_log(directory):
     with EmbeddedServer(directory) as server, redis.Redis.from_url(server.url) as connection:
-        entries = connection.xrange("shortlist:{p:0}:log")
+        entries = connection.xrange("shortlist3:{p:0}:log")
     words = [fields[b"p"].decode() for _, fields in entries]
     assert len(words) == len(set(words)), "an entry is doubled"
     return set(words)

@@ -166,6 +166,25 @@ async def test_a_cancelled_call_does_not_poison_its_connection(server):
 
 
 @pytest.mark.anyio
+async def test_a_store_of_version_2_is_refused_until_all_of_it_is_converted(server):
+    refused = pytest.raises(StartupError, match="one of version 2: run `shortlist upgrade`")
+    async with Redis.from_url(server.url) as client:
+        await client.set("shortlist:{registry}:partitions", 16)
+        with refused:
+            async with opened(server.url):
+                pass
+        assert await client.keys("shortlist3:*") == [], "nothing was written"
+        await client.set("shortlist3:{registry}:partitions", 16)
+        await client.set("shortlist3:{registry}:upgrade", "convert")
+        with refused:
+            async with opened(server.url):
+                pass
+        await client.delete("shortlist3:{registry}:upgrade")
+        async with opened(server.url) as store:
+            assert await store.registry.version() == 0
+
+
+@pytest.mark.anyio
 async def test_the_first_start_fixes_the_number_of_partitions(server):
     async with opened(server.url, partitions=8):
         pass

@@ -36,8 +36,17 @@ from app.indexes import publishing, shared_files
 from app.learning import one_key_teaches, tokens
 from app.measuring import embedding_jobs, evaluation_jobs
 from app.quotas import rules
-from app.records import arm_sums, behaviour, encoding, features, history_prior, left_out, logged, records
-from app.serving import choice
+from app.records import (
+    arm_sums,
+    behaviour,
+    encoding,
+    features,
+    history_prior,
+    kept_choice,
+    left_out,
+    logged,
+    records,
+)
 from app.storage import redis_keys
 from app.storage.embedded import losses
 from app.storage.types import DecisionId, LearnerId
@@ -84,7 +93,7 @@ RECORDS: dict[str, type] = {
     "decision, request": logged.LoggedRequest,
     "reward of a row": logged.RewardOfRow,
     "blocked by a quota": left_out.Counted,
-    "choice of an event": choice._Record,
+    "choice of an event": kept_choice.KeptChoice,
     "bandit": settings.BanditRecord,
     "bandit, settings": settings.BanditSettings,
     "bandit, reward": settings.RewardRule,
@@ -260,7 +269,7 @@ def _names(attribute: str) -> list[str]:
         kinds = [each.name if each.annotation is each.empty else str(each.annotation) for each in asked]
         value = value(*map(EXAMPLES.__getitem__, kinds)) if kinds and EXAMPLES.keys() >= set(kinds) else None
     found = value if isinstance(value, list) else [value]
-    return [name for name in found if isinstance(name, str) and re.search(r"shortlist:|[a-z]+:<", name)]
+    return [name for name in found if isinstance(name, str) and re.search(r"shortlist3:|[a-z]+:<", name)]
 
 
 def _script_words() -> set[str]:

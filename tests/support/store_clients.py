@@ -57,7 +57,7 @@ async def traces(client: Client, text: str) -> set[str]:
     """
     found = set()
     async for key in client.scan_iter():
-        name = key.decode().removeprefix("shortlist:")
+        name = key.decode().removeprefix("shortlist3:")
         if text in name:
             found.add(name)
         members = [member.decode(errors="replace") for member in await _members(client, key)]

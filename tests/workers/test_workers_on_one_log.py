@@ -248,7 +248,7 @@ async def test_a_worker_that_was_slower_writes_nothing(one: Store):
 async def test_an_entry_that_is_none_of_ours_is_a_dead_letter(store: Store, store_url: str):
     """Somebody wrote into a stream by hand."""
     async with connect(store_url) as client:
-        await client.xadd("shortlist:{p:0}:log", {"no": "field of ours"})
+        await client.xadd("shortlist3:{p:0}:log", {"no": "field of ours"})
     seen = Seen()
     going = worker(store, seen)
     running = asyncio.create_task(going.run())

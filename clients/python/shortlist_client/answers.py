@@ -56,9 +56,9 @@ class Choice:
     learner_version: int
     catalogue_version: int
     exact: bool
+    bandit_version: int
     stale_s: float | None = None
     eligible: int | None = None
-    bandit_version: int = 1
     group: str | None = None
     weights: Mapping[str, float] | None = None
     prior_version: int | None = None

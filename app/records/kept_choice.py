@@ -1,0 +1,28 @@
+"""The answer that is kept for an ``event_id``: what it cannot be made from again."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class KeptChoice(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """``token``: the bytes of the token, compressed; it names the arms. ``asked``: digest of the request.
+
+    ``scores``, ``propensities``   of each arm; None: the policy knows no propensities
+    ``pinned``                     places of the arms that are, from 0
+    """
+
+    token: bytes
+    asked: bytes
+    scores: list[float]
+    policy: str
+    learner_version: int
+    catalogue_version: int
+    exact: bool
+    propensities: list[float] | None = None
+    pinned: list[int] = []
+    stale_s: float | None = None
+    eligible: int | None = None
+    group: str | None = None
+    prior_version: int | None = None
+    effects_version: int | None = None
