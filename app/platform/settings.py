@@ -148,7 +148,7 @@ class Settings(BaseSettings):
         when="Vectors of one request are larger; less if callers are not trusted.",
     )
     max_unread_mb: Annotated[int, Field(ge=1)] = _setting(
-        256,
+        128,
         "Memory for answers that clients do not read. Beyond: the slowest lose connections.",
         when="The process has less memory, or many slow clients read large answers.",
     )
