@@ -92,7 +92,8 @@ class Bandit(msgspec.Struct, frozen=True):
 
     @property
     def catalogue_uid(self) -> str:
-        return self.catalogue.uid
+        """Of the catalogue that decisions of this version choose from."""
+        return self.catalogue.uid if self.former is None else self.former.uid
 
     @property
     def history(self) -> HistoryPriorRecord | None:

@@ -398,15 +398,14 @@ def reward_payload(
     *,
     judged: SignalRef | None = None,
     values: Mapping[str, float] | None = None,
-    space: int | None = None,
     effect: EffectTerms | None = None,
 ) -> bytes:
     """The payload of a reward of this bandit. ``decided_ms``: when the arm was chosen.
 
     ``judged``: the signal, of a bandit that has some. None: all signals together, those in ``values`` and the
-    defaults of the others. ``space``: of the features; None: that of the record.
+    defaults of the others.
     """
-    space = record.space if space is None else space
+    space = record.space
     waits, discounts = record.reward.wait_s is not None, record.half_life_s is not None
     terms = None
     signals = record.signals

@@ -92,7 +92,7 @@ class Catalogues:
         )
         self._arms: dict[str, ArmRepository] = {}  # by uid, of those that are served
         self._replaced: dict[str, ReplacedFeatures] = {}  # by uid
-        self._keep_ms = keep_ms + KEEP_MARGIN_MS
+        self.keep_ms = keep_ms + KEEP_MARGIN_MS
         self._served: dict[str, Catalogue] = {}
         self._in_memory: dict[str, LiveIndex] = {}  # by uid, of those that are in no engine
         self._written: set[str] = set()  # uids of those that may have been, since their version was compared
@@ -300,7 +300,7 @@ class Catalogues:
             done = await self._store.arms.upsert(
                 catalogue.uid,
                 writes,
-                keep_ms=self._keep_ms,
+                keep_ms=self.keep_ms,
                 keeps_changes=repository.keeps_changes,
                 knows_reduction=fitted,
             )
@@ -387,7 +387,7 @@ class Catalogues:
         async with catalogue.lock:
             repository = self._kept(catalogue)
             done = await self._store.arms.delete(
-                catalogue.uid, ids, keep_ms=self._keep_ms, keeps_changes=repository.keeps_changes
+                catalogue.uid, ids, keep_ms=self.keep_ms, keeps_changes=repository.keeps_changes
             )
             await repository.removed(
                 ids, done
@@ -400,9 +400,9 @@ class Catalogues:
         async with catalogue.lock:
             self._kept(catalogue)  # it was not deleted meanwhile
             if writes:
-                await self._store.arms.upsert(catalogue.uid, writes, keep_ms=self._keep_ms)
+                await self._store.arms.upsert(catalogue.uid, writes, keep_ms=self.keep_ms)
             if gone:
-                await self._store.arms.delete(catalogue.uid, gone, keep_ms=self._keep_ms)
+                await self._store.arms.delete(catalogue.uid, gone, keep_ms=self.keep_ms)
             await self._sync(catalogue)
 
     async def features(self, catalogue: Catalogue, ids: Collection[str]) -> dict[str, tuple[Vector, int]]:
@@ -439,15 +439,19 @@ class Catalogues:
         known = await self._store.arms.arms_version(catalogue.uid)
         return catalogue.version if known is None else known
 
-    async def features_at(self, catalogue: Catalogue, arm_id: str, revision: int) -> Vector | None:
-        """The features that an arm had at a revision, also when it was changed or deleted since."""
-        features = await self._kept(catalogue).at(arm_id, revision)
+    async def features_at(self, uid: str, arm_id: str, revision: int) -> Vector | None:
+        """The features that an arm had at a revision, also when it was changed or deleted since.
+
+        ``uid``: of the catalogue, which may be deleted.
+        """
+        repository = self._arms.get(uid)
+        features = None if repository is None else await repository.at(arm_id, revision)
         if features is not None:
             return features
-        (stored,) = await self._store.arms.read(catalogue.uid, [arm_id])  # another process may be ahead
+        (stored,) = await self._store.arms.read(uid, [arm_id])  # another process may be ahead
         if stored is not None and stored.revision == revision:
             return bytes_to_vector(stored.features)
-        retired = await self._store.arms.retired_features(catalogue.uid, revision)
+        retired = await self._store.arms.retired_features(uid, revision)
         return None if retired is None else bytes_to_vector(retired)
 
     async def _open(self, name: str, uid: str, record: CatalogueRecord) -> Catalogue:

@@ -199,20 +199,19 @@ class Decisions:
         arms, payloads, positions, sources = [], [], [], []
         for arm_position, arm in enumerate(decision.arms):
             await yield_to_others()
-            decided = await decided_features(self._catalogues, self._bandits, bandit, decision, arm_position)
-            if decided is not None:
+            features = await decided_features(self._catalogues, bandit, decision, arm_position)
+            if features is not None:
                 arms.append(arm)
                 positions.append(arm_position)
-                sources.append(source_of(bandit, decision, "default", arm, decided.revision))
+                sources.append(source_of(bandit, decision, "default", arm, decision.revisions[arm_position]))
                 default, issued_ms = rule.default or 0.0, decision.issued_ms
                 payloads.append(
                     reward_payload(
                         bandit.record,
-                        decided.features,
+                        features,
                         default,
                         issued_ms,
-                        space=decided.space,
-                        effect=effect_terms(bandit, decision, arm_position, decided),
+                        effect=effect_terms(bandit, decision, arm_position),
                     )
                 )
         record = LoggedDecision(

@@ -121,8 +121,8 @@ class RewardEntries:
         rule = bandit.record.reward if judged is None else judged.rule
         _check_value(rule, reward.value)
         at_ms = _time_of(rule, reward, now_ms)
-        decided = await decided_features(self._catalogues, self._bandits, bandit, decision, arm_position)
-        if decided is None:
+        features = await decided_features(self._catalogues, bandit, decision, arm_position)
+        if features is None:
             raise Rejected("unknown_arm")
         logged = logged_reward(
             bandit,
@@ -154,17 +154,16 @@ class RewardEntries:
             ttl_ms=None,
             payload=reward_payload(
                 bandit.record,
-                decided.features,
+                features,
                 reward.value,
                 decision.issued_ms,
                 judged=judged,
-                space=decided.space,
-                effect=effect_terms(bandit, decision, arm_position, decided),
+                effect=effect_terms(bandit, decision, arm_position),
             ),
             expires_ms=decision.expires_ms,
             logged=logged,
             summed=reward.value if is_sum and signal is None else None,
-            source=source_of(bandit, decision, "reward", arm, decided.revision),
+            source=source_of(bandit, decision, "reward", arm, decision.revisions[arm_position]),
             signal=signal,
         )
         return write, decision

@@ -87,7 +87,7 @@ async def rewards_of(catalogues: Catalogues, bandit: Bandit, rows: Sequence[Row]
             effect = effect if isinstance(effect, float) else 0.0
             if arm not in revisions or not value - effect:
                 continue
-            vector = await catalogues.features_at(bandit.catalogue, arm, revisions[arm])
+            vector = await catalogues.features_at(bandit.catalogue.uid, arm, revisions[arm])
             if vector is not None:
                 arms.append(arm)
                 number = shown[arm].place - 1 if arm in shown else 0

@@ -108,7 +108,7 @@ class ServedSource(HeldSource):
 
         features, is_known, earlier = await MEASURING.run(of_now)
         for (arm, revision), places in earlier.items():
-            vector = await self.catalogues.features_at(bandit.catalogue, arm, revision)
+            vector = await self.catalogues.features_at(bandit.catalogue.uid, arm, revision)
             is_known[places] = vector is not None
             if vector is not None:
                 features[places] = vector

@@ -115,6 +115,8 @@ class Moving:
                 plan.record.space,
                 move_to_bytes(plan.move_record(version.number + 1)),
                 left=bandit.record.catalogue,
+                left_uid=bandit.catalogue.uid,
+                needed_until_ms=plan.record.moved_ms + self._steps.catalogues.keep_ms,
                 joined=target.name,
                 joined_uid=target.uid,
                 prior=prior,

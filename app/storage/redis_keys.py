@@ -24,6 +24,7 @@
     {registry}:word:<name>                       string  a value written once               ttl_ms or forever
     {registry}:campaigns:<kind>                  set     "<name> <uid>" of all event logs   while not empty
     {registry}:campaign-bytes                    hash    bytes reserved, by log; all        forever
+    {registry}:left                              hash    catalogue uid -> ms (see below)    with the catalogue
     {registry}:move-bytes                        hash    bytes of moves, by bandit uid; all forever
     {q:<uid>}:quotas                             hash    quota -> record                    with the bandit
     {q:<uid>}:quota:<quota>                      hash    terms, counts (quota_window.lua)   with the quota
@@ -111,6 +112,9 @@ spaces has three fields of a bandit that was moved to another catalogue: its uid
 move whose entry is folded, "<uid>:log" that of the last one in the log, and "<uid>:carried" that of
 the last one through which every checkpoint of the partition was carried.
 
+left has of each catalogue that a bandit was moved from until when decisions of before can be rewarded: so
+long its features stay, though it is deleted.
+
 What a key named changes holds: changes.lua, with CHANGES_KEPT things at most; the registry of a cluster has
 none. What a row is, and how row-times names it: rows.lua. row-logs has two fields of a bandit: its uid holds
 how long rows are kept, in ms, and "<uid>:from" the ms before which rows were dropped, and are not made again.
@@ -143,6 +147,7 @@ DELETED = REGISTRY + "deleted"
 WORKERS = REGISTRY + "workers"
 EVENT_LOG_BYTES = REGISTRY + "campaign-bytes"
 MOVE_BYTES = REGISTRY + "move-bytes"
+LEFT = REGISTRY + "left"
 QUOTAS = REGISTRY + "quotas"
 PRIORS = REGISTRY + "priors"
 PRIOR_CHANGES = REGISTRY + "prior-changes"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -87,8 +88,9 @@ class RegistryStore(RedisPart):
         if move is not None:
             script = "move_bandit"
             names += [keys.CATALOGUES, keys.users(move.left), keys.users(move.joined), keys.moves(uid)]
-            names += [keys.PRIORS, keys.PRIOR_CHANGES, *keys.priors(uid), keys.MOVE_BYTES]
+            names += [keys.PRIORS, keys.PRIOR_CHANGES, *keys.priors(uid), keys.MOVE_BYTES, keys.LEFT]
             arguments = [move.joined, move.joined_uid, move.number, move.record, uid]
+            arguments += (move.left_uid, move.needed_until_ms)
             arguments += (move.prior_number, move.prior_since_ms, move.prior, name, expected, record)
             arguments += (len(change.kept), *kept, *change.dropped)
         current: bytes | None = await self._redis.script(script, names, arguments)
@@ -122,20 +124,28 @@ class RegistryStore(RedisPart):
         return bool(outcome == b"deleted")
 
     async def deletions(self) -> Mapping[str, Literal["bandit", "catalogue"]]:
-        """What was deleted and is not all gone yet, by uid."""
+        """What was deleted and is to be erased, by uid: features that are still needed are not yet."""
         unfinished = await self._redis.command("HGETALL", keys.DELETED)
+        if not unfinished:
+            return {}
+        needed, now_ms = await self._redis.command("HMGET", keys.LEFT, *unfinished), time.time() * 1_000.0
         return {
-            uid.decode(): "bandit" if kind == b"bandit" else "catalogue" for uid, kind in unfinished.items()
+            uid.decode(): "bandit" if kind == b"bandit" else "catalogue"
+            for (uid, kind), until_ms in zip(unfinished.items(), needed, strict=True)
+            if int(until_ms or 0) <= now_ms
         }
 
     async def erase_catalogue(self, uid: str) -> None:
         """Remove the remains of a deleted catalogue. In steps; ``deletions`` names it until it is gone.
 
-        Two round trips.
+        Its features stay as long as decisions of a bandit that left it can be rewarded. Three round trips.
         """
+        needed = int(await self._redis.command("HGET", keys.LEFT, uid) or 0) > time.time() * 1_000.0
         names = [*keys.catalogue(uid), keys.behaviour(uid)]
-        await self._redis.script("erase_catalogue", names, [keys.DELETED_KEPT_MS])
-        await self._redis.command("HDEL", keys.DELETED, uid)
+        await self._redis.script("erase_catalogue", names, [keys.DELETED_KEPT_MS, int(needed)])
+        if not needed:
+            await self._redis.command("HDEL", keys.LEFT, uid)
+            await self._redis.command("HDEL", keys.DELETED, uid)
 
 
 class WriteOnce(RedisPart):

@@ -3,6 +3,7 @@
 # ruff: noqa: F401, F811 - fixtures are imported
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -55,21 +56,31 @@ async def test_a_dry_run_tells_the_same_and_changes_nothing(api: Api):
     assert {**done, "bandit_version": 1} == answer
 
 
-async def test_decisions_of_before_teach_with_the_features_of_now(api: Api, store_url: str):
+async def test_decisions_of_before_teach_with_the_features_of_then_through_every_move(
+    api: Api, store_url: str
+):
+    """Though their arms have others, or are gone, in later catalogues, and the first one is deleted."""
+    third = NEW @ np.diag([1.0, 2.0, -1.0, 0.5])
+    await api.catalogue("third", by_id(third))
     await api.bandit("b", "old", scope="per_key")
-    shown = [await api.choose("b", key="u0") for _ in range(4)]
-    await api.ok("POST", MOVE, {"catalogue": "new"})
-    arms = [choice["arms"][0]["id"] for choice in shown]
-    moved = {arm: (NEW[int(arm[1:])] + 1.0).tolist() for arm in arms[:2]}
-    await api.put_arms("new", moved)  # as they are when the reward comes
-    receipt = await api.reward(*({"decision": choice["decision"], "value": 1} for choice in shown))
-    assert receipt["accepted"] == 4
-    rows = np.array([moved.get(arm, NEW[int(arm[1:])].tolist()) for arm in arms])
-    learner = await api.learner("b", "u0", precision=True)
-    np.testing.assert_allclose(learner["precision"], np.eye(D) + rows.T @ rows, atol=1e-6)
-    again = await api.reward(*({"decision": choice["decision"], "value": 1} for choice in shown))
-    assert (again["accepted"], again["duplicate"]) == (0, 4)
+    told = await observe(api)
+    shown = [await api.choose("b", key="u0") for _ in range(6)]
+    arms = list(dict.fromkeys(choice["arms"][0]["id"] for choice in shown))
+    moved = await api.ok("POST", MOVE, {"catalogue": "new"})
+    assert moved["map"]["r2"] == pytest.approx(1.0, abs=1e-6)
+    await api.put_arms("new", {arm: (7.0 * NEW[int(arm[1:])]).tolist() for arm in arms})
+    await api.reward({"decision": shown[0]["decision"], "value": 1})
     await carried(api)
+    await api.put_arms("new", {arm: NEW[int(arm[1:])].tolist() for arm in arms})
+    await api.ok("POST", MOVE, {"catalogue": "third"})
+    await api.ok("DELETE", "/v1/catalogues/old", status=204)
+    await api.ok("POST", "/v1/catalogues/third/arms/delete", {"ids": arms})
+    receipt = await api.reward(*({"decision": choice["decision"], "value": 1} for choice in shown))
+    assert (receipt["accepted"], receipt["duplicate"]) == (5, 1)
+    told += [{"key": "u0", "arm": choice["arms"][0]["id"], "value": 1.0} for choice in shown]
+    await assert_knows(api, third, told)
+    await carried(api)
+    await assert_knows(api, third, told)
     await assert_replay(store_url)
 
 
@@ -104,6 +115,27 @@ async def test_the_old_catalogue_can_be_deleted(api: Api):
     await api.ok("DELETE", "/v1/catalogues/new", status=204)
 
 
+async def test_features_of_a_catalogue_that_was_left_go_once_no_decision_needs_them(api: Api):
+    await api.bandit("b", "old", scope="per_key")
+    await api.ok("POST", MOVE, {"catalogue": "new"})
+    uid = api.app.service.catalogues.served("old").uid
+    registry = api.app.service.store.registry
+    await api.ok("DELETE", "/v1/catalogues/old", status=204)
+
+    async def stored() -> set[bytes]:
+        return {key.rsplit(b":", 1)[1] for key in await api.store.keys(f"*{uid}*")}
+
+    async def are_gone() -> bool:
+        return b"features" not in await stored()
+
+    assert await stored() == {b"counters", b"features"}
+    assert uid not in await registry.deletions()
+    day_ms = 86_400_000
+    await api.store.hset("shortlist:{registry}:left", uid, time.time_ns() // 1_000_000 - day_ms)
+    await wait_until(are_gone, what="the features are gone")
+    assert not await api.store.hexists("shortlist:{registry}:left", uid)
+
+
 async def test_none_begins_from_nothing(api: Api, store_url: str):
     await api.bandit("b", "old", scope="per_key")
     await observe(api)
@@ -114,8 +146,12 @@ async def test_none_begins_from_nothing(api: Api, store_url: str):
     assert (await api.learner("b", "u1"))["observations"] == 0
     await carried(api)
     assert (await api.ok("GET", "/v1/bandits/b/learners"))["items"] == []
-    await api.reward({"decision": shown["decision"], "value": 1.0})
-    await assert_knows(api, NEW, [{"key": "u0", "arm": shown["arms"][0]["id"], "value": 1.0}])
+    # of before: nothing of it is carried either
+    assert (await api.reward({"decision": shown["decision"], "value": 1.0}))["accepted"] == 1
+    assert (await api.learner("b", "u0"))["observations"] == 0
+    choice = await api.choose("b", key="u0")
+    await api.reward({"decision": choice["decision"], "value": 1.0})
+    await assert_knows(api, NEW, [{"key": "u0", "arm": choice["arms"][0]["id"], "value": 1.0}])
     await assert_replay(store_url)
 
 

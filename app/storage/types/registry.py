@@ -52,6 +52,7 @@ class MoveWrite:
 
     ``number``   of the move, from 1; ``record``: what is kept of it, opaque
     ``left``, ``joined``   the catalogues by name; ``joined_uid``: only if the name has this uid
+    ``needed_until_ms``    until when decisions of before can be rewarded, with features of ``left_uid``
     ``prior``    the next version of its learned prior, with its number, and when it was made; b"": none.
                  It is left out where another one has that number
     """
@@ -59,6 +60,8 @@ class MoveWrite:
     number: int
     record: bytes
     left: str
+    left_uid: str
+    needed_until_ms: int
     joined: str
     joined_uid: str
     prior: bytes = b""
