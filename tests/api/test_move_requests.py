@@ -29,6 +29,7 @@ from test_moving import (
 from api_client import Api, Json, running
 from app.quotas.ledger import QuotaLedger
 from app.quotas.quotas import Quotas
+from app.storage.redis_keys import LEFT
 from store_server import patient_store
 from waiting import wait_until
 
@@ -131,9 +132,9 @@ async def test_features_of_a_catalogue_that_was_left_go_once_no_decision_needs_t
     assert await stored() == {b"counters", b"features"}
     assert uid not in await registry.deletions()
     day_ms = 86_400_000
-    await api.store.hset("shortlist:{registry}:left", uid, time.time_ns() // 1_000_000 - day_ms)
+    await api.store.hset(LEFT, uid, time.time_ns() // 1_000_000 - day_ms)
     await wait_until(are_gone, what="the features are gone")
-    assert not await api.store.hexists("shortlist:{registry}:left", uid)
+    assert not await api.store.hexists(LEFT, uid)
 
 
 async def test_none_begins_from_nothing(api: Api, store_url: str):

@@ -117,9 +117,8 @@ def test_entries_of_an_earlier_catalogue_teach_no_arm():
     rng, bandit = np.random.default_rng(5), record()
 
     def reward(place: int, revision: int, space: int) -> LogEntry:
-        payload = reward_payload(
-            bandit, rng.normal(size=2), 1.0, 1_000, space=space, effect=terms(rng, "a", revision)
-        )
+        of_space = msgspec.structs.replace(bandit, space=space)
+        payload = reward_payload(of_space, rng.normal(size=2), 1.0, 1_000, effect=terms(rng, "a", revision))
         return LogEntry(f"1-{place}", LearnerId(UID, "u"), first=True, payload=payload)
 
     move = LogEntry("1-4", LearnerId(UID, "_moved"), first=True, payload=move_payload(1))

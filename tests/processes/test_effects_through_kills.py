@@ -1,10 +1,12 @@
 """Arm effects through SIGKILL, of two services over one store: late, sent twice, revised, each counts once.
 
-In the end the sums of arms and the learners of keys are recomputed from the exported reward log.
+So they do while the bandit moves, by a service that is killed meanwhile. In the end the sums of arms and the
+learners of keys are recomputed from the exported reward log.
 """
 
 import asyncio
 import random
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,9 @@ pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 RNG = np.random.default_rng(3)
 FEATURES = {f"a{place}": row for place, row in enumerate(RNG.normal(size=(20, 3)).round(3))}
+# Linear in the features of c, so that a move loses nothing.
+TURN = np.array([[1.0, 0.5, 0.0], [0.0, 2.0, 1.0], [-1.0, 0.0, 1.0]])
+CATALOGUES = {"c": FEATURES, "d": {arm: TURN @ row for arm, row in FEATURES.items()}}
 EFFECTS = {arm: float(effect) for arm, effect in zip(FEATURES, RNG.normal(size=20), strict=True)}
 KEYS = [f"u{place}" for place in range(12)]
 BANDIT = {
@@ -37,9 +42,10 @@ PARTITIONS = 2
 
 
 async def build(http: httpx.AsyncClient) -> None:
-    arms = [{"id": arm, "features": row.tolist()} for arm, row in FEATURES.items()]
-    (await http.put("/v1/catalogues/c", json={"dim": 3})).raise_for_status()
-    (await http.put("/v1/catalogues/c/arms", json={"arms": arms})).raise_for_status()
+    for name, features in CATALOGUES.items():
+        arms = [{"id": arm, "features": row.tolist()} for arm, row in features.items()]
+        (await http.put(f"/v1/catalogues/{name}", json={"dim": 3})).raise_for_status()
+        (await http.put(f"/v1/catalogues/{name}/arms", json={"arms": arms})).raise_for_status()
     (await http.put("/v1/bandits/b", json=BANDIT)).raise_for_status()
     rows = [
         {"id": f"{key}-{arm}", "key": key, "arm": arm, "value": EFFECTS[arm]}
@@ -51,12 +57,22 @@ async def build(http: httpx.AsyncClient) -> None:
     (await http.post("/v1/bandits/b/prior/refresh", json={})).raise_for_status()
 
 
-async def return_some_arms(http: httpx.AsyncClient) -> None:
+async def return_some_arms(http: httpx.AsyncClient, catalogue: str) -> None:
     """Delete arms, and put them back as they were: their features have other revisions then."""
-    gone = list(FEATURES)[:8]
-    (await http.post("/v1/catalogues/c/arms/delete", json={"ids": gone})).raise_for_status()
-    arms = [{"id": arm, "features": FEATURES[arm].tolist()} for arm in gone]
-    (await http.put("/v1/catalogues/c/arms", json={"arms": arms})).raise_for_status()
+    gone, path = list(FEATURES)[:18], f"/v1/catalogues/{catalogue}/arms"
+    (await http.post(f"{path}/delete", json={"ids": gone})).raise_for_status()
+    arms = [{"id": arm, "features": CATALOGUES[catalogue][arm].tolist()} for arm in gone]
+    (await http.put(path, json={"arms": arms})).raise_for_status()
+
+
+async def moved(http: httpx.AsyncClient, catalogue: str) -> bool:
+    """Whether the bandit has the catalogue, and all learners are carried."""
+    try:
+        await http.post("/v1/bandits/b/move", json={"catalogue": catalogue})
+        bandit = (await http.get("/v1/bandits/b")).json()
+        return bandit["catalogue"] == catalogue and "move" not in bandit
+    except LOST:
+        return False
 
 
 async def client(http: httpx.AsyncClient, seed: int, steps: int, late: list[dict[str, Any]]) -> None:
@@ -83,24 +99,37 @@ async def client(http: httpx.AsyncClient, seed: int, steps: int, late: list[dict
         return
 
 
-async def test_arms_and_keys_learn_what_the_log_says(tmp_path: Path):
-    late = list[dict[str, Any]]()
-    with store_server(tmp_path / "store") as url:
+async def has_come(late: list[dict[str, Any]], count: int, running: list[asyncio.Task[Any]]) -> bool:
+    """Whether that many rewards were kept for later: a clock of the traffic."""
+    return len(late) >= count or all(task.done() for task in running)
+
+
+async def kill_services(folder: Path, catalogues: list[str]) -> None:
+    """Each time the bandit moves to the catalogue, unless it has it, by a service that is killed then."""
+    late, now = list[dict[str, Any]](), "c"
+    with store_server(folder / "store") as url:
         shared = {"SHORTLIST_REDIS_URL": url, "SHORTLIST_PARTITIONS": str(PARTITIONS)}
-        with serving(tmp_path / "last", **shared) as last:
+        with serving(folder / "last", **shared) as last:
             async with last.client() as http:
                 await build(http)
-                for number in range(2):
-                    with serving(tmp_path / f"s{number}", **shared) as other:
+                for number, catalogue in enumerate(catalogues):
+                    with serving(folder / f"s{number}", **shared) as other:
                         async with other.client() as theirs:
                             running = [
                                 asyncio.create_task(client(each, 10 * number + place, 25, late))
                                 for place, each in enumerate((http, theirs, theirs))
                             ]
-                            await return_some_arms(http)
-                            await running[0]
+                            if catalogue == now:
+                                await running[0]
+                                await return_some_arms(http, catalogue)
+                            else:
+                                running.append(asyncio.create_task(moved(theirs, catalogue)))
+                                come = partial(has_come, late, len(late) + number % 10, running)
+                                await wait_until(come, what="rewards come while it moves")
                             other.kill()
                             await asyncio.gather(*running)
+                    await wait_until(partial(moved, http, catalogue), what="the move is done")
+                    now = catalogue
                 for reward in late:
                     (await http.post("/v1/rewards", json={"rewards": [reward]})).raise_for_status()
                 gone = KEYS[3]
@@ -110,20 +139,33 @@ async def test_arms_and_keys_learn_what_the_log_says(tmp_path: Path):
                     return bool((await http.get("/readyz")).json().get("backlog") == 0)
 
                 await wait_until(applied, what="the backlog is applied")
-                await compared(http, url)
+                await compared(http, url, now)
 
 
-async def compared(http: httpx.AsyncClient, url: str) -> None:
+async def test_arms_and_keys_learn_what_the_log_says(tmp_path: Path):
+    await kill_services(tmp_path, ["d", "d", "d"])
+
+
+@pytest.mark.slow
+async def test_they_do_through_twenty_kills_of_whoever_moves_the_bandit(tmp_path: Path):
+    await kill_services(tmp_path, [*["d", "c"] * 9, "d", "d"])
+
+
+async def compared(http: httpx.AsyncClient, url: str, catalogue: str) -> None:
     """What is stored is what the exported log says, to 1e-9; a replay of it agrees."""
     entries = list[dict[str, Any]]()
     for partition in range(PARTITIONS):
-        query = {"partition": partition, "limit": 1_000}
-        page = (await http.get("/v1/bandits/b/log/rewards", params=query)).json()
-        assert page["next"] is None
-        entries += page["items"]
-    decisions = judged(entries)
-    taught = {(each.entry["arm"], each.entry["revision"]) for each in decisions if each.entry["expected"]}
-    wanted = {(arm, revision): arm_sums(decisions, {arm: revision})[arm] for arm, revision in sorted(taught)}
+        query: dict[str, Any] = {"partition": partition, "limit": 1_000}
+        while True:
+            page = (await http.get("/v1/bandits/b/log/rewards", params=query)).json()
+            entries += page["items"]
+            if page["next"] is None:
+                break
+            query["cursor"] = page["next"]
+    decisions, space = judged(entries), max(entry["space"] for entry in entries)
+    of_now = [each for each in decisions if each.entry["space"] == space]
+    taught = {(each.entry["arm"], each.entry["revision"]) for each in of_now if each.entry["expected"]}
+    wanted = {(arm, revision): arm_sums(of_now, {arm: revision})[arm] for arm, revision in sorted(taught)}
     assert len(wanted) > len({arm for arm, _ in wanted}), "some arms were rewarded with two revisions"
     assert sum(own[0] for own in wanted.values()) > 20.0
     store = Store(url, partitions=PARTITIONS)
@@ -135,6 +177,8 @@ async def compared(http: httpx.AsyncClient, url: str) -> None:
             async for some in store.effects.all_sums(partition, data[:16].decode()):
                 for arm, sums in some.items():
                     own = unpack(sums, ArmSums)
+                    if own.space != space:  # of an earlier catalogue
+                        continue
                     found[arm] = found.get(arm, 0.0) + np.array([own.n, own.F, *own.R, *own.Q])
         assert found.keys() == wanted.keys()
         for arm, own in wanted.items():
@@ -150,4 +194,5 @@ async def compared(http: httpx.AsyncClient, url: str) -> None:
         if answer.status_code == 404:
             continue
         moments = bytes_to_state(answer.content).sums.moments
-        np.testing.assert_allclose(moments, key_moments(decisions, FEATURES, key), rtol=1e-9, atol=1e-9)
+        wanted_moments = key_moments(decisions, CATALOGUES[catalogue], key)
+        np.testing.assert_allclose(moments, wanted_moments, rtol=1e-6, atol=1e-6)
