@@ -24,10 +24,11 @@ NAME_OF_SERVICES = "shortlist"  # of every connection of a service or a worker
 COPY = "store-of-2.x"  # in the data directory
 PATIENCE_S = 600.0
 YOUNG_MS = 60_000
-# Leases of workers that are younger than a minute, by the clock of their own node.
+# Those that are younger, by the clock of their own node.
 YOUNG = """local now = redis.call('TIME')
 return redis.call('ZCOUNT', KEYS[1], now[1] * 1000 + math.floor(now[2] / 1000) - ARGV[1], '+inf')"""
-WORKERS = ("shortlist:{registry}:workers", "shortlist3:{registry}:workers")
+# When leases of workers were renewed; until when those of jobs last, which processes of services renew.
+LEASES = {"shortlist:{registry}:workers": YOUNG_MS, "shortlist:{jobs}:alive": 0}
 
 Commands = Sequence[Sequence[Any]]
 
@@ -130,10 +131,10 @@ class Server:
             raise Conflict("a service or a worker is connected to the store: stop all of them first")
         if sum(name.startswith(CLIENT_NAME) for name in names) > 1:
             raise Conflict("another upgrade of this store is under way")
-        if any(self.redis.eval(YOUNG, 1, key, YOUNG_MS) for key in WORKERS):
+        if any(self.redis.eval(YOUNG, 1, key, young_ms) for key, young_ms in LEASES.items()):
             raise Conflict(
-                "the lease of a worker is younger than a minute: stop all workers and services; after a "
-                "kill, wait for a minute"
+                "the lease of a worker or of a job is younger than a minute: stop all workers and services; "
+                "after a kill, wait for a minute"
             )
 
 

@@ -4,7 +4,8 @@ plan      what becomes of each bandit; it may refuse
 convert   key by key, each in one step that others see: what is there is whole, and a second run goes on
 delete    all keys of 2.x, those of the registry first: a process of 2.x finds no store from then on
 
-A mark in the store says how far it is. Nothing of 2.x is changed before all of version 3 is there.
+A mark in the store says how far it is. Before all of version 3 is there, nothing of 2.x is changed but that
+its processes refuse to start.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from shortlist_upgrade.kinds import NEW, OLD, Convert, Key, Kind, Kinds, new_nam
 from shortlist_upgrade.server import BATCH, Server, batches
 
 MARGIN_MS = 86_400_000  # features are kept so much longer than decisions can be rewarded
+TOGETHER = 10  # commands with a batch each: some megabytes
+NO_PARTITIONS = "0"  # as many as no process of 2.x can be told to expect
 _REGISTRY = b"{registry}:"
+_PARTITIONS = _REGISTRY + b"partitions"
 _MARK = NEW + _REGISTRY + b"upgrade"  # "convert" or "delete"
 _UNDER_WAY = b"upgrading:"  # stands before the last part of the name of a key that is not whole
 _OLDEST = "0.1 goes over 1.0 or 2.0: start that version on the store once, and stop it"
@@ -49,6 +53,7 @@ def upgrade(server: Server, *, reads_only: bool, dropped: Collection[str], rewar
             return
         _refuse(found)
         server.ask("SET", _MARK, "convert")
+        _close_to_2(server)
         _convert(server, {bandit.uid: bandit for bandit in found}, say)
         _note_left(server, found, 1_000 * rewarded_s + MARGIN_MS)
         server.ask("SET", _MARK, "delete")
@@ -61,7 +66,7 @@ def upgrade(server: Server, *, reads_only: bool, dropped: Collection[str], rewar
 
 
 def _has_keys(server: Server, prefix: bytes) -> bool:
-    return bool(server.ask("EXISTS", prefix + _REGISTRY + b"partitions"))
+    return bool(server.ask("EXISTS", prefix + _PARTITIONS))
 
 
 def _say_done(server: Server, say: Say) -> None:
@@ -91,8 +96,15 @@ def _bandits(server: Server, dropped: Collection[str]) -> Sequence[Bandit]:
 
 def _carried(server: Server) -> Sequence[Mapping[bytes, bytes]]:
     """What each partition knows of moves."""
-    partitions = int(server.ask("GET", OLD + _REGISTRY + b"partitions"))
+    partitions = int(server.ask("GET", NEW + _PARTITIONS) or server.ask("GET", OLD + _PARTITIONS))
     return [server.redis.hgetall(b"%s{p:%d}:spaces" % (OLD, partition)) for partition in range(partitions)]
+
+
+def _close_to_2(server: Server) -> None:
+    """Have processes of 2.x refuse to start: what one of them wrote now would not be converted any more."""
+    old, new = OLD + _PARTITIONS, NEW + _PARTITIONS
+    server.ask("COPY", old, new)  # done before, it does nothing
+    server.ask("SET", old, NO_PARTITIONS)
 
 
 def _refuse(found: Sequence[Bandit]) -> None:
@@ -179,7 +191,7 @@ def _write(server: Server, key: bytes, kind: Kind) -> None:
     tag, _, rest = new.partition(b"}:")
     partial = tag + b"}:" + _UNDER_WAY + rest
     server.ask("UNLINK", partial)
-    for some in batches(_READERS[kind.how](server, key, kind.convert, partial), 100):
+    for some in batches(_READERS[kind.how](server, key, kind.convert, partial), TOGETHER):
         server.ask_all(some)
     if server.ask("EXISTS", partial):
         left_ms = server.ask("PTTL", key)
