@@ -9,7 +9,7 @@
 
         def rank(self, posterior, candidates, k, rng, prepared):
             hits = candidates.search(posterior.theta, k)
-            return Ranking(candidates.bandit.observed(hits))  # scores in the unit of rewards
+            return Ranking(hits)
 
 It needs nothing for filters, quotas, frequency caps, exclusions and pins, as long as it takes its arms from
 ``Candidates``. ``Policy`` and ``Policy.rank`` say in their docstrings what each method may do, and when.

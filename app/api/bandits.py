@@ -178,7 +178,7 @@ def record_of(body: BanditBody) -> BanditRecord:
         is_possible = policy.takes_effects and not no_arm_effects(record)
         record = msgspec.structs.replace(record, arm_effects="auto" if is_possible else "off")
     if "intercept" not in body.model_fields_set:
-        intercept = not isinstance(policy, EliminationPolicy) and not record.shift_rewards
+        intercept = not isinstance(policy, EliminationPolicy)
         record = msgspec.structs.replace(record, intercept=intercept)
     if "auto" not in body.model_fields_set:
         record = msgspec.structs.replace(record, auto=NEWEST_AUTO)

@@ -78,7 +78,6 @@ class LearningTermsView(Answer, frozen=True):
     context: int | None
     directions: list[list[float]] | None
     half_life_s: float | None
-    shifted: bool
     constant: float | None
     space: int = 0
     moves: list[LearnedMoveView] = msgspec.field(default_factory=list)
@@ -182,7 +181,6 @@ async def terms(
         "context": None if context is None else context.encoding.dim,
         "directions": None if context is None else context.directions,
         "half_life_s": record.half_life_s,
-        "shifted": record.shift_rewards,
         "constant": record.constant,
         "space": record.space,
         "moves": [

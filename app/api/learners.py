@@ -61,8 +61,8 @@ class SignalView(BaseModel):
 class LearnerView(BaseModel):
     """With signals ``theta`` and ``weights`` are of their sum, by the weights of the bandit.
 
-    x.theta predicts a reward; with an intercept, or ``shift_rewards``, x.theta + ``offset``, and precision
-    has one more number, the last one.
+    x.theta predicts a reward; with an intercept, x.theta + ``offset``, and precision has one more number, the
+    last one.
 
     Of a bandit with a context u, encoded as ``context`` tells: (P x)^T ``weights`` u more. P are
     ``directions``, absent where all coordinates interact. Precision is of [x ; (P x) kron u].
@@ -312,10 +312,10 @@ def _theta(bandit: Bandit, report: LearnerReport) -> dict[str, object]:
 
 
 def _of_signal(bandit: Bandit, theta: NDArray[np.float64]) -> dict[str, object]:
-    shown, constant = dict[str, object](), bandit.constant
+    shown = dict[str, object]()
     if bandit.context is not None:
         theta, weights = bandit.context.weights(theta)
-        shown["weights"] = (weights if constant is None else constant.observed_weights(weights)).tolist()
-    if constant is not None:
-        theta, shown["offset"] = constant.observed_theta(theta)
+        shown["weights"] = weights.tolist()
+    if bandit.constant is not None:
+        theta, shown["offset"] = bandit.theta_and_offset(theta)
     return {"theta": theta.tolist(), **shown}

@@ -17,7 +17,7 @@ from app.bandits.prior_version import PriorVersion
 from app.bandits.settings import AUTO, BY_ARM, NEWEST_AUTO, BanditRecord, ServedArms
 from app.bandits.versions import BanditVersion, bytes_to_version, etag_of
 from app.catalogues.catalogue import Catalogue
-from app.catalogues.learner_snapshot import ConstantCoordinate, ConstantSnapshot, LearnerSnapshot
+from app.catalogues.learner_snapshot import ConstantSnapshot, LearnerSnapshot
 from app.filters.filter import Filter, parse
 from app.indexes.snapshot import Snapshot
 from app.platform.documents import Answer
@@ -31,7 +31,7 @@ from shortlist.linear.ridge import Posterior
 from shortlist.linear.ridge_sums import RidgeSums, empty
 from shortlist.linear.scales import Scales
 from shortlist.linear.signals import SignalPosteriors, Weighing, known
-from shortlist.types import Matrix, TopK, Vector
+from shortlist.types import Matrix, Vector
 
 OWN_UNIT = 10.0  # by which the squared noise of such a key is larger than that of the others, at least
 GLOBAL_LEARNER = "_global"
@@ -83,7 +83,7 @@ class Bandit(msgspec.Struct, frozen=True):
     context: Context | None
     weighing: Weighing | None = None
     fixed_weights: bool = False
-    constant: ConstantCoordinate | None = None
+    constant: float | None = None
     is_settled: bool = True
     prior: PriorVersion | None = None
     exploration_alone: float | None = None
@@ -324,31 +324,23 @@ class Bandit(msgspec.Struct, frozen=True):
         encoded = np.asarray(context)[None]
         return np.array([self.context.queries(theta, encoded)[0] for theta in thetas])
 
-    def observed(self, hits: TopK) -> TopK:
-        """Scores in the scale of the rewards that users give."""
-        return hits if self.constant is None else self.constant.observed(hits)
-
-    def observed_theta(self, theta: Vector) -> tuple[Vector, float]:
-        """(theta, offset) of the prediction x.theta + offset of rewards as users give them."""
-        return (theta, 0.0) if self.constant is None else self.constant.observed_theta(theta)
-
-    def observed_noise(self, sigma: float) -> float:
-        """The noise of rewards as users give them, from that of a posterior."""
-        return sigma if self.constant is None else self.constant.unit * sigma
+    def theta_and_offset(self, theta: Vector) -> tuple[Vector, float]:
+        """The theta of arms and the offset, such that x.theta + offset predicts the reward of an arm x."""
+        return (theta, 0.0) if self.constant is None else (theta[:-1], self.constant * float(theta[-1]))
 
     def joint_features(
         self, features: Vector, context: Numbers32 | None, constant: float | None = None
     ) -> Vector:
         """The features that a learner learns from, of an arm in a context; none: one of zeros.
 
-        ``constant``: in place of that of the intercept, where ``features`` are a mix of those of arms. With
-        ``shift_rewards`` the fold transforms them further. Shapes: (d,) -> (D,).
+        ``constant``: in place of that of the intercept, where ``features`` are a mix of those of arms.
+        Shapes: (d,) -> (D,).
         """
         joint = features if self.context is None else self.context.joint_features(features, context)
-        if self.constant is None or not self.record.intercept:
+        if self.constant is None:
             return joint
         seen = np.empty(len(joint) + 1)
-        seen[:-1], seen[-1] = joint, self.constant.value if constant is None else constant
+        seen[:-1], seen[-1] = joint, self.constant if constant is None else constant
         return seen
 
     def learned_features(self, features: Vector, context: Numbers32 | None, position: int) -> Vector:
@@ -420,11 +412,10 @@ def decision_numbers(record: BanditRecord, dim: int, context: Context | None) ->
     if record.auto < NEWEST_AUTO or context is None or record.filled is None:
         return learner_dim(record, dim, context)
     interacting = record.filled if context.directions is None else len(context.directions)
-    in_common = record.intercept or record.shift_rewards
-    return record.filled + interacting * context.encoding.dim + in_common
+    return record.filled + interacting * context.encoding.dim + record.intercept
 
 
 def learner_dim(record: BanditRecord, dim: int, context: Context | None) -> int:
-    """The catalogue's, and more with a context; one more with an intercept, or when rewards are shifted."""
+    """The catalogue's, and more with a context; one more with an intercept."""
     more = 0 if context is None else context.more_numbers(dim)
-    return dim + more + (record.intercept or record.shift_rewards)
+    return dim + more + record.intercept

@@ -19,7 +19,6 @@ from app.bandits import signals
 from app.bandits.record_settings import FIXED
 from app.bandits.settings import AUTO, NEWEST_AUTO, BanditRecord
 from app.catalogues.catalogue import Catalogue
-from app.catalogues.learner_snapshot import ConstantCoordinate
 from app.indexes.snapshot import Snapshot
 from app.platform.documents import Answer
 from app.platform.errors import Invalid
@@ -31,7 +30,6 @@ from shortlist.types import Rows
 MAX_LEARNER_BYTES = 16 << 20
 MAX_KEY_LEARNER_BYTES = 4 << 20
 MOST_MEASURED = 1 << 20  # numbers of features
-SHIFTED = ConstantCoordinate(math.sqrt(0.5), math.sqrt(0.5), unit=2.0, zero=-1.0)
 # Settings that are other ones in new bandits.
 NEW_WHERE_ABSENT = "intercept", "arm_effects", "auto"
 
@@ -76,16 +74,11 @@ def completed(
 
     ``stored``: the bandit as it is; None: it is new.
     """
-    if record.intercept and record.shift_rewards:
-        reason = "intercept cannot be combined with shift_rewards, which has a constant of its own"
-        raise Invalid(reason, path=("intercept",))
     if record.prior == "learned" and (missing := _no_learned_prior(record)):
         raise Invalid(f"prior: learned {missing}", path=("prior",))
     if record.arm_effects == "auto" and (refusal := no_arm_effects(record)):
         raise Invalid(f"arm_effects: auto {refusal}", path=("arm_effects",))
     signals.check(record, most=policies[record.policy].needs.max_signals)
-    if record.position is not None and record.shift_rewards:
-        raise Invalid("position cannot be combined with shift_rewards", path=("position",))
     return contexts.completed(policies[record.policy].completed(record, stored))
 
 
@@ -120,8 +113,6 @@ def no_arm_effects(record: BanditRecord) -> str | None:
         return None
     if record.scope == "global":
         return "needs scope: per_key; one learner cannot tell an arm from who saw it"
-    if record.shift_rewards:
-        return "cannot be combined with shift_rewards"
     return (
         "needs prior: learned; without one the effect of an arm would be what those like who were shown it, "
         "and policies of elimination have none"
@@ -136,8 +127,6 @@ def _no_learned_prior(record: BanditRecord) -> str | None:
         return "cannot be combined with exploration: theory, which is proved for the plain prior"
     if record.ridge != AUTO:
         return 'needs ridge: "auto": the prior has a precision of its own'
-    if record.shift_rewards:
-        return "cannot be combined with shift_rewards"
     return None
 
 
@@ -226,11 +215,9 @@ def _with_filled(record: BanditRecord, arms: Snapshot) -> BanditRecord:
     return replace(record, filled=filled_of(arms)) if needs_filled else record
 
 
-def constant_of(record: BanditRecord) -> ConstantCoordinate | None:
+def constant_of(record: BanditRecord) -> float | None:
     """The coordinate that learners see besides those of an arm; 0 until ``constant`` is known."""
-    if record.shift_rewards:
-        return SHIFTED
-    return ConstantCoordinate(record.constant or 0.0) if record.intercept else None
+    return (record.constant or 0.0) if record.intercept else None
 
 
 def mean_square_of(arms: Snapshot) -> float | None:

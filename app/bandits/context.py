@@ -2,7 +2,7 @@
 
 Notation, as in ``shortlist.linear.bilinear``
     d, m, p         dimension of the arms, of the encoded context u, number of directions that interact
-    D               d + p m, how many numbers a learner has; one more with an intercept, or shifted rewards
+    D               d + p m, how many numbers a learner has; one more with an intercept
 """
 
 from __future__ import annotations

@@ -49,6 +49,7 @@ NEWEST_AUTO: Literal[2] = 2  # of bandits that are made without a number
 GONE: Mapping[str, str] = MappingProxyType(
     {
         "explore": 'is gone: a new key begins with what the others have in common, by "prior": "learned"',
+        "shift_rewards": 'is gone: "intercept" learns what all arms have in common, also below 0',
         "prior_strength": 'is gone with the pooled prior: use "prior": "learned"',
     }
 )
@@ -247,7 +248,6 @@ class BanditSettings(Document, frozen=True):
     ``temperature``     of softmax, in the unit of rewards
     ``gamma``           of igw: the larger, the more often the best arm is drawn
     ``filter``          which arms are eligible
-    ``shift_rewards``   for best mean rewards below 0; a learner then has an ``offset`` too
     ``solver``          how sub_ts searches; ``adaptive`` is the paper's ladder
     ``holdout``         who is served without the policy, to compare with
     ``log``             which decisions are kept, and for how long
@@ -258,7 +258,7 @@ class BanditSettings(Document, frozen=True):
     ``guardrails``      what a report and the metrics watch
     ``position``        what a reward says of an arm depends on where it stood
     ``intercept``       learners have a number for what all arms have in common, their ``offset``; a new
-                        bandit has it where this is absent, but with ``shift_rewards`` and elimination
+                        bandit has it where this is absent, but with elimination
     ``epsilon``         with this probability epsilon_greedy draws an arm at random
     ``alpha``           how many standard deviations linucb adds to an estimate
     ``arm_effects``     ``auto`` learns from all keys what each arm has beyond its features; it needs
@@ -310,7 +310,6 @@ class BanditSettings(Document, frozen=True):
         OfPolicies(),
     ] = None
     filter: Annotated[dict[str, Any], Field(description="conditions on the metadata of arms")] | None = None
-    shift_rewards: Annotated[bool, Fixed("learners sum transformed features and rewards")] = False
     solver: Annotated[Literal["shortlist", "adaptive"], OfPolicies()] = "shortlist"
     holdout: HoldoutRule | None = None
     log: LogRule | None = None
@@ -330,7 +329,7 @@ class BanditSettings(Document, frozen=True):
     intercept: Annotated[
         bool,
         Fixed("a learner has a parameter for it"),
-        absent_is("true, but with shift_rewards and policies of elimination"),
+        absent_is("true, but with policies of elimination"),
     ] = False
     epsilon: Annotated[Annotated[float, Field(ge=0, le=1)] | None, OfPolicies()] = None
     alpha: Annotated[Annotated[float, Field(ge=0, le=1e6)] | None, OfPolicies()] = None
@@ -409,9 +408,8 @@ def reward_payload(
     waits, discounts = record.reward.wait_s is not None, record.half_life_s is not None
     terms = None
     signals = record.signals
-    if (waits and signals is None) or discounts or record.shift_rewards:
-        default, half_life_s = record.reward.default or 0.0, record.half_life_s or 0.0
-        terms = RewardTerms(default, decided_ms, half_life_s, record.shift_rewards)
+    if (waits and signals is None) or discounts:
+        terms = RewardTerms(record.reward.default or 0.0, decided_ms, record.half_life_s or 0.0)
     payload = vector_to_bytes(features), value, terms  # a reward gives no state
     if signals is None:
         if effect is not None:

@@ -68,8 +68,6 @@ def check(record: BanditRecord, *, most: int | None) -> None:
     if most is not None and len(record.signals) > most:
         message = f"the policy {record.policy} takes {most} signal{'s' if most > 1 else ''} at most"
         raise Invalid(message, path=("signals",))
-    if record.shift_rewards:
-        raise Invalid("shift_rewards cannot be combined with signals", path=("shift_rewards",))
     plain = RewardRule(wait_s=record.reward.wait_s)
     refused = [
         (("reward", name), f"{name} cannot be combined with signals: each signal has its own")

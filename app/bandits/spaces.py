@@ -10,11 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import msgspec
-import numpy as np
 
 from app.platform.cache import BoundedCache
 from app.platform.errors import Unavailable
@@ -97,19 +95,12 @@ class SpaceMap:
         """The states of learners of a bandit after the move. Raises InvalidShape, NonFinite."""
         if self.transform is None or not states:
             return [None] * len(states)
-        sums, transform = [state.sums for state in states], self.transform
-        # shifted sums have a constant besides, which stays one
-        if sums[0].dim == transform.shape[1] + 1:
-            transform = self._with_constant
-        pairs = zip(states, carried_each(sums, transform, self.residual, self.left_dim), strict=True)
-        return [replace(state, sums=moved, space=self.number) for state, moved in pairs]
-
-    @cached_property
-    def _with_constant(self) -> Matrix:
-        new, old = (0, 0) if self.transform is None else self.transform.shape
-        whole = np.zeros((new + 1, old + 1))
-        whole[:new, :old], whole[-1, -1] = self.transform, 1.0
-        return whole
+        sums = [state.sums for state in states]
+        carried = carried_each(sums, self.transform, self.residual, self.left_dim)
+        return [
+            replace(state, sums=moved, space=self.number)
+            for state, moved in zip(states, carried, strict=True)
+        ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,6 @@ export const MEANINGS = {
   alpha: "How many standard deviations linucb adds to an estimate.",
   gamma: "How much igw prefers the best estimate: the higher, the more.",
   filter: "Which arms may be shown at all.",
-  shift_rewards: "Whether rewards are shifted, so that the best mean reward may be below 0.",
   solver: "How the best arms for a draw are found: from the shortlist of the index, or by a search that adapts.",
   holdout: "The share that is served without the policy, to compare with.",
   log: "Which share of the decisions is kept, and for how long.",
@@ -43,7 +42,7 @@ export const MEANINGS = {
 };
 
 /** What a learner's sums depend on: it stays as it was made. */
-export const FIXED = new Set(["catalogue", "scope", "context", "interactions", "half_life_s", "shift_rewards", "intercept"]);
+export const FIXED = new Set(["catalogue", "scope", "context", "interactions", "half_life_s", "intercept"]);
 
 export const CHANGEABLE = Object.keys(MEANINGS).filter((name) => !FIXED.has(name));
 

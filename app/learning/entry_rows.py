@@ -13,7 +13,6 @@ from app.records.arm_sums import NUMBER_BYTES, numbers_of
 from app.records.records import RewardPayload, RewardSource, RewardTerms, SignalTerms, bytes_to_vector, unpack
 from app.storage.types import LogEntry
 from shortlist.errors import InvalidShape
-from shortlist.linear.shifted_rewards import shift_features
 from shortlist.types import Matrix, Rows, Vector
 
 Item = tuple[LogEntry, RewardPayload]
@@ -65,9 +64,8 @@ def rows_of(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_], V
     """What the items add: features, values, whether the first of a decision, the sum of its rewards before,
     and of which item each row is. Values and sums are of each signal, if there are signals.
 
-    An entry that replaces a value is two rows: one that subtracts that value, and its own. Shifted, all
-    rewards R of a decision together count as R / 2 + 1 / 2 for [x']: the first of them adds the 1 / 2.
-    With arm effects p times the effect that was served is taken off, once for a decision and arm.
+    An entry that replaces a value is two rows: one that subtracts that value, and its own. With arm effects p
+    times the effect that was served is taken off, once for a decision and arm.
 
     Shapes: n rows of m items -> (n, d), (n,), (n,), (n,), (n,); m <= n <= 2 m. Of J signals (n, J) each.
     """
@@ -91,12 +89,6 @@ def rows_of(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_], V
     begins, added, sums_before = np.array(first), np.array(values), np.array(before)
     if not has_signals:
         added, sums_before = added[:, 0], sums_before[:, 0]
-    if (items[0][1].terms or NO_TERMS).shifted:
-        features, added, sums_before = (
-            shift_features(features),
-            added / 2 + begins / 2,
-            sums_before / 2 + ~begins / 2,
-        )
     return features, added, begins, sums_before, np.array(positions)
 
 

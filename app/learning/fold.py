@@ -230,9 +230,8 @@ def _add_across(
 def _kind(payload: RewardPayload) -> object:
     """Learners whose items are of one kind are folded together."""
     terms = payload.terms or NO_TERMS
-    # one call of ridge_sums takes rows of one length, all shifted or none, all discounted or none
-    of_rows = len(payload.features), terms.shifted, bool(terms.half_life_s), payload.signal is not None
-    return *of_rows, payload.space
+    # one call of ridge_sums takes rows of one length, all discounted or none
+    return len(payload.features), bool(terms.half_life_s), payload.signal is not None, payload.space
 
 
 def _forget(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Spaces) -> Iterator[LearnerId]:

@@ -129,7 +129,7 @@ def _numbers(bandit: Bandit, theta: Vector, spread: Vector) -> dict[str, object]
     if bandit.context is not None:
         theta, weights = bandit.context.weights(theta)
         shown["weights"] = weights.tolist()
-    mean, offset = bandit.observed_theta(theta)
+    mean, offset = bandit.theta_and_offset(theta)
     if len(mean) < len(theta):
         shown["offset"] = offset
     return {"mean": mean.tolist(), "sd": spread[: len(mean)].tolist(), **shown}

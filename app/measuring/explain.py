@@ -234,8 +234,7 @@ def _terms(bandit: Bandit, theta: Vector, features: Matrix) -> Sequence[list[Ter
     columns = bandit.catalogue.encoding.columns
     if columns is None:
         return [None] * len(features)
-    if bandit.constant is not None:
-        theta, _ = bandit.constant.observed_theta(theta)
+    theta, _ = bandit.theta_and_offset(theta)
     result = list[list[Term] | None]()
     for parts in features * theta:
         largest = np.argsort(-np.abs(parts), kind="stable")[:MOST_TERMS].tolist()

@@ -43,10 +43,7 @@ COMMAND = "from app.measuring.judging_process import main; main()"
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 # What changes how rewards are related to features, and is not in the judgement.
-REFUSED = {
-    "position": "its rewards depend on places, which the judgement does not know",
-    "shift_rewards": "its learners see another reward than came",
-}
+REFUSED = {"position": "its rewards depend on places, which the judgement does not know"}
 
 
 class JudgingTask(msgspec.Struct, frozen=True):

@@ -45,6 +45,7 @@ from app.bandits.bandit import GLOBAL_LEARNER, Bandit
 from app.bandits.effect_version import EffectVersion
 from app.bandits.prior_version import PriorVersion, version_of
 from app.bandits.settings import BanditRecord, SignalRef, signal_terms
+from app.catalogues.learner_snapshot import with_constant
 from app.decision_log.rows import LoggedReward, Row, counted_of
 from app.learning.arm_sums import add_entry
 from app.learning.effect_chains import Totals, steps_of
@@ -355,10 +356,9 @@ class PastLearners:
         joint = examined[:, None] * self._joint(features, [row for row, *_ in counted])
         joint = np.ascontiguousarray(joint, dtype="<f8")
         data, size = joint.tobytes(), 8 * joint.shape[1]
-        half_life_s = record.half_life_s or 0.0
         revisions = dict[str, Mapping[str, int]]()
         for number, (row, reward, default, entry) in enumerate(counted):
-            terms = RewardTerms(default or 0.0, row.time, half_life_s, record.shift_rewards)
+            terms = RewardTerms(default or 0.0, row.time, record.half_life_s or 0.0)
             signal = None
             if record.signals is not None:
                 judged = SignalRef.of(record.signals, reward.signal)
@@ -386,9 +386,7 @@ class PastLearners:
             check_contexts(self._bandit, {len(row.context or ()) for row in rows})
             encoded = np.array([row.context for row in rows], dtype=np.float32)
             features = bilinear.phi(features, context.directions, encoded)
-        if constant is None or not self._bandit.record.intercept:
-            return features  # shifted, the fold transforms them
-        return constant.features(features)
+        return features if constant is None else with_constant(features, constant)
 
 
 def _effects_of(totals: Totals, record: BanditRecord, centres: bool) -> EffectVersion:

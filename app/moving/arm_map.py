@@ -145,6 +145,6 @@ def _estimates(bandit: Bandit, state: LearnerState, features: Matrix) -> Vector:
     theta = bandit.posterior(state.sums).theta
     if bandit.context is not None:
         theta, _ = bandit.context.weights(theta)
-    observed, offset = bandit.observed_theta(theta)
-    estimates: Vector = features @ observed + offset
+    theta, offset = bandit.theta_and_offset(theta)
+    estimates: Vector = features @ theta + offset
     return estimates

@@ -319,9 +319,7 @@ class Policy(Chooser):
         left. Pure, for any thread.
 
         ``posterior``   ``theta`` (D,), the estimate in the context of the request; ``linear_ts.draw`` and
-                        ``ridge.widths`` of ``shortlist.linear`` use its covariance. All are in the unit that
-                        the learner learns in, which is another one than that of rewards under
-                        ``shift_rewards``
+                        ``ridge.widths`` of ``shortlist.linear`` use its covariance
         ``candidates``  the arms that it may take, as below
         ``rng``         numpy's generator, the only source of chance
         ``prepared``    what ``prepare`` returned
@@ -333,10 +331,8 @@ class Policy(Chooser):
                         ``limits.over(rows)``, made once, has ``barred`` (n,), and ``take(position)`` after
                         each arm, which answers the positions that are barred from then on, itself first
         ``candidates.time_ms``  when the decision is made, in ms since 1970: the same when it is made again
-        ``candidates.bandit``  its settings are in ``record``. Scores are answered in the unit of rewards, and
-                        settings such as ``temperature`` are in it: ``observed(hits)`` converts hits to it;
-                        ``theta, offset = observed_theta(posterior.theta)`` are such that x.theta + offset is
-                        in it, and ``observed_noise(posterior.sigma)`` is the noise of rewards
+        ``candidates.bandit``  its settings are in ``record``. ``theta_and_offset(posterior.theta)`` are such
+                        that x.theta + offset predicts the reward of an arm with features x in its catalogue
 
         Returns ``Ranking(TopK(rows, scores, exact), propensities)``. The propensity of an arm is its
         probability given those before it in the list: a list of Python floats, one for each arm.
@@ -346,11 +342,11 @@ class Policy(Chooser):
 def mean_square_of(record: BanditRecord) -> float:
     """The mean squared length of what learners learn from, of an arm."""
     square = 1.0 if record.mean_square is None else record.mean_square
-    return square if (constant := constant_of(record)) is None else constant.mean_square(square)
+    return square + (constant_of(record) or 0.0) ** 2
 
 
 def spread_of(record: BanditRecord) -> float | None:
-    """Half of what rewards can differ by, in the unit that learners learn in; None: they have no bounds.
+    """Half of what rewards can differ by; None: they have no bounds.
 
     Of signals: what their sum can, by the weights of the bandit.
     """
@@ -359,7 +355,7 @@ def spread_of(record: BanditRecord) -> float | None:
     low, high = record.reward.min, record.reward.max
     if low is None or high is None:
         return None
-    return (high - low) / (4.0 if record.shift_rewards else 2.0)
+    return (high - low) / 2.0
 
 
 def spreads_of(record: BanditRecord) -> tuple[float | None, ...]:

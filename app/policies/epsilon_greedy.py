@@ -50,7 +50,7 @@ class EpsilonGreedy(Policy, Evaluable):
     def rank(
         self, posterior: Posterior, candidates: Candidates, k: int, rng: np.random.Generator, prepared: None
     ) -> Ranking:
-        theta, offset = candidates.bandit.observed_theta(posterior.theta)
+        theta, offset = candidates.bandit.theta_and_offset(posterior.theta)
         epsilon, limits = candidates.bandit.record.epsilon or 0.0, candidates.limits
         # Without limits the best of what is left is the next of one search; with them each arm that is taken
         # may bar others.

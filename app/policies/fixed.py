@@ -40,7 +40,7 @@ class Baseline(Policy):
         rows = rows[:k] if limits is None else rows[limits.take_allowed(rows, k)]
         hits = TopK(rows, arms.features_of(rows) @ posterior.theta, exact=True)
         propensities = [CERTAIN] * len(rows) if self.has_propensities else None
-        return Ranking(candidates.bandit.observed(hits), propensities)
+        return Ranking(hits, propensities)
 
 
 class FixedList(Baseline):

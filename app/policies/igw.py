@@ -2,7 +2,7 @@
 
 The candidates are C, the arms of highest estimate, and S, a cover of all eligible arms (``covers``): as many
 of each as the bandit's ``shortlist``, C at least k. No other arm can be drawn. Estimates, gaps and gamma are
-in the unit of rewards, also when these are shifted.
+in the unit of rewards.
 
 Processes may hold covers of different versions of a catalogue for a moment. They need not agree: a propensity
 is that among the candidates which the draw was made from.
@@ -89,7 +89,7 @@ class InverseGapWeighting(Policy, Evaluable):
         rng: np.random.Generator,
         prepared: tuple[int, Rows],
     ) -> Ranking:
-        theta, offset = candidates.bandit.observed_theta(posterior.theta)
+        theta, offset = candidates.bandit.theta_and_offset(posterior.theta)
         count, cover = prepared
         drawn = draw(
             candidates.arms.plain,
@@ -98,7 +98,7 @@ class InverseGapWeighting(Policy, Evaluable):
             k=k,
             count=count,
             gamma=_fixed_gamma(candidates.bandit),
-            unit=candidates.bandit.observed_noise(posterior.unit),
+            unit=posterior.unit,
             rng=rng,
             exclude=candidates.exclude,
             limits=candidates.limits,

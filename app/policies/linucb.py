@@ -57,7 +57,7 @@ class LinUcb(Policy, Evaluable):
         arms, alpha = candidates.arms, candidates.bandit.record.alpha or 0.0
         bounds = UpperBounds(arms, posterior, alpha, candidates.limits, candidates.effects)
         solver = candidates.request.diversified(arms, bounds)
-        return Ranking(candidates.bandit.observed(solver.search(posterior.theta, k, candidates.exclude)))
+        return Ranking(solver.search(posterior.theta, k, candidates.exclude))
 
     async def target(self, covers: Covers, pool: Pool) -> LinUcbTarget:
         k = min(max(pool.k, 1), logged.MAX_PLACES)

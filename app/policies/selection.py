@@ -282,8 +282,7 @@ def measured(request: SelectionRequest, snapshot: ReadSnapshot, rows: Rows) -> M
     """
     bandit, posterior = request.bandit, snapshot.posterior
     features = snapshot.arms.features_of(rows)
-    estimates = bandit.observed(TopK(rows, features @ posterior.theta, exact=True)).scores
-    widths = bandit.observed_noise(1.0) * ridge.widths(posterior, features)
+    estimates, widths = features @ posterior.theta, ridge.widths(posterior, features)
     mean, effects = bandit.prior_mean, bandit.effects
     shown: Sequence[float | None] = [None] * len(rows)
     if effects is not None:

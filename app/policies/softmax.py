@@ -40,10 +40,7 @@ Prepared = tuple[float, float, float, float, float]
 
 
 class SoftmaxPolicy(Policy, Evaluable):
-    """Draw k arms, each with p proportional to exp(score / temperature) among those that are left.
-
-    Temperature and scores are in the scale of rewards, also when these are shifted.
-    """
+    """Draw k arms, each with p proportional to exp(score / temperature) among those that are left."""
 
     name = "softmax"
     summary = "Boltzmann exploration: an arm is drawn by the softmax of the estimated rewards of all arms"
@@ -59,7 +56,7 @@ class SoftmaxPolicy(Policy, Evaluable):
     def rank(
         self, posterior: Posterior, candidates: Candidates, k: int, rng: np.random.Generator, prepared: None
     ) -> Ranking:
-        theta, offset = candidates.bandit.observed_theta(posterior.theta)
+        theta, offset = candidates.bandit.theta_and_offset(posterior.theta)
         drawn = draw(
             candidates.arms.plain,
             theta,
@@ -82,7 +79,7 @@ class SoftmaxPolicy(Policy, Evaluable):
 def _temperature(bandit: Bandit, posterior: Posterior) -> float:
     temperature = bandit.record.temperature
     if isinstance(temperature, str):
-        return bandit.temperature_share * bandit.observed_noise(posterior.unit)
+        return bandit.temperature_share * posterior.unit
     return temperature or 1.0
 
 

@@ -100,7 +100,7 @@ class EvaluationBatch:
 
     @cached_property
     def offsets(self) -> Vector:
-        """0 unless rewards are shifted. Shape: (q,)."""
+        """0 without an intercept. Shape: (q,)."""
         return self._estimates[1]
 
     @cached_property
@@ -111,13 +111,12 @@ class EvaluationBatch:
 
     @cached_property
     def units(self) -> Vector:
-        """The deviation by which temperatures are measured, of rewards as users give them. Shape: (q,)."""
-        by_learner = [self.bandit.observed_noise(posterior.unit) for posterior in self.learners]
-        return np.array(by_learner)[self.owners]
+        """The deviation by which temperatures are measured. Shape: (q,)."""
+        return np.array([posterior.unit for posterior in self.learners])[self.owners]
 
     @cached_property
     def _estimates(self) -> tuple[Matrix, Vector]:
-        pairs = [self.bandit.observed_theta(theta) for theta in self._thetas()]
+        pairs = [self.bandit.theta_and_offset(theta) for theta in self._thetas()]
         return np.array([theta for theta, _ in pairs]), np.array([offset for _, offset in pairs])
 
     def _thetas(self) -> Matrix:

@@ -105,7 +105,7 @@ class ThompsonSampling(Policy, DrawsLists):
             rng=rng,
             exclude=candidates.exclude,
         )
-        return Ranking(bandit.observed(hits), drawn=True)
+        return Ranking(hits, drawn=True)
 
     async def target(self, covers: Covers, pool: Pool) -> ThompsonTarget:
         draws = DRAWS if pool.bandit.exploration else 1

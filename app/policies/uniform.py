@@ -50,7 +50,7 @@ class Uniform(Policy):
             seeded=candidates.request.seeded,
         )
         scores = candidates.arms.features_of(rows) @ posterior.theta
-        return Ranking(candidates.bandit.observed(TopK(rows, scores, exact=True)), propensities)
+        return Ranking(TopK(rows, scores, exact=True), propensities)
 
 
 def draw(

@@ -84,18 +84,16 @@ def attributes_of(data: bytes) -> tuple[list[str], dict[str, Any]]:
 
 
 class RewardTerms(msgspec.Struct, frozen=True, array_like=True):
-    """What the fold must know of a bandit that waits for rewards, discounts or shifts.
+    """What the fold must know of a bandit that waits for rewards or discounts.
 
     ``default``       the reward that the entry replaces, if the log says that it replaces one
     ``decided_ms``    when the arm was chosen
     ``half_life_s``   0: nothing is discounted
-    ``shifted``       features and values are as they came; the fold transforms them (``shifted_rewards``)
     """
 
     default: float = 0.0
     decided_ms: int = 0
     half_life_s: float = 0.0
-    shifted: bool = False
 
 
 class SignalTerms(msgspec.Struct, frozen=True, array_like=True):

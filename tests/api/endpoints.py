@@ -204,7 +204,6 @@ WRITES = (
             "half_life_s": 3600,
             "idle_ttl_s": 86400,
             "temperature": 0.5,
-            "shift_rewards": True,
             "solver": "shortlist",
         },
         {
@@ -227,7 +226,6 @@ WRITES = (
             "half_life_s": "float",
             "idle_ttl_s": "float",
             "temperature": "float",
-            "shift_rewards": "bool",
             "solver": "word",
         },
         frozenset(

@@ -338,7 +338,6 @@ async def test_a_choice_is_of_features_and_effects_together(api: Api):
         ({"scope": "global"}, "scope"),
         ({"prior": "plain"}, "prior: learned"),
         ({"policy": "linear_elim"}, "elimination"),
-        ({"shift_rewards": True}, "shift_rewards"),
         ({"arm_effects": "on"}, "auto"),
     ],
 )
@@ -494,7 +493,6 @@ async def test_a_new_bandit_has_them_where_it_can(api: Api):
             ({"scope": "global"}, "off"),
             ({"prior": "plain"}, "off"),
             ({"policy": "linear_elim"}, "off"),
-            ({"shift_rewards": True}, "off"),
             ({"exploration": "theory"}, "off"),
             ({"arm_effects": "off"}, "off"),
         ]

@@ -18,7 +18,7 @@ FULL: Json = {
     "reward": {"min": None, "max": None, "aggregate": "first", "wait_s": None, "default": None},
     "prior": "plain", "half_life_s": None, "idle_ttl_s": None,
     "temperature": None, "gamma": None,
-    "shift_rewards": False, "solver": "shortlist", "filter": None, "holdout": None, "log": None,
+    "solver": "shortlist", "filter": None, "holdout": None, "log": None,
     "context": None, "interactions": None, "repeats": None, "signals": None, "guardrails": None,
     "position": None, "intercept": True, "epsilon": None, "alpha": None,
     "auto": 2, "arm_effects": "off", "options": None, "constraints": None,
@@ -37,12 +37,12 @@ OTHER: Json = {
     "catalogue": "d", "policy": "linear_ts", "scope": "per_key", "ridge": 2, "exploration": "theory",
     "delta": 0.1, "horizon": 9, "shortlist": 31, "eta": 0.5, "reward": {"min": 0},
     "prior": "learned", "half_life_s": 60, "idle_ttl_s": 60,
-    "shift_rewards": True, "solver": "adaptive", "filter": {"stock": True},
+    "solver": "adaptive", "filter": {"stock": True},
     "holdout": {"share": 0.5}, "context": {"dim": 2}, "log": {}, "repeats": {"most": 1, "within_s": 60},
     "position": {"examination": [1.0, 0.5]}, "intercept": False, "auto": 1,
 }  # fmt: skip
 WITH: Json = {
-    "prior": {"scope": "per_key"}, "exploration": {"ridge": 1}, "shift_rewards": {"intercept": False},
+    "prior": {"scope": "per_key"}, "exploration": {"ridge": 1},
     "eta": {"solver": "adaptive"},
 }  # fmt: skip
 # Options of other policies, of a context, of signals, effects and plug-ins, which have their own tests.
@@ -85,6 +85,7 @@ async def test_a_bandit_is_made_once(api: Api):
     [
         ({"prior": "pooled"}, "prior", 'use "learned"'),
         ({"prior_strength": 3}, "prior_strength", '"prior": "learned"'),
+        ({"shift_rewards": True}, "shift_rewards", '"intercept"'),
         ({"explore": {"centers": 2}}, "explore", '"prior": "learned"'),
     ],
     ids=str,

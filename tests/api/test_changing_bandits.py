@@ -28,7 +28,7 @@ CHANGEABLE: dict[str, tuple[Any, Json]] = {
 }  # fmt: skip
 OTHER: dict[str, tuple[Any, Json]] = {
     "catalogue": ("d", {}), "scope": ("per_key", {}),
-    "half_life_s": (60.0, {}), "shift_rewards": (True, {}), "context": ({"dim": 3}, {"context": {"dim": 2}}),
+    "half_life_s": (60.0, {}), "context": ({"dim": 3}, {"context": {"dim": 2}}),
     "interactions": (1, {"context": {"dim": 2}, "interactions": 2}), "intercept": (True, {}),
 }  # fmt: skip
 

@@ -23,14 +23,11 @@ async def build(api: Api, name: str = "b", **bandit: Any) -> None:
     await api.bandit(name, "c", **{"context": {"dim": 3}, **bandit})
 
 
-def phi(
-    row: list[float], context: list[float], directions: Any = None, *, shifted: bool = False
-) -> np.ndarray:
-    """[x ; (P x) kron u] with u in float32, as the service has it; and shifted."""
+def phi(row: list[float], context: list[float], directions: Any = None) -> np.ndarray:
+    """[x ; (P x) kron u] with u in float32, as the service has it."""
     x, u = np.array(row), np.array(context, dtype=np.float32).astype(float)
     interacting = x if directions is None else np.array(directions) @ x
-    found = np.concatenate((x, np.kron(interacting, u)))
-    return np.append(found, 1.0) / np.sqrt(2) if shifted else found
+    return np.concatenate((x, np.kron(interacting, u)))
 
 
 def contexts(count: int, m: int = 3, seed: int = 1) -> list[list[float]]:
@@ -87,10 +84,10 @@ async def test_learners_are_ridge_regressions_on_phi(api: Api, policy: str, inte
 
 
 @pytest.mark.parametrize(
-    ("policy", "shifted"), [*((policy, False) for policy in POLICIES), ("sub_ts", True), ("igw", True)]
+    ("policy", "intercept"), [*((policy, False) for policy in POLICIES), ("sub_ts", True), ("igw", True)]
 )
-async def test_scores_are_predictions_and_the_best_come_first(api: Api, policy: str, shifted: bool):
-    await build(api, policy=policy, exploration=0.0, interactions=2, shift_rewards=shifted)
+async def test_scores_are_predictions_and_the_best_come_first(api: Api, policy: str, intercept: bool):
+    await build(api, policy=policy, exploration=0.0, interactions=2, intercept=intercept)
     await play(api)
     learner = await api.ok("GET", "/v1/bandits/b/learners/_global?include=directions")
     context = np.array([0.5, -1.0, 2.0])

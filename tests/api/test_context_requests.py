@@ -26,19 +26,6 @@ FIELDS: list[Json] = [
 M = 9
 
 
-async def test_shifted_rewards_with_a_context(api: Api):
-    await build(api, shift_rewards=True)
-    arms, situations, values = await play(api)
-    learner = await api.learner("b", precision=True)
-    rows = np.array([phi(ARMS[a], c, shifted=True) for a, c in zip(arms, situations, strict=True)])
-    precision = np.eye(rows.shape[1]) + rows.T @ rows
-    wanted = np.linalg.solve(precision, rows.T @ (np.array(values) / 2 + 0.5))
-    np.testing.assert_allclose(learner["precision"], precision, atol=1e-8)
-    np.testing.assert_allclose(learner["theta"], np.sqrt(2) * wanted[:DIM], atol=1e-8)
-    np.testing.assert_allclose(learner["weights"], np.sqrt(2) * wanted[DIM:-1].reshape(DIM, 3), atol=1e-8)
-    assert learner["offset"] == pytest.approx(np.sqrt(2) * wanted[-1] - 1)
-
-
 async def test_named_fields_are_encoded_and_shown(api: Api):
     await build(api, context={"fields": FIELDS}, interactions=1)
     made = await api.ok("GET", "/v1/bandits/b")

@@ -86,7 +86,7 @@ def ids(choice: Json) -> list[str]:
 
 @pytest.mark.parametrize("policy", ["sub_ts", "linear_ts"])
 async def test_each_place_is_as_the_paper_says(api: Api, policy: str):
-    await build(api, policy=policy, shift_rewards=policy == "linear_ts")
+    await build(api, policy=policy, intercept=policy == "linear_ts")
     scores = await scores_of_all(api)
     for weight in [0.0, 0.3, 0.7, 1.0]:
         for over, alike in ALIKE.items():

@@ -26,10 +26,7 @@ AUTO = {"exploration": "auto", "ridge": "auto", "reward": {"min": 0.0, "max": 2.
 # (bandit, request)
 CASES: dict[str, tuple[Json, Json]] = {
     **{policy: ({"policy": policy}, {"k": 3}) for policy in POLICIES},
-    **{
-        f"{policy}, shifted": ({"policy": policy, "shift_rewards": True}, {"k": 3, "rules": PINNED})
-        for policy in SOME
-    },
+    **{f"{policy}, pinned": ({"policy": policy}, {"k": 3, "rules": PINNED}) for policy in SOME},
     **{
         f"{policy}, filter": ({"policy": policy, "log": {}}, {"k": 3, "filter": {"even": True}})
         for policy in SOME
@@ -191,10 +188,8 @@ async def test_estimates_and_widths_are_those_by_hand(api: Api, bandit: Json, re
         x = np.array(ARMS[arm["id"]])
         u = np.array(request_.get("context", []), dtype=np.float32).astype(float)
         phi = np.concatenate((x, np.kron(x, u)))
-        seen = np.append(phi, 1.0) / np.sqrt(2) if bandit.get("shift_rewards") else phi
-        unit = 2.0 if bandit.get("shift_rewards") else 1.0
-        assert arm["estimate"] == pytest.approx(float(phi @ numbers) + learner.get("offset", 0.0), abs=1e-9)
-        assert arm["width"] == pytest.approx(unit * noise * float(np.sqrt(seen @ covariance @ seen)))
+        assert arm["estimate"] == pytest.approx(float(phi @ numbers), abs=1e-9)
+        assert arm["width"] == pytest.approx(noise * float(np.sqrt(phi @ covariance @ phi)))
 
 
 async def test_draws_have_the_spread_that_exploration_gives_the_widths(api: Api):

@@ -33,7 +33,7 @@ CASES: list[tuple[Json, list[Json]]] = [
         [{"context": [0.5, -1.0], "k": 2}, {"context": [1.0, 0.25]}],
     ),
     (
-        {"policy": "softmax", "temperature": 0.5, "shift_rewards": True, "scope": "per_key"},
+        {"policy": "softmax", "temperature": 0.5, "scope": "per_key"},
         [{"key": "ann"}, {"key": "bob", "k": 2}],
     ),
     (
@@ -54,7 +54,7 @@ async def logged(api: Api, name: str, settings: Json, asks: list[Json]) -> list[
     """The log of a bandit whose learners have learned from all of it, and from nothing else."""
     await api.ok("PUT", f"/v1/catalogues/{name}", {"dim": 4}, 201)
     await api.ok("PUT", f"/v1/catalogues/{name}/arms", {"arms": LINES})
-    await api.bandit(name, name, log={}, intercept="shift_rewards" not in settings, **settings)
+    await api.bandit(name, name, log={}, intercept=True, **settings)
     rng = np.random.default_rng(1)
     for number in range(40):
         answer = await api.choose(name, **asks[number % len(asks)])

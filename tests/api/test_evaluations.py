@@ -191,7 +191,7 @@ MIXED: list[Json] = [
 
 
 @pytest.mark.parametrize(
-    ("asks", "rest"), [*(([ask], {}) for ask in ASKS), (MIXED, {}), (MIXED, {"shift_rewards": True})], ids=str
+    ("asks", "rest"), [*(([ask], {}) for ask in ASKS), (MIXED, {}), (MIXED, {"intercept": True})], ids=str
 )
 async def test_estimates_of_a_softmax_are_those_of_a_plain_loop(shared: Api, asks: list[Json], rest: Json):
     name = f"softmax-{(ASKS.index(asks[0]) if len(asks) == 1 else 'mixed')}-{'-'.join(rest)}"
@@ -305,7 +305,7 @@ async def test_a_sharp_policy_keeps_its_digits(shared: Api, temperature: float):
 SAME: list[tuple[str, Json]] = [
     ("softmax", {"temperature": 0.1}),
     ("igw", {"gamma": 8.0, "shortlist": 4}),
-    ("igw", {"gamma": 8.0, "shortlist": 4, "shift_rewards": True}),
+    ("igw", {"gamma": 8.0, "shortlist": 4, "intercept": True}),
     ("igw", {"gamma": 0.0, "shortlist": 2}),
 ]
 
@@ -356,7 +356,7 @@ async def test_inverse_gaps_from_a_log_of_softmax(shared: Api):
 
 
 async def test_thompson_sampling_without_exploration_is_exact(shared: Api):
-    await create_softmax_bandit(shared, "greedy", shift_rewards=True)
+    await create_softmax_bandit(shared, "greedy", intercept=True)
     await taught(shared, "greedy")
     log = await decide(shared, "greedy", 300, [{}, {"exclude": ["a1"]}])
 

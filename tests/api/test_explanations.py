@@ -150,18 +150,6 @@ async def test_estimates_and_widths_are_those_of_the_learner(api: Api):
     assert estimates == sorted(estimates, reverse=True)
 
 
-@pytest.mark.rest
-async def test_shifted_rewards_are_in_the_unit_of_rewards(api: Api):
-    await api.bandit("b", "c", policy="linear_ts", log={}, exploration=0.0, shift_rewards=True)
-    await taught(api, value=-2.0)
-    learner = await api.ok("GET", "/v1/bandits/b/learners/_global")
-    found = await explained(api, await api.choose("b"))
-    for each in found["candidates"]:
-        expected = float(np.array(ARMS[each["id"]]) @ learner["theta"]) + learner["offset"]
-        assert each["estimate"] == pytest.approx(expected)
-        assert each["width"] > 0
-
-
 async def test_what_has_changed_is_said_and_what_was_logged_is_shown(api: Api):
     await api.bandit("b", "c", policy="sub_ts", log={})
     choice = await api.choose("b")

@@ -150,12 +150,12 @@ async def test_a_cap_by_a_field_that_no_arm_has_and_a_holdout_of_no_arm_are_warn
     assert "warnings" not in mended
 
 
-async def test_baselines_and_shifted_rewards_keep_to_the_filter(shared: Api):
+async def test_baselines_and_the_ladder_keep_to_the_filter(shared: Api):
     value = scores(await build(shared, "plain", exploration=0))
     assert value
-    await shared.bandit("shifted", "plain", exploration=0, shift_rewards=True, solver="adaptive")
+    await shared.bandit("ladder", "plain", exploration=0, solver="adaptive")
     for document in FILTERS:
-        choice = await shared.choose("shifted", k=60, filter=document)
+        choice = await shared.choose("ladder", k=60, filter=document)
         assert set(ids(choice)) == set(let_in(document))
 
 

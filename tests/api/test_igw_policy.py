@@ -66,7 +66,7 @@ ASKS: list[Json] = [
 
 @pytest.mark.parametrize(
     ("ask", "rest"),
-    [*((ask, {}) for ask in ASKS), (ASKS[2], {"shift_rewards": True}), (ASKS[4], {"half_life_s": 1e6})],
+    [*((ask, {}) for ask in ASKS), (ASKS[2], {"intercept": True}), (ASKS[4], {"half_life_s": 1e6})],
     ids=str,
 )
 async def test_propensities_are_those_of_the_best_arms_and_a_cover(shared: Api, ask: Json, rest: Json):

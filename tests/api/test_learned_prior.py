@@ -93,7 +93,7 @@ async def refreshed(api: Api, *, keys: int) -> Json:
     [
         ({}, "learned"), ({"ridge": "auto", "exploration": 0.5}, "learned"), ({"half_life_s": 60}, "learned"),
         ({"policy": "softmax"}, "learned"), ({"ridge": 1}, "plain"), ({"exploration": "theory"}, "plain"),
-        ({"scope": "global"}, "plain"), ({"policy": "sub_elim"}, "plain"), ({"shift_rewards": True}, "plain"),
+        ({"scope": "global"}, "plain"), ({"policy": "sub_elim"}, "plain"),
         ({"prior": "plain"}, "plain"),
     ],
     ids=str,
@@ -110,7 +110,7 @@ async def test_a_bandit_without_the_setting_has_the_prior_that_it_can_have(
     ("fields", "reason"),
     [
         ({"ridge": 1}, "ridge"), ({"exploration": "theory"}, "theory"), ({"scope": "global"}, "per_key"),
-        ({"policy": "linear_elim"}, "linear_elim"), ({"shift_rewards": True}, "shift_rewards"),
+        ({"policy": "linear_elim"}, "linear_elim"),
     ],
     ids=str,
 )  # fmt: skip

@@ -203,12 +203,6 @@ async def test_who_cannot_be_judged_is_told_why(shared: Api):
         ("no-log", {"scope": "per_key"}, 409, "log"),
         ("global", {"log": {}}, 422, "global"),
         (
-            "shifted",
-            {"log": {}, "scope": "per_key", "shift_rewards": True},
-            422,
-            "shift",
-        ),
-        (
             "placed",
             {"log": {}, "scope": "per_key", "position": {"examination": [1.0, 0.5]}},
             422,

@@ -22,7 +22,6 @@ from test_context_requests import (
     test_a_batch_has_a_context_for_each,
     test_filters_rules_exclusions_and_many_arms,
     test_late_rewards_teach_in_the_context_of_their_decision,
-    test_shifted_rewards_with_a_context,
     test_the_same_seed_and_event_give_the_same_choice,
 )
 from test_diverse import (

@@ -129,7 +129,6 @@ OTHER_KINDS: list[Json] = [
 MORE_KINDS: list[Json] = [
     {"reward": {"aggregate": "last"}},
     {"reward": {"wait_s": 600, "default": 0.25}},
-    {"shift_rewards": True},
     {"context": {"dim": 2}, "signals": {"like": {}, "hide": {}}},
     {"position": {"examination": [1.0, 0.5]}},
     {"idle_ttl_s": 600},

@@ -210,7 +210,6 @@ IMPOSSIBLE: list[Any] = [
     ({"position": {"examination": [0.5] * 101}}, ("position", "examination")),
     ({"position": POSITION, "policy": "sub_elim"}, ("position",)),
     ({"position": POSITION, "policy": "linear_elim"}, ("position",)),
-    ({"position": POSITION, "shift_rewards": True}, ("position",)),
 ]
 
 

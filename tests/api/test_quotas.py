@@ -52,7 +52,6 @@ WAYS: dict[str, Json] = {
     "adaptive": {"policy": "sub_ts", "solver": "adaptive"},
     "holdout": {"policy": "sub_ts", "holdout": {"share": 1.0}},
     "named": {"policy": "sub_ts", "holdout": {"share": 1.0, "serve": {"arms": ["a0", "a3", "a1"]}}},
-    "shifted": {"policy": "sub_ts", "shift_rewards": True},
 }
 
 

@@ -292,18 +292,3 @@ async def test_the_terms_of_a_decision_stay(api: Api):
             await api.reward({"decision": choice["decision"], "value": value, "at": NOW + at})
     rows = [(first["arms"][0]["id"], 1.0), (last["arms"][0]["id"], 5.0)]
     await known(api, {}, *rows)
-
-
-@pytest.mark.rest
-async def test_rewards_that_are_shifted_are_revised(api: Api):
-    """As the transformation says: of x' = (x, 1) / sqrt 2 and (r + 1) / 2."""
-    thetas = []
-    for values in ([0.25], [-1.0, 0.75, 0.25]):
-        await api.bandit("b", "c", shift_rewards=True, policy="linear_ts", reward=LAST)
-        choice = await api.choose("b", exclude=sorted(ARMS.keys() - {"a2"}))
-        for at, value in enumerate(values):
-            await api.reward({"decision": choice["decision"], "value": value, "at": NOW + at})
-        learner = await api.learner("b")
-        thetas.append([*learner["theta"], learner["offset"]])
-        await api.ok("DELETE", "/v1/bandits/b", status=204)
-    np.testing.assert_allclose(thetas[0], thetas[1], rtol=1e-12)

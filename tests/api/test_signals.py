@@ -373,7 +373,6 @@ IMPOSSIBLE: list[Any] = [
     ({"signals": {"click": {"min": 1, "max": 2}}}, ("signals", "click")),
     ({"signals": {"click": {}}, "reward": {"min": 0}}, ("reward", "min")),
     ({"signals": {"click": {}}, "reward": {"wait_s": 1, "default": 1}}, ("reward", "default")),
-    ({"signals": {"click": {}}, "shift_rewards": True}, ("shift_rewards",)),
     ({"signals": {"click": {}, "buy": {}}, "policy": "sub_elim"}, ("signals",)),
     ({"signals": {"a b": {}}}, None),
 ]

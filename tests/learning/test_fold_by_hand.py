@@ -29,12 +29,11 @@ from app.storage.types import LearnerId, LogEntry
 from shortlist.errors import InvalidParameter
 from shortlist.linear import ridge_sums
 
-# Bandits by uid: dimension, half-life, whether they shift.
+# Bandits by uid: dimension, half-life.
 BANDITS = {
-    "plain": (2, 0.0, False),
-    "fades": (3, 1.5, False),
-    "shifts": (2, 0.0, True),
-    "all": (1, 2.0, True),
+    "plain": (2, 0.0),
+    "fades": (3, 1.5),
+    "fast": (1, 0.5),
 }
 DEFAULT = 0.25
 KINDS = ("reward",) * 13 + ("forget", "forget", "give", "give", "give", "bad", "bad")
@@ -47,16 +46,13 @@ def rows_of(payload: RewardPayload, first: bool, replaces: bool) -> list[Row]:
     """What a reward adds: a default is taken back; only the first of a decision adds to the gram."""
     terms, x = payload.terms, list(bytes_to_vector(payload.features))
     rewards = [(-terms.default, False)] * replaces + [(payload.value, first)]
-    if terms.shifted:
-        x = [*(one / math.sqrt(2) for one in x), math.sqrt(0.5)]
-        rewards = [(reward / 2 + 0.5 * counts, counts) for reward, counts in rewards]
     return [(terms.decided_ms, x, reward, counts) for reward, counts in rewards]
 
 
 def state_of(rows: list[Row], version: int, time_ms: int, uid: str) -> LearnerState:
     """The sums over all rows, each weighed by its age at ``time_ms``."""
-    dim, half_life_s, shifted = BANDITS[uid]
-    gram, moment, weight = np.zeros((dim + shifted, dim + shifted)), np.zeros(dim + shifted), 0.0
+    dim, half_life_s = BANDITS[uid]
+    gram, moment, weight = np.zeros((dim, dim)), np.zeros(dim), 0.0
     for at_ms, x, reward, counts in rows:
         kept = 0.5 ** ((time_ms - at_ms) / 1_000 / half_life_s) if half_life_s else 1.0
         gram += kept * counts * np.outer(x, x)
@@ -72,8 +68,8 @@ def log_of(draw: random.Random) -> list[tuple[str, LogEntry, RewardPayload]]:
     log = []
     for number in range(draw.randrange(10, 70)):
         uid = draw.choice(list(BANDITS))
-        dim, half_life_s, shifted = BANDITS[uid]
-        terms = RewardTerms(DEFAULT, 500 * draw.randrange(9), half_life_s, shifted)
+        dim, half_life_s = BANDITS[uid]
+        terms = RewardTerms(DEFAULT, 500 * draw.randrange(9), half_life_s)
         x, value = np.array([draw.uniform(-2, 2) for _ in range(dim)]), draw.uniform(-1, 1)
         payload = RewardPayload(vector_to_bytes(x), value, terms)
         kind, replaces = draw.choice(KINDS), draw.random() < 0.2
@@ -179,13 +175,13 @@ def test_what_is_left_out_of_a_learner_is_said_once(caplog):
 def test_a_state_that_cannot_be_read_is_left_out_alone():
     rewarded = LearnerId("u", "a")
     good = pack(RewardPayload(vector_to_bytes(np.ones(2)), 1.0))
-    wrong = [pack(RewardPayload(b"", 0.0, None, state)) for state in (b"\x07" * 64, b"\x01", b"\x02" * 30)]
+    wrong = [pack(RewardPayload(b"", 0.0, None, state)) for state in (b"\x07" * 64, b"\x01")]
     entries = [LogEntry("1-0", rewarded, True, good)]
     entries += [LogEntry(f"1-{n}", LearnerId("u", "b"), True, data) for n, data in enumerate(wrong, start=1)]
-    entries += [LogEntry("1-4", rewarded, True, good)]
+    entries += [LogEntry("1-3", rewarded, True, good)]
     left_out = []
     found = fold({}, entries, lambda entry, reason: left_out.append((entry.entry_id, reason.split(":")[0])))
-    assert left_out == [("1-1", "ValueError"), ("1-2", "error"), ("1-3", "error")]
+    assert left_out == [("1-1", "ValueError"), ("1-2", "error")]
     assert {learner.name: state.version for learner, state in found.items()} == {"a": 2}
 
 
@@ -246,11 +242,10 @@ def test_a_reason_names_the_error_and_is_cut():
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize("shifted", [False, True])
 @pytest.mark.parametrize("half_life_s", [0.0, 1.5])
-def test_the_squares_are_those_of_what_decisions_have_earned(shifted: bool, half_life_s: float):
+def test_the_squares_are_those_of_what_decisions_have_earned(half_life_s: float):
     """Decision 1: 2 and 3 are summed. Decision 2: a default, which 4 replaces, and 1 more."""
-    terms = RewardTerms(DEFAULT, 7_000, half_life_s, shifted)
+    terms = RewardTerms(DEFAULT, 7_000, half_life_s)
     rows = [
         (2.0, True, False, 0.0), (DEFAULT, True, False, 0.0), (3.0, False, False, 2.0),
         (4.0, False, True, 0.0), (1.0, False, False, 4.0),
@@ -261,7 +256,6 @@ def test_the_squares_are_those_of_what_decisions_have_earned(shifted: bool, half
         for n, (value, first, replaces, before) in enumerate(rows, start=1)
     ]
     sums = fold({}, entries)[learner].sums
-    expected = 3.0**2 + 3.0**2 if shifted else 5.0**2 + 5.0**2
-    assert sums.squares - sums.squares_error == pytest.approx(expected)
+    assert sums.squares - sums.squares_error == pytest.approx(5.0**2 + 5.0**2)
     half = fold({}, entries[:3])
     assert state_to_bytes(fold(half, entries[3:])[learner]) == state_to_bytes(fold({}, entries)[learner])

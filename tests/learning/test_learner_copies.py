@@ -9,7 +9,7 @@ import pytest
 from app.bandits.bandit import Bandit
 from app.learning.replay import compare
 from app.platform.errors import Conflict, Invalid
-from app.records.records import LearnerState, bytes_to_state, state_to_bytes
+from app.records.records import LearnerState, state_to_bytes
 from app.storage.types.decisions import LearnerId
 from headless_service import HeadlessService
 from shortlist.linear import ridge
@@ -70,7 +70,7 @@ async def test_learners_that_are_a_tail_are_found(service: HeadlessService):
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"half_life_s": 60.0}, {"shift_rewards": True}, {"idle_ttl_s": 900.0}],
+    [{}, {"half_life_s": 60.0}, {"idle_ttl_s": 900.0}],
     ids=str,
 )
 async def test_learners_are_given_bit_for_bit(service: HeadlessService, settings: dict[str, object]):
@@ -88,25 +88,6 @@ async def test_learners_are_given_bit_for_bit(service: HeadlessService, settings
         assert (of.version, of.observations) == (to.version, to.observations)
     found = await compare(service.store)
     assert found.different == []
-
-
-async def test_a_discounted_state_of_the_first_version_is_given_once_and_replayed(service: HeadlessService):
-    """It has no weight: 16 bytes of its own header, not 24. And no squares."""
-    settings: dict[str, object] = {"half_life_s": 3e8}  # nothing fades while this runs
-    bandit = await taught(service, **settings)
-    states = await copied(service, bandit)
-    other = await service.bandit("other", "w", **settings)
-    for key, state in states.items():
-        older = b"\x02" + state[1:40] + state[48:-16]
-        learner = LearnerId(other.uid, key)
-        assert await service.parts.learner_copies.give(other, learner, older) is True
-        assert await service.parts.learner_copies.give(other, learner, older) is False
-        await service.observe(other, "later", key=key)
-    for key, state in (await copied(service, other)).items():
-        sums = bytes_to_state(state).sums
-        assert sums.weight == pytest.approx(sums.observations, rel=1e-3), key
-        assert not sums.has_squares
-    assert (await compare(service.store)).different == []
 
 
 async def test_what_comes_after_is_learned_and_replayed(service: HeadlessService):

@@ -40,7 +40,6 @@ CASES: Mapping[str, dict[str, Any]] = {
     "keys": {"scope": "per_key"},
     "contexts": {"context": ContextRule(dim=2), "interactions": "all"},
     "intercept": {"context": ContextRule(dim=2), "interactions": "all", "intercept": True, "constant": 0.7},
-    "shifted": {"shift_rewards": True, "reward": RewardRule(wait_s=5.0, default=-1.0)},
     "places": {"scope": "per_key", "position": PositionRule([1.0, 0.4])},
     "late": {"reward": RewardRule(wait_s=5.0, default=0.5)},
     "sums": {"scope": "per_key", "reward": RewardRule(wait_s=5.0, default=0.5, aggregate="sum")},

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from app.bandits.effect_version import EffectVersion, record_of, version_of
-from app.catalogues.learner_snapshot import ConstantCoordinate, ConstantSnapshot
+from app.catalogues.learner_snapshot import ConstantSnapshot
 from app.filtering.filtered_snapshot import without_rows
 from app.filters.coded_values import Small
 from app.indexes.live import IndexOptions, LiveIndex
@@ -194,7 +194,7 @@ def test_a_large_constant_of_an_intercept_is_in_the_scores_and_the_same_arms_are
 ):
     rng = np.random.default_rng(3)
     plain, found = searched(index_of(rng).snapshot()), version(rng, [4.0])
-    arms = ConstantSnapshot(plain, ConstantCoordinate(0.5))
+    arms = ConstantSnapshot(plain, 0.5)
     effects = RowEffects.of(found, Directions(), plain.table, np.ones(1), E, most_head=HEAD)
     query = rng.normal(size=DIM)
     hits = RowEffectSolver(arms, arms, effects).search(np.append(query, last), 4)
@@ -353,7 +353,7 @@ def test_the_best_arms_are_among_those_that_a_graph_has_looked_at_or_of_large_ef
         assert not np.isin(hits.rows, exclude).any()
         assert len(set(hits.rows.tolist())) == 5
         best += hits.rows[0] == wanted.rows[0]
-        seen = ConstantSnapshot(whole, ConstantCoordinate(2.0))  # all score 6 less, and the same are best
+        seen = ConstantSnapshot(whole, 2.0)  # all score 6 less, and the same are best
         joint = RowEffectSolver(seen, seen, effects, w=w).search(np.append(query, -3.0), 5, exclude)
         assert joint.rows.tolist() == hits.rows.tolist()
         np.testing.assert_allclose(joint.scores, hits.scores - 6.0)

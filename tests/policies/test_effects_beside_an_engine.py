@@ -13,7 +13,7 @@ import pytest
 from app.arm_sources.contract import EngineArm, EngineName
 from app.arm_sources.engine_index import EngineIndex
 from app.bandits.effect_version import EffectVersion, record_of, version_of
-from app.catalogues.learner_snapshot import ConstantCoordinate, ConstantSnapshot
+from app.catalogues.learner_snapshot import ConstantSnapshot
 from app.filters.filter import parse
 from app.indexes.live import IndexOptions
 from app.platform.pools import SEARCHES
@@ -110,7 +110,7 @@ async def searched(
 ) -> tuple[list[str], TopK]:
     arm_filter, exclude = more.get("arm_filter"), more.get("exclude", ())
     plain = index.snapshot() if arm_filter is None else index.snapshot().filtered(arm_filter)
-    arms = ConstantSnapshot(plain, ConstantCoordinate(1.0)) if more.get("constant") else plain
+    arms = ConstantSnapshot(plain, 1.0) if more.get("constant") else plain
     solver = EngineEffectSolver(arms, arms, effects, w=w)
     rows = plain.rows_of(exclude)
     hits = await SEARCHES.run(partial(solver.search, query, k, rows))

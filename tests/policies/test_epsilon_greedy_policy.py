@@ -22,7 +22,7 @@ def prepared(epsilon: float, exclude: list[int]) -> tuple[EpsilonGreedyTarget, E
     """Of arms whose estimates are their rows."""
     index = LiveIndex(1)
     index.upsert([f"a{row}" for row in range(ARMS)], np.arange(float(ARMS))[:, None], range(ARMS))
-    bandit: Any = SimpleNamespace(context=None, observed_theta=lambda theta: (theta, 0.0))
+    bandit: Any = SimpleNamespace(context=None, theta_and_offset=lambda theta: (theta, 0.0))
     posterior: Any = SimpleNamespace(theta=np.ones(1))
     excluded: Rows = np.array(exclude, dtype=np.int64)
     situations = EvaluationBatch(bandit, ["one"], [posterior], np.zeros(1, np.int64), None, [excluded])

@@ -49,9 +49,7 @@ def test_arms_that_were_drawn_still_count_as_candidates(arms: Snapshot, within_l
 def test_an_evaluation_counts_the_candidates_that_the_choice_had(arms: Snapshot) -> None:
     """Two arms were excluded from it."""
     excluded, left = np.array([0, 5]), [1, 2, 3, 4]
-    bandit: Any = SimpleNamespace(
-        context=None, observed_theta=lambda theta: (theta, 0.0), observed_noise=lambda unit: unit
-    )
+    bandit: Any = SimpleNamespace(context=None, theta_and_offset=lambda theta: (theta, 0.0))
     posterior: Any = SimpleNamespace(theta=np.ones(1), unit=UNIT)
     situations = EvaluationBatch(bandit, ["one"], [posterior], np.zeros(1, np.int64), None, [excluded])
     target = igw.IgwTarget(arms, NO_ROWS, ARMS, None, 1)

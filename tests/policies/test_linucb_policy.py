@@ -50,7 +50,7 @@ def test_within_limits_the_arms_of_largest_bounds_are_taken(alpha: float):
 def test_what_is_predicted_of_a_list_are_its_estimates():
     """Not its upper bounds, by which it is chosen."""
     arms = catalogue()
-    bandit: Any = SimpleNamespace(context=None, observed_theta=lambda theta: (theta, 0.0))
+    bandit: Any = SimpleNamespace(context=None, theta_and_offset=lambda theta: (theta, 0.0))
     bandit.given = lambda posterior, _: posterior
     situations = EvaluationBatch(bandit, ["one"], [POSTERIOR], np.zeros(1, np.int64), None, [NO_ROWS])
     ((rows, predicted),) = LinUcbTarget(arms, arms, 3, draws=1, alpha=2.0).prepare(situations, lambda: None)

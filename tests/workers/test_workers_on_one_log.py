@@ -80,12 +80,12 @@ def test_learners_do_not_touch_each_other(log: list[Any]):
 
 
 def test_learners_of_other_kinds_do_not_touch_each_other(caplog: pytest.LogCaptureFixture):
-    """Of other dimensions, discounted, shifted, poisoned: folded in one batch as each by itself."""
+    """Of other dimensions, discounted, poisoned: folded in one batch as each by itself."""
     rng = np.random.default_rng(6)
-    terms = {"d": RewardTerms(half_life_s=2.5), "s": RewardTerms(shifted=True)}
+    terms = {"d": RewardTerms(half_life_s=2.5)}
     entries = []
     for number in range(200):
-        name = str(rng.choice(list("abdsp")))
+        name = str(rng.choice(list("abdp")))
         dim = {"b": 7}.get(name, DIM)
         value = float("nan") if name == "p" and rng.random() < 0.5 else float(rng.normal())
         data = pack(RewardPayload(vector_to_bytes(rng.normal(size=dim)), value, terms.get(name)))
@@ -96,7 +96,7 @@ def test_learners_of_other_kinds_do_not_touch_each_other(caplog: pytest.LogCaptu
         LogEntry("1-200", LearnerId(UID, "a0"), True, pack(RewardPayload(bytes(8 * (DIM + 1)), 1.0)))
     )
     whole = encoded(fold({}, entries))
-    assert len(whole) == 15
+    assert len(whole) == 12
     for identity in whole:
         alone = fold({}, [entry for entry in entries if entry.learner == identity])
         assert encoded(alone) == {identity: whole[identity]}

@@ -88,12 +88,9 @@ def with_pins(request: SelectionRequest, selection: Selection) -> Selection:
         if not len(pinned_row):
             continue
         # By the estimate, whatever the policy draws: nobody chose this arm by a draw.
-        scored = TopK(
-            pinned_row, snapshot.arms.features_of(pinned_row) @ snapshot.posterior.theta, exact=True
-        )
-        estimate = request.bandit.observed(scored)
+        (score,) = snapshot.arms.features_of(pinned_row) @ snapshot.posterior.theta
         rows.insert(pin.place - 1, int(pinned_row[0]))
-        scores.insert(pin.place - 1, float(estimate.scores[0]))
+        scores.insert(pin.place - 1, float(score))
         if propensities is not None:
             propensities.insert(pin.place - 1, CERTAIN)
     merged = TopK(np.array(rows, dtype=np.int64), np.array(scores, dtype=np.float64), hits.exact)

@@ -1016,8 +1016,8 @@ class Signal:
 class Learner:
     """With signals ``theta`` and ``weights`` are of their sum, by the weights of the bandit.
 
-    x.theta predicts a reward; with an intercept, or ``shift_rewards``, x.theta + ``offset``, and
-    precision has one more number, the last one.
+    x.theta predicts a reward; with an intercept, x.theta + ``offset``, and precision has one more
+    number, the last one.
 
     Of a bandit with a context u, encoded as ``context`` tells: (P x)^T ``weights`` u more. P are
     ``directions``, absent where all coordinates interact. Precision is of [x ; (P x) kron u].
@@ -1427,7 +1427,6 @@ class LearningTerms:
     context: int | None
     directions: tuple[tuple[float, ...], ...] | None
     half_life_s: float | None
-    shifted: bool
     constant: float | None = None
     space: int = 0
     moves: tuple[LearnedMove, ...] = ()

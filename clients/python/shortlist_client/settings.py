@@ -131,7 +131,6 @@ class BanditBody(TypedDict, total=False):
     temperature: float | Literal["auto"] | None
     gamma: float | Literal["auto"] | None
     filter: Mapping[str, Any] | None
-    shift_rewards: bool
     solver: Literal["shortlist", "adaptive"]
     holdout: HoldoutRule | None
     log: LogRule | None
@@ -212,7 +211,6 @@ class BanditPatch(TypedDict, total=False):
     temperature: float | Literal["auto"] | None
     gamma: float | Literal["auto"] | None
     filter: Mapping[str, Any] | None
-    shift_rewards: bool | None
     solver: Literal["shortlist", "adaptive"] | None
     holdout: HoldoutRulePatch | None
     log: LogRulePatch | None
@@ -251,7 +249,6 @@ class Settings:
     temperature: float | str | None = None
     gamma: float | str | None = None
     filter: Mapping[str, Any] | None = None
-    shift_rewards: bool = False
     solver: str = "shortlist"
     holdout: HoldoutRule | None = None
     log: LogRule | None = None

@@ -90,7 +90,7 @@ class EnsembleSampling(StatefulPolicy[Ensemble], Evaluable):
         noise = prepared.noise[model] + posterior.ridge**0.5 * prepared.start[model]
         step = posterior.root @ (posterior.root.T @ noise) / posterior.sigma
         query = posterior.theta + candidates.bandit.exploration * step
-        return Ranking(candidates.bandit.observed(candidates.search(query, k)), drawn=True)
+        return Ranking(candidates.search(query, k), drawn=True)
 
     async def target(self, covers: Covers, pool: Pool) -> ThompsonTarget:
         """Over all ensembles that a learner could have, a model is a draw from the posterior."""

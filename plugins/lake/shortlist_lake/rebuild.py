@@ -23,7 +23,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from shortlist.linear import bilinear, ridge_sums
-from shortlist.linear.shifted_rewards import shift_features
 from shortlist.types import Matrix, Rows, Vector
 from shortlist_lake.files import Lake
 from shortlist_service.errors import ShortlistError
@@ -63,7 +62,6 @@ class RebuildPlan:
     contexts: int | None
     directions: Matrix | None
     half_life_s: float
-    shifted: bool
     constant: float | None
     forgotten: Mapping[str, int]
     states: Mapping[str, list[tuple[int, bytes]]]
@@ -113,7 +111,6 @@ def plan_of(lake: Lake) -> RebuildPlan:
         contexts=terms["context"],
         directions=None if directions is None else np.array(directions, dtype=np.float64),
         half_life_s=terms["half_life_s"] or 0.0,
-        shifted=terms["shifted"],
         constant=terms.get("constant"),
         forgotten=forgotten,
         states={key: sorted(states_of_key) for key, states_of_key in states.items()},
@@ -283,12 +280,6 @@ class _Learned:
             served = self.served[rows] if self.signals is not None else self.served[rows, 0]
             of_first = first[:, None] if self.signals is not None else first
             values, before = values - of_first * served, before - ~of_first * served
-        if plan.shifted:
-            features, values, before = (
-                shift_features(features),
-                values / 2 + first / 2,
-                before / 2 + ~first / 2,
-            )
         time_ms, weights = 0, None
         if plan.half_life_s:
             time_ms = int(self.decided[of_key].max())

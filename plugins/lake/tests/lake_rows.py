@@ -5,7 +5,6 @@ from typing import Any
 
 TERMS = {
     "id": "u", "partitions": 2, "features": 2, "context": None, "directions": None, "half_life_s": None,
-    "shifted": False,
 }  # fmt: skip
 NOTHING: dict[str, Any] = dict.fromkeys(
     [

@@ -39,7 +39,7 @@ BANDITS: dict[str, dict[str, Any]] = {
     "keys": {"scope": "per_key", "reward": {"aggregate": "sum"}, "intercept": False},
     "fading": {"scope": "per_key", "half_life_s": 3},
     "more": {"scope": "per_key"},
-    "shifted": {"shift_rewards": True, "reward": {"min": -9, "max": 9, "aggregate": "sum"}},
+    "bounded": {"reward": {"min": -9, "max": 9, "aggregate": "sum"}},
     "context": {"context": {"dim": 2}, "interactions": 2},
     "all": {"scope": "per_key", "context": {"dim": 2}},
     "revised": {"scope": "per_key", "half_life_s": 60, "reward": {"aggregate": "last"}},
