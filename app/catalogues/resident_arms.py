@@ -143,7 +143,8 @@ class ResidentArms:
         async for batch in self._store.scan(self._uid):
             ids += batch.ids
             numbers += b"".join(batch.values)
-        stored = np.frombuffer(numbers, dtype=[("revision", "<i8"), ("features", "<f8", (self._dim,))])
+        fields = [("revision", "<i8"), ("came_ms", "<i8"), ("features", "<f8", (self._dim,))]
+        stored = np.frombuffer(numbers, dtype=fields)
         revisions, features = stored["revision"], stored["features"]
         self._index.remove(_strangers(self._index.snapshot().table, ids, revisions))
         order = np.argsort(revisions)

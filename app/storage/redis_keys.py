@@ -30,7 +30,7 @@
     {q:<uid>}:quota:<quota>                      hash    terms, counts (quota_window.lua)   with the quota
     {q:<uid>}:shares:<quota>                     hash    process -> its share               with the window
     {q:<uid>}:changes                            zset    quota, number of its last change  with the bandit
-    {c:<uid>}:features                           hash    arm -> revision (8) + features     with the catalogue
+    {c:<uid>}:features                           hash    arm -> revision, came_ms, features with the catalogue
     {c:<uid>}:documents                          hash    arm -> document, not empty         with the catalogue
     {c:<uid>}:counters                           hash    version, arms_version, revision;   with it, then ttl
                                                          deleted; fitted: a reduction; of a copy

@@ -1,6 +1,8 @@
 """Contract of a store: the arms of a catalogue, their versions, and features that were replaced."""
 
 import asyncio
+import struct
+import time
 
 import numpy as np
 import pytest
@@ -70,6 +72,26 @@ async def test_features_that_come_back_get_a_revision_of_their_own(store: Store)
         await store.arms.upsert(UID, [ArmWrite("a", vector(value))], keep_ms=KEEP_MS)
     assert (await arms_of(store))["a"].revision == 3
     assert [await store.arms.retired_features(UID, r) for r in (1, 2, 3)] == [vector(1), vector(2), None]
+
+
+@pytest.mark.rest
+async def test_an_arm_says_when_its_id_came_whatever_is_written_later(store: Store):
+    before = time.time_ns() // 1_000_000
+    await store.arms.upsert(UID, [ArmWrite(arm, vector(1)) for arm in "ab"], keep_ms=KEEP_MS)
+    assert before - 1_000 < (await arms_of(store))["a"].came_ms < before + 60_000
+    for revision, arm in enumerate("ab", 1):  # long ago
+        long_ago = struct.pack("<QQ", revision, 5) + vector(1)
+        await store.arms._redis.command("HSET", keys.features(UID), arm, long_ago)  # private: no clock waits
+    await store.arms.upsert(UID, [ArmWrite("a", vector(2))], keep_ms=KEEP_MS)
+    await store.arms.delete(UID, ["b"], keep_ms=KEEP_MS)
+    version = (await store.arms.upsert(UID, [ArmWrite("b", vector(1))], keep_ms=KEEP_MS)).version
+    assert await store.arms.retired_features(UID, 1) == vector(1)
+    writes = [ArmWrite(arm, vector(3)) for arm in "ab"]
+    assert await store.arms.fit(UID, version, b"basis", writes, keeps_changes=False)
+    arms = await arms_of(store)
+    assert arms["a"].came_ms == 5
+    assert arms["b"].came_ms > 5
+    assert {arm.features for arm in arms.values()} == {vector(3)}
 
 
 @pytest.mark.rest

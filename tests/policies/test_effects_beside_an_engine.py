@@ -49,6 +49,7 @@ class Store:
             StoredArm(
                 arm,
                 self.revisions[arm],
+                0,
                 vector_to_bytes(self.features[arm]),
                 pack(ArmDocument(tags=[], metadata=self.document(arm)[1])),
             )

@@ -16,7 +16,7 @@ for a = 3, #ARGV do
   if old then
     local key = retired .. string.format('%.0f', struct.unpack('<I8', old))
     -- rewards of decisions that chose the arm still need its features
-    redis.call('SET', key, string.sub(old, 9), 'PX', ARGV[1])
+    redis.call('SET', key, string.sub(old, 17), 'PX', ARGV[1])
     redis.call('HDEL', features, id)
     redis.call('HDEL', documents, id)
     note(changes, version + 1, id)

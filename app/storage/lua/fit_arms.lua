@@ -12,7 +12,8 @@ end
 local version, revision = tonumber(known[1]) + 1, tonumber(known[2] or 0)
 for a = 4, #ARGV, 3 do
   revision = revision + 1
-  redis.call('HSET', features, ARGV[a], struct.pack('<I8', revision) .. ARGV[a + 1])
+  local came = string.sub(redis.call('HGET', features, ARGV[a]), 9, 16)
+  redis.call('HSET', features, ARGV[a], struct.pack('<I8', revision) .. came .. ARGV[a + 1])
   if ARGV[a + 2] == '' then
     redis.call('HDEL', documents, ARGV[a])
   else

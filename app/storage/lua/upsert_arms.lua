@@ -8,7 +8,7 @@
 --        {revision of each arm}}
 -- Effect in one step: arms are inserted or replaced in the given order. An arm whose features are the same,
 --        byte for byte, keeps its revision; else it gets the next one and the old features stay readable under
---        theirs for keep_ms. The changes name every arm whose features or document changed. The version grows by one if
+--        theirs for keep_ms. An id that is new came now, by the clock of the server. The changes name every arm whose features or document changed. The version grows by one if
 --        anything changed: repeated, it changes nothing.
 -- Arms are read and written a few hundred at a time: a command for each would take the store twice as long.
 -- The retired keys cannot be declared before the revisions are read. They are built from a declared key with the
@@ -16,6 +16,8 @@
 local features, documents, counters, changes, retired = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local keep = ARGV[1]
 local TOGETHER = 250
+local time = redis.call('TIME')
+local now = struct.pack('<I8', time[1] * 1000 + math.floor(time[2] / 1000))
 if redis.call('HEXISTS', counters, 'deleted') == 1 then
   return false
 end
@@ -59,7 +61,7 @@ while a <= #ARGV do
   for i = 1, count do
     local id, new, document = ids[i], ARGV[a + 3 * i - 2], ARGV[a + 3 * i - 1]
     local old, differs, own = olds[i], false, nil
-    if old and string.sub(old, 9) == new then
+    if old and string.sub(old, 17) == new then
       own = struct.unpack('<I8', old)
     else
       revision = revision + 1
@@ -67,11 +69,11 @@ while a <= #ARGV do
       differs = true
       reshaped = true
       vectors[#vectors + 1] = id
-      vectors[#vectors + 1] = struct.pack('<I8', own) .. new
+      vectors[#vectors + 1] = struct.pack('<I8', own) .. (old and string.sub(old, 9, 16) or now) .. new
       if old then
         local key = retired .. string.format('%.0f', struct.unpack('<I8', old))
         -- rewards of decisions that chose the arm with these features still need them
-        redis.call('SET', key, string.sub(old, 9), 'PX', keep)
+        redis.call('SET', key, string.sub(old, 17), 'PX', keep)
       end
     end
     if old then

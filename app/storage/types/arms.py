@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import NamedTuple
+
+_REVISION_AND_TIME = Struct("<QQ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,17 +20,22 @@ class ArmWrite:
 
 
 class StoredArm(NamedTuple):
-    """One arm as stored; ``features`` as in ``ArmWrite``. ``document``: b"" also where it was not read."""
+    """One arm as stored; ``features`` as in ``ArmWrite``. ``document``: b"" also where it was not read.
+
+    ``came_ms``: when its id came, in ms since 1970 by the clock of the store; 0 of an arm of version 2.
+    """
 
     id: str
     revision: int
+    came_ms: int
     features: bytes
     document: bytes = b""
 
     @classmethod
     def of(cls, id_: str, value: bytes, document: bytes | None = None) -> StoredArm:
-        """From what is stored of it: its revision, eight bytes little-endian, and its features."""
-        return cls(id_, int.from_bytes(value[:8], "little"), value[8:], document or b"")
+        """From what is stored of it: revision and ``came_ms``, eight bytes each, and features."""
+        revision, came_ms = _REVISION_AND_TIME.unpack_from(value)
+        return cls(id_, revision, came_ms, value[_REVISION_AND_TIME.size :], document or b"")
 
 
 @dataclass(frozen=True, slots=True)

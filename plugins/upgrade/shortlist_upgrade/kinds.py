@@ -74,6 +74,11 @@ def _waiting(field: bytes, value: bytes) -> tuple[bytes, bytes]:
     return field, entries.new_decision(value)
 
 
+def _arm(field: bytes, value: bytes) -> tuple[bytes, bytes]:
+    """Its revision, when its id came, which is not known, and its features."""
+    return field, value[:8] + bytes(8) + value[8:]
+
+
 def _ledger(field: bytes, value: bytes) -> tuple[bytes, bytes] | None:
     return None if field.startswith(_GONE_IN_LEDGER) else (field, value)
 
@@ -85,6 +90,7 @@ KINDS: Mapping[bytes, Kind] = {
     b"r:bandits": Kind("hash", _stored_version),
     b"r:versions": Kind("hash", _stored_version),
     b"r:moves": Kind("hash", _move),
+    b"c:features": Kind("hash", _arm),
     b"p:log": Kind("stream", entries.new_entry),
     b"p:dead": Kind("stream", entries.new_entry),
     b"p:changes": Kind("zset", _change),
