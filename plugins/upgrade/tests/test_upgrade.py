@@ -97,6 +97,29 @@ def test_nothing_of_2_is_left_and_a_second_run_changes_nothing(store: Any, store
     assert content(store) == after
 
 
+def test_what_is_gone_is_not_there(store: Any, store_url: str) -> None:
+    """The pooled learner, slots of explore, states before moves, notes of plug-ins."""
+    before = content(store)
+    old = pieces_of(before)
+    gone = ("5._pool:", "_pool", ":kept:", ":turns:", f":had:{uid_of(before, b'noted').decode()}")
+    assert all(any(word in piece for piece in old) for word in gone)
+    run(store_url)
+    new = pieces_of(content(store))
+    assert [piece for piece in new for word in gone if word in piece] == []
+
+
+def pieces_of(stored: dict[bytes, Any]) -> set[str]:
+    """The keys, and the members of those of hashes and sorted sets."""
+    keys = {key.decode("latin-1") for key in stored}
+    members = {
+        (member if isinstance(member, bytes) else member[0]).decode("latin-1")
+        for kind, _, value in stored.values()
+        if kind in {"hash", "zset"}
+        for member in value
+    }
+    return keys | members
+
+
 def test_what_cannot_be_read_stops_it_unless_it_is_dropped(store: Any, store_url: str) -> None:
     before = content(store)
     with pytest.raises(Conflict, match=r"shifted: .*--drop-learners shifted"):
