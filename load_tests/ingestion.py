@@ -27,7 +27,8 @@ import numpy as np
 import redis
 
 from app.learning.fold import fold
-from app.records.records import RewardPayload, pack, vector_to_bytes
+from app.records.log_entries import RewardEntry, decoded_all, encode
+from app.records.records import vector_to_bytes
 from app.storage.embedded.server import EmbeddedServer
 from app.storage.store import Store
 from app.storage.types import LearnerId, LogEntry, RewardWrite
@@ -98,14 +99,14 @@ def _xadd(raw: redis.Redis, entries: int) -> None:
     for _ in range(0, entries, BATCH):
         pipeline = raw.pipeline(transaction=False)
         for _ in range(BATCH):
-            pipeline.xadd("raw", {"b": UID, "l": "ann", "f": "1", "p": payload})
+            pipeline.xadd("raw", {"b": UID, "l": "ann", "p": payload})
         pipeline.execute()
 
 
 def _apply(rounds: int, entries: int) -> dict[str, Any]:
     rng = np.random.default_rng(SEED)
     log = [
-        LogEntry(f"1-{n}", LearnerId(UID, f"u{n % KEYS}"), True, _payload(rng.normal(size=DIM)))
+        LogEntry(f"1-{n}", LearnerId(UID, f"u{n % KEYS}"), _payload(rng.normal(size=DIM)))
         for n in range(entries)
     ]
     own, alone, with_store, clock = [], [], [], []
@@ -131,7 +132,8 @@ async def _drain(url: str, log: list[LogEntry]) -> tuple[float, float, float]:
     await store.open()
     for number, first in enumerate(range(0, len(log), BATCH)):
         writes = [
-            RewardWrite(e.learner, e.entry_id, None, 1, TTL_MS, e.payload) for e in log[first : first + BATCH]
+            RewardWrite(e.learner, 0, e.payload, e.entry_id, ttl_ms=TTL_MS)
+            for e in log[first : first + BATCH]
         ]
         await store.rewards.append(number % store.partitions, writes)
     worker = RewardWorker(
@@ -157,11 +159,11 @@ def store_cpu_s(server: redis.Redis) -> float:
 def _reduce(log: list[LogEntry]) -> None:
     states: dict[Any, Any] = {}
     for first in range(0, len(log), BATCH):
-        states.update(fold(states, log[first : first + BATCH]))
+        states.update(fold(states, decoded_all(log[first : first + BATCH])))
 
 
 def _payload(features: np.ndarray[Any, np.dtype[np.float64]]) -> bytes:
-    return pack(RewardPayload(vector_to_bytes(features), 1.0))
+    return encode(RewardEntry(vector_to_bytes(features), 1.0))
 
 
 def _timed(work: Any) -> float:

@@ -13,7 +13,8 @@ from app.learning.arm_sums import NOTHING_TAUGHT, Taught, fold_arms
 from app.learning.checkpoints import is_due, restored, tail_bytes
 from app.learning.fold import fold, moves_of, reason_of
 from app.records.arm_sums import ArmSums
-from app.records.records import MOVED, LearnerState, RewardPayload, about_dim, state_to_bytes, unpack
+from app.records.log_entries import DecodedEntry, Item, MoveEntry, RewardEntry, dim_of
+from app.records.records import LearnerState, state_to_bytes
 from app.storage.types import ArmId, DeadLetter, FoldedCounts, LearnerId, LogEntry, StoredLearner
 
 log = logging.getLogger("shortlist.worker")
@@ -66,15 +67,15 @@ class Folded:
 
 
 def batches(
-    entries: Sequence[LogEntry], most_numbers: int = MOST_NUMBERS, taught: Taught = NOTHING_TAUGHT
-) -> Iterator[Sequence[LogEntry]]:
+    entries: Sequence[DecodedEntry], most_numbers: int = MOST_NUMBERS, taught: Taught = NOTHING_TAUGHT
+) -> Iterator[Sequence[DecodedEntry]]:
     """Cut the entries where the states of a batch would take more memory than ``most_numbers``, and where it
     would take more than ``MOST_TAUGHT`` entries out of arms.
     """
     start, numbers, taken = 0, 0, 0
     learners = set[LearnerId]()
-    for number, entry in enumerate(entries):
-        learner, needed = entry.learner, about_dim(entry.payload) ** 2
+    for number, (entry, content) in enumerate(entries):
+        learner, needed = entry.learner, dim_of(content) ** 2
         more = len(taught.get(entry.entry_id, ()))
         is_large = learner not in learners and numbers + needed > most_numbers
         # At least one learner, however large: else nothing would ever be folded.
@@ -89,14 +90,17 @@ def batches(
         yield entries[start:]
 
 
-def numbers_of(entries: Sequence[LogEntry]) -> int:
+def numbers_of(entries: Sequence[DecodedEntry]) -> int:
     """How many numbers the states of a batch have, about."""
-    dims = {entry.learner: about_dim(entry.payload) for entry in entries}
+    dims = {entry.learner: dim_of(content) for entry, content in entries}
     return sum(dim**2 for dim in dims.values())
 
 
 def fold_stored(
-    before: Before, entries: Sequence[LogEntry], spaces: Spaces = Spaces(), arms: ArmsBefore = ArmsBefore()
+    before: Before,
+    entries: Sequence[DecodedEntry],
+    spaces: Spaces = Spaces(),
+    arms: ArmsBefore = ArmsBefore(),
 ) -> Folded:
     """Fold a batch into all learners of its entries, and into the ``arms`` that they name.
 
@@ -111,21 +115,21 @@ def fold_stored(
     kept, broken = _restored(before)
     sound = entries
     if broken:
-        for entry in entries:
+        for entry, _ in entries:
             if reason := broken.get(entry.learner):
                 leave_out(entry, reason)
-        sound = [entry for entry in entries if entry.learner not in broken]
+        sound = [each for each in entries if each.entry.learner not in broken]
     states = fold({learner: each.state for learner, each in kept.items()}, sound, leave_out, spaces)
     read = {learner for learner, each in before.items() if isinstance(each, StoredLearner)}
     if dead:
         # a dead letter must be in no tail: folding the tail would fail on it each time
-        sound = [entry for entry in sound if entry.entry_id not in dead]
+        sound = [each for each in sound if each.entry.entry_id not in dead]
     added, counts = _added(sound)
     checkpoints: dict[LearnerId, bytes | None] = {}
     tails: dict[LearnerId, Sequence[str]] = {}
     for learner, state in states.items():
         new = added.get(learner, ())
-        tail = tail_bytes(new) + (kept[learner].tail if learner in kept else 0)
+        tail = tail_bytes(entry for entry, _ in new) + (kept[learner].tail if learner in kept else 0)
         # A tail can only add. A learner that was removed, forgotten, given a state, carried to another space
         # or unreadable is written whole.
         is_whole = state is None or not new or learner not in kept or _is_carried(kept[learner], state, new)
@@ -133,55 +137,54 @@ def fold_stored(
             checkpoints[learner] = None if state is None else state_to_bytes(state)
             kept[learner] = CheckpointedLearner(state)
         else:
-            tails[learner] = [entry.entry_id for entry in new]
+            tails[learner] = [entry.entry_id for entry, _ in new]
             kept[learner] = CheckpointedLearner(state, tail)
     for learner, each in before.items():  # many keys are rewarded once, and then not for long
         if learner in checkpoints and isinstance(each, StoredLearner) and not (each.checkpoint or each.tail):
             kept.pop(learner, None)
-    letters = [dead[entry.entry_id] for entry in entries if entry.entry_id in dead] if dead else []
+    letters = [dead[entry.entry_id] for entry, _ in entries if entry.entry_id in dead] if dead else []
     # What is a dead letter now has taught nothing.
     taught = {
-        forget: [entry for entry in own if entry.entry_id not in dead] for forget, own in arms.taught.items()
+        forget: [each for each in own if each.entry.entry_id not in dead]
+        for forget, own in arms.taught.items()
     }
     sums = fold_arms(arms.sums, sound, spaces.folded, taught) if arms.sums else {}
     return Folded(states, checkpoints, tails, letters, kept, counts, moves_of(entries), sums)
 
 
-def _is_carried(before: CheckpointedLearner, state: LearnerState, new: Sequence[LogEntry]) -> bool:
+def _is_carried(before: CheckpointedLearner, state: LearnerState, new: Sequence[Item]) -> bool:
     """Whether folding its tail into its checkpoint would need to know of moves."""
     if not state.space:
         return False
     was = before.state
-    return (was is not None and was.space != state.space) or not all(
-        unpack(entry.payload, RewardPayload).space == state.space for entry in new
+    return (was is not None and was.space != state.space) or any(
+        reward.space != state.space for _, reward in new
     )
 
 
 def _added(
-    entries: Sequence[LogEntry],
-) -> tuple[Mapping[LearnerId, Sequence[LogEntry]], Mapping[str, FoldedCounts]]:
-    """What was folded into each learner; nothing for those that were forgotten, or given a state. And how
-    many entries, but for those of moves, were folded for each bandit.
+    entries: Sequence[DecodedEntry],
+) -> tuple[Mapping[LearnerId, Sequence[Item]], Mapping[str, FoldedCounts]]:
+    """The rewards that were folded into each learner; nothing for those that were forgotten, or given a
+    state. And how many entries, but for those of moves, were folded for each bandit.
 
     The entries of a forgotten learner are going to be erased: no tail may need them.
     """
-    added: dict[LearnerId, list[LogEntry]] = {}
+    added: dict[LearnerId, list[Item]] = {}
     whole, folded, replaced = set[LearnerId](), Counter[str](), Counter[str]()
-    for entry in entries:
-        payload = unpack(entry.payload, RewardPayload)
-        replaces = not payload.features  # it forgets its learner, gives it a state, or moves all of them
-        if replaces:
-            whole.add(entry.learner)
+    for entry, content in entries:
         # Whoever moves a bandit fits its prior. To fit it again for each entry of a move, in each partition,
         # would make every process read every learner once more.
-        if entry.learner.name != MOVED:
-            folded[entry.learner.bandit_uid] += 1
-            replaced[entry.learner.bandit_uid] += replaces
-        added.setdefault(entry.learner, []).append(entry)
+        if isinstance(content, MoveEntry):
+            continue
+        folded[entry.learner.bandit_uid] += 1
+        if isinstance(content, RewardEntry):
+            added.setdefault(entry.learner, []).append((entry, content))
+        else:  # it forgets its learner, or gives it a state
+            whole.add(entry.learner)
+            replaced[entry.learner.bandit_uid] += 1
     counts = {uid: FoldedCounts(count, replaced[uid]) for uid, count in folded.items()}
-    return {
-        learner: added_entries for learner, added_entries in added.items() if learner not in whole
-    }, counts
+    return {learner: items for learner, items in added.items() if learner not in whole}, counts
 
 
 def _restored(before: Before) -> tuple[dict[LearnerId, CheckpointedLearner], dict[LearnerId, str]]:

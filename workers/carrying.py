@@ -17,7 +17,8 @@ from app.learning.checkpoints import read_together, restored
 from app.platform.background import Pace, repeat
 from app.platform.long_work import LongWork
 from app.platform.metrics import Metrics
-from app.records.records import MOVED, move_payload, state_to_bytes
+from app.records.log_entries import MOVED, MoveEntry, encode
+from app.records.records import state_to_bytes
 from app.storage.store import Store
 from app.storage.types import CarriedWrite, LearnerId, StoredLearner
 
@@ -80,7 +81,7 @@ class Carrying:
         progress = await self._store.moves.progress(uid)
         for partition, part in enumerate(progress):
             for missing in range(part.in_log + 1, number + 1):
-                payload = move_payload(missing)
+                payload = encode(MoveEntry(missing))
                 await self._store.moves.append(partition, uid, learner=MOVED, number=missing, payload=payload)
                 self._wake(partition)
             # Only once the entry of the move is folded: until then rewards of the earlier space still come.

@@ -37,9 +37,10 @@ from app.platform.cache import BoundedCache
 from app.platform.errors import Unavailable
 from app.platform.pauses import Pauses
 from app.records.arm_sums import ArmSums
+from app.records.log_entries import DecodedEntry, decoded, decoded_all
 from app.records.records import pack, unpack
 from app.storage.store import Store
-from app.storage.types import ArmId, LearnerId, LogEntry, StoredLearner, entry_order
+from app.storage.types import ArmId, LearnerId, StoredLearner, entry_order
 from workers.batches import (
     MOST_NUMBERS,
     ArmsBefore,
@@ -76,7 +77,7 @@ class _Pass:
     """A pass over the log of a partition from a watermark on, for entries of which some forget learners."""
 
     watermark: str
-    entries: Sequence[LogEntry]
+    entries: Sequence[DecodedEntry]
     taught: asyncio.Task[Taught]
 
 
@@ -303,8 +304,8 @@ class RewardWorker:
             entries, taught, is_more = found.entries, await found.taught, True
         for batch in batches(entries, self.cycles.numbers, taught):
             own = {
-                entry.entry_id: [each for each in taught[entry.entry_id] if each.entry_id not in dead]
-                for entry in batch
+                entry.entry_id: [each for each in taught[entry.entry_id] if each.entry.entry_id not in dead]
+                for entry, _ in batch
                 if entry.entry_id in taught
             }
             done = await self._apply(partition, watermark, batch, own)
@@ -313,14 +314,16 @@ class RewardWorker:
                 return
             # What has become a dead letter since the pass has taught nothing.
             dead |= {letter.entry.entry_id for letter in done.dead}
-            watermark = batch[-1].entry_id
+            watermark = batch[-1].entry.entry_id
             self._cycle_entries += len(batch)
             self._note_watermark(partition, watermark)
         if is_more:
             self._is_behind = True
             self._due.add(partition)
 
-    async def _pass_over(self, partition: int, watermark: str, entries: Sequence[LogEntry]) -> _Pass | None:
+    async def _pass_over(
+        self, partition: int, watermark: str, entries: Sequence[DecodedEntry]
+    ) -> _Pass | None:
         """A pass over the log for these entries, some of which forget learners, or an earlier one from the
         same watermark; None while it is under way: meanwhile other partitions go on.
         """
@@ -336,13 +339,13 @@ class RewardWorker:
         return known
 
     async def _apply(
-        self, partition: int, watermark: str, entries: Sequence[LogEntry], taught: Taught = NOTHING_TAUGHT
+        self, partition: int, watermark: str, entries: Sequence[DecodedEntry], taught: Taught = NOTHING_TAUGHT
     ) -> Folded | None:
         """None if the watermark is not ``watermark`` any more: nothing was applied."""
-        last = entries[-1].entry_id
+        last = entries[-1].entry.entry_id
         # Partitions are applied side by side; of large states only so many as fit into memory.
         async with self._memory.taken(numbers_of(entries)):
-            before = await self._before(partition, sorted({entry.learner for entry in entries}))
+            before = await self._before(partition, sorted({entry.learner for entry, _ in entries}))
             arms = await self._arms_before(partition, entries, taught)
             done = await self._fold(before, entries, await self._spaces(partition, entries), arms)
             applied = await self._store.learners.apply(
@@ -378,18 +381,20 @@ class RewardWorker:
         before.update(zip(missing, await self._store.learners.stored(partition, missing), strict=True))
         return before
 
-    async def _taught(self, partition: int, entries: Sequence[LogEntry]) -> Taught:
+    async def _taught(self, partition: int, entries: Sequence[DecodedEntry]) -> Taught:
         """What learners that these entries forget have taught arms: one pass over the log for all of them."""
         forgetting = list(filter(forgets, entries))
-        uids = {entry.learner.bandit_uid for entry in forgetting}
+        uids = {entry.learner.bandit_uid for entry, _ in forgetting}
         try:
             teaching = {uid for uid in uids if await self._store.effects.has_sums(partition, uid)}
-            own = [entry for entry in forgetting if entry.learner.bandit_uid in teaching]
+            own = [each for each in forgetting if each.entry.learner.bandit_uid in teaching]
             return await taught_by(self._store, partition, own)
         finally:
             self.wake(partition)
 
-    async def _arms_before(self, partition: int, entries: Sequence[LogEntry], taught: Taught) -> ArmsBefore:
+    async def _arms_before(
+        self, partition: int, entries: Sequence[DecodedEntry], taught: Taught
+    ) -> ArmsBefore:
         """The sums of the arms that a batch changes; those that this worker has not kept are read."""
         named = list(chain(entries, *taught.values()))
         arms = await asyncio.to_thread(arms_of, named) if taught else arms_of(named)
@@ -415,7 +420,7 @@ class RewardWorker:
             size = state_memory_bytes(learner.name, kept.state)
             self._kept.put((partition, self._cycles[partition], learner), kept, size)
 
-    async def _read(self, partition: int) -> tuple[str, Sequence[LogEntry]]:
+    async def _read(self, partition: int) -> tuple[str, Sequence[DecodedEntry]]:
         """The watermark, and the entries after it: read together, if this worker was the last to set it."""
         known = self._watermarks.get(partition, "0-0")
         # Asking for both at once saves a round trip. If the watermark has moved, the entries are read again.
@@ -430,22 +435,22 @@ class RewardWorker:
                 await self._resync(partition)
         if watermark != known:
             entries = await self._store.rewards.read(partition, watermark, self.cycles.batch)
-        return watermark, entries
+        return watermark, decoded_all(entries)
 
-    async def _spaces(self, partition: int, entries: Sequence[LogEntry]) -> Spaces:
+    async def _spaces(self, partition: int, entries: Sequence[DecodedEntry]) -> Spaces:
         """What folding these entries needs to know of moves: nothing where no bandit was moved."""
         folded, named = self._moved[partition], spaces_of(entries)
         wanted = dict(named)
-        for uid in {entry.learner.bandit_uid for entry in entries} & folded.keys():
+        for uid in {entry.learner.bandit_uid for entry, _ in entries} & folded.keys():
             wanted[uid] = max(folded[uid], named.get(uid, 0))
         return Spaces(folded, await self._moves.maps(wanted)) if wanted else Spaces()
 
     async def _fold(
-        self, before: Before, entries: Sequence[LogEntry], spaces: Spaces, arms: ArmsBefore
+        self, before: Before, entries: Sequence[DecodedEntry], spaces: Spaces, arms: ArmsBefore
     ) -> Folded:
         """One partition at a time: several threads would keep requests from the interpreter."""
         async with self._folding:
-            tails = (each.tail for each in before.values() if isinstance(each, StoredLearner))
+            tails = (map(decoded, each.tail) for each in before.values() if isinstance(each, StoredLearner))
             if arms.taught or not is_short(chain(entries, *tails)):
                 return await asyncio.to_thread(fold_stored, before, entries, spaces, arms)
             await asyncio.sleep(0)  # requests come between the folds of two partitions

@@ -11,18 +11,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
 
-import msgspec
-import numpy as np
 from pydantic import BeforeValidator, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
 from app.filters.fields import MAX_FIELD_CHARS
 from app.platform.documents import Document
 from app.platform.ids import Identifier
-from app.records.arm_sums import EffectTerms
 from app.records.encoding import ContextRule
-from app.records.records import RewardTerms, SignalTerms, state_bytes, vector_to_bytes
+from app.records.records import state_bytes
 from shortlist.checks import MIN_DELTA
-from shortlist.types import Vector
 
 MAX_DIM = 4_096
 MAX_K = 1_000
@@ -371,6 +367,18 @@ class BanditRecord(BanditSettings, frozen=True):
         """How many rewards a learner learns apart: one, where none has a name."""
         return len(self.signals or (0,))
 
+    def defaults(self, values: Mapping[str, float] = MappingProxyType({})) -> tuple[float, ...]:
+        """What each signal, or the only reward, counts as while nothing comes; ``values`` replace it.
+
+        Zeros at the end are left out.
+        """
+        numbers = [self.reward.default or 0.0]
+        if self.signals is not None:
+            numbers = [values.get(name, rule.default) for name, rule in self.signals.items()]
+        while numbers and not numbers[-1]:
+            numbers.pop()
+        return tuple(numbers)
+
     def state_bytes(self, dim: int) -> int:
         """Size of the state of a learner of this dimension."""
         return state_bytes(dim, discounted=self.half_life_s is not None, signals=self.signal_count)
@@ -387,51 +395,3 @@ class SignalRef:
     def of(cls, signals: Mapping[str, SignalRule], name: str | None) -> SignalRef | None:
         """None where no signal of this name is."""
         return None if name is None or name not in signals else cls(list(signals).index(name), signals[name])
-
-
-def reward_payload(
-    record: BanditRecord,
-    features: Vector,
-    value: float,
-    decided_ms: int,
-    *,
-    judged: SignalRef | None = None,
-    values: Mapping[str, float] | None = None,
-    effect: EffectTerms | None = None,
-) -> bytes:
-    """The payload of a reward of this bandit. ``decided_ms``: when the arm was chosen.
-
-    ``judged``: the signal, of a bandit that has some. None: all signals together, those in ``values`` and the
-    defaults of the others.
-    """
-    space = record.space
-    waits, discounts = record.reward.wait_s is not None, record.half_life_s is not None
-    terms = None
-    signals = record.signals
-    if (waits and signals is None) or discounts:
-        terms = RewardTerms(record.reward.default or 0.0, decided_ms, record.half_life_s or 0.0)
-    payload = vector_to_bytes(features), value, terms  # a reward gives no state
-    if signals is None:
-        if effect is not None:
-            return msgspec.msgpack.encode((*payload, b"", None, space, effect))
-        return msgspec.msgpack.encode((*payload, b"", None, space) if space else payload)
-    terms_of_it = msgspec.structs.astuple(signal_terms(signals, judged, values or {}))
-    plain = terms_of_it[1:] == (b"", False)  # as nearly always: what is as if absent is not written
-    of_signal = terms_of_it[:1] if plain else terms_of_it
-    if effect is not None:
-        return msgspec.msgpack.encode((*payload, b"", of_signal, space, effect))
-    rest = (b"", of_signal, space) if space else (b"", of_signal)
-    return msgspec.msgpack.encode((*payload, *rest))
-
-
-def signal_terms(
-    signals: Mapping[str, SignalRule], judged: SignalRef | None, values: Mapping[str, float]
-) -> SignalTerms:
-    """What the fold must know of the signals. ``values`` replace defaults."""
-    defaults = [values.get(name, rule.default) for name, rule in signals.items()]
-    while defaults and not defaults[-1]:
-        defaults.pop()
-    data = vector_to_bytes(np.array(defaults)) if defaults else b""
-    if judged is None:
-        return SignalTerms(None, data)
-    return SignalTerms(judged.place, data, judged.rule.aggregate == "sum")

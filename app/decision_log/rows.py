@@ -90,24 +90,15 @@ def counted_of(
     With each: which default it replaces, and its entry of the reward log, without a payload. ``signals``: of
     the bandit, in their order.
     """
-    defaults, sums = dict[str, float | None](), dict[str, float]()
-    came = dict[str, dict[str, float]]()  # of each arm so far, by signal
+    defaults, came = dict[str, float | None](), dict[str, dict[int, float]]()
     for reward in row.rewards:
-        earlier: tuple[tuple[int, float], ...] = ()
-        if reward.signal is not None:
-            of_arm = came.setdefault(reward.arm, {})
-            earlier = tuple((signals.index(name), value) for name, value in of_arm.items() if name in signals)
-            of_arm[reward.signal] = of_arm.get(reward.signal, 0.0) + reward.value
         is_first = reward.arm not in defaults
         if reward.default and not is_first:
             continue
         replaced = None if is_first else defaults[reward.arm]
         defaults[reward.arm] = reward.value if reward.default else None
-        before = sums.get(reward.arm, 0.0)
-        sums[reward.arm] = 0.0 if reward.default else before + reward.value
-        replaces = replaced is not None
-        yield (
-            reward,
-            replaced,
-            LogEntry("", learner, is_first, b"", replaces=replaces, before=before, came=earlier),
-        )
+        of_arm = came.setdefault(reward.arm, {})  # what has come of it so far, by signal
+        yield reward, replaced, LogEntry("", learner, b"", is_first, tuple(of_arm.items()))
+        if not reward.default and (reward.signal is None or reward.signal in signals):
+            place = 0 if reward.signal is None else signals.index(reward.signal)
+            of_arm[place] = of_arm.get(place, 0.0) + reward.value

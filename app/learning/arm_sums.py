@@ -13,27 +13,35 @@ from itertools import zip_longest
 
 import msgspec
 
-from app.learning.entry_rows import NO_TERMS, changes_of, payload_of, signals_of
-from app.records.arm_sums import ArmSums, EffectTerms, numbers_of
-from app.records.records import MOVED, RewardPayload, has_state, unpack
+from app.learning.entry_rows import changes_of, signals_of
+from app.records.arm_sums import ArmSums
+from app.records.log_entries import DecodedEntry, ForgetEntry, MoveEntry, RewardEntry, decoded_all
 from app.storage.store import Store
 from app.storage.types import ArmId, LearnerId, LogEntry
 from shortlist.linear.sum_algebra import exact_sum, weight
 
 ArmStates = dict[ArmId, ArmSums | None]
-Taught = Mapping[str, Sequence[LogEntry]]
+Taught = Mapping[str, Sequence[DecodedEntry]]
 """By the id of an entry that forgets a learner: what the log still has of it, without dead letters."""
 NOTHING_TAUGHT: Taught = {}
 
 
-def arms_of(entries: Iterable[LogEntry]) -> list[ArmId]:
+def arms_of(entries: Iterable[DecodedEntry]) -> list[ArmId]:
     """The arms whose sums ``fold_arms`` needs for these entries, in order."""
-    return sorted({arm for entry in entries for arm in _arms_of(entry)})
+    return sorted({arm for each in entries if (arm := arm_of(each)) is not None})
+
+
+def arm_of(decoded: DecodedEntry) -> ArmId | None:
+    """The arm that an entry teaches."""
+    entry, content = decoded
+    if isinstance(content, RewardEntry) and content.expected:
+        return ArmId(entry.learner.bandit_uid, content.arm, content.revision)
+    return None
 
 
 def fold_arms(
     sums: Mapping[ArmId, ArmSums | None],
-    entries: Sequence[LogEntry],
+    entries: Sequence[DecodedEntry],
     moved: Mapping[str, int],
     taught: Taught,
 ) -> ArmStates:
@@ -44,34 +52,30 @@ def fold_arms(
     ``moved``    by the uid of a bandit, the last move before them
     """
     now, changed, spaces = dict(sums), dict[ArmId, None](), dict(moved)
-    for entry in entries:
-        payload = unpack(entry.payload, RewardPayload)
+    for each in entries:
+        entry, content = each
         uid = entry.learner.bandit_uid
-        if entry.learner.name == MOVED:
-            spaces[uid] = max(payload.space, spaces.get(uid, 0))
-        elif payload.effect is not None and payload.effect.arm:
-            arm = ArmId(uid, payload.effect.arm, payload.effect.revision)
+        if isinstance(content, MoveEntry):
+            spaces[uid] = max(content.space, spaces.get(uid, 0))
+        elif isinstance(content, RewardEntry) and (arm := arm_of(each)) is not None:
             before = now.get(arm)
-            now[arm] = add_entry(before, entry, payload, payload.effect, spaces.get(uid, 0))
+            now[arm] = add_entry(before, entry, content, spaces.get(uid, 0))
             if now[arm] is not before:
                 changed[arm] = None
         for past in taught.get(entry.entry_id, ()):
-            for arm in _arms_of(past):
-                if (sums_of_arm := now.get(arm)) is not None:
-                    now[arm] = _take_back(sums_of_arm, past)
-                    changed[arm] = None
+            arm, reward = arm_of(past), past.content
+            if arm is not None and isinstance(reward, RewardEntry) and (had := now.get(arm)) is not None:
+                now[arm] = _take_back(had, past.entry, reward)
+                changed[arm] = None
     return {arm: now[arm] for arm in changed}
 
 
-def forgets(entry: LogEntry) -> bool:
-    """Whether an entry forgets its learner; False of one that cannot be read."""
-    if not has_state(entry.payload) or entry.learner.name == MOVED:
-        return False
-    payload = payload_of(entry)
-    return payload is not None and not payload.state
+def forgets(decoded: DecodedEntry) -> bool:
+    """Whether an entry forgets its learner."""
+    return isinstance(decoded.content, ForgetEntry)
 
 
-async def taught_by(store: Store, partition: int, forgetting: Sequence[LogEntry]) -> Taught:
+async def taught_by(store: Store, partition: int, forgetting: Sequence[DecodedEntry]) -> Taught:
     """What the log still has of learners before each of these entries that forget them, in order, since the
     last such one. An entry that was a dead letter and was put back counts where it was put.
 
@@ -80,43 +84,34 @@ async def taught_by(store: Store, partition: int, forgetting: Sequence[LogEntry]
     """
     if not forgetting:
         return {}
-    learners = list(dict.fromkeys(entry.learner for entry in forgetting))
-    asked, taught = {entry.entry_id for entry in forgetting}, dict[str, Sequence[LogEntry]]()
-    since = dict[LearnerId, dict[str, LogEntry]]()
-    async for page in store.rewards.of_learners(partition, learners, forgetting[-1].entry_id):
-        for entry in page:
-            if forgets(entry):
+    learners = list(dict.fromkeys(entry.learner for entry, _ in forgetting))
+    asked, taught = {entry.entry_id for entry, _ in forgetting}, dict[str, Sequence[DecodedEntry]]()
+    since = dict[LearnerId, dict[str, DecodedEntry]]()
+    async for page in store.rewards.of_learners(partition, learners, forgetting[-1].entry.entry_id):
+        for each in decoded_all(page):
+            entry = each.entry
+            if forgets(each):
                 entries = since.pop(entry.learner, {})
                 if entry.entry_id in asked:
                     taught[entry.entry_id] = list(entries.values())
             else:
                 entries = since.setdefault(entry.learner, {})
                 entries.pop(entry.origin, None)
-                entries[entry.entry_id] = entry
+                entries[entry.entry_id] = each
     return taught
 
 
-def _arms_of(entry: LogEntry) -> Sequence[ArmId]:
-    payload = payload_of(entry)
-    effect = None if payload is None else payload.effect
-    if effect is None or not effect.arm:
-        return ()
-    return (ArmId(entry.learner.bandit_uid, effect.arm, effect.revision),)
-
-
-def add_entry(
-    before: ArmSums | None, entry: LogEntry, payload: RewardPayload, effect: EffectTerms, moved: int = 0
-) -> ArmSums | None:
+def add_entry(before: ArmSums | None, entry: LogEntry, reward: RewardEntry, moved: int = 0) -> ArmSums | None:
     """The sums of an arm after an entry; the same object where that is of earlier features."""
     current = before or ArmSums()
-    is_of, now = (payload.space, effect.revision), (current.space, current.revision)
-    if payload.space < moved or is_of < now:
+    is_of, now = (reward.space, reward.revision), (current.space, current.revision)
+    if reward.space < moved or is_of < now:
         return before
     if is_of > now:
-        current = ArmSums(current.version, space=payload.space, revision=effect.revision)
-    terms, time_ms = payload.terms or NO_TERMS, current.time_ms
-    if terms.half_life_s and terms.decided_ms > time_ms:
-        factor, time_ms = weight(terms.decided_ms - time_ms, terms.half_life_s), terms.decided_ms
+        current = ArmSums(current.version, space=reward.space, revision=reward.revision)
+    time_ms = current.time_ms
+    if reward.half_life_s and reward.decided_ms > time_ms:
+        factor, time_ms = weight(reward.decided_ms - time_ms, reward.half_life_s), reward.decided_ms
         current = msgspec.structs.replace(
             current,
             time_ms=time_ms,
@@ -127,7 +122,7 @@ def add_entry(
             R_error=_scaled(current.R_error, factor),
             Q_error=_scaled(current.Q_error, factor**2),
         )
-    return _changed(current, entry, payload, effect, 1.0, version=current.version + 1)
+    return _changed(current, entry, reward, 1.0, version=current.version + 1)
 
 
 def merged_sums(before: ArmSums | None, more: ArmSums, half_life_s: float) -> ArmSums:
@@ -183,40 +178,27 @@ def _added(
     return tuple(total for total, _ in found), tuple(error for _, error in found)
 
 
-def _take_back(current: ArmSums, entry: LogEntry) -> ArmSums | None:
+def _take_back(current: ArmSums, entry: LogEntry, reward: RewardEntry) -> ArmSums | None:
     """The sums of an arm without an entry that is in them; None: no decision is left."""
-    payload = unpack(entry.payload, RewardPayload)
-    effect = payload.effect
-    if effect is None or (payload.space, effect.revision) != (current.space, current.revision):
+    if (reward.space, reward.revision) != (current.space, current.revision):
         return current  # of earlier features: it is not in them any more
-    left = _changed(current, entry, payload, effect, -1.0, version=current.version)
+    left = _changed(current, entry, reward, -1.0, version=current.version)
     return left if left.decisions > 0 else None
 
 
-def _changed(
-    current: ArmSums,
-    entry: LogEntry,
-    payload: RewardPayload,
-    effect: EffectTerms,
-    sign: float,
-    *,
-    version: int,
-) -> ArmSums:
+def _changed(current: ArmSums, entry: LogEntry, reward: RewardEntry, sign: float, *, version: int) -> ArmSums:
     """The sums with what an entry adds, ``sign`` times, discounted to their time."""
-    examined, terms = effect.examined, payload.terms or NO_TERMS
-    w = 1.0
-    if terms.half_life_s:
-        w = weight(current.time_ms - terms.decided_ms, terms.half_life_s)
-    expected = [examined * number for number in numbers_of(effect.expected)]
-    count = max(len(expected), len(current.R))
-    if payload.signal is not None:
-        count = max(count, signals_of((entry, payload)))
+    examined, w = 1.0 if reward.examined is None else reward.examined, 1.0
+    if reward.half_life_s:
+        w = weight(current.time_ms - reward.decided_ms, reward.half_life_s)
+    expected = [examined * number for number in reward.expected]
+    count = max(len(current.R), signals_of((entry, reward)))
     R, Q, R_error, Q_error = (
         [*numbers, *(0.0,) * (count - len(numbers))]
         for numbers in (current.R, current.Q, current.R_error, current.Q_error)
     )
     n, F, decisions = current.n, current.F, current.decisions
-    for value, values_before, begins in changes_of(entry, payload, count):
+    for value, values_before, begins in changes_of(entry, reward, count):
         if begins:
             n += sign * w * examined**2
             F += sign * w**2 * examined**4

@@ -11,13 +11,14 @@ shorter still, so that folding it never takes much longer than a second.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
 from app.learning.fold import continued, is_short
 from app.platform.cache import BoundedCache
 from app.platform.pools import LEARNERS
+from app.records.log_entries import decoded_all
 from app.records.records import LearnerState, bytes_to_state, state_bytes
 from app.storage.learner_states import LearnerStates
 from app.storage.types import LearnerId, LogEntry, StoredLearner
@@ -42,7 +43,7 @@ class Workers(Protocol):
         ...
 
 
-def tail_bytes(tail: Sequence[LogEntry]) -> int:
+def tail_bytes(tail: Iterable[LogEntry]) -> int:
     """What a tail counts for."""
     return sum(len(entry.payload) + ENTRY_BYTES for entry in tail)
 
@@ -84,7 +85,7 @@ def read_together(size: int, *, most_bytes: int) -> int:
 def restored(identity: LearnerId, stored: StoredLearner) -> LearnerState | None:
     """The state of a learner, None if there is none. Raises ValueError when it cannot be read."""
     state = None if stored.checkpoint is None else bytes_to_state(stored.checkpoint)
-    return continued(identity, state, stored.tail) if stored.tail else state
+    return continued(identity, state, decoded_all(stored.tail)) if stored.tail else state
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +112,10 @@ class LearnerReader:
         def work() -> LearnerState | None:
             # The tail still has the last entry that was folded here: nothing before it was rewritten.
             if before is not None and stored.continues:
-                return continued(identity, before.state, stored.tail)
+                return continued(identity, before.state, decoded_all(stored.tail))
             return restored(identity, stored)
 
-        is_small = len(stored.checkpoint or b"") < LARGE_CHECKPOINT and is_short(stored.tail)
+        is_small = len(stored.checkpoint or b"") < LARGE_CHECKPOINT and is_short(decoded_all(stored.tail))
         state = work() if is_small else await LEARNERS.run(work)
         if stored.tail:
             read = _Read(state, stored.tail[-1].entry_id)

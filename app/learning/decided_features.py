@@ -7,10 +7,15 @@ can be rewarded.
 
 from __future__ import annotations
 
+from typing import Literal
+
 from app.bandits.bandit import Bandit
+from app.bandits.settings import SignalRef
 from app.catalogues.catalogues import Catalogues
 from app.learning.tokens import Decision
-from app.records.arm_sums import EffectTerms, teaches
+from app.records.arm_sums import numbers_of, teaches
+from app.records.log_entries import RewardEntry
+from app.records.records import vector_to_bytes
 from shortlist.types import Vector
 
 
@@ -28,18 +33,39 @@ async def decided_features(
     return bandit.learned_features(features, decision.encoded_context, arm_position)
 
 
-def effect_terms(bandit: Bandit, decision: Decision, arm_position: int) -> EffectTerms | None:
-    """What the entry of a reward says of the effect of its arm; None: it was chosen without effects.
+def reward_entry(
+    bandit: Bandit,
+    decision: Decision,
+    arm_position: int,
+    features: Vector,
+    kind: Literal["reward", "default"],
+    *,
+    value: float,
+    judged: SignalRef | None = None,
+) -> RewardEntry:
+    """The entry of a reward or a default of an arm of a decision, whose ``decided_features`` are these.
 
-    ``bandit``: of the version that decided. Where the store had no space for further sums the arm learns
-    nothing.
+    ``bandit``: of the version that decided. ``judged``: the signal, of a reward of a bandit that has some.
     """
-    pair = decision.effect_at(arm_position)
-    if pair is None:
-        return None
-    position = bandit.record.position
-    examined = 1.0 if position is None else position.at(arm_position)
-    if not teaches(pair):
-        return EffectTerms(pair.served, examined=examined)
-    revision = decision.revisions[arm_position]
-    return EffectTerms(pair.served, pair.expected, decision.arms[arm_position], revision, examined)
+    record, pair = bandit.record, decision.effect_at(arm_position)
+    of_all = kind == "default" and record.signals is not None
+    return RewardEntry(
+        vector_to_bytes(features),
+        value,
+        kind,
+        decision.id,
+        decision.arms[arm_position],
+        decision.revisions[arm_position],
+        decision.issued_ms,
+        logged=decision.logged is not None,
+        space=record.space,
+        context=decision.context,
+        examined=None if record.position is None else record.position.at(arm_position),
+        served=() if pair is None else numbers_of(pair.served),
+        # Where the store had no space for further sums the arm learns nothing.
+        expected=numbers_of(pair.expected) if pair is not None and teaches(pair) else (),
+        half_life_s=record.half_life_s or 0.0,
+        signal=None if of_all else 0 if judged is None else judged.place,
+        sums=(record.reward if judged is None else judged.rule).aggregate == "sum",
+        defaults=record.defaults(),
+    )

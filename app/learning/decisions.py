@@ -20,18 +20,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
-from msgspec.msgpack import encode
 
 from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
-from app.bandits.settings import SignalRef, reward_payload
+from app.bandits.settings import SignalRef
 from app.catalogues.catalogues import Catalogues
-from app.learning.decided_features import decided_features, effect_terms
+from app.learning.decided_features import decided_features, reward_entry
 from app.learning.tokens import Access, BadToken, Decision, TokenSigner, raw_of
 from app.platform.deadlines import yield_to_others
 from app.quotas.quotas import Quotas
+from app.records.log_entries import WaitingDecision, encode
 from app.records.logged import RewardOfRow, reward_bytes
-from app.records.records import LoggedDecision, RewardPayload, RewardSource, pack, unpack
+from app.records.records import pack, unpack
 from app.storage.store import Store
 from app.storage.types import DecisionId, DefaultWrite, LoggedReward, RowWrite
 
@@ -72,17 +72,6 @@ def logged_reward(
         decision.arms.index(arm), value, after_ms, default=False, signal=signal, is_last=is_last
     )
     return LoggedReward(row, reward_bytes(reward))
-
-
-def source_of(bandit: Bandit, decision: Decision, kind: str, arm: str, revision: int) -> bytes:
-    """What an entry of the reward log is of, for a reward or a default of this decision."""
-    logged, position = decision.logged is not None, bandit.record.position
-    examined = None if position is None else position.at(decision.arms.index(arm))
-    context = decision.context
-    if examined is None:  # as if absent: not written
-        # As ``pack`` would write it, in fewer steps: every reward passes here.
-        return encode((kind, decision.id, arm, revision, decision.issued_ms, logged, context))
-    return pack(RewardSource(kind, decision.id, arm, revision, decision.issued_ms, logged, context, examined))
 
 
 @dataclass(slots=True)
@@ -195,36 +184,21 @@ class Decisions:
 
         The default will count as a sign of life of an idle learner, which is noted here.
         """
-        rule = bandit.record.reward
-        arms, payloads, positions, sources = [], [], [], []
-        for arm_position, arm in enumerate(decision.arms):
+        rule, defaults, places = bandit.record.reward, [], []
+        for arm_position in range(len(decision.arms)):
             await yield_to_others()
             features = await decided_features(self._catalogues, bandit, decision, arm_position)
             if features is not None:
-                arms.append(arm)
-                positions.append(arm_position)
-                sources.append(source_of(bandit, decision, "default", arm, decision.revisions[arm_position]))
-                default, issued_ms = rule.default or 0.0, decision.issued_ms
-                payloads.append(
-                    reward_payload(
-                        bandit.record,
-                        features,
-                        default,
-                        issued_ms,
-                        effect=effect_terms(bandit, decision, arm_position),
-                    )
+                places.append(arm_position)
+                entry = reward_entry(
+                    bandit, decision, arm_position, features, "default", value=rule.default or 0.0
                 )
-        record = LoggedDecision(
-            decision.bandit_uid,
-            decision.learner,
-            decision.id,
-            decision.issued_ms,
+                defaults.append(entry)
+        record = WaitingDecision(
             decision.expires_ms,
-            arms,
-            payloads,
             decision.known_entry,
-            None if decision.logged is None else positions,
-            sources,
+            defaults,
+            None if decision.logged is None else places,
         )
         # Not after it has expired: then no reward could replace the default.
         due_ms = min(from_ms + round(1_000 * (rule.wait_s or 0.0)), decision.expires_ms)
@@ -245,9 +219,9 @@ async def hidden_of(store: Store, deferred: Mapping[int, Decision]) -> set[int]:
 
 
 def known_entry_of(data: bytes) -> int | None:
-    """``LoggedDecision.known_entry`` of a record; None if it cannot be read."""
+    """``WaitingDecision.known_entry`` of a record; None if it cannot be read."""
     try:
-        return unpack(data, LoggedDecision).known_entry
+        return unpack(data, WaitingDecision).known_entry
     except msgspec.DecodeError:
         return None
 
@@ -257,36 +231,26 @@ def defaults_of(decisions: Sequence[tuple[DecisionId, bytes]]) -> list[DefaultWr
     writes, now_ms = [], time.time_ns() // 1_000_000
     for identity, data in decisions:
         try:
-            decision = unpack(data, LoggedDecision)
-            logged = _logged_defaults(decision, now_ms)
+            decision = unpack(data, WaitingDecision)
         except msgspec.DecodeError:
             log.exception("a logged decision cannot be read and gets no default")
             continue
-        writes += [
-            DefaultWrite(
-                decision=identity,
-                decision_key=f"{decision.id}/{arm}",
-                issued_ms=decision.issued_ms,
-                expires_ms=decision.expires_ms,
-                payload=payload,
-                known_entry=decision.known_entry,
-                logged=default,
-                source=source,
+        for number, entry in enumerate(decision.defaults):
+            logged = b""
+            if decision.places is not None:
+                after_ms = now_ms - entry.decided_ms
+                logged = reward_bytes(
+                    RewardOfRow(decision.places[number], entry.value, after_ms, default=True)
+                )
+            writes.append(
+                DefaultWrite(
+                    decision=identity,
+                    decision_key=f"{identity.id}/{entry.arm}",
+                    issued_ms=entry.decided_ms,
+                    expires_ms=decision.expires_ms,
+                    known_entry=decision.known_entry,
+                    payload=encode(entry),
+                    logged=logged,
+                )
             )
-            for arm, payload, default, source in zip(
-                decision.arms, decision.payloads, logged, decision.sources, strict=True
-            )
-        ]
     return writes
-
-
-def _logged_defaults(decision: LoggedDecision, now_ms: int) -> list[bytes]:
-    """What the decision log keeps of the default of each arm; nothing of a decision without a row."""
-    if decision.places is None:
-        return [b""] * len(decision.arms)
-    values = [unpack(payload, RewardPayload).value for payload in decision.payloads]
-    after_ms = now_ms - decision.issued_ms
-    return [
-        reward_bytes(RewardOfRow(place, value, after_ms, default=True))
-        for place, value in zip(decision.places, values, strict=True)
-    ]

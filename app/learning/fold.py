@@ -9,23 +9,24 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import cast
+from typing import Any, cast
 
-import msgspec
 import numpy as np
 
 from app.bandits.spaces import Spaces
-from app.learning.entry_rows import NO_TERMS, Item, payload_of, rows_of, signals_of
+from app.learning.entry_rows import rows_of, signals_of
 from app.platform.errors import ShortlistError
-from app.records.records import (
-    MOVED,
-    LearnerState,
-    RewardPayload,
-    about_dim,
-    bytes_to_state,
-    has_state,
-    unpack,
+from app.records.log_entries import (
+    DecodedEntry,
+    ForgetEntry,
+    Item,
+    MoveEntry,
+    RewardEntry,
+    StateEntry,
+    Unreadable,
+    dim_of,
 )
+from app.records.records import LearnerState, bytes_to_state
 from app.storage.types import LearnerId, LogEntry
 from shortlist.linear import ridge_sums
 from shortlist.linear.sum_algebra import plus, scaled, weight
@@ -34,19 +35,17 @@ log = logging.getLogger("shortlist.fold")
 
 States = dict[LearnerId, LearnerState | None]
 LeaveOut = Callable[[LogEntry, str], None]
-Act = Callable[[States, Sequence[Item], LeaveOut, Spaces], Iterator[LearnerId]]
+Act = Callable[[States, Sequence[Any], LeaveOut, Spaces], Iterable[LearnerId]]
 SHORT_FOLD = 62_500  # sum of squared dimensions: about 55 entries of dimension 32, or 4 of 128
 STATE_STEPS = 12  # so many times as long takes an entry with a state, which is carried and merged
 
 
-def is_short(entries: Iterable[LogEntry]) -> bool:
+def is_short(entries: Iterable[DecodedEntry]) -> bool:
     """Whether folding takes about a millisecond: then handing it to a thread would cost more."""
-    return sum(map(_cost, entries)) <= SHORT_FOLD
-
-
-def _cost(entry: LogEntry) -> int:
-    size = about_dim(entry.payload) ** 2
-    return STATE_STEPS * size if has_state(entry.payload) else size
+    steps = 0
+    for _, content in entries:
+        steps += dim_of(content) ** 2 * (STATE_STEPS if isinstance(content, StateEntry) else 1)
+    return steps <= SHORT_FOLD
 
 
 def log_only(entry: LogEntry, reason: str) -> None:
@@ -56,7 +55,7 @@ def log_only(entry: LogEntry, reason: str) -> None:
 
 def fold(
     states: Mapping[LearnerId, LearnerState | None],
-    entries: Sequence[LogEntry],
+    entries: Iterable[DecodedEntry],
     leave_out: LeaveOut = log_only,
     spaces: Spaces = Spaces(),
 ) -> States:
@@ -78,23 +77,20 @@ def fold(
     spaces = Spaces(dict(spaces.folded), spaces.maps)
     # Only neighbours of one kind are folded together: an entry that forgets or restores a learner must see
     # all that came before it, and nothing that came after.
-    for act, group in groupby(_readable(entries, leave_out), key=_act):
-        changed.update(dict.fromkeys(act(now, list(group), leave_out, spaces)))
+    for kind, group in groupby(entries, key=lambda each: type(each.content)):
+        changed.update(dict.fromkeys(_ACTS[kind](now, list(group), leave_out, spaces)))
     return {learner: now[learner] for learner in changed}
 
 
 def continued(
-    learner: LearnerId, state: LearnerState | None, tail: Sequence[LogEntry]
+    learner: LearnerId, state: LearnerState | None, tail: Iterable[DecodedEntry]
 ) -> LearnerState | None:
     """Return the state of a learner after the entries of its tail, which ``fold`` has folded into it before.
 
     Bit-identical to what ``fold`` made of them. Raises ValueError when an entry cannot be folded: it was
     once, so the store is damaged.
     """
-    now = {learner: state}
-    for _ in _learn(now, list(_readable(tail, _refuse)), _refuse, Spaces()):
-        pass
-    return now[learner]
+    return fold({learner: state}, tail, _refuse).get(learner, state)
 
 
 def learned(items: Sequence[Item]) -> States:
@@ -116,37 +112,31 @@ def _by_learner(items: Sequence[Item]) -> dict[LearnerId, list[Item]]:
 def _state_of(items: Sequence[Item]) -> LearnerState:
     """The state of a learner with these rewards alone."""
     features, values, first, before, positions = rows_of(items)
-    terms, time_ms, weights = items[0][1].terms or NO_TERMS, 0, None
-    if terms.half_life_s:
-        decided = [(payload.terms or NO_TERMS).decided_ms for _, payload in items]
-        time_ms = max(decided)
-        of_item = [weight(time_ms - decided_ms, terms.half_life_s) for decided_ms in decided]
-        weights = np.array(of_item)[positions]
+    (_, reward), time_ms, weights = items[0], 0, None
+    if reward.half_life_s:
+        decided = np.array([each.decided_ms for _, each in items])
+        time_ms = int(decided.max())
+        weights = np.array([weight(ms, reward.half_life_s) for ms in (time_ms - decided).tolist()])[positions]
     sums = ridge_sums.of(features, values, first, weights, before=before)
-    return LearnerState(len(items), sums, time_ms, terms.half_life_s, items[0][1].space)
+    return LearnerState(len(items), sums, time_ms, reward.half_life_s, reward.space)
 
 
 def _refuse(entry: LogEntry, reason: str) -> None:
     raise ValueError(f"entry {entry.entry_id} of its tail cannot be folded: {reason}")
 
 
-def moves_of(entries: Iterable[LogEntry]) -> dict[str, int]:
+def moves_of(entries: Iterable[DecodedEntry]) -> dict[str, int]:
     """Of each bandit the last of its moves whose entries are among these."""
-    numbers = dict[str, int]()
-    for entry in entries:
-        if entry.learner.name == MOVED and (payload := payload_of(entry)) is not None:
-            uid = entry.learner.bandit_uid
-            numbers[uid] = max(payload.space, numbers.get(uid, 0))
-    return numbers
+    return spaces_of(each for each in entries if isinstance(each.content, MoveEntry))
 
 
-def spaces_of(entries: Iterable[LogEntry]) -> dict[str, int]:
+def spaces_of(entries: Iterable[DecodedEntry]) -> dict[str, int]:
     """Of each bandit the latest space that its entries name; none of those that name none."""
     spaces = dict[str, int]()
-    for entry in entries:
-        if (payload := payload_of(entry)) is not None and payload.space:
+    for entry, content in entries:
+        if isinstance(content, RewardEntry | MoveEntry) and content.space:
             uid = entry.learner.bandit_uid
-            spaces[uid] = max(payload.space, spaces.get(uid, 0))
+            spaces[uid] = max(content.space, spaces.get(uid, 0))
     return spaces
 
 
@@ -155,53 +145,44 @@ def reason_of(error: Exception) -> str:
     return f"{type(error).__name__}: {error.detail if isinstance(error, ShortlistError) else error}"[:200]
 
 
-def _readable(entries: Sequence[LogEntry], leave_out: LeaveOut) -> Iterator[Item]:
-    for entry in entries:
-        try:
-            payload = unpack(entry.payload, RewardPayload)
-        except msgspec.DecodeError as error:
-            leave_out(entry, reason_of(error))
-        else:
-            yield entry, payload
+def _leave_out(
+    now: States, items: Iterable[tuple[LogEntry, Unreadable]], leave_out: LeaveOut, spaces: Spaces
+) -> Iterable[LearnerId]:
+    for entry, content in items:
+        leave_out(entry, content.reason)
+    return ()
 
 
-def _act(item: Item) -> Act:
-    entry, payload = item
-    # The kinds were added one after the other. An entry has no field of its kind, since what is stored keeps
-    # its form: it is told from which fields are empty.
-    if payload.features:
-        return _learn
-    if entry.learner.name == MOVED:
-        return _move
-    return _give if payload.state else _forget
-
-
-def _move(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Spaces) -> Iterator[LearnerId]:
+def _move(
+    now: States, items: Iterable[tuple[LogEntry, MoveEntry]], leave_out: LeaveOut, spaces: Spaces
+) -> Iterable[LearnerId]:
     """All learners of the bandit are of another space from here on; each is carried with its next entry."""
     # ``fold`` has copied it.
     folded = cast("dict[str, int]", spaces.folded)
-    for entry, payload in items:
+    for entry, move in items:
         uid = entry.learner.bandit_uid
-        folded[uid] = max(folded.get(uid, 0), payload.space)
-    yield from ()
+        folded[uid] = max(folded.get(uid, 0), move.space)
+    return ()
 
 
-def _learn(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Spaces) -> Iterator[LearnerId]:
+def _learn(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Spaces) -> Iterable[LearnerId]:
     """Add rewards to their learners; those of one kind together."""
     by_learner = _by_learner(items)
     by_kind: dict[object, dict[LearnerId, list[Item]]] = {}
     for learner, added_items in by_learner.items():
         # Nearly always. Only around a move each entry has to be looked at by itself.
-        state = now.get(learner)
-        space = added_items[0][1].space if state is None else state.space
+        state, (_, reward) = now.get(learner), added_items[0]
+        space = reward.space if state is None else state.space
         is_moved = spaces.folded.get(learner.bandit_uid, 0) > space
-        if not is_moved and all(payload.space == space for _, payload in added_items):
-            by_kind.setdefault(_kind(added_items[0][1]), {})[learner] = added_items
+        if not is_moved and all(each.space == space for _, each in added_items):
+            # one call of ridge_sums takes rows of one length, all discounted or none
+            kind = len(reward.features), bool(reward.half_life_s), space
+            by_kind.setdefault(kind, {})[learner] = added_items
         else:
             _add_across(now, learner, added_items, leave_out, spaces)
     for group in by_kind.values():
         _add(now, group, leave_out)
-    yield from by_learner
+    return by_learner
 
 
 def _add_across(
@@ -209,45 +190,42 @@ def _add_across(
 ) -> None:
     """Add items one after the other, each in the latest of the spaces of the state, the log and the item."""
     uid = learner.bandit_uid
-    for entry, payload in items:
+    for entry, reward in items:
         state = now.setdefault(learner, None)
         # Never back: a map between spaces has no inverse.
-        to = max(payload.space, spaces.folded.get(uid, 0), 0 if state is None else state.space)
+        to = max(reward.space, spaces.folded.get(uid, 0), 0 if state is None else state.space)
         try:
             now[learner] = spaces.carried(uid, state, to)
             # as if it had been in the state when that was carried: it does not matter which came first
-            alone = None if payload.space == to else _state_of([(entry, payload)])
+            alone = None if reward.space == to else _state_of([(entry, reward)])
             later = spaces.carried(uid, alone, to)
         except Exception as error:  # as in ``_add``
             leave_out(entry, reason_of(error))
             continue
         if alone is None:
-            _add(now, {learner: [(entry, payload)]}, leave_out)
+            _add(now, {learner: [(entry, reward)]}, leave_out)
         elif later is not None:
             now[learner] = merged(now[learner], later)
 
 
-def _kind(payload: RewardPayload) -> object:
-    """Learners whose items are of one kind are folded together."""
-    terms = payload.terms or NO_TERMS
-    # one call of ridge_sums takes rows of one length, all discounted or none
-    return len(payload.features), bool(terms.half_life_s), payload.signal is not None, payload.space
-
-
-def _forget(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Spaces) -> Iterator[LearnerId]:
+def _forget(
+    now: States, items: Sequence[tuple[LogEntry, ForgetEntry]], leave_out: LeaveOut, spaces: Spaces
+) -> Iterator[LearnerId]:
     for entry, _ in items:
         now[entry.learner] = None
         yield entry.learner
 
 
-def _give(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Spaces) -> Iterator[LearnerId]:
+def _give(
+    now: States, items: Iterable[tuple[LogEntry, StateEntry]], leave_out: LeaveOut, spaces: Spaces
+) -> Iterator[LearnerId]:
     """Give learners states, which only those without any reward take: what was learned is never replaced."""
-    for entry, payload in items:
+    for entry, given in items:
         learner = entry.learner
         if now.get(learner) is not None:
             continue
         try:
-            state, uid = bytes_to_state(payload.state), learner.bandit_uid
+            state, uid = bytes_to_state(given.state), learner.bandit_uid
             carried = spaces.carried(uid, state, max(spaces.folded.get(uid, 0), state.space))
         except Exception as error:  # as in ``_add``
             leave_out(entry, reason_of(error))
@@ -255,6 +233,15 @@ def _give(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Space
         if carried is not None:  # else nothing of its space is
             now[learner] = carried
             yield learner
+
+
+_ACTS: Mapping[type, Act] = {
+    RewardEntry: _learn,
+    StateEntry: _give,
+    ForgetEntry: _forget,
+    MoveEntry: _move,
+    Unreadable: _leave_out,
+}
 
 
 def merged(one: LearnerState | None, other: LearnerState) -> LearnerState:
@@ -297,7 +284,7 @@ def _added(
     nothing = ridge_sums.empty(features.shape[1])
     states = [now.get(learner) or LearnerState(0, nothing, space=items[0][1].space) for learner in group]
     # Each learner has a time of its own, so there are no common weights.
-    if (items[0][1].terms or NO_TERMS).half_life_s:
+    if items[0][1].half_life_s:
         discounted = map(_add_discounted, states, group.values())
         return dict(zip(group, discounted, strict=True))
     counts = [len(learner_items) for learner_items in group.values()]
@@ -305,7 +292,7 @@ def _added(
     owners = np.repeat(np.arange(len(group)), counts)[positions]
     sums_before = [state.sums for state in states]
     sums = ridge_sums.add_each(sums_before, owners, features, values, first, before=before)
-    if items[0][1].signal is not None:  # how many a learner has must not depend on who is folded with it
+    if len(sums[0].more):  # how many a learner has must not depend on who is folded with it
         least = [max(map(signals_of, learner_items)) for learner_items in group.values()]
         trimmed = zip(sums, sums_before, least, strict=True)
         sums = [
@@ -327,11 +314,11 @@ def _add_discounted(state: LearnerState, items: Sequence[Item]) -> LearnerState:
     # The factor stands at the first row of each item: all that was there before is discounted once, not once
     # for each row.
     for number, row in enumerate(np.unique(positions, return_index=True)[1].tolist()):
-        terms = items[number][1].terms or NO_TERMS
-        before_ms, half_life_s = time_ms, terms.half_life_s
-        time_ms = max(time_ms, terms.decided_ms)
+        reward = items[number][1]
+        before_ms, half_life_s = time_ms, reward.half_life_s
+        time_ms = max(time_ms, reward.decided_ms)
         factors[row] = weight(time_ms - before_ms, half_life_s)
-        weights[number] = weight(time_ms - terms.decided_ms, half_life_s)
+        weights[number] = weight(time_ms - reward.decided_ms, half_life_s)
     discounts = factors, weights[positions]
     sums = ridge_sums.add(state.sums, features, values, first, discounts, before=before)
     return LearnerState(state.version + len(items), sums, time_ms, half_life_s, state.space)

@@ -63,11 +63,11 @@ import msgspec
 from app.learning.checkpoints import Workers
 from app.learning.decisions import DEDUPE_MARGIN_MS, known_entry_of
 from app.learning.tokens import Decision, decision_of
-from app.records.records import state_payload
+from app.records.log_entries import ForgetEntry, encode
 from app.storage.store import Store
 from app.storage.types import LearnerId
 
-FORGET = state_payload()
+FORGET = encode(ForgetEntry())
 
 
 class Forgetting:

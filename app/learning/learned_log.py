@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.bandits.bandit import GLOBAL_LEARNER, Bandit
-from app.learning.entry_rows import payload_of, replaced_by, signals_before, signals_of, source_of
+from app.learning.entry_rows import signals_before, signals_of
 from app.platform.answers import hold
 from app.platform.deadlines import yield_to_others
 from app.platform.documents import Answer
 from app.platform.errors import Invalid
 from app.platform.pages import decode_cursor, encode_cursor, foreign
-from app.records.arm_sums import numbers_of
-from app.records.records import MOVED, RewardPayload, RewardTerms, bytes_to_context, bytes_to_vector
+from app.records.log_entries import ForgetEntry, MoveEntry, RewardEntry, StateEntry, decoded
+from app.records.records import bytes_to_context, bytes_to_vector
 from app.storage.store import Store
 from app.storage.types import LogEntry, entry_order
 
@@ -180,63 +180,58 @@ def _take(page: LearnedPage, bandit: Bandit, entry: LogEntry, *, with_arms: bool
 
     What nobody can read is left out.
     """
-    if (payload := payload_of(entry)) is None:
-        return 0
-    source = source_of(entry)
+    content = decoded(entry).content
     written_ms, number = entry_order(entry.entry_id)
     replayed = entry_order(entry.origin)[1] if entry.origin else None
     key = None if entry.learner.name == GLOBAL_LEARNER else entry.learner.name
-    if not payload.features:
-        state = base64.b64encode(payload.state).decode() if payload.state else None
-        kind = "state" if payload.state else "forget"
-        if entry.learner.name == MOVED:
-            kind, key = "move", None
-        page.items.append(
-            LearnedReward(number, written_ms, kind, key, replayed=replayed, state=state, space=payload.space)
-        )
-        return len(payload.state) // 8
-    features, dim = bytes_to_vector(payload.features), bandit.catalogue.dim
-    is_of_now = payload.space == bandit.record.space
-    numbers, has_features = 0, source is None or not is_of_now  # of earlier catalogues there are no arms
-    if with_arms and source is not None and is_of_now and source.revision not in page.arms:
-        arm_features = features[:dim] / (source.examined or 1.0)
-        page.arms[source.revision] = ArmRevision(source.arm, source.revision, arm_features.tolist())
+    match content:
+        case RewardEntry():
+            numbers, shown = _rewarded(page, bandit, entry, content, with_arms=with_arms)
+        case StateEntry(state):
+            numbers, shown = len(state) // 8, {"kind": "state", "state": base64.b64encode(state).decode()}
+        case MoveEntry(space):
+            numbers, shown, key = 0, {"kind": "move", "space": space}, None
+        case ForgetEntry():
+            numbers, shown = 0, {"kind": "forget"}
+        case _:
+            return 0
+    page.items.append(LearnedReward(number=number, time=written_ms, key=key, replayed=replayed, **shown))
+    return numbers
+
+
+def _rewarded(
+    page: LearnedPage, bandit: Bandit, entry: LogEntry, reward: RewardEntry, *, with_arms: bool
+) -> tuple[int, dict[str, Any]]:
+    """How many numbers of features it brings, and the fields of ``LearnedReward`` for a reward."""
+    features, dim = bytes_to_vector(reward.features), bandit.catalogue.dim
+    is_of_now, is_named = reward.space == bandit.record.space, reward.kind != "other"
+    numbers, has_features = 0, not (is_named and is_of_now)  # of earlier catalogues there are no arms
+    if with_arms and is_named and is_of_now and reward.revision not in page.arms:
+        arm_features = features[:dim] / (reward.examined or 1.0)
+        page.arms[reward.revision] = ArmRevision(reward.arm, reward.revision, arm_features.tolist())
         numbers = dim
+    values_before, is_replaced = signals_before(entry, reward, signals_of((entry, reward)))
+    signal = reward.signal
     shown: dict[str, Any] = {
-        "decided": (payload.terms or RewardTerms()).decided_ms,
-        "replaces": replaced_by(entry, payload),
+        "kind": reward.kind,
+        "value": reward.value,
+        "decided": reward.decided_ms,
+        "first": entry.first,
+        "replaces": values_before[signal] if is_replaced and signal is not None else None,
         "features": features.tolist() if has_features else None,
+        "space": reward.space,
+        "examined": reward.examined,
     }
-    if source is not None:
-        shown |= {name: getattr(source, name) for name in ("id", "arm", "revision", "logged", "examined")}
-        shown["decided"] = source.decided_ms
-        shown["context"] = None if source.context is None else bytes_to_context(source.context).tolist()
-    if payload.signal is not None:
-        shown |= _of_signal(bandit, entry, payload, payload.signal.place)
-    if (terms := payload.effect) is not None:
-        shown["effect"] = list(numbers_of(terms.served))
-        shown["expected"] = list(numbers_of(terms.expected)) if terms.arm else None
-    page.items.append(
-        LearnedReward(
-            number,
-            written_ms,
-            "other" if source is None else source.kind,
-            key,
-            value=payload.value,
-            first=entry.first,
-            before=entry.before,
-            replayed=replayed,
-            space=payload.space,
-            **shown,
-        )
-    )
-    return numbers + (len(features) if has_features else 0)
-
-
-def _of_signal(bandit: Bandit, entry: LogEntry, payload: RewardPayload, number: int | None) -> dict[str, Any]:
-    """The fields of ``LearnedReward`` for an entry of the signal of this number; None: of all of them."""
-    values_before, is_replaced = signals_before(entry, payload, signals_of((entry, payload)))
-    names = list(bandit.record.signals or ())
-    name = None if number is None or number >= len(names) else names[number]
-    replaces = values_before[number] if is_replaced and number is not None else None
-    return {"replaces": replaces, "signal": name, "signal_number": number, "had": values_before}
+    if is_named:
+        shown |= {name: getattr(reward, name) for name in ("id", "arm", "revision", "logged")}
+        shown["context"] = None if reward.context is None else bytes_to_context(reward.context).tolist()
+    if bandit.record.signals is not None:
+        names = [*bandit.record.signals, *(None,) * (1 + (signal or 0))]
+        name = None if signal is None else names[signal]
+        shown |= {"signal": name, "signal_number": signal, "had": values_before}
+    elif reward.sums and entry.came:
+        shown["before"] = values_before[0]
+    if reward.served:
+        shown["effect"] = list(reward.served)
+        shown["expected"] = list(reward.expected) or None
+    return numbers + (len(features) if has_features else 0), shown

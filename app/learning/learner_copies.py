@@ -19,11 +19,13 @@ import numpy as np
 from app.bandits.bandit import Bandit
 from app.bandits.spaces import Moves
 from app.learning.checkpoints import Workers, restored
+from app.learning.reward_entries import NOT_DECIDED
 from app.platform.answers import hold
 from app.platform.errors import Conflict, Invalid, NotFound, Unavailable
 from app.platform.pages import decode_cursor, encode_cursor, foreign
 from app.platform.pools import REQUESTS
-from app.records.records import LearnerState, bytes_to_state, state_payload, state_to_bytes
+from app.records.log_entries import StateEntry, encode
+from app.records.records import LearnerState, bytes_to_state, state_to_bytes
 from app.storage.store import Store
 from app.storage.types import LearnerId, RewardWrite
 from shortlist.errors import InvalidArgument
@@ -113,14 +115,11 @@ class LearnerCopies:
         record = bandit.record
         if record.idle_ttl_s is not None:
             await self._store.side_data.touch(learner, expires_ms=now_ms + round(1_000 * record.idle_ttl_s))
-        payload = state_payload(data)
         # No dedupe between calls: whether it is there is asked before, and the fold takes one state only.
         name = f"state.{secrets.token_hex(8)}"
         partition = learner.partition(self._store.partitions)
-        write = RewardWrite(learner, name, None, now_ms, DEDUPE_MS, payload)
+        write = RewardWrite(learner, NOT_DECIDED, encode(StateEntry(data)), name, ttl_ms=DEDUPE_MS)
         (done,) = await self._store.rewards.append(partition, [write])
-        if done.status != "accepted":
-            raise Conflict("the learner was forgotten a moment ago; safe to try again")
         self._workers.wake(partition)
         await self._workers.wait_applied(partition, done.entry_id)
 

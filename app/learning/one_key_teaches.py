@@ -12,10 +12,11 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from app.learning.entry_rows import payload_of
+from app.learning.arm_sums import arm_of
+from app.records.log_entries import decoded
 from app.records.records import pack, unpack
 from app.storage.store import Store
-from app.storage.types import LearnerId, LogEntry
+from app.storage.types import LearnerId
 
 LEAST_REWARDS = 100  # fewer say nothing of who gives them
 MOST_SHARE = 0.5  # of one key
@@ -45,8 +46,9 @@ async def look(store: Store, bandit_uids: Iterable[str]) -> None:
         while left:
             page = await store.rewards.read_back(partition, before, PAGE)
             for entry in page:
-                if entry.learner.bandit_uid in counts and (arm := _arm_of(entry)):
-                    counts[entry.learner.bandit_uid][arm, entry.learner] += 1
+                uid = entry.learner.bandit_uid
+                if uid in counts and (arm := arm_of(decoded(entry))) is not None:
+                    counts[uid][arm.arm, entry.learner] += 1
             if len(page) < PAGE:
                 break
             before, left = page[-1].entry_id, left - PAGE
@@ -77,9 +79,3 @@ def finding_of(counts: Counter[tuple[str, LearnerId]]) -> OneKeyTeaches | None:
         if count >= LEAST_REWARDS and largest[arm] > MOST_SHARE * count:
             return OneKeyTeaches(arm, count)
     return None
-
-
-def _arm_of(entry: LogEntry) -> str:
-    """The arm that an entry teaches; '' if none."""
-    payload = payload_of(entry)
-    return "" if payload is None or payload.effect is None else payload.effect.arm

@@ -17,6 +17,7 @@ from app.learning.checkpoints import read_together, restored
 from app.learning.fold import fold, moves_of
 from app.learning.log_pages import counted_pages, pages
 from app.records.arm_sums import ArmSums
+from app.records.log_entries import decoded, decoded_all
 from app.records.records import LearnerState, bytes_to_state, state_to_bytes, unpack
 from app.storage.arm_effects import MERGED
 from app.storage.store import Store
@@ -61,7 +62,7 @@ async def _compare(store: Store, partition: int, bandits: Mapping[str, str], res
     whole = watermark == "0-0" if first is None else entry_order(first[0].entry_id)[1] <= 1
     spaces = Spaces(await _moves_before(store, partition, watermark, folded), maps)
     async for page in counted_pages(store, partition, watermark):
-        entries = [entry for entry in page if entry.learner.bandit_uid in bandits]
+        entries = decoded_all(entry for entry in page if entry.learner.bandit_uid in bandits)
         result.entries += len(entries)
         replayed.update(fold(replayed, entries, lambda entry, reason: None, spaces))  # noqa: ARG005
         taught = await taught_by(store, partition, list(filter(forgets, entries)))
@@ -148,7 +149,7 @@ async def _moves_before(
     if folded:
         async for page in pages(store, partition, until):
             for entry in page:
-                for uid, number in moves_of([entry]).items():
+                for uid, number in moves_of([decoded(entry)]).items():
                     last_moves[uid] = min(last_moves.get(uid, number), number - 1)
     return last_moves
 

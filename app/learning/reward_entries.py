@@ -11,15 +11,16 @@ from typing import Literal
 
 from app.bandits.bandit import GLOBAL_LEARNER, Bandit
 from app.bandits.registry import Bandits
-from app.bandits.settings import MAX_AHEAD_MS, RewardRule, SignalRef, SignalRule, reward_payload
+from app.bandits.settings import MAX_AHEAD_MS, RewardRule, SignalRef, SignalRule
 from app.bandits.signals import check_names
 from app.catalogues.catalogues import Catalogues
-from app.learning.decided_features import decided_features, effect_terms
-from app.learning.decisions import logged_reward, source_of
+from app.learning.decided_features import decided_features, reward_entry
+from app.learning.decisions import logged_reward
 from app.learning.tokens import Access, BadToken, Decision, TokenSigner
 from app.platform.errors import Invalid
-from app.records.arm_sums import EffectPair, EffectTerms, teaches
-from app.records.records import RewardSource, context_to_bytes, pack
+from app.records.arm_sums import EffectPair, numbers_of, teaches
+from app.records.log_entries import RewardEntry, encode
+from app.records.records import context_to_bytes, vector_to_bytes
 from app.storage.types import LearnerId, RewardWrite, SignalWrite
 from shortlist.types import Vector
 
@@ -124,6 +125,9 @@ class RewardEntries:
         features = await decided_features(self._catalogues, bandit, decision, arm_position)
         if features is None:
             raise Rejected("unknown_arm")
+        entry = reward_entry(
+            bandit, decision, arm_position, features, "reward", value=reward.value, judged=judged
+        )
         logged = logged_reward(
             bandit,
             decision,
@@ -135,36 +139,23 @@ class RewardEntries:
             is_last=at_ms is not None,
         )
         decision_key = f"{decision.id}/{arm}"
-        is_sum, signal, of_signal = rule.aggregate == "sum", None, ""
-        if judged is not None or at_ms is not None:
-            number = 0 if judged is None else judged.place
-            signal = SignalWrite(number, reward.value, rule.aggregate, at_ms or 0)
-            of_signal = f"{number}/"
+        dedupe_key: str | None = f"r/{decision_key}"
+        signal = None
+        # Where the first reward of an arm is the only one that counts, its dedupe key alone says that it
+        # came.
+        if judged is not None or rule.aggregate != "first" or bandit.record.reward.wait_s is not None:
+            place = 0 if judged is None else judged.place
+            signal = SignalWrite(decision_key, place, reward.value, rule.aggregate, at_ms or 0)
+            of_signal = "" if judged is None else f"{place}/"
+            dedupe_key = f"r/{decision_key}/{of_signal}{reward.reward_id or ''}" if entry.sums else None
         write = RewardWrite(
-            learner=LearnerId(decision.bandit_uid, decision.learner),
-            dedupe_key=f"r/{decision_key}/{of_signal}{reward.reward_id or ''}"
-            if is_sum
-            else f"r/{decision_key}",
-            # Where the first reward of an arm is the only one that counts, its dedupe key alone says that it
-            # came.
-            decision_key=decision_key
-            if is_sum or signal is not None or bandit.record.reward.wait_s is not None
-            else None,
-            known_entry=decision.known_entry,
-            ttl_ms=None,
-            payload=reward_payload(
-                bandit.record,
-                features,
-                reward.value,
-                decision.issued_ms,
-                judged=judged,
-                effect=effect_terms(bandit, decision, arm_position),
-            ),
+            LearnerId(decision.bandit_uid, decision.learner),
+            decision.known_entry,
+            encode(entry),
+            dedupe_key,
             expires_ms=decision.expires_ms,
-            logged=logged,
-            summed=reward.value if is_sum and signal is None else None,
-            source=source_of(bandit, decision, "reward", arm, decision.revisions[arm_position]),
             signal=signal,
+            logged=logged,
         )
         return write, decision
 
@@ -215,34 +206,30 @@ class RewardEntries:
         if arm_features is None:
             raise Rejected("unknown_arm")
         features, revision = arm_features
-        encoded = None if context is None else context_to_bytes(context)
-        source = RewardSource(
-            "observation", observation.id, observation.arm, revision, at_ms, context=encoded
+        record = bandit.record
+        entry = RewardEntry(
+            vector_to_bytes(bandit.joint_features(features, context)),
+            observation.value or 0.0,
+            "observation",
+            observation.id,
+            observation.arm,
+            revision,
+            at_ms,
+            space=record.space,
+            context=None if context is None else context_to_bytes(context),
+            served=() if pair is None else numbers_of(pair.served),
+            expected=numbers_of(pair.expected) if pair is not None and teaches(pair) else (),
+            half_life_s=record.half_life_s or 0.0,
+            signal=0 if record.signals is None else None,
+            defaults=record.defaults(observation.values or {}),
         )
         return RewardWrite(
-            learner=LearnerId(bandit.uid, observation.key or GLOBAL_LEARNER),
-            dedupe_key=f"o/{observation.id}",
-            decision_key=None,
-            known_entry=NOT_DECIDED,  # a learner that was forgotten takes up its history again
+            LearnerId(bandit.uid, observation.key or GLOBAL_LEARNER),
+            NOT_DECIDED,  # a learner that was forgotten takes up its history again
+            encode(entry),
+            f"o/{observation.id}",
             ttl_ms=self._observation_ttl_ms,
-            payload=reward_payload(
-                bandit.record,
-                bandit.joint_features(features, context),
-                observation.value or 0.0,
-                at_ms,
-                values=observation.values,
-                effect=_observed_effect(observation.arm, revision, pair),
-            ),
-            source=pack(source),
         )
-
-
-def _observed_effect(arm: str, revision: int, pair: EffectPair | None) -> EffectTerms | None:
-    if pair is None:
-        return None
-    return (
-        EffectTerms(pair.served, pair.expected, arm, revision) if teaches(pair) else EffectTerms(pair.served)
-    )
 
 
 def _place_of(decision: Decision, arm: str | None) -> int:

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from app.bandits.bandit import Bandit
-from app.bandits.settings import reward_payload
 from app.learning.reward_entries import NOT_DECIDED
 from app.learning.rewards import Receipt, Rewards
 from app.platform.errors import Invalid
 from app.platform.phrases import counted
+from app.records.log_entries import RewardEntry, encode
+from app.records.records import vector_to_bytes
 from app.storage.types import LearnerId, RewardWrite
 from shortlist.types import Matrix, Vector
 
@@ -56,14 +57,15 @@ class WarmStart:
                 joint = bandit.joint_features(row[:-1], None, float(row[-1]))
             else:
                 joint = bandit.joint_features(row, None)
+            entry = RewardEntry(
+                vector_to_bytes(joint),
+                float(value),
+                decided_ms=now_ms,
+                space=bandit.record.space,
+                half_life_s=bandit.record.half_life_s or 0.0,
+                defaults=bandit.record.defaults(),
+            )
             writes.append(
-                RewardWrite(
-                    learner=learner,
-                    dedupe_key=f"c/{source}/{number}",
-                    decision_key=None,
-                    known_entry=NOT_DECIDED,
-                    ttl_ms=self._ttl_ms,
-                    payload=reward_payload(bandit.record, joint, float(value), now_ms),
-                )
+                RewardWrite(learner, NOT_DECIDED, encode(entry), f"c/{source}/{number}", ttl_ms=self._ttl_ms)
             )
         return await self._rewards.append(list(enumerate(writes)), Receipt())

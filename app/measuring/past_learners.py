@@ -44,7 +44,7 @@ import numpy as np
 from app.bandits.bandit import GLOBAL_LEARNER, Bandit
 from app.bandits.effect_version import EffectVersion
 from app.bandits.prior_version import PriorVersion, version_of
-from app.bandits.settings import BanditRecord, SignalRef, signal_terms
+from app.bandits.settings import BanditRecord, SignalRef
 from app.catalogues.learner_snapshot import with_constant
 from app.decision_log.rows import LoggedReward, Row, counted_of
 from app.learning.arm_sums import add_entry
@@ -56,8 +56,9 @@ from app.measuring.logged_lists import revisions_in
 from app.measuring.sources import HeldSource
 from app.platform.errors import Invalid, TooLarge
 from app.platform.pools import MEASURING
-from app.records.arm_sums import ArmSums, EffectTerms
-from app.records.records import LearnerState, RewardPayload, RewardTerms
+from app.records.arm_sums import ArmSums
+from app.records.log_entries import Item, RewardEntry
+from app.records.records import LearnerState
 from app.storage.types import LearnerId, LogEntry
 from shortlist.evaluation import blocks as algorithm
 from shortlist.evaluation.blocks import Blocks
@@ -79,8 +80,7 @@ StartMode = Literal["known", "log"]
 LearnersNow = Callable[[LearnerId], Awaitable[LearnerState | None]]
 """What a learner knows today."""
 CountedReward = tuple[Row, LoggedReward, float | None, LogEntry]
-_Item = tuple[LogEntry, RewardPayload]
-TimedReward = tuple[float, _Item]
+TimedReward = tuple[float, Item]
 """When a reward came, and as what it is folded."""
 _time = attrgetter("time")
 
@@ -305,21 +305,21 @@ class PastLearners:
 
     def _learn(self, rewards: Sequence[TimedReward]) -> None:
         known_to = self.blocks.known_to(np.array([came_ms for came_ms, _ in rewards])).tolist()
-        by_block = dict[int, list[_Item]]()
+        by_block = dict[int, list[Item]]()
         for block, (_, item) in zip(known_to, rewards, strict=True):
             if block < max(len(self.blocks), 1):  # without blocks all is learned at once
                 by_block.setdefault(block, []).append(item)
         for block, items in by_block.items():
             self._merge(self._later.setdefault(block, {}), items)
             arms = self._later_arms.setdefault(block, {})
-            for entry, payload in items:
-                if (effect := payload.effect) is not None and effect.arm:
-                    of_revision = effect.arm, effect.revision
-                    sums = add_entry(arms.get(of_revision), entry, payload, effect)
+            for entry, reward in items:
+                if reward.expected:
+                    of_revision = reward.arm, reward.revision
+                    sums = add_entry(arms.get(of_revision), entry, reward)
                     if sums is not None:
                         arms[of_revision] = sums
 
-    def _merge(self, states: States, items: Sequence[_Item]) -> None:
+    def _merge(self, states: States, items: Sequence[Item]) -> None:
         _add(states, learned(items))
         self._check_size(len(states) + len(self._now) + sum(map(len, self._later.values())))
 
@@ -358,18 +358,29 @@ class PastLearners:
         data, size = joint.tobytes(), 8 * joint.shape[1]
         revisions = dict[str, Mapping[str, int]]()
         for number, (row, reward, default, entry) in enumerate(counted):
-            terms = RewardTerms(default or 0.0, row.time, record.half_life_s or 0.0)
-            signal = None
-            if record.signals is not None:
-                judged = SignalRef.of(record.signals, reward.signal)
-                signal = signal_terms(record.signals, judged, {})
-            features_of_it = data[number * size : (number + 1) * size]
+            # Without signals what came before is in the entry: further ones are summed with it.
+            judged, signal, sums = SignalRef.of(record.signals or {}, reward.signal), 0, True
+            if judged is not None:
+                signal, sums = judged.place, judged.rule.aggregate == "sum"
             if row.decision not in revisions and row.effects_version is not None:
                 revisions[row.decision] = revisions_in(row)
             revision = revisions.get(row.decision, {}).get(reward.arm)
-            effect = _effect_of(row, reward, float(examined[number]), revision)
-            payload = RewardPayload(features_of_it, reward.value, terms, signal=signal, effect=effect)
-            result.append((float(max(reward.time, row.time)), (entry, payload)))
+            served, expected = _pair_of(row, reward)
+            content = RewardEntry(
+                data[number * size : (number + 1) * size],
+                reward.value,
+                arm=reward.arm,
+                revision=revision or 0,
+                decided_ms=row.time,
+                examined=float(examined[number]),
+                served=served,
+                expected=() if revision is None else expected,
+                half_life_s=record.half_life_s or 0.0,
+                signal=signal if judged is not None or record.signals is None else None,
+                sums=sums,
+                defaults=(default or 0.0,) if record.signals is None else record.defaults(),
+            )
+            result.append((float(max(reward.time, row.time)), (entry, content)))
         return result
 
     def _examined(self, row: Row, reward: LoggedReward) -> float:
@@ -396,18 +407,16 @@ def _effects_of(totals: Totals, record: BanditRecord, centres: bool) -> EffectVe
     return fitted(totals, steps, None, record, number=1, now_ms=now_ms, centres=centres)[0]
 
 
-def _effect_of(row: Row, reward: LoggedReward, examined: float, revision: int | None) -> EffectTerms | None:
-    """What is taken off a reward before its key, and its arm, learn from it. ``revision``: of the arm."""
+def _pair_of(row: Row, reward: LoggedReward) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """What is taken off a reward before its key, and its arm, learn from it, of each signal."""
     arm = next(arm for arm in row.arms if arm.id == reward.arm)
     if arm.effect is None:
-        return None
+        return (), ()
     served, expected = (
-        b"" if numbers is None else np.atleast_1d(np.array(numbers, dtype="<f4")).tobytes()
+        () if numbers is None else tuple(np.atleast_1d(np.array(numbers, dtype="<f4")).tolist())
         for numbers in (arm.effect, arm.expected)
     )
-    if revision is None or not expected:
-        return EffectTerms(served, examined=examined)
-    return EffectTerms(served, expected, arm.id, revision, examined)
+    return served, expected
 
 
 def learner_of(bandit: Bandit, key: str | None) -> LearnerId:

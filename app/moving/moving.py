@@ -22,7 +22,7 @@ from app.learning.checkpoints import Workers
 from app.moving.move_plan import MovePlan
 from app.moving.plan_steps import OF_CATALOGUE, PlanSteps
 from app.platform.errors import Conflict, Invalid, ShortlistError, named_by
-from app.records.records import MOVED, move_payload
+from app.records.log_entries import MOVED, MoveEntry, encode
 from app.storage.types import MoveWrite
 
 OF_MOVE = ("catalogue", "space", "catalogue_uid", "moved_ms", *OF_CATALOGUE)  # fields that it changes
@@ -129,7 +129,7 @@ class Moving:
         moved = await self._steps.bandits.move(bandit.name, bandit.stored, switch, by=by)
         space = moved.record.space
         for partition in range(self._store.partitions):
-            payload = move_payload(space)
+            payload = encode(MoveEntry(space))
             await self._store.moves.append(partition, uid, learner=MOVED, number=space, payload=payload)
             self._workers.wake(partition)
         return {**plan.answer, "bandit_version": moved.version.number}

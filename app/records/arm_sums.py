@@ -1,4 +1,4 @@
-"""What a reward teaches its arm beyond features: terms of an entry of the reward log, and the sums of an arm.
+"""What a reward teaches its arm beyond features: the pair of numbers in a token, and the sums of an arm.
 
 A token has two numbers of each arm that it shows, and of each signal: what was expected of the arm, x.E of
 the key's learner, and the effect that it was served with. As float32 both have the same value in a choice, in
@@ -8,7 +8,6 @@ its token, and in the entries of its rewards.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from struct import Struct, unpack
 from typing import NamedTuple
 
@@ -20,23 +19,6 @@ from shortlist.types import Matrix
 NUMBER_BYTES = 4
 _ONE_NUMBER = Struct("<f")
 MOST_PAIRS = 4_096  # of arms and signals, in one token
-
-
-class EffectTerms(msgspec.Struct, frozen=True, array_like=True):
-    """What the fold must know of the effect of an arm.
-
-    ``served``     of each signal, float32: what is taken off the reward before the key learns from it
-    ``expected``   of each signal, float32: what is taken off before the arm does
-    ``arm``        '': the key alone learns, since the arm has other features than those of the decision
-    ``revision``   of the features of the arm
-    ``examined``   how likely the place of the arm was looked at
-    """
-
-    served: bytes
-    expected: bytes = b""
-    arm: str = ""
-    revision: int = 0
-    examined: float = 1.0
 
 
 class ArmSums(msgspec.Struct, frozen=True, array_like=True):
@@ -84,7 +66,7 @@ class MergedSums(msgspec.Struct, frozen=True, array_like=True):
 
 
 class EffectPair(NamedTuple):
-    """``expected`` and ``served`` of one arm, as ``EffectTerms`` has them."""
+    """``expected`` and ``served`` of one arm, of each signal, float32: see ``RewardEntry``."""
 
     expected: bytes
     served: bytes
@@ -111,7 +93,7 @@ def teaches(pair: EffectPair) -> bool:
     return all(map(math.isfinite, numbers_of(pair.expected)))
 
 
-def numbers_of(data: bytes) -> Sequence[float]:
+def numbers_of(data: bytes) -> tuple[float, ...]:
     """Numbers of a pair, of each signal: exactly those of the token."""
     # Not by numpy, which takes ten times as long for one number, of which there are two in each reward.
     return _ONE_NUMBER.unpack(data) if len(data) == NUMBER_BYTES else unpack(f"<{len(data) // 4}f", data)

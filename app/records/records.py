@@ -15,7 +15,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from app.records.arm_sums import EffectTerms
 from app.records.behaviour import BehaviourRecord
 from app.records.features import FeaturesRule, Reduction
 from app.records.history_prior import HistoryPriorRecord
@@ -29,10 +28,8 @@ SIGNALS_STATE_FORMAT, DISCOUNTED_SIGNALS_STATE_FORMAT = 6, 7
 _STATE_HEADER = struct.Struct("<BxHIQQ")  # format, dim, space, version, observations
 _DISCOUNT_HEADER = struct.Struct("<Qdd")  # follows in a discounted state: time_ms, half_life_s, weight
 _SQUARES = struct.Struct("<dd")  # the sum of squared rewards, and its error
-MOVED = "_moved"  # in the entry of a move: it stands for all learners of the bandit in the partition
 
 T = TypeVar("T")
-_NO_FEATURES = b"\xc4\x00"  # how a payload goes on after its first byte, if it has none
 
 
 class CatalogueRecord(msgspec.Struct, frozen=True):
@@ -83,93 +80,6 @@ def attributes_of(data: bytes) -> tuple[list[str], dict[str, Any]]:
     return document.tags, document.metadata
 
 
-class RewardTerms(msgspec.Struct, frozen=True, array_like=True):
-    """What the fold must know of a bandit that waits for rewards or discounts.
-
-    ``default``       the reward that the entry replaces, if the log says that it replaces one
-    ``decided_ms``    when the arm was chosen
-    ``half_life_s``   0: nothing is discounted
-    """
-
-    default: float = 0.0
-    decided_ms: int = 0
-    half_life_s: float = 0.0
-
-
-class SignalTerms(msgspec.Struct, frozen=True, array_like=True):
-    """What the fold must know of a bandit with signals.
-
-    ``place``     of the signal that the reward is of; None: the entry is of all signals together
-    ``defaults``  of each signal, float64, what is missing at the end is 0; or all that an observation says
-    ``sums``      whether the rewards of this signal are summed; else one replaces those before it
-    """
-
-    place: int | None
-    defaults: bytes = b""
-    sums: bool = False
-
-
-class RewardPayload(msgspec.Struct, frozen=True, array_like=True):
-    """Payload of an entry of the reward log: the features of the arm when it was chosen, and the reward.
-
-    An entry with a ``state`` gives it to a learner that has none; one with neither state nor features forgets
-    the learner, or is a move of all of them (``MOVED``). ``signal``: of a bandit with signals. ``space``:
-    which move of the bandit the features are from, 0: none; of a move its own number. ``effect``: of a
-    decision that was made with arm effects.
-    """
-
-    features: bytes
-    value: float = 0.0
-    terms: RewardTerms | None = None
-    state: bytes = b""
-    signal: SignalTerms | None = None
-    space: int = 0
-    effect: EffectTerms | None = None
-
-
-class RewardSource(msgspec.Struct, frozen=True, array_like=True):
-    """What an entry of the reward log is of. The fold needs none of it: it is for who reads the log.
-
-    ``kind``        "reward", "default" or "observation"
-    ``id``          of the decision, or of the observation
-    ``revision``    of the features of the arm
-    ``decided_ms``  when the arm was chosen, or the observation was
-    ``logged``      whether the decision is in the decision log
-    ``context``     as it was encoded, float32; None: the bandit has none
-    ``examined``    by what the features are multiplied, where the bandit has a ``position``
-    """
-
-    kind: str
-    id: str
-    arm: str
-    revision: int
-    decided_ms: int
-    logged: bool = False
-    context: bytes | None = None
-    examined: float | None = None
-
-
-class LoggedDecision(msgspec.Struct, frozen=True, array_like=True):
-    """A decision that waits for rewards, with what its defaults need.
-
-    ``payloads``      for each arm, the payload of the entry that its default makes
-    ``places``        of the arms among those of the decision, if it has a row in the decision log
-    ``known_entry``   as in ``storage.types.RewardWrite``
-    ``sources``       for each arm, the ``RewardSource`` of its default
-    """
-
-    bandit_uid: str
-    learner: str
-    id: str
-    issued_ms: int
-    expires_ms: int
-    arms: list[str]
-    payloads: list[bytes]
-    known_entry: int
-    places: list[int] | None
-    sources: list[bytes]
-
-
 @dataclass(frozen=True, slots=True)
 class LearnerState:
     """The state of a learner.
@@ -193,28 +103,6 @@ def pack(record: msgspec.Struct) -> bytes:
 
 def unpack(data: bytes, kind: type[T]) -> T:
     return msgspec.msgpack.decode(data, type=kind)
-
-
-def state_payload(state: bytes = b"") -> bytes:
-    """The payload of an entry that gives a learner a state, or forgets it."""
-    return msgspec.msgpack.encode((b"", 0.0, None, state))
-
-
-def about_dim(payload: bytes) -> int:
-    """The dimension of the learner of an entry, or a little more, from the length of its payload."""
-    # Mostly features, d numbers; or else a state, which has d (d + 3).
-    numbers = len(payload) // 8
-    return math.isqrt(numbers) if has_state(payload) else numbers
-
-
-def has_state(payload: bytes) -> bool:
-    """Whether an entry gives a state; also that of a move, which has neither."""
-    return payload[1:3] == _NO_FEATURES
-
-
-def move_payload(number: int) -> bytes:
-    """The payload of the entry of a move."""
-    return msgspec.msgpack.encode((b"", 0.0, None, b"", None, number))
 
 
 def with_uid(uid: str, record: msgspec.Struct) -> bytes:

@@ -35,18 +35,14 @@ def check_positive(name: str, value: int) -> None:
 
 def log_entry(entry_id: bytes, fields: Mapping[bytes, bytes]) -> LogEntry:
     """An entry that somebody else wrote lacks our fields: it is read all the same, and cannot be folded."""
-    bandit, learner = fields.get(b"b", b""), fields.get(b"l", b"")
-    kind, origin = fields.get(b"f", b""), fields.get(b"o", b"")
+    bandit, learner, came = fields.get(b"b", b""), fields.get(b"l", b""), fields.get(b"c")
     return LogEntry(
         entry_id.decode(),
         LearnerId(bandit.decode("utf-8", "replace"), learner.decode("utf-8", "replace")),
-        kind[:1] == b"1",
         fields.get(b"p", b""),
-        origin.decode("utf-8", "replace"),
-        kind[:1] == b"r",
-        _number(fields.get(b"s", b"0")),
-        fields.get(b"d", b""),
-        _came(kind[1:]) if len(kind) > 1 else (),
+        came is None,
+        _came(came) if came else (),
+        fields.get(b"o", b"").decode("utf-8", "replace"),
     )
 
 

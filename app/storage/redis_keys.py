@@ -86,12 +86,13 @@ pairs of a learner and a dedupe key share a name.
 Entry ids are "<ms>-<n>", where n numbers the entries of a log from 1 without a gap. The backlog is the
 difference of two such numbers, so it needs no counter and no scan, and stays right after trimming.
 
-Fields of an entry: b bandit uid, l learner, f "1" when it is the first with its decision key, "r" when it
-replaces a default, else "0", p payload; o, if it was a dead letter, the id it had before. A dead letter has
-the id of its entry, and r: the reason.
+Fields of an entry: b bandit uid, l learner, p payload (``app/records/log_entries.py``); c, if it is not the
+first of its decision and arm, which signals had come before it and their values, as "A1B0.5"; o, if it was a
+dead letter, the id it had before. A dead letter has the id of its entry, and r: the reason.
 
 Fields of seen-until:<ms> are "seen:<bandit uid>:<learner>:<dedupe key>", which hold nothing, and
-"seen-first:<bandit uid>:<learner>:<decision key>", which hold "d" while a default is counted and no reward.
+"seen-first:<bandit uid>:<learner>:<decision key>", which hold what has come, as c has it, behind "d" if the
+default was counted before, and with "@<ms>" behind a value of which the last counts.
 They are of decisions that expire at <ms> or up to SEEN_PERIOD_MS before. drop_expired.lua says when they are
 dropped, with what is known of forgotten learners, and what refused has then.
 

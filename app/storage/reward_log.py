@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from functools import cache
 
+import msgspec
+
 from app.platform.errors import Invalid
 from app.storage import redis_keys as keys
 from app.storage.decision_rows import field_of, row_keys
@@ -17,6 +19,7 @@ from app.storage.types.registry import SIXTEENTHS, SIXTEENTHS_FOR_HISTORY
 
 _TRIM_STEP = 256
 _READ_STEP = 500  # entries that the store looks at for some learners: a millisecond
+_pack = msgspec.msgpack.Encoder().encode
 
 
 class RewardLog(RedisPart):
@@ -43,19 +46,18 @@ class RewardLog(RedisPart):
         arguments: list[Argument] = [space, 0, len(rewards)]
         length = 0
         for reward in rewards:
-            home, dedupe = _dedupe_keys(partition, reward)
+            told = _told(reward)
+            home = keys.seen(partition, reward.learner, reward.dedupe_key or "")
+            if reward.expires_ms is not None:
+                home = keys.seen_until(partition, keys.seen_ends_ms(reward.expires_ms))
             names += (home, keys.forgotten(partition, reward.learner))
-            arguments += (*reward.learner, reward.known_entry, reward.payload)
-            arguments += (*dedupe, _kept_value(reward), reward.source)
-            length += len(home) + len(dedupe[2]) + len(dedupe[3])
+            arguments += (_pack(told), reward.payload)
+            length += len(home) + len(told.name or "") + len(told.first or "")
             # Bandits without a log pay for none of its keys.
-            if reward.logged is None:
-                arguments.append("")
-                continue
-            row = reward.logged.row
-            names += (keys.deleted(partition), keys.row_logs(partition))
-            names += row_keys(partition, row.decision.learner)[2:]
-            arguments += (field_of(row), row.keep_ms, row.record, reward.logged.reward)
+            if reward.logged is not None:
+                names += (keys.deleted(partition), keys.row_logs(partition))
+                names += row_keys(partition, reward.learner)[2:]
+                arguments += (reward.logged.row.record, reward.logged.reward)
         arguments[1] = 4 * length  # bytes of UTF-8, at most
         append = Append(len(rewards), names, arguments)
         held, answers = await self._calls.append(partition, _partition_keys(partition), append)
@@ -138,17 +140,6 @@ class RewardLog(RedisPart):
         return [answer.decode() for answer in await self._redis.script("replay_dead", names, ids)]
 
 
-def _kept_value(reward: RewardWrite) -> str:
-    """What is kept under the decision key: a number to be summed, or that of a signal behind its letter."""
-    if (signal := reward.signal) is not None:
-        number = repr(float(signal.value)).removesuffix(".0")  # the shortest that is read back
-        time = f"@{signal.at_ms}" if signal.aggregate == "last" else ""
-        # A letter rather than a digit: the script tells by it where the number of one signal ends and the
-        # next begins.
-        return f"{chr(ord('A') + signal.place)}{signal.aggregate[0]}{number}{time}"
-    return "" if reward.summed is None else f"{reward.summed:.17g}"
-
-
 @cache
 def _partition_keys(partition: int) -> tuple[str, ...]:
     """What every append to the log of the partition needs."""
@@ -156,21 +147,50 @@ def _partition_keys(partition: int) -> tuple[str, ...]:
     return tuple(name(partition) for name in names)
 
 
-def _dedupe_keys(partition: int, reward: RewardWrite) -> tuple[str, tuple[Argument, Argument, str, str]]:
-    """The key where the reward's dedupe keys are, or that is the only one; and what the script needs."""
+class _Told(msgspec.Struct, omit_defaults=True, gc=False):
+    """What append_rewards.lua is told of a reward: the fields are defined there.
+
+    Numbers that the script writes are text: Lua would write 14 digits.
+    """
+
+    bandit: str
+    learner: str
+    known: str
+    ends: str
+    expires: int | None = None
+    name: str | None = None
+    first: str | None = None
+    letter: str | None = None
+    kind: str | None = None
+    number: str | None = None
+    field: str | None = None
+    keep_ms: int | None = None
+
+
+def _told(reward: RewardWrite) -> _Told:
     # What is of no decision has a key of its own with a time to live. Rewards share one hash for each stretch
     # of time, which goes as a whole.
+    learner, signal = reward.learner, reward.signal
+    told = _Told(*learner, str(reward.known_entry), str(reward.ttl_ms))
     if reward.expires_ms is None:
         check_positive("ttl_ms", reward.ttl_ms or 0)
-        if reward.decision_key is not None:
+        if signal is not None:
             raise Invalid("a decision expires", path=("expires_ms",))
-        return keys.seen(partition, reward.learner, reward.dedupe_key), ("", reward.ttl_ms or 0, "", "")
-    ends_ms = keys.seen_ends_ms(reward.expires_ms)
-    name = keys.seen_field(reward.learner, reward.dedupe_key)
-    first = ""
-    if reward.decision_key is not None:
-        first = keys.seen_first_field(reward.learner, reward.decision_key)
-    return keys.seen_until(partition, ends_ms), (reward.expires_ms, ends_ms, name, first)
+        return told
+    told.expires, told.ends = reward.expires_ms, str(keys.seen_ends_ms(reward.expires_ms))
+    if reward.dedupe_key is not None:
+        told.name = keys.seen_field(learner, reward.dedupe_key)
+    if signal is not None:
+        told.first = keys.seen_first_field(learner, signal.decision_key)
+        # A letter rather than a digit: the script tells by it where the number of one signal ends and the
+        # next begins.
+        told.letter, told.kind = chr(ord("A") + signal.place), signal.aggregate[0]
+        told.number = repr(float(signal.value)).removesuffix(".0")  # the shortest that is read back
+        if signal.aggregate == "last":
+            told.number += f"@{signal.at_ms}"
+    if (logged := reward.logged) is not None:
+        told.field, told.keep_ms = field_of(logged.row), logged.row.keep_ms
+    return told
 
 
 def _appended(answer: bytes) -> Appended:

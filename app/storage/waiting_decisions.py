@@ -120,7 +120,7 @@ class WaitingDecisions(RedisPart):
             arguments += (write.decision.member, *learner, write.known_entry, write.payload)
             arguments += (ends_ms, keys.seen_first_field(learner, write.decision_key))
             field = keys.row_field(write.issued_ms, write.decision.id) if write.logged else ""
-            arguments += (field, write.logged, write.source)
+            arguments += (field, write.logged)
         last: bytes | None = await self._redis.script("append_defaults", names, arguments)
         return last.decode() if last else None
 

@@ -25,7 +25,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from app.learning.fold import States, fold
-from app.records.records import RewardPayload, pack, vector_to_bytes
+from app.records.log_entries import RewardEntry, decoded_all, encode
+from app.records.records import vector_to_bytes
 from app.storage.types import LearnerId, LogEntry
 from shortlist.linear import bilinear
 from shortlist.types import Matrix
@@ -70,7 +71,7 @@ def row(dim: int, m: int, p: int, sizes: Sizes) -> dict[str, Any]:
     for batch in range(sizes.batches):
         entries = log_entries(taught, values, first=batch * sizes.batch)
         started = time.thread_time()
-        states |= fold(states, entries)
+        states |= fold(states, decoded_all(entries))
         folded = time.thread_time()
         precision += taught.T @ taught
         moment += taught.T @ values
@@ -94,10 +95,7 @@ def row(dim: int, m: int, p: int, sizes: Sizes) -> dict[str, Any]:
 def log_entries(taught: Matrix, values: Any, *, first: int) -> list[LogEntry]:
     """Entries of the reward log, each of a decision of its own. Shapes: taught (n, D), values (n,)."""
     payloads = [
-        pack(RewardPayload(vector_to_bytes(phi), value))
+        encode(RewardEntry(vector_to_bytes(phi), value))
         for phi, value in zip(taught, values.tolist(), strict=True)
     ]
-    return [
-        LogEntry(f"{first + number}-0", LEARNER, first=True, payload=payload)
-        for number, payload in enumerate(payloads)
-    ]
+    return [LogEntry(f"{first + number}-0", LEARNER, payload) for number, payload in enumerate(payloads)]

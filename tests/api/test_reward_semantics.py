@@ -12,7 +12,8 @@ from api_client import EAGER_HOUSEKEEPING, Api, Json, running
 from app.platform.background import end
 from app.platform.metrics import Metrics
 from app.platform.pauses import Pauses
-from app.records.records import LoggedDecision, unpack
+from app.records.log_entries import WaitingDecision
+from app.records.records import unpack
 from app.storage import redis_keys
 from ridge_estimate import ridge_estimate
 from waiting import wait_until
@@ -347,11 +348,13 @@ async def test_what_is_logged_is_what_the_token_says(api: Api):
     choice = await api.choose("b", k=2)
     await api.put_arms("c", {arm: [9.0, 9.0, 9.0] for arm in ARMS})
     records = [
-        unpack(record, LoggedDecision)
+        unpack(record, WaitingDecision)
         for partition in range(16)
         for record in (await api.store.hgetall(redis_keys.decisions(partition))).values()
     ]
-    assert [record.arms for record in records] == [[item["id"] for item in choice["arms"]]]
+    assert [[entry.arm for entry in record.defaults] for record in records] == [
+        [item["id"] for item in choice["arms"]]
+    ]
     await api.due_now()
     learner = await learned(api, "b", 2)
     np.testing.assert_allclose(

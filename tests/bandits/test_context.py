@@ -8,14 +8,12 @@ import pytest
 from numpy.typing import NDArray
 
 from app.bandits.context import directions_of
-from app.bandits.settings import reward_payload
 from app.bandits.versions import BanditVersion, bytes_to_version, version_to_bytes
 from app.catalogues.arms import Arm
 from app.indexes.snapshot import Snapshot
 from app.learning.tokens import Decision, TokenSigner, raw_of
 from app.platform.errors import Invalid
 from app.records.encoding import ContextRule, EncodedField
-from app.records.records import RewardPayload, bytes_to_vector, unpack
 from headless_service import HeadlessService, bandit_record
 from shortlist.linear import bilinear
 
@@ -62,19 +60,11 @@ def test_a_record_with_a_context_is_read_as_it_was_written():
     assert bytes_to_version(version_to_bytes("0" * 16, version)) == ("0" * 16, version)
 
 
-@pytest.mark.rest
-def test_an_entry_without_a_context_is_of_plain_features():
-    payload = reward_payload(bandit_record(), np.array([1.0, 2.0]), 0.5, 17)
-    assert payload.hex() == "93c410000000000000f03f0000000000000040cb3fe0000000000000c0"
-
-
-async def test_an_entry_with_a_context_has_the_lifted_features(service: HeadlessService):
+async def test_what_is_learned_in_a_context_are_lifted_features(service: HeadlessService):
     bandit = await service.bandit(context=ContextRule(dim=2))
     context = np.array([0.5, 3.0], dtype=np.float32)
     joint = bandit.joint_features(np.array([1.0, 2.0]), context)
     assert joint.tolist() == [1.0, 2.0, 0.5, 3.0, 1.0, 6.0]
-    payload = unpack(reward_payload(bandit.record, joint, 1.0, 0), RewardPayload)
-    assert bytes_to_vector(payload.features).tolist() == joint.tolist()
     assert bandit.joint_features(np.array([1.0, 2.0]), None).tolist() == [1.0, 2.0, 0.0, 0.0, 0.0, 0.0]
     assert bandit.learner_dim == 6
 

@@ -16,6 +16,7 @@ from app.storage.types import (
     LoggedReward,
     RewardWrite,
     RowWrite,
+    SignalWrite,
     StoredRow,
 )
 from learner_names import learner_in
@@ -42,9 +43,14 @@ def row(n: int, learner: LearnerId = ANN, *, known: int = KNOWN, record: bytes =
 def reward(of: RowWrite, text: bytes, *, arm: str = "a", wait: bool = False) -> RewardWrite:
     decision, key = of.decision, f"{of.decision.id}/{arm}"
     return RewardWrite(
-        decision.learner, f"r/{key}", key if wait else None, of.known_entry, None, b"payload", FAR_MS,
-        LoggedReward(of, text),
-    )  # fmt: skip
+        decision.learner,
+        of.known_entry,
+        b"payload",
+        None if wait else f"r/{key}",
+        expires_ms=FAR_MS,
+        signal=SignalWrite(key, 0, 1.0) if wait else None,
+        logged=LoggedReward(of, text),
+    )
 
 
 async def kept(store: Store, *, after: str = "", before: str = "", count: int = 100) -> list[StoredRow]:

@@ -6,7 +6,7 @@ from test_store_traces import ANN, BOB, FUTURE_MS, TTL_MS, erase, fold, forget, 
 from app.platform.errors import Unavailable
 from app.storage.learner_side_data import LearnerSideData
 from app.storage.store import Store
-from app.storage.types import DecisionId, LearnerId, RewardWrite
+from app.storage.types import DecisionId, LearnerId, RewardWrite, SignalWrite
 from learner_names import UID, learner_in
 from store_clients import connect, traces
 
@@ -24,8 +24,12 @@ async def expire(store: Store, now_ms: int, learner: LearnerId = ANN) -> str | N
 
 async def live(store: Store, learner: LearnerId) -> None:
     """Leave every trace that a learner can leave."""
-    writes = [RewardWrite(learner, f"r{n}", f"d{n}", 10**13, None, b"p", FUTURE_MS) for n in range(2)]
-    for write in [*writes, RewardWrite(learner, "o", None, 10**13, TTL_MS, b"p")]:
+    signals = [SignalWrite(f"d{n}", 0, 1.0, "sum") for n in range(2)]
+    writes = [
+        RewardWrite(learner, 10**13, b"p", f"r{n}", expires_ms=FUTURE_MS, signal=signal)
+        for n, signal in enumerate(signals)
+    ]
+    for write in [*writes, RewardWrite(learner, 10**13, b"p", "o", ttl_ms=TTL_MS)]:
         assert (await store.rewards.append(0, [write]))[0].status == "accepted"
     await store.side_data.touch(learner, expires_ms=FUTURE_MS)
     future = {"due_ms": FUTURE_MS, "expires_ms": FUTURE_MS, "known_entry": 10**13}
@@ -91,7 +95,7 @@ async def test_all_that_is_kept_of_a_learner_is_erased_and_nothing_of_others(sto
     assert await kept(store, store_server, ANN) == EVERYTHING
     others = [await kept(store, store_server, learner) for learner in (BOB, STRANGER)]
     entry_id = await forget(store)
-    await store.rewards.append(0, [RewardWrite(BOB, "newest", None, 10**13, TTL_MS, b"p")])
+    await store.rewards.append(0, [RewardWrite(BOB, 10**13, b"p", "newest", ttl_ms=TTL_MS)])
     await fold(store)
     watermark = await store.learners.watermark(0)
     assert await store.learners.apply(0, expected=watermark, watermark=watermark, states={ANN: None})
@@ -112,7 +116,7 @@ async def test_of_a_deleted_bandit_no_key_is_left(store: Store, store_server: st
     await forget(store, BOB)
     await live(store, learner_in(0, 4, "eve"))
     before = await kept(store, store_server, STRANGER)
-    await store.rewards.append(0, [RewardWrite(STRANGER, "newest", None, 10**13, TTL_MS, b"p")])
+    await store.rewards.append(0, [RewardWrite(STRANGER, 10**13, b"p", "newest", ttl_ms=TTL_MS)])
     for _ in range(2):
         await store.side_data.erase_bandit(UID)
         async with connect(store_server) as client:

@@ -11,7 +11,7 @@ import pytest
 from app.platform.errors import Invalid
 from app.storage import redis_keys as keys
 from app.storage.store import Store
-from app.storage.types import DecisionId, DefaultWrite, LearnerId, RewardWrite
+from app.storage.types import DecisionId, DefaultWrite, LearnerId, RewardWrite, SignalWrite
 from learner_names import UID, learner_in
 from store_clients import connect
 
@@ -26,8 +26,9 @@ def now() -> int:
 
 
 def reward(name: str, expires_ms: int, *, learner: LearnerId = ANN, known: int = 0) -> RewardWrite:
-    """A reward of the decision ``name``, which is also its decision key."""
-    return RewardWrite(learner, f"r/{name}", name, known, None, name.encode(), expires_ms)
+    """The only reward of the decision ``name``, which is also its decision key."""
+    signal = SignalWrite(name, 0, 1.0)
+    return RewardWrite(learner, known, name.encode(), None, expires_ms=expires_ms, signal=signal)
 
 
 async def append(store: Store, *rewards: RewardWrite) -> list[str]:
@@ -94,7 +95,7 @@ async def run_at_random(store: Store, seed: int, *, forgetful: bool = False) -> 
     ``forgetful``: the bounds are lost.
     """
     rng = np.random.default_rng(seed)
-    start, counted = now(), dict[str, int]()
+    start, counted = now(), dict[bytes, int]()
     decisions = list[RewardWrite]()
     for step in range(400):
         if rng.random() < 0.03:
@@ -106,7 +107,7 @@ async def run_at_random(store: Store, seed: int, *, forgetful: bool = False) -> 
             decisions.append(reward(f"{step}", expires_ms, known=sum(counted.values())))
         write = decisions[int(rng.integers(len(decisions)))]
         [status] = await append(store, write)
-        counted[write.dedupe_key] = counted.get(write.dedupe_key, 0) + (status == "accepted")
+        counted[write.payload] = counted.get(write.payload, 0) + (status == "accepted")
     assert sum(counted.values()) > 10
     return sum(count > 1 for count in counted.values())
 
@@ -178,9 +179,9 @@ async def test_what_is_refused_is_neither_logged_nor_activated(store: Store):
 @pytest.mark.rest
 async def test_a_decision_key_needs_a_time_to_expire(store: Store):
     for write in (
-        RewardWrite(ANN, "x", "d", 1, 1_000, b""),
-        RewardWrite(ANN, "x", None, 1, None, b""),
-        RewardWrite(ANN, "x", None, 1, 0, b""),
+        RewardWrite(ANN, 1, b"", "x", ttl_ms=1_000, signal=SignalWrite("d", 0, 1.0)),
+        RewardWrite(ANN, 1, b"", "x"),
+        RewardWrite(ANN, 1, b"", "x", ttl_ms=0),
     ):
         with pytest.raises(Invalid):
             await append(store, write)
@@ -198,5 +199,5 @@ async def test_of_a_deleted_bandit_no_dedupe_key_is_left(store: Store, store_ser
         hashes = [key async for key in client.scan_iter("*seen-until*")]
         fields = [field for key in hashes for field in await client.hkeys(key)]
         assert await client.zcard(keys.forgotten_until(0)) == 0
-    assert len(fields) == 2
-    assert all(b"f" * 16 in field for field in fields)
+    assert len(fields) == 1
+    assert b"f" * 16 in fields[0]

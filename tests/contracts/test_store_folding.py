@@ -141,7 +141,7 @@ async def test_every_entry_is_folded_exactly_once(store: Store, steps):
             expected[words] = []
         for _ in range(times):
             if step == "append":
-                rewards = [RewardWrite(ids[w], f"{n}", None, now_ms, TTL_MS, b"%d" % n) for w, n in words]
+                rewards = [RewardWrite(ids[w], now_ms, b"%d" % n, f"{n}", ttl_ms=TTL_MS) for w, n in words]
                 await store.rewards.append(0, rewards)
             elif step == "forget":
                 await store.side_data.append_forget(ids[words], payload=b"F", now_ms=now_ms, ttl_ms=TTL_MS)
@@ -162,7 +162,7 @@ async def test_every_entry_is_folded_exactly_once(store: Store, steps):
 
 async def test_no_entry_that_is_in_a_tail_is_trimmed(store: Store):
     ann, bob = LearnerId(UID, ANN), LearnerId(UID, "bob")
-    rewards = [RewardWrite(ann if n < 3 else bob, f"{n}", None, 1, TTL_MS, b"x") for n in range(6)]
+    rewards = [RewardWrite(ann if n < 3 else bob, 1, b"x", f"{n}", ttl_ms=TTL_MS) for n in range(6)]
     ids = [outcome.entry_id for outcome in await store.rewards.append(0, rewards)]
     await store.learners.apply(
         0, expected="0-0", watermark=ids[4], states={}, tails={ann: ids[2:3], bob: ids[3:5]}

@@ -9,7 +9,7 @@ import pytest
 from app.platform.errors import Invalid, Unavailable
 from app.storage import redis_keys
 from app.storage.store import Store
-from app.storage.types import LearnerId, RewardWrite
+from app.storage.types import LearnerId, RewardWrite, SignalWrite
 from learner_names import UID, learner_in
 from store_clients import connect
 from waiting import wait_until
@@ -23,8 +23,10 @@ TTL_MS = 60_000
 
 def reward(dedupe_key, *, uid=UID, learner=ANN, first=None, known=0, ttl_ms=TTL_MS, payload=b"p"):
     """Of a decision that does not expire here, if it is named."""
-    lives = (ttl_ms, payload) if first is None else (None, payload, 2**45)
-    return RewardWrite(LearnerId(uid, learner), dedupe_key, first, known, *lives)
+    who = LearnerId(uid, learner), known, payload, dedupe_key
+    if first is None:
+        return RewardWrite(*who, ttl_ms=ttl_ms)
+    return RewardWrite(*who, expires_ms=2**45, signal=SignalWrite(first, 0, 1.0, "sum"))
 
 
 def order(entry_id):
@@ -231,7 +233,8 @@ async def test_appends_of_one_moment_are_each_accepted_or_refused_alone(store: S
     """Of all partitions, with duplicates between them: whoever comes first has the key."""
     learners = [learner_in(n % 4, 4, f"key-{n}") for n in range(40)]
     keys = [f"{n % 3}" for n in range(40)]
-    writes = [RewardWrite(to, key, None, 1, TTL_MS, b"p") for to, key in zip(learners, keys, strict=True)] * 2
+    pairs = zip(learners, keys, strict=True)
+    writes = [RewardWrite(to, 1, b"p", key, ttl_ms=TTL_MS) for to, key in pairs] * 2
     outcomes = await asyncio.gather(*(store.rewards.append(w.learner.partition(4), [w]) for w in writes))
     assert [[o.status for o in outcome] for outcome in outcomes] == [["accepted"]] * 40 + [["duplicate"]] * 40
     for partition in range(4):

@@ -11,7 +11,7 @@ import pytest
 
 from app.platform.errors import StoreFull
 from app.storage.store import Store
-from app.storage.types import DecisionId, Kind, LearnerId, RewardWrite
+from app.storage.types import DecisionId, Kind, LearnerId, RewardWrite, SignalWrite
 from learner_names import learner_in
 from store_clients import connect
 from store_server import patient_store
@@ -49,14 +49,15 @@ def most_of(thing: str, bound: int = FEW) -> int:
 
 
 def observation(name: str, learner: LearnerId = ANN) -> RewardWrite:
-    return RewardWrite(learner, f"o/{name}", None, 0, TTL_MS, b"payload")
+    return RewardWrite(learner, 0, b"payload", f"o/{name}", ttl_ms=TTL_MS)
 
 
 def reward(
     name: str, learner: LearnerId = ANN, *, expires_ms: int = FAR_MS, first: bool = True
 ) -> RewardWrite:
     """Of the decision ``name``; with ``first`` it has a second dedupe key."""
-    return RewardWrite(learner, f"r/{name}/a/id", f"{name}/a" if first else None, 0, None, b"p", expires_ms)
+    signal = SignalWrite(f"{name}/a", 0, 1.0, "sum") if first else None
+    return RewardWrite(learner, 0, b"p", f"r/{name}/a/id", expires_ms=expires_ms, signal=signal)
 
 
 async def leave(store: Store, kind: str, n: int, learner: LearnerId = ANN) -> Any:
@@ -99,7 +100,7 @@ async def test_beyond_the_bound_new_ones_are_refused_and_nothing_else_happens(ur
         await other.usage.read()
         before = await content(url)
         for process in (store, other):
-            for n in (fit, fit + 1):
+            for n in (fit, fit + 2):  # of rewards as large as the first that found no space
                 with pytest.raises(StoreFull, match=f"SHORTLIST_MAX_{kind.upper()}_MB"):
                     await leave(process, thing, n)
         assert await content(url) == before

@@ -226,7 +226,7 @@ async def test_there_is_room_for_rewards_again_when_what_expired_is_dropped(url:
 
         async def fill(name: str) -> int:
             for n in range(1_000):
-                write = RewardWrite(ANN, f"{name}{n:04}", None, known, None, b"p", soon)
+                write = RewardWrite(ANN, known, b"p", f"{name}{n:04}", expires_ms=soon)
                 try:
                     known_statuses.update(await statuses(store, write))
                 except StoreFull:
@@ -303,7 +303,7 @@ async def test_defaults_are_counted_and_never_refused(url: str) -> None:
         assert (await store.usage.read())["dedupe"] == defaults
         await store.rewards.append(0, [reward(one.id)])
         *_, entry = await store.rewards.read(0, "0-0", 1_000)
-        assert entry.replaces
+        assert (entry.first, entry.came) == (False, ())
         assert await store.waiting.drop_expired(0, margin_ms=-2 * FAR_MS, count=10) == 1
         assert (await store.usage.read())["dedupe"] == 0
 

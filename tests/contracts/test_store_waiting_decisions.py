@@ -1,11 +1,12 @@
 """Contract of a store: decisions that wait for rewards, their activation, and their defaults."""
 
 import asyncio
+from typing import Literal
 
 import pytest
 
 from app.storage.store import Store
-from app.storage.types import DecisionId, DefaultWrite, RewardWrite
+from app.storage.types import DecisionId, DefaultWrite, RewardWrite, SignalWrite
 from learner_names import learner_in
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
@@ -35,11 +36,18 @@ async def decisions(store: Store, now_ms: int) -> list[tuple[DecisionId, bytes]]
     return list((await store.waiting.due(0, now_ms, 100)).decisions)
 
 
-async def payloads(store: Store) -> list[tuple[bytes, bool, bool]]:
-    """Of all entries: payload, whether the first with its decision key, whether it replaces a default."""
-    return [
-        (entry.payload, entry.first, entry.replaces) for entry in await store.rewards.read(0, "0-0", 1_000)
-    ]
+async def payloads(store: Store) -> list[tuple[bytes, bool, tuple[tuple[int, float], ...]]]:
+    """Of all entries: payload, whether the first with its decision key, and what had come before."""
+    return [(entry.payload, entry.first, entry.came) for entry in await store.rewards.read(0, "0-0", 1_000)]
+
+
+def reward(
+    text: bytes, aggregate: Literal["first", "sum"], arm: str = "a", value: float = 1.0
+) -> RewardWrite:
+    """Of the decision ``one``. ``text``: its payload, and where rewards are summed its dedupe key."""
+    signal = SignalWrite(f"one/{arm}", 0, value, aggregate)
+    name = text.decode() if aggregate == "sum" else None
+    return RewardWrite(ANN, 0, text, name, expires_ms=EXPIRES_MS, signal=signal)
 
 
 async def test_a_logged_decision_is_due_at_its_time_and_logged_once(store: Store):
@@ -53,11 +61,10 @@ async def test_a_logged_decision_is_due_at_its_time_and_logged_once(store: Store
 
 async def test_an_arm_without_a_reward_gets_its_default_once(store: Store):
     await log(store, ONE)
-    reward = RewardWrite(ANN, "r/one/a", "one/a", 0, None, b"reward", EXPIRES_MS)
-    await store.rewards.append(0, [reward])
+    await store.rewards.append(0, [reward(b"reward", "first")])
     writes = [default(ONE, "a"), default(ONE, "b")]
     last = await store.waiting.append_defaults(0, [ONE], writes)
-    assert await payloads(store) == [(b"reward", True, False), (b"default", True, False)]
+    assert await payloads(store) == [(b"reward", True, ()), (b"default", True, ())]
     assert (await store.rewards.read(0, "0-0", 10))[-1].entry_id == last
     assert await decisions(store, 2**45) == []
     assert await store.waiting.append_defaults(0, [ONE], writes) is None
@@ -75,9 +82,8 @@ async def test_a_late_reward_replaces_the_default(store: Store):
     await log(store, ONE)
     await store.waiting.append_defaults(0, [ONE], [default(ONE)])
     for number in range(2):
-        reward = RewardWrite(ANN, f"{number}", "one/a", 0, None, b"%d" % number, EXPIRES_MS)
-        await store.rewards.append(0, [reward])
-    assert await payloads(store) == [(b"default", True, False), (b"0", False, True), (b"1", False, False)]
+        await store.rewards.append(0, [reward(b"%d" % number, "sum")])
+    assert await payloads(store) == [(b"default", True, ()), (b"0", False, ()), (b"1", False, ((0, 1.0),))]
 
 
 async def test_a_decision_is_activated_once_and_then_waits(store: Store):
@@ -96,7 +102,7 @@ async def test_what_was_decided_before_its_learner_was_forgotten_counts_as_nothi
     late, new = DecisionId(ANN, "late"), DecisionId(ANN, "new")
     assert await activate(store, late) == "forgotten"
     assert await activate(store, new, known_entry=1) == "activated"
-    assert await payloads(store) == [(b"F", True, False)]
+    assert await payloads(store) == [(b"F", True, ())]
 
 
 async def test_entries_of_rewards_that_are_summed_say_what_came_before(store: Store):
@@ -106,17 +112,9 @@ async def test_entries_of_rewards_that_are_summed_say_what_came_before(store: St
     values = [0.1, 0.2, -1e9, 0.25, 1e9, 0.0]
     for number, value in enumerate(values):
         arm = "ab"[number == 4]
-        reward = RewardWrite(ANN, f"{number}", f"one/{arm}", 0, None, b"r", EXPIRES_MS, summed=value)
-        await store.rewards.append(0, [reward])
-        await store.rewards.append(0, [reward])
+        for _ in range(2):
+            await store.rewards.append(0, [reward(b"%d" % number, "sum", arm, value)])
     entries = (await store.rewards.read(0, "0-0", 100))[1:]
-    assert [entry.before for entry in entries] == [
-        0,
-        0.1,
-        0.1 + 0.2,
-        0.1 + 0.2 - 1e9,
-        0,
-        0.1 + 0.2 - 1e9 + 0.25,
-    ]
-    assert [(entry.first, entry.replaces) for entry in entries][:2] == [(False, True), (False, False)]
+    sums = [(0, 0.1), (0, 0.1 + 0.2), (0, 0.1 + 0.2 - 1e9), (0, 0.1 + 0.2 - 1e9 + 0.25)]
+    assert [entry.came for entry in entries] == [(), *((each,) for each in sums[:3]), (), (sums[3],)]
     assert [entry.first for entry in entries] == [number == 4 for number in range(6)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,18 +12,10 @@ from hypothesis import strategies as st
 
 from app.bandits.spaces import SpaceMap, Spaces
 from app.learning.fold import fold, moves_of
-from app.records.records import (
-    MOVED,
-    LearnerState,
-    RewardPayload,
-    RewardTerms,
-    bytes_to_state,
-    move_payload,
-    pack,
-    state_to_bytes,
-    vector_to_bytes,
-)
+from app.records.log_entries import MOVED, DecodedEntry, MoveEntry, RewardEntry
+from app.records.records import LearnerState, bytes_to_state, state_to_bytes, vector_to_bytes
 from app.storage.types import LearnerId, LogEntry
+from log_entries import entry_of
 from shortlist.linear import ridge_sums
 from workers.batches import CheckpointedLearner, fold_stored
 
@@ -44,8 +35,12 @@ MAPS = {
 KEYS = ("ann", "bob")
 
 
-def entry(number: int, learner: str, payload: bytes, *, first: bool = True) -> LogEntry:
-    return LogEntry(f"{number}-{number}", LearnerId(UID, learner), first, payload)
+def entry(number: int, learner: str, content: RewardEntry | MoveEntry) -> DecodedEntry:
+    return entry_of(f"{number}-{number}", LearnerId(UID, learner), content)
+
+
+def reward(dim: int, space: int = 0) -> RewardEntry:
+    return RewardEntry(vector_to_bytes(np.ones(dim)), 1.0, space=space)
 
 
 def through(features: np.ndarray, space: int, to: int = 2) -> np.ndarray:
@@ -64,31 +59,34 @@ def open_part(features: np.ndarray, space: int) -> np.ndarray:
     return gram - np.outer(mapped, mapped)
 
 
-def a_log(seed: int, count: int, *, half_life_s: float = 0.0) -> list[LogEntry]:
+def a_log(seed: int, count: int, *, half_life_s: float = 0.0) -> list[DecodedEntry]:
     """Rewards of two keys, of any space that had begun by then or one that has not yet, and two moves."""
-    rng, found = np.random.default_rng(seed), list[LogEntry]()
+    rng, found = np.random.default_rng(seed), list[DecodedEntry]()
     moves = sorted(rng.choice(np.arange(1, count), size=2, replace=False).tolist())
     for number in range(1, count + 1):
         if number in moves:
-            found.append(entry(number, MOVED, move_payload(moves.index(number) + 1)))
+            found.append(entry(number, MOVED, MoveEntry(moves.index(number) + 1)))
             continue
         begun = sum(move < number for move in moves)
         space = min(2, int(rng.integers(0, begun + 2)))  # a process may hear of a move before the log has it
-        terms = RewardTerms(0.0, number * 1_000, half_life_s)
-        payload = RewardPayload(
-            vector_to_bytes(rng.normal(size=DIMS[space])), float(rng.normal()), terms, space=space
+        content = RewardEntry(
+            vector_to_bytes(rng.normal(size=DIMS[space])),
+            float(rng.normal()),
+            decided_ms=number * 1_000,
+            space=space,
+            half_life_s=half_life_s,
         )
-        found.append(entry(number, KEYS[int(rng.integers(2))], pack(payload)))
+        found.append(entry(number, KEYS[int(rng.integers(2))], content))
     return found
 
 
-def in_batches(log: list[LogEntry], cuts: list[int]) -> dict[LearnerId, bytes | None]:
+def in_batches(log: list[DecodedEntry], cuts: list[int]) -> dict[LearnerId, bytes | None]:
     """As workers fold it, who know what is folded, and begin each batch from what is stored."""
     stored, folded = dict[LearnerId, LearnerState | None](), dict[str, int]()
     bounds = [0, *sorted({cut % len(log) for cut in cuts}), len(log)]
     for start, stop in pairwise(bounds):
         some = log[start:stop]
-        known = {learner: stored.get(learner) for learner in {each.learner for each in some}}
+        known = {learner: stored.get(learner) for learner in {each.entry.learner for each in some}}
         after = fold(known, some, _never, Spaces(folded, {UID: MAPS}))
         stored |= {
             learner: None if state is None else bytes_to_state(state_to_bytes(state))
@@ -117,21 +115,20 @@ def test_they_are_those_of_the_rows_in_the_last_space(seed, count, half_life_s):
     log = a_log(seed, count, half_life_s=half_life_s)
     states = in_batches(log, [seed])
     for name in KEYS:
-        rows = [each for each in log if each.learner.name == name]
+        rows = [reward for entry, reward in log if entry.learner.name == name]
         data = states.get(LearnerId(UID, name))
         assert (data is not None) == bool(rows)
         if data is None:
             continue
-        payloads = [msgspec.msgpack.decode(each.payload, type=RewardPayload) for each in rows]
-        features = np.array([through(np.frombuffer(p.features), p.space) for p in payloads])
-        values = np.array([p.value for p in payloads])
+        features = np.array([through(np.frombuffer(row.features), row.space) for row in rows])
+        values = np.array([row.value for row in rows])
         state = bytes_to_state(data)
-        decided = np.array([p.terms.decided_ms for p in payloads])
+        decided = np.array([row.decided_ms for row in rows])
         weights = (
             0.5 ** ((state.time_ms - decided) / 1_000 / half_life_s) if half_life_s else np.ones(len(rows))
         )
         expected = ridge_sums.of(features, values, np.ones(len(rows), dtype=bool), weights)
-        open_parts = [open_part(np.frombuffer(p.features), p.space) for p in payloads]
+        open_parts = [open_part(np.frombuffer(row.features), row.space) for row in rows]
         gram = expected.gram + np.einsum("n,nij->ij", weights, open_parts)
         scale = 1e-9 * max(1.0, np.abs(gram).max())
         np.testing.assert_allclose(state.sums.gram, gram, atol=scale)
@@ -142,12 +139,10 @@ def test_they_are_those_of_the_rows_in_the_last_space(seed, count, half_life_s):
 
 def test_where_nothing_is_carried_learners_begin_anew_and_earlier_entries_are_passed_over():
     maps = {UID: {1: SpaceMap(1, None)}}
-    old = pack(RewardPayload(vector_to_bytes(np.ones(3)), 1.0))
-    new = pack(RewardPayload(vector_to_bytes(np.ones(2)), 1.0, space=1))
-    log = [entry(1, "ann", old), entry(2, MOVED, move_payload(1)), entry(3, "ann", old)]
+    log = [entry(1, "ann", reward(3)), entry(2, MOVED, MoveEntry(1)), entry(3, "ann", reward(3))]
     spaces = Spaces({}, maps)
     assert fold({}, log, _never, spaces)[LearnerId(UID, "ann")] is None
-    state = fold({}, [*log, entry(4, "ann", new)], _never, spaces)[LearnerId(UID, "ann")]
+    state = fold({}, [*log, entry(4, "ann", reward(2, 1))], _never, spaces)[LearnerId(UID, "ann")]
     assert state is not None
     assert (state.version, state.space, state.sums.dim) == (1, 1, 2)
 
@@ -155,8 +150,8 @@ def test_where_nothing_is_carried_learners_begin_anew_and_earlier_entries_are_pa
 @pytest.mark.rest
 def test_an_entry_of_a_move_that_nobody_knows_is_left_out():
     left_out = list[str]()
-    log = [entry(1, "ann", pack(RewardPayload(vector_to_bytes(np.ones(2)), 1.0, space=1)))]
-    before = fold({}, [entry(1, "ann", pack(RewardPayload(vector_to_bytes(np.ones(3)), 1.0)))])
+    log = [entry(1, "ann", reward(2, 1))]
+    before = fold({}, [entry(1, "ann", reward(3))])
     states = fold(before, log, lambda each, reason: left_out.append(each.entry_id))
     assert left_out == ["1-1"]
     assert states[LearnerId(UID, "ann")] == before[LearnerId(UID, "ann")]
@@ -166,14 +161,10 @@ def test_an_entry_of_a_move_that_nobody_knows_is_left_out():
 def test_a_learner_that_was_carried_is_written_whole(late):
     """So whoever reads checkpoint and tail needs to know of no move."""
     learner = LearnerId(UID, "ann")
-    wide = np.ones(3)
-    (state,) = fold({}, [entry(1, "ann", pack(RewardPayload(vector_to_bytes(wide), 1.0)))]).values()
+    (state,) = fold({}, [entry(1, "ann", reward(3))]).values()
     assert state is not None
     space, dim = (0, 3) if late else (1, 2)
-    log = [
-        entry(2, MOVED, move_payload(1)),
-        entry(3, "ann", pack(RewardPayload(vector_to_bytes(np.ones(dim)), 1.0, space=space))),
-    ]
+    log = [entry(2, MOVED, MoveEntry(1)), entry(3, "ann", reward(dim, space))]
     done = fold_stored({learner: CheckpointedLearner(state)}, log, Spaces({}, {UID: MAPS}))
     assert done.tails == {}
     assert done.moved == {UID: 1}

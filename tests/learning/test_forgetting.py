@@ -12,7 +12,8 @@ from app.bandits.settings import BanditRecord, LogRule, RewardRule
 from app.bandits.versions import BanditVersion
 from app.learning import forgetting as module
 from app.platform.metrics import Metrics
-from app.records.records import LoggedDecision, unpack
+from app.records.log_entries import WaitingDecision
+from app.records.records import unpack
 from app.storage import redis_keys
 from app.storage.store import Store
 from app.storage.types import RewardWrite
@@ -93,7 +94,7 @@ async def test_a_key_that_comes_back_keeps_what_came_since_whoever_erases_late(
     assert await erase(learner, entries[0])
     assert await service.choose(bandit, event_id="e") == new
     (waiting,) = (await service.store.waiting.due(partition, later_ms(), 10)).decisions
-    assert unpack(waiting[1], LoggedDecision).known_entry == int(entries[0].partition("-")[2])
+    assert unpack(waiting[1], WaitingDecision).known_entry == int(entries[0].partition("-")[2])
     await forgetting.forget(learner)
     assert not (await service.store.waiting.due(partition, later_ms(), 10)).decisions
     assert (await service.choose(bandit, event_id="e")).decision != new.decision
@@ -145,7 +146,7 @@ async def test_dead_letters_go_with_their_learner(service: HeadlessService):
     learner = bandit.learner_for("a-key-that-died")
     partition = learner.partition(service.store.partitions)
     await service.observe(bandit, "o1", key=learner.name)
-    write = RewardWrite(learner, "broken", None, 2**42, 60_000, b"broken")
+    write = RewardWrite(learner, 2**42, b"broken", "broken", ttl_ms=60_000)
     await service.store.rewards.append(partition, [write])
     await service.observe(bandit, "o2", key=learner.name)
     assert [letter.entry.learner for letter in await service.store.rewards.dead_letters(partition)] == [

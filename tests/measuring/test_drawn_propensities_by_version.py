@@ -7,7 +7,8 @@ import pytest
 
 from app.measuring.drawn_propensities import LearnersByVersion
 from app.measuring.past_learners import TimedReward
-from app.records.records import LearnerState, RewardPayload, RewardTerms
+from app.records.log_entries import RewardEntry
+from app.records.records import LearnerState
 from app.storage.types import LearnerId, LogEntry
 from shortlist.linear import ridge_sums
 
@@ -16,8 +17,7 @@ LEARNER, OTHER = LearnerId("b", "ann"), LearnerId("b", "bob")
 
 def reward(came_ms: float, value: float, learner: LearnerId = LEARNER) -> TimedReward:
     features = np.array([value, 1.0]).astype("<f8").tobytes()
-    payload = RewardPayload(features, value, RewardTerms())
-    return came_ms, (LogEntry("", learner, True, b""), payload)
+    return came_ms, (LogEntry("", learner, b""), RewardEntry(features, value))
 
 
 def moment(state: LearnerState | None) -> list[float]:

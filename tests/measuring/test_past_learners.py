@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.bandits.bandit import GLOBAL_LEARNER, Bandit, bandit_of
-from app.bandits.settings import BanditRecord, PositionRule, RewardRule, reward_payload
+from app.bandits.settings import BanditRecord, PositionRule, RewardRule
 from app.bandits.versions import BanditVersion, version_to_bytes
 from app.catalogues.catalogue import Catalogue
 from app.decision_log.rows import Row
@@ -25,8 +25,10 @@ from app.measuring.sources import HeldSource
 from app.platform.errors import TooLarge
 from app.policies.registry import POLICIES
 from app.records.encoding import ContextRule
-from app.records.records import CatalogueRecord, LearnerState
-from app.storage.types import LearnerId, LogEntry
+from app.records.log_entries import DecodedEntry, RewardEntry
+from app.records.records import CatalogueRecord, LearnerState, vector_to_bytes
+from app.storage.types import LearnerId
+from log_entries import entry_of
 from logged_rows import reward_of, row
 from shortlist.evaluation import blocks
 from shortlist.linear import ridge, ridge_sums
@@ -71,7 +73,7 @@ class LogWithEntries:
 
     bandit: Bandit
     rows: list[Row] = field(default_factory=list)
-    entries: list[tuple[int, LogEntry]] = field(default_factory=list)
+    entries: list[tuple[int, DecodedEntry]] = field(default_factory=list)
 
     def learner(self, key: str | None) -> LearnerId:
         return LearnerId(UID, GLOBAL_LEARNER if key is None else key)
@@ -80,15 +82,22 @@ class LogWithEntries:
         numbers = None if context is None else np.array(context, np.float32)
         features = self.bandit.learned_features(FEATURES[arm], numbers, entry.pop("place", 0))
         decided = entry.pop("decided", at)
-        payload = reward_payload(self.bandit.record, features, value, decided)
-        self.entries.append(
-            (at, LogEntry(f"{at}-{len(self.entries)}", self.learner(key), payload=payload, **entry))
+        record = self.bandit.record
+        content = RewardEntry(
+            vector_to_bytes(features),
+            value,
+            decided_ms=decided,
+            half_life_s=record.half_life_s or 0.0,
+            sums=True,
+            defaults=record.defaults(),
         )
+        number = f"{at}-{len(self.entries)}"
+        self.entries.append((at, entry_of(number, self.learner(key), content, **entry)))
 
     def states_at(self, at: float) -> States:
         """What the service's fold makes of the entries that came before."""
         entries = [entry for at_ms, entry in sorted(self.entries, key=itemgetter(0)) if at_ms < at]
-        return fold(dict.fromkeys(entry.learner for entry in entries), entries)
+        return fold(dict.fromkeys(entry.learner for entry, _ in entries), entries)
 
     def posterior(self, states: States, key: str | None) -> ridge.Posterior:
         own = states.get(self.learner(key))
@@ -117,8 +126,9 @@ def simulate(case: str, count: int, seed: int, **more: Any) -> LogWithEntries:
                 after += int(rng.integers(0, 200))
                 value = float(rng.normal())
                 rewards.append(reward_of(value, f"a{arm}", time=after))
-                how = {"first": first, "replaces": not first and not again, "before": before}
-                log.append(key, context, arm, value, after, **how, decided=at, place=place)
+                came = ((0, before),) if again else ()
+                how = {"first": first, "came": came, "decided": at, "place": place}
+                log.append(key, context, arm, value, after, **how)
                 first, before = False, before + value
         shown = [f"a{arm}" for arm in arms]
         log.rows.append(row(arms=shown, time=at, key=key, context=context, rewards=rewards))

@@ -13,10 +13,10 @@ import pytest
 from app.api.api_keys import VisitorPass
 from app.catalogues.kinds import options_of
 from app.indexes.live import IndexOptions
+from app.records.log_entries import RewardEntry, WaitingDecision
 from app.records.records import (
     CatalogueRecord,
     LearnerState,
-    LoggedDecision,
     bytes_to_state,
     pack,
     state_to_bytes,
@@ -88,6 +88,6 @@ def test_what_a_newer_version_has_added_is_passed_over() -> None:
     assert options_of(read) == IndexOptions("exact", target_recall=0.95)
     wanted = CatalogueRecord(2, {"kind": "exact"}, 0.99)
     assert options_of(unpack(pack(wanted), CatalogueRecord)) == IndexOptions("exact", target_recall=0.99)
-    decision = LoggedDecision("u", "ann", "d", 1, 2, ["a"], [b"p"], 0, None, [b""])
+    decision = WaitingDecision(1, 2, [RewardEntry(b"x")])
     longer = [*msgspec.msgpack.decode(pack(decision)), "more"]
-    assert unpack(msgspec.msgpack.encode(longer), LoggedDecision) == decision
+    assert unpack(msgspec.msgpack.encode(longer), WaitingDecision) == decision

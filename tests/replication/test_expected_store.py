@@ -33,7 +33,7 @@ async def fill(store: Store, partition: int, rewards: int = 3) -> None:
     await store.registry.create_catalogue("films", UID.encode() + b"{}")
     await store.arms.upsert(UID, [ArmWrite("a", bytes(8))], keep_ms=1_000)
     await store.redis.command("SET", keys.PRIOR_CHANGES, 1)
-    writes = [RewardWrite(LEARNER, f"{n}", None, 1, 60_000, b"r") for n in range(rewards)]
+    writes = [RewardWrite(LEARNER, 1, b"r", f"{n}", ttl_ms=60_000) for n in range(rewards)]
     *_, before_last, _ = await store.rewards.append(partition, writes)
     watermark = await store.learners.watermark(partition)
     await store.learners.apply(

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from app.platform.errors import Unavailable
 from app.storage.embedded.server import EmbeddedServer
 from app.storage.store import Store
-from app.storage.types import DecisionId, LearnerId, LoggedReward, RewardWrite, RowWrite
+from app.storage.types import DecisionId, LearnerId, LoggedReward, RewardWrite, RowWrite, SignalWrite
 from waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
@@ -33,14 +33,26 @@ async def test_a_killed_server_has_counted_exactly_what_it_holds(tmp_path):
                 try:
                     await store.choices.put_event(learner, f"{n}-{step}", b"x" * (step % 400), ttl_ms=600_000)
                     await store.waiting.log(
-                        DecisionId(learner, f"{n}-{step}"), b"y" * (step % 300), due_ms=1, expires_ms=2**45
+                        DecisionId(learner, f"{n}-{step}"),
+                        b"y" * (step % 300),
+                        due_ms=1,
+                        expires_ms=2**45,
+                        known_entry=0,
                     )
                     row = RowWrite(DecisionId(learner, f"{n}-{step}"), step, 0, b"z" * (step % 300), 1)
                     logged = LoggedReward(row, b"w" * (step % 30))
                     ends_ms = 2**41 + step
                     rewards = [
-                        RewardWrite(learner, f"r/{n}-{step}", f"{n}-{step}", 0, None, b"p", ends_ms, logged),
-                        RewardWrite(learner, f"o/{n}-{step}", None, 1, 600_000, b"p"),
+                        RewardWrite(
+                            learner,
+                            0,
+                            b"p",
+                            f"r/{n}-{step}",
+                            expires_ms=ends_ms,
+                            signal=SignalWrite(f"{n}-{step}", 0, 1.0, "sum"),
+                            logged=logged,
+                        ),
+                        RewardWrite(learner, 1, b"p", f"o/{n}-{step}", ttl_ms=600_000),
                     ]
                     if step % 2:
                         await store.rows.write(learner.partition(4), [row])

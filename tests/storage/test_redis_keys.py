@@ -29,6 +29,7 @@ from app.storage.types import (
     RewardWrite,
     RowWrite,
     ShareAsked,
+    SignalWrite,
 )
 from learner_names import UID, learner_in
 from store_clients import connect
@@ -76,8 +77,9 @@ async def exercise(store):
     await store.arms.upsert(UID, [ArmWrite("a", b"1", b"doc"), ArmWrite("b", b"2")], keep_ms=TTL_MS)
     await store.arms.delete(UID, ["b"], keep_ms=TTL_MS)
     assert await store.arms.fit(UID, 2, b"basis", [ArmWrite("a", b"1", b"doc")], keeps_changes=False)
-    observation = RewardWrite(ANN, "once", None, 2, TTL_MS, b"p")
-    rewards = [RewardWrite(ANN, f"{ms}", "first", 2, None, b"p", ms) for ms in (1, 2**40)]
+    observation = RewardWrite(ANN, 2, b"p", "once", ttl_ms=TTL_MS)
+    signal = SignalWrite("first", 0, 1.0, "sum")
+    rewards = [RewardWrite(ANN, 2, b"p", f"{ms}", expires_ms=ms, signal=signal) for ms in (1, 2**40)]
     *_, outcome = await store.rewards.append(0, [observation, *rewards])
     assert await store.waiting.drop_expired(0, margin_ms=1, count=1) == 1
     await store.side_data.append_forget(ANN, payload=b"", now_ms=1, ttl_ms=TTL_MS)
@@ -299,10 +301,8 @@ async def test_the_log_goes_on_when_the_clock_has_run_backwards(store, store_url
     """The newest entry lies in the future: later ones share its millisecond and keep counting."""
     future_ms = 2**43
     async with connect(store_url) as client:
-        await client.xadd(
-            redis_keys.log(0), {"b": UID, "l": ANN.name, "f": "1", "p": ""}, id=f"{future_ms}-7"
-        )
-    reward = RewardWrite(ANN, "once", None, 2, TTL_MS, b"p")
+        await client.xadd(redis_keys.log(0), {"b": UID, "l": ANN.name, "p": ""}, id=f"{future_ms}-7")
+    reward = RewardWrite(ANN, 2, b"p", "once", ttl_ms=TTL_MS)
     [outcome] = await store.rewards.append(0, [reward])
     assert outcome.entry_id == f"{future_ms}-8"
     assert await store.side_data.append_forget(ANN, payload=b"", now_ms=1, ttl_ms=TTL_MS) == f"{future_ms}-9"

@@ -57,7 +57,7 @@ class Traffic:
         while not self.stopped:
             learner = LEARNERS[(writer + number) % len(LEARNERS)]
             word = f"{writer}.{number}"
-            rewards = [RewardWrite(LearnerId(UID, learner), word, None, 1, TTL_MS, word.encode())]
+            rewards = [RewardWrite(LearnerId(UID, learner), 1, word.encode(), word, ttl_ms=TTL_MS)]
             [outcome] = await persevere(self.store.rewards.append, writer % PARTITIONS, rewards)
             assert outcome.status in {"accepted", "duplicate"}
             self.rewards[learner, word] = None
@@ -216,7 +216,7 @@ SERVICE = """
         for number in range(10**9):
             word = f"{sys.argv[2]}.{writer}.{number}"
             learner = LearnerId("0123456789abcdef", "ann")
-            reward = RewardWrite(learner, word, None, 1, 3_600_000, word.encode())
+            reward = RewardWrite(learner, 1, word.encode(), word, ttl_ms=3_600_000)
             await store.rewards.append(0, [reward])
             print(word, flush=True)
 

@@ -98,7 +98,7 @@ async def test_a_full_server_refuses_writes_whole_and_still_answers_reads(server
     async with opened(server.url) as store, Redis.from_url(server.url) as client:
         await store.arms.upsert(UID, [ArmWrite("a", b"1")], keep_ms=1_000)
         await client.config_set("maxmemory", 1)
-        rewards = [RewardWrite(ANN, f"{n}", None, 1, 1_000, b"") for n in range(3)]
+        rewards = [RewardWrite(ANN, 1, b"", f"{n}", ttl_ms=1_000) for n in range(3)]
         for write in (
             store.arms.upsert(UID, [ArmWrite("a", b"2"), ArmWrite("b", b"2")], keep_ms=1_000),
             store.rewards.append(0, rewards),
@@ -120,7 +120,7 @@ async def test_a_full_server_refuses_writes_whole_and_still_answers_reads(server
 @pytest.mark.anyio
 async def test_a_full_server_drops_what_has_expired(server):
     """Else its memory would never be free again."""
-    old = RewardWrite(ANN, "old", None, 1, None, b"", expires_ms=1_000)
+    old = RewardWrite(ANN, 1, b"", "old", expires_ms=1_000)
     async with opened(server.url) as store, Redis.from_url(server.url) as client:
         assert [o.status for o in await store.rewards.append(0, [old])] == ["accepted"]
         await client.config_set("maxmemory", 1)

@@ -44,6 +44,7 @@ from app.records import (
     history_prior,
     kept_choice,
     left_out,
+    log_entries,
     logged,
     records,
 )
@@ -81,12 +82,11 @@ RECORDS: dict[str, type] = {
     "embedding that was asked for": embedding_jobs.AskedEmbedding,
     "arm": records.ArmDocument,
     "arm before its catalogue is fitted": records.UnfittedArmDocument,
-    "log entry": records.RewardPayload,
-    "log entry, terms": records.RewardTerms,
-    "log entry, signal": records.SignalTerms,
-    "log entry, effect": arm_sums.EffectTerms,
-    "log entry, source": records.RewardSource,
-    "waiting decision": records.LoggedDecision,
+    "log entry, reward": log_entries.RewardEntry,
+    "log entry, state": log_entries.StateEntry,
+    "log entry, forget": log_entries.ForgetEntry,
+    "log entry, move": log_entries.MoveEntry,
+    "waiting decision": log_entries.WaitingDecision,
     "decision": tokens.Decision,
     "visitor pass": api_keys.VisitorPass,
     "decision, part for the log": logged.LogPart,
@@ -143,6 +143,7 @@ RECORDS: dict[str, type] = {
 }
 # What stays in the memory of a process, or is an answer: its fields may change.
 NOT_STORED = {
+    "_Told",
     "_Served", "Access", "ActivationView", "Allowed", "Answer", "Applied", "Arm", "ArmRevision",
     "ArmsOfBehaviour", "EmbeddingHead", "JudgedLog", "JudgingTask", "LogEmbedding",
     "Bandit", "BanditQuota", "Barred",

@@ -15,20 +15,12 @@ from api_client import Api, running
 from app.bandits.spaces import SpaceMap, Spaces
 from app.learning.prior_fits import FitLimits
 from app.platform.background import Pace
-from app.records.records import (
-    MOVED,
-    LearnerState,
-    RewardPayload,
-    move_payload,
-    pack,
-    state_bytes,
-    state_payload,
-    state_to_bytes,
-    vector_to_bytes,
-)
+from app.records.log_entries import MOVED, ForgetEntry, MoveEntry, RewardEntry, StateEntry
+from app.records.records import LearnerState, state_bytes, state_to_bytes, vector_to_bytes
 from app.storage.learner_states import LearnerStates
 from app.storage.moves import MoveStore
-from app.storage.types import CarriedWrite, FoldedCounts, LearnerId, LogEntry, StoredLearner
+from app.storage.types import CarriedWrite, FoldedCounts, LearnerId, StoredLearner
+from log_entries import entry_of
 from shortlist.linear import ridge_sums
 from waiting import wait_until
 from workers import carrying
@@ -185,8 +177,8 @@ def test_a_learner_that_cannot_be_read_or_carried_keeps_no_other_from_it(caplog:
 
 @pytest.mark.rest
 def test_entries_that_hold_a_state_are_folded_as_many_at_a_time_as_their_dimension_allows():
-    data = state_payload(state_to_bytes(a_state(1, 32)))
-    log = [LogEntry(f"1-{n}", LearnerId(UID, f"u{n}"), True, data) for n in range(500)]
+    content = StateEntry(state_to_bytes(a_state(1, 32)))
+    log = [entry_of(n, LearnerId(UID, f"u{n}"), content) for n in range(500)]
     assert [len(each) for each in batches(log)] == [500]
 
 
@@ -194,9 +186,9 @@ def test_entries_that_hold_a_state_are_folded_as_many_at_a_time_as_their_dimensi
 def test_entries_of_a_move_make_no_prior_due():
     """A fit for each partition would make every process read every learner again."""
     terms = Spaces({}, {UID: {1: SpaceMap(1, np.eye(3))}})
-    reward = pack(RewardPayload(vector_to_bytes(np.ones(3)), 1.0))
-    payloads = [(MOVED, move_payload(1)), ("u", reward), ("u", state_payload())]
-    log = [LogEntry(f"1-{n}", LearnerId(UID, name), True, data) for n, (name, data) in enumerate(payloads)]
+    reward = RewardEntry(vector_to_bytes(np.ones(3)), 1.0)
+    contents = [(MOVED, MoveEntry(1)), ("u", reward), ("u", ForgetEntry())]
+    log = [entry_of(n, LearnerId(UID, name), content) for n, (name, content) in enumerate(contents)]
     before = {LearnerId(UID, f"u{n}"): CheckpointedLearner(a_state(n)) for n in range(3)}
     assert fold_stored(before, log, terms).counts == {UID: FoldedCounts(2, 1)}
     assert UID not in fold_stored(before, log[:1], terms).counts

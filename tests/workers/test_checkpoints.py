@@ -13,10 +13,12 @@ from test_workers_on_one_log import one_url, trim
 from app.learning.checkpoints import ENTRY_BYTES, LearnerReader, is_due, restored
 from app.learning.fold import fold
 from app.learning.forgetting import FORGET
-from app.records.records import LearnerState, RewardPayload, RewardTerms, pack, vector_to_bytes
+from app.records.log_entries import RewardEntry, decoded_all, encode
+from app.records.records import LearnerState, vector_to_bytes
 from app.storage import redis_keys
 from app.storage.store import Store
 from app.storage.types import LearnerId, LogEntry, RewardWrite
+from log_entries import entry_of
 from lossy_store import LossyStore
 from store_clients import connect, flush
 from workers import batches
@@ -40,9 +42,9 @@ STEP = st.one_of(
 async def reward(store: Any, name: str, seed: int, number: int, half_life_s: float = 0.0) -> None:
     """One reward."""
     rng = np.random.default_rng(seed)
-    terms = RewardTerms(0.0, 1_000 * int(rng.integers(11)), half_life_s)
-    payload = pack(RewardPayload(vector_to_bytes(rng.normal(size=DIM)), float(rng.normal()), terms))
-    write = RewardWrite(LearnerId(UID, name), f"n{number}", None, 2**42, TTL_MS, payload)
+    decided_ms, features = 1_000 * int(rng.integers(11)), vector_to_bytes(rng.normal(size=DIM))
+    content = RewardEntry(features, float(rng.normal()), decided_ms=decided_ms, half_life_s=half_life_s)
+    write = RewardWrite(LearnerId(UID, name), 2**42, encode(content), f"n{number}", ttl_ms=TTL_MS)
     assert (await store.rewards.append(0, [write]))[0].status == "accepted"
 
 
@@ -75,7 +77,7 @@ async def test_whatever_is_written_whole_the_states_are_the_log_folded(
         if step == "reward":
             await reward(one, who, seed or 0, number, half_life_s)
         elif step == "poison":
-            write = RewardWrite(LearnerId(UID, who), f"n{number}", None, 2**42, TTL_MS, b"\xc1")
+            write = RewardWrite(LearnerId(UID, who), 2**42, b"\xc1", f"n{number}", ttl_ms=TTL_MS)
             await one.rewards.append(0, [write])
         elif step == "forget":
             times = {"now_ms": number + 1, "ttl_ms": TTL_MS}
@@ -90,7 +92,7 @@ async def test_whatever_is_written_whole_the_states_are_the_log_folded(
             await crew[who].drain()
 
     async def check() -> None:
-        states = encoded(fold({}, log, lambda entry, reason: None))
+        states = encoded(fold({}, decoded_all(log), lambda entry, reason: None))
         expected = {LearnerId(UID, name): states.get(LearnerId(UID, name)) for name in NAMES}
         assert await held(one) == expected
         assert encoded({learner: await reader.read(0, learner) for learner in expected}) == expected
@@ -135,7 +137,7 @@ async def test_a_worker_reads_no_state_twice_until_it_is_overtaken(one: Store):
     reads.clear()
     await work(mine, 3)
     assert reads == [[LearnerId(UID, "x")]]
-    meant = encoded(fold({}, await one.rewards.read(0, "0-0", 10)))
+    meant = encoded(fold({}, decoded_all(await one.rewards.read(0, "0-0", 10))))
     assert {name: data for name, data in (await held(one)).items() if data} == meant
 
 
@@ -152,7 +154,7 @@ async def test_what_an_apply_without_reply_has_done_is_read_again(one: Store):
                 await mine.drain()
         else:
             await mine.drain()
-    meant = encoded(fold({}, await one.rewards.read(0, "0-0", 100)))
+    meant = encoded(fold({}, decoded_all(await one.rewards.read(0, "0-0", 100))))
     assert {name: data for name, data in (await held(one)).items() if data} == meant
 
 
@@ -164,10 +166,9 @@ async def test_a_tail_never_takes_more_than_the_state(one: Store, dim: int):
     whole = longest = 0
     rewards = 3 * dim + 20
     for number in range(rewards):
-        payload = pack(RewardPayload(vector_to_bytes(rng.normal(size=dim)), 1.0))
-        await one.rewards.append(
-            0, [RewardWrite(LearnerId(UID, "x"), f"n{number}", None, 2**42, TTL_MS, payload)]
-        )
+        payload = encode(RewardEntry(vector_to_bytes(rng.normal(size=dim)), 1.0))
+        write = RewardWrite(LearnerId(UID, "x"), 2**42, payload, f"n{number}", ttl_ms=TTL_MS)
+        await one.rewards.append(0, [write])
         mine.wake(0)
         await mine.drain()
         [stored] = await one.learners.stored(0, [LearnerId(UID, "x")])
@@ -259,21 +260,17 @@ async def test_rewards_that_come_while_the_log_is_trimmed_lose_nothing(one: Stor
         lossy.before[f"learners.{call}"] = overtake
         await trim(lossy, 3_600)
     assert len(log) == 6
-    meant = encoded(fold({}, log))
+    meant = encoded(fold({}, decoded_all(log)))
     assert {name: data for name, data in (await held(one)).items() if data} == meant
 
 
 @pytest.mark.rest
 def test_a_checkpoint_is_due_when_the_tail_is_as_large():
-    state = fold({}, [entry_of(100)])[LearnerId(UID, "x")]
+    learner = LearnerId(UID, "x")
+    state = fold({}, [entry_of(1, learner, RewardEntry(vector_to_bytes(np.ones(100)), 1.0))])[learner]
     assert isinstance(state, LearnerState)
     assert not is_due(state, 8 * 100 * 103)
     assert is_due(state, 8 * 100 * 103 + 40)
-
-
-def entry_of(dim: int) -> LogEntry:
-    payload = pack(RewardPayload(vector_to_bytes(np.ones(dim)), 1.0))
-    return LogEntry("1-1", LearnerId(UID, "x"), True, payload)
 
 
 @pytest.mark.rest
@@ -292,6 +289,6 @@ async def test_many_readers_and_workers_at_once_agree(one: Store):
     await asyncio.gather(*running)
     await worker(one).drain()
     assert seen == sorted(seen)
-    meant = encoded(fold({}, await one.rewards.read(0, "0-0", 100)))
+    meant = encoded(fold({}, decoded_all(await one.rewards.read(0, "0-0", 100))))
     assert {name: data for name, data in (await held(one)).items() if data} == meant
     assert encoded({name: await reader.read(0, name) for name in meant}) == meant

@@ -12,18 +12,12 @@ import pytest
 from test_reward_ingestion import TTL_MS, UID, worker
 
 from app.learning.checkpoints import ENTRY_BYTES, FOLD_TERMS, LearnerReader, is_due, restored
-from app.records.records import (
-    LearnerState,
-    RewardPayload,
-    RewardTerms,
-    pack,
-    state_bytes,
-    state_to_bytes,
-    vector_to_bytes,
-)
+from app.records.log_entries import RewardEntry, encode
+from app.records.records import LearnerState, state_bytes, state_to_bytes, vector_to_bytes
 from app.storage.embedded.server import EmbeddedServer
 from app.storage.store import Store
 from app.storage.types import LearnerId, LogEntry, RewardWrite, StoredLearner
+from log_entries import entry_of
 from shortlist.linear import ridge_sums
 from store_clients import connect
 from store_server import patient_store
@@ -56,7 +50,7 @@ async def written_bytes(store: Any) -> int:
 @pytest.mark.parametrize(
     ("dim", "rewards", "most"),
     [
-        (16, 100, 1_200),
+        (16, 100, 1_300),
         pytest.param(64, 250, 3_000, marks=pytest.mark.slow),
         pytest.param(256, 500, 6_000, marks=pytest.mark.slow),
         pytest.param(1_024, 800, 20_000, marks=pytest.mark.slow),
@@ -69,8 +63,8 @@ async def test_a_reward_costs_what_a_reward_is(own_store: Store, dim: int, rewar
     learner, state = LearnerId(UID, "_global"), state_bytes(dim, discounted=False)
     before = await written_bytes(own_store)
     for number in range(rewards):
-        data = pack(RewardPayload(vector_to_bytes(rng.normal(size=dim)), 1.0))
-        await own_store.rewards.append(0, [RewardWrite(learner, f"n{number}", None, 2**42, TTL_MS, data)])
+        data = encode(RewardEntry(vector_to_bytes(rng.normal(size=dim)), 1.0))
+        await own_store.rewards.append(0, [RewardWrite(learner, 2**42, data, f"n{number}", ttl_ms=TTL_MS)])
         mine.wake(0)
         await mine.drain()
     grown = await written_bytes(own_store) - before
@@ -126,13 +120,13 @@ async def test_the_worker_keeps_no_more_in_memory_than_it_may(own_store: Store, 
 @pytest.mark.parametrize("dim", [16, *(pytest.param(dim, marks=pytest.mark.slow) for dim in (2, 64))])
 async def test_a_reader_keeps_no_more_in_memory_than_it_may(dim: int):
     capacity, data = MIB, encoded_state(dim)
-    payload = pack(RewardPayload(vector_to_bytes(np.ones(dim)), 1.0, RewardTerms()))
+    payload = encode(RewardEntry(vector_to_bytes(np.ones(dim)), 1.0))
 
     numbers = iter(range(10**9))
 
     class Growing:
         async def stored(self, partition: int, learners: Any, known: Any) -> list[StoredLearner]:
-            entry = LogEntry(f"1-{next(numbers)}", learners[0], True, payload)
+            entry = LogEntry(f"1-{next(numbers)}", learners[0], payload)
             return [StoredLearner(data, (entry,))]
 
     store: Any = Growing()
@@ -167,8 +161,7 @@ async def test_batches_of_large_learners_are_not_in_memory_together(own_store: S
     own_store.learners.stored, own_store.learners.apply = stored, apply  # type: ignore[method-assign,assignment]
 
     def batch(dim: int) -> list[Any]:
-        data = pack(RewardPayload(vector_to_bytes(np.ones(dim)), 1.0))
-        return [LogEntry("1-1", LearnerId(UID, "x"), True, data)]
+        return [entry_of(1, LearnerId(UID, "x"), RewardEntry(vector_to_bytes(np.ones(dim)), 1.0))]
 
     # private: without reading the log, to time it alone
     await asyncio.gather(*(mine._apply(0, "0-0", batch(1_446)) for _ in range(6)))

@@ -11,23 +11,23 @@ import numpy as np
 import pytest
 from test_reward_ingestion import TTL_MS, UID, worker
 
-from app.bandits.settings import BanditRecord, reward_payload
 from app.learning.arm_sums import fold_arms
 from app.learning.forgetting import FORGET
 from app.learning.replay import compare
 from app.platform.errors import Unavailable
-from app.records.arm_sums import ArmSums, EffectTerms
-from app.records.records import unpack
+from app.records.arm_sums import ArmSums
+from app.records.log_entries import RewardEntry, decoded_all, encode
+from app.records.records import unpack, vector_to_bytes
 from app.storage import redis_keys
 from app.storage.store import Store
 from app.storage.types import LearnerId, LogEntry, RewardWrite
+from log_entries import entry_of
 from store_clients import connect, flush
 from store_server import patient_store
 from workers.batches import MOST_TAUGHT, batches
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
-RECORD = BanditRecord("c", "sub_ts", "per_key", prior="learned", arm_effects="auto")
 ARMS = 5
 NUMBERS = count()
 
@@ -49,21 +49,23 @@ def keys_of(partition: int, number: int) -> list[LearnerId]:
     return list(islice((each for each in names if each.partition(2) == partition), number))
 
 
-def payload_of(rng: np.random.Generator, value: float) -> bytes:
-    expected, served = rng.normal(size=(2, 1)).astype("<f4")
-    effect = EffectTerms(served.tobytes(), expected.tobytes(), f"a{rng.integers(ARMS)}", 1)
-    return reward_payload(RECORD, rng.normal(size=2), value, 1_000, effect=effect)
-
-
 async def reward(
     store: Store, rng: np.random.Generator, key: LearnerId, value: float | None = None
 ) -> LogEntry:
     """Append a reward of a key; its entry."""
-    payload = payload_of(rng, rng.normal() if value is None else value)
-    write = RewardWrite(key, f"n{next(NUMBERS)}", None, 10**13, TTL_MS, payload, 2**45)
+    served, expected = rng.normal(size=2).tolist()
+    content = RewardEntry(
+        vector_to_bytes(rng.normal(size=2)),
+        rng.normal() if value is None else value,
+        arm=f"a{rng.integers(ARMS)}",
+        revision=1,
+        served=(served,),
+        expected=(expected,),
+    )
+    write = RewardWrite(key, 10**13, encode(content), f"n{next(NUMBERS)}", expires_ms=2**45)
     (appended,) = await store.rewards.append(key.partition(2), [write])
     assert appended.status == "accepted"
-    return LogEntry(appended.entry_id, key, True, payload)
+    return LogEntry(appended.entry_id, key, write.payload)
 
 
 async def forget(store: Store, key: LearnerId) -> str:
@@ -89,7 +91,7 @@ async def stored(store: Store, partition: int = 0) -> Mapping[str, ArmSums]:
 
 async def assert_taught_by(store: Store, entries: Iterable[LogEntry]) -> None:
     """Arms have the sums of these entries alone."""
-    wanted, found = fold_arms({}, list(entries), {}, {}), await stored(store)
+    wanted, found = fold_arms({}, decoded_all(entries), {}, {}), await stored(store)
     assert found.keys() == {arm.arm for arm in wanted}
     for arm, sums in wanted.items():
         assert sums is not None
@@ -205,10 +207,8 @@ async def test_what_is_a_dead_letter_taught_no_arm_until_it_is_put_back(two: Sto
     await reward(two, rng, key)
     await drained(two)
     # Its features are too many for the learner; it is appended with the entry that forgets the key.
-    payload = reward_payload(
-        RECORD, np.ones(9), 5.0, 1_000, effect=EffectTerms(b"\0" * 4, b"\0" * 4, "a0", 1)
-    )
-    await two.rewards.append(0, [RewardWrite(key, "long", None, 10**13, TTL_MS, payload, 2**45)])
+    content = RewardEntry(bytes(72), 5.0, arm="a0", revision=1, served=(0.0,), expected=(0.0,))
+    await two.rewards.append(0, [RewardWrite(key, 10**13, encode(content), "long", expires_ms=2**45)])
     await forget(two, key)
     await drained(two)
     (letter,) = await two.rewards.dead_letters(0)
@@ -221,9 +221,9 @@ async def test_what_is_a_dead_letter_taught_no_arm_until_it_is_put_back(two: Sto
 
 
 def test_a_batch_takes_no_more_out_of_arms_than_some_milliseconds_are_enough_for():
-    entries = [LogEntry(f"1-{place}", LearnerId(UID, f"k{place}"), True, FORGET) for place in range(1, 8)]
-    reward_entry = LogEntry("0-1", LearnerId(UID, "k"), True, b"")
+    entries = [entry_of(place, LearnerId(UID, f"k{place}"), FORGET) for place in range(1, 8)]
+    reward_entry = entry_of("0-1", LearnerId(UID, "k"), RewardEntry(b""))
     sizes = [MOST_TAUGHT // 2, MOST_TAUGHT // 2, 1, 5 * MOST_TAUGHT, 0, 0, 1]
-    taught = {entry.entry_id: [reward_entry] * size for entry, size in zip(entries, sizes, strict=True)}
-    found = [[entry.entry_id for entry in batch] for batch in batches(entries, taught=taught)]
+    taught = {f"1-{place}": [reward_entry] * size for place, size in enumerate(sizes, start=1)}
+    found = [[entry.entry_id for entry, _ in batch] for batch in batches(entries, taught=taught)]
     assert found == [["1-1", "1-2"], ["1-3"], ["1-4"], ["1-5", "1-6", "1-7"]]

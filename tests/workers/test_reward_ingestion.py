@@ -14,18 +14,12 @@ from hypothesis import strategies as st
 
 from app.learning.checkpoints import restored
 from app.learning.fold import fold
-from app.records.records import (
-    LearnerState,
-    RewardPayload,
-    RewardTerms,
-    bytes_to_state,
-    pack,
-    state_to_bytes,
-    vector_to_bytes,
-)
+from app.records.log_entries import DecodedEntry, ForgetEntry, RewardEntry, encode
+from app.records.records import LearnerState, bytes_to_state, state_to_bytes, vector_to_bytes
 from app.storage.store import Store
-from app.storage.types import LearnerChanges, LearnerId, LogEntry, RewardWrite
+from app.storage.types import LearnerChanges, LearnerId, RewardWrite, SignalWrite
 from headless_service import PATIENT
+from log_entries import entry_of
 from shortlist.linear import ridge_sums
 from store_clients import connect, flush
 from store_server import patient_store
@@ -53,38 +47,42 @@ LOG = st.lists(REWARD | st.sampled_from("xyz"), min_size=1, max_size=40)
 
 
 def payload(features: Sequence[float], value: float) -> bytes:
-    return pack(RewardPayload(vector_to_bytes(np.array(features, dtype=float)), value))
+    return encode(RewardEntry(vector_to_bytes(np.array(features, dtype=float)), value, sums=True))
 
 
 GARBAGE = (
     b"", b"\xc1", b"\x00", b"\xff" * 50, b"\x91", b"\x92\xc4\x08abcdefgh\xa1x", b"not msgpack",
-    pack(RewardPayload(b"\x00" * 7, 1.0)), pack(RewardPayload(b"\x00" * 8 * (DIM + 1), 1.0)),
-    pack(RewardPayload(b"\x00" * 8, 1.0)), pack(RewardPayload(b"\xff" * 8 * DIM, 1.0)),
-    pack(RewardPayload(vector_to_bytes(np.ones(DIM)), float("nan"))),
-    pack(RewardPayload(vector_to_bytes(np.full(DIM, np.inf)), 1.0)),
-    pack(RewardPayload(vector_to_bytes(np.full(DIM, 1e200)), 1e200)),
+    encode(RewardEntry(b"\x00" * 7, 1.0)), encode(RewardEntry(b"\x00" * 8 * (DIM + 1), 1.0)),
+    encode(RewardEntry(b"\x00" * 8, 1.0)), encode(RewardEntry(b"\xff" * 8 * DIM, 1.0)),
+    encode(RewardEntry(b"", 1.0)), payload([1.0] * DIM, float("nan")),
+    payload([np.inf] * DIM, 1.0), payload([1e200] * DIM, 1e200),
 )  # fmt: skip
 POISON = st.tuples(st.sampled_from("xyz"), st.sampled_from(GARBAGE))
 
 
-def with_terms(number: int, item: Any, half_life_s: float, replaces: bool) -> LogEntry:
+def with_terms(number: int, item: Any, half_life_s: float, replaces: bool) -> DecodedEntry:
     """An entry of a bandit that waits or discounts; its decisions are a second apart, out of order."""
     if isinstance(item, str):
         return as_entry(number, item)
     learner, features, value, first = item
     decided_ms = 1_000 * (number * 7 % 11)
-    terms = RewardTerms(0.5, decided_ms, half_life_s)
-    data = pack(RewardPayload(vector_to_bytes(np.array(features, dtype=float)), value, terms))
-    return LogEntry(f"1-{number}", LearnerId(UID, learner), first, data, replaces=replaces and not first)
+    content = RewardEntry(
+        vector_to_bytes(np.array(features, dtype=float)),
+        value,
+        decided_ms=decided_ms,
+        half_life_s=half_life_s,
+        defaults=(0.5,) if replaces else (),
+    )
+    return entry_of(number, LearnerId(UID, learner), content, first=first)
 
 
-def as_entry(number: int, item: Any) -> LogEntry:
+def as_entry(number: int, item: Any) -> DecodedEntry:
     if isinstance(item, str):
-        return LogEntry(f"1-{number}", LearnerId(UID, item), True, pack(RewardPayload(b"")))
+        return entry_of(number, LearnerId(UID, item), ForgetEntry())
     if len(item) == 2:
-        return LogEntry(f"1-{number}", LearnerId(UID, item[0]), True, item[1])
+        return entry_of(number, LearnerId(UID, item[0]), item[1])
     learner, features, value, first = item
-    return LogEntry(f"1-{number}", LearnerId(UID, learner), first, payload(features, value))
+    return entry_of(number, LearnerId(UID, learner), payload(features, value), first=first)
 
 
 def encoded(states: States) -> dict[LearnerId, bytes | None]:
@@ -142,15 +140,20 @@ async def append(store: Any, items: Sequence[Any], *, start: int = 0) -> None:
     """Put a log into partition 0; rewards that are not ``first`` share the word of the learner's decision."""
     for number, item in enumerate(items, start=start):
         if isinstance(item, str):
-            forget = pack(RewardPayload(b""))
+            forget = encode(ForgetEntry())
             await store.side_data.append_forget(
                 LearnerId(UID, item), payload=forget, now_ms=number + 1, ttl_ms=TTL_MS
             )
             continue
         learner, features, value, first = item
-        word = None if first else f"shared-{learner}"
+        signal = None if first else SignalWrite(f"shared-{learner}", 0, value, "sum")
         write = RewardWrite(
-            LearnerId(UID, learner), f"n{number}", word, 10**13, None, payload(features, value), 2**45
+            LearnerId(UID, learner),
+            10**13,
+            payload(features, value),
+            f"n{number}",
+            expires_ms=2**45,
+            signal=signal,
         )
         (outcome,) = await store.rewards.append(0, [write])
         assert outcome.status == "accepted"
@@ -178,13 +181,13 @@ def test_batches_cut_anywhere_give_the_same_states_to_the_bit(log: list[Any], cu
     assert {identity: data for identity, data in encoded(current).items() if data} == whole
 
 
-def in_pieces(entries: list[LogEntry], cuts: list[int]) -> dict[LearnerId, bytes | None]:
+def in_pieces(entries: list[DecodedEntry], cuts: list[int]) -> dict[LearnerId, bytes | None]:
     """States after folding piece by piece, each stored and read again in between."""
     current: dict[LearnerId, bytes | None] = {}
     places = [0, *sorted(min(cut, len(entries)) for cut in cuts), len(entries)]
     for start, stop in itertools.pairwise(places):
         piece = entries[start:stop]
-        needed = {name: current.get(name) for name in {entry.learner for entry in piece}}
+        needed = {name: current.get(name) for name in {entry.learner for entry, _ in piece}}
         read = {name: bytes_to_state(data) if data else None for name, data in needed.items()}
         current.update(encoded(fold(read, piece)))
     return {name: data for name, data in current.items() if data}
@@ -210,14 +213,8 @@ async def test_poison_is_left_out_and_blocks_nothing(one: Store, caplog: pytest.
     await append(one, [good])
     for number, garbage in enumerate(GARBAGE):
         for learner in ("x", f"p{number}"):
-            write = RewardWrite(
-                LearnerId(OTHER if learner != "x" else UID, learner),
-                f"g{number}",
-                None,
-                10**13,
-                TTL_MS,
-                garbage,
-            )
+            identity = LearnerId(OTHER if learner != "x" else UID, learner)
+            write = RewardWrite(identity, 10**13, garbage, f"g{number}", ttl_ms=TTL_MS)
             assert (await one.rewards.append(0, [write]))[0].status == "accepted"
         await append(one, [good], start=100 + number)
     with caplog.at_level(logging.ERROR):

@@ -28,16 +28,11 @@ from test_reward_ingestion import (
 )
 
 from app.learning.fold import fold
-from app.records.records import (
-    LearnerState,
-    RewardPayload,
-    RewardTerms,
-    pack,
-    state_to_bytes,
-    vector_to_bytes,
-)
+from app.records.log_entries import RewardEntry, decoded_all
+from app.records.records import LearnerState, state_to_bytes, vector_to_bytes
 from app.storage.store import Store
-from app.storage.types import LearnerId, LogEntry, RewardWrite
+from app.storage.types import LearnerId, RewardWrite
+from log_entries import entry_of
 from lossy_store import LossyStore
 from shortlist.linear import ridge_sums
 from store_clients import connect, flush
@@ -58,7 +53,7 @@ async def trim(store: Any, ahead_s: int = 0) -> None:
 
 async def replayed(store: Any) -> dict[LearnerId, bytes | None]:
     """The states that the whole log means, folded at once from nothing."""
-    return encoded(fold({}, await store.rewards.read(0, "0-0", 100_000)))
+    return encoded(fold({}, decoded_all(await store.rewards.read(0, "0-0", 100_000))))
 
 
 async def agrees(store: Any) -> None:
@@ -75,30 +70,27 @@ def test_learners_do_not_touch_each_other(log: list[Any]):
     entries = [as_entry(number, item) for number, item in enumerate(log)]
     whole = encoded(fold({}, entries))
     for learner in "xyz":
-        alone = encoded(fold({}, [entry for entry in entries if entry.learner.name == learner]))
+        alone = encoded(fold({}, [each for each in entries if each.entry.learner.name == learner]))
         assert alone.get(LearnerId(UID, learner)) == whole.get(LearnerId(UID, learner))
 
 
 def test_learners_of_other_kinds_do_not_touch_each_other(caplog: pytest.LogCaptureFixture):
-    """Of other dimensions, discounted, poisoned: folded in one batch as each by itself."""
+    """Of other dimensions, discounted, of two signals, poisoned: folded in one batch as each by itself."""
     rng = np.random.default_rng(6)
-    terms = {"d": RewardTerms(half_life_s=2.5)}
+    terms: dict[str, dict[str, Any]] = {"d": {"half_life_s": 2.5}, "s": {"signal": 1}}
     entries = []
     for number in range(200):
         name = str(rng.choice(list("abdp")))
         dim = {"b": 7}.get(name, DIM)
         value = float("nan") if name == "p" and rng.random() < 0.5 else float(rng.normal())
-        data = pack(RewardPayload(vector_to_bytes(rng.normal(size=dim)), value, terms.get(name)))
-        entries.append(
-            LogEntry(f"1-{number}", LearnerId(UID, f"{name}{rng.integers(3)}"), bool(rng.integers(2)), data)
-        )
-    entries.append(
-        LogEntry("1-200", LearnerId(UID, "a0"), True, pack(RewardPayload(bytes(8 * (DIM + 1)), 1.0)))
-    )
+        content = RewardEntry(vector_to_bytes(rng.normal(size=dim)), value, **terms.get(name, {}))
+        learner = LearnerId(UID, f"{name}{rng.integers(3)}")
+        entries.append(entry_of(number, learner, content, first=bool(rng.integers(2))))
+    entries.append(entry_of(200, LearnerId(UID, "a0"), RewardEntry(bytes(8 * (DIM + 1)), 1.0)))
     whole = encoded(fold({}, entries))
     assert len(whole) == 12
     for identity in whole:
-        alone = fold({}, [entry for entry in entries if entry.learner == identity])
+        alone = fold({}, [each for each in entries if each.entry.learner == identity])
         assert encoded(alone) == {identity: whole[identity]}
     assert "InvalidShape" in caplog.text
     assert "NonFinite" in caplog.text
@@ -106,8 +98,8 @@ def test_learners_of_other_kinds_do_not_touch_each_other(caplog: pytest.LogCaptu
 
 def test_batches_are_cut_where_states_would_take_too_much_memory():
     names = "aabcbda" + "e" * 5
-    entries = [LogEntry(f"1-{n}", LearnerId(UID, name), True, bytes(72)) for n, name in enumerate(names)]
-    found = ["".join(entry.learner.name for entry in part) for part in batches(entries, 3 * 9**2)]
+    entries = [entry_of(n, LearnerId(UID, name), RewardEntry(bytes(72))) for n, name in enumerate(names)]
+    found = ["".join(entry.learner.name for entry, _ in part) for part in batches(entries, 3 * 9**2)]
     assert found == ["aabcb", "da" + "e" * 5]
     assert [len(part) for part in batches(entries, 1)] == [2, 1, 1, 1, 1, 1, 5]
     assert list(batches([])) == []
@@ -253,7 +245,7 @@ async def test_an_entry_that_is_none_of_ours_is_a_dead_letter(store: Store, stor
     going = worker(store, seen)
     running = asyncio.create_task(going.run())
     for partition in range(store.partitions):
-        write = RewardWrite(LearnerId(UID, "x"), "n", None, 10**13, TTL_MS, payload([1.0], 1.0))
+        write = RewardWrite(LearnerId(UID, "x"), 10**13, payload([1.0], 1.0), "n", ttl_ms=TTL_MS)
         await store.rewards.append(partition, [write])
         going.wake(partition)
 

@@ -2,7 +2,7 @@
 -- KEYS   log, watermark, decisions, due, ledger, seen-ends, then for each default: seen-until, forgotten, rows
 -- ARGV   number of decisions, their members, then for each default: member, bandit uid, learner,
 --        known entry, payload, the last of the ms in the name of seen-until, decision key;
---        field of the row of the decision and what is put at its end, or '' and '' without one; what it is of, or ''
+--        field of the row of the decision and what is put at its end, or '' and '' without one
 -- Result id of the last entry that was appended, or nil
 -- Effect in one step: of the decisions that are still logged, every arm without a reward whose learner was not
 --        forgotten gets its default; its decision key says so ('d'), and the row of the decision if there is one. Then
@@ -15,17 +15,13 @@ local logged, decided = {}, tonumber(ARGV[1])
 for a = 2, decided + 1 do
   logged[ARGV[a]] = redis.call('HEXISTS', decisions, ARGV[a]) == 1
 end
-for i = 1, (#ARGV - 1 - decided) / 10 do
+for i = 1, (#ARGV - 1 - decided) / 9 do
   local home, forgotten, rows = unpack(KEYS, 4 + 3 * i, 6 + 3 * i)
-  local a = 1 + decided + 10 * (i - 1)
-  local member, bandit, learner, known, payload, last_ms, first, field, reward, source = unpack(ARGV, a + 1, a + 10)
+  local a = 1 + decided + 9 * (i - 1)
+  local member, bandit, learner, known, payload, last_ms, first, field, reward = unpack(ARGV, a + 1, a + 9)
   if logged[member] and not is_forgotten(forgotten, known) and take(KEYS[5], ends, home, last_ms, first, 'd') then
     last = next()
-    local fields = { 'b', bandit, 'l', learner, 'f', '1', 'p', payload }
-    if source ~= '' then
-      fields[9], fields[10] = 'd', source
-    end
-    redis.call('XADD', log, last, unpack(fields))
+    redis.call('XADD', log, last, 'b', bandit, 'l', learner, 'p', payload)
     if field ~= '' then
       add_reward(rows, field, reward)
     end

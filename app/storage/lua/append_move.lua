@@ -9,6 +9,6 @@ local had = tonumber(redis.call('HGET', KEYS[3], field) or '0')
 if had >= tonumber(ARGV[3]) or redis.call('ZSCORE', KEYS[4], ARGV[1]) then
   return 0
 end
-redis.call('XADD', KEYS[1], next_id(KEYS[1], KEYS[2])(), 'b', ARGV[1], 'l', ARGV[2], 'f', '1', 'p', ARGV[4])
+redis.call('XADD', KEYS[1], next_id(KEYS[1], KEYS[2])(), 'b', ARGV[1], 'l', ARGV[2], 'p', ARGV[4])
 redis.call('HSET', KEYS[3], field, ARGV[3])
 return 1

@@ -12,7 +12,7 @@ local function forget(keys, bandit, learner, payload, now, ttl)
   if before and tonumber(before) == now then
     return entry
   end
-  entry = redis.call('XADD', log, next_id(log, watermark)(), 'b', bandit, 'l', learner, 'f', '1', 'p', payload)
+  entry = redis.call('XADD', log, next_id(log, watermark)(), 'b', bandit, 'l', learner, 'p', payload)
   local until_ms = math.max(now, tonumber(before or 0))
   redis.call('SET', forgotten, string.format('%.0f %s', until_ms, entry))
   redis.call('ZADD', forgotten_until, 'GT', string.format('%.0f', until_ms + ttl), bandit .. ':' .. learner)

@@ -117,7 +117,6 @@ class DefaultWrite:
 
     ``issued_ms``: when it was decided. ``expires_ms``, ``known_entry``: as in ``RewardWrite``.
     ``logged``: what is put at the end of the decision's row in the decision log; nothing if it has none.
-    ``source``: as in ``RewardWrite``.
     """
 
     decision: DecisionId
@@ -127,7 +126,6 @@ class DefaultWrite:
     known_entry: int
     payload: bytes
     logged: bytes = b""
-    source: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

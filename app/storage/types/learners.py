@@ -18,13 +18,15 @@ Knew = Callable[[bytes], int | None]
 
 @dataclass(frozen=True, slots=True)
 class SignalWrite:
-    """Which of several rewards of a decision and arm an entry is.
+    """Which of several rewards of a decision and arm an entry is. What has come is kept by ``decision_key``.
 
-    ``place``      of the signal, from 0 to 25
+    ``decision_key``   names the decision and arm
+    ``place``      of the signal, from 0 to 25; 0 where there is one
     ``aggregate``  of those that come of it the first counts, and others are duplicates; or their sum; or the
                    last, by ``at_ms``, and of those at the same time the largest
     """
 
+    decision_key: str
     place: int
     value: float
     aggregate: Literal["first", "sum", "last"] = "first"
@@ -35,35 +37,27 @@ class SignalWrite:
 class RewardWrite:
     """One entry for the reward log.
 
-    ``dedupe_key``     the entry is a duplicate when the learner has had this key
-    ``decision_key``   names the decision and arm that are rewarded: the entry carries ``first=True`` when it
-                       is the first with this key; None: it always does
-    ``ttl_ms``         how long the dedupe key is kept, by the clock of the store; None with ``expires_ms``
-    ``payload``        opaque
-    ``expires_ms``     when the decision can no longer be rewarded. Its keys are kept until the store refuses
-                       what they were needed for (``drop_expired``), whatever its clock does meanwhile.
-                       None for what is no decision: then there is no ``decision_key`` either
     ``known_entry``    number of the newest entry of the log that was known when it was decided: refused if
                        the learner was forgotten by a later one
+    ``payload``        opaque
+    ``dedupe_key``     the entry is a duplicate when the learner has had this key. None: ``signal`` tells it,
+                       of a decision and of what is not summed
+    ``expires_ms``     when the decision can no longer be rewarded. Its keys are kept until the store refuses
+                       what they were needed for (``drop_expired``), whatever its clock does meanwhile.
+                       None for what is no decision: then there is no ``signal`` either
+    ``ttl_ms``         of what is no decision: how long the dedupe key is kept, by the clock of the store
+    ``signal``         where not only the first reward of a decision and arm counts, or a default does
     ``logged``         what the decision log keeps of it, in the same step; None: the decision is not logged
-    ``summed``         the reward, where those with its decision key are summed: see ``LogEntry.before``
-    ``source``         what it is of; opaque, b"" where nothing is known
-    ``signal``         of a bandit with several rewards, or of which the last counts, instead of ``summed``:
-                       what has come of them is kept under the decision key, and so is what tells duplicates,
-                       unless it is summed
     """
 
     learner: LearnerId
-    dedupe_key: str
-    decision_key: str | None
     known_entry: int
-    ttl_ms: int | None
     payload: bytes
+    dedupe_key: str | None
     expires_ms: int | None = None
-    logged: LoggedReward | None = None
-    summed: float | None = None
-    source: bytes = b""
+    ttl_ms: int | None = None
     signal: SignalWrite | None = None
+    logged: LoggedReward | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,23 +77,18 @@ class Appended:
 class LogEntry:
     """One entry of a reward log.
 
-    ``first``      whether it is the first with its decision key
+    ``payload``    as it was written
+    ``first``      no reward and no default of its decision and arm came before
+    ``came``       which signals of its decision and arm had come before it: their places and values
     ``origin``     the id it had when it was a dead letter; empty if it never was one
-    ``replaces``   a default was counted for this decision and arm, and this entry takes its place
-    ``before``     the sum of the rewards with its decision key before it, where they are ``summed``; else 0
-    ``source``     as it was written
-    ``came``       which signals with its decision key had come before it: their places and values
     """
 
     entry_id: str
     learner: LearnerId
-    first: bool
     payload: bytes
-    origin: str = ""
-    replaces: bool = False
-    before: float = 0.0
-    source: bytes = b""
+    first: bool = True
     came: tuple[tuple[int, float], ...] = ()
+    origin: str = ""
 
 
 @dataclass(frozen=True, slots=True)

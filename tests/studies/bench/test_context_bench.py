@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from app.records.log_entries import decoded_all
 from server import cli
 from shortlist.linear import bilinear
 from studies.bench import (
@@ -270,7 +271,7 @@ def test_learning_is_compared_with_the_same_sums():
     taught = np.random.default_rng(1).standard_normal((5, 3))
     values = np.arange(5.0)
     entries = context_learning.log_entries(taught, values, first=0)
-    state = context_learning.fold({}, entries)[context_learning.LEARNER]
+    state = context_learning.fold({}, decoded_all(entries))[context_learning.LEARNER]
     assert state is not None
     assert state.sums.gram == pytest.approx(taught.T @ taught)
     assert state.sums.moment == pytest.approx(taught.T @ values)

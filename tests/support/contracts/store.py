@@ -16,7 +16,7 @@ MANY = 50
 
 
 def reward(dedupe_key: str, learner: LearnerId, *, payload: bytes = b"p") -> RewardWrite:
-    return RewardWrite(learner, dedupe_key, None, 1_000, KEEP_MS, payload)
+    return RewardWrite(learner, 1_000, payload, dedupe_key, ttl_ms=KEEP_MS)
 
 
 @pytest.mark.anyio

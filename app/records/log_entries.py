@@ -1,0 +1,141 @@
+"""Entries of the reward log: what each of them says, and the one codec that writes and reads it.
+
+An entry is a field of a stream, beside the learner that it is of and what came before it (``LogEntry``):
+
+    1  RewardEntry    a reward, a default or an observation: what a learner, and an arm, learn from it
+    2  StateEntry     a state, for a learner that has none
+    3  ForgetEntry    the learner starts again
+    4  MoveEntry      all learners of the bandit are of another catalogue from here on
+
+Each is a msgpack array that begins with its number. A new field goes to the end, and has a default.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from app.storage.types import LogEntry
+
+NUMBER_BYTES = 8
+MOVED = "_moved"  # in the entry of a move: it stands for all learners of the bandit in the partition
+
+
+class RewardEntry(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
+    """What is learned from one reward.
+
+    ``features``    of the arm when it was chosen, in its context, as the learner has them: float64, (D,)
+    ``value``       the reward
+    ``kind``        "other": a warm start, which names no decision and no arm
+    ``id``          of the decision, or of the observation
+    ``arm``, ``revision``   the arm, and of its features
+    ``decided_ms``  when the arm was chosen, or what was observed happened
+    ``logged``      whether the decision is in the decision log
+    ``space``       which move of the bandit the features are from, 0: none
+    ``context``     as it was encoded, float32; None: the bandit has none
+    ``examined``    by what the features are multiplied; None: the bandit has no ``position``
+    ``served``      with arm effects, of each signal: what is taken off the reward before the key learns
+    ``expected``    of each signal: what is taken off before the arm learns; (): the arm learns nothing
+    ``half_life_s`` 0: nothing is discounted
+    ``signal``      place of the signal that the reward is of, 0 where there is one; None: the entry is of all
+                    signals together, and ``defaults`` are their values
+    ``sums``        rewards of this signal are summed; else a later one takes the place of one before
+    ``defaults``    of each signal, or of the only reward, while nothing has come; what is missing is 0
+    """
+
+    features: bytes
+    value: float = 0.0
+    kind: Literal["reward", "default", "observation", "other"] = "other"
+    id: str = ""
+    arm: str = ""
+    revision: int = 0
+    decided_ms: int = 0
+    logged: bool = False
+    space: int = 0
+    context: bytes | None = None
+    examined: float | None = None
+    served: tuple[float, ...] = ()
+    expected: tuple[float, ...] = ()
+    half_life_s: float = 0.0
+    signal: int | None = 0
+    sums: bool = False
+    defaults: tuple[float, ...] = ()
+
+
+class StateEntry(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
+    """``state``: as ``state_to_bytes`` has it."""
+
+    state: bytes
+
+
+class ForgetEntry(msgspec.Struct, frozen=True, array_like=True, tag=3, gc=False):
+    """What the learner knew, and what it has taught arms, goes."""
+
+
+class MoveEntry(msgspec.Struct, frozen=True, array_like=True, tag=4, gc=False):
+    """``space``: number of the move. The entry bears the name ``MOVED`` in place of a learner's."""
+
+    space: int
+
+
+Content = RewardEntry | StateEntry | ForgetEntry | MoveEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """The content of an entry that another program wrote, or a later version."""
+
+    reason: str
+
+
+class DecodedEntry(NamedTuple):
+    """An entry with what it says."""
+
+    entry: LogEntry
+    content: Content | Unreadable
+
+
+class WaitingDecision(msgspec.Struct, frozen=True, array_like=True):
+    """A decision that waits for rewards.
+
+    ``known_entry``   as in ``storage.types.RewardWrite``
+    ``defaults``      for each arm, the entry that its default makes
+    ``places``        of the arms among those of the decision, if it has a row in the decision log
+    """
+
+    expires_ms: int
+    known_entry: int
+    defaults: list[RewardEntry]
+    places: list[int] | None = None
+
+
+Item = tuple[LogEntry, RewardEntry]
+encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Content).decode
+
+
+def decoded(entry: LogEntry) -> DecodedEntry:
+    """An entry with what it says: at the door of whoever reads a log, once. Cost: a microsecond."""
+    try:
+        return DecodedEntry(entry, _decode(entry.payload))
+    except msgspec.DecodeError as error:
+        return DecodedEntry(entry, Unreadable(f"{type(error).__name__}: {error}"[:200]))
+
+
+def decoded_all(entries: Iterable[LogEntry]) -> list[DecodedEntry]:
+    """``decoded`` of each."""
+    return [decoded(entry) for entry in entries]
+
+
+def dim_of(content: Content | Unreadable) -> int:
+    """The dimension of the learner that an entry changes, or a little more; 0 where it tells none."""
+    match content:
+        case RewardEntry(features):
+            return len(features) // NUMBER_BYTES
+        case StateEntry(state):  # which has d (d + 3) numbers
+            return math.isqrt(len(state) // NUMBER_BYTES)
+    return 0
