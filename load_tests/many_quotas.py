@@ -2,11 +2,10 @@
 
     python -m load_tests.many_quotas [--arms N] [--quotas N] [--dim N] [--quick] [--json FILE]
 
-One service process with the embedded store, and bandits over one catalogue: one without quotas, one with
-filters of every shape (``quota_filter``) over the attributes of its arms, and beyond 256 with one value each.
-Of its quotas a third have an even pace, and a twentieth are used up after two. While quotas are put, arms
-change, arms are deleted, lists are chosen and quotas are deleted, a process of its own probes ``/healthz``
-and choices of that bandit.
+One service process with the embedded store, and bandits over one catalogue: one without quotas, one with a
+quota for each campaign. A third have an even pace, and a twentieth are used up after two. While quotas are
+put, arms change, arms are deleted, lists are chosen and quotas are deleted, a process of its own probes
+``/healthz`` and choices of that bandit.
 
     healthz_ms, choose_ms   the longest wait of a probe; busy_ms, late_ms as in ``load_tests.stalls``
     each_ms                 median time of a step: a PUT, a change of an arm, ...
@@ -15,8 +14,8 @@ and choices of that bandit.
     service_gb              memory of the service (proportional set size), before and after
     rest_cores              what the service uses of a core while nobody asks, without and with the quotas,
                             once the work that changes of arms have left, such as graphs, is done
-    paced_rest_cores        likewise, with 100 campaigns with an even pace and one over all of their arms,
-                            which make up half of the catalogue; paced_added_us of a choice with those
+    paced_rest_cores        likewise, with 100 groups of campaigns with an even pace, which make up half of
+                            the catalogue; paced_added_us of a choice with those
 """
 
 from __future__ import annotations
@@ -35,7 +34,6 @@ from typing import Any
 
 import numpy as np
 
-from app.quotas.rules import MAX_FILTERS
 from examples.service import Server, temporary_service
 from load_tests.stalls import Answer, cpu_s, probed, probing
 from shortlist_client import Client
@@ -45,7 +43,6 @@ from studies.measurement import report
 SEED = 52
 BATCH = 1_000
 FULL, QUICK = (1_000_000, 10_000, 16), (20_000, 300, 8)
-TAIL = 20  # campaigns beside which a filter of an interval is for
 STEPS, DAY_S = 100, 86_400
 TOGETHER = 4  # steps that are under way at once
 TURNS, TURN = 150, 20
@@ -53,29 +50,6 @@ CAMPAIGNS = 100
 REST_S, SETTLE_S = 5.0, 900.0
 WINDOW_S, QUIET_WINDOWS, QUIET_CORES = 0.5, 10, 0.1  # at rest: so many windows, with less than that in each
 WORDS = ("new", "sale", "old", "late")
-
-
-def quota_filter(number: int, quotas: int, rng: np.random.Generator) -> dict[str, Any]:
-    """A filter of one of many shapes, for the arms of some campaigns of those beside ``number``.
-
-    Of more quotas than a bandit may have by filter, the later ones are of a campaign.
-    """
-    if number >= MAX_FILTERS:
-        return {"campaign": number}
-    wide = int(rng.integers(1, TAIL))
-    word = str(rng.choice(WORDS))
-    shapes: list[dict[str, Any]] = [
-        {"campaign": number},
-        {"campaign": number, "stock": {"$gt": 2}},
-        {"campaign": {"$in": [number, (number + 7) % quotas, (number + 9) % quotas]}},
-        {"price": {"$gte": number, "$lt": number + wide}},
-        {"$or": [{"campaign": number}, {"price": {"$gte": number, "$lte": number + wide}}]},
-        {"price": {"$gte": number, "$lt": number + wide}, "$not": {"word": word}},
-        {"word": word, "campaign": {"$gte": number, "$lt": number + wide}},
-        {"price": {"$gte": number, "$lt": number + wide}, "stock": {"$exists": False}},
-        {"price": {"$gte": number, "$lt": number + wide}, "tags": {"$in": ["shown", "hidden"]}},
-    ]
-    return shapes[int(rng.integers(len(shapes)))]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -122,11 +96,8 @@ def measured(arms: int, quotas: int, dim: int) -> dict[str, Any]:
                 if name == "put":
                     note(service_gb=_pss(service.pid) / 2**30, rest_cores=_rest_cores(service, client))
                     note(**_added(service, "many"))
-        half: list[tuple[float, float, int]] = [
-            (number * quotas / 200, (number + 1) * quotas / 200, 10**4) for number in range(CAMPAIGNS)
-        ]
-        for number, (low, high, most) in enumerate([*half, (0, quotas / 2, 10**5)]):
-            body: QuotaBody = {"filter": {"price": {"$gte": low, "$lt": high}}, "most": most, "per_s": DAY_S}
+        for number in range(CAMPAIGNS):
+            body: QuotaBody = {"filter": {"group": number}, "most": 10**4, "per_s": DAY_S}
             body["pace"], body["from"] = "even", datetime.now(UTC).isoformat()
             client.put_quota("paced", f"p{number}", body)
         note(paced_rest_cores=_rest_cores(service, client))
@@ -148,7 +119,7 @@ def _described(row: int, arms: int, quotas: int) -> dict[str, Any]:
     """The tags and metadata of an arm: one of ten has no stock, and one of seven no tag."""
     metadata = {
         "campaign": row % quotas,
-        "price": round(row / arms * quotas, 4),
+        "group": 2 * CAMPAIGNS * row // arms,
         "word": WORDS[row % len(WORDS)],
     }
     if row % 10:
@@ -160,7 +131,7 @@ def _phases(
     client: Client, arms: int, quotas: int, dim: int, rng: np.random.Generator
 ) -> list[tuple[str, Callable[[int], object], int]]:
     def put(number: int) -> None:
-        body: QuotaBody = {"filter": quota_filter(number, quotas, rng), "most": 10**9, "per_s": DAY_S}
+        body: QuotaBody = {"filter": {"campaign": number}, "most": 10**9, "per_s": DAY_S}
         if number % 20 == 1:
             body["most"] = 2
         if number % 3 == 0:

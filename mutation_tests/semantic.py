@@ -29,9 +29,8 @@ TARGETS = {"test": "not slow and not rest", "all": "not slow"}
 # The tests of each area, the quick and sharp ones first.
 TESTS = {
     "quotas": (
-        "tests/quotas/test_ledger.py",
-        "tests/quotas",
         "tests/contracts/test_store_quotas.py",
+        "tests/exposure_limits",
         "tests/api/test_quotas.py",
         "tests/api/test_whole_service.py",
     ),
@@ -43,7 +42,7 @@ TESTS = {
         "tests/api/test_evaluations.py",
     ),
     "repeats": (
-        "tests/frequency_caps",
+        "tests/exposure_limits/test_caps.py",
         "tests/policies",
         "tests/api/test_repeats.py",
         "plugins/campaigns/tests/test_slate_rules.py",
@@ -72,14 +71,14 @@ TESTS = {
         "tests/indexes/test_filtered_search.py",
         "tests/indexes/test_renewed_plans.py",
         "tests/indexes/test_search_plans.py",
-        "tests/quotas/test_members.py",
+        "tests/exposure_limits/test_closed_arms.py",
         "tests/api/test_filters.py",
         "tests/api/test_filters_everywhere.py",
     ),
     "serving": (
         "tests/serving",
         "tests/api/test_constraint_contract.py",
-        "tests/quotas",
+        "tests/exposure_limits",
         "tests/api/test_repeats.py",
         "tests/api/test_quotas.py",
         "tests/api/test_filters.py",

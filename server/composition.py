@@ -23,8 +23,9 @@ from app.catalogues.engines import check_engines
 from app.catalogues.kinds import engines_of
 from app.decision_log.buffer import RowBuffer
 from app.decision_log.reading import DecisionLog
+from app.exposure_limits.caps import FrequencyCaps
+from app.exposure_limits.quotas import Quotas
 from app.filtering.filtered_snapshots import FilteredSnapshots
-from app.frequency_caps.caps import FrequencyCaps
 from app.indexes.limits import IndexLimits
 from app.indexes.shared_arms import SharingGroup
 from app.learning.decisions import Decisions
@@ -66,7 +67,6 @@ from app.policies.policy_states import PolicyStates
 from app.policies.registry import POLICIES
 from app.queries.mips import Mips
 from app.queries.sampling import Sampling
-from app.quotas.quotas import Quotas
 from app.replication import health
 from app.replication.expected_store import ExpectedStore
 from app.replication.health import Health
@@ -176,7 +176,7 @@ class Service:
             store.priors, self.bandits, self.priors, self.prior_fits, owns=leases.owns
         )
         self._effect_fitting = EffectFitting(self.bandits, self.effect_fits, owns=leases.owns)
-        self.quotas = Quotas(store, metrics, every_s=pauses.quotas_s)
+        self.quotas = Quotas(store, metrics)
         self.sync = Sync(
             store=store,
             catalogues=self.catalogues,
@@ -202,7 +202,7 @@ class Service:
             covers=covers,
             effects=EffectTables(capacity_bytes=max(16 << 20, learner_bytes // 2)),
         )
-        self.rows = RowBuffer(store, metrics, self.quotas.keep_named, rest_s=pauses.rows_s)
+        self.rows = RowBuffer(store, metrics, rest_s=pauses.rows_s)
         self.decision_log = DecisionLog(store, self.bandits)
         self.frequency_caps = FrequencyCaps(store.frequency_caps, metrics)
         constraints = constraints_of(self.sync, self.frequency_caps, self.quotas)
@@ -327,7 +327,6 @@ class Service:
         self._ending.push_async_callback(self.evaluation_jobs.stop)
         self._ending.push_async_callback(self.embedding_jobs.stop)
         self._ending.push_async_callback(self.rows.stop)
-        self._ending.push_async_callback(self.quotas.stop)
         self.background: list[asyncio.Task[None]] = []
         # Pushed last, so it is ended first: background work uses all the others.
         self._ending.push_async_callback(end, self.background)
@@ -368,7 +367,6 @@ class Service:
         self._run(
             self.sync.run(),
             self.rows.run(),
-            self.quotas.run(),
             health.watch(self.store),
             self.shown_metrics.run(self.health.measure_process),
             arm_following.run(self.catalogues, self.store, self.engines),

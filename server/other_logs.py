@@ -25,10 +25,9 @@ from typing import Any, TypeGuard
 
 import msgspec
 
-from app.decision_log.rows import NOTHING_BARRED, LoggedArm, LoggedReward, Row, ThinnedRow
+from app.decision_log.rows import NOTHING_BARRED, Barred, LoggedArm, LoggedReward, Row, ThinnedRow
 from app.platform.errors import Invalid
 from app.records.encoding import Encoding
-from app.records.left_out import Barred
 from shortlist_client.files.arm_readers import opened
 from shortlist_client.files.arm_rows import FileError
 from shortlist_client.files.progress import meter

@@ -75,11 +75,13 @@ def test_every_test_of_the_table_exists():
 
 
 def test_a_folder_is_run_once_and_a_test_for_itself():
-    alone = changed.selected(["tests/quotas/test_ledger.py"])
-    assert alone == ["tests/quotas/test_ledger.py", *changed.ALWAYS]
-    several = changed.selected(["app/quotas/ledger.py", "tests/quotas/test_ledger.py", "CHANGELOG.md"])
-    assert "tests/quotas" in several
-    assert "tests/quotas/test_ledger.py" not in several
+    alone = changed.selected(["tests/exposure_limits/test_pacing.py"])
+    assert alone == ["tests/exposure_limits/test_pacing.py", *changed.ALWAYS]
+    several = changed.selected(
+        ["app/exposure_limits/quotas.py", "tests/exposure_limits/test_pacing.py", "CHANGELOG.md"]
+    )
+    assert "tests/exposure_limits" in several
+    assert "tests/exposure_limits/test_pacing.py" not in several
     assert "tests/test_docs.py" in several
 
 

@@ -22,8 +22,8 @@ from app.bandits.bandit import GLOBAL_LEARNER, Bandit, UsedScales
 from app.bandits.registry import Bandits
 from app.bandits.settings import RepeatsRule
 from app.decision_log.buffer import RowBuffer
-from app.frequency_caps.caps import FrequencyCaps
-from app.frequency_caps.exposures import field_value
+from app.exposure_limits.caps import FrequencyCaps
+from app.exposure_limits.exposures import field_value
 from app.learning.forgetting import Forgetting
 from app.learning.learned_priors import LearnedPriors
 from app.learning.learner_copies import LearnerCopies

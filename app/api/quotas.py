@@ -15,8 +15,8 @@ from app.api.limits import MAX_SMALL_BODY_BYTES
 from app.api.problems import problems
 from app.api.strict_json import Provided, StrictModel, json_router, reply
 from app.bandits.registry import Bandits
-from app.quotas.quotas import Quotas, QuotaState
-from app.quotas.rules import MAX_MOST, MAX_PER_S, MIN_PER_S, QuotaCounts, QuotaPace, QuotaRule
+from app.exposure_limits.quotas import Quotas, QuotaState
+from app.exposure_limits.rules import MAX_MOST, MAX_PER_S, MIN_PER_S, QuotaCounts, QuotaPace, QuotaRule
 
 router = json_router(prefix="/v1/bandits", tags=["quotas"])
 
@@ -24,10 +24,11 @@ Time = Annotated[datetime, Field(strict=False)]
 
 
 class QuotaBody(StrictModel):
-    """The arms that ``filter`` lets in, or one ``arm``, are shown (or rewarded) at most ``most`` times in a
-    window. Windows are multiples of ``per_s`` since ``from``, else since 1970; without it there is one.
-    The quota holds from ``from`` until ``to``. ``pace`` even: spread evenly over the window. ``signal``: the
-    one whose rewards count, of a bandit that has some; absent: those of all.
+    """The arms with the one value of one field that ``filter`` asks for, or one ``arm``, are shown (or
+    rewarded) at most ``most`` times in a window. Windows are multiples of ``per_s`` since ``from``, else
+    since 1970; without it there is one. The quota holds from ``from`` until ``to``. ``pace`` even: spread
+    evenly over the window. ``signal``: the one whose rewards count, of a bandit that has some; absent: those
+    of all.
     """
 
     max_bytes: ClassVar[int] = MAX_SMALL_BODY_BYTES
@@ -44,10 +45,10 @@ class QuotaBody(StrictModel):
 
 
 class QuotaView(BaseModel):
-    """``used``: counted in the current window, [from, to) in ms since 1970; ``reserved``: held by processes,
-    which may spend it without asking; ``left``: the rest. ``ends``: when it is used up if it goes on as since
-    the window began, null if not in this window. ``window`` null: it does not hold now.
-    ``outstanding``: where rewards are counted, what was shown in the window and has none.
+    """``used``: counted in the current window, [from, to) in ms since 1970; ``left``: the rest. ``ends``:
+    when it is used up if it goes on as since the window began, null if not in this window. ``window`` null:
+    it does not hold now. ``outstanding``: where rewards are counted, what was shown in the window and has
+    none.
     """
 
     id: str
@@ -61,7 +62,6 @@ class QuotaView(BaseModel):
     to: datetime | None
     signal: str | None
     used: int
-    reserved: int
     left: int
     window: list[int | None] | None
     ends: datetime | None
@@ -94,7 +94,7 @@ async def list_quotas(
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> Response:
-    """The quotas of a bandit by id, with counts that may be some seconds old."""
+    """The quotas of a bandit by id, each with its counts in the current window."""
     states, following = await quotas.page(await bandits.get(bandit), cursor, limit)
     return await page_reply(((state.quota.id, _view(state)) for state in states), following)
 
@@ -103,9 +103,7 @@ async def list_quotas(
 async def get_quota(
     bandit: str, quota: str, bandits: Provided[Bandits], quotas: Provided[Quotas]
 ) -> Response:
-    """A quota, and its counts in the current window. What others spent in the last second may still be in
-    ``reserved``.
-    """
+    """A quota, and its counts in the current window."""
     return reply(_view(await quotas.get(await bandits.get(bandit), quota)))
 
 
@@ -124,7 +122,6 @@ def _view(state: QuotaState) -> dict[str, Any]:
         "from": begin,
         "to": end,
         "used": state.used,
-        "reserved": state.reserved,
         "left": state.left,
         "window": state.window,
         "ends": _time(state.ends_ms),

@@ -125,17 +125,6 @@ class Bandits:
         for name in self._served.keys() - records.keys():
             self._drop(name)
 
-    def moved(self, records: Mapping[str, bytes]) -> Iterator[tuple[str, Catalogue]]:
-        """The uids of bandits that ``replace`` with these would serve from another catalogue, with that."""
-        for name, served in self._served.items():
-            data = records.get(name)
-            if data is None or data == served.stored or uid_of(data) != served.uid:
-                continue
-            with contextlib.suppress(Unavailable, NotFound):
-                catalogue = self._catalogues.served(bytes_to_version(data)[1].record.catalogue)
-                if catalogue is not served.catalogue:
-                    yield served.uid, catalogue
-
     async def create(
         self, name: str, record: BanditRecord, absent: Collection[str] = (), *, by: str | None = None
     ) -> tuple[Bandit, bool]:

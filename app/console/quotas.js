@@ -1,4 +1,4 @@
-// Quotas: what is used, reserved and left beside the plan, which end, and making, changing and deleting them.
+// Quotas: what is used and left beside the plan, which end, and making, changing and deleting them.
 
 import { list, now, path, send } from "./api.js";
 import { boxes, button, code, empty, h, panel, redraw, s, skeleton, table, tile } from "./dom.js";
@@ -18,7 +18,7 @@ export function quotas(view, body, bandit) {
   const rows = h("div", {}, skeleton());
   const at = path`/v1/bandits/${bandit.id}/quotas`;
   const maker = making(view, bandit, at, () => again());
-  body.append(h("div", {}, note, tiles), panel("Quotas", h("p", {}, "The bar is of ", h("em", {}, "most"), ": used, reserved by processes that may spend it without asking, and left; the mark is where an even pace would be by now."), rows), one, maker);
+  body.append(h("div", {}, note, tiles), panel("Quotas", h("p", {}, "The bar is of ", h("em", {}, "most"), ": used, and left; the mark is where an even pace would be by now."), rows), one, maker);
   const again = view.live(LOOK_MS, note, async () => {
     const { items } = await list(at, MOST, view.signal);
     const named = await titlesOf(bandit.catalogue, items.flatMap((quota) => quota.arm ?? []), view.signal);
@@ -28,7 +28,7 @@ export function quotas(view, body, bandit) {
       tile("Run out today", count(known.filter((each) => each.today).length), known.filter((each) => each.today).slice(0, 5).map((each) => each.quota.id).join(", ") || "none, at the rate of now"),
       tile("Quotas", count(items.length), `of ${bandit.id}`),
     ]);
-    redraw(rows, known, () => (items.length ? table("Quotas", ["quota", "arms", "used", "#reserved", "#left", "window", "forecast", ""], known.map((each) => line(each, named, open)), "", "cards") : empty("None is set. A quota limits how often some arms are shown: campaign 7 at most 10,000 times a day.")));
+    redraw(rows, known, () => (items.length ? table("Quotas", ["quota", "arms", "used", "#left", "window", "forecast", ""], known.map((each) => line(each, named, open)), "", "cards") : empty("None is set. A quota limits how often some arms are shown: campaign 7 at most 10,000 times a day.")));
   });
   const open = (/** @type {any} */ quota) => {
     one.replaceChildren(changing(view, bandit, quota, () => {
@@ -45,7 +45,7 @@ function outlook(quota) {
   const [from, to] = quota.window ?? [null, null];
   const plan = from !== null && to !== null ? Math.min(1, Math.max(0, (now() - from) / (to - from))) : null;
   if (quota.window === null) return { rank: 3, word: "not in force now", kind: "", plan: null, today: false };
-  if (quota.left === 0 && quota.reserved === 0) return { rank: 0, word: "used up", kind: "bad", plan, today: false };
+  if (quota.left === 0) return { rank: 0, word: "used up", kind: "bad", plan, today: false };
   const ends = quota.ends === null ? null : Date.parse(quota.ends);
   if (ends === null) return { rank: 2, word: "lasts through this window", kind: "good", plan, today: false };
   const midnight = new Date(now()).setHours(24, 0, 0, 0);
@@ -54,14 +54,14 @@ function outlook(quota) {
 
 /** @param {any} each @param {(id: string) => string} named @param {(quota: any) => void} open */
 function line({ quota, word, kind, plan }, named, open) {
-  const { most, used, reserved, left } = quota;
+  const { most, used, left } = quota;
   const to = (/** @type {number} */ value) => (most ? (Math.min(value, most) / most) * BAR : 0);
-  const words = `${count(used)} used, ${count(reserved)} reserved, ${count(left)} left of ${count(most)}${plan === null ? "" : `; an even pace would be at ${count(Math.round(plan * most))}`}`;
+  const words = `${count(used)} used, ${count(left)} left of ${count(most)}${plan === null ? "" : `; an even pace would be at ${count(Math.round(plan * most))}`}`;
   const bar = s("svg", { viewBox: `0 0 ${BAR} 18`, width: BAR, height: 18, role: "img", "aria-label": words },
-    s("rect", { class: "bar left", x: 0, y: 3, width: BAR, height: 12, rx: 2 }), s("rect", { class: "bar policy", x: 0, y: 3, width: to(used), height: 12 }), s("rect", { class: "bar holdout", x: to(used), y: 3, width: to(reserved), height: 12 }), plan !== null && s("line", { class: "whisker", x1: plan * BAR, x2: plan * BAR, y1: 0, y2: 18 }), s("title", {}, words));
+    s("rect", { class: "bar left", x: 0, y: 3, width: BAR, height: 12, rx: 2 }), s("rect", { class: "bar policy", x: 0, y: 3, width: to(used), height: 12 }), plan !== null && s("line", { class: "whisker", x1: plan * BAR, x2: plan * BAR, y1: 0, y2: 18 }), s("title", {}, words));
   const window = quota.window === null ? "not now" : quota.window[1] === null ? "forever" : `until ${time(quota.window[1])}`;
   const counts = quota.signal ? `${quota.counts}: ${quota.signal}` : quota.counts;
-  return [quota.id, h("span", {}, quota.filter ? code(quota.filter) : named(quota.arm), h("span", { class: "meaning" }, `${counts}, pace ${quota.pace}`)), h("span", {}, bar, `${count(used)}${most ? ` (${percent(used / most, 0)})` : ""}`), count(reserved), `${count(left)} of ${count(most)}`, window, h("span", { class: `tag wrap ${kind}` }, word), button("Change", () => open(quota), { class: "quiet", "aria-label": `Change ${quota.id}` })];
+  return [quota.id, h("span", {}, quota.filter ? code(quota.filter) : named(quota.arm), h("span", { class: "meaning" }, `${counts}, pace ${quota.pace}`)), h("span", {}, bar, `${count(used)}${most ? ` (${percent(used / most, 0)})` : ""}`), `${count(left)} of ${count(most)}`, window, h("span", { class: `tag wrap ${kind}` }, word), button("Change", () => open(quota), { class: "quiet", "aria-label": `Change ${quota.id}` })];
 }
 
 /** @param {any} quota the terms that a PUT takes again */
@@ -102,7 +102,7 @@ function making(view, bandit, at, done) {
       { name: "arm", label: "One arm", hint: "Its id; or else a filter." },
       { name: "from", label: "In force from", placeholder: "2026-12-01T00:00:00Z" },
       { name: "to", label: "until", placeholder: "2026-12-31T00:00:00Z" },
-      { name: "filter", label: "Filter", kind: "json", placeholder: '{"campaign": 7}', hint: "The arms that count together." },
+      { name: "filter", label: "Filter", kind: "json", placeholder: '{"campaign": 7}', hint: "One value of one field: the arms that have it count together." },
     ],
     {
       submit: "Make a quota",

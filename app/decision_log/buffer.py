@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from itertools import groupby
 
 from app.platform.background import OUTAGES
@@ -32,16 +31,12 @@ ROW_BYTES = 500  # that a row takes here besides its record
 
 
 class RowBuffer:
-    """Rows that are not written yet, at most ``most_bytes`` of them. ``run`` writes, ``stop`` ends.
-
-    ``keep_named``: stores what rows name. Raises Unavailable.
-    """
+    """Rows that are not written yet, at most ``most_bytes`` of them. ``run`` writes, ``stop`` ends."""
 
     def __init__(
         self,
         store: Store,
         metrics: Metrics,
-        keep_named: Callable[[], Awaitable[None]],
         *,
         most_bytes: int = MOST_BYTES,
         rest_s: float = Pauses().rows_s,
@@ -50,7 +45,6 @@ class RowBuffer:
     ) -> None:
         self._store = store
         self._rest_s, self._retry_s, self._last_try_s = rest_s, retry_s, last_try_s
-        self._keep_named = keep_named
         self._written, self._dropped = map(metrics.log_rows.labels, ("written", "dropped"))
         self._most_bytes = most_bytes
         self._rows: list[RowWrite] = []
@@ -88,8 +82,6 @@ class RowBuffer:
             self._some.clear()
             written = 0
             try:
-                # First: who reads a row finds what it names, however busy the process is.
-                await self._keep_named()
                 for start in range(0, len(rows), BATCH_SIZE):
                     by_partition = groupby(rows[start : start + BATCH_SIZE], key=self._partition)
                     await asyncio.gather(

@@ -18,16 +18,15 @@ import numpy as np
 
 from app.bandits.bandit import GLOBAL_LEARNER, Bandit
 from app.bandits.registry import Bandits
-from app.decision_log.rows import NOTHING_BARRED, Expectation, LoggedArm, LoggedReward, Row
-from app.frequency_caps.exposures import field_value
+from app.decision_log.rows import NOTHING_BARRED, Barred, Expectation, LoggedArm, LoggedReward, Row
+from app.exposure_limits.closed_history import ClosedHistory
+from app.exposure_limits.exposures import field_value
 from app.learning.tokens import Decision, decision_of, raw_of, text_of
 from app.platform.answers import hold
 from app.platform.deadlines import yield_to_others
 from app.platform.pages import decode_cursor, encode_cursor, foreign
 from app.records.arm_sums import numbers_of
-from app.records.left_out import Barred, barred_of, block_name, names_in
 from app.records.logged import LoggedRequest, LogPart, asked_of, rewards_of
-from app.storage.registry import WriteOnce
 from app.storage.store import Store
 from app.storage.types import LearnerId, StoredRow
 
@@ -86,10 +85,9 @@ class _Filters:
     """What the versions of one bandit demand of all arms, and what quotas barred, as they are needed."""
 
     bandits: Bandits
-    words: WriteOnce
     uid: str
+    quotas: ClosedHistory
     known: dict[int, Mapping[str, Any] | None] = field(default_factory=dict)
-    blocks: dict[str, bytes | None] = field(default_factory=dict)
 
     async def of(self, version: int) -> Mapping[str, Any] | None:
         if version not in self.known:
@@ -99,17 +97,19 @@ class _Filters:
 
     async def barred(self, part: LogPart) -> Barred | None:
         """Which arms quotas and frequency caps blocked; None: that is not known any more."""
-        if not part.left_out and not part.had:
-            return NOTHING_BARRED
-        for name in names_in(part.left_out):
-            if name not in self.blocks:
-                self.blocks[name] = await self.words.get(None, block_name(self.uid, name))
-        named_block, values = barred_of(part.left_out, self.blocks), list(map(field_value, part.had))
-        if named_block is None:
+        if not part.is_told:
             return None
-        filters = [{named[0]: named[1]} for named in values if named is not None]
-        arms = [arm for arm, named in zip(part.had, values, strict=True) if named is None]
-        return Barred([*named_block.filters, *filters], [*named_block.arms, *arms])
+        if part.closed is None and not part.had:
+            return NOTHING_BARRED
+        closed = [] if part.closed is None else await self.quotas.closed(*part.closed)
+        if closed is None:
+            return None
+        values = [*map(field_value, part.had)]
+        filters: list[Mapping[str, Any]] = [rule.filter for rule in closed if rule.filter is not None]
+        filters += [{named[0]: named[1]} for named in values if named is not None]
+        arms = [rule.arm for rule in closed if rule.arm is not None]
+        arms += [arm for arm, named in zip(part.had, values, strict=True) if named is None]
+        return Barred(filters, arms)
 
 
 class DecisionLog:
@@ -137,7 +137,7 @@ class DecisionLog:
         self, bandit: Bandit, *, from_ms: int | None, to_ms: int | None
     ) -> AsyncIterator[Sequence[Row]]:
         """Rows of decisions made at ``from_ms`` or later and before ``to_ms``; None: without a bound."""
-        filters = _Filters(self._bandits, self._store.write_once, bandit.uid)
+        filters = self._filters(bandit)
         before = _before(to_ms)
         async for stored in self._merged(bandit.uid, _Between(_after(from_ms), before), self.together):
             for start in range(0, len(stored), self.together):
@@ -169,7 +169,7 @@ class DecisionLog:
         between, last = _Between(_after(from_ms), _before(to_ms), newest_first), ""
         if cursor is not None:
             between = between.beyond(_decoded(cursor, newest_first=newest_first))
-        filters, page, size = _Filters(self._bandits, self._store.write_once, bandit.uid), list[Row](), 0
+        filters, page, size = self._filters(bandit), list[Row](), 0
         # One more than asked for: it tells whether there is another page.
         together = min(limit + 1, self.together)
         hold(READ_BYTES)
@@ -198,13 +198,16 @@ class DecisionLog:
         # told by it.
         if stored is None or stored.record != raw or named.logged is None:
             return None
-        row = await _row(stored, _Filters(self._bandits, self._store.write_once, bandit.uid))
+        row = await _row(stored, self._filters(bandit))
         return LoggedChoice(row, named, named.logged, asked_of(named.logged.asked))
 
     async def of_learner(self, bandit: Bandit, learner: LearnerId, limit: int) -> Sequence[Row]:
         """The newest rows of one learner of a bandit, the oldest first. Raises Unavailable."""
-        filters = _Filters(self._bandits, self._store.write_once, bandit.uid)
+        filters = self._filters(bandit)
         return [await _row(stored, filters) for stored in await self._store.rows.of_learner(learner, limit)]
+
+    def _filters(self, bandit: Bandit) -> _Filters:
+        return _Filters(self._bandits, bandit.uid, ClosedHistory(self._store.quotas, bandit.uid))
 
     async def _merged(self, uid: str, between: _Between, together: int) -> AsyncIterator[Sequence[StoredRow]]:
         """The rows of all partitions in order; of each, ``together`` are held at most."""

@@ -9,14 +9,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from app.platform.documents import Answer
-from app.records.left_out import Barred
 from app.storage.types import LearnerId, LogEntry
 
-NOTHING_BARRED = Barred([], [])
 NO_LOG = "this bandit keeps no log: set `log`, and its next decisions stand in it"
 
 
 Expectation = float | list[float | None] | None
+
+
+class Barred(Answer, frozen=True):
+    """The arms that one of ``filters`` lets in, and these ``arms``."""
+
+    filters: list[Mapping[str, Any]]
+    arms: list[str]
+
+
+NOTHING_BARRED = Barred([], [])
 
 
 class LoggedArm(Answer, frozen=True, omit_defaults=True, gc=False):

@@ -25,10 +25,10 @@ from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
 from app.bandits.settings import SignalRef
 from app.catalogues.catalogues import Catalogues
+from app.exposure_limits.quotas import Quotas
 from app.learning.decided_features import decided_features, reward_entry
 from app.learning.tokens import Access, BadToken, Decision, TokenSigner, raw_of
 from app.platform.deadlines import yield_to_others
-from app.quotas.quotas import Quotas
 from app.records.log_entries import WaitingDecision, encode
 from app.records.logged import RewardOfRow, reward_bytes
 from app.records.records import pack, unpack
@@ -152,17 +152,18 @@ class Decisions:
 
     async def _activate(self, bandit: Bandit, decision: Decision, token: str, now_ms: int) -> str:
         """Count what is shown for the quotas of now, all of it or nothing, and say that it was shown."""
-        ledger, charge = self._quotas.ledgers.get(bandit.uid), None
-        if ledger is not None:
+        quotas, charge = self._quotas.of.get(bandit.uid), None
+        if quotas is not None:
             arms = bandit.catalogue.index.snapshot()
-            charge = await ledger.take(arms, arms.whole.table.row_of_each(decision.arms).tolist())
+            rows = arms.whole.table.row_of_each(decision.arms).tolist()
+            charge = await quotas.charge(arms, rows, "activate")
             if charge is None:
                 # A repeated call must hear that it was activated, whatever is left by now.
                 return "duplicate" if await self._store.waiting.is_active(decision.identity) else "used_up"
         outcome = await self._say_shown(bandit, decision, token, now_ms)
         # Where the store does not answer it is not known whether it was activated: then it counts.
-        if ledger is not None and charge is not None and outcome != "activated":
-            ledger.give_back(charge)
+        if quotas is not None and charge and outcome != "activated":
+            await quotas.refund(charge)
         return outcome
 
     async def _say_shown(self, bandit: Bandit, decision: Decision, token: str, now_ms: int) -> str:

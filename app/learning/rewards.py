@@ -16,7 +16,8 @@ import numpy as np
 
 from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
-from app.frequency_caps.caps import FrequencyCaps
+from app.exposure_limits.caps import FrequencyCaps
+from app.exposure_limits.quotas import Quotas
 from app.learning.checkpoints import Workers
 from app.learning.decisions import hidden_of
 from app.learning.effect_pairs import EffectPairs, expected_together
@@ -35,7 +36,6 @@ from app.learning.tokens import Access, Decision
 from app.platform.deadlines import yield_to_others
 from app.platform.errors import Unavailable, within
 from app.platform.metrics import Metrics
-from app.quotas.quotas import Quotas
 from app.records.arm_sums import EffectPair, pair_at
 from app.storage.store import Store
 from app.storage.types import Appended, LearnerId, RewardWrite
@@ -149,7 +149,7 @@ class Rewards:
             # A reward of 0 or less says that nothing was bought or clicked, which uses up nothing.
             if bandit is not None and reward.value > 0:
                 arm = reward.arm or decision.arms[0]
-                if self._quotas.ledgers.get(bandit.uid) is not None:
+                if bandit.uid in self._quotas.of:
                     rewarded[bandit.uid].append((arm, reward.signal))
                 if bandit.record.repeats is not None:
                     capped.append((bandit, decision, arm))

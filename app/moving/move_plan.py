@@ -16,10 +16,10 @@ from app.bandits.history_prior import history_to_bytes
 from app.bandits.settings import BanditRecord
 from app.bandits.spaces import Carry, MoveRecord, SpaceMap
 from app.catalogues.catalogue import Catalogue
+from app.exposure_limits.rules import QuotaRule
 from app.moving.arm_map import ArmMap, CommonArms
 from app.platform.errors import Invalid, ShortlistError
 from app.platform.phrases import counted
-from app.quotas.rules import QuotaRule
 from app.records.records import vector_to_bytes
 from shortlist.linear.learned_prior import LearnedPrior
 
@@ -138,7 +138,7 @@ def refusals_of(plan: MovePlan, policy: PolicyTerms, rules: QuotaRules) -> Seque
     except Invalid as error:
         refusals.append(Invalid(error.detail, path=("catalogue",)))
     for quota_id, rule in rules:
-        for field_name in plan.target.unknown_fields(rule.parsed.fields if rule.parsed else ()):
+        for field_name in plan.target.unknown_fields(rule.fields):
             message = f"no arm has the field {field_name} of the quota {quota_id}"
             refusals.append(Invalid(message, path=("catalogue",)))
     return refusals

@@ -125,7 +125,6 @@ class Moving:
             )
             return replace_fields(before, **{name: getattr(plan.record, name) for name in OF_MOVE}), write
 
-        await self._steps.quotas.prepare(uid, target.resident)
         moved = await self._steps.bandits.move(bandit.name, bandit.stored, switch, by=by)
         space = moved.record.space
         for partition in range(self._store.partitions):

@@ -33,6 +33,7 @@ from app.bandits.versions import version_to_bytes
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.catalogues import Catalogues
 from app.decision_log.reading import DecisionLog
+from app.exposure_limits.quotas import Quotas
 from app.learning.learned_priors import LearnedPriors
 from app.learning.learners import Learners
 from app.learning.prior_fits import FITTING, Computing, PriorFits, fit_sums
@@ -41,7 +42,6 @@ from app.moving import arm_map
 from app.moving.move_plan import NEW_BANDIT, MovePlan, refusals_of, warnings_of, words_of
 from app.platform.errors import Invalid, TooDifferent
 from app.platform.pools import MEASURING
-from app.quotas.quotas import Quotas
 from app.records.records import LearnerState, vector_to_bytes
 from app.storage.space import moves_full
 from app.storage.store import Store

@@ -7,7 +7,7 @@ classes, policies), never from input.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
@@ -181,11 +181,6 @@ class Metrics:
         every = [state for states in self.guardrail_states.values() for state in states]
         for state in ("kept", "broken", "unknown"):
             self.guardrails.labels(state).set(every.count(state))
-
-    def set_quota_states(self, states: Mapping[str, int]) -> None:
-        """How many quotas are in which state."""
-        for state, count in states.items():
-            self.quotas.labels(state).set(count)
 
     def table(self) -> Iterator[tuple[str, str, str, str, str]]:
         """(name, kind, unit, labels, help) of every metric of ours, as Prometheus shows it."""

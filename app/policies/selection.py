@@ -13,6 +13,7 @@ import numpy as np
 
 from app.bandits.bandit import Bandit
 from app.catalogues.learner_snapshot import LearnerSnapshot
+from app.exposure_limits.closed_arms import ClosedArms
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.filters.filter import Filter
 from app.learning.learners import Learners, thetas_of
@@ -20,7 +21,6 @@ from app.learning.served_effects import weights_of
 from app.policies.arm_effects import ArmEffects
 from app.policies.limits import Limit, LimitedSolver, Limits
 from app.policies.rules import Diverse, DiverseSolver, Pin, shortlist_of
-from app.quotas.snapshot import QuotaSnapshot
 from app.records.encoding import Numbers32
 from app.storage.types import LearnerId
 from shortlist.linear import ridge
@@ -59,7 +59,7 @@ class SelectionRequest(msgspec.Struct, frozen=True, eq=False):
     context: Numbers32 | None = None
     seeded: bool = False
     dry_run: bool = False
-    quotas: QuotaSnapshot | None = None
+    quotas: ClosedArms | None = None
     limits: Sequence[Limit] = ()
 
     @property

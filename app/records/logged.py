@@ -55,7 +55,9 @@ class LogPart(msgspec.Struct, frozen=True, array_like=True):
     ``seed``      the choice can be made again with it; ``seeded``: the request had it, else it was drawn
     ``pinned``    places of the arms that are, from 0
     ``asked``     see the module; None: nothing besides one arm
-    ``left_out``  the arms that quotas left out (``records.left_out``); "": none
+    ``closed``    the last change of quotas that was heard, and when by the store's clock: those that were
+                  closed then; None: none was
+    ``is_told``   that and ``had`` tell all that was not eligible
     ``had``       what the key was shown too often (``frequency_caps.exposures``)
     ``prior_version``  of the learned prior, 0: there was none yet; None: the bandit had another prior
     ``effects_version``  of the arm effects, 0: none were found; None: the bandit had none
@@ -71,10 +73,11 @@ class LogPart(msgspec.Struct, frozen=True, array_like=True):
     group: str | None = None
     pinned: list[int] = []
     asked: bytes | None = None
-    left_out: str = ""
+    closed: tuple[str, int] | None = None
     had: list[str] = []
     prior_version: int | None = None
     effects_version: int | None = None
+    is_told: bool = True
 
 
 class RewardOfRow(NamedTuple):

@@ -16,6 +16,7 @@ from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
 from app.catalogues.catalogues import Catalogues
 from app.catalogues.engines import engine_titles, reach_engines
+from app.exposure_limits.quotas import Quotas
 from app.learning.learned_priors import LearnedPriors
 from app.learning.learners import Learners
 from app.learning.one_key_teaches import OneKeyTeaches, found_lately
@@ -23,7 +24,6 @@ from app.platform.background import repeat
 from app.platform.errors import Unavailable
 from app.platform.metrics import Metrics
 from app.platform.phrases import counted
-from app.quotas.quotas import Quotas
 from app.replication.sync import Sync
 from app.storage.embedded.losses import Loss, Losses
 from app.storage.redis_errors import DISK_FULL, IS_REPLICA, OUT_OF_MEMORY, is_full, refused

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from app.bandits.registry import Bandits
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.catalogues import Catalogues
+from app.exposure_limits.quotas import Quotas
 from app.learning.learned_priors import LearnedPriors
 from app.learning.learners import Learners
 from app.learning.served_effects import ServedEffects
@@ -31,7 +32,6 @@ from app.platform.background import OUTAGES
 from app.platform.deadlines import call_began, task_for_all
 from app.platform.errors import Unavailable
 from app.platform.pauses import Pauses
-from app.quotas.quotas import Quotas
 from app.storage.store import Store
 from app.storage.types import LearnerChanges, entry_order
 
@@ -188,7 +188,13 @@ class Sync:
     async def _poll(self) -> None:
         self._began = began = time.monotonic()
         # In one exchange with the store.
-        await _all(self._sync_registry(), self._sync_learners(), self.priors.sync(), self.effects.sync())
+        await _all(
+            self._sync_registry(),
+            self._sync_learners(),
+            self.priors.sync(),
+            self.effects.sync(),
+            self.quotas.poll(self.bandits),
+        )
         # After the registry: catalogues that were just made are among them.
         await _all(*map(self.catalogues.sync, await self.catalogues.behind()))
         # From its begin on: what was written while it went on may not be in it.
@@ -202,8 +208,6 @@ class Sync:
         async with self.catalogues.changing, self.bandits.changing:
             registry = await self.store.registry.read()
             await self.catalogues.replace(registry.catalogues)
-            for uid, catalogue in self.bandits.moved(registry.bandits):
-                await self.quotas.prepare(uid, catalogue.resident)
             self.bandits.replace(registry.bandits)
         await self.quotas.replace(registry.quotas)
         # Last: what failed on the way is done again at the next poll.

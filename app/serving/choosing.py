@@ -52,7 +52,6 @@ from shortlist.errors import InvalidArgument
 
 LOGGED_TOGETHER = 100
 LONG_LIST = 50  # places: about a millisecond, far more than a turn of the loop
-KEPT_MORE_MS = 2 * 86_400_000  # what was left out, beyond the rows that name it
 
 Refusal = ShortlistError | InvalidArgument
 """Why there is no choice for a request."""
@@ -247,9 +246,7 @@ class Choosing:
         eligible = None if allowed.request.arm_filter is None else snapshot.arms.plain.eligible_count
         part = None
         if rule is not None and seed is not None:
-            part = _log_part(
-                request, allowed, arms, eligible=eligible, seed=seed, group=group, keep_ms=rule.keep_ms
-            )
+            part = _log_part(request, allowed, arms, eligible=eligible, seed=seed, group=group)
             if group is not None:
                 self._metrics.group_decisions.labels(group).inc()
         decision = Decision(
@@ -353,15 +350,14 @@ def _log_part(
     eligible: int | None,
     seed: int,
     group: str | None,
-    keep_ms: int,
 ) -> LogPart:
     """What a token stores so that a choice can be made again (``remade``).
 
-    ``arms``: of the answer. ``seed``: of the request, or drawn. ``keep_ms``: how long the row is kept.
+    ``arms``: of the answer. ``seed``: of the request, or drawn.
     """
     selection, record = allowed.selection, LogRecord()
     if allowed.shown is not None:
-        record = recorded(allowed.applied, allowed.shown, keep_ms + KEPT_MORE_MS)
+        record = recorded(allowed.applied, allowed.shown)
     numbers = np.asarray(selection.hits.scores, "<f8").tobytes()
     if selection.propensities is not None:
         numbers += np.array(selection.propensities, "<f8").tobytes()
@@ -376,7 +372,8 @@ def _log_part(
         group=group,
         pinned=[number for number, arm in enumerate(arms) if arm.pinned],
         asked=request.logged(),
-        left_out=record.left_out,
+        closed=record.closed,
+        is_told=record.is_told,
         had=list(record.had),
         prior_version=allowed.request.bandit.prior_version,
         effects_version=allowed.request.bandit.effects_version,

@@ -27,9 +27,9 @@
     {registry}:left                              hash    catalogue uid -> ms (see below)    with the catalogue
     {registry}:move-bytes                        hash    bytes of moves, by bandit uid; all forever
     {q:<uid>}:quotas                             hash    quota -> record                    with the bandit
-    {q:<uid>}:quota:<quota>                      hash    terms, counts (quota_window.lua)   with the quota
-    {q:<uid>}:shares:<quota>                     hash    process -> its share               with the window
-    {q:<uid>}:changes                            zset    quota, number of its last change  with the bandit
+    {q:<uid>}:quota:<quota>                      hash    terms, counts (quota.lua)          with the quota
+    {q:<uid>}:changes                            stream  changes of quotas (quota.lua)      until trimmed
+    {q:<uid>}:closed                             hash    quota -> closed until, in ms       with the bandit
     {c:<uid>}:features                           hash    arm -> revision, came_ms, features with the catalogue
     {c:<uid>}:documents                          hash    arm -> document, not empty         with the catalogue
     {c:<uid>}:counters                           hash    version, arms_version, revision;   with it, then ttl
@@ -237,14 +237,9 @@ def quota(bandit_uid: str, quota_id: str) -> str:
     return f"{_quotas(bandit_uid)}quota:{quota_id}"
 
 
-def quota_shares(bandit_uid: str, quota_id: str) -> str:
-    """As ``quota``."""
-    return f"{_quotas(bandit_uid)}shares:{quota_id}"
-
-
-def quota_changes(bandit_uid: str) -> str:
-    """The quotas that changed, the last ones of all: by the number of the change."""
-    return f"{_quotas(bandit_uid)}changes"
+def quota_changes(bandit_uid: str) -> list[str]:
+    """What has changed, and until when each quota is closed."""
+    return [f"{_quotas(bandit_uid)}changes", f"{_quotas(bandit_uid)}closed"]
 
 
 def _quotas(bandit_uid: str) -> str:

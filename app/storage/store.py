@@ -16,14 +16,13 @@ from app.storage.arms import ArmStore
 from app.storage.choices import Choices
 from app.storage.decision_rows import DecisionRows
 from app.storage.event_logs import EventLogs
+from app.storage.exposure_limits import FrequencyCapStore, QuotaStore
 from app.storage.followed_arms import FollowedArms
-from app.storage.frequency_caps import FrequencyCapStore
 from app.storage.jobs import JobStore
 from app.storage.learner_side_data import LearnerSideData
 from app.storage.learner_states import LearnerStates
 from app.storage.moves import MoveStore
 from app.storage.priors import PriorStore
-from app.storage.quotas import QuotaStore
 from app.storage.redis_client import RedisClient
 from app.storage.registry import RegistryStore, WorkerLeases, WriteOnce
 from app.storage.reward_log import RewardLog

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from app.bandits.bandit import Bandit
+from app.exposure_limits.rules import QuotaRule
 from app.policies.request import ChooseRequest
-from app.quotas.rules import QuotaRule
 from shortlist_service.testing.headless_service import HeadlessService
 from shortlist_service.testing.shop import ids, open_shop
 

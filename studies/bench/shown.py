@@ -2,21 +2,16 @@
 
 Notation
     K, d          arms, standard normal; 32 dimensions. The index is the planner's choice
-    quotas        of a bandit: each of the arms of a campaign, every third with an even pace, a tenth used up.
-                  Of those with a pace a half holds back in each slice
-    any filters   likewise, of every shape: a campaign and more, several campaigns, an interval of them, one
-                  or the other; and one quota of all arms. They overlap
-    found_s       seconds to find which arms quotas are for, once
+    quotas        of a bandit: each of the arms of a campaign, a quarter of them closed
     filtered      a filter that lets in a half of the arms; together: with 10,000 quotas, and 50 arms that the
                   key had too often
-    added_us      median time of a search with them - that without, in microseconds; the state of the quotas
-                  is made ready first, as it is for each slice of 100 ms; added_mean_us: of the mean times
-    ready_us      making that state, once for all choices of a slice: which quotas hold back, and which arms
-                  are out
+    added_us      median time of a search with them - that without, in microseconds; the arms of closed quotas
+                  are found first, as they are after each change; added_mean_us: of the mean times
+    ready_us      finding these arms, once for all choices until another quota closes or opens
     ratio         median time / that of the plain list of the same length; of together: / that of filtered
 
-All take turns, so that all see the machine in one state. BLAS has one thread, as in the service. The store is
-one that grants what is asked for: nothing waits for it but a refill, which is not of a choice.
+All take turns, so that all see the machine in one state. BLAS has one thread, as in the service. The round
+trip to the store, which charges the choice, is not in these times.
 """
 
 from __future__ import annotations
@@ -25,23 +20,21 @@ import asyncio
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from app.exposure_limits.known_quotas import KnownQuotas
+from app.exposure_limits.rules import BanditQuota, QuotaRule
 from app.filters.filter import parse
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.snapshot import Snapshot
 from app.policies.rules import Diverse, DiverseSolver
-from app.quotas.ledger import QuotaLedger
-from app.quotas.rules import MAX_FILTERS, BanditQuota, QuotaRule
-from app.quotas.share import Window
-from app.storage.types import Share, ShareAsked
+from app.storage.types import QuotaChange, QuotaChanges, QuotasNow
 from shortlist.types import NO_ROWS, Rows, Vector
 from shortlist_client.files.progress import progress
 from studies.bench.served_filters import ASKED, new_views, plan, served_catalogue
@@ -56,22 +49,6 @@ HAD = 50  # arms that a key has had
 HALF = {"half": 1}
 MOST = 10**9
 DAY_MS = 86_400_000
-
-
-class Generous:
-    """A store in the middle of a day. A tenth is used up, by others."""
-
-    async def share(
-        self, _bandit: str, _process: str, _number: int, asked: Sequence[ShareAsked]
-    ) -> tuple[int, Sequence[Share]]:
-        shares = [
-            Share(
-                True, True, 0, DAY_MS, ask.spent + ask.wanted, MOST if int(ask.id) % 10 == 0 else ask.spent,
-                MOST // 2, 0, MOST, MOST,
-            )
-            for ask in asked
-        ]  # fmt: skip
-        return DAY_MS // 2, shares
 
 
 def run(quick: bool) -> dict[str, Any]:
@@ -141,68 +118,36 @@ def lists(snapshot: Snapshot, count: int) -> list[dict[str, Any]]:
 async def quotas(snapshot: Snapshot, filtered: Snapshot, count: int) -> list[dict[str, Any]]:
     ways: dict[str, Callable[[Vector], object]] = {"plain": lambda query: snapshot.search(query, 1)}
     ready: dict[str, float] = {"plain": 0.0, "filtered": 0.0}
-    facts: dict[str, dict[str, float]] = {}
-    kept = {}
-    shapes = {f"{number} quotas": (number, plain_filter) for number in QUOTAS}
-    shapes[f"{MAX_FILTERS} quotas of any filters"] = MAX_FILTERS, any_filter
-    for name, (number, shape) in shapes.items():
-        began = time.perf_counter()
-        shares = kept[name] = await shares_of(number, snapshot, shape)
-        facts[name] = {"found_s": time.perf_counter() - began}
-        ready[name] = await made_ready(shares, snapshot)
-        ways[name] = partial(choose, shares, snapshot)
-    shares = kept[f"{QUOTAS[-1]} quotas"]
+    for number in QUOTAS:
+        known = await quotas_of(number)
+        ready[f"{number} quotas"] = await made_ready(known, snapshot)
+        ways[f"{number} quotas"] = partial(choose, known, snapshot)
     ways["filtered"] = lambda query: filtered.search(query, 1)
-    ready["together"] = await made_ready(shares, filtered)
+    ready["together"] = await made_ready(known, filtered)
     had = snapshot.rows_of([f"a{row}" for row in np.random.default_rng(SEED).integers(0, count, HAD)])
-    ways["together"] = partial(choose, shares, filtered, exclude=had)
+    ways["together"] = partial(choose, known, filtered, exclude=had)
     found = timed(ways)
     bases = {"together": "filtered"}
     return [
-        row(name, 1, count, each, found[bases.get(name, "plain")])
-        | {"ready_us": ready[name]}
-        | facts.get(name, {})
+        row(name, 1, count, each, found[bases.get(name, "plain")]) | {"ready_us": ready[name]}
         for name, each in found.items()
     ]
 
 
-def plain_filter(number: int) -> dict[str, Any]:
-    return {"campaign": number}
+async def quotas_of(number: int) -> KnownQuotas:
+    """What a process knows of so many quotas, of which every fourth is closed for the day."""
+    known = KnownQuotas(lambda: 0.0)
+    rules = [QuotaRule(MOST, {"campaign": n}, per_s=86_400) for n in range(number)]
+    records = {f"{n}": BanditQuota.made(f"{n}", f"{n:016}", rule).record for n, rule in enumerate(rules)}
+    closed = {name: DAY_MS for name in records if int(name) % 4 == 0}
+    await known.replace(QuotasNow(0, "1-0", records, closed))
+    return known
 
 
-def any_filter(number: int) -> dict[str, Any]:
-    """One of several shapes, none of them an equality of one field."""
-    shapes: list[dict[str, Any]] = [
-        {"campaign": number, "half": {"$exists": True}},
-        {"campaign": number, "half": {"$lt": 1}},
-        {"campaign": {"$in": [number, number + 1]}},
-        {"campaign": {"$gte": number, "$lt": number + 3}},
-        {"$or": [{"campaign": number}, {"campaign": number + 2}]},
-        {"$and": [{"campaign": {"$lte": number}}, {"$not": {"campaign": {"$lt": number}}}]},
-    ]
-    return {"half": {"$exists": True}} if number == 1 else shapes[number % len(shapes)]
-
-
-async def shares_of(number: int, snapshot: Snapshot, shape: Callable[[int], dict[str, Any]]) -> QuotaLedger:
-    """Of the quotas with an even pace a half holds back at any time, in others is something left."""
-    shares = QuotaLedger(Generous(), None, "b", asyncio.Event(), clock=lambda: 0.0)  # type: ignore[arg-type]
-    rules = [
-        QuotaRule(MOST, shape(n), per_s=86_400, pace="even" if n % 3 == 0 else "none") for n in range(number)
-    ]
-    await shares.change([BanditQuota(str(n), f"u{n}", rule) for n, rule in enumerate(rules)], ())
-    for live in shares.by_id.values():
-        if isinstance(live.state, Window):
-            live.state = msgspec.structs.replace(live.state, share=live.spent + 10**6)
-            live.note()
-    await shares.members.follow(snapshot)
-    return shares
-
-
-def choose(shares: QuotaLedger, snapshot: Snapshot, query: Vector, exclude: Rows = NO_ROWS) -> None:
-    now = shares.now()
-    eligible = at_once(now.eligible(snapshot))
+def choose(known: KnownQuotas, snapshot: Snapshot, query: Vector, exclude: Rows = NO_ROWS) -> None:
+    eligible = at_once(known.closed().eligible(snapshot))
     hits = eligible.search(query, 1, exclude)
-    at_once(shares.take(snapshot, hits.rows.tolist()))
+    known.members.quotas_of(snapshot, hits.rows.tolist())
 
 
 def at_once(step: Coroutine[Any, Any, Any]) -> Any:
@@ -214,18 +159,14 @@ def at_once(step: Coroutine[Any, Any, Any]) -> Any:
     raise AssertionError
 
 
-async def made_ready(shares: QuotaLedger, snapshot: Snapshot) -> float:
-    """Microseconds for the state of one slice, in which the other half of the paced quotas is ahead."""
-    times, rows = [], shares._arrays.rows
-    shares.now()
+async def made_ready(known: KnownQuotas, snapshot: Snapshot) -> float:
+    """Microseconds to know that one more quota is closed, or open, and to find the arms that are left."""
+    times = []
     for turn in range(TURNS):
-        rows["others"] = np.where(np.arange(len(rows)) % 2 == turn % 2, MOST, 0)
-        before, shares._slice_ends = shares.now(), -1.0
+        number = f"{turn + 2}-{len(known.by_id)}"
+        change = QuotaChange(number, "1", DAY_MS if turn % 2 == 0 else 0, 0)
         began = time.perf_counter()
-        now = shares.now()
-        await now.eligible(snapshot)
+        known.hear(QuotaChanges(0, [change]), known.number)
+        await known.closed().eligible(snapshot)
         times.append(1e6 * (time.perf_counter() - began))
-        if now is before:
-            raise AssertionError("the slice is as the one before")
-    shares._slice_ends = 1e9
     return statistics.median(times)

@@ -6,7 +6,6 @@ import asyncio
 import random
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,8 +17,6 @@ from api_client import EAGER_HOUSEKEEPING, running
 from waiting import wait_until
 
 T = TypeVar("T")
-# While a share goes back to the store, lists may be shorter: only when nothing is chosen.
-PAUSES = replace(EAGER_HOUSEKEEPING, quotas_s=3_600.0)
 
 
 class ComparedService:
@@ -36,7 +33,9 @@ class ComparedService:
         self._runner = asyncio.Runner()
         self._opened = AsyncExitStack()
         self.patch = pytest.MonkeyPatch()
-        self.api = self._run(self._opened.enter_async_context(running(*self._place, pauses=PAUSES)))
+        self.api = self._run(
+            self._opened.enter_async_context(running(*self._place, pauses=EAGER_HOUSEKEEPING))
+        )
 
     def end(self) -> None:
         """Compare all that is stored and learned, and stop the service."""

@@ -18,7 +18,10 @@ from service_play import Focus
 from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
 from app.catalogues.catalogues import Catalogues
-from app.frequency_caps.caps import FrequencyCapKey, FrequencyCaps
+from app.exposure_limits.bandit_quotas import BanditQuotas
+from app.exposure_limits.caps import FrequencyCapKey, FrequencyCaps
+from app.exposure_limits.closed_arms import ClosedArms
+from app.exposure_limits.known_quotas import KnownQuotas
 from app.indexes.live import LiveIndex
 from app.learning import fold, rewards
 from app.learning.decisions import Decisions
@@ -27,8 +30,6 @@ from app.measuring import explain
 from app.platform.errors import NoArms
 from app.policies.limits import AllowedRows
 from app.policies.selection import SelectionRequest
-from app.quotas.ledger import QuotaLedger
-from app.quotas.snapshot import QuotaSnapshot
 from app.serving.choosing import Choosing
 from app.serving.constraints.base import View
 from app.serving.pipeline import Pipeline
@@ -98,7 +99,7 @@ async def nothing_is_hidden(store: Any, deferred: Any) -> set[int]:
     return set()
 
 
-def given_back_by_nobody(self: QuotaLedger, taken: Any) -> None:
+async def refunded_by_nobody(self: BanditQuotas, charge: Any) -> None:
     pass
 
 
@@ -120,7 +121,7 @@ async def taken_again(self: Choosing, bandit: Any, request: Any) -> Any:
     return made
 
 
-def all_pins(self: QuotaSnapshot, pins: Any, whole: Any) -> Any:
+def all_pins(self: ClosedArms, pins: Any, whole: Any, few: Any) -> Any:
     return [pin for pin, _ in pins]
 
 
@@ -313,9 +314,9 @@ BROKEN: dict[str, tuple[Any, str, Any, Focus]] = {
         Focus(("choose", "put_quotas", "activate"), {"requests": is_deferred}),
     ),
     "a list may take more than is left of a quota": (
-        QuotaLedger,
+        KnownQuotas,
         "few",
-        lambda *_, **__: None,
+        lambda *_, **__: {},
         Focus(("choose", "choose", "put_quotas"), {"quotas": is_small, "requests": is_long}),
     ),
     "a bandit's own filter is forgotten": (
@@ -324,10 +325,10 @@ BROKEN: dict[str, tuple[Any, str, Any, Focus]] = {
         lambda self, wanted: wanted,
         Focus(("choose",), {"bandits": filters}),
     ),
-    "a share that is given back still counts": (
-        QuotaLedger,
-        "give_back",
-        given_back_by_nobody,
+    "what is refunded still counts": (
+        BanditQuotas,
+        "refund",
+        refunded_by_nobody,
         Focus(("choose_batch", "choose_batch", "put_quotas"), {"quotas": is_small, "requests": is_shown}),
     ),
     "a dry run takes of a quota": (
@@ -355,7 +356,7 @@ BROKEN: dict[str, tuple[Any, str, Any, Focus]] = {
         Focus(("choose",), {"bandits": repeats_per_key}),
     ),
     "a pin ignores a quota": (
-        QuotaSnapshot,
+        ClosedArms,
         "eligible_pins",
         all_pins,
         Focus(("choose", "choose", "put_quotas"), {"quotas": is_small, "requests": asks("pin")}),

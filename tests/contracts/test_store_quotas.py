@@ -1,15 +1,25 @@
-"""Contract of a store: quotas, and the shares that processes have of them."""
+"""Contract of a store: quotas, what is counted for them, and which are closed."""
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
 from app.storage import redis_keys as keys
 from app.storage.store import Store
-from app.storage.types import LEAVES, QuotaChanges, QuotaTerms, Share, ShareAsked
+from app.storage.types import (
+    QuotaAnswer,
+    QuotaChanges,
+    QuotaCount,
+    QuotaEvent,
+    QuotasNow,
+    QuotaTerms,
+    QuotaWindow,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -17,61 +27,92 @@ UID, FIRST, SECOND = "0123456789abcdef", "first-incarnation", "second-incarnatio
 DAY_MS = 86_400_000
 
 
-def terms(most: int = 100, per_ms: int = 0, from_ms: int = 0, to_ms: int = 0, uid: str = FIRST) -> QuotaTerms:
-    return QuotaTerms(uid, most, per_ms, from_ms, to_ms)
+def terms(most: int = 100, **fields: int | str) -> QuotaTerms:
+    rest = {"uid": FIRST, "per_ms": 0, "from_ms": 0, "to_ms": 0, "pace": "none", "counts": "shown"}
+    return QuotaTerms(most=most, **(rest | fields))  # type: ignore[arg-type]
+
+
+async def now(store: Store) -> QuotasNow:
+    everything = await store.quotas.changes(UID, "")
+    assert isinstance(everything, QuotasNow)
+    return everything
 
 
 async def put(store: Store, quota: str = "q", record: bytes = b"r", **fields: object) -> None:
-    heard = (await store.quotas.changes(UID, 0)).number
-    assert await store.quotas.put(UID, quota, record, terms(**fields), heard_changes=heard)  # type: ignore[arg-type]
+    before = (await now(store)).records.get(quota, b"")
+    assert await store.quotas.put(UID, quota, record, before, terms(**fields), most=1_000)  # type: ignore[arg-type]
 
 
-class Process:
-    """Asks as a process does: its calls are numbered."""
-
-    def __init__(self, store: Store, name: str) -> None:
-        self.store, self.name, self.number = store, name, 0
-
-    async def share(
-        self, spent: int, wanted: int, needed: int = 0, window: int = 0, number: int | None = None
-    ) -> Share:
-        self.number += 1
-        asked = [ShareAsked("q", FIRST, window, spent, wanted, needed)]
-        _, (share,) = await self.store.quotas.share(UID, self.name, number or self.number, asked)
-        return share
+async def count(
+    store: Store, event: QuotaEvent, times: int, quota: str = "q", **fields: int | str
+) -> QuotaAnswer:
+    asked = QuotaCount(quota, times=times, **({"uid": FIRST} | fields))  # type: ignore[arg-type]
+    return await store.quotas.count(UID, event, [asked], after="")
 
 
-async def test_a_quota_is_put_where_nothing_has_changed_since(store: Store):
-    """So bounds on their number hold, whichever process checks them."""
+async def window(store: Store, quota: str = "q") -> QuotaWindow:
+    (found,) = (await count(store, "read", 0, quota)).windows
+    return found
+
+
+async def is_closed(store: Store, quota: str = "q") -> bool:
+    everything = await now(store)
+    return everything.closed.get(quota, 0) > everything.now_ms
+
+
+async def test_a_quota_is_put_where_its_record_is_the_one_that_is_known(store: Store):
+    """So what it counts is never changed beside another process; and there are no more than may be."""
     await put(store)
     await put(store, "q2")
-    assert not await store.quotas.put(UID, "q3", b"s", terms(), heard_changes=1)
-    await put(store, record=b"s")
-    assert (await store.quotas.changes(UID, 0)).records == {"q": b"s", "q2": b"r"}
+    assert await store.quotas.put(UID, "q", b"s", b"other", terms(), most=9) is False
+    assert await store.quotas.put(UID, "q3", b"s", b"r", terms(), most=9) is False
+    assert await store.quotas.put(UID, "q3", b"s", b"", terms(), most=2) is None
+    assert await store.quotas.put(UID, "q", b"s", b"r", terms(), most=2)
+    assert (await now(store)).records == {"q": b"s", "q2": b"r"}
     assert await store.quotas.delete(UID, "q")
     assert not await store.quotas.delete(UID, "q")
-    assert not await store.quotas.put(UID, "q", b"s", terms(), heard_changes=3)
-    assert sorted((await store.quotas.changes(UID, 0)).records) == ["q2"]
+    assert await store.quotas.put(UID, "q", b"s", b"r", terms(), most=9) is False
+    assert [*(await now(store)).records] == ["q2"]
     await store.quotas.erase(UID)
-    assert await store.quotas.changes(UID, 0) == QuotaChanges(0, {}, True)
+    assert (await now(store))[1:] == ("", {}, {})
 
 
 async def test_what_changed_since_is_told_and_everything_where_that_is_not_known(store: Store):
-    store.quotas.most_changes = 3
-    for quota in ("q", "q2"):
-        await put(store, quota)
-    first = await store.quotas.changes(UID, 0)
-    assert first == QuotaChanges(2, {"q": b"r", "q2": b"r"}, True)
-    assert await store.quotas.changes(UID, 1) == QuotaChanges(2, {"q2": b"r"}, False)
-    assert await store.quotas.changes(UID, 2) == QuotaChanges(2, {}, False)
-    await put(store, record=b"s")
-    await store.quotas.delete(UID, "q2")
-    assert await store.quotas.changes(UID, 2) == QuotaChanges(4, {"q": b"s", "q2": None}, False)
-    for quota in ("q3", "q4"):
-        await put(store, quota)
-    assert await store.quotas.changes(UID, 3) == QuotaChanges(6, {"q2": None, "q3": b"r", "q4": b"r"}, False)
-    assert await store.quotas.changes(UID, 2) == QuotaChanges(6, {"q": b"s", "q3": b"r", "q4": b"r"}, True)
-    assert (await store.quotas.changes(UID, 9)).all  # the store has lost writes
+    await put(store, most=1)
+    first = await now(store)
+    assert (await store.quotas.changes(UID, first.number))[1:] == ([],)
+    await count(store, "show", 1)
+    await put(store, record=b"s", most=2)
+    await store.quotas.delete(UID, "q")
+    heard = await store.quotas.changes(UID, first.number)
+    assert isinstance(heard, QuotaChanges)
+    assert heard.changes is not None
+    closed, changed, deleted = heard.changes
+    assert (closed.until_ms > 0, closed.was_ms, closed.record) == (True, 0, None)
+    assert (changed.until_ms, changed.was_ms) == (0, closed.until_ms)
+    assert (changed.record, changed.before) == (b"s", b"r")
+    assert (deleted.record, deleted.before) == (b"", b"s")
+    answer = await store.quotas.count(UID, "read", [], after=first.number)
+    assert answer.changes.changes == heard.changes
+    numbers = [first.number, *(change.number for change in heard.changes)]
+    between = [each.number for each in await store.quotas.changes_between(UID, numbers[1], numbers[-1])]
+    assert between == numbers[1:]
+    between = [each.number for each in await store.quotas.changes_between(UID, numbers[-1], numbers[0])]
+    assert between == numbers[::-1]
+    for unknown in ("1-1", "9999999999999-0"):  # long gone, or the store has lost writes
+        assert isinstance(await store.quotas.changes(UID, unknown), QuotasNow)
+        assert (await store.quotas.count(UID, "read", [], after=unknown)).changes.changes is None
+
+
+async def test_changes_go_with_the_rows_that_name_them_and_the_last_before_stays(store: Store):
+    for most in range(400):
+        await put(store, record=f"{most}".encode(), most=most + 1)
+    last = await now(store)
+    await store.quotas.trim(UID, last.now_ms + DAY_MS)
+    assert isinstance(await store.quotas.changes(UID, last.number), QuotaChanges)
+    kept = await store.quotas.changes_between(UID, "0-1", last.number)
+    assert 1 <= len(kept) <= 200
+    assert len(await store.quotas.changes_between(UID, last.number, last.number)) == 1
 
 
 async def test_all_processes_hear_of_changes(store: Store):
@@ -83,131 +124,152 @@ async def test_all_processes_hear_of_changes(store: Store):
     assert (await store.registry.read()).quotas == {}
 
 
-@pytest.mark.rest
-async def test_shares_together_are_never_more_than_there_is(store: Store):
-    await put(store, most=10)
-    ann, bob = Process(store, "ann"), Process(store, "bob")
-    first = await ann.share(0, 100)
-    assert (first.mine, first.granted, first.spent, first.most) == (5, 5, 0, 10)  # a half at most
-    second = await bob.share(0, 100)
-    assert second.mine == 2  # a half of the five that are left, of two processes
-    assert (await ann.share(5, 1, 1)).mine == 6
-    third = await ann.share(6, 100, 100)
-    assert third.granted == 10
-    assert (await bob.share(2, 5, 5)).mine == 2
-    assert (await ann.share(6, 0)).granted == 8  # what is not wanted goes back
-    assert (await bob.share(2, 5, 5)).mine == 4
+async def test_all_of_a_choice_is_counted_or_nothing(store: Store):
+    await put(store, most=3)
+    await put(store, "q2", most=10)
+    both = [QuotaCount("q", FIRST, 2), QuotaCount("q2", FIRST, 4)]
+    answer = await store.quotas.count(UID, "show", both, after="")
+    assert (answer.counted, [each.shown for each in answer.windows]) == (True, [2, 4])
+    answer = await store.quotas.count(UID, "show", both, after="")
+    assert (answer.counted, [each.shown for each in answer.windows]) == (False, [2, 4])
+    assert not await is_closed(store)
+    assert (await count(store, "show", 1)).counted
+    assert await is_closed(store)
+    assert not (await count(store, "show", 1)).counted
+
+
+async def test_a_refund_is_of_its_window_and_opens_the_quota_again(store: Store):
+    await put(store, most=3, per_ms=DAY_MS)
+    (shown,) = (await count(store, "show", 3)).windows
+    assert await is_closed(store)
+    await count(store, "refund", -2, start=shown.start_ms - DAY_MS)
+    await count(store, "refund", -2, start=shown.start_ms, uid=SECOND)
+    assert (await window(store)).shown == 3
+    await count(store, "refund", -2, start=shown.start_ms)
+    assert (await window(store)).shown == 1
+    assert not await is_closed(store)
 
 
 @pytest.mark.rest
-async def test_a_process_that_leaves_has_no_part_any_more_and_what_it_spent_counts(store: Store):
-    await put(store, most=20)
-    ann, bob = Process(store, "ann"), Process(store, "bob")
-    await ann.share(0, 6, 6)
-    assert (await bob.share(0, 100)).fair == 4  # a half of 14, of two
-    left = await ann.share(4, 0, LEAVES)
-    assert (left.granted, left.spent) == (8, 4)
-    assert (await bob.share(0, 100)).fair == 8  # a half of 16
-    assert (await ann.share(4, 5, 5, number=1)).granted <= 20  # one that comes late
-
-
-async def test_a_call_may_be_repeated_and_one_that_comes_late_changes_nothing(store: Store):
-    await put(store, most=10)
-    ann = Process(store, "ann")
-    share = await ann.share(0, 4, 4)
-    assert await ann.share(0, 4, 4, number=1) == share
-    await ann.share(4, 2, 2)
-    assert (await ann.share(0, 0, number=1)).mine == 6
-    assert (await ann.share(4, 2, 2)).granted == 6
+async def test_a_quota_of_another_uid_or_that_is_gone_neither_counts_nor_refuses(store: Store):
+    await put(store, most=0)
+    assert (await count(store, "show", 1, uid=SECOND)).counted
+    answer = await count(store, "show", 1, "none")
+    assert (answer.counted, answer.windows) == (True, [QuotaWindow(-1, 0, 0, 0)])
+    assert not (await count(store, "show", 1)).counted
 
 
 async def test_a_window_that_the_clock_has_left_backwards_goes_on(store: Store):
-    """As if the clock had gone back by a day: what was counted in the later window is not granted again."""
+    """As if the clock had gone back by a day: what was counted in the later window stays counted."""
     await put(store, most=10, per_ms=DAY_MS)
-    today = (await Process(store, "ann").share(0, 0)).start_ms
-    later = ["window", today + DAY_MS, "granted", 8, "spent", 8]
+    today = (await window(store)).start_ms
+    later = ["window", today + DAY_MS, "shown", 8, "rewarded", 0]
     redis = store.quotas._redis  # private: the latest window as it is stored
     await redis.command("HSET", keys.quota(UID, "q"), *later)
-    share = await Process(store, "bob").share(0, 5, 5)
-    assert (share.start_ms, share.until_ms, share.mine) == (today + DAY_MS, today + 2 * DAY_MS, 2)
+    assert not (await count(store, "show", 3)).counted
+    assert (await count(store, "show", 2)).counted
+    assert await window(store) == (today + DAY_MS, today + 2 * DAY_MS, 10, 0)
 
 
 @pytest.mark.rest
 async def test_windows_are_multiples_since_from(store: Store):
     await put(store, per_ms=DAY_MS, from_ms=1_000)
-    now_ms, (share,) = await store.quotas.share(UID, "ann", 1, [ShareAsked("q", FIRST, 0, 0, 5, 5)])
-    assert (share.start_ms - 1_000) % DAY_MS == 0
-    assert share.start_ms <= now_ms < share.until_ms == share.start_ms + DAY_MS
-    assert share.mine == 5
+    found, now_ms = await window(store), (await now(store)).now_ms
+    assert (found.start_ms - 1_000) % DAY_MS == 0
+    assert found.start_ms <= now_ms < found.ends_ms == found.start_ms + DAY_MS
 
 
 async def test_a_new_window_begins_with_all_of_it(store: Store):
     await put(store, most=4, per_ms=50)
-    ann = Process(store, "ann")
-    windows = dict[int, int]()
-    for _ in range(100):
-        share = await ann.share(0, 4, 4, window=-5)  # what was spent in another window is no matter
-        windows[share.start_ms] = max(windows.get(share.start_ms, 0), share.granted)
-        await asyncio.sleep(0.002)
-    assert len(windows) > 1
-    assert set(windows.values()) == {4}
+    shown = Counter[int]()
+    for _ in range(150):
+        answer = await count(store, "show", 1)
+        shown[answer.windows[0].start_ms] += answer.counted
+        await asyncio.sleep(0.001)
+    assert len(shown) > 1
+    assert max(shown.values()) == 4
 
 
 @pytest.mark.rest
 async def test_outside_of_its_time_it_does_not_hold(store: Store):
-    now_ms, _ = await store.quotas.share(UID, "ann", 1, [])
-    await put(store, from_ms=now_ms + DAY_MS, to_ms=now_ms + 2 * DAY_MS)
-    share = await Process(store, "ann").share(0, 5, 5)
-    assert (share.known, share.holds, share.until_ms, share.mine) == (True, False, now_ms + DAY_MS, 0)
-    await put(store, from_ms=1, to_ms=now_ms - 1)
-    assert not (await Process(store, "ann").share(0, 5, 5)).holds
+    now_ms = (await now(store)).now_ms
+    await put(store, most=0, from_ms=now_ms + DAY_MS, to_ms=now_ms + 2 * DAY_MS)
+    assert (await window(store)).start_ms == -1
+    assert (await count(store, "show", 1)).counted
+    await put(store, record=b"s", most=0, from_ms=1, to_ms=now_ms - 1)
+    assert (await count(store, "show", 1)).counted
+    assert not await is_closed(store)
 
 
 @pytest.mark.rest
 async def test_another_incarnation_counts_anew_and_the_same_goes_on(store: Store):
     await put(store, most=10)
-    ann = Process(store, "ann")
-    await ann.share(0, 8, 8)
-    await put(store, most=6)
-    assert (await ann.share(8, 0)).most == 6
-    assert (await ann.share(8, 5, 5)).mine == 8  # it is over
-    await put(store, most=6, uid=SECOND)
-    assert not (await ann.share(8, 5, 5)).known
-    _, (share,) = await store.quotas.share(UID, "ann", 9, [ShareAsked("q", SECOND, 0, 0, 6, 6)])
-    assert share.mine == 6
+    await count(store, "show", 8)
+    await put(store, record=b"s", most=6)
+    assert await is_closed(store)
+    assert (await window(store)).shown == 8
+    await put(store, record=b"t", most=9)
+    assert not await is_closed(store)
+    await put(store, record=b"u", most=9, uid=SECOND)
+    assert (await count(store, "show", 9, uid=SECOND)).counted
 
 
 @pytest.mark.rest
-async def test_rewards_are_counted_in_the_window(store: Store):
-    await put(store, per_ms=DAY_MS)
-    await store.quotas.reward(UID, {"q": 2, "none": 1})
-    await store.quotas.reward(UID, {"q": 3})
-    assert (await Process(store, "ann").share(0, 0)).rewarded == 5
+async def test_rewards_close_a_quota_that_counts_them(store: Store):
+    await put(store, most=5, per_ms=DAY_MS, counts="rewarded")
+    assert (await count(store, "show", 50)).counted
+    for times in (2, 2):
+        await count(store, "reward", times)
+        assert (await count(store, "show", 1)).counted
+    assert (await count(store, "reward", 3)).counted  # of what was shown before
+    assert await is_closed(store)
+    assert not (await count(store, "show", 1)).counted
+    assert (await count(store, "activate", 1)).counted
+    assert (await window(store))[2:] == (53, 7)
+
+
+async def test_an_even_pace_is_a_line_that_activations_may_cross(store: Store):
+    """A day began half a day ago: half of the 1,000 may have been shown, and those of the slice of now."""
+    now_ms = (await now(store)).now_ms
+    await put(store, most=1_000, from_ms=now_ms - DAY_MS // 2, to_ms=now_ms + DAY_MS // 2, pace="even")
+    assert (await count(store, "show", 499)).counted
+    assert (await count(store, "show", 3)).counted  # a list may cross the line
+    assert await is_closed(store)
+    opens_ms = (await now(store)).closed["q"]
+    assert opens_ms % 100 == 0
+    # The line reaches 502 after 1.5 to 2.5 thousandths of a day, as long as this test has taken.
+    assert 1.0 < (opens_ms - now_ms) * 1_000 / DAY_MS < 3.0
+    assert not (await count(store, "show", 1)).counted
+    assert (await count(store, "activate", 400)).counted
+    assert not (await count(store, "activate", 100)).counted  # that would be too many
+    await put(store, record=b"s", most=1_000, from_ms=now_ms - DAY_MS // 2, to_ms=now_ms + DAY_MS // 2)
+    assert not await is_closed(store)
+    assert (await count(store, "show", 98)).counted
 
 
 @pytest.mark.rest
-async def test_whatever_processes_do_they_never_have_more_than_there_is(store: Store):
-    """Calls that are lost, late, or of processes that are killed; what each may have spent is summed."""
+async def test_whatever_processes_do_never_more_is_counted_than_there_is(store: Store):
+    """Calls side by side, of several quotas each, some of which are refunded."""
     draw = random.Random(4)
-    await put(store, most=500)
-    spent = 0
-    alive = [Process(store, f"p{number}") for number in range(4)]
-    held = dict.fromkeys(alive, 0)
-    own = dict.fromkeys(alive, 0)
-    for step in range(800):
-        process = draw.choice(alive)
-        while own[process] < held[process] and draw.random() < 0.8:
-            own[process] += 1
-            spent += 1
-        if draw.random() < 0.02:  # killed: what it held is lost
-            place = alive.index(process)
-            alive[place] = Process(store, f"p{step}-again")
-            held[alive[place]] = own[alive[place]] = 0
-            continue
-        wanted = draw.choice([0, 1, 5, 40])
-        held[process] = min(held[process], own[process] + wanted)  # before it is given back
-        share = await process.share(own[process], wanted, draw.choice([0, 1]))
-        assert share.granted <= 500
-        if draw.random() < 0.9:  # else the reply is lost
-            held[process] = share.mine
-    assert 400 <= spent <= 500
+    most = {f"q{number}": draw.randrange(1, 80) for number in range(6)}
+    for quota, own in most.items():
+        await put(store, quota, most=own)
+    shown = Counter[str]()
+
+    async def choose(quotas: Sequence[str], *, is_refunded: bool) -> None:
+        counts = [QuotaCount(quota, FIRST, draw.randrange(1, 4)) for quota in quotas]
+        answer = await store.quotas.count(UID, "show", counts, after="")
+        if answer.counted:
+            charged = [each._replace(times=-each.times, start=0) for each in counts]
+            if is_refunded:
+                await store.quotas.count(UID, "refund", charged, after="")
+            else:
+                shown.update({each.quota: each.times for each in counts})
+
+    for _ in range(40):
+        names = (draw.sample([*most], draw.randrange(1, 4)) for _ in range(8))
+        await asyncio.gather(*(choose(each, is_refunded=draw.random() < 0.2) for each in names))
+    windows = {quota: (await window(store, quota)).shown for quota in most}
+    assert windows == {quota: shown[quota] for quota in most}
+    assert all(shown[quota] <= own for quota, own in most.items())
+    assert sum(shown.values()) > 0.8 * sum(most.values())

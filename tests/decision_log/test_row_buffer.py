@@ -22,15 +22,9 @@ class Store:
 
     def __init__(self) -> None:
         self.rows = self
-        self.kept = 0  # how often what rows name was stored
         self.calls: list[tuple[int, list[str]]] = []
         self.away = False
         self.slow: asyncio.Event | None = None
-
-    async def keep_named(self) -> None:
-        if self.away:
-            raise Unavailable("the store does not answer")
-        self.kept += 1
 
     async def write(self, partition: int, rows: Sequence[RowWrite]) -> None:
         if self.slow is not None:
@@ -38,7 +32,6 @@ class Store:
         if self.away:
             raise Unavailable("the store does not answer")
         assert {row.decision.learner.partition(4) for row in rows} == {partition}
-        assert self.kept
         self.calls.append((partition, [row.decision.id for row in rows]))
 
     @property
@@ -55,7 +48,7 @@ def made(
 ) -> tuple[RowBuffer, Callable[[], dict[str, float]]]:
     """A buffer, and what it counted."""
     metrics, most = Metrics(), rows * (100 + ROW_BYTES)
-    buffer = RowBuffer(store, metrics, store.keep_named, most_bytes=most, **pauses)  # type: ignore[arg-type]  # what is used of it
+    buffer = RowBuffer(store, metrics, most_bytes=most, **pauses)  # type: ignore[arg-type]  # what is used of it
 
     def reported() -> dict[str, float]:
         (family,) = metrics.log_rows.collect()

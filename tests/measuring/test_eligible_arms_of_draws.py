@@ -12,13 +12,12 @@ from app.bandits.bandit import GLOBAL_LEARNER, Bandit, bandit_of
 from app.bandits.settings import BanditRecord, RewardRule
 from app.bandits.versions import BanditVersion, version_to_bytes
 from app.catalogues.catalogue import Catalogue
-from app.decision_log.rows import LoggedArm
+from app.decision_log.rows import Barred, LoggedArm
 from app.indexes.live import IndexOptions, LiveIndex
 from app.measuring.drawn_propensities import DrawnPropensities
 from app.measuring.past_learners import PastLearners
 from app.measuring.sources import HeldSource
 from app.policies.registry import POLICIES
-from app.records.left_out import Barred
 from app.records.records import CatalogueRecord, LearnerState
 from app.storage.types import LearnerId
 from logged_rows import row

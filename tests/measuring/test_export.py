@@ -14,12 +14,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from app.decision_log.rows import NOTHING_BARRED, LoggedArm, Row
+from app.decision_log.rows import NOTHING_BARRED, Barred, LoggedArm, Row
 from app.measuring import export
 from app.measuring.export import Exports, FormatName, portions
 from app.measuring.parquet import ParquetEncoder, schema_of
 from app.platform.errors import Unavailable
-from app.records.left_out import Barred
 from headless_service import HeadlessService
 from logged_rows import LogInMemory, reward_of, row
 

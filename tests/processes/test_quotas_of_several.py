@@ -50,9 +50,7 @@ async def build(clients: list[httpx.AsyncClient], scale: int) -> None:
     body = {"catalogue": "c", "policy": "softmax", "temperature": 10.0}
     (await http.put("/v1/bandits/b", json=body)).raise_for_status()
     for campaign in range(QUOTAS):
-        # Of each third a value of a field, and a filter that has to be followed.
-        value = campaign if campaign % 3 else {"$gte": campaign, "$lt": campaign + 1}
-        quota = {"filter": {"campaign": value}, "most": most_of(campaign, scale)}
+        quota = {"filter": {"campaign": campaign}, "most": most_of(campaign, scale)}
         (await http.put(f"/v1/bandits/b/quotas/q{campaign}", json=quota)).raise_for_status()
 
     async def all_know_them() -> bool:
@@ -135,15 +133,15 @@ async def check(callers: Callers, scale: int, lost: float) -> None:
     assert sum(callers.shown.values()) >= (1.0 - lost) * total
     for campaign in range(QUOTAS):
         quota = (await callers.clients[0].get(f"/v1/bandits/b/quotas/q{campaign}")).json()
-        assert quota["used"] + quota["reserved"] + quota["left"] == quota["most"]
-        assert quota["used"] + quota["reserved"] >= callers.shown[campaign]
+        assert quota["used"] + quota["left"] == quota["most"]
+        assert quota["used"] >= callers.shown[campaign]
 
 
 @dataclass(frozen=True)
 class Trial:
     """``calls``: each of three choices, on average. ``stores``: how often the store is killed and started
-    again; of a cluster, one node of it. ``lost``: of all that quotas allow, what may be shown to nobody: a
-    killed process takes its shares with it, and of a small quota a share is a large part.
+    again; of a cluster, one node of it. ``lost``: of all that quotas allow, what may be shown to nobody: what
+    was under way when a process or the store was killed.
     """
 
     services: int
@@ -155,9 +153,9 @@ class Trial:
     lost: float
 
 
-SMALL = Trial(services=2, calls=200, callers=50, kills=2, stores=1, scale=36, lost=0.5)
-LARGE = Trial(services=4, calls=40_000, callers=200, kills=40, stores=10, scale=4_000, lost=0.25)
-ON_NODES = Trial(services=2, calls=6_000, callers=200, kills=12, stores=6, scale=900, lost=0.25)
+SMALL = Trial(services=2, calls=200, callers=50, kills=2, stores=1, scale=36, lost=0.2)
+LARGE = Trial(services=4, calls=40_000, callers=200, kills=40, stores=10, scale=4_000, lost=0.1)
+ON_NODES = Trial(services=2, calls=6_000, callers=200, kills=12, stores=6, scale=900, lost=0.1)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +207,7 @@ async def run(folder: Path, store: Redis | Cluster, trial: Trial, clocks: Clocks
                     await asyncio.to_thread(store.restart)
                     continue
                 victim = draw.randrange(trial.services)
-                if draw.random() < 0.3:  # one that is stopped gives its share back
+                if draw.random() < 0.3:
                     running[victim].send(signal.SIGTERM)
                     await asyncio.to_thread(running[victim].wait)
                 else:
@@ -219,7 +217,7 @@ async def run(folder: Path, store: Redis | Cluster, trial: Trial, clocks: Clocks
                 callers.clients[victim] = await stack.enter_async_context(client)
         for _ in range(10):
             await callers.many(70, 20, seed=trial.calls + callers.answers)
-            await asyncio.sleep(0.2)  # what is held and not used goes back
+            await asyncio.sleep(0.2)  # others hear what is closed
         assert callers.answers >= 2 * trial.calls
         await check(callers, trial.scale, trial.lost)
 

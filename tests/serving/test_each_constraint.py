@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import pytest
 
 from app.bandits.settings import LogRule, RepeatsRule
+from app.exposure_limits.rules import QuotaRule
 from app.filters.filter import parse
 from app.learning.tokens import decision_of, raw_of
 from app.policies.limits import AtMost
 from app.policies.request import ChooseRequest
 from app.policies.rules import Pin, Rules
 from app.policies.selection import SelectionRequest
-from app.quotas.rules import QuotaRule
-from app.records.left_out import MOST_BLOCKS, NOT_KEPT
 from app.serving.constraints.base import (
+    MOST_LOGGED_HAD,
     Applied,
     Constraint,
     ConstraintRow,
@@ -139,8 +138,8 @@ class Counted(Constraint):
 
     counts = is_in_row = True
 
-    def __init__(self, name: str, refunds: list[str], left_out: str = "") -> None:
-        self.name, self.refunds, self.left_out = name, refunds, left_out
+    def __init__(self, record: LogRecord) -> None:
+        self.own = record
 
     async def view(self, choice: ChooseRequest, request: SelectionRequest) -> View:
         return View()
@@ -148,11 +147,8 @@ class Counted(Constraint):
     async def charge(self, view: View, shown: Shown) -> str:
         return "charged"
 
-    async def refund(self, charge: str) -> None:
-        self.refunds.append(f"{self.name} {charge}")
-
-    def record(self, view: View, charge: object, shown: Shown, ttl_ms: int) -> LogRecord:
-        return LogRecord(self.left_out)
+    def record(self, view: View, charge: object, shown: Shown) -> LogRecord:
+        return self.own
 
 
 SHOWN: Any = Shown(None, None, [], "d")  # type: ignore[arg-type]  # nobody here reads them
@@ -164,19 +160,21 @@ class CountedOutOfRow(Counted):
     is_in_row = False
 
 
-@pytest.mark.anyio
-async def test_what_several_left_out_is_all_recorded():
-    parts = ["a.1", "", "b.3 c.1"]
-    applied = [Applied(Counted("one", [], left_out=part), View()) for part in parts]
-    assert recorded(applied, SHOWN, 1).left_out == "a.1 b.3 c.1"
-    many = [Applied(Counted("one", [], left_out=f"{number}.1"), View()) for number in range(MOST_BLOCKS + 1)]
-    assert recorded(many, SHOWN, 1).left_out == NOT_KEPT
-    unsaid = [*applied, Applied(CountedOutOfRow("two", []), View())]
-    assert recorded(unsaid, SHOWN, 1).left_out == NOT_KEPT
+def recorded_of(*records: LogRecord) -> LogRecord:
+    return recorded([Applied(Counted(record), View()) for record in records], SHOWN)
 
 
-@pytest.mark.anyio
-@pytest.mark.parametrize("parts", [(NOT_KEPT, "x"), ("x", NOT_KEPT), (NOT_KEPT, "")])
-async def test_where_one_does_not_know_what_it_left_out_nobody_says_it(parts: Sequence[str]):
-    applied = [Applied(Counted("one", [], left_out=part), View()) for part in parts]
-    assert recorded(applied, SHOWN, 1).left_out == NOT_KEPT
+def test_what_several_left_out_is_all_recorded():
+    closed, had = LogRecord(("7-0", 5)), LogRecord(had=["a", "b"])
+    assert recorded_of(had, LogRecord(), closed, LogRecord(had=["c"])) == LogRecord(
+        ("7-0", 5), ["a", "b", "c"]
+    )
+    assert not recorded_of(LogRecord(had=["a"] * (MOST_LOGGED_HAD + 1))).is_told
+    unsaid = [Applied(Counted(closed), View()), Applied(CountedOutOfRow(closed), View())]
+    assert recorded(unsaid, SHOWN) == LogRecord(is_told=False)
+
+
+def test_where_one_does_not_know_what_it_left_out_nobody_says_it():
+    known, unknown = LogRecord(("7-0", 5), ["a"]), LogRecord(is_told=False)
+    for records in ((known, unknown), (unknown, known)):
+        assert recorded_of(*records) == LogRecord(is_told=False)

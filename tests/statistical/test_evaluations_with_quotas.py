@@ -13,7 +13,6 @@ far off: the intervals say so by their width.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -27,10 +26,13 @@ from app.bandits.bandit import Bandit, bandit_of
 from app.bandits.settings import BanditRecord, RepeatsRule, RewardRule
 from app.bandits.versions import BanditVersion, version_to_bytes
 from app.catalogues.catalogue import Catalogue
-from app.decision_log.rows import NOTHING_BARRED, LoggedArm, Row
+from app.decision_log.rows import NOTHING_BARRED, Barred, LoggedArm, Row
+from app.exposure_limits.bandit_quotas import BanditQuotas
+from app.exposure_limits.caps import FrequencyCapKey
+from app.exposure_limits.closed_arms import QuotaMembers
+from app.exposure_limits.exposures import over_cap
+from app.exposure_limits.rules import QuotaRule
 from app.filtering.filtered_snapshots import FilteredSnapshots
-from app.frequency_caps.caps import FrequencyCapKey
-from app.frequency_caps.exposures import over_cap
 from app.indexes.live import IndexOptions, LiveIndex
 from app.measuring.evaluated import ESTIMATOR_NAMES
 from app.measuring.evaluator import Evaluator
@@ -38,16 +40,13 @@ from app.measuring.sources import HeldSource
 from app.policies.covers import Covers
 from app.policies.registry import POLICIES
 from app.policies.selection import SelectionRequest
-from app.quotas.ledger import QuotaLedger
-from app.quotas.rules import BanditQuota, QuotaRule
-from app.records.left_out import Barred, barred_of
 from app.records.records import CatalogueRecord
 from app.serving.constraints import frequency_caps, quotas
 from app.serving.constraints.base import combined
 from app.storage.types import LearnerId
 from logged_rows import reward_of, row
 from shortlist.linear import ridge, ridge_sums
-from store_by_clock import OwnClock, StoreByClock
+from store_by_clock import OwnClock, StoreByClock, process_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(1_800)]
 
@@ -107,34 +106,20 @@ def probabilities(policy: str, estimates: np.ndarray, *, temperature: float = 1.
     return found
 
 
-@dataclass
-class Words:
-    """``WriteOnce``, by the last part of a name."""
-
-    kept: dict[str, bytes | None] = field(default_factory=dict)
-
-    async def put(self, _: None, name: str, value: bytes, **__: object) -> bytes:
-        self.kept[name.rpartition(":")[2]] = value
-        return value
-
-
-async def shares_of(clock: OwnClock, words: Words) -> QuotaLedger:
+async def quotas_of(clock: OwnClock) -> BanditQuotas:
     rules = {
         "budget": QuotaRule(DECISIONS // 5, {"campaign": 0}, per_s=2 * WINDOW_S),
         "paced": QuotaRule(DECISIONS // 6, {"campaign": 1}, per_s=WINDOW_S, pace="even"),
         "arm": QuotaRule(DECISIONS // 20, arm="a2", per_s=2 * WINDOW_S),
     }
-    store = StoreByClock(clock, {name: rule.terms("u") for name, rule in rules.items()})
-    shares = QuotaLedger(store, words, "b", asyncio.Event(), clock=clock)  # type: ignore[arg-type]
-    await shares.change([BanditQuota(name, name, rule) for name, rule in rules.items()], ())
-    return shares
+    return await process_of(StoreByClock(clock, rules), QuotaMembers())
 
 
 async def log_of(population: Population, policy: str, seed: int) -> tuple[list[Row], float]:
     """A log, and what the evaluated policy is worth on average over its decisions."""
     rng, clock = np.random.default_rng(seed), OwnClock()
-    words, had = Words(), {key: Counter[str]() for key in range(KEYS)}
-    shares = await shares_of(clock, words)
+    had = {key: Counter[str]() for key in range(KEYS)}
+    process = await quotas_of(clock)
     logging, evaluated = SETTINGS[policy]
     own, whole = bandit(population, policy, **logging), population.catalogue.index.snapshot()
 
@@ -148,26 +133,23 @@ async def log_of(population: Population, policy: str, seed: int) -> tuple[list[R
     rows, worth = list[Row](), 0.0
     for number in range(DECISIONS):
         clock.seconds = (number + 1) * WINDOW_S / (DECISIONS + 2)
-        if number % 3 == 0:
-            await shares.sync_with_store()
         key = int(rng.integers(KEYS))
         asked = SelectionRequest(own, LearnerId("0" * 16, f"k{key}"), 1, (), None, rng, number)
         subject = FrequencyCapKey(REPEATS, asked.learner)
         capped = combined(asked, frequency_caps.view_of(subject, had[key], asked, whole))
-        request = combined(capped, quotas.view_of(shares, capped))
+        request = combined(capped, quotas.view_of(process, capped))
         selection = await POLICIES[policy].choose(dependencies, request)  # type: ignore[arg-type]
         (chosen,) = selection.hits.rows.tolist()
-        assert await shares.take(whole, [chosen]) is not None
+        closed = process.known.closed().quotas  # as the row names them
+        assert await process.charge(whole, [chosen]) is not None
         assert selection.propensities is not None
-        kept = request.quotas  # None: no quota barred an arm
-        named = "" if kept is None else kept.left_out(ttl_ms=1)
-        await shares.refill()  # stores what that names
-        barred = barred_of(named, words.kept)
-        assert barred is not None
-        barred = Barred(barred.filters, [*barred.arms, *over_cap(REPEATS, had[key])])
+        rules = [quota.rule for quota in closed.values()]
+        filters: list[Any] = [rule.filter for rule in rules if rule.filter is not None]
+        arms = [rule.arm for rule in rules if rule.arm is not None]
+        barred = Barred(filters, [*arms, *over_cap(REPEATS, had[key])])
         is_out = [
-            kept is not None and kept.out[[*numbers, -1]].any()
-            for numbers in shares.members.quotas_of(whole, range(ARMS))
+            any(quota.id in closed for quota in quotas_of_arm)
+            for quotas_of_arm in process.known.members.quotas_of(whole, range(ARMS))
         ]
         took_part = [arm for arm in range(ARMS) if not is_out[arm] and not had[key][f"a{arm}"]]
         p = probabilities(policy, population.estimates[took_part], **evaluated)

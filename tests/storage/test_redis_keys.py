@@ -25,10 +25,10 @@ from app.storage.types import (
     LearnerId,
     MoveWrite,
     Position,
+    QuotaCount,
     QuotaTerms,
     RewardWrite,
     RowWrite,
-    ShareAsked,
     SignalWrite,
 )
 from learner_names import UID, learner_in
@@ -110,11 +110,12 @@ async def exercise(store):
     await store.effects.note_seen({UID: "2 0"})
     assert await store.effects.write("b", UID, expected=0, record=b"effects") == 1
     assert await store.effects.write("b", UID, expected=0, record=b"late") == 0
-    await store.quotas.put(UID, "q", b"r", QuotaTerms("u", 5, 0, 0, 0), heard_changes=0)
+    await store.quotas.put(UID, "q", b"r", b"", QuotaTerms("u", 1, 0, 0, 0, "none", "shown"), most=9)
     await store.arms.keep_behaviour(UID, {"a": b"liked"}, ttl_ms=TTL_MS)
-    await store.quotas.share(UID, "process", 1, [ShareAsked("q", "u", 0, 0, 1, 1)])
-    await store.quotas.reward(UID, {"q": 1})
-    await store.quotas.changes(UID, 0)
+    await store.quotas.count(UID, "show", [QuotaCount("q", "u", 1)], after="")
+    await store.quotas.changes(UID, "")
+    await store.quotas.changes_between(UID, "1-1", "2-1")
+    await store.quotas.trim(UID, 10**13)
     await store.quotas.delete(UID, "another")
     await store.quotas.changed(UID)
     key = LearnerId(UID, "had")

@@ -31,11 +31,11 @@ import workers
 from app.api import api_keys
 from app.arm_sources import engine_index
 from app.bandits import effect_version, prior_version, settings, spaces, versions
+from app.exposure_limits import rules
 from app.filters import columns
 from app.indexes import publishing, shared_files
 from app.learning import one_key_teaches, tokens
 from app.measuring import embedding_jobs, evaluation_jobs
-from app.quotas import rules
 from app.records import (
     arm_sums,
     behaviour,
@@ -43,7 +43,6 @@ from app.records import (
     features,
     history_prior,
     kept_choice,
-    left_out,
     log_entries,
     logged,
     records,
@@ -92,7 +91,6 @@ RECORDS: dict[str, type] = {
     "decision, part for the log": logged.LogPart,
     "decision, request": logged.LoggedRequest,
     "reward of a row": logged.RewardOfRow,
-    "blocked by a quota": left_out.Counted,
     "choice of an event": kept_choice.KeptChoice,
     "bandit": settings.BanditRecord,
     "bandit, settings": settings.BanditSettings,
@@ -146,8 +144,7 @@ NOT_STORED = {
     "_Told",
     "_Served", "Access", "ActivationView", "Allowed", "Answer", "Applied", "Arm", "ArmRevision",
     "ArmsOfBehaviour", "EmbeddingHead", "JudgedLog", "JudgingTask", "LogEmbedding",
-    "Bandit", "BanditQuota", "Barred",
-    "Demand", "Gone", "NoWindow", "Open", "ShareState", "Unknown", "UsedUp", "Window",
+    "Bandit", "Barred",
     "Block", "Bucket", "Candidates", "Choice", "ChooseRequest", "ChosenArm",
     "ConstantSnapshot", "Document", "Drawn", "DryRun", "DryRunArm", "EvaluationJob",
     "ExposuresView", "ExposureView", "FieldError", "FieldSummary", "FilterStatus",
@@ -158,7 +155,7 @@ NOT_STORED = {
     "Ranking", "ReadSnapshot", "ReceiptView", "RefusedChoice", "RejectedView", "ReportedMove",
     "RevisionsView", "Row", "ThinnedRow",
     "Selection", "SelectionRequest", "Sets", "Shown", "SignedChoice", "SlateToldView", "Stage",
-    "Taken", "UnlistedValues", "UsedScales", "View",
+    "UnlistedValues", "UsedScales", "View",
 }  # fmt: skip
 
 

@@ -36,14 +36,13 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 
 from app.bandits.bandit import Bandit
+from app.exposure_limits.closed_arms import ClosedArms
 from app.filters.filter import Filter
 from app.indexes.snapshot import Snapshot
 from app.policies.limits import Limit
 from app.policies.request import ChooseRequest
 from app.policies.rules import Pin
 from app.policies.selection import SelectionRequest
-from app.quotas.snapshot import QuotaSnapshot
-from app.records.left_out import NOT_KEPT, joined
 from app.storage.types import LearnerId
 
 MOST_LOGGED_HAD = 50  # arms and values that were not eligible, in the row of a decision
@@ -68,7 +67,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
     limits: Sequence[Limit] = ()
     pins: Sequence[Pin] = ()
     unpinned: Collection[str] = ()
-    quotas: QuotaSnapshot | None = None
+    quotas: ClosedArms | None = None
     state: Any = None
 
 
@@ -116,12 +115,14 @@ class Shown(msgspec.Struct, frozen=True, eq=False):
 class LogRecord(msgspec.Struct, frozen=True):
     """What the row of a decision says of arms that were not eligible.
 
-    ``left_out``  as ``records.left_out`` writes it; ``NOT_KEPT``: it is not known which arms these were
-    ``had``       ids of arms, and values as ``frequency_caps.exposures`` writes them
+    ``closed``   the last change of quotas that was heard, and when: those that were closed then
+    ``had``      ids of arms, and values as ``exposure_limits.exposures`` writes them
+    ``is_told``  these are all of them
     """
 
-    left_out: str = ""
+    closed: tuple[str, int] | None = None
     had: Sequence[str] = ()
+    is_told: bool = True
 
 
 class Constraint(ABC):
@@ -170,8 +171,8 @@ class Constraint(ABC):
     async def refund(self, charge: Any) -> None:  # noqa: B027 - of those that count
         """Nobody sees the choice. While the store is away it cannot be undone: then it counts."""
 
-    def record(self, view: View, charge: Any, shown: Shown, ttl_ms: int) -> LogRecord:
-        """Which arms were not eligible. What else that needs in the store is kept for ``ttl_ms``."""
+    def record(self, view: View, charge: Any, shown: Shown) -> LogRecord:
+        """Which arms were not eligible."""
         return LogRecord()
 
     def forget(self, learner: LearnerId) -> None:  # noqa: B027 - of those that remember
@@ -212,8 +213,7 @@ async def charged(applied: Sequence[Applied], shown: Shown) -> bool:
     """Charge all of them, or none: False, something was used up meanwhile."""
     stands = False
     try:
-        # The last first: quotas take without a round trip and are given back in memory. What writes to the
-        # store comes when nothing else can refuse.
+        # The last first: quotas are refused more often than caps, and then nothing is to be refunded.
         for item in reversed(applied):
             if item.constraint.counts:
                 charge = await item.constraint.charge(item.view, shown)
@@ -235,12 +235,12 @@ async def refund(applied: Sequence[Applied]) -> None:
             await item.constraint.refund(item.charge)
 
 
-def recorded(applied: Sequence[Applied], shown: Shown, ttl_ms: int) -> LogRecord:
+def recorded(applied: Sequence[Applied], shown: Shown) -> LogRecord:
     """What the row of the decision says of all of them together."""
-    texts, exposures = list[str](), list[str]()
-    for item in applied:
-        if item.constraint.counts:
-            record = item.constraint.record(item.view, item.charge, shown, ttl_ms)
-            exposures += record.had
-            texts.append(record.left_out if item.constraint.is_in_row else NOT_KEPT)
-    return LogRecord(joined(texts), exposures) if len(exposures) <= MOST_LOGGED_HAD else LogRecord(NOT_KEPT)
+    counting = [item for item in applied if item.constraint.counts]
+    records = [item.constraint.record(item.view, item.charge, shown) for item in counting]
+    had = [name for record in records for name in record.had]
+    is_told = all(record.is_told for record in records) and len(had) <= MOST_LOGGED_HAD
+    if not is_told or not all(item.constraint.is_in_row for item in counting):
+        return LogRecord(is_told=False)
+    return LogRecord(next((record.closed for record in records if record.closed), None), had)

@@ -1,4 +1,4 @@
-"""Frequency caps as a constraint on choices. What was shown to whom stands in ``app.frequency_caps``."""
+"""Frequency caps as a constraint on choices. What was shown to whom stands in ``app.exposure_limits``."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from app.bandits.settings import BY_ARM
-from app.frequency_caps.caps import FrequencyCapKey, FrequencyCaps
-from app.frequency_caps.exposures import exposures_of, left_of_values, over_cap, values_of
+from app.exposure_limits.caps import FrequencyCapKey, FrequencyCaps
+from app.exposure_limits.exposures import exposures_of, left_of_values, over_cap, values_of
 from app.indexes.snapshot import Snapshot
 from app.platform.errors import Invalid
 from app.policies.limits import AtMost, CappedValues, Limit
 from app.policies.request import ChooseRequest
 from app.policies.selection import SelectionRequest
-from app.records.left_out import NOT_KEPT
 from app.serving.constraints.base import Constraint, LogRecord, Shown, View
 from app.storage.types import LearnerId
 
@@ -78,13 +77,13 @@ class FrequencyCapConstraint(Constraint):
     async def refund(self, charge: CapCharge) -> None:
         await self._caps.take_back(charge.subject, charge.shown)
 
-    def record(self, view: View, charge: Any, shown: Shown, ttl_ms: int) -> LogRecord:
+    def record(self, view: View, charge: Any, shown: Shown) -> LogRecord:
         """What was over the cap. In a list, arms of one value may have left out each other."""
         state: CapState | None = view.state
         if state is None:
             return LogRecord()
         is_by_field = state.subject.rule.by != BY_ARM and bool(charge)
-        return LogRecord(NOT_KEPT if is_by_field and len(shown.rows) > 1 else "", state.over)
+        return LogRecord(had=state.over, is_told=not is_by_field or len(shown.rows) < 2)
 
 
 def view_of(

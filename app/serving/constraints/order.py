@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from functools import partial
 
 from app.bandits.bandit import Bandit
-from app.frequency_caps.caps import FrequencyCaps
+from app.exposure_limits.caps import FrequencyCaps
+from app.exposure_limits.quotas import Quotas
 from app.policies.request import ChooseRequest
-from app.quotas.quotas import Quotas
 from app.replication.sync import Sync
 from app.serving.constraints.base import ConstraintRow
 from app.serving.constraints.frequency_caps import FrequencyCapConstraint
@@ -46,7 +46,7 @@ def constraints_of(sync: Sync, caps: FrequencyCaps, quotas: Quotas) -> Sequence[
             ConstraintRow(constraint, partial(_is_asked_for, name))
             for name, constraint in PLUGIN_CONSTRAINTS.items()
         ),
-        ConstraintRow(QuotaConstraint(quotas), lambda _, bandit: bandit.uid in quotas.ledgers),
+        ConstraintRow(QuotaConstraint(quotas), lambda _, bandit: bandit.uid in quotas.of),
     )
 
 

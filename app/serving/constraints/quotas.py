@@ -1,28 +1,29 @@
-"""Quotas as a constraint on choices. What they count stands in ``app.quotas``.
+"""Quotas as a constraint on choices. What they count stands in ``app.exposure_limits``.
 
-Arms that this process knows to be used up are not eligible. What is selected is taken of the quotas. If
-another process used it up meanwhile, that is refused; this process knows it from then on, and the choice
-begins again. So no quota is ever exceeded. A deferred choice takes nothing: it counts when it is activated.
+Arms of quotas that this process knows to be closed are not eligible. What is selected is charged. If a quota
+refuses, this process knows it from then on, and the choice begins again. A deferred choice is not charged: it
+counts when it is activated.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import NamedTuple
 
+from app.exposure_limits.bandit_quotas import BanditQuotas, QuotaCharge
+from app.exposure_limits.quotas import Quotas
+from app.filters.fields import Value, ValueKind
+from app.policies.limits import CappedValues
 from app.policies.request import ChooseRequest
 from app.policies.selection import SelectionRequest
-from app.quotas.ledger import QuotaLedger, Taken
-from app.quotas.quotas import Quotas
-from app.quotas.snapshot import QuotaSnapshot
-from app.records.left_out import NOT_KEPT
 from app.serving.constraints.base import Constraint, LogRecord, Shown, View
 
 
-class QuotaCharge(NamedTuple):
-    """What was taken of the quotas of a bandit. By the time it is given back it may have others."""
+class QuotaRefund(NamedTuple):
+    """What was charged. By the time it is given back the bandit may have other quotas."""
 
-    ledger: QuotaLedger
-    taken: Taken
+    quotas: BanditQuotas
+    charge: QuotaCharge
 
 
 class QuotaConstraint(Constraint):
@@ -32,50 +33,50 @@ class QuotaConstraint(Constraint):
     leaves_none = "all that are left have a quota that is used up, or held back by its pace"
 
     def __init__(self, quotas: Quotas) -> None:
-        self._ledgers = quotas.ledgers
+        self._quotas = quotas
 
     async def view(self, choice: ChooseRequest, request: SelectionRequest) -> View:
-        ledger = self._ledgers.get(request.bandit.uid)
-        if ledger is None:
-            return View()
-        await ledger.members.ready(request.bandit.catalogue.index.snapshot())
-        return view_of(ledger, request)
+        quotas = self._quotas.of.get(request.bandit.uid)
+        return View() if quotas is None else view_of(quotas, request)
 
-    async def charge(self, view: View, shown: Shown) -> QuotaCharge | tuple[()] | None:
-        """Take of the quotas. Awaits nothing while this process has enough. Raises Unavailable."""
-        ledger: QuotaLedger | None = view.state
-        if ledger is None or shown.deferred:
+    async def charge(self, view: View, shown: Shown) -> QuotaRefund | tuple[()] | None:
+        """Charge the quotas. Raises Unavailable: it is not known whether it counts."""
+        quotas: BanditQuotas | None = view.state
+        if quotas is None or shown.deferred:
             return ()
-        taken = await ledger.take(shown.whole, shown.rows)
-        if taken is None:
+        charge = await quotas.charge(shown.whole, shown.rows)
+        if charge is None:
             return None
-        return QuotaCharge(ledger, taken) if taken.counts else ()
+        return QuotaRefund(quotas, charge) if charge else ()
 
-    async def refund(self, charge: QuotaCharge) -> None:
-        charge.ledger.give_back(charge.taken)
+    async def refund(self, charge: QuotaRefund) -> None:
+        await charge.quotas.refund(charge.charge)
 
-    def record(self, view: View, charge: object, shown: Shown, ttl_ms: int) -> LogRecord:
-        """Which quotas had nothing left. Of a list that took the last of one, that is not known."""
-        quotas: QuotaSnapshot | None = view.quotas
-        if view.limits:
-            return LogRecord(NOT_KEPT)
-        return LogRecord("" if quotas is None else quotas.left_out(ttl_ms=ttl_ms))
+    def record(self, view: View, charge: object, shown: Shown) -> LogRecord:
+        """Which quotas were closed. Of a list that may take the last of one, that is not known."""
+        closed = None if view.quotas is None else (view.quotas.number, view.quotas.at_ms)
+        return LogRecord(closed, is_told=not view.limits)
 
 
-def view_of(ledger: QuotaLedger, request: SelectionRequest) -> View:
-    """What quotas leave now. A pinned arm that is used up is left out."""
-    index, places = request.bandit.catalogue.index, request.k + len(request.pins)
-    ledger.snapshot_of = index.snapshot
-    now, unpinned = ledger.now(), set[str]()
+def view_of(quotas: BanditQuotas, request: SelectionRequest) -> View:
+    """What quotas leave now. A pinned arm whose quota is closed is left out."""
+    closed, few = quotas.known.closed(), quotas.known.few(request.k + len(request.pins))
+    unpinned, left = set[str](), defaultdict[str, dict[tuple[ValueKind, Value], int]](dict)
     if request.pins:
-        whole = index.snapshot()
-        pins = now.eligible_pins([(pin, whole.table.row_of(pin.arm)) for pin in request.pins], whole)
+        whole = request.bandit.catalogue.index.snapshot()
+        pins = closed.eligible_pins([(pin, whole.table.row_of(pin.arm)) for pin in request.pins], whole, few)
         unpinned = {pin.arm for pin in request.pins} - {pin.arm for pin in pins}
-    limit_of_few = ledger.few(places)
+    for quota, count in few.items():
+        if quota.value is not None:
+            of_field, value = left[quota.value.field], (quota.value.kind, quota.value.value)
+            of_field[value] = min(count, of_field.get(value, count))
     return View(
         # None: then a choice searches as one without quotas, which is much faster than through a mask.
-        quotas=None if now.bars_nothing else now,
-        limits=() if limit_of_few is None else (limit_of_few,),
+        quotas=closed if closed.quotas else None,
+        limits=[
+            CappedValues(field, [(value, count) for (_, value), count in counts.items()])
+            for field, counts in left.items()
+        ],
         unpinned=unpinned,
-        state=ledger,
+        state=quotas,
     )

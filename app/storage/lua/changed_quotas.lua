@@ -1,22 +1,10 @@
--- KEYS   quotas of a bandit, changes
--- ARGV   number of a change
--- Result {number of the last change, whether all follow, quota, record or '', ..}: what has changed since, or all
---        records where that is not known.
-local after = tonumber(ARGV[1])
-local first = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
-local last = redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')
-local number = tonumber(last[2]) or 0
-local answer
-if after > 0 and after <= number and after >= tonumber(first[2]) - 1 then
-  answer = { number, 0 }
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '(' .. ARGV[1], '+inf')) do
-    table.insert(answer, id)
-    table.insert(answer, redis.call('HGET', KEYS[1], id) or '')
-  end
-  return answer
+-- WITH   quota
+-- KEYS   changes, closed; quotas of the bandit
+-- ARGV   last change that is known or ''
+-- Result {time in ms, changes}; or, where it is not known what has changed since, {time, last change, all records, closed}
+local changes = changes_since(ARGV[1])
+if changes[1] and changes[1][1] == ARGV[1] then
+  return { now, changes }
 end
-answer = { number, 1 }
-for _, each in ipairs(redis.call('HGETALL', KEYS[1])) do
-  table.insert(answer, each)
-end
-return answer
+local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
+return { now, last and last[1] or '', redis.call('HGETALL', KEYS[3]), redis.call('HGETALL', KEYS[2]) }

@@ -1,16 +1,28 @@
--- WITH   quota_changed
--- KEYS   quotas of the bandit, the quota, its shares, changes
--- ARGV   id, record, number of the last change that is known, uid, most shown, per, from, to, most changes
--- Result 1; 0 when the quotas have changed since
+-- WITH   quota
+-- KEYS   changes, closed; the quota, quotas of the bandit
+-- ARGV   id, record or '' to delete it, record that it must have before or '' for none, most quotas, uid, most, per, from,
+--        to, pace, counts
+-- Result 1; 0 when it has another record by now, or there is none to delete; -1 when there are as many as may be
 -- Effect in one step: the record is stored, with what scripts have to know of it. With another uid counting starts at 0.
-local last = redis.call('ZRANGE', KEYS[4], -1, -1, 'WITHSCORES')
-if (tonumber(last[2]) or 0) ~= tonumber(ARGV[3]) then
+local id, record, current = ARGV[1], ARGV[2], redis.call('HGET', KEYS[4], ARGV[1]) or ''
+if record == '' then
+  if redis.call('HDEL', KEYS[4], id) == 1 then
+    redis.call('DEL', KEYS[3])
+    note(id, 0, '', current)
+  end
+  return current == '' and 0 or 1
+elseif current ~= ARGV[3] then
   return 0
+elseif current == '' and redis.call('HLEN', KEYS[4]) >= tonumber(ARGV[4]) then
+  return -1
 end
-if redis.call('HGET', KEYS[2], 'uid') ~= ARGV[4] then
-  redis.call('DEL', KEYS[2], KEYS[3])
+if redis.call('HGET', KEYS[3], 'uid') ~= ARGV[5] then
+  redis.call('DEL', KEYS[3])
 end
-redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
-redis.call('HSET', KEYS[2], 'uid', ARGV[4], 'most', ARGV[5], 'per', ARGV[6], 'from', ARGV[7], 'to', ARGV[8])
-note_change(KEYS[4], ARGV[1], tonumber(ARGV[9]))
+redis.call('HSET', KEYS[4], id, record)
+redis.call(
+  'HSET', KEYS[3], 'uid', ARGV[5], 'most', ARGV[6], 'per', ARGV[7], 'from', ARGV[8], 'to', ARGV[9], 'pace', ARGV[10],
+  'counts', ARGV[11]
+)
+note(id, closed_until(read_quota(id, KEYS[3])), record, current)
 return 1

@@ -41,7 +41,16 @@ from app.storage.types.learners import (
     Trimmed,
     entry_order,
 )
-from app.storage.types.quotas import LEAVES, QuotaChanges, QuotaTerms, Share, ShareAsked
+from app.storage.types.quotas import (
+    QuotaAnswer,
+    QuotaChange,
+    QuotaChanges,
+    QuotaCount,
+    QuotaEvent,
+    QuotasNow,
+    QuotaTerms,
+    QuotaWindow,
+)
 from app.storage.types.registry import (
     KINDS,
     BanditChange,

@@ -1,19 +1,19 @@
-"""Quotas of bandits: how often arms may be shown in a window of time, and who has which part of that.
+"""Quotas of bandits: how often arms may be shown in a window of time, and which quotas are closed.
 
 Notation
-    window      [start, end) in ms by the clock of the store; -1 and -1 while the quota does not hold
-    granted     how many shows the processes were given in this window together, spent or not
-    share       what one process was given in this window, of which it spends without asking
+    window      [start, end) in ms by the clock of the store
+    closed      of a quota, until a time: nothing more of it may be shown before
+    change      of a quota, or of when it is closed. Its number is the id of an entry of a stream; "": none
 
 A window never comes back: when the clock of the store goes back, the latest one goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
 
-LEAVES = -1
+QuotaEvent = Literal["show", "activate", "refund", "reward", "read"]
 
 
 class QuotaTerms(NamedTuple):
@@ -24,45 +24,60 @@ class QuotaTerms(NamedTuple):
     per_ms: int
     from_ms: int
     to_ms: int
+    pace: str
+    counts: str
 
 
-class ShareAsked(NamedTuple):
-    """``spent`` of the share in the window that began at ``window_ms``; ``wanted`` is what to hold besides.
+class QuotaCount(NamedTuple):
+    """How many times to count a quota, below 0 to refund. ``start``: of the window of a refund, else ''."""
 
-    ``needed``: of that, what is given even if it is a large part of what is left; ``LEAVES``: the process has
-    stopped, and wants nothing.
-    """
-
-    id: str
+    quota: str
     uid: str
-    window_ms: int
-    spent: int
-    wanted: int
-    needed: int
+    times: int
+    start: int | str = ""
 
 
-class Share(NamedTuple):
-    """``mine``: granted to this process in the window, spent or not. ``until_ms``: when to ask again at last.
+class QuotaWindow(NamedTuple):
+    """What was counted in a window. ``start_ms`` -1: the quota does not hold, or is not there."""
 
-    ``fair``: what it may hold besides what it spent, as so much is left.
-    ``known`` False: there is no such quota. ``holds`` False: it limits nothing before ``until_ms``.
+    start_ms: int
+    ends_ms: int
+    shown: int
+    rewarded: int
+
+
+class QuotaChange(NamedTuple):
+    """``until_ms``, ``was_ms``: closed until then, now and before. ``record``, ``before``: of the quota
+    itself, b"" where there was none; None: only when it is closed has changed.
     """
 
-    known: bool
-    holds: bool
-    start_ms: int
+    number: str
+    quota: str
     until_ms: int
-    mine: int
-    granted: int
-    spent: int
-    rewarded: int
-    most: int
-    fair: int
+    was_ms: int
+    record: bytes | None = None
+    before: bytes | None = None
 
 
 class QuotaChanges(NamedTuple):
-    """``number``: of the last change. ``records``: what changed, None of one that is gone; or ``all``."""
+    """The time in ms and all that has changed since a change; None: that is not known any more."""
 
-    number: int
-    records: Mapping[str, bytes | None]
-    all: bool
+    now_ms: int
+    changes: Sequence[QuotaChange] | None
+
+
+class QuotasNow(NamedTuple):
+    """All quotas at a time in ms. ``number``: of the last change. ``closed``: until when each was, or is."""
+
+    now_ms: int
+    number: str
+    records: Mapping[str, bytes]
+    closed: Mapping[str, int]
+
+
+class QuotaAnswer(NamedTuple):
+    """``counted``: all that was asked for, else nothing. ``windows``: of each quota, as they are then."""
+
+    counted: bool
+    changes: QuotaChanges
+    windows: Sequence[QuotaWindow]

@@ -1649,10 +1649,10 @@ class Policies:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """``used``: counted in the current window, [from, to) in ms since 1970; ``reserved``: held by
-    processes, which may spend it without asking; ``left``: the rest. ``ends``: when it is used up if it
-    goes on as since the window began, None if not in this window. ``window`` None: it does not hold now.
-    ``outstanding``: where rewards are counted, what was shown in the window and has none.
+    """``used``: counted in the current window, [from, to) in ms since 1970; ``left``: the rest. ``ends``:
+    when it is used up if it goes on as since the window began, None if not in this window. ``window``
+    None: it does not hold now. ``outstanding``: where rewards are counted, what was shown in the window
+    and has none.
     """
 
     id: str
@@ -1664,7 +1664,6 @@ class Quota:
     pace: str
     to: str | None
     used: int
-    reserved: int
     left: int
     window: tuple[int | None, ...] | None
     ends: str | None

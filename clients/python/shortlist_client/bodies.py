@@ -472,10 +472,11 @@ EvaluationBody = TypedDict(
 )
 
 
-# The arms that ``filter`` lets in, or one ``arm``, are shown (or rewarded) at most ``most`` times in a
-# window. Windows are multiples of ``per_s`` since ``from``, else since 1970; without it there is one.
-# The quota holds from ``from`` until ``to``. ``pace`` even: spread evenly over the window. ``signal``:
-# the one whose rewards count, of a bandit that has some; absent: those of all.
+# The arms with the one value of one field that ``filter`` asks for, or one ``arm``, are shown (or
+# rewarded) at most ``most`` times in a window. Windows are multiples of ``per_s`` since ``from``, else
+# since 1970; without it there is one. The quota holds from ``from`` until ``to``. ``pace`` even:
+# spread evenly over the window. ``signal``: the one whose rewards count, of a bandit that has some;
+# absent: those of all.
 # "from" cannot be the name of a field of a class.
 QuotaBody = TypedDict(
     "QuotaBody",

@@ -20,12 +20,12 @@ from typing import NamedTuple
 
 from app.bandits.bandit import Bandit
 from app.bandits.settings import RepeatsRule
-from app.frequency_caps.exposures import exposures_of, is_of
+from app.exposure_limits.exposures import exposures_of, is_of
 from app.platform.cache import BoundedCache
 from app.platform.deadlines import yield_to_others
 from app.platform.errors import Unavailable
 from app.platform.metrics import Metrics
-from app.storage.frequency_caps import FrequencyCapStore
+from app.storage.exposure_limits import FrequencyCapStore
 from app.storage.types import Exposures, LearnerId
 
 MAX_EXPOSURES = 1_000  # of each key, in the store

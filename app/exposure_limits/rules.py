@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, TypeAlias
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -17,21 +20,16 @@ MAX_PER_S = 3_650 * 86_400
 MIN_PER_S = 0.1  # a shorter window is over before the store has answered
 
 MAX_QUOTAS = 10_000  # of a bandit
-MAX_FILTERS = 256  # of these, that count the arms of a filter other than one value of one field
+ONE_VALUE = (
+    "a quota counts one arm, or the arms with one value of one field: give the arms a field, or a tag, "
+    "that says what this filter does"
+)
 
 # Of a quota: to change one would be to count from the start.
 FIXED_FIELDS = ("filter", "arm", "per_s", "counts", "from_ms", "signal")
 
 QuotaCounts = Literal["shown", "rewarded"]
 QuotaPace = Literal["none", "even"]
-Counted: TypeAlias = "OneArm | OneValue | Filter"
-"""What a quota counts."""
-
-
-class OneArm(NamedTuple):
-    """A quota counts the arm with this id."""
-
-    id: str
 
 
 class OneValue(NamedTuple):
@@ -43,7 +41,7 @@ class OneValue(NamedTuple):
 
 
 class QuotaRule(msgspec.Struct, frozen=True):
-    """At most ``most`` times in a window, arms that ``filter`` lets in, or one ``arm``, are counted.
+    """At most ``most`` times in a window, arms with the value of ``filter``, or one ``arm``, are counted.
 
     Windows are multiples of ``per_s`` since ``from_ms``, else since 1970; without it there is one. The quota
     holds from ``from_ms`` until ``to_ms``. ``signal``: the one whose rewards are counted; None: all.
@@ -63,8 +61,8 @@ class QuotaRule(msgspec.Struct, frozen=True):
         """Itself. Raises Invalid."""
         if (self.filter is None) == (self.arm is None):
             raise Invalid("a quota needs either a filter or an arm", path=("arm",))
-        if self.filter is not None:
-            parse(self.filter)
+        if self.filter is not None and _value_of(parse(self.filter)) is None:
+            raise Invalid(ONE_VALUE, path=("filter",))
         if self.from_ms is not None and self.to_ms is not None and self.from_ms >= self.to_ms:
             raise Invalid("to must be after from", path=("to",))
         is_bounded = self.from_ms is not None and self.to_ms is not None
@@ -88,44 +86,46 @@ class QuotaRule(msgspec.Struct, frozen=True):
         return self.counts == "rewarded" and self.signal in (None, signal)
 
     @property
-    def parsed(self) -> Filter | None:
-        """The filter; None of a quota of one arm."""
-        return None if self.filter is None else parse(self.filter)
-
-    @property
-    def counted(self) -> Counted:
-        """What it counts. A filter that asks for one value of one field, and nothing else, is that value."""
-        if self.arm is not None:
-            return OneArm(self.arm)
-        arm_filter = parse(self.filter or {})
-        part = arm_filter.expression
-        if isinstance(part, OneOf) and len(part.members) == 1:
-            value = part.members[0]
-            kind = kind_of(value)
-            assert kind is not None, "filters compare with strings, numbers and booleans"  # noqa: S101
-            return OneValue(part.field, kind, value)
-        return arm_filter
+    def fields(self) -> Collection[str]:
+        """The fields of arms that it reads."""
+        return () if self.filter is None else parse(self.filter).fields
 
     def terms(self, uid: str) -> QuotaTerms:
         """What the store has to know of it."""
         per_ms = 0 if self.per_s is None else max(1, round(1_000 * self.per_s))
-        return QuotaTerms(uid, self.most, per_ms, self.from_ms or 0, self.to_ms or 0)
+        return QuotaTerms(uid, self.most, per_ms, self.from_ms or 0, self.to_ms or 0, self.pace, self.counts)
 
 
-class BanditQuota(msgspec.Struct, frozen=True):
-    """A quota of a bandit. ``uid``: of this incarnation."""
+@dataclass(frozen=True, eq=False)
+class BanditQuota:
+    """A quota of a bandit. ``uid``: of this incarnation. ``record``: as it is stored."""
 
     id: str
     uid: str
     rule: QuotaRule
+    record: bytes
 
     @classmethod
-    def of(cls, quota_id: str, data: bytes) -> BanditQuota:
+    def of(cls, quota_id: str, record: bytes) -> BanditQuota:
         """The quota of a stored record."""
-        uid, rule = split_uid(data, QuotaRule)
-        return cls(quota_id, uid, rule)
+        return cls(quota_id, *split_uid(record, QuotaRule), record)
 
-    @property
-    def record(self) -> bytes:
-        """As it is stored."""
-        return self.uid.encode() + pack(self.rule)
+    @classmethod
+    def made(cls, quota_id: str, uid: str, rule: QuotaRule) -> BanditQuota:
+        """A quota that is to be stored."""
+        return cls(quota_id, uid, rule, uid.encode() + pack(rule))
+
+    @cached_property
+    def value(self) -> OneValue | None:
+        """What its arms have; None of a quota of one arm."""
+        return None if self.rule.filter is None else _value_of(parse(self.rule.filter))
+
+
+def _value_of(arm_filter: Filter) -> OneValue | None:
+    """What a filter asks for that asks for one value of one field, and nothing else."""
+    part = arm_filter.expression
+    if not isinstance(part, OneOf) or len(part.members) != 1:
+        return None
+    value = part.members[0]
+    kind = kind_of(value)
+    return None if kind is None else OneValue(part.field, kind, value)

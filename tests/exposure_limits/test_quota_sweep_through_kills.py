@@ -7,12 +7,11 @@ import time
 from pathlib import Path
 
 import pytest
-from test_sweep import UID, Sweep, play
+from test_quota_sweep import UID, Sweep, play
 
 from clock_shim import Clocks
 from deployment import Redis
 from lossy_store import LossyStore
-from store_clients import connect
 from store_server import ON_CLUSTER, patient_store
 from waiting import wait_until
 
@@ -26,7 +25,7 @@ async def test_also_through_kills_of_the_store_and_jumps_of_its_clock(
     tmp_path: Path, clocks: Clocks, seed: int
 ):
     redis = Redis(tmp_path / "redis", preload=clocks.store.settings)
-    store, client = patient_store(redis.url), connect(redis.url)
+    store = patient_store(redis.url)
 
     def kill() -> None:
         redis.kill()
@@ -36,7 +35,7 @@ async def test_also_through_kills_of_the_store_and_jumps_of_its_clock(
         clocks.store.jump_to(offset_s)
 
         async def is_there() -> bool:
-            now_ms, _ = await store.quotas.share(UID, "nobody", 1, [])
+            now_ms = (await store.quotas.changes(UID, "")).now_ms
             return abs(now_ms / 1_000 - time.time() - offset_s) < 30.0
 
         await wait_until(is_there, what="the store sees the new time")
@@ -44,8 +43,7 @@ async def test_also_through_kills_of_the_store_and_jumps_of_its_clock(
     try:
         await store.open()
         sweep = Sweep(100 + seed, LossyStore(store), kill_store=kill, jump_to=jump_to)
-        await play(sweep, client, 600)
+        await play(sweep, 600)
     finally:
-        await client.aclose()
         await store.close()
         redis.close()

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from app.bandits.settings import RepeatsRule
-from app.frequency_caps.caps import Exposure, FrequencyCapKey, FrequencyCaps
-from app.frequency_caps.exposures import field_value, left_of_values, over_cap
+from app.exposure_limits.caps import Exposure, FrequencyCapKey, FrequencyCaps
+from app.exposure_limits.exposures import field_value, left_of_values, over_cap
 from app.platform.errors import Unavailable
 from app.platform.metrics import Metrics
 from app.storage.types import Exposures, LearnerId

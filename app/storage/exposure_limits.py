@@ -1,0 +1,161 @@
+"""What keys were shown, for frequency caps, and the quotas of bandits, on Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from app.storage import redis_keys as keys
+from app.storage.part import RedisPart
+from app.storage.redis_client import Argument
+from app.storage.types import (
+    Exposures,
+    QuotaAnswer,
+    QuotaChange,
+    QuotaChanges,
+    QuotaCount,
+    QuotaEvent,
+    QuotasNow,
+    QuotaTerms,
+    QuotaWindow,
+)
+from app.storage.types.decisions import LearnerId
+from app.storage.types.registry import SIXTEENTHS, SIXTEENTHS_FOR_NEW
+
+CHANGES_TOGETHER = 1_000
+
+
+class FrequencyCapStore(RedisPart):
+    """What a key was shown goes with the learner that has its name."""
+
+    async def take(
+        self, key: LearnerId, shown: Sequence[tuple[str, str]], *, within_ms: int, most: int, kept: int
+    ) -> Exposures:
+        """Write what a key is shown, (name, arm) each once, unless it was shown an arm ``most`` times.
+
+        ``most`` 0: any number. The last ``kept`` are kept, for ``within_ms``. Without room what is new takes
+        the place of the oldest that the key was shown; of a key that was shown nothing, nothing is kept.
+        """
+        partition = self._partition(key)
+        names = [keys.exposures(partition, key), keys.ledger(partition)]
+        arguments: list[Argument] = [within_ms, most, kept]
+        arguments += [
+            self._quota.of("repeats", partition, parts) for parts in (SIXTEENTHS, SIXTEENTHS_FOR_NEW)
+        ]
+        arguments += [part for pair in shown for part in pair]
+        answer = await self._redis.script("take_exposures", names, arguments)
+        is_allowed, is_whole, held, now_ms, *members = answer
+        if held:
+            self._quota.taken("repeats", partition, held)
+        written = [member.decode().partition(":") for member in members[::2]]
+        # Scores of sorted sets are floats, which the server may write as 1.76e+12.
+        times = map(int, map(float, members[1::2]))
+        exposures = [(arm, at_ms) for (_, _, arm), at_ms in zip(written, times, strict=True)]
+        names = [name for name, _, _ in written]
+        return Exposures(bool(is_allowed), bool(is_whole), now_ms, exposures, names)
+
+    async def drop(self, key: LearnerId, shown: Sequence[tuple[str, str]]) -> None:
+        """As if these had not been written."""
+        members = [f"{decision}:{arm}" for decision, arm in shown]
+        await self._redis.command("ZREM", keys.exposures(self._partition(key), key), *members)
+
+
+class QuotaStore(RedisPart):
+    """All quotas of a bandit are in one place: one script counts for many of them."""
+
+    async def put(
+        self, bandit_uid: str, quota_id: str, record: bytes, before: bytes, terms: QuotaTerms, *, most: int
+    ) -> bool | None:
+        """Store a quota whose record is ``before`` until now, b"": there is none; False: it is another one.
+
+        None: the bandit has ``most`` quotas. Counts go on for the same ``terms.uid``, else they start again.
+        """
+        names = [*keys.quota_changes(bandit_uid), keys.quota(bandit_uid, quota_id), keys.quotas(bandit_uid)]
+        outcome = await self._redis.script("put_quota", names, [quota_id, record, before, most, *terms])
+        return None if outcome < 0 else bool(outcome)
+
+    async def delete(self, bandit_uid: str, quota_id: str) -> bool:
+        names = [*keys.quota_changes(bandit_uid), keys.quota(bandit_uid, quota_id), keys.quotas(bandit_uid)]
+        return bool(await self._redis.script("put_quota", names, [quota_id, ""]))
+
+    async def changed(self, bandit_uid: str) -> int:
+        """Tell all processes that the quotas of a bandit changed; how often now (``Registry.quotas``)."""
+        names = [keys.QUOTAS, keys.REGISTRY_VERSION]
+        return int(await self._redis.script("note_quotas", names, [bandit_uid]))
+
+    async def count(
+        self, bandit_uid: str, event: QuotaEvent, counts: Sequence[QuotaCount], *, after: str
+    ) -> QuotaAnswer:
+        """Count an event for these quotas, all of it or nothing: each call, repeated or not.
+
+        What is shown is refused where a quota is closed or has too little left, what is activated where one
+        has too little left. A quota of another uid neither counts nor refuses. ``after``: the last change
+        that is known.
+        """
+        names = [*keys.quota_changes(bandit_uid), *(keys.quota(bandit_uid, each.quota) for each in counts)]
+        arguments: list[Argument] = [after, event]
+        for each in counts:
+            arguments += each
+        now_ms, counted, entries, *windows = await self._redis.script("count_quotas", names, arguments)
+        changes = QuotaChanges(now_ms, _changes_after(after, entries))
+        return QuotaAnswer(bool(counted), changes, [QuotaWindow(*each) for each in windows])
+
+    async def changes(self, bandit_uid: str, after: str) -> QuotaChanges | QuotasNow:
+        """What has changed since a change; everything where that is not known."""
+        names = [*keys.quota_changes(bandit_uid), keys.quotas(bandit_uid)]
+        now_ms, first, *everything = await self._redis.script("changed_quotas", names, [after])
+        if not everything:
+            return QuotaChanges(now_ms, _changes_after(after, first))
+        records, closed = (dict(zip(flat[::2], flat[1::2], strict=True)) for flat in everything)
+        return QuotasNow(
+            now_ms,
+            first.decode(),
+            {name.decode(): record for name, record in records.items()},
+            {name.decode(): int(until_ms) for name, until_ms in closed.items()},
+        )
+
+    async def changes_between(self, bandit_uid: str, one: str, other: str) -> Sequence[QuotaChange]:
+        """Changes from ``one`` on towards ``other``, both included, at most ``CHANGES_TOGETHER``."""
+        ends: tuple[Argument, ...] = (keys.quota_changes(bandit_uid)[0], one, other)
+        command = "XREVRANGE" if change_order(one) > change_order(other) else "XRANGE"
+        return [*map(_change, await self._redis.command(command, *ends, "COUNT", CHANGES_TOGETHER))]
+
+    async def trim(self, bandit_uid: str, before_ms: int) -> None:
+        """Drop changes before a time, but for the last of them: it is the newest that rows of then name.
+
+        Two round trips.
+        """
+        key = keys.quota_changes(bandit_uid)[0]
+        last = await self._redis.command("XREVRANGE", key, before_ms, "-", "COUNT", 1)
+        if last:
+            await self._redis.command("XTRIM", key, "MINID", "~", last[0][0])
+
+    async def erase(self, bandit_uid: str) -> None:
+        """Remove everything of a deleted bandit.
+
+        Two round trips.
+        """
+        names = [keys.quotas(bandit_uid), keys.quota(bandit_uid, ""), *keys.quota_changes(bandit_uid)]
+        await self._redis.script("erase_quotas", names)
+        await self._redis.command("HDEL", keys.QUOTAS, bandit_uid)
+
+
+def change_order(number: str) -> tuple[int, int]:
+    """The numbers of changes ascend by this."""
+    milliseconds, _, sequence = (number or "0-0").partition("-")
+    return int(milliseconds), int(sequence or 0)
+
+
+def _changes_after(number: str, entries: Sequence[Any]) -> Sequence[QuotaChange] | None:
+    """The changes after the first, which is this one; None: it is another one, so some are missing."""
+    if not entries or entries[0][0] != number.encode():
+        return None
+    return [*map(_change, entries[1:])]
+
+
+def _change(entry: tuple[bytes, Any]) -> QuotaChange:
+    number, parts = entry
+    # As a script answers it, and as the driver does.
+    fields = parts if isinstance(parts, dict) else dict(zip(parts[::2], parts[1::2], strict=True))
+    closed = int(fields[b"u"]), int(fields[b"w"])
+    return QuotaChange(number.decode(), fields[b"q"].decode(), *closed, fields.get(b"r"), fields.get(b"b"))
