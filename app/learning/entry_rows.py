@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from operator import sub
 
 import numpy as np
@@ -41,12 +41,14 @@ def rows_of(items: Sequence[Item]) -> tuple[Matrix, Matrix, NDArray[np.bool_], M
     values, before = list[list[float]](), list[list[float]]()
     for position, (entry, reward) in enumerate(items):
         examined = 1.0 if reward.examined is None else reward.examined
-        served = [examined * number for number in reward.served[:count]]
-        served += (0.0,) * (count - len(served))
+        served = [examined * number for number in reward.served]
         for change, had_before, begins_it in changes_of(entry, reward, count):
+            if served:
+                less = change if begins_it else had_before
+                less[: len(served)] = map(sub, less, served)
             rows.append(reward.features)
-            values.append(list(map(sub, change, served)) if begins_it else change)
-            before.append(had_before if begins_it else list(map(sub, had_before, served)))
+            values.append(change)
+            before.append(had_before)
             first.append(begins_it)
             positions.append(position)
     return _features(rows), np.array(values), np.array(first), np.array(before), np.array(positions)
@@ -54,25 +56,29 @@ def rows_of(items: Sequence[Item]) -> tuple[Matrix, Matrix, NDArray[np.bool_], M
 
 def changes_of(
     entry: LogEntry, reward: RewardEntry, count: int = 1
-) -> Iterator[tuple[list[float], list[float], bool]]:
+) -> Sequence[tuple[list[float], list[float], bool]]:
     """What an entry adds to the rewards of its decision and arm, of ``count`` signals: values, the sums of
     those before, and whether it is the first. One that replaces a value subtracts that, then adds its own.
 
     The first item of a decision and arm brings the defaults of all signals but its own, a later one changes
     its own signal alone.
     """
-    values_before, replaces = signals_before(entry, reward, count)
     own_signal = reward.signal
+    if entry.first and count == 1 and own_signal == 0:
+        return [([reward.value], [0.0], True)]  # nearly always
+    values_before, replaces = signals_before(entry, reward, count)
     if entry.first:
         added = list(values_before)
         if own_signal is not None:
             added[own_signal] = reward.value
-        yield added, [0.0] * count, True
-    elif own_signal is not None:
-        if replaces and values_before[own_signal]:
-            yield _at(own_signal, -values_before[own_signal], count), list(values_before), False
-            values_before[own_signal] = 0.0
-        yield _at(own_signal, reward.value, count), values_before, False
+        return [(added, [0.0] * count, True)]
+    if own_signal is None:
+        return []
+    changes = []
+    if replaces and values_before[own_signal]:
+        changes.append((_at(own_signal, -values_before[own_signal], count), list(values_before), False))
+        values_before[own_signal] = 0.0
+    return [*changes, (_at(own_signal, reward.value, count), values_before, False)]
 
 
 def _at(signal: int, value: float, count: int) -> list[float]:
@@ -88,5 +94,5 @@ def _features(rows: Sequence[bytes]) -> Matrix:
 def signals_of(item: Item) -> int:
     """How many signals an item names: those after the last of them are 0."""
     entry, reward = item
-    count = max(1, len(reward.served), len(reward.defaults), (reward.signal or 0) + 1)
+    count = max(len(reward.served), len(reward.defaults), (reward.signal or 0) + 1)
     return max(count, *(number + 1 for number, _ in entry.came)) if entry.came else count

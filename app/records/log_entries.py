@@ -133,9 +133,8 @@ def decoded_all(entries: Iterable[LogEntry]) -> list[DecodedEntry]:
 
 def dim_of(content: Content | Unreadable) -> int:
     """The dimension of the learner that an entry changes, or a little more; 0 where it tells none."""
-    match content:
-        case RewardEntry(features):
-            return len(features) // NUMBER_BYTES
-        case StateEntry(state):  # which has d (d + 3) numbers
-            return math.isqrt(len(state) // NUMBER_BYTES)
+    if isinstance(content, RewardEntry):
+        return len(content.features) // NUMBER_BYTES
+    if isinstance(content, StateEntry):  # which has d (d + 3) numbers
+        return math.isqrt(len(content.state) // NUMBER_BYTES)
     return 0
