@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from operator import sub
 
 import numpy as np
-from numpy.typing import NDArray
 
+from app.learning.learner_sums import RewardRows
 from app.records.log_entries import Item, RewardEntry
 from app.records.records import bytes_to_vector
 from app.storage.types import LogEntry
 from shortlist.errors import InvalidShape
-from shortlist.types import Matrix, Rows
+from shortlist.types import Matrix
 
 
 def signals_before(entry: LogEntry, reward: RewardEntry, count: int) -> tuple[list[float], bool]:
@@ -27,16 +27,13 @@ def signals_before(entry: LogEntry, reward: RewardEntry, count: int) -> tuple[li
     return values_before, not is_added
 
 
-def rows_of(items: Sequence[Item]) -> tuple[Matrix, Matrix, NDArray[np.bool_], Matrix, Rows]:
-    """What the items add: features, values, whether the first of a decision, the sum of its rewards before,
-    and of which item each row is. Values and sums are of each signal.
+def rows_of(items: Sequence[Item]) -> RewardRows:
+    """What the items, which are of one space, add to the sums of their learners.
 
-    An entry that replaces a value is two rows: one that subtracts that value, and its own. With arm effects p
-    times the effect that was served is taken off, once for a decision and arm.
-
-    Shapes: n rows of m items, of J signals -> (n, d), (n, J), (n,), (n, J), (n,); m <= n <= 2 m.
+    With arm effects p times the effect that was served is taken off, once for a decision and arm.
     """
-    count = max(map(signals_of, items))
+    signals = [signals_of(item) for item in items]
+    count = max(signals)
     rows, first, positions = list[bytes](), list[bool](), list[int]()
     values, before = list[list[float]](), list[list[float]]()
     for position, (entry, reward) in enumerate(items):
@@ -51,7 +48,17 @@ def rows_of(items: Sequence[Item]) -> tuple[Matrix, Matrix, NDArray[np.bool_], M
             before.append(had_before)
             first.append(begins_it)
             positions.append(position)
-    return _features(rows), np.array(values), np.array(first), np.array(before), np.array(positions)
+    return RewardRows(
+        _features(rows),
+        np.array(values),
+        np.array(first),
+        np.array(before),
+        reward_at=np.array(positions),
+        decided_ms=np.array([reward.decided_ms for _, reward in items]),
+        half_life_s=np.array([reward.half_life_s for _, reward in items]),
+        signals=np.array(signals),
+        space=items[0][1].space,
+    )
 
 
 def changes_of(

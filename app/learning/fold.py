@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, cast
 
-import numpy as np
-
 from app.bandits.spaces import Spaces
-from app.learning.entry_rows import rows_of, signals_of
+from app.learning.entry_rows import rows_of
+from app.learning.learner_sums import merged, state_of, states_after
 from app.platform.errors import ShortlistError
 from app.records.log_entries import (
     DecodedEntry,
@@ -28,8 +27,6 @@ from app.records.log_entries import (
 )
 from app.records.records import LearnerState, bytes_to_state
 from app.storage.types import LearnerId, LogEntry
-from shortlist.linear import ridge_sums
-from shortlist.linear.sum_algebra import plus, scaled, weight
 
 log = logging.getLogger("shortlist.fold")
 
@@ -99,7 +96,7 @@ def learned(items: Sequence[Item]) -> States:
     As ``fold`` would make it, but for rounding: the rewards of a learner are one product of matrices. States
     can be ``merged``. Cost: D^2 for each reward. Raises InvalidShape, NonFinite.
     """
-    return {learner: _state_of(rewards) for learner, rewards in _by_learner(items).items()}
+    return {learner: state_of(rows_of(rewards)) for learner, rewards in _by_learner(items).items()}
 
 
 def _by_learner(items: Sequence[Item]) -> dict[LearnerId, list[Item]]:
@@ -107,18 +104,6 @@ def _by_learner(items: Sequence[Item]) -> dict[LearnerId, list[Item]]:
     for item in items:
         by_learner.setdefault(item[0].learner, []).append(item)
     return by_learner
-
-
-def _state_of(items: Sequence[Item]) -> LearnerState:
-    """The state of a learner with these rewards alone."""
-    features, values, first, before, positions = rows_of(items)
-    (_, reward), time_ms, weights = items[0], 0, None
-    if reward.half_life_s:
-        decided = np.array([each.decided_ms for _, each in items])
-        time_ms = int(decided.max())
-        weights = np.array([weight(ms, reward.half_life_s) for ms in (time_ms - decided).tolist()])[positions]
-    sums = ridge_sums.of(features, values, first, weights, before=before)
-    return LearnerState(len(items), sums, time_ms, reward.half_life_s, reward.space)
 
 
 def _refuse(entry: LogEntry, reason: str) -> None:
@@ -197,7 +182,7 @@ def _add_across(
         try:
             now[learner] = spaces.carried(uid, state, to)
             # as if it had been in the state when that was carried: it does not matter which came first
-            alone = None if reward.space == to else _state_of([(entry, reward)])
+            alone = None if reward.space == to else state_of(rows_of([(entry, reward)]))
             later = spaces.carried(uid, alone, to)
         except Exception as error:  # as in ``_add``
             leave_out(entry, reason_of(error))
@@ -244,20 +229,6 @@ _ACTS: Mapping[type, Act] = {
 }
 
 
-def merged(one: LearnerState | None, other: LearnerState) -> LearnerState:
-    """What a learner knows that has learned what both have; as of the later of their times."""
-    if one is None:
-        return other
-    time_ms, half_life_s = max(one.time_ms, other.time_ms), other.half_life_s
-    sums = one.sums, other.sums
-    if half_life_s:
-        # Sums are as of their own times: both are brought to the later one, at which older rewards weigh
-        # less.
-        weights = (weight(time_ms - state.time_ms, half_life_s) for state in (one, other))
-        sums = scaled(one.sums, next(weights)), scaled(other.sums, next(weights))
-    return LearnerState(one.version + other.version, plus(*sums), time_ms, half_life_s, other.space)
-
-
 def _add(now: States, group: Mapping[LearnerId, list[Item]], leave_out: LeaveOut) -> None:
     """All learners together; if that fails each item by itself."""
     try:
@@ -279,46 +250,6 @@ def _added(
     now: Mapping[LearnerId, LearnerState | None], group: Mapping[LearnerId, list[Item]]
 ) -> dict[LearnerId, LearnerState]:
     """The states after the items of a group, which are of one kind."""
-    items = [item for learner_items in group.values() for item in learner_items]
-    features, values, first, before, positions = rows_of(items)
-    nothing = ridge_sums.empty(features.shape[1])
-    states = [now.get(learner) or LearnerState(0, nothing, space=items[0][1].space) for learner in group]
-    # Each learner has a time of its own, so there are no common weights.
-    if items[0][1].half_life_s:
-        discounted = map(_add_discounted, states, group.values())
-        return dict(zip(group, discounted, strict=True))
-    counts = [len(learner_items) for learner_items in group.values()]
-    # An item may be several rows: a reward that replaces a default is that default taken away, and itself.
-    owners = np.repeat(np.arange(len(group)), counts)[positions]
-    sums_before = [state.sums for state in states]
-    sums = ridge_sums.add_each(sums_before, owners, features, values, first, before=before)
-    if len(sums[0].more):  # how many a learner has must not depend on who is folded with it
-        least = [max(map(signals_of, learner_items)) for learner_items in group.values()]
-        trimmed = zip(sums, sums_before, least, strict=True)
-        sums = [
-            learner_sums.without_signals(max(before_it.signals, count))
-            for learner_sums, before_it, count in trimmed
-        ]
-    added = (
-        LearnerState(s.version + n, learner_sums, space=s.space)
-        for s, n, learner_sums in zip(states, counts, sums, strict=True)
-    )
-    return dict(zip(group, added, strict=True))
-
-
-def _add_discounted(state: LearnerState, items: Sequence[Item]) -> LearnerState:
-    """The newest decision sets the time of the state, and what is older weighs less."""
-    features, values, first, before, positions = rows_of(items)
-    factors, weights = np.ones(len(positions)), np.ones(len(items))
-    time_ms, half_life_s = state.time_ms, state.half_life_s
-    # The factor stands at the first row of each item: all that was there before is discounted once, not once
-    # for each row.
-    for number, row in enumerate(np.unique(positions, return_index=True)[1].tolist()):
-        reward = items[number][1]
-        before_ms, half_life_s = time_ms, reward.half_life_s
-        time_ms = max(time_ms, reward.decided_ms)
-        factors[row] = weight(time_ms - before_ms, half_life_s)
-        weights[number] = weight(time_ms - reward.decided_ms, half_life_s)
-    discounts = factors, weights[positions]
-    sums = ridge_sums.add(state.sums, features, values, first, discounts, before=before)
-    return LearnerState(state.version + len(items), sums, time_ms, half_life_s, state.space)
+    rows = rows_of([item for items in group.values() for item in items])
+    states = [now.get(learner) for learner in group]
+    return dict(zip(group, states_after(states, list(map(len, group.values())), rows), strict=True))

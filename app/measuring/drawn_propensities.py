@@ -24,7 +24,8 @@ from app.bandits.settings import BanditRecord
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.decision_log.rows import Row
 from app.filtering.filtered_snapshots import among
-from app.learning.fold import learned, merged
+from app.learning.fold import learned
+from app.learning.learner_sums import merged
 from app.measuring.logged_lists import (
     LoggedLists,
     PoolName,

@@ -50,7 +50,8 @@ from app.decision_log.rows import LoggedReward, Row, counted_of
 from app.learning.arm_sums import add_entry
 from app.learning.effect_chains import Totals, steps_of
 from app.learning.effect_fits import add_sums, fitted, has_history
-from app.learning.fold import States, learned, merged
+from app.learning.fold import States, learned
+from app.learning.learner_sums import merged
 from app.learning.prior_fits import fit_sample
 from app.measuring.logged_lists import revisions_in
 from app.measuring.sources import HeldSource

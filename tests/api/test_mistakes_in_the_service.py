@@ -60,8 +60,7 @@ def unlike_any_other(made: Any, *_: Any) -> Any:
 
 
 def all_first(rows: Any, *_: Any) -> Any:
-    features, values, first, places = rows
-    return features, values, np.ones_like(first), places
+    return replace(rows, first=np.ones_like(rows.first))
 
 
 def room_for_all(pairs: Any, *_: Any) -> Any:

@@ -12,8 +12,8 @@ largest entry.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
@@ -22,17 +22,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from shortlist.linear import bilinear, ridge_sums
+from shortlist.linear import bilinear
 from shortlist.types import Matrix, Rows, Vector
 from shortlist_lake.files import Lake
 from shortlist_service.errors import ShortlistError
 from shortlist_service.learners import (
     GLOBAL_LEARNER,
     LearnerState,
+    RewardRows,
     SpaceMap,
     Spaces,
     bytes_to_state,
     merged,
+    state_of,
 )
 
 COLUMNS = (
@@ -227,7 +229,7 @@ def _mapped(plan: RebuildPlan, rows: Any, space: int) -> LearnedPart:
     numbers, part, start = rows["number"].to_numpy(), LearnedPart(), 0
     for name, end in zip(names, ends.tolist(), strict=True):
         of_key = order[start:end]
-        part.states[name, space] = replace(learned.state(of_key, plan), space=space)
+        part.states[name, space] = learned.state(of_key, plan, space)
         part.begins[name, space] = int(numbers[of_key].min())
         start = end
     return part
@@ -235,105 +237,87 @@ def _mapped(plan: RebuildPlan, rows: Any, space: int) -> LearnedPart:
 
 @dataclass(frozen=True)
 class _Learned:
-    """Rewards as ``fold`` learns them. Shapes: features (n, D), the others (n,).
+    """Rewards as ``fold`` learns them. Shapes: features (n, D), earlier and served (n, J), the others (n,).
 
-    ``signals``   which signal each is of (n,), -1: all; what they counted as before it (n, J); and how many
-                  it names (n,). None: of a bandit without signals
-    ``served``    p times the effects that arms were served with, which is taken off once for a decision
-                  and arm (n, J). None: there were none
+    ``replaces``  the value that a reward takes the place of; not a number: of none
+    ``signal``    which one it is of, 0 of a bandit without signals; -1: of all
+    ``earlier``   what the signals counted as before it; ``named``: how many it names
+    ``served``    p times the effects that arms were served with, taken off once for a decision and arm
     """
 
     features: Matrix
     values: Vector
     first: NDArray[np.bool_]
-    before: Vector
-    replaces: Vector  # not a number where no default is replaced
-    decided: NDArray[np.int64]
-    signals: tuple[Rows, Matrix, Rows] | None = None
-    served: Matrix | None = None
+    replaces: Vector
+    decided: Rows
+    signal: Rows
+    earlier: Matrix
+    named: Rows
+    served: Matrix
 
     @classmethod
     def of(cls, plan: RebuildPlan, rows: Any, space: int) -> _Learned:
-        replaces = rows["replaces"].cast(pa.float64())
+        replaces = rows["replaces"].cast(pa.float64()).fill_null(np.nan).to_numpy()
+        effects, had = rows["effect"].to_pylist(), rows["had"].to_pylist()
+        signals = max((len(numbers or ()) for numbers in (*effects, *had)), default=1)
+        (served, _), (earlier, named) = (_padded(lists, max(1, signals)) for lists in (effects, had))
+        signal = rows["signal_number"].cast(pa.int64()).fill_null(-1).to_numpy()
+        if not named.any():  # a bandit without signals
+            before = rows["before"].to_numpy()
+            earlier[:, 0] = np.where(np.isnan(replaces), before, replaces)
+            signal = np.zeros(len(before), dtype=np.int64)
+        examined: Vector = rows["examined"].cast(pa.float64()).fill_null(1.0).to_numpy()
         return cls(
             _features(plan, rows) if space == plan.space else _own_features(rows, plan.maps[space + 1]),
             rows["value"].to_numpy().astype(np.float64),
             rows["first"].to_numpy(),
-            rows["before"].to_numpy(),
-            replaces.fill_null(np.nan).to_numpy(),
+            replaces,
             rows["decided"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()).to_numpy(),
-            _signals(rows),
-            _served(rows),
+            signal,
+            earlier,
+            named.clip(1),
+            served * examined[:, None],
         )
 
-    def state(self, of_key: Rows, plan: RebuildPlan) -> LearnerState:
-        """A learner with these rewards alone: each, and the default that it replaces taken away."""
-        changed = of_key[~np.isnan(self.replaces[of_key])]
-        rows = np.concatenate((of_key, changed))
-        values = np.concatenate((self.values[of_key], -self.replaces[changed]))
-        before = np.concatenate((self.before[of_key], self.replaces[changed]))
-        first = np.concatenate((self.first[of_key], np.zeros(len(changed), dtype=bool)))
-        features = self.features[rows]
-        if self.signals is not None:
-            values, before = self._of_signals(of_key, changed)
-        if self.served is not None:
-            served = self.served[rows] if self.signals is not None else self.served[rows, 0]
-            of_first = first[:, None] if self.signals is not None else first
-            values, before = values - of_first * served, before - ~of_first * served
-        time_ms, weights = 0, None
-        if plan.half_life_s:
-            time_ms = int(self.decided[of_key].max())
-            # As of the latest decision of the part: ``merged`` brings parts of other times to one.
-            weights = np.exp2((self.decided[rows] - time_ms) / (1_000.0 * plan.half_life_s))
-        sums = ridge_sums.of(features, values, first, weights, before=before)
-        if self.signals is not None:
-            sums = sums.without_signals(int(self.signals[2][of_key].max()))
-        return LearnerState(len(of_key), sums, time_ms, plan.half_life_s)
+    def state(self, of_key: Rows, plan: RebuildPlan, space: int) -> LearnerState:
+        """A learner with these rewards alone: each, and the value that it replaces taken away.
 
-    def _of_signals(self, of_key: Rows, changed: Rows) -> tuple[Matrix, Matrix]:
-        """What rewards of signals add, and what these counted as before: of each, then of what is replaced.
-
-        The first of a decision and arm brings all defaults. Shapes: (n,), (m,) -> (n + m, J) both.
+        The first of a decision and arm brings all defaults.
         """
-        assert self.signals is not None  # noqa: S101 - the caller has seen to it
-        numbers, earlier, _ = self.signals
-        first, named = self.first[of_key], numbers[of_key] >= 0
-        values, before = (
-            np.where(first[:, None], earlier[of_key], 0.0),
-            np.where(first[:, None], 0.0, earlier[of_key]),
-        )
-        values[named, numbers[of_key][named]] = self.values[of_key][named]
+        changed = np.flatnonzero(~np.isnan(self.replaces[of_key]))
+        first, signal, earlier = self.first[of_key], self.signal[of_key], self.earlier[of_key]
+        values = np.where(first[:, None], earlier, 0.0)
+        before = np.where(first[:, None], 0.0, earlier)
+        named = np.flatnonzero(signal >= 0)
+        values[named, signal[named]] = self.values[of_key][named]
         # What is replaced is the ``before`` of the row that takes it away.
-        is_changed = np.isin(of_key, changed)
-        before[is_changed, numbers[of_key][is_changed]] = 0.0
+        before[changed, signal[changed]] = 0.0
         taken_back = np.zeros((len(changed), earlier.shape[1]))
-        taken_back[np.arange(len(changed)), numbers[changed]] = -self.replaces[changed]
-        return np.concatenate((values, taken_back)), np.concatenate((before, earlier[changed]))
+        taken_back[np.arange(len(changed)), signal[changed]] = -self.replaces[of_key][changed]
+        rows = np.concatenate((np.arange(len(of_key)), changed))
+        first, served = np.concatenate((first, np.zeros(len(changed), dtype=bool))), self.served[of_key][rows]
+        return state_of(
+            RewardRows(
+                self.features[of_key][rows],
+                np.concatenate((values, taken_back)) - first[:, None] * served,
+                first,
+                np.concatenate((before, earlier[changed])) - ~first[:, None] * served,
+                reward_at=rows,
+                decided_ms=self.decided[of_key],
+                half_life_s=np.full(len(of_key), plan.half_life_s),
+                signals=self.named[of_key],
+                space=space,
+            )
+        )
 
 
-def _signals(rows: Any) -> tuple[Rows, Matrix, Rows] | None:
-    """As in ``_Learned``. Shapes: (n,), (n, J), (n,)."""
-    earlier = [values or [] for values in rows["had"].to_pylist()]
-    counts = np.array([len(values) for values in earlier], dtype=np.int64)
-    if not counts.any():
-        return None
-    padded = np.zeros((len(earlier), counts.max()))
-    for number, values in enumerate(earlier):
-        padded[number, : len(values)] = values
-    return rows["signal_number"].cast(pa.int64()).fill_null(-1).to_numpy(), padded, counts.clip(1)
-
-
-def _served(rows: Any) -> Matrix | None:
-    """As in ``_Learned``, as wide as the signals of these rewards. Shape: (n, J)."""
-    effects = [numbers or [] for numbers in rows["effect"].to_pylist()]
-    if not any(effects):
-        return None
-    signals = max((len(numbers or ()) for numbers in rows["had"].to_pylist()), default=1)
-    served = np.zeros((len(effects), max(1, signals)))
-    for number, numbers in enumerate(effects):
-        served[number, : len(numbers)] = numbers
-    examined: Vector = rows["examined"].cast(pa.float64()).fill_null(1.0).to_numpy()
-    return served * examined[:, None]
+def _padded(lists: Sequence[Sequence[float] | None], signals: int) -> tuple[Matrix, Rows]:
+    """Numbers of signals, with 0 for those that are missing, and how many there are. Shapes: (n, J), (n,)."""
+    counts = np.array([len(numbers or ()) for numbers in lists], dtype=np.int64)
+    padded = np.zeros((len(lists), signals))
+    for row, numbers in enumerate(lists):
+        padded[row, : counts[row]] = numbers or ()
+    return padded, counts
 
 
 def _features(plan: RebuildPlan, rows: Any) -> Matrix:
