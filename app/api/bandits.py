@@ -23,7 +23,6 @@ from app.bandits.registry import Bandits
 from app.bandits.settings import (
     AUTO,
     GONE,
-    NEWEST_AUTO,
     RIDGE_OF_THEORY,
     BanditRecord,
     BanditSettings,
@@ -180,8 +179,6 @@ def record_of(body: BanditBody) -> BanditRecord:
     if "intercept" not in body.model_fields_set:
         intercept = not isinstance(policy, EliminationPolicy)
         record = msgspec.structs.replace(record, intercept=intercept)
-    if "auto" not in body.model_fields_set:
-        record = msgspec.structs.replace(record, auto=NEWEST_AUTO)
     parsed_filter(record.filter)
     if refused := list(check_constraints(record)):
         raise Invalid.many(refused)

@@ -14,7 +14,7 @@ from app.bandits.completion import PolicyTerms, constant_of
 from app.bandits.context import Context
 from app.bandits.effect_version import EffectVersion
 from app.bandits.prior_version import PriorVersion
-from app.bandits.settings import AUTO, BY_ARM, NEWEST_AUTO, BanditRecord, ServedArms
+from app.bandits.settings import AUTO, BY_ARM, BanditRecord, ServedArms
 from app.bandits.versions import BanditVersion, bytes_to_version, etag_of
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.learner_snapshot import ConstantSnapshot, LearnerSnapshot
@@ -270,7 +270,7 @@ class Bandit(msgspec.Struct, frozen=True):
     def temperature_share(self) -> float:
         """Which multiple of a posterior's unit is the temperature of softmax, where that is "auto"."""
         # The unit of a learned prior is the noise alone.
-        if self.scales.least_ratio is None or self.exploration_alone is not None:
+        if self.exploration_alone is not None:
             return scales.TEMPERATURE
         return scales.TEMPERATURE_BY_EVIDENCE
 
@@ -407,9 +407,9 @@ def bandit_of(
 def decision_numbers(record: BanditRecord, dim: int, context: Context | None) -> float:
     """How many numbers of a learner a decision says something of, on average: those that are not 0.
 
-    All of them before ``auto`` 2. ``dim`` is that of the arms.
+    ``dim`` is that of the arms.
     """
-    if record.auto < NEWEST_AUTO or context is None or record.filled is None:
+    if context is None or record.filled is None:
         return learner_dim(record, dim, context)
     interacting = record.filled if context.directions is None else len(context.directions)
     return record.filled + interacting * context.encoding.dim + record.intercept

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from app.bandits import context as contexts
 from app.bandits import signals
 from app.bandits.record_settings import FIXED
-from app.bandits.settings import AUTO, NEWEST_AUTO, BanditRecord
+from app.bandits.settings import AUTO, BanditRecord
 from app.catalogues.catalogue import Catalogue
 from app.indexes.snapshot import Snapshot
 from app.platform.documents import Answer
@@ -31,7 +31,7 @@ MAX_LEARNER_BYTES = 16 << 20
 MAX_KEY_LEARNER_BYTES = 4 << 20
 MOST_MEASURED = 1 << 20  # numbers of features
 # Settings that are other ones in new bandits.
-NEW_WHERE_ABSENT = "intercept", "arm_effects", "auto"
+NEW_WHERE_ABSENT = "intercept", "arm_effects"
 
 
 class PolicyNeeds(Answer, frozen=True):
@@ -178,10 +178,9 @@ def _asked(record: BanditRecord) -> BanditRecord:
 def with_unit(record: BanditRecord, before: BanditRecord, arms: Snapshot) -> BanditRecord:
     """The record with what it has to know of the arms from now on: their unit, how many numbers they have."""
     # A patch without a difference changes nothing, also where arms have come since the bandit was made.
-    if record == before or not _needs_unit(record):
+    if record == before:
         return record
-    has_become_auto = record.ridge == AUTO != before.ridge
-    if record.mean_square is None and (has_become_auto or not _needs_unit(before)):
+    if record.mean_square is None and record.ridge == AUTO != before.ridge:
         record = replace(record, mean_square=mean_square_of(arms))
     return _with_filled(record, arms)
 
@@ -199,19 +198,15 @@ def measured(record: BanditRecord, arms: Snapshot) -> BanditRecord:
 
 def needs_arms(record: BanditRecord) -> bool:
     """Whether the arms decide something of the record that is not known yet."""
-    return _needs_constant(record) or (_needs_unit(record) and record.mean_square is None)
+    return _needs_constant(record) or record.mean_square is None
 
 
 def _needs_constant(record: BanditRecord) -> bool:
     return record.intercept and record.constant is None
 
 
-def _needs_unit(record: BanditRecord) -> bool:
-    return record.ridge == AUTO or record.auto >= NEWEST_AUTO
-
-
 def _with_filled(record: BanditRecord, arms: Snapshot) -> BanditRecord:
-    needs_filled = record.auto >= NEWEST_AUTO and record.context is not None and record.filled is None
+    needs_filled = record.context is not None and record.filled is None
     return replace(record, filled=filled_of(arms)) if needs_filled else record
 
 

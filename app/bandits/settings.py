@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
 from app.filters.fields import MAX_FIELD_CHARS
 from app.platform.documents import Document
@@ -40,10 +40,10 @@ Value = Annotated[float, Field(ge=-MAX_VALUE, le=MAX_VALUE)]
 AUTO: Literal["auto"] = "auto"
 BY_ARM = "arm"
 RIDGE_OF_THEORY = 1.0  # where absent
-NEWEST_AUTO: Literal[2] = 2  # of bandits that are made without a number
 # Settings of version 2 that are gone, and what to use instead.
 GONE: Mapping[str, str] = MappingProxyType(
     {
+        "auto": 'is gone: there is one rule for what is "auto" now, that of 2. Leave the field out',
         "explore": 'is gone: a new key begins with what the others have in common, by "prior": "learned"',
         "shift_rewards": 'is gone: "intercept" learns what all arms have in common, also below 0',
         "prior_strength": 'is gone with the pooled prior: use "prior": "learned"',
@@ -75,13 +75,6 @@ def must_be(text: str) -> WrapValidator:
             raise ValueError(f"must be {text}") from None
 
     return WrapValidator(check)
-
-
-def no_boolean(value: Any) -> Any:
-    """As it is. Raises ValueError: true or false, which equal 1 and 0 but do not mean them."""
-    if isinstance(value, bool):
-        raise ValueError("must be a number, not true or false")  # noqa: TRY004 - pydantic reports this one
-    return value
 
 
 def absent_is(text: str) -> Any:
@@ -259,8 +252,6 @@ class BanditSettings(Document, frozen=True):
     ``alpha``           how many standard deviations linucb adds to an estimate
     ``arm_effects``     ``auto`` learns from all keys what each arm has beyond its features; it needs
                         ``prior: learned``, where a new bandit has it
-    ``auto``            the rule that "auto" is computed by; a new bandit has the newest, 2: by the evidence
-                        of what a learner has seen. 1 is that of bandits from before it
     ``options``         of a policy that a plug-in adds; ``GET /v1/policies`` has their schema
     ``constraints``     of plug-ins that every choice keeps to, each with its options
     """
@@ -333,7 +324,6 @@ class BanditSettings(Document, frozen=True):
         Literal["auto", "off"],
         absent_is('"auto" where prior is "learned" and the policy takes it, else "off"'),
     ] = "off"
-    auto: Annotated[Literal[1, 2], BeforeValidator(no_boolean), absent_is("2")] = 1
     options: Annotated[dict[str, Any] | None, OfPolicies()] = None
     constraints: dict[Identifier, dict[str, Any]] | None = None
 
@@ -344,7 +334,7 @@ class BanditRecord(BanditSettings, frozen=True):
     ``directions``     those of the catalogue when the bandit was made, float64 row by row; None without a
                        context, and with interactions "all"
     ``mean_square``    the mean squared length of its arms then, in the unit of which ``auto`` is before there
-                       are rewards; None of a catalogue without arms, and where nothing depends on it
+                       are rewards; None of a catalogue without arms
     ``constant``       of the ``intercept``: the root mean square of the coordinates of the arms then; None
                        without one, and until the catalogue has arms and a choice or a reward comes
     ``space``          how often the bandit was moved to another catalogue

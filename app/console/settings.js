@@ -22,7 +22,6 @@ export const MEANINGS = {
   idle_ttl_s: "After how many seconds without a reward a learner is forgotten.",
   temperature: "How evenly softmax spreads its choices: the higher, the more evenly.",
   epsilon: "With this probability epsilon_greedy draws an arm at random.",
-  auto: "The rule by which auto is computed: 2 by the evidence of what a learner has seen, 1 that of older bandits.",
   arm_effects: "auto: what each arm has beyond its features is learned from all keys.",
   alpha: "How many standard deviations linucb adds to an estimate.",
   gamma: "How much igw prefers the best estimate: the higher, the more.",

@@ -29,7 +29,7 @@ import numpy as np
 from app.bandits.bandit import Bandit
 from app.bandits.history_prior import begins_with
 from app.bandits.prior_version import PriorVersion, version_of, version_to_bytes
-from app.bandits.settings import NEWEST_AUTO, BanditRecord
+from app.bandits.settings import BanditRecord
 from app.bandits.spaces import Moves, Spaces
 from app.learning.checkpoints import restored
 from app.learning.learned_priors import LearnedPriors
@@ -340,7 +340,6 @@ def fit_sums(
         np.array([key_sums.products for key_sums in used]),
         np.array([key_sums.weight for key_sums in used]),
     )
-    own_units = record.auto >= NEWEST_AUTO
     if first is not None:
-        return history_prior.fit(*arrays, first, own_units=own_units)
-    return learned_prior.fit(*arrays, own_units=own_units)
+        return history_prior.fit(*arrays, first)
+    return learned_prior.fit(*arrays, own_units=True)

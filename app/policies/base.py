@@ -34,7 +34,7 @@ import msgspec
 
 from app.bandits.completion import PolicyNeeds, constant_of
 from app.bandits.record_settings import OF_POLICIES
-from app.bandits.settings import AUTO, BY_ARM, NEWEST_AUTO, BanditRecord
+from app.bandits.settings import AUTO, BY_ARM, BanditRecord
 from app.bandits.signals import weighing_of
 from app.catalogues.adaptive_solver import IndependentSolvers
 from app.catalogues.catalogue import Catalogue
@@ -222,21 +222,15 @@ class Exploring(PolicySettings):
         """
         return record.delta / (4 * record.horizon)
 
-    def by_evidence(self, record: BanditRecord) -> bool:
-        """Whether what is "auto" is that of maximum evidence."""
-        return record.auto >= NEWEST_AUTO
-
     def exploration(self, record: BanditRecord, dim: int, numbers: float) -> float:
         """The multiplier of sigma V^-1/2 xi, or the radius of elimination: as given, the paper's, or ours.
 
-        By evidence the least of it, see ``Bandit.exploration_of``.
+        Ours is the least of it, see ``Bandit.exploration_of``.
         ``dim``: dimension of what the learners learn. ``numbers``: of how many a decision says something.
         """
         if isinstance(record.exploration, float | int):
             return record.exploration
         if record.exploration == AUTO:
-            if not self.by_evidence(record):
-                return scales.exploration(dim)
             return scales.exploration_by_evidence(numbers)
         ridge = record.ridge if isinstance(record.ridge, float | int) else 1.0
         return confidence.beta(self.theory_delta(record), dim=dim, horizon=record.horizon, ridge=ridge)
@@ -248,18 +242,13 @@ class Exploring(PolicySettings):
     def scales(self, record: BanditRecord, numbers: float) -> Scales:
         """How posteriors of its learners are made. ``numbers``: as for ``exploration``."""
         square = mean_square_of(record)
-        otherwise = scales.ridge_share(numbers) * square
         dials = (getattr(record, option) for option in ("exploration", *self.options))
         learns_noise = AUTO in dials or any(rule.noise != AUTO for rule in (record.signals or {}).values())
         spread = spread_of(record) if learns_noise else None
-        if self.by_evidence(record):
-            ridge = None if isinstance(record.ridge, str) else record.ridge
-            least = 0.0 if record.context is None else 1.0 / scales.ridge_share(numbers)
-            otherwise = square / max(evidence.START, least)
-            return Scales(ridge, otherwise, learns_noise, spread, least, spreads_of(record))
-        if isinstance(record.ridge, str):
-            return Scales(None, otherwise, learns_noise, spread)
-        return Scales(record.ridge, learns_noise=learns_noise, spread=spread)
+        ridge = None if isinstance(record.ridge, str) else record.ridge
+        least = 0.0 if record.context is None else 1.0 / scales.ridge_share(numbers)
+        otherwise = square / max(evidence.START, least)
+        return Scales(ridge, otherwise, learns_noise, spread, least, spreads_of(record))
 
 
 class Chooser(Exploring, ABC):

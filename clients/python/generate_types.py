@@ -61,7 +61,6 @@ DEFAULTS = {
     ("LoggedDecision", "barred"): "Barred()", ("Report", "unit"): '"decision"',
     ("Settings", "prior"): '"plain"', ("Settings", "intercept"): "False",
     ("Settings", "arm_effects"): '"off"',
-    ("Settings", "auto"): "1",
 }  # fmt: skip
 PLAIN_DEFAULTS = {"int": "0", "float": "0.0"}
 ADDED = {

@@ -10,7 +10,6 @@ from shortlist.linear.scales import Scales
 
 def posterior(
     sums: RidgeSums,
-    auto: int,
     *,
     ridge: float | None = None,
     learns_noise: bool = True,
@@ -18,19 +17,14 @@ def posterior(
     mean_square: float = 1.0,
     numbers: float | None = None,
 ) -> Posterior:
-    """``ridge``: None, by the rule ``auto``; ``mean_square``: of the lengths of all arms; ``numbers``: of a
-    decision with a context, None without one. Cost: O(D^3).
+    """``ridge``: None, what follows from the sums; ``mean_square``: of the lengths of all arms.
+    ``numbers``: of a decision with a context, None without one. Cost: O(D^3).
     """
-    if auto == 1:
-        return Scales(ridge, learns_noise=learns_noise, spread=spread).posterior(sums)
-    # In a context a weight that is new is not taken for smaller than by the rule before.
     least = 0.0 if numbers is None else 1.0 / scales.ridge_share(numbers)
     otherwise = mean_square / max(evidence.START, least)
     return Scales(ridge, otherwise, learns_noise, spread, least, (spread,)).posterior(sums)
 
 
-def exploration(dim: float, auto: int, ratio: float = 0.0) -> float:
+def exploration(dim: float, ratio: float = 0.0) -> float:
     """What multiplies a draw; ``ratio``: of its posterior, 0 with a context or a learned prior."""
-    if auto == 1:
-        return scales.exploration(dim)
     return scales.exploration_at(scales.exploration_by_evidence(dim), ratio)

@@ -29,9 +29,9 @@ Columns: mean rewards (expected ones) of a decision, after so many ``rounds``
     ahead, best_ahead   from which round on ours, and the best, earns more than popular in every ten rounds
 
 Columns of the worlds of many keys
-    before, plain   each key for itself: by ``auto`` 1 without an intercept, and by 2 with one
+    plain           each key for itself, with an intercept
     global          one learner for all keys, with an intercept
-    ours            with an intercept and the learned prior, as by default. gain: ours / before - 1, and
+    ours            with an intercept and the learned prior, as by default. gain: ours / plain - 1, and
                     error: its standard error over draws
     simulated       the gain that was simulated when the prior was designed (``many_keys.SIMULATED``)
     best, best_way  of a grid over the strength of the prior and exploration, with and without the prior

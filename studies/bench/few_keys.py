@@ -97,7 +97,7 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Numbers, or None: what follows from the sums, by the rule ``auto``. ``strength``: of a pooled prior.
+    """Numbers, or None: what follows from the sums. ``strength``: of a pooled prior.
     ``learned``: the learned prior. ``policy``: with its temperature, gamma or alpha as without a setting.
     """
 
@@ -106,7 +106,6 @@ class Setting:
     strength: float | None = None
     intercept: bool = False
     learned: bool = False
-    auto: int = 2
     policy: PolicyName = "linear_ts"
 
 
@@ -127,14 +126,14 @@ def play(world: World, setting: Setting, *, seed: int = 0) -> Matrix:
     for at in range(world.decisions):
         pooled = reduce(plus, sums) if setting.strength else None
         if setting.learned and at >= many_keys.GROWTH * fitted:
-            prior, fitted = many_keys.fitted(sums, auto=setting.auto), at
+            prior, fitted = many_keys.fitted(sums), at
         for key, own in enumerate(sums):
             if prior is None:
                 posterior = posterior_of(own, pooled, setting, world, mean_square=mean_square)
             else:
                 posterior = prior.posterior(own)
             ratio = posterior.ratio if prior is None and world.contexts is None else 0.0
-            numbers = own.dim if world.numbers is None or setting.auto == 1 else world.numbers
+            numbers = own.dim if world.numbers is None else world.numbers
             exploration = exploration_of(numbers, setting, ratio)
             if prior is not None and world.contexts is None:
                 exploration = learned_prior.exploration(
@@ -196,7 +195,6 @@ def posterior_of(
         sums = with_pooled_prior(own, minus(pooled, own), strength=setting.strength)
     return auto_rules.posterior(
         sums,
-        setting.auto,
         ridge=setting.ridge,
         learns_noise=setting.exploration is None,
         spread=0.5 if world.rewards == "click" else world.spread,
@@ -209,7 +207,7 @@ def exploration_of(dim: float, setting: Setting, ratio: float) -> float:
     """What multiplies the draws of a key without the learned prior; ``ratio``: of its posterior."""
     if setting.exploration is not None:
         return setting.exploration
-    return auto_rules.exploration(dim, setting.auto, ratio)
+    return auto_rules.exploration(dim, ratio)
 
 
 def _reward(world: World, mean: float, rng: np.random.Generator) -> float:

@@ -183,7 +183,7 @@ def rows_of(world: World, seed: int) -> list[dict[str, Any]]:
 def cost_of(world: World, rng: np.random.Generator) -> dict[str, Any]:
     """What the draws of the policy and of one target take for a state of the learner, of processor time."""
     arms = Arms.draw(world, rng)
-    posterior = auto_rules.posterior(ridge_sums.empty(world.dim + 1), 2)
+    posterior = auto_rules.posterior(ridge_sums.empty(world.dim + 1))
     times = []
     for _ in range(TIMED):
         began = time.process_time()
@@ -297,7 +297,7 @@ class Arms:
 def play(world: World, rng: np.random.Generator) -> Play:
     """Log decisions of Thompson sampling as by default, and weigh them. Cost: O(N K d) for each state."""
     arms = Arms.draw(world, rng)
-    exploration = auto_rules.exploration(world.dim + 1, 2)
+    exploration = auto_rules.exploration(world.dim + 1)
     sums = ridge_sums.empty(world.dim + 1)
     length = float(np.square(arms.features).sum(axis=1).mean())
     columns: dict[tuple[str, str], Columns] = defaultdict(Columns)
@@ -305,9 +305,9 @@ def play(world: World, rng: np.random.Generator) -> Play:
     block = world.decisions // TWENTIETHS
     targets = dict[str, tuple[Posterior, float]]()
     for start in range(0, world.decisions, world.fold):
-        posterior = auto_rules.posterior(sums, 2, mean_square=length)
+        posterior = auto_rules.posterior(sums, mean_square=length)
         if start % block == 0:
-            prior = auto_rules.posterior(sums, 2, ridge=PRIOR_FACTOR * posterior.ridge, mean_square=length)
+            prior = auto_rules.posterior(sums, ridge=PRIOR_FACTOR * posterior.ridge, mean_square=length)
             targets = {
                 "same": (posterior, exploration),
                 "x .5": (posterior, 0.5 * exploration),
@@ -423,14 +423,14 @@ def play_softmax(world: World, rng: np.random.Generator) -> Play:
     columns: dict[tuple[str, str], Columns] = defaultdict(Columns)
     truths = defaultdict[str, list[float]](list)
     block = world.decisions // TWENTIETHS
-    held = auto_rules.posterior(sums, 2, mean_square=length)
+    held = auto_rules.posterior(sums, mean_square=length)
     for start in range(0, world.decisions, world.fold):
-        posterior = auto_rules.posterior(sums, 2, mean_square=length)
+        posterior = auto_rules.posterior(sums, mean_square=length)
         held = posterior if start % block == 0 else held
         among = eligible(world, start)
         features, means = arms.features[among], arms.means[among]
         scores = (features @ posterior.theta).astype(np.float64)
-        temperature = auto_rules.exploration(world.dim + 1, 2) * SPREAD * (1.0 if world.clicks else 10.0)
+        temperature = auto_rules.exploration(world.dim + 1) * SPREAD * (1.0 if world.clicks else 10.0)
         choices = [softmax.choose(scores, k=1, temperature=temperature, rng=rng) for _ in range(world.fold)]
         lists = np.array([choice.places for choice in choices])
         propensities = np.array([choice.propensities for choice in choices])

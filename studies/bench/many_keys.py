@@ -42,7 +42,7 @@ COMPANY = 20.0  # times as large rewards as those of people
 VARIED = 3  # directions in which keys differ, where they are few
 HALF = 0.5**0.5  # of a variance of 1 keys share half
 
-# What the prior gained over each key for itself (ours / before - 1), as simulated when it was designed:
+# What the prior gained over each key for itself, without an intercept, as simulated when it was designed:
 # with five other draws of each world, MovieLens with other users.
 SIMULATED = {
     "genres": 0.381,
@@ -107,7 +107,7 @@ class Way:
     """How keys learn. ``learned``: with a prior; ``strength`` multiplies its precision. ``pooled``: with a
     pooled prior of this strength. ``together``: one learner for all keys. Else each for itself.
 
-    None: what the service does without a setting, by the rule ``auto``. ``times`` multiplies what it then
+    None: what the service does without a setting. ``times`` multiplies what it then
     explores.
     """
 
@@ -119,7 +119,6 @@ class Way:
     pooled: float | None = None
     together: bool = False
     times: float = 1.0
-    auto: int = 2
 
     def __str__(self) -> str:
         e = "auto" if self.exploration is None else self.exploration
@@ -129,7 +128,6 @@ class Way:
         return f"{others}, ridge {'auto' if self.ridge is None else self.ridge}, {e}"
 
 
-BEFORE = Way(learned=False, intercept=False, auto=1)
 OURS, PLAIN, GLOBAL = Way(), Way(learned=False), Way(learned=False, together=True)
 GRID = [
     *(Way(exploration=e, strength=s) for e in EXPLORATIONS for s in STRENGTHS),
@@ -146,7 +144,7 @@ def play(world: People, way: Way, *, seed: int = 0) -> Matrix:
     before = [_sums_of(x, r) for x, r in past]
     excluded = np.zeros((world.keys, len(features)), dtype=np.bool_)
     expected = np.full((world.keys, world.rounds), np.nan)
-    prior = fitted(before, auto=way.auto) if way.learned else None
+    prior = fitted(before) if way.learned else None
     had = known = sum(each.observations for each in before)
     everyone = reduce(plus, before, ridge_sums.empty(features.shape[1]))
     for at in range(world.rounds):
@@ -172,7 +170,7 @@ def play(world: People, way: Way, *, seed: int = 0) -> Matrix:
                 everyone = ridge_sums.add(everyone, features[arms], rewards, first)
             had += world.shown
             if way.learned and had >= GROWTH * known:
-                prior, known = fitted([*before, *sums], auto=way.auto), had
+                prior, known = fitted([*before, *sums]), had
     return expected
 
 
@@ -218,12 +216,11 @@ def _posterior(
                 variation=prior.variation,
                 sizes=prior.sizes,
             )
-        alone = auto_rules.exploration(own.dim, way.auto)
+        alone = auto_rules.exploration(own.dim)
         ours = learned_prior.exploration(alone, keys=prior.keys, variation=prior.variation)
         return prior.posterior(own), ours * way.times if way.exploration is None else way.exploration
     found = auto_rules.posterior(
         own,
-        way.auto,
         ridge=way.ridge,
         learns_noise=way.exploration is None or way.learned,
         spread=world.spread,
@@ -231,11 +228,11 @@ def _posterior(
     )
     if way.exploration is not None and not way.learned:
         return found, way.exploration
-    return found, way.times * auto_rules.exploration(own.dim, way.auto, found.ratio)
+    return found, way.times * auto_rules.exploration(own.dim, found.ratio)
 
 
-def fitted(sums: Sequence[RidgeSums], *, auto: int = 2) -> LearnedPrior | None:
-    """The prior that keys with these sums imply, by the rule ``auto``; None of too few."""
+def fitted(sums: Sequence[RidgeSums]) -> LearnedPrior | None:
+    """The prior that keys with these sums imply; None of too few."""
     known = [each for each in sums if each.weight]
     if not known:
         return None
@@ -244,7 +241,7 @@ def fitted(sums: Sequence[RidgeSums], *, auto: int = 2) -> LearnedPrior | None:
         np.array([each.moments for each in known]),
         np.array([each.products for each in known]),
         np.array([each.weight for each in known]),
-        own_units=auto >= 2,
+        own_units=True,
     )
 
 
@@ -268,7 +265,7 @@ def _rewards(world: People, means: Vector, rng: np.random.Generator) -> Vector:
 
 def rows_of(make: Callable[[int], People], draws: int, grid: Sequence[Way]) -> dict[str, Any]:
     """Play all ways in all draws of a world: a row, of mean rewards of what is shown."""
-    played: dict[Way, list[Matrix]] = {way: [] for way in dict.fromkeys((BEFORE, PLAIN, GLOBAL, OURS, *grid))}
+    played: dict[Way, list[Matrix]] = {way: [] for way in dict.fromkeys((PLAIN, GLOBAL, OURS, *grid))}
     ranked: list[Matrix] = []
     for draw in range(draws):
         world = make(draw)
@@ -282,9 +279,9 @@ def rows_of(make: Callable[[int], People], draws: int, grid: Sequence[Way]) -> d
     again = {
         way: [play(each, way, seed=draws + draw) for draw, each in enumerate(fresh)] for way in (OURS, best)
     }
-    ours, before = earned[OURS], earned[BEFORE]
+    ours, plain = earned[OURS], earned[PLAIN]
     simulated = SIMULATED.get(world.name)
-    gains = [_mean([a]) / _mean([b]) - 1.0 for a, b in zip(played[OURS], played[BEFORE], strict=True)]
+    gains = [_mean([a]) / _mean([b]) - 1.0 for a, b in zip(played[OURS], played[PLAIN], strict=True)]
     error = float(np.std(gains, ddof=1) / np.sqrt(draws)) if draws > 1 else None
     return {
         "world": world.name,
@@ -292,11 +289,10 @@ def rows_of(make: Callable[[int], People], draws: int, grid: Sequence[Way]) -> d
         "keys": world.keys,
         "rounds": world.rounds,
         "popular": _mean(ranked),
-        "before": before,
-        "plain": earned[PLAIN],
+        "plain": plain,
         "global": earned[GLOBAL],
         "ours": ours,
-        "gain": ours / before - 1.0,
+        "gain": ours / plain - 1.0,
         "error": error,
         "simulated": simulated,
         "best": earned[best],

@@ -5,14 +5,11 @@ share of what random arms lose.
 
 Columns
     signal      how much the expected rewards of the arms vary beside the noise
-    policy      of ours and before; the oracle is always linear_ts
+    policy      of ours; the oracle is always linear_ts
     D, K        numbers that are learned, the constant among them; arms
     silent      so many decisions at first are told a reward of 0, and are not counted
     rounds      decisions
     ours        without a setting
-    before      the same with ``auto`` 1
-    less        1 - ours / before of the mean regrets; t: their difference in paired draws, over its standard
-                error
     oracle      with the true prior and the true noise; the draws are as large as those of a learned prior
     ratio       ours / oracle of the mean regrets: the row with the largest is the first
     ..._error   standard error over draws
@@ -37,7 +34,6 @@ ROUNDS = {16: 300, 64: 500, 128: 500}  # by d
 ARMS = (1_000, 20_000)
 SILENT = (60, 440)  # decisions that are told 0, and those after them
 EXPLORATION = 0.6
-NEWEST = 2
 POLICIES: Sequence[PolicyName] = ("softmax", "igw", "linucb")
 
 
@@ -85,9 +81,7 @@ def silent_rows(draws: int, *, signals: Sequence[float] = (10.0, 1.0)) -> Sequen
 def row_of(worlds: Sequence[World], signal: float, policy: PolicyName = "linear_ts") -> dict[str, Any]:
     """``worlds``: the draws of one."""
     first = worlds[0]
-    ours, before = (
-        regrets(worlds, Setting(intercept=True, policy=policy, auto=auto)) for auto in (NEWEST, NEWEST - 1)
-    )
+    ours = regrets(worlds, Setting(intercept=True, policy=policy))
     oracle = regrets(worlds, Setting(EXPLORATION, ridge=signal**-2.0))
     return {
         "world": "noise",
@@ -100,9 +94,6 @@ def row_of(worlds: Sequence[World], signal: float, policy: PolicyName = "linear_
         **mean_and_error("ours", ours),
         **mean_and_error("oracle", oracle),
         "ratio": float(ours.mean() / oracle.mean()),
-        **mean_and_error("before", before),
-        "less": 1.0 - float(ours.mean() / before.mean()),
-        "t": t_of(before - ours),
     }
 
 
@@ -127,10 +118,3 @@ def regrets(worlds: Sequence[World], setting: Setting) -> Vector:
 def mean_and_error(name: str, values: Vector) -> dict[str, float | None]:
     error = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
     return {name: float(values.mean()), f"{name}_error": error}
-
-
-def t_of(differences: Vector) -> float | None:
-    if len(differences) < 2:
-        return None
-    error = float(differences.std(ddof=1) / np.sqrt(len(differences)))
-    return float(differences.mean()) / error if error else None

@@ -21,7 +21,7 @@ FULL: Json = {
     "solver": "shortlist", "filter": None, "holdout": None, "log": None,
     "context": None, "interactions": None, "repeats": None, "signals": None, "guardrails": None,
     "position": None, "intercept": True, "epsilon": None, "alpha": None,
-    "auto": 2, "arm_effects": "off", "options": None, "constraints": None,
+    "arm_effects": "off", "options": None, "constraints": None,
 }  # fmt: skip
 
 
@@ -39,7 +39,7 @@ OTHER: Json = {
     "prior": "learned", "half_life_s": 60, "idle_ttl_s": 60,
     "solver": "adaptive", "filter": {"stock": True},
     "holdout": {"share": 0.5}, "context": {"dim": 2}, "log": {}, "repeats": {"most": 1, "within_s": 60},
-    "position": {"examination": [1.0, 0.5]}, "intercept": False, "auto": 1,
+    "position": {"examination": [1.0, 0.5]}, "intercept": False,
 }  # fmt: skip
 WITH: Json = {
     "prior": {"scope": "per_key"}, "exploration": {"ridge": 1},
@@ -84,6 +84,7 @@ async def test_a_bandit_is_made_once(api: Api):
     ("fields", "name", "said"),
     [
         ({"prior": "pooled"}, "prior", 'use "learned"'),
+        ({"auto": 2}, "auto", "Leave the field out"),
         ({"prior_strength": 3}, "prior_strength", '"prior": "learned"'),
         ({"shift_rewards": True}, "shift_rewards", '"intercept"'),
         ({"explore": {"centers": 2}}, "explore", '"prior": "learned"'),

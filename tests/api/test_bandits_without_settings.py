@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json, running
-from app.bandits.record_settings import stored_settings
-from app.bandits.settings import BanditRecord
 from waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
@@ -133,7 +131,7 @@ async def test_a_bandit_says_what_it_uses(api: Api):
     await build(api, "b", policy="linear_ts")
     begins = {"ridge": pytest.approx(SQUARE / 4), "noise": 8.0, "exploration": 0.5}
     bandit = await api.ok("GET", "/v1/bandits/b")
-    assert (bandit["auto"], bandit["used"]) == (2, begins)
+    assert bandit["used"] == begins
     assert (await api.learner("b"))["used"] == begins
     await observe(api, "b")
     X, r = FEATURES[: len(VALUES)].astype(float), np.array(VALUES)
@@ -157,42 +155,6 @@ async def test_an_intercept_counts_in_ridge_and_noise(api: Api):
     ridge, noise = of_evidence(X, np.array(VALUES), 8.0)
     used = (await api.learner("b"))["used"]
     assert used == {"ridge": pytest.approx(ridge), "noise": pytest.approx(noise), "exploration": 0.5}
-
-
-async def test_an_older_bandit_keeps_its_rule_until_it_is_moved_over(api: Api):
-    await build(api, "new", policy="linear_ts")
-    await build(api, "b", policy="linear_ts", auto=1)
-    for name in ("new", "b"):
-        await observe(api, name)
-    X, r = FEATURES[: len(VALUES)].astype(float), np.array(VALUES)
-    ridge = DIM / 320 * (X**2).sum() / len(r)
-    theta = np.linalg.solve(ridge * np.eye(DIM) + X.T @ X, X.T @ r)
-    noise = np.sqrt((r @ r - r @ X @ theta + 8.0**2) / (len(r) + 1))
-    expected = {"ridge": pytest.approx(ridge), "noise": pytest.approx(noise), "exploration": 9 / 16}
-    older = await api.learner("b")
-    assert older["used"] == expected
-    settings = {"catalogue": "b", "policy": "linear_ts", **AUTO, "reward": BOUNDS, "intercept": False}
-    again = await api.ok(
-        "PUT", "/v1/bandits/b", settings, 200
-    )  # the newest rule is not asked for by leaving it out
-    assert (again["auto"], again["version"]) == (1, 1)
-    moved = await api.ok("PATCH", "/v1/bandits/b", {"auto": 2})
-    assert (moved["auto"], moved["version"]) == (2, 2)
-    newest = await api.learner("new")
-    for field in ("theta", "used"):
-        assert (await api.learner("b"))[field] == newest[field] != older[field]
-    assert (await api.ok("PATCH", "/v1/bandits/b", {"auto": 1}))["auto"] == 1
-    assert await api.learner("b") == older
-    assert (await api.ok("PATCH", "/v1/bandits/b", {"auto": None}))["auto"] == 2
-    for wrong in (0, 3, "2", 1.5, True):
-        await api.refused("PATCH", "/v1/bandits/b", {"auto": wrong}, loc=["body", "auto"])
-
-
-async def test_a_stored_bandit_without_the_rule_has_the_older_one():
-    stored = stored_settings(BanditRecord("c", "sub_ts"))
-    assert "auto" not in stored
-    assert BanditRecord(**stored).auto == 1
-    assert stored_settings(BanditRecord("c", "sub_ts", auto=2))["auto"] == 2
 
 
 async def test_little_noise_is_no_reason_to_stay_with_the_first_good_arm(api: Api):
@@ -261,27 +223,17 @@ async def test_where_only_the_ridge_is_a_number_the_noise_is_that_of_the_rewards
     learner = await api.learner("b")
     assert learner["theta"] == pytest.approx(theta)
     assert learner["used"] == {"ridge": ridge, "noise": pytest.approx(noise), "exploration": 0.5}
-    await api.ok("PATCH", "/v1/bandits/b", {"auto": 1})
-    older = np.sqrt((r @ r - r @ X @ theta + 8.0**2) / (len(VALUES) + 1))
-    assert (await api.learner("b"))["used"] == {
-        "ridge": ridge,
-        "noise": pytest.approx(older),
-        "exploration": 9 / 16,
-    }
 
 
-@pytest.mark.parametrize(("auto", "share"), [(1, 0.2), (2, 0.15)])
-async def test_a_temperature_is_in_the_unit_of_what_is_unknown(api: Api, auto: int, share: float):
-    """By the rule 2 of the deviation of a reward that was not seen yet: its noise, and what is unknown of
-    theta. By the rule 1 of the noise.
-    """
-    await build(api, "b", policy="softmax", temperature="auto", auto=auto)
+async def test_a_temperature_is_in_the_unit_of_what_is_unknown(api: Api):
+    """The deviation of a reward that was not seen yet: its noise, and what is unknown of theta."""
+    await build(api, "b", policy="softmax", temperature="auto")
     await observe(api, "b")
     learner = await api.learner("b", precision=True)
     widths = np.linalg.inv(np.array(learner["precision"]))
     length = float((FEATURES[: len(VALUES)].astype(float) ** 2).sum()) / len(VALUES)
-    unit = learner["used"]["noise"] * (np.sqrt(1 + length * np.trace(widths) / DIM) if auto == 2 else 1.0)
-    scores = FEATURES.astype(float) @ learner["theta"] / (share * unit)
+    unit = learner["used"]["noise"] * np.sqrt(1 + length * np.trace(widths) / DIM)
+    scores = FEATURES.astype(float) @ learner["theta"] / (0.15 * unit)
     shares = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
     for arm in (await api.choose("b", k=1, seed=1))["arms"]:
         assert arm["propensity"] == pytest.approx(shares[int(arm["id"][1:])], rel=1e-4)

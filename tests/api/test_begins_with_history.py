@@ -96,7 +96,7 @@ def fit_of(rewards: list[Json]) -> Any:
         y = np.array([[each["value"]] for each in own])
         sums.append((x.T @ x, y.T @ x, y.T @ y, float(len(y))))
     grams, moments, products, weights = map(np.array, zip(*sums, strict=True))
-    return history_prior.fit(grams, moments, products, weights, PRIOR.first(constant), own_units=True)
+    return history_prior.fit(grams, moments, products, weights, PRIOR.first(constant))
 
 
 async def test_the_first_key_is_served_by_the_history(api: Api):

@@ -24,7 +24,7 @@ CHANGEABLE: dict[str, tuple[Any, Json]] = {
     "solver": ("adaptive", {}), "filter": ({"no": {"$exists": False}}, {}),
     "log": ({"keep_s": 60.0, "share": 0.5}, {}),
     "repeats": ({"most": 2, "within_s": 60.0, "counts": "shown", "by": "arm"}, {}),
-    "position": ({"examination": [1.0, 0.5]}, {}), "auto": (1, {}),
+    "position": ({"examination": [1.0, 0.5]}, {}),
 }  # fmt: skip
 OTHER: dict[str, tuple[Any, Json]] = {
     "catalogue": ("d", {}), "scope": ("per_key", {}),
@@ -51,11 +51,10 @@ async def test_how_much_is_explored_does_not_depend_on_a_ridge_that_is_given(api
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize("auto", [1, 2])
-async def test_a_ridge_that_becomes_auto_is_in_the_unit_of_the_features(api: Api, auto: int):
+async def test_a_ridge_that_becomes_auto_is_in_the_unit_of_the_features(api: Api):
     """As that of a bandit that is made with it."""
     await api.catalogue("e", {f"a{i}": [10.0, 20.0 * i] for i in range(3)})
-    settings = {"catalogue": "e", "policy": "linear_ts", "intercept": False, "auto": auto}
+    settings = {"catalogue": "e", "policy": "linear_ts", "intercept": False}
     made = await api.ok("PUT", "/v1/bandits/made", settings, 201)
     await api.ok("PUT", PATH, {**settings, "ridge": 1.0}, 201)
     changed = await patched(api, {"ridge": "auto"})

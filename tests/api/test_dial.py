@@ -112,7 +112,7 @@ async def compared(api: Api, decisions: int, **settings: Any) -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        {"exploration": "auto", "ridge": "auto", "auto": 1},
+        {"exploration": "auto", "ridge": 1.0},
         pytest.param({"policy": "softmax"}, marks=pytest.mark.slow),
     ],
 )
@@ -123,4 +123,4 @@ async def test_the_dial_is_the_mix(api: Api, settings: Json):
 @pytest.mark.slow
 @pytest.mark.timeout(3_600)
 async def test_the_dial_is_the_mix_over_10000_decisions(api: Api):
-    await compared(api, 10_000, exploration="auto", ridge="auto", auto=1)
+    await compared(api, 10_000, exploration="auto", ridge=1.0)

@@ -75,8 +75,8 @@ async def test_signals_come_in_any_order_each_once(api: Api):
         {"policy": "igw"},
         {"policy": "sub_ts", "scope": "per_key"},
         {"policy": "linear_ts", "context": {"dim": 2}},
-        {"policy": "sub_ts", "exploration": "auto", "ridge": "auto", "auto": 1},
-        {"policy": "igw", "gamma": "auto", "ridge": "auto", "exploration": "auto", "auto": 1},
+        {"policy": "sub_ts", "exploration": "auto", "ridge": 1.0},
+        {"policy": "igw", "gamma": "auto", "ridge": 1.0, "exploration": "auto"},
     ],
 )
 async def test_a_setting_of_the_dial_is_a_bandit_that_learned_that_mix(api: Api, settings: Json):
@@ -124,7 +124,7 @@ async def test_a_setting_of_the_dial_is_a_bandit_that_learned_that_mix(api: Api,
 
 async def test_the_same_seed_gives_the_choice_of_the_mix(api: Api):
     """A bandit of this name that learned the mix from the start, and one that learned the signals."""
-    settings = {"exploration": "auto", "ridge": "auto", "auto": 1}
+    settings = {"exploration": "auto", "ridge": 1.0}
     values = np.random.default_rng(3).standard_normal((40, 3))
     arms = list(ARMS)
 

@@ -17,7 +17,7 @@ from app.bandits.effect_version import (
     record_to_bytes,
 )
 from app.bandits.prior_version import version_of
-from app.bandits.settings import NEWEST_AUTO, BanditRecord, LogRule, SignalRule
+from app.bandits.settings import BanditRecord, LogRule, SignalRule
 from app.learning.effect_chains import Totals, steps_of
 from app.learning.effect_fits import MOVED, WHOLE_EVERY, _stored, add_sums, fitted
 from app.learning.reward_entries import Observation
@@ -170,7 +170,7 @@ async def test_a_far_observation_teaches_its_key_and_no_arm(service: HeadlessSer
     """One of 1e6 where all others are about 1: what it is worth to its key says nothing of the arm."""
     await service.quiet()
     auto: dict[str, Any] = {"arm_effects": "auto", "ridge": "auto", "exploration": "auto"}
-    bandit = await service.bandit(prior="learned", auto=NEWEST_AUTO, **auto)
+    bandit = await service.bandit(prior="learned", **auto)
     rng = np.random.default_rng(5)
     observations = [
         Observation(f"{key}-{arm}", f"a{arm}", float(rng.normal()), f"u{key}")

@@ -29,9 +29,10 @@ SIGNALS: dict[str, Any] = {
     "buy": {"weight": DIAL["buy"], "default": DEFAULTS["buy"]},
     "watch": {"weight": DIAL["watch"], "aggregate": "last"},
 }
-# By version 2 of "auto" the signals share a ridge that one mix of them would not have.
+# A ridge that is "auto" is one of all signals, which one mix of them would not have.
 SETTINGS = {
-    "catalogue": "c", "policy": "sub_ts", "scope": "per_key", "intercept": False, "prior": "plain", "auto": 1,
+    "catalogue": "c", "policy": "sub_ts", "scope": "per_key", "intercept": False, "prior": "plain",
+    "ridge": 1.0,
 }  # fmt: skip
 NOW = 1_700_000_000_000
 

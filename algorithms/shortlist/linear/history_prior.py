@@ -170,8 +170,6 @@ def fit(
     products: Tensor,
     weights: Vector,
     first: LearnedPrior,
-    *,
-    own_units: bool = False,
 ) -> LearnedPrior:
     """Return the prior of N keys and a history. ``first``: of the history alone, ``HistoryPrior.first``.
 
@@ -186,13 +184,11 @@ def fit(
     checks.shape("moments", moments, (len(weights), *first.mean.shape))
     for name, array in (("grams", grams), ("moments", moments), ("products", products), ("weights", weights)):
         checks.finite(name, array)
-    sizes = None
-    if own_units:
-        own = np.einsum("ujj->uj", products)
-        sizes = usual_sizes(own, weights)
-        factors = sizes.factors(own, weights)
-        moments = moments * factors[:, :, None]
-        products = products * factors[:, :, None] * factors[:, None, :]
+    own = np.einsum("ujj->uj", products)
+    sizes = usual_sizes(own, weights)
+    factors = sizes.factors(own, weights)
+    moments = moments * factors[:, :, None]
+    products = products * factors[:, :, None] * factors[:, None, :]
     keys = KeySums(grams, moments, products, weights, grams.sum(axis=0))
     mean, covariance, residuals = _fitted(keys, _in_unit(first, keys))
     return LearnedPrior.of(

@@ -144,7 +144,6 @@ class BanditBody(TypedDict, total=False):
     epsilon: float | None
     alpha: float | None
     arm_effects: Literal["auto", "off"]
-    auto: Literal[1, 2]
     options: Mapping[str, Any] | None
     constraints: Mapping[str, Mapping[str, Any]] | None
 
@@ -224,7 +223,6 @@ class BanditPatch(TypedDict, total=False):
     epsilon: float | None
     alpha: float | None
     arm_effects: Literal["auto", "off"] | None
-    auto: Literal[1, 2] | None
     options: Mapping[str, Any] | None
     constraints: Mapping[str, Mapping[str, Any] | None] | None
 
@@ -262,6 +260,5 @@ class Settings:
     epsilon: float | None = None
     alpha: float | None = None
     arm_effects: str = "off"
-    auto: int = 1
     options: Mapping[str, Any] | None = None
     constraints: Mapping[str, Mapping[str, Any]] | None = None
