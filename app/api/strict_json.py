@@ -73,7 +73,8 @@ class StrictModel(BaseModel):
                     no other: its error stands in its place. ``{}`` is then an item that is right
     ``absent``      what is read where a request has no body
     ``max_object_bytes``    of a field that is an object, in such a body
-    ``gone``        fields of earlier versions, each with a sentence that says what to use in its place
+    ``gone``        fields of earlier versions, each with a sentence that says what to use in its place; one
+                    of an object, or of the objects of a list, as ``reward.limit``
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
@@ -132,8 +133,10 @@ def invalid(
         # A list that is too long is a request that is too large: clients divide it, rather than mend a field.
         if item["type"] == "too_long" and len(item["loc"]) == 1 and not where:
             return TooLarge(item["msg"].removeprefix("Value error, "), path=item["loc"])
-        if item["type"] == "extra_forbidden" and len(item["loc"]) == 1 and item["loc"][0] in gone:
-            item["msg"] = gone[str(item["loc"][0])]
+        if item["type"] == "extra_forbidden":
+            item["msg"] = gone.get(
+                ".".join(part for part in item["loc"] if isinstance(part, str)), item["msg"]
+            )
     return Invalid.many([((*where, *public(item["loc"])), _readable(item["msg"])) for item in result[:20]])
 
 
@@ -388,7 +391,8 @@ def _fields(model: type[StrictModel], data: bytes, where: FieldPath) -> dict[str
         unknown = _UNKNOWN.fullmatch(str(error))
         if unknown is None:
             raise Invalid("Input should be an object", path=where) from None
-        raise Invalid("Extra inputs are not permitted", path=(*where, *public((unknown[1],)))) from None
+        message = model.gone.get(unknown[1], "Extra inputs are not permitted")
+        raise Invalid(message, path=(*where, *public((unknown[1],)))) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise Invalid("Invalid JSON", path=where) from None
     texts_by_name = {name: text for name in model.model_fields if (text := getattr(outline, name))}

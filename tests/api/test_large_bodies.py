@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -20,6 +20,16 @@ from shortlist_campaigns.slate_calls import SlateBody
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 FILLER = " " * LARGE_BODY_BYTES
+
+
+class Rule(StrictModel):
+    most: int = 1
+
+
+class Renewed(StrictModel):
+    gone: ClassVar = {"old": "use rule", "rule.limit": "use most", "rules.limit": "use most of each"}
+    rule: Rule = Rule()
+    rules: list[Rule] | None = None
 
 
 def text(body: Any) -> bytes:
@@ -129,6 +139,21 @@ async def test_the_unknown_and_the_long_are_refused_unparsed(monkeypatch: pytest
         assert error.errors == [((*where, "u0"), "Extra inputs are not permitted")]
     error = await refusal(ChooseBody, b'{"c4nary!":1,"key":"%b"}' % (b"x" * LARGE_BODY_BYTES))
     assert error.errors[0][0] == ("?",)
+
+
+@pytest.mark.parametrize(
+    ("body", "where", "said"),
+    [
+        ({"old": 1}, ("old",), "use rule"),
+        ({"rule": {"limit": 1}}, ("rule", "limit"), "use most"),
+        ({"rules": [{"limit": 1}]}, ("rules", 0, "limit"), "use most of each"),
+    ],
+)
+async def test_a_field_that_is_gone_is_refused_with_what_to_use(
+    body: Json, where: tuple[Any, ...], said: str
+):
+    for data in (json.dumps(body).encode(), text(body)):
+        assert (await refusal(Renewed, data)).errors == [(where, said)]
 
 
 async def test_each_item_lets_others_go_first(monkeypatch: pytest.MonkeyPatch):
