@@ -78,7 +78,7 @@ export interface Choice {
   exact: boolean;
   stale_s?: number | null;
   eligible?: number | null;
-  bandit_version?: number | null;
+  bandit_version: number;
   group?: string | null;
   /** By which the signals were weighed. */
   weights?: Record<string, number> | null;
