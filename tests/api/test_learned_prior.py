@@ -142,10 +142,10 @@ async def test_a_company_among_people_has_its_own_unit_and_estimate(api: Api):
 
 
 @pytest.mark.rest
-async def test_a_bandit_of_before_keeps_its_plain_prior_and_can_be_given_a_learned_one(api: Api):
+async def test_a_bandit_with_a_plain_prior_can_be_given_a_learned_one(api: Api):
     await make(api, prior="plain")
-    without = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key", "intercept": False}
-    assert (await api.ok("PUT", "/v1/bandits/b", without))["prior"] == "plain"
+    again = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key", "intercept": False, "prior": "plain"}
+    assert (await api.ok("PUT", "/v1/bandits/b", again))["prior"] == "plain"
     await api.refused("GET", PRIOR, status=404, code="not_found")
     await api.refused("POST", REFRESH, status=404, code="not_found")
     await api.observe("b", *histories(20, 10))
