@@ -97,11 +97,11 @@ class _Filters:
 
     async def barred(self, part: LogPart) -> Barred | None:
         """Which arms quotas and frequency caps blocked; None: that is not known any more."""
-        if not part.is_told:
+        if not part.is_told or (part.closed and isinstance(part.closed, str)):
             return None
-        if part.closed is None and not part.had:
+        if not part.closed and not part.had:
             return NOTHING_BARRED
-        closed = [] if part.closed is None else await self.quotas.closed(*part.closed)
+        closed = await self.quotas.closed(*part.closed) if isinstance(part.closed, tuple) else []
         if closed is None:
             return None
         values = [*map(field_value, part.had)]

@@ -56,7 +56,8 @@ class LogPart(msgspec.Struct, frozen=True, array_like=True):
     ``pinned``    places of the arms that are, from 0
     ``asked``     see the module; None: nothing besides one arm
     ``closed``    the last change of quotas that was heard, and when by the store's clock: those that were
-                  closed then; None: none was
+                  closed then; None: none was; a text, in tokens and rows of version 2: which arms were left
+                  out, which is not read any more; "": none was
     ``is_told``   that and ``had`` tell all that was not eligible
     ``had``       what the key was shown too often (``frequency_caps.exposures``)
     ``prior_version``  of the learned prior, 0: there was none yet; None: the bandit had another prior
@@ -73,7 +74,7 @@ class LogPart(msgspec.Struct, frozen=True, array_like=True):
     group: str | None = None
     pinned: list[int] = []
     asked: bytes | None = None
-    closed: tuple[str, int] | None = None
+    closed: tuple[str, int] | str | None = None
     had: list[str] = []
     prior_version: int | None = None
     effects_version: int | None = None

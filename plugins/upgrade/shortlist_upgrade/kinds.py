@@ -37,7 +37,7 @@ class Key(NamedTuple):
 class Kind:
     """``named``: what is deleted with it, as it is reported; "": nothing."""
 
-    how: Literal["copy", "skip", "hash", "zset", "stream", "string"] = "copy"
+    how: Literal["copy", "skip", "hash", "zset", "stream", "string", "quotas"] = "copy"
     convert: Convert = lambda *_: None
     named: str = ""
 
@@ -91,6 +91,10 @@ KINDS: Mapping[bytes, Kind] = {
     b"r:versions": Kind("hash", _stored_version),
     b"r:moves": Kind("hash", _move),
     b"c:features": Kind("hash", _arm),
+    b"q:quotas": Kind("quotas"),
+    b"q:quota": Kind("skip"),  # written with the others of the bandit
+    b"q:shares": Kind("skip"),
+    b"q:changes": Kind("skip"),
     b"p:log": Kind("stream", entries.new_entry),
     b"p:dead": Kind("stream", entries.new_entry),
     b"p:changes": Kind("zset", _change),

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from shortlist_service.errors import Conflict, ShortlistError
 from shortlist_upgrade.bandits import Bandit, left_by
 from shortlist_upgrade.kinds import NEW, OLD, Convert, Key, Kind, Kinds, new_name
+from shortlist_upgrade.quotas import is_counted, new_quotas, rule_of
 from shortlist_upgrade.server import BATCH, Server, batches
 
 MARGIN_MS = 86_400_000  # features are kept so much longer than decisions can be rewarded
@@ -86,12 +88,25 @@ def _bandits(server: Server, dropped: Collection[str]) -> Sequence[Bandit]:
     stored = server.redis.hgetall(OLD + _REGISTRY + b"bandits")
     spaces = _carried(server)
     found = [Bandit.of(name.decode(), data, dropped, spaces) for name, data in sorted(stored.items())]
+    found = [replace(bandit, blocks=bandit.blocks or _uncounted(server, bandit)) for bandit in found]
     needless = sorted(set(dropped) - {bandit.name for bandit in found if bandit.drops_learners})
     if needless:
         raise Conflict(
             f"--drop-learners: version 3 can read the learners of {', '.join(needless)}, or none is there"
         )
     return found
+
+
+def _uncounted(server: Server, bandit: Bandit) -> str:
+    """Why its quotas cannot be converted; "": they can."""
+    stored = server.redis.hgetall(b"%s{q:%s}:quotas" % (OLD, bandit.uid.encode()))
+    names = [quota.decode() for quota, record in sorted(stored.items()) if not is_counted(rule_of(record))]
+    if not names:
+        return ""
+    return (
+        f"its quotas {', '.join(names)} count the arms of a filter, and those of version 3 one arm, or those "
+        "with one value of one field: give the arms a field that says what the filter does, and replace them"
+    )
 
 
 def _carried(server: Server) -> Sequence[Mapping[bytes, bytes]]:
@@ -124,6 +139,8 @@ def _convert(server: Server, found: Mapping[str, Bandit], say: Say) -> None:
         for key, kind in missing:
             if kind.how in _READERS:
                 _write(server, key.name, kind)
+            elif kind.how == "quotas":
+                _write_quotas(server, key.name)
             elif kind.how == "skip" and kind.named:
                 gone[f"{kind.named} of {key.bandit.name if key.bandit else 'a deleted bandit'}"] += 1
         done += len(some)
@@ -198,6 +215,15 @@ def _write(server: Server, key: bytes, kind: Kind) -> None:
         if left_ms > 0:
             server.ask("PEXPIRE", partial, left_ms)
         server.ask("RENAME", partial, new)
+
+
+def _write_quotas(server: Server, key: bytes) -> None:
+    """Write the quotas of a bandit, and last the key that says which there are."""
+    stem = key.removesuffix(b"quotas")
+    records = server.redis.hgetall(key)
+    counts = {quota: server.redis.hgetall(stem + b"quota:" + quota) for quota in records}
+    server.ask_all(new_quotas(new_name(stem), records, counts))
+    server.ask("COPY", key, new_name(key))
 
 
 def _delete(server: Server) -> None:

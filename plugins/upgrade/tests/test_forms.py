@@ -15,6 +15,7 @@ from app.records.records import bytes_to_state
 from shortlist_upgrade.answers import new_answer
 from shortlist_upgrade.bandits import Bandit, new_move, new_version
 from shortlist_upgrade.entries import new_entry
+from shortlist_upgrade.quotas import is_counted, new_quotas
 from shortlist_upgrade.states import new_state
 
 UID = b"0123456789abcdef"
@@ -112,6 +113,45 @@ def test_a_pooled_prior(settings: dict[str, Any], prior: str) -> None:
     data = UID + encoded({"prior": "pooled", "scope": "per_key", "auto": 2, **settings}, 3, None, 0, None)
     assert f"becomes {prior}" in Bandit.of("b", data, (), ()).notes[0]
     assert msgspec.msgpack.decode(new_version(data)[16:])[0]["prior"] == prior
+
+
+@pytest.mark.parametrize(
+    ("rule", "counted"),
+    [
+        ({"arm": "f1"}, True),
+        ({"filter": {"group": 2}}, True),
+        ({"filter": {"group": {"$eq": 2}}}, True),
+        ({"filter": {"group": {"$in": [2]}}}, True),
+        ({"filter": {"group": {"$in": [1, 2]}}}, False),
+        ({"filter": {"year": {"$lt": 1994}}}, False),
+        ({"filter": {"group": 2, "year": 1990}}, False),
+        ({"filter": {"$not": {"group": 2}}}, False),
+    ],
+)
+def test_which_quotas_can_be_counted(rule: dict[str, Any], counted: bool) -> None:
+    assert is_counted(rule) == counted
+
+
+def test_quotas() -> None:
+    """What was granted counts as shown: never too little."""
+    record = UID + msgspec.msgpack.encode({"most": 9, "arm": "f1", "pace": "even"})
+    terms = {b"uid": UID, b"most": b"9", b"per": b"0", b"from": b"0", b"to": b"0"}
+    counts = {b"window": b"5", b"granted": b"4", b"spent": b"3", b"rewarded": b"1"}
+    commands = list(new_quotas(b"q:", {b"a": record, b"b": record}, {b"a": terms | counts, b"b": terms}))
+    written = {command[1]: command[2:] for command in commands if command[0] == "HSET"}
+    pairs = [
+        dict(zip(written[key][::2], written[key][1::2], strict=True)) for key in (b"q:quota:a", b"q:quota:b")
+    ]
+    assert pairs[0] == {
+        **terms,
+        b"pace": "even",
+        b"counts": "shown",
+        b"window": b"5",
+        b"shown": b"4",
+        b"rewarded": b"1",
+    }
+    assert pairs[1] == {**terms, b"pace": "even", b"counts": "shown"}
+    assert commands[-1][:2] == ("XADD", b"q:changes")
 
 
 def test_a_move_by_the_log_was_one_by_its_map() -> None:

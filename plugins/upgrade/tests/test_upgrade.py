@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.msgpack import encode
 
 from server.cli import main
 from shortlist_service.arm_sources import EmbeddedServer
@@ -23,6 +24,7 @@ pytestmark = pytest.mark.rest
 
 DROPPED = ("--drop-learners", "shifted")
 KILLS = 10
+UID = b"0123456789abcdef"
 REWARDED_S = 36_500 * 86_400  # the kept store grows old
 # Dies by itself before the command of this number.
 DYING = """
@@ -139,6 +141,17 @@ def test_features_of_catalogues_that_were_left_are_kept(store: Any, store_url: s
     until_ms = int(content(store)[b"shortlist3:{registry}:left"][2][uid])
     made_ms = 1_000 * kept_answers()["made_s"]
     assert made_ms < until_ms - 1_000 * REWARDED_S - 86_400_000 + 300_000 < made_ms + 300_000
+
+
+def test_a_quota_that_version_3_does_not_count_stops_it(store: Any, store_url: str) -> None:
+    uid = uid_of(content(store), b"quotas").decode()
+    store.hset(
+        f"shortlist:{{q:{uid}}}:quotas", "two-fields", UID + encode({"most": 1, "filter": {"a": 1, "b": 2}})
+    )
+    before = content(store)
+    with pytest.raises(Conflict, match="quotas: its quotas two-fields count the arms of a filter"):
+        run(store_url)
+    assert content(store) == before
 
 
 def uid_of(stored: dict[bytes, Any], bandit: bytes) -> bytes:

@@ -23,7 +23,6 @@ from waiting import wait_until_sync
 
 pytestmark = [
     pytest.mark.rest,
-    pytest.mark.skip(reason="the service does not read these forms yet"),
     pytest.mark.skipif(
         sys.platform != "linux" or shutil.which("cc") is None,
         reason="a library put before the system's: Linux, and a C compiler",
@@ -32,7 +31,7 @@ pytestmark = [
 
 # What is measured, sentences, and tokens, which are new each time.
 VOLATILE = {"decision", "detail", "elapsed_ms", "index", "warnings"}
-GONE = {"auto", "explore", "prior_strength", "shift_rewards"}
+GONE = {"auto", "explore", "prior_strength", "shift_rewards", "reserved"}
 SETTINGS = {"SHORTLIST_PARTITIONS": "2", "SHORTLIST_PLUGINS": "shortlist-campaigns"}
 
 
