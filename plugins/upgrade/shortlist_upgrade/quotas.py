@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+FIRST_CHANGE = "1-1"  # the same whenever it is written: a run that was killed is repeated
 _UID_LENGTH = 16
 _TERMS = (b"uid", b"most", b"per", b"from", b"to")
 
@@ -51,4 +52,4 @@ def new_quotas(
         yield "HSET", stem + b"quota:" + quota, *(part for pair in new.items() for part in pair)
     yield "DEL", stem + b"changes"
     for quota, record in list(records.items())[:1]:
-        yield "XADD", stem + b"changes", "*", "q", quota, "u", "0", "w", "0", "r", record, "b", ""
+        yield "XADD", stem + b"changes", FIRST_CHANGE, "q", quota, "u", "0", "w", "0", "r", record, "b", ""
