@@ -103,14 +103,14 @@ class LearnerCopies:
             # First, so that a repeated request appends nothing: an entry holds the whole state.
             if await self._stands(bandit, learner, data):
                 return False
-            await self.append_entries(bandit, learner, data)
+            await self.append_state(bandit, learner, data)
             # Somebody may have appended another state, or a reward, just before: the fold takes the first of
             # them.
             if not await self._stands(bandit, learner, data):
                 raise Unavailable("the state is not stored yet; safe to try again")
         return True
 
-    async def append_entries(self, bandit: Bandit, learner: LearnerId, data: bytes) -> None:
+    async def append_state(self, bandit: Bandit, learner: LearnerId, data: bytes) -> None:
         now_ms = time.time_ns() // 1_000_000
         record = bandit.record
         if record.idle_ttl_s is not None:

@@ -10,16 +10,14 @@ Notation
                 first m principal components, scaled to length 1, are the context. These films are not
                 recommended, so what is rewarded is in the other half alone
     reward      mean of all rounds, ``error``: its standard error over the splits
-    gain        reward less that of the pooled prior, in the same splits; ``gain_error``: its standard error
+    gain        reward less that of ``blind``, in the same splits; ``gain_error``: its standard error
     decide_us   processor time of a decision, with all that it needs to use the rewards before; learn_us: of
                 learning a reward
 
     popular     the films most users like, in that order
     factors     what the same factorisation predicts from the known half; nothing is learned here
     blind       one learner for all, without context
-    pooled      a learner for each user, without context, with a prior pooled over all others
     context     one learner for all, with the context
-    both        a learner for each user, with the context, and with a prior pooled over all others
     peers       the same features and contexts; see ``context_peers``
 
 Every way to recommend has a grid of settings. It is tuned on users who are served in no split.
@@ -39,8 +37,6 @@ from scipy.sparse.linalg import svds
 from threadpoolctl import threadpool_limits
 
 from shortlist.linear import bilinear, ridge, ridge_sums, sub_ts
-from shortlist.linear.pooled_prior import with_pooled_prior
-from shortlist.linear.sum_algebra import plus
 from shortlist.types import Matrix, Rows, Vector
 from shortlist_client.files.progress import progress
 from studies.bench.choose import index_of
@@ -128,7 +124,7 @@ def rows(sizes: Sizes, data: Path, peers: Sequence[Way] = ()) -> list[dict[str, 
             way.name: serve(way, chosen[way.name], splits, sizes.rounds)
             for way in progress(ways, "ways to recommend")
         }
-    pooled = np.array([each.reward for each in played["pooled"]])
+    blind = np.array([each.reward for each in played["blind"]])
     return [
         {
             "part": "films",
@@ -136,7 +132,7 @@ def rows(sizes: Sizes, data: Path, peers: Sequence[Way] = ()) -> list[dict[str, 
             "setting": "" if chosen[name] is None else str(chosen[name]),
             "users": sizes.served * sizes.splits,
             **_mean("reward", "error", np.array([each.reward for each in results])),
-            **_mean("gain", "gain_error", np.array([each.reward for each in results]) - pooled),
+            **_mean("gain", "gain_error", np.array([each.reward for each in results]) - blind),
             "decide_us": float(np.mean([each.decide_us for each in results])),
             "learn_us": float(np.mean([each.learn_us for each in results])),
         }
@@ -247,24 +243,21 @@ class Ranked:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """``interactions``: p, None: no context. ``strength``: of the pooled prior, None: one learner for all."""
+    """``interactions``: p, None: no context."""
 
     ridge: float
     exploration: float
     interactions: int | None = None
-    strength: float | None = None
 
     def __str__(self) -> str:
         parts = [f"ridge {self.ridge:g}", f"exploration {self.exploration:g}"]
         if self.interactions is not None:
             parts.append(f"p {self.interactions}")
-        if self.strength is not None:
-            parts.append(f"strength {self.strength:g}")
         return ", ".join(parts)
 
 
 class Bandit:
-    """Sub-TS by this project's parts: one learner, or one for each user with a pooled prior."""
+    """Sub-TS by this project's parts: one learner for all users."""
 
     def __init__(self, films: Films, setting: Setting, seed: int) -> None:
         self._films, self._setting = films, setting
@@ -273,22 +266,17 @@ class Bandit:
         if setting.interactions is not None:
             gram = films.features.T @ films.features
             self._directions = bilinear.directions(gram, setting.interactions)
-        self._nothing = ridge_sums.empty(DIM + CONTEXT * (setting.interactions or 0))
-        self._own, self._others = self._nothing, self._nothing
+        self._sums = ridge_sums.empty(DIM + CONTEXT * (setting.interactions or 0))
 
     def start(self, _user: User) -> None:
-        if self._setting.strength is not None:
-            self._others, self._own = plus(self._others, self._own), self._nothing
+        """All users are alike."""
 
     def choose(self, user: User, excluded: Rows, rng: np.random.Generator) -> int:
-        sums, setting = self._own, self._setting
-        if setting.strength is not None:
-            sums = with_pooled_prior(sums, self._others, strength=setting.strength)
-        posterior = ridge.posterior(sums, ridge=setting.ridge)
+        posterior = ridge.posterior(self._sums, ridge=self._setting.ridge)
         if self._directions is not None:
             posterior = bilinear.given(posterior, self._directions, user.context)
         found = sub_ts.choose(
-            posterior, self._snapshot, k=1, exploration=setting.exploration, rng=rng, exclude=excluded
+            posterior, self._snapshot, k=1, exploration=self._setting.exploration, rng=rng, exclude=excluded
         )
         return int(found.rows[0])
 
@@ -296,7 +284,7 @@ class Bandit:
         taught = self._films.features[film : film + 1]
         if self._directions is not None:
             taught = bilinear.phi(taught, self._directions, user.context)
-        self._own = ridge_sums.add(self._own, taught, np.array([reward]), _FIRST)
+        self._sums = ridge_sums.add(self._sums, taught, np.array([reward]), _FIRST)
 
 
 PLAIN = [Setting(ridge, exploration) for ridge in (0.3, 1.0, 3.0) for exploration in (0.05, 0.1)]
@@ -305,19 +293,9 @@ WITH_CONTEXT = [
     for interactions in (8, 16)
     for ridge, exploration in ((0.3, 0.05), (0.3, 0.1), (1.0, 0.1))
 ]
-POOLED = [
-    Setting(ridge, exploration, None, strength)
-    for ridge, exploration in ((0.3, 0.05), (1.0, 0.05))
-    for strength in (3.0, 10.0, 30.0)
-]
-BOTH = [
-    Setting(0.3, exploration, 8, strength) for exploration in (0.05, 0.1) for strength in (30.0, 100.0, 300.0)
-]
 WAYS = (
     Way("popular", lambda films, _, __: Ranked(lambda _: films.popularity), [None]),
     Way("factors", lambda *_: Ranked(lambda user: user.predicted), [None]),
     Way("blind", Bandit, PLAIN),
-    Way("pooled", Bandit, POOLED),
-    Way("both", Bandit, BOTH),
     Way("context", Bandit, WITH_CONTEXT),
 )

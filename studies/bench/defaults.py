@@ -1,7 +1,7 @@
 """`shortlist bench defaults`: Thompson sampling without a setting, beside the best of a grid of settings.
 
-Every world is drawn four times. No key knows the others, but for "ours" and "pooled". Notation and play are
-those of ``few_keys``.
+Every world is drawn four times. No key knows the others, but for "ours". Notation and play are those of
+``few_keys``.
 
 Worlds
     gauss4, gauss16, gauss64    arms are N(0, I / d)
@@ -25,7 +25,6 @@ Columns: mean rewards (expected ones) of a decision, after so many ``rounds``
     ours, ratio         without a setting: with an intercept, and where there are five keys or more with the
                         learned prior; ours / best, both played again with four other draws, which did not
                         choose the best
-    pooled              alone, with a pooled prior of strength 1
     ahead, best_ahead   from which round on ours, and the best, earns more than popular in every ten rounds
 
 Columns of the worlds of many keys
@@ -61,11 +60,9 @@ from studies.measurement import record
 
 WINDOW = 10
 EXPLORATIONS, RIDGES = (0.03, 0.1, 0.2, 0.5, 1.0), (0.1, 0.3, 1.0, 3.0)
-POOLED_STRENGTH = 1.0
 GRID = [Setting(exploration, strength) for exploration in EXPLORATIONS for strength in RIDGES]
 ONES = Setting(1.0, 1.0)
-ALONE, POOLED = Setting(), Setting(strength=POOLED_STRENGTH)
-OURS = Setting(intercept=True, learned=True)
+ALONE, OURS = Setting(), Setting(intercept=True, learned=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +156,7 @@ def rows_of(
     world = worlds[0]
     random = np.concatenate([ranked(draw, None) for draw in worlds])
     popular = np.concatenate([ranked(draw, draw.popularity) for draw in worlds])
-    settings = dict.fromkeys([*grid, ONES, ALONE, OURS, *([POOLED] if world.batch == 1 else [])])
+    settings = dict.fromkeys([*grid, ONES, ALONE, OURS])
     played = {
         setting: np.concatenate([play(draw, setting) for draw in worlds])
         for setting in progress(settings, f"settings in {world.name}", leave=False)
@@ -190,7 +187,6 @@ def rows_of(
                 "alone": earned(played[ALONE]),
                 "ours": earned(played[OURS]),
                 "ratio": earned(again[OURS]) / earned(again[best]),
-                "pooled": earned(played[POOLED]) if POOLED in played else None,
                 "ahead": ahead_from(world, played[OURS], popular),
                 "best_ahead": ahead_from(world, played[best], popular),
             }

@@ -14,16 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shortlist.linear import bilinear, igw, learned_prior, linear_ts, ridge, ridge_sums, scales, softmax
-from shortlist.linear.pooled_prior import with_pooled_prior
 from shortlist.linear.ridge_sums import RidgeSums
-from shortlist.linear.sum_algebra import minus, plus
 from shortlist.types import Matrix, Vector
 from studies.bench import auto_rules, many_keys
 from studies.experiments import movielens
@@ -97,13 +94,12 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Numbers, or None: what follows from the sums. ``strength``: of a pooled prior.
-    ``learned``: the learned prior. ``policy``: with its temperature, gamma or alpha as without a setting.
+    """Numbers, or None: what follows from the sums. ``learned``: the learned prior.
+    ``policy``: with its temperature, gamma or alpha as without a setting.
     """
 
     exploration: float | None = None
     ridge: float | None = None
-    strength: float | None = None
     intercept: bool = False
     learned: bool = False
     policy: PolicyName = "linear_ts"
@@ -124,12 +120,11 @@ def play(world: World, setting: Setting, *, seed: int = 0) -> Matrix:
     prior, fitted = None, 0
     mean_square = float((world.features**2).sum(axis=1).mean())  # once: it costs as much as a scan
     for at in range(world.decisions):
-        pooled = reduce(plus, sums) if setting.strength else None
         if setting.learned and at >= many_keys.GROWTH * fitted:
             prior, fitted = many_keys.fitted(sums), at
         for key, own in enumerate(sums):
             if prior is None:
-                posterior = posterior_of(own, pooled, setting, world, mean_square=mean_square)
+                posterior = posterior_of(own, setting, world, mean_square=mean_square)
             else:
                 posterior = prior.posterior(own)
             ratio = posterior.ratio if prior is None and world.contexts is None else 0.0
@@ -186,15 +181,10 @@ def choose(
     return int(scores.argmax())
 
 
-def posterior_of(
-    own: RidgeSums, pooled: RidgeSums | None, setting: Setting, world: World, *, mean_square: float
-) -> ridge.Posterior:
+def posterior_of(own: RidgeSums, setting: Setting, world: World, *, mean_square: float) -> ridge.Posterior:
     """The posterior of a key without the learned prior; ``mean_square``: of the lengths of all arms."""
-    sums = own
-    if pooled is not None and setting.strength is not None:
-        sums = with_pooled_prior(own, minus(pooled, own), strength=setting.strength)
     return auto_rules.posterior(
-        sums,
+        own,
         ridge=setting.ridge,
         learns_noise=setting.exploration is None,
         spread=0.5 if world.rewards == "click" else world.spread,

@@ -20,10 +20,9 @@ import numpy as np
 
 from shortlist.linear import learned_prior, linear_ts, ridge_sums
 from shortlist.linear.learned_prior import LearnedPrior
-from shortlist.linear.pooled_prior import with_pooled_prior
 from shortlist.linear.ridge import Posterior
 from shortlist.linear.ridge_sums import RidgeSums
-from shortlist.linear.sum_algebra import minus, plus, scaled
+from shortlist.linear.sum_algebra import plus, scaled
 from shortlist.types import Matrix, Rows, Vector
 from shortlist_client.files.progress import progress
 from studies.bench import auto_rules
@@ -36,7 +35,6 @@ GENRE_USERS, CLICK_USERS = 60, 144
 STRENGTHS = (0.25, 1.0, 4.0)
 EXPLORATIONS = (0.3, 0.6, 1.0)
 ALONE = ((0.1, 0.3), (0.1, 3.0), (0.5, 0.3), (0.5, 3.0))  # exploration, ridge
-POOLED = ((0.1, 1.0), (0.1, 30.0), (0.3, 30.0))  # exploration, strength
 FEW_ROUNDS = 5
 COMPANY = 20.0  # times as large rewards as those of people
 VARIED = 3  # directions in which keys differ, where they are few
@@ -104,8 +102,8 @@ class People:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How keys learn. ``learned``: with a prior; ``strength`` multiplies its precision. ``pooled``: with a
-    pooled prior of this strength. ``together``: one learner for all keys. Else each for itself.
+    """How keys learn. ``learned``: with a prior; ``strength`` multiplies its precision.
+    ``together``: one learner for all keys. Else each for itself.
 
     None: what the service does without a setting. ``times`` multiplies what it then
     explores.
@@ -116,7 +114,6 @@ class Way:
     exploration: float | None = None
     ridge: float | None = None
     strength: float = 1.0
-    pooled: float | None = None
     together: bool = False
     times: float = 1.0
 
@@ -124,15 +121,13 @@ class Way:
         e = "auto" if self.exploration is None else self.exploration
         if self.learned:
             return f"prior x {self.strength:g}, {e}"
-        others = "alone" if self.pooled is None else f"pooled {self.pooled:g}"
-        return f"{others}, ridge {'auto' if self.ridge is None else self.ridge}, {e}"
+        return f"alone, ridge {'auto' if self.ridge is None else self.ridge}, {e}"
 
 
 OURS, PLAIN, GLOBAL = Way(), Way(learned=False), Way(learned=False, together=True)
 GRID = [
     *(Way(exploration=e, strength=s) for e in EXPLORATIONS for s in STRENGTHS),
     *(Way(learned=False, exploration=e, ridge=r) for e, r in ALONE),
-    *(Way(learned=False, exploration=e, ridge=1.0, pooled=s) for e, s in POOLED),
 ]
 
 
@@ -153,8 +148,6 @@ def play(world: People, way: Way, *, seed: int = 0) -> Matrix:
             if not world.is_there(key, at):
                 continue
             own = everyone if way.together else sums[key]
-            if way.pooled is not None:
-                own = with_pooled_prior(own, minus(everyone, own), strength=way.pooled)
             found, exploration = _posterior(own, prior, way, world)
             scores = features @ linear_ts.draw(found, exploration=exploration, rng=rng)
             scores[excluded[key]] = -np.inf
@@ -166,7 +159,7 @@ def play(world: People, way: Way, *, seed: int = 0) -> Matrix:
                 rewards = rewards * world.sizes[key]
             first = np.ones(len(arms), dtype=np.bool_)
             sums[key] = ridge_sums.add(scaled(sums[key], world.discount), features[arms], rewards, first)
-            if way.pooled is not None or way.together:
+            if way.together:
                 everyone = ridge_sums.add(everyone, features[arms], rewards, first)
             had += world.shown
             if way.learned and had >= GROWTH * known:

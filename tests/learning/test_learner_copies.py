@@ -118,12 +118,12 @@ async def test_a_state_that_comes_after_a_reward_changes_nothing(service: Headle
     other = await service.bandit("other", "w")
     copies, learner = service.parts.learner_copies, LearnerId(other.uid, "ann")
     data = states[KEYS[2]]
-    await copies.append_entries(other, learner, data)
-    await copies.append_entries(other, learner, states[KEYS[3]])
+    await copies.append_state(other, learner, data)
+    await copies.append_state(other, learner, states[KEYS[3]])
     assert await copied(service, other) == {"ann": data}
     await service.observe(other, "o", key="bob")
     before = await copied(service, other)
-    await copies.append_entries(other, LearnerId(other.uid, "bob"), data)
+    await copies.append_state(other, LearnerId(other.uid, "bob"), data)
     assert await copied(service, other) == before
     assert (await compare(service.store)).different == []
 

@@ -21,7 +21,7 @@ not depend on units: where all features, or all rewards and the spread, are mult
 every number here is multiplied by its power to the bit.
 
 Everything follows from sums, so it is the same however a log is cut into batches, and a replay has it.
-Weights of rewards, of discounting or of a pooled prior, are their powers in the likelihood.
+Weights of rewards, as of discounting, are their powers in the likelihood.
 
 Source: Bishop, "Pattern Recognition and Machine Learning" (2006), section 3.3; Gelman et al., "Bayesian Data
 Analysis", chapter 14. As a bandit: Riquelme, Tucker and Snoek, "Deep Bayesian Bandits Showdown" (2018), where
@@ -73,7 +73,7 @@ def _diagonal(dim: int) -> Rows:
 def ridge(sums: RidgeSums, *, otherwise: float) -> float:
     """Return c trace(gram) / n; ``otherwise`` where that is not positive: without observations.
 
-    Sums are taken as they are, discounted, or with a pooled prior. A learner without any draws theta from
+    Sums are taken as they are, or discounted. A learner without any draws theta from
     N(0, sigma^2 / ridge I), and every ``otherwise`` > 0 gives it the same choice; only widths depend on it.
 
     Cost: O(d). Raises: InvalidParameter (otherwise <= 0).

@@ -1,4 +1,4 @@
-"""Ridge sums scaled, added and subtracted: for discounting, and for the pooled prior.
+"""Ridge sums scaled, added and subtracted, for discounting.
 
 Notation
     a, b        ``RidgeSums`` of the same dimension d; their values are sum - error, entry by entry

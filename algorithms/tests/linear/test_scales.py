@@ -15,7 +15,6 @@ from scipy import integrate
 from folds import fold
 from shortlist.errors import InvalidParameter, InvalidShape
 from shortlist.linear import bilinear, linear_ts, ridge, ridge_sums, scales
-from shortlist.linear.pooled_prior import with_pooled_prior
 from shortlist.linear.sum_algebra import minus, plus, scaled
 
 POWERS = st.integers(-12, 12)
@@ -141,20 +140,13 @@ def test_choices_of_a_broken_variant_depend_on_units(broken):
 
 
 @pytest.mark.rest
-def test_discounted_and_pooled_sums_are_taken_as_they_are():
+def test_discounted_sums_are_taken_as_they_are():
     features, values = some(2)
     own, others = fold(features[:10], values[:10]), fold(features[10:], values[10:])
     old = scaled(own, 0.25)
     left = old.squares - old.moment @ posterior_of(old).theta
     assert noise_of(old) ** 2 == pytest.approx(left / 2.5)
     assert scales.ridge(old, otherwise=1.0) == scales.ridge(own, otherwise=1.0)
-    pooled = with_pooled_prior(own, others, strength=5.0)
-    assert pooled.weight == 15.0
-    left = pooled.squares - pooled.moment @ posterior_of(pooled).theta
-    assert noise_of(pooled) ** 2 == pytest.approx(left / 15.0)
-    assert pooled.squares == pytest.approx((values[:10] ** 2).sum() + (values[10:] ** 2).sum() / 4)
-    fresh = with_pooled_prior(ridge_sums.empty(3), others, strength=5.0)
-    assert scales.ridge(fresh, otherwise=9.0) == pytest.approx(scales.ridge(others, otherwise=9.0))
     assert noise_of(minus(plus(own, others), others)) == pytest.approx(noise_of(own), rel=1e-9)
 
 

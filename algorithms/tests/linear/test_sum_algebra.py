@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shortlist.errors import InvalidParameter, InvalidShape
-from shortlist.linear import ridge, ridge_sums
-from shortlist.linear.pooled_prior import with_pooled_prior
+from shortlist.linear import ridge_sums
 from shortlist.linear.sum_algebra import minus, plus, scaled, weight
 
 DIM = 4
@@ -69,58 +68,10 @@ def test_a_weight_halves_with_every_half_life():
 
 
 @pytest.mark.rest
-def test_a_pooled_prior_counts_as_few_observations_of_the_others():
-    (X, r), (Y, s) = some(4, 5), some(5, 200)
-    own, others = sums_of(X, r), sums_of(Y, s)
-    found = ridge.posterior(with_pooled_prior(own, others, strength=10.0), ridge=1.0)
-    V = np.eye(DIM) + X.T @ X + 0.05 * Y.T @ Y
-    np.testing.assert_allclose(found.theta, np.linalg.solve(V, X.T @ r + 0.05 * Y.T @ s), rtol=1e-10)
-    assert with_pooled_prior(own, others, strength=10.0).observations == 5
-    assert with_pooled_prior(own, ridge_sums.empty(DIM), strength=10.0) is own
-    few = with_pooled_prior(own, own, strength=10.0)  # fewer than it may count as: as they are
-    np.testing.assert_allclose(few.gram, 2 * own.gram, rtol=1e-13)
-
-
-@pytest.mark.rest
-@pytest.mark.parametrize("factor", [1.0, 0.5, 2**-4.6, 2.0**-5])
-def test_others_that_were_discounted_count_by_their_weight(factor):
-    """As few observations as ever while they weigh more than that, and as what they weigh afterwards."""
-    own, others = ridge_sums.empty(DIM), scaled(sums_of(*some(5, 200)), factor)
-    found = with_pooled_prior(own, others, strength=10.0)
-    expected = sums_of(*some(5, 200)).gram * min(10.0 / 200, factor)
-    np.testing.assert_allclose(found.gram, expected, rtol=1e-12)
-
-
-@pytest.mark.rest
-def test_others_who_weigh_less_than_what_the_pool_lacks_are_no_prior():
-    """They are more, but older: the newest rewards of the key, not yet in the pool, outweigh them."""
-    own, older = sums_of(*some(8, 2)), scaled(sums_of(*some(9, 5)), 1e-3)
-    others = minus(older, own)
-    assert others.observations > 0 > others.weight
-    assert with_pooled_prior(own, others, strength=5.0) is own
-
-
-@pytest.mark.rest
-@pytest.mark.parametrize("strength", [1e-3, 1.0, 1e6])
-def test_a_pool_that_is_behind_does_no_harm(strength):
-    """The newest rewards of the key are not yet in the pool, so that the rest holds their negative."""
-    (X, r), (Y, s) = some(6, 30), some(7, 2)
-    own = sums_of(X, r)
-    pool = plus(sums_of(X[:25], r[:25]), sums_of(np.vstack([Y] * 4), np.tile(s, 4)))
-    found = with_pooled_prior(own, minus(pool, own), strength=strength)
-    assert np.linalg.eigvalsh(found.gram).min() > -1e-9
-    ridge.posterior(found, ridge=1e-9)
-
-
-@pytest.mark.rest
 def test_arguments_are_checked():
     a = ridge_sums.empty(3)
     with pytest.raises(InvalidShape):
         plus(a, ridge_sums.empty(4))
-    for call in (
-        lambda: scaled(a, -1),
-        lambda: weight(1, 0.0),
-        lambda: with_pooled_prior(a, a, strength=0.0),
-    ):
+    for call in (lambda: scaled(a, -1), lambda: weight(1, 0.0)):
         with pytest.raises(InvalidParameter):
             call()
