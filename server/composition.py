@@ -30,7 +30,7 @@ from app.indexes.limits import IndexLimits
 from app.indexes.shared_arms import SharingGroup
 from app.learning.decisions import Decisions
 from app.learning.effect_fits import EffectFits
-from app.learning.forgetting import Forgetting
+from app.learning.erasure import Erasure
 from app.learning.learned_log import LearnedLog
 from app.learning.learned_priors import LearnedPriors
 from app.learning.learner_copies import LearnerCopies
@@ -275,7 +275,7 @@ class Service:
             lambda uid: self.bandits.by_uid(uid) is not None,
         )
         self._owns = leases.owns
-        self.forgetting = Forgetting(
+        self.erasure = Erasure(
             store,
             workers,
             token_ttl_ms=token_ttl_ms,
@@ -353,7 +353,7 @@ class Service:
             await self.worker.start()
             housekeeping = Housekeeping(
                 self.store,
-                self.forgetting,
+                self.erasure,
                 self.metrics,
                 wake=self.worker.wake,
                 every_s=self._pauses.housekeeping_s,

@@ -30,7 +30,7 @@ from app.api import limits
 from app.bandits.spaces import Moves
 from app.catalogues.kinds import ARM_SOURCES
 from app.learning.effect_fits import EffectFits
-from app.learning.forgetting import Forgetting
+from app.learning.erasure import Erasure
 from app.learning.learned_priors import LearnedPriors
 from app.learning.prior_fits import PriorFits
 from app.learning.served_effects import ServedEffects
@@ -306,11 +306,9 @@ async def _work(settings: Settings, store: Store) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.stop)
-    forgetting = Forgetting(
-        store, worker, token_ttl_ms=settings.token_ttl_s * 1_000, event_decision=kept_decision
-    )
+    erasure = Erasure(store, worker, token_ttl_ms=settings.token_ttl_s * 1_000, event_decision=kept_decision)
     metrics = Metrics()  # counted, and shown by nobody: this process has no HTTP
-    housekeeping = Housekeeping(store, forgetting, metrics, wake=worker.wake)
+    housekeeping = Housekeeping(store, erasure, metrics, wake=worker.wake)
     retention = LogRetention(store, metrics, most_bytes=settings.max_log_mb << 20)
     bandits, priors = LearnedBandits(store), LearnedPriors(store.priors, capacity_bytes=WORKER_PRIOR_BYTES)
     fits = PriorFits(store, priors, metrics, moves=moves)

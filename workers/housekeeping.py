@@ -16,7 +16,7 @@ from functools import partial
 
 from app.bandits.versions import BanditVersion, StoredVersions
 from app.learning.decisions import DEDUPE_MARGIN_MS, defaults_of
-from app.learning.forgetting import Forgetting
+from app.learning.erasure import Erasure
 from app.platform.background import repeat
 from app.platform.metrics import Metrics
 from app.platform.pauses import Pauses
@@ -38,7 +38,7 @@ class Housekeeping:
     def __init__(
         self,
         store: Store,
-        forgetting: Forgetting,
+        erasure: Erasure,
         metrics: Metrics,
         *,
         wake: Callable[[int], None],
@@ -46,7 +46,7 @@ class Housekeeping:
     ) -> None:
         self._every_s = every_s
         self._store = store
-        self._forgetting = forgetting
+        self._erasure = erasure
         self._versions = StoredVersions(store)
         self._wake = wake
         self._done = metrics.housekeeping.labels
@@ -75,7 +75,7 @@ class Housekeeping:
         deletions = await self._store.registry.deletions()
         for uid, kind in deletions.items():
             if kind == "bandit":
-                await self._forgetting.erase_bandit(uid)
+                await self._erasure.erase_bandit(uid)
             else:
                 await self._store.registry.erase_catalogue(uid)
             self._done("deletions_finished").inc()
@@ -103,7 +103,7 @@ class Housekeeping:
                 )
                 await asyncio.gather(*ends)
             for learner, entry_id in result.erase.items():
-                self._done("erased").inc(await self._forgetting.erase(learner, entry_id))
+                self._done("erased").inc(await self._erasure.erase(learner, entry_id))
             # a full batch: more may be due
             more = BATCH in (len(result.decisions), len(result.idle))
             did_something = did_something or bool(result.decisions or result.idle or result.erase)
@@ -118,7 +118,7 @@ class Housekeeping:
         if until_ms > now_ms:
             await self._store.side_data.touch(learner, expires_ms=until_ms)
         else:
-            self._done("expired").inc(await self._forgetting.expire(learner, now_ms))
+            self._done("expired").inc(await self._erasure.expire(learner, now_ms))
 
 
 def _lives_until(version: BanditVersion, now_ms: int) -> int:

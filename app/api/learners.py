@@ -24,7 +24,7 @@ from app.bandits.settings import RepeatsRule
 from app.decision_log.buffer import RowBuffer
 from app.exposure_limits.caps import FrequencyCaps
 from app.exposure_limits.exposures import field_value
-from app.learning.forgetting import Forgetting
+from app.learning.erasure import Erasure
 from app.learning.learned_priors import LearnedPriors
 from app.learning.learner_copies import LearnerCopies
 from app.learning.learners import LearnerReport, Learners
@@ -255,11 +255,11 @@ async def exposures(
 
 @router.delete("/{bandit}/learners/{key}", status_code=204)
 async def forget(
-    bandit: str, key: LearnerKey, bandits: Provided[Bandits], forgetting: Provided[Forgetting]
+    bandit: str, key: LearnerKey, bandits: Provided[Bandits], erasure: Provided[Erasure]
 ) -> None:
     """Forget a learner; rewards for its decisions so far are refused from now on."""
     owner = await bandits.get(bandit)
-    await forgetting.forget(owner.learner_named(key))
+    await erasure.forget(owner.learner_named(key))
 
 
 @router.delete("/{bandit}/visitors/{visitor}", status_code=204)
@@ -267,7 +267,7 @@ async def forget_visitor(
     bandit: str,
     visitor: Identifier,
     bandits: Provided[Bandits],
-    forgetting: Provided[Forgetting],
+    erasure: Provided[Erasure],
     rows: Provided[RowBuffer],
 ) -> None:
     """Erase rows of the log, exposures and events of a visitor of a bandit of scope global.
@@ -281,7 +281,7 @@ async def forget_visitor(
         text = "the bandit has scope per_key: delete the learner of the key in place of a visitor"
         raise Invalid(text, path=(Part.PATH, "bandit"))
     await rows.flush()  # a row that is written after the deletion would stay
-    await forgetting.forget_visitor(owner.learner_named(GLOBAL_LEARNER), visitor)
+    await erasure.forget_visitor(owner.learner_named(GLOBAL_LEARNER), visitor)
 
 
 def _copy(key: str, state: LearnerState) -> dict[str, object]:

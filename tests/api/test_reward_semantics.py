@@ -149,7 +149,7 @@ async def test_of_two_workers_one_counts_the_default(api: Api):
     await api.due_now()
     service, now_ms = api.app.service, time.time_ns() // 1_000_000
     sweepers = [
-        housekeeping.Housekeeping(service.store, service.forgetting, Metrics(), wake=lambda n: None)
+        housekeeping.Housekeeping(service.store, service.erasure, Metrics(), wake=lambda n: None)
         for _ in range(4)
     ]
     await asyncio.gather(*(sweeper.sweep(p, now_ms) for sweeper in sweepers for p in range(16)))

@@ -132,7 +132,7 @@ class Play:
     async def time_passes(self) -> None:
         """Every decision that waits gets its defaults."""
         housekeeping = Housekeeping(
-            self.service.store, self.service.parts.forgetting, Metrics(), wake=lambda partition: None
+            self.service.store, self.service.parts.erasure, Metrics(), wake=lambda partition: None
         )  # type: ignore[arg-type]
         for key in KEYS:
             await housekeeping.sweep(self.partition(key), time.time_ns() // 1_000_000 + 7_200_000)
@@ -145,7 +145,7 @@ class Play:
                     rows += [(arm, DEFAULT, True) for arm in missing]
 
     async def forget(self, key: str) -> None:
-        await self.service.parts.forgetting.forget(self.bandit.learner_for(key))
+        await self.service.parts.erasure.forget(self.bandit.learner_for(key))
         for decision in self.model.decisions:
             if decision.key == key:
                 decision.forgotten, decision.waits = True, False

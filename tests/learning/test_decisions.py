@@ -32,7 +32,7 @@ async def due(service: HeadlessService, bandit: Bandit, key: str = "ann") -> int
 async def sweep(service: HeadlessService, partition: int) -> None:
     """What is due within the next two hours."""
     housekeeping = Housekeeping(
-        service.store, service.parts.forgetting, Metrics(), wake=service.parts.worker.wake
+        service.store, service.parts.erasure, Metrics(), wake=service.parts.worker.wake
     )  # type: ignore[arg-type,union-attr]
     await housekeeping.sweep(partition, time.time_ns() // 1_000_000 + 7_200_000)
 
@@ -102,7 +102,7 @@ async def test_a_default_is_logged_of_its_own_arm_where_an_arm_before_it_is_gone
 async def test_what_was_not_shown_before_its_learner_was_forgotten_never_was(service: HeadlessService):
     bandit = await service.bandit(reward=WAITS)
     token = (await service.choose(bandit, activate=False)).decision
-    await service.parts.forgetting.forget(bandit.learner_for("ann"))
+    await service.parts.erasure.forget(bandit.learner_for("ann"))
     outcome = await service.parts.decisions.activate([token])
     assert outcome.rejected == [(0, "forgotten")]
     partition = bandit.learner_for("ann").partition(service.store.partitions)
@@ -115,7 +115,7 @@ async def test_a_default_of_a_forgotten_learner_is_not_counted(service: Headless
     await service.choose(bandit)
     service.store.refuse.add("side_data.erase")
     with pytest.raises(Unavailable):
-        await service.parts.forgetting.forget(bandit.learner_for("ann"))
+        await service.parts.erasure.forget(bandit.learner_for("ann"))
     service.store.refuse.clear()
     partition = await due(service, bandit)
     await sweep(service, partition)
@@ -170,7 +170,7 @@ async def test_a_replay_agrees_with_fading_waiting_and_forgetting(service: Headl
         if number % 3 == 0:
             await service.reward(choice.decision)
         if number % 10 == 9:
-            await service.parts.forgetting.forget(bandit.learner_for(key))
+            await service.parts.erasure.forget(bandit.learner_for(key))
     found = await compare(service.parts.store)
     assert found.different == []
     assert found.equal > 0

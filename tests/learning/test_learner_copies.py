@@ -144,7 +144,7 @@ async def test_a_forgotten_learner_takes_a_state_again(service: HeadlessService)
     bandit = await taught(service)
     data = (await copied(service, bandit))[KEYS[2]]
     learner = LearnerId(bandit.uid, KEYS[2])
-    await service.parts.forgetting.forget(learner)
+    await service.parts.erasure.forget(learner)
 
     async def gone() -> bool:
         return KEYS[2] not in await copied(service, bandit)

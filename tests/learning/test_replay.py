@@ -19,7 +19,7 @@ async def test_learners_that_change_between_two_pages_are_read_again(service: He
     *keys, late = keys[:8]
     for key in keys:
         await service.observe(bandit, "one", key=key)
-    forget = service.parts.forgetting.forget
+    forget = service.parts.erasure.forget
 
     async def change_all() -> None:
         for key in (*keys, late):

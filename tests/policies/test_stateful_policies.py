@@ -98,7 +98,7 @@ async def test_a_forgotten_learner_has_no_state(service: HeadlessService, bandit
     for key in ("ann", "bob"):
         await service.observe(bandit, f"one-{key}", key=key)
         await service.choose(bandit, key=key)
-    await service.parts.forgetting.forget(bandit.learner_for("ann"))
+    await service.parts.erasure.forget(bandit.learner_for("ann"))
     assert states(service) == {"bob": (1, 1)}
     await service.choose(bandit)
     assert states(service)["ann"] == (0, 1)

@@ -58,7 +58,7 @@ async def test_a_learner_taught_by_another_process_is_chosen_from(teacher_and_pu
     await two.parts.sync.poll()
     await two.choose(there, "bob")
     assert two.store.calls["learners.stored"] == before, "who was not taught is not read again"
-    await one.parts.forgetting.forget(bandit.learner_for("ann"))
+    await one.parts.erasure.forget(bandit.learner_for("ann"))
     await two.parts.sync.poll()
     assert (await two.choose(there)).learner_version == 0
 

@@ -129,7 +129,7 @@ async def test_a_constraint_is_told_who_is_forgotten(service: HeadlessService):
     clock, bandit = add_clock(service), await service.bandit("b")
     await service.observe(bandit, "o1")
     learner = bandit.learner_named("ann")
-    await service.parts.forgetting.forget(learner)
+    await service.parts.erasure.forget(learner)
     assert learner in clock.forgotten
 
 

@@ -119,7 +119,7 @@ async def test_forgetting_again_forgets(service: HeadlessService):
     token = (await service.choose(bandit)).decision
     await service.observe(bandit, "o")
     await lost(
-        service, "side_data.append_forget", lambda: service.parts.forgetting.forget(bandit.learner_for("ann"))
+        service, "side_data.append_forget", lambda: service.parts.erasure.forget(bandit.learner_for("ann"))
     )
     assert (await service.choose(bandit)).learner_version == 0
     assert (await service.reward(token)).rejected == [(0, "forgotten")]

@@ -11,8 +11,8 @@ from test_reward_ingestion import DIM, SETTINGS, TTL_MS, UID, encoded, one, work
 from test_workers_on_one_log import one_url, trim
 
 from app.learning.checkpoints import ENTRY_BYTES, LearnerReader, is_due, restored
+from app.learning.erasure import FORGET
 from app.learning.fold import fold
-from app.learning.forgetting import FORGET
 from app.records.log_entries import RewardEntry, decoded_all, encode
 from app.records.records import LearnerState, vector_to_bytes
 from app.storage import redis_keys

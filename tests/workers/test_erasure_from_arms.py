@@ -12,7 +12,7 @@ import pytest
 from test_reward_ingestion import TTL_MS, UID, worker
 
 from app.learning.arm_sums import fold_arms
-from app.learning.forgetting import FORGET
+from app.learning.erasure import FORGET
 from app.learning.replay import compare
 from app.platform.errors import Unavailable
 from app.records.arm_sums import ArmSums

@@ -10,7 +10,7 @@ import pytest
 from app.bandits.bandit import Bandit
 from app.bandits.settings import BanditRecord, LogRule, RewardRule
 from app.bandits.versions import BanditVersion
-from app.learning import forgetting as module
+from app.learning import erasure as module
 from app.platform.metrics import Metrics
 from app.records.log_entries import WaitingDecision
 from app.records.records import unpack
@@ -39,7 +39,7 @@ def later_ms() -> int:
 
 
 def housekeeping(service: HeadlessService) -> Housekeeping:
-    return Housekeeping(service.store, service.parts.forgetting, Metrics(), wake=service.parts.worker.wake)  # type: ignore[arg-type,union-attr]
+    return Housekeeping(service.store, service.parts.erasure, Metrics(), wake=service.parts.worker.wake)  # type: ignore[arg-type,union-attr]
 
 
 async def expire(service: HeadlessService, learner: LearnerId) -> None:
@@ -56,7 +56,7 @@ async def expire(service: HeadlessService, learner: LearnerId) -> None:
 
 
 async def live(service: HeadlessService, bandit: Bandit, key: str) -> None:
-    """Leave every trace that a key can leave: see the table of ``learning.forgetting``."""
+    """Leave every trace that a key can leave: see the table of ``learning.erasure``."""
     choice = await service.choose(bandit, key, event_id="e")
     await service.choose(bandit, key)
     await service.parts.decisions.activate([(await service.choose(bandit, key, activate=False)).decision])
@@ -78,24 +78,24 @@ async def test_a_key_that_comes_back_keeps_what_came_since_whoever_erases_late(
     """Another process read the list of the forgotten before this one had erased everything."""
     await service.quiet()
     bandit = await service.bandit(reward=WAITS)
-    learner, forgetting = bandit.learner_for("ann"), service.parts.forgetting
+    learner, erasure = bandit.learner_for("ann"), service.parts.erasure
     partition, entries = learner.partition(service.store.partitions), list[str]()
-    erase = forgetting.erase
+    erase = erasure.erase
 
     async def noted(learner: LearnerId, entry_id: str) -> bool:
         entries.append(entry_id)
         return await erase(learner, entry_id)
 
-    monkeypatch.setattr(forgetting, "erase", noted)
+    monkeypatch.setattr(erasure, "erase", noted)
     old = await service.choose(bandit, event_id="e")
-    await forgetting.forget(learner)
+    await erasure.forget(learner)
     new = await service.choose(bandit, event_id="e")
     assert new.decision != old.decision
     assert await erase(learner, entries[0])
     assert await service.choose(bandit, event_id="e") == new
     (waiting,) = (await service.store.waiting.due(partition, later_ms(), 10)).decisions
     assert unpack(waiting[1], WaitingDecision).known_entry == int(entries[0].partition("-")[2])
-    await forgetting.forget(learner)
+    await erasure.forget(learner)
     assert not (await service.store.waiting.due(partition, later_ms(), 10)).decisions
     assert (await service.choose(bandit, event_id="e")).decision != new.decision
 
@@ -107,7 +107,7 @@ async def test_a_learner_that_is_not_idle_keeps_everything(service: HeadlessServ
     await service.observe(bandit, "o1")
     learner = bandit.learner_for("ann")
     now_ms = time.time_ns() // 1_000_000
-    assert await service.parts.forgetting.expire(learner, now_ms) is False
+    assert await service.parts.erasure.expire(learner, now_ms) is False
     await housekeeping(service).sweep(learner.partition(service.store.partitions), now_ms)
     assert (await service.choose(bandit)).learner_version == 1
 
@@ -130,7 +130,7 @@ async def test_nothing_is_kept_of_a_learner_but_what_expires(
     lives = {"states", "log", "decisions", "due", "event", "events", "idle", "rows", "row-times"}
     assert before >= lives | STAYS - REFUSES
     if way == "deleted":
-        await service.parts.forgetting.forget(learner)
+        await service.parts.erasure.forget(learner)
     else:
         await expire(service, learner)
     # The newest entry of a log stays, for entries are numbered by it; the next one lets it go.
@@ -152,7 +152,7 @@ async def test_dead_letters_go_with_their_learner(service: HeadlessService):
     assert [letter.entry.learner for letter in await service.store.rewards.dead_letters(partition)] == [
         learner
     ]
-    await service.parts.forgetting.forget(learner)
+    await service.parts.erasure.forget(learner)
     assert await service.store.rewards.dead_letters(partition) == []
 
 
@@ -170,7 +170,7 @@ async def test_of_a_deleted_bandit_the_store_keeps_no_key(service: HeadlessServi
     for key in ("ann", "bob", "cid", "dan"):
         await live(service, gone, key)
         await live(service, stays, key)
-    await service.parts.forgetting.forget(gone.learner_for("bob"))
+    await service.parts.erasure.forget(gone.learner_for("bob"))
     before = await kept(service, store_url, stays.uid)
     await service.parts.bandits.delete("gone")
     await housekeeping(service).finish_deletions()
@@ -303,14 +303,14 @@ async def test_a_process_drops_what_it_made_of_a_learner_after_the_fold(store: S
             done.append("folded")
             return False
 
-    forgetting = module.Forgetting(
+    erasure = module.Erasure(
         store,
         Others(),
         token_ttl_ms=DAY_MS,
         event_decision=lambda _: None,
         forgotten=lambda _: done.append("dropped"),
     )
-    await forgetting.forget(LearnerId("0" * 16, "ann"))
+    await erasure.forget(LearnerId("0" * 16, "ann"))
     assert done == ["folded", "dropped"]
 
 

@@ -1,4 +1,4 @@
-"""Forgetting: all that is kept of a learner goes, by whichever way.
+"""Erasure: all that is kept of a learner goes, by whichever way.
 
 There are three reasons to forget: somebody deletes a learner (``forget``), a learner was idle for too long
 (``expire``), or its bandit was deleted (``erase_bandit``). The list of what is kept, by the keys of the store
@@ -70,7 +70,7 @@ from app.storage.types import LearnerId
 FORGET = encode(ForgetEntry())
 
 
-class Forgetting:
+class Erasure:
     """Forgets learners. Every step is safe to repeat, and any number of processes may do it at the same time.
 
     ``workers``         the processes that fold the reward log
