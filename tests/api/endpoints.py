@@ -38,7 +38,7 @@ class Endpoint:
 
 # Of a learner of dimension 3 without a half-life: one reward of 1 for the arm (1, 0, 0).
 STATE = base64.b64encode(
-    struct.pack("<BxHxxxxQQ18d", 1, 3, 1, 1, *(1.0, *[0.0] * 11), *(1.0, *[0.0] * 5))
+    struct.pack("<BxHxxxxQQ20d", 4, 3, 1, 1, *(1.0, *[0.0] * 11), *(1.0, *[0.0] * 5), 0.0, 0.0)
 ).decode()
 SLATES = {
     "id": "s-new", "arms": ["a", "b", "c"], "k": 2, "method": "icb", "epsilon": 0.5, "delta": 0.05,

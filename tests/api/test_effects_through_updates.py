@@ -315,36 +315,6 @@ def arm_of(item: Json) -> str:
     return str(item["arm"])
 
 
-async def test_sums_of_version_2_are_taken_over(store_url: str, tmp_path: Path):
-    """There an arm had sums of its newest revision alone, without its number in their name."""
-    async with running(store_url, tmp_path) as api:
-        await api.catalogue("c", {arm: row.tolist() for arm, row in FEATURES.items()})
-        await make(api)
-        await begin(api)
-        await play(api, 3, k=6)
-        await api.ok("POST", REFRESH, {})
-        before = (await api.ok("GET", PATH))["items"]
-        uid = api.app.service.bandits.by_name("b").uid
-        partitions = api.app.service.store.partitions
-    async with running(store_url, tmp_path, empty=False) as api:
-        for partition in range(partitions):
-            name = redis_keys.arm_sums(partition, uid)
-            for field, data in (await api.store.hgetall(name)).items():
-                if field:
-                    await api.store.hdel(name, field)
-                    await api.store.hset(name, field.partition(b" ")[0], data)
-        await api.ok("POST", REFRESH, {})
-        assert (await api.ok("GET", PATH))["items"] == before
-        await api.put_arms("c", {"a0": (FEATURES["a0"] + 0.1).tolist()})
-        await play(api, 3, k=6)
-        await api.ok("DELETE", "/v1/bandits/b/learners/u2", status=204)
-        decisions = [each for each in judged(await entries_of(api)) if each.entry["key"] != "u2"]
-        own, revisions = await stored_sums(api), await revisions_of(api)
-        for arm, wanted in arm_sums(decisions, revisions).items():
-            np.testing.assert_allclose(own[arm], wanted, rtol=1e-9, atol=1e-9)
-        assert not (await compare(api.app.service.store)).different
-
-
 async def test_after_a_move_sums_of_before_are_dropped_and_those_of_equal_revisions_count(api: Api):
     """Revisions are numbers of a catalogue: those of two have nothing in common."""
     await api.catalogue("c", {arm: row.tolist() for arm, row in FEATURES.items()})

@@ -38,7 +38,8 @@ async def test_the_first_constraint_that_left_no_arm_is_named(api: Api):
     await build(api, filter={"price": {"$lt": 2}})
     assert await reason(api, {"filter": {"price": {"$gt": 1}}}) == "none matches the filter"
     assert await reason(api, {"exclude": ["a0", "a1"]}) == "exclude names all that are left"
-    await api.ok("PUT", "/v1/bandits/b/quotas/q", {"filter": {}, "most": 2}, 201)
+    for price in (0, 1):
+        await api.ok("PUT", f"/v1/bandits/b/quotas/q{price}", {"filter": {"price": price}, "most": 1}, 201)
     assert len((await api.choose("b", k=2))["arms"]) == 2
     used_up = "all that are left have a quota that is used up, or held back by its pace"
     assert await reason(api, {}) == used_up

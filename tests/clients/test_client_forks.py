@@ -53,6 +53,7 @@ class Answer(BaseHTTPRequestHandler):
             self.server.keys_by_connection[self.client_address].add(body["key"])
             arms = [{"id": body["key"], "score": 1.0}]
             about = {"policy": "sub_ts", "learner_version": 0, "catalogue_version": 1, "exact": True}
+            about["bandit_version"] = 1
             answer: Any = {"decision": "t", "arms": arms, **about}
         else:
             decisions = [reward["decision"] for reward in body["rewards"]]
