@@ -30,8 +30,8 @@ from shortlist.types import Rows
 MAX_LEARNER_BYTES = 16 << 20
 MAX_KEY_LEARNER_BYTES = 4 << 20
 MOST_MEASURED = 1 << 20  # numbers of features
-# Settings that are other ones in new bandits.
-NEW_WHERE_ABSENT = "intercept", "arm_effects"
+# Settings whose default follows from others: a PUT without them asks for a bandit as it is.
+NEW_WHERE_ABSENT = "ridge", "exploration", "prior", "intercept", "arm_effects"
 
 
 class PolicyNeeds(Answer, frozen=True):

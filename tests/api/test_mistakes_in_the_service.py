@@ -30,6 +30,7 @@ from app.measuring import explain
 from app.platform.errors import NoArms
 from app.policies.limits import AllowedRows
 from app.policies.selection import SelectionRequest
+from app.records.log_entries import ForgetEntry
 from app.serving.choosing import Choosing
 from app.serving.constraints.base import View
 from app.serving.pipeline import Pipeline
@@ -245,8 +246,8 @@ BROKEN: dict[str, tuple[Any, str, Any, Focus]] = {
     ),
     "a learner that is forgotten keeps its sums": (
         fold,
-        "_forget",
-        stored_again,
+        "_ACTS",
+        {**fold._ACTS, ForgetEntry: stored_again},
         Focus((*REWARDED, "observe", "forget")),
     ),
     "an arm that is deleted can be chosen": (

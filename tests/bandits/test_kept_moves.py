@@ -22,9 +22,7 @@ class Stored:
             return None
         numbers = vector_to_bytes(np.full(DIM * DIM, float(number)))
         return move_to_bytes(
-            MoveRecord(
-                number, "map", "map", "a", "u", DIM, "b", "v", 0, number + 1, {}, transform=numbers, dim=DIM
-            )
+            MoveRecord(number, "map", "a", "u", DIM, "b", "v", 0, number + 1, {}, transform=numbers, dim=DIM)
         )
 
 
