@@ -18,7 +18,7 @@ from typing import Protocol
 from app.learning.fold import continued, is_short
 from app.platform.cache import BoundedCache
 from app.platform.pools import LEARNERS
-from app.records.log_entries import decoded_all
+from app.records.log_entries import decoded, decoded_all
 from app.records.records import LearnerState, bytes_to_state, state_bytes
 from app.storage.learner_states import LearnerStates
 from app.storage.types import LearnerId, LogEntry, StoredLearner
@@ -115,7 +115,7 @@ class LearnerReader:
                 return continued(identity, before.state, decoded_all(stored.tail))
             return restored(identity, stored)
 
-        is_small = len(stored.checkpoint or b"") < LARGE_CHECKPOINT and is_short(decoded_all(stored.tail))
+        is_small = len(stored.checkpoint or b"") < LARGE_CHECKPOINT and is_short(map(decoded, stored.tail))
         state = work() if is_small else await LEARNERS.run(work)
         if stored.tail:
             read = _Read(state, stored.tail[-1].entry_id)

@@ -38,11 +38,16 @@ STATE_STEPS = 12  # so many times as long takes an entry with a state, which is 
 
 
 def is_short(entries: Iterable[DecodedEntry]) -> bool:
-    """Whether folding takes about a millisecond: then handing it to a thread would cost more."""
+    """Whether folding takes about a millisecond: then handing it to a thread would cost more.
+
+    Entries beyond that are not looked at: an iterator that decodes them does so no further.
+    """
     steps = 0
     for _, content in entries:
         steps += dim_of(content) ** 2 * (STATE_STEPS if isinstance(content, StateEntry) else 1)
-    return steps <= SHORT_FOLD
+        if steps > SHORT_FOLD:
+            return False
+    return True
 
 
 def log_only(entry: LogEntry, reason: str) -> None:
@@ -58,8 +63,8 @@ def fold(
 ) -> States:
     """Return the states after ``entries`` of the learners that they change.
 
-    An entry may also forget its learner, or give a state to one that has none (``RewardPayload``). One that
-    cannot be folded is left out, for any mistake in it.
+    An entry may also forget its learner, or give a state to one that has none (``records.log_entries``). One
+    that cannot be folded is left out, for any mistake in it.
 
     ``states``      before, at least of all learners of the entries; None: without rewards
     ``entries``     of one partition, in the order of the log

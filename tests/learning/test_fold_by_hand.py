@@ -6,6 +6,7 @@ import logging
 import math
 import random
 from collections import Counter
+from itertools import repeat
 from operator import attrgetter
 
 import numpy as np
@@ -212,6 +213,11 @@ def test_a_fold_of_so_many_squared_dimensions_is_short():
     assert short(1_000, 1_000, 1_000, 1_000)
     assert not short(2_000, 8)
     assert not short(*[8] * 200, 2_000)
+
+
+def test_of_a_long_tail_no_more_is_decoded_than_a_short_fold_takes():
+    entry = entry_of(0, LearnerId("u", "a"), RewardEntry(bytes(800)))
+    assert not is_short(repeat(entry))  # which never ends
 
 
 @pytest.mark.rest
