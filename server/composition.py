@@ -422,7 +422,7 @@ class Service:
             self.store,
             poll_s=POLL_S,
             reward_log_s=self.settings.reward_log_s,
-            capacity_bytes=(self.settings.posterior_cache_mb << 20) // 4,
+            capacity_bytes=self.settings.worker_cache_bytes,
             owns=leases.owns,
             moves=self.moves,
             wait_s=self._pauses.applied_s,

@@ -366,7 +366,7 @@ def _worker(settings: Settings, store: Store, owns: Callable[[int], bool], moves
         store,
         poll_s=WORKER_POLL_S,
         reward_log_s=settings.reward_log_s,
-        capacity_bytes=(settings.posterior_cache_mb << 20) // 4,
+        capacity_bytes=settings.worker_cache_bytes,
         owns=owns,
         moves=moves,
         folded=lambda step: log.debug("applied %d entries of partition %d", step.entries, step.partition),

@@ -146,7 +146,7 @@ def check_size(record: BanditRecord, dim: int, most_global: int = MAX_LEARNER_BY
 def differences(record: BanditRecord, stored: BanditRecord, absent: Collection[str]) -> Sequence[str]:
     """The settings that are asked for and not those of the bandit that stands.
 
-    ``absent``: settings that nobody asked for; those that had another default once are then what stands.
+    ``absent``: settings that nobody asked for; those of ``NEW_WHERE_ABSENT`` are then what stands.
     """
     of_stored = {name: getattr(stored, name) for name in NEW_WHERE_ABSENT if name in absent}
     return differing(_asked(stored), _asked(with_else(replace(record, **of_stored), stored)))

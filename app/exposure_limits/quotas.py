@@ -225,7 +225,7 @@ def _state(quota: BanditQuota, window: QuotaWindow, now_ms: int) -> QuotaState:
         return QuotaState(quota, used, left, None, None, outstanding)
     ends_ms = None
     if used and now_ms > start_ms:
-        ends_ms = now_ms + round(max(rule.most - used, 0) * (now_ms - start_ms) / used)
+        ends_ms = now_ms + round(left * (now_ms - start_ms) / used)
         # A time beyond the year 9999 cannot be written as a date; and after the window it says nothing.
         if ends_ms >= min(finish_ms, LATEST_MS):
             ends_ms = None

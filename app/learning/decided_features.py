@@ -13,7 +13,7 @@ from app.bandits.bandit import Bandit
 from app.bandits.settings import SignalRef
 from app.catalogues.catalogues import Catalogues
 from app.learning.tokens import Decision
-from app.records.arm_sums import numbers_of, teaches
+from app.records.arm_sums import taken_off
 from app.records.log_entries import RewardEntry
 from app.records.records import vector_to_bytes
 from shortlist.types import Vector
@@ -47,7 +47,8 @@ def reward_entry(
 
     ``bandit``: of the version that decided. ``judged``: the signal, of a reward of a bandit that has some.
     """
-    record, pair = bandit.record, decision.effect_at(arm_position)
+    record = bandit.record
+    served, expected = taken_off(decision.effect_at(arm_position))
     of_all = kind == "default" and record.signals is not None
     return RewardEntry(
         vector_to_bytes(features),
@@ -61,9 +62,8 @@ def reward_entry(
         space=record.space,
         context=decision.context,
         examined=None if record.position is None else record.position.at(arm_position),
-        served=() if pair is None else numbers_of(pair.served),
-        # Where the store had no space for further sums the arm learns nothing.
-        expected=numbers_of(pair.expected) if pair is not None and teaches(pair) else (),
+        served=served,
+        expected=expected,
         half_life_s=record.half_life_s or 0.0,
         signal=None if of_all else 0 if judged is None else judged.place,
         sums=(record.reward if judged is None else judged.rule).aggregate == "sum",

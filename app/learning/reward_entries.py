@@ -18,7 +18,7 @@ from app.learning.decided_features import decided_features, reward_entry
 from app.learning.decisions import logged_reward
 from app.learning.tokens import Access, BadToken, Decision, TokenSigner
 from app.platform.errors import Invalid
-from app.records.arm_sums import EffectPair, numbers_of, teaches
+from app.records.arm_sums import EffectPair, taken_off
 from app.records.log_entries import RewardEntry, encode
 from app.records.records import context_to_bytes, vector_to_bytes
 from app.storage.types import LearnerId, RewardWrite, SignalWrite
@@ -207,6 +207,7 @@ class RewardEntries:
             raise Rejected("unknown_arm")
         features, revision = arm_features
         record = bandit.record
+        served, expected = taken_off(pair)
         entry = RewardEntry(
             vector_to_bytes(bandit.joint_features(features, context)),
             observation.value or 0.0,
@@ -217,8 +218,8 @@ class RewardEntries:
             at_ms,
             space=record.space,
             context=None if context is None else context_to_bytes(context),
-            served=() if pair is None else numbers_of(pair.served),
-            expected=numbers_of(pair.expected) if pair is not None and teaches(pair) else (),
+            served=served,
+            expected=expected,
             half_life_s=record.half_life_s or 0.0,
             signal=0 if record.signals is None else None,
             defaults=record.defaults(observation.values or {}),

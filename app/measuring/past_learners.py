@@ -358,6 +358,7 @@ class PastLearners:
         joint = np.ascontiguousarray(joint, dtype="<f8")
         data, size = joint.tobytes(), 8 * joint.shape[1]
         revisions = dict[str, Mapping[str, int]]()
+        of_signals = record.defaults()
         for number, (row, reward, default, entry) in enumerate(counted):
             # Without signals what came before is in the entry: further ones are summed with it.
             judged, signal, sums = SignalRef.of(record.signals or {}, reward.signal), 0, True
@@ -379,7 +380,7 @@ class PastLearners:
                 half_life_s=record.half_life_s or 0.0,
                 signal=signal if judged is not None or record.signals is None else None,
                 sums=sums,
-                defaults=(default or 0.0,) if record.signals is None else record.defaults(),
+                defaults=(default or 0.0,) if record.signals is None else of_signals,
             )
             result.append((float(max(reward.time, row.time)), (entry, content)))
         return result

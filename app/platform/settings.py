@@ -237,6 +237,11 @@ class Settings(BaseSettings):
                 )
 
     @property
+    def worker_cache_bytes(self) -> int:
+        """What a worker keeps of learners in memory."""
+        return (self.posterior_cache_mb << 20) // 4
+
+    @property
     def has_console(self) -> bool:
         return self.console == "on" or (self.console == "auto" and is_loopback(self.host))
 

@@ -88,9 +88,15 @@ def pair_at(data: bytes, number: int, arms: int) -> EffectPair:
     return EffectPair(data[begin : begin + size], data[begin + size : begin + 2 * size])
 
 
-def teaches(pair: EffectPair) -> bool:
-    """Whether the arm learns from its rewards: what is expected of it is no number where it must not."""
-    return all(map(math.isfinite, numbers_of(pair.expected)))
+def taken_off(pair: EffectPair | None) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """``served`` and ``expected`` of a ``RewardEntry``; None: the decision was made without arm effects.
+
+    Where the store had no space for further sums ``expected`` is no number: then the arm learns nothing.
+    """
+    if pair is None:
+        return (), ()
+    expected = numbers_of(pair.expected)
+    return numbers_of(pair.served), expected if all(map(math.isfinite, expected)) else ()
 
 
 def numbers_of(data: bytes) -> tuple[float, ...]:

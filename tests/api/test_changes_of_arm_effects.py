@@ -31,7 +31,7 @@ from test_arm_effects import (
 from api_client import Api, Json, running
 from app.learning.replay import compare
 from app.learning.tokens import decision_of, raw_of, text_of
-from app.records.arm_sums import numbers_of, teaches
+from app.records.arm_sums import numbers_of, taken_off
 from app.records.records import bytes_to_state
 from effect_oracle import arm_sums, judged, key_moments
 
@@ -317,7 +317,7 @@ async def test_beyond_the_memory_for_sums_keys_learn_alone(store_url: str, tmp_p
         before, without = await all_sums(api), await decisions_without(api)
         choice = await api.choose("b", key="u0", k=3)
         terms = decision_of(raw_of(choice["decision"]))
-        assert not any(teaches(terms.effect_at(place)) for place in range(3))
+        assert not any(taken_off(terms.effect_at(place))[1] for place in range(3))
         await api.observe("b", {"id": "beyond", "key": "u0", "arm": names[-1], "value": 1.0})
         await api.reward({"decision": choice["decision"], "arm": choice["arms"][0]["id"], "value": 1.0})
         assert await all_sums(api) == before

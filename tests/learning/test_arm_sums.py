@@ -16,7 +16,7 @@ from app.learning.arm_sums import arms_of, fold_arms
 from app.learning.effect_pairs import EffectPairs
 from app.learning.fold import fold
 from app.platform.metrics import Metrics
-from app.records.arm_sums import ArmSums, pair_at, teaches
+from app.records.arm_sums import ArmSums, pair_at, taken_off
 from app.records.log_entries import MOVED, DecodedEntry, ForgetEntry, MoveEntry, RewardEntry
 from app.records.records import state_to_bytes, vector_to_bytes
 from app.storage.types import ArmId, LearnerId
@@ -77,7 +77,7 @@ def test_a_key_whose_rewards_are_in_a_unit_of_its_own_teaches_no_arm(sigma, is_t
     bandit = SimpleNamespace(has_own_unit=lambda noise: noise > 5.0)
     pairs = EffectPairs(SimpleNamespace(has_space=lambda: True), Metrics())
     data = pairs.of(bandit, np.ones((2, 1)), np.zeros((2, 1)), sigma=sigma)
-    assert [teaches(pair_at(data, place, 2)) for place in range(2)] == [is_taught] * 2
+    assert [bool(taken_off(pair_at(data, place, 2))[1]) for place in range(2)] == [is_taught] * 2
 
 
 @pytest.mark.parametrize("terms", [*TERMS, pytest.param({"defaults": (0.5,)}, id="waiting")])
