@@ -107,8 +107,8 @@ def add_entry(before: ArmSums | None, entry: LogEntry, reward: RewardEntry, move
     is_of, now = (reward.space, reward.revision), (current.space, current.revision)
     if reward.space < moved or is_of < now:
         return before
-    if is_of > now:
-        current = ArmSums(current.version, space=reward.space, revision=reward.revision)
+    if is_of > now:  # counted anew: those of earlier features may have been dropped before
+        current = ArmSums(space=reward.space, revision=reward.revision)
     time_ms = current.time_ms
     if reward.half_life_s and reward.decided_ms > time_ms:
         factor, time_ms = weight(reward.decided_ms - time_ms, reward.half_life_s), reward.decided_ms
@@ -134,7 +134,7 @@ def merged_sums(before: ArmSums | None, more: ArmSums, half_life_s: float) -> Ar
     if is_of < now:
         return current
     if is_of > now:
-        current = ArmSums(current.version, space=more.space, revision=more.revision, time_ms=more.time_ms)
+        current = ArmSums(space=more.space, revision=more.revision, time_ms=more.time_ms)
     time_ms, old, new = max(current.time_ms, more.time_ms), 1.0, 1.0
     if half_life_s:
         old, new = (weight(time_ms - part.time_ms, half_life_s) for part in (current, more))

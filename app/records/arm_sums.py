@@ -25,7 +25,7 @@ class ArmSums(msgspec.Struct, frozen=True, array_like=True):
     """The sums of one arm, of the rewards of one partition and of the features of one revision: see
     ``shortlist.linear.arm_effects``.
 
-    ``version``      how many entries were added; it never goes back
+    ``version``      how many entries were added since these features came
     ``decisions``    how many decisions are in the sums: without any there are none
     ``space``, ``revision``   the move and the features of the arm that they are of: later ones begin anew
     ``time_ms``      with a half-life: when the newest decision was made; the sums are discounted to it

@@ -122,6 +122,8 @@ async def kill_services(folder: Path, catalogues: list[str]) -> None:
                             if catalogue == now:
                                 await running[0]
                                 await return_some_arms(http, catalogue)
+                                # the others may be done by now: somebody has to meet the other revisions
+                                running.append(asyncio.create_task(client(http, 10 * number + 9, 25, late)))
                             else:
                                 running.append(asyncio.create_task(moved(theirs, catalogue)))
                                 come = partial(has_come, late, len(late) + number % 10, running)
