@@ -28,7 +28,7 @@ from threadpoolctl import threadpool_limits
 
 from app.api import limits
 from app.bandits.spaces import Moves
-from app.catalogues.kinds import ARM_SOURCES
+from app.catalogues.kinds import ENGINE_KINDS
 from app.learning.effect_fits import EffectFits
 from app.learning.erasure import Erasure
 from app.learning.learned_priors import LearnedPriors
@@ -82,7 +82,7 @@ def with_servers(settings: Settings) -> Iterator[Settings]:
         if settings.redis_url is None:
             store = servers.enter_context(EmbeddedServer(settings.data_dir))
             settings = settings.model_copy(update={"redis_url": SecretStr(store.url)})
-        for source in ARM_SOURCES.values():
+        for source in ENGINE_KINDS.values():
             settings = servers.enter_context(source.serving(settings))
         yield settings
 

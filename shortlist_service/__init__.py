@@ -3,7 +3,7 @@
     ``policies``      a policy: how arms are ranked for a learner
     ``constraints``   a constraint: which arms a choice may have
     ``indexes``       an index: how the best arms are found
-    ``arm_sources``   an engine that has the arms of a catalogue, and finds them
+    ``engines``       an engine that has the arms of a catalogue, and finds them
     ``routes``        calls of the API
     ``arm_lists``     lists of arms that a choice may ask for as its ``baseline``
     ``commands``      commands of ``shortlist``

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from app.arm_sources.engine_index import EngineIndex
-from app.arm_sources.engine_snapshot import EngineSnapshot
-from app.catalogues.kinds import ARM_SOURCES
+from app.catalogues.kinds import ENGINE_KINDS
+from app.engines.engine_index import EngineIndex
+from app.engines.engine_snapshot import EngineSnapshot
 from app.indexes.live import LiveIndex
 from app.policies.base import Policy
 from app.policies.registry import POLICIES
@@ -144,7 +144,7 @@ def test_only_registries_import_a_structure():
 def test_the_console_names_no_arm_source():
     """It asks what an index can do: another engine than ours is shown as ours is."""
     for path in (ROOT / "app/console").glob("*.js"):
-        assert not [name for name in ARM_SOURCES if name in path.read_text().lower()], path.name
+        assert not [name for name in ENGINE_KINDS if name in path.read_text().lower()], path.name
 
 
 IMPORTING = [

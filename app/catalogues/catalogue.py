@@ -68,7 +68,7 @@ class Catalogue:
     in_memory: LiveIndex = field(init=False)  # where an engine has the arms, those that it has not got yet
     encoding: FeatureEncoding = field(init=False)
     fits_at: int = FIT_ARMS  # while it is not fitted: at how many arms to try
-    # the index or the arm source that its owner asked for, if no loaded plug-in provides it
+    # the index or the engine that its owner asked for, if no loaded plug-in provides it
     missing_plugin: str | None = field(init=False)
     is_filled: bool = field(init=False)  # whether it has had all arms of the catalogue that it follows
     # at which version they were counted last

@@ -22,7 +22,6 @@ from typing import TypeVar
 
 import msgspec
 
-from app.arm_sources.contract import ArmEngine
 from app.catalogues.arm_pages import ArmPages
 from app.catalogues.arms import (
     MAX_UNFITTED_ARMS,
@@ -38,6 +37,7 @@ from app.catalogues.catalogue import Catalogue, difference_of
 from app.catalogues.kept_arms import ArmRepository, FoundArms
 from app.catalogues.kinds import Kinds
 from app.catalogues.replaced_features import ReplacedFeatures, has_replaced, keep_finding
+from app.engines.contract import ArmEngine
 from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.shared_arms import SharingGroup

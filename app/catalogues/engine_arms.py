@@ -9,8 +9,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from app.arm_sources.engine_index import LAST_ARM, EngineIndex
 from app.catalogues.kept_arms import FoundArms
+from app.engines.engine_index import LAST_ARM, EngineIndex
 from app.filters.attributes import Document
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.snapshot import Snapshot

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from app.arm_sources.engine_index import EngineIndex
-from app.arm_sources.engine_snapshot import LEAST_ASKED
 from app.catalogues.catalogue import Catalogue
-from app.catalogues.kinds import ARM_SOURCES
+from app.catalogues.kinds import ENGINE_KINDS
+from app.engines.engine_index import EngineIndex
+from app.engines.engine_snapshot import LEAST_ASKED
 from app.platform.errors import StartupError
 
 MOST_NAMED = 10
@@ -27,7 +27,7 @@ def in_engines(catalogues: Iterable[Catalogue]) -> Mapping[str, EngineIndex]:
 
 def check_engines(catalogues: Iterable[Catalogue]) -> None:
     """Raise StartupError if a catalogue is kept where this service cannot read."""
-    for kind, source in ARM_SOURCES.items():
+    for kind, source in ENGINE_KINDS.items():
         away = sorted(
             name
             for name, index in in_engines(catalogues).items()

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import msgspec
 
-from app.arm_sources.contract import ArmEngine, ArmSource, EngineName, WrongEngine
-from app.arm_sources.engine_index import EngineIndex
 from app.catalogues.engine_arms import EngineArms
 from app.catalogues.kept_arms import ArmRepository
 from app.catalogues.resident_arms import ResidentArms
+from app.engines.contract import ArmEngine, EngineKind, EngineName, WrongEngine
+from app.engines.engine_index import EngineIndex
 from app.indexes.candidates import CHOICES, MISSING
 from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
@@ -23,16 +23,16 @@ from app.records.records import CatalogueRecord
 from app.storage.store import Store
 from shortlist.index.index import OWN_KINDS
 
-OUR_SOURCES = {"milvus": "milvus_uri"}
+OUR_ENGINES = {"milvus": "milvus_uri"}
 """Our plug-ins: the kind, which is also the extra that installs it, and the setting that asks for it."""
-ARM_SOURCES: Mapping[str, ArmSource] = plugins.load(
+ENGINE_KINDS: Mapping[str, EngineKind] = plugins.load(
     "arm_sources",
-    ArmSource,  # type: ignore[type-abstract]
+    EngineKind,  # type: ignore[type-abstract]
     {*CHOICES, *OWN_KINDS},
 )
-INDEX_CHOICES = (*CHOICES, *ARM_SOURCES)
+INDEX_CHOICES = (*CHOICES, *ENGINE_KINDS)
 """What an owner may ask for."""
-IN_ENGINE = "in_engine"  # of an index: the kind is an arm source that is none of ours
+IN_ENGINE = "in_engine"  # of an index: the kind is an engine that is none of ours
 
 ServedIndex = LiveIndex | EngineIndex
 Opened = tuple[ServedIndex, ArmRepository]
@@ -42,7 +42,7 @@ def check_installed(kind: object) -> object:
     """The kind as it is. Raises ValueError: it needs a package that is not installed."""
     if (package := MISSING.get(str(kind))) is not None:
         raise ValueError(f"the index {kind} needs the package {package}, which is not installed here")
-    if str(kind) in OUR_SOURCES and str(kind) not in ARM_SOURCES:
+    if str(kind) in OUR_ENGINES and str(kind) not in ENGINE_KINDS:
         raise ValueError(f"{kind} needs the package shortlist-{kind}, which is not installed here")
     return kind
 
@@ -60,27 +60,27 @@ def engines_of(settings: Settings) -> dict[str, ArmEngine]:
 
     Raises StartupError: one that they name needs a package that is not here.
     """
-    for kind, setting in OUR_SOURCES.items():
-        if kind not in ARM_SOURCES and getattr(settings, setting) is not None:
+    for kind, setting in OUR_ENGINES.items():
+        if kind not in ENGINE_KINDS and getattr(settings, setting) is not None:
             needed = f"the package shortlist-{kind} is not installed, or left out by {plugins.VARIABLE}"
             install = f"pip install -e '.[{kind}]' in a checkout"
             raise StartupError(f"SHORTLIST_{setting.upper()} is set, but {needed}: {install}")
-    engines = {kind: source.engine(settings) for kind, source in ARM_SOURCES.items()}
+    engines = {kind: source.engine(settings) for kind, source in ENGINE_KINDS.items()}
     return {kind: engine for kind, engine in engines.items() if engine is not None}
 
 
 def missing_plugin(record: CatalogueRecord) -> str | None:
     """What the catalogue needs, and no loaded plug-in provides: "the index flat8"; None: nothing."""
     kind = _kind_of(record)
-    if kind in CHOICES or kind in ARM_SOURCES:
+    if kind in CHOICES or kind in ENGINE_KINDS:
         return None
-    return f"the arm source {kind}" if is_in_engine(record) else f"the index {kind}"
+    return f"the engine {kind}" if is_in_engine(record) else f"the index {kind}"
 
 
 def is_in_engine(record: CatalogueRecord) -> bool:
     """Whether the arms are in an engine, also in one that no loaded plug-in knows."""
     kind = _kind_of(record)
-    return kind in ARM_SOURCES or kind in OUR_SOURCES or IN_ENGINE in record.index
+    return kind in ENGINE_KINDS or kind in OUR_ENGINES or IN_ENGINE in record.index
 
 
 def _kind_of(record: CatalogueRecord) -> str:
@@ -109,7 +109,7 @@ class Kinds:
     def checked(self, record: CatalogueRecord) -> CatalogueRecord:
         """The record as it is stored. Raises Invalid, or Unavailable: no such catalogue can be made now."""
         kind = _kind_of(record)
-        source, engine = ARM_SOURCES.get(kind), self._engines.get(kind)
+        source, engine = ENGINE_KINDS.get(kind), self._engines.get(kind)
         if source is None:
             return record
         if engine is None:
@@ -121,7 +121,7 @@ class Kinds:
             engine.check()
         except WrongEngine as error:
             raise Invalid(error.detail, path=("index", "kind")) from None
-        if kind in OUR_SOURCES:
+        if kind in OUR_ENGINES:
             return record
         # Without its plug-in nobody could tell that its arms are not for this memory.
         return msgspec.structs.replace(record, index={**record.index, IN_ENGINE: 1})
@@ -130,9 +130,9 @@ class Kinds:
         """The index of a catalogue, and its arms; to be opened."""
         options, dim, kind = options_of(record), record.dim, _kind_of(record)
         if is_in_engine(record):
-            source, engine = ARM_SOURCES.get(kind), self._engines.get(kind)
+            source, engine = ENGINE_KINDS.get(kind), self._engines.get(kind)
             if source is None:
-                name = EngineName(kind, kind, f"no loaded plug-in provides the arm source {kind}")
+                name = EngineName(kind, kind, f"no loaded plug-in provides the engine {kind}")
             else:
                 why = f"the arms of this catalogue are in {source.title}, and {source.setting} is not set"
                 name = EngineName(kind, source.title, why)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import numpy as np
 import pytest
 
-from app.arm_sources.contract import ArmEngine, CollectionGone, EngineArm
+from app.engines.contract import ArmEngine, CollectionGone, EngineArm
 from app.filters.filter import parse
 
 ARMS, DIM, LIMIT, EF = 200, 8, 32, 128

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.arm_sources.contract import EngineArm, EngineName
-from app.arm_sources.engine_index import EngineIndex
 from app.bandits.effect_version import EffectVersion, record_of, version_of
 from app.catalogues.learner_snapshot import ConstantSnapshot
+from app.engines.contract import EngineArm, EngineName
+from app.engines.engine_index import EngineIndex
 from app.filters.filter import parse
 from app.indexes.live import IndexOptions
 from app.platform.pools import SEARCHES

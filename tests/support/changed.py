@@ -25,7 +25,7 @@ DOCUMENTS = ("tests/test_docs.py", "tests/test_papers.py", "tests/test_figures.p
 # Tests in other folders that hold a folder of code.
 MORE = {
     "app/api": ("tests/test_golden.py", "tests/clients"),
-    "app/arm_sources": ("tests/workers/test_arm_following.py", "plugins/milvus/tests"),
+    "app/engines": ("tests/workers/test_arm_following.py", "plugins/milvus/tests"),
     "app/bandits": ("tests/api",),
     "app/console": ("tests/test_console_types.py",),
     "app/decision_log": ("tests/api/test_decision_log.py",),
@@ -55,7 +55,7 @@ ELSEWHERE = {
         "tests/policies/test_each_policy.py",
         "tests/serving/test_each_constraint.py",
         "tests/indexes/test_index_contract.py",
-        "tests/arm_sources",
+        "tests/engines",
         "tests/processes/test_plugin_environment.py",
     ),
     "load_tests": DOCUMENTS,

@@ -29,8 +29,8 @@ import shortlist.index
 import shortlist_campaigns
 import workers
 from app.api import api_keys
-from app.arm_sources import engine_index
 from app.bandits import effect_version, prior_version, settings, spaces, versions
+from app.engines import engine_index
 from app.exposure_limits import rules
 from app.filters import columns
 from app.indexes import publishing, shared_files

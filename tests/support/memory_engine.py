@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from app.arm_sources.contract import ArmEngine, ArmSource, CollectionGone, EngineArm
+from app.engines.contract import ArmEngine, CollectionGone, EngineArm, EngineKind
 from app.platform.errors import Unavailable
 
 
@@ -73,7 +73,7 @@ class MemoryEngine(ArmEngine):
         return [arms[place].id for place in order[:limit].tolist()]
 
 
-class MemorySource(ArmSource):
+class MemorySource(EngineKind):
     """``made``: the engines that it gave to services."""
 
     title = "Memory"

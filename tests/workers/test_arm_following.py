@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.arm_sources.contract import EngineName
-from app.arm_sources.engine_index import EngineIndex
 from app.catalogues.engine_arms import EngineArms
+from app.engines.contract import EngineName
+from app.engines.engine_index import EngineIndex
 from app.indexes.live import IndexOptions, LiveIndex
 from app.platform.errors import Unavailable
 from app.records.records import ArmDocument, pack, vector_to_bytes

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from shortlist_milvus.engine import INSTALL
-from shortlist_service.arm_sources import EmbeddedServer
+from shortlist_service.engines import EmbeddedServer
 from shortlist_service.errors import StartupError
 
 MEMTABLE_BYTES = 1 << 20  # rows beyond these are put in a graph; those before are compared one by one

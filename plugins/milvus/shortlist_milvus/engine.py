@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shortlist_milvus.expressions import MOST_TERMS, TERM_CHARS, arm_terms, expression_of
-from shortlist_service.arm_sources import (
+from shortlist_service.engines import (
     ArmEngine,
     CollectionGone,
     EngineArm,

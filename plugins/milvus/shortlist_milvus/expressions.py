@@ -28,7 +28,7 @@ from json.encoder import encode_basestring_ascii as quoted
 from math import inf, nextafter
 from typing import Any
 
-from shortlist_service.arm_sources import (
+from shortlist_service.engines import (
     AllOf,
     AnyOf,
     Exists,

@@ -1,4 +1,4 @@
-"""Milvus as an arm source: the kind of catalogue "milvus", and the setting SHORTLIST_MILVUS_URI."""
+"""Milvus as an engine: the kind of catalogue "milvus", and the setting SHORTLIST_MILVUS_URI."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pydantic import SecretStr
 
 from shortlist_milvus.embedded_engine import EmbeddedEngine, is_embedded
 from shortlist_milvus.engine import MilvusEngine
-from shortlist_service.arm_sources import ArmSource, Settings
+from shortlist_service.engines import EngineKind, Settings
 
 LEAST_DIM = 2  # that Milvus takes
 
 
-class MilvusSource(ArmSource):
+class MilvusSource(EngineKind):
     """A Milvus at an address, or Milvus Lite as a child of the service, where the setting names a file."""
 
     title = "Milvus"

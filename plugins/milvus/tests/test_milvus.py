@@ -16,7 +16,7 @@ from pymilvus import MilvusClient, MilvusException
 from pymilvus.grpc_gen import common_pb2, milvus_pb2, milvus_pb2_grpc
 
 from api_client import assert_problem, running
-from app.arm_sources.engine_index import EngineIndex
+from app.engines.engine_index import EngineIndex
 from app.platform.errors import StartupError
 from milvus_engines import MilvusApi, running_on_milvus
 from shortlist_milvus import source

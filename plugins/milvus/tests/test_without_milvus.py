@@ -43,7 +43,7 @@ def test_a_catalogue_whose_source_is_missing_is_listed_and_found_again(tmp_path:
         assert http.get("/v1/catalogues/far/arms/b").json()["features"] == [1.0, 1.0]
         refused = http.post("/v1/bandits/b/choose", json={})
         assert (refused.status_code, refused.json()["code"]) == (503, "unavailable")
-        assert "the arm source milvus" in refused.json()["detail"]
+        assert "the engine milvus" in refused.json()["detail"]
         query = {"query": [1.0, 0.0], "k": 1, "method": "hnsw"}
         assert http.post("/v1/catalogues/far/mips", json=query).status_code == 503
         findings = http.get("/v1/status").json()["findings"]

@@ -14,8 +14,8 @@ from typing import Any
 
 from redis import ConnectionError, Redis, RedisCluster, RedisError, ResponseError  # noqa: A004 - the driver's
 
-from shortlist_service.arm_sources import EmbeddedServer
 from shortlist_service.commands import Settings
+from shortlist_service.engines import EmbeddedServer
 from shortlist_service.errors import Conflict, ShortlistError, StartupError, Unavailable
 
 BATCH = 1_000

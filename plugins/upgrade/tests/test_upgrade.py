@@ -13,7 +13,7 @@ import pytest
 from msgspec.msgpack import encode
 
 from server.cli import main
-from shortlist_service.arm_sources import EmbeddedServer
+from shortlist_service.engines import EmbeddedServer
 from shortlist_service.errors import Conflict
 from shortlist_upgrade.server import connected
 from shortlist_upgrade.upgrade import upgrade

@@ -16,7 +16,7 @@ import pytest
 from clock_shim import Clocks
 from server.cli import main
 from service_process import serving
-from shortlist_service.arm_sources import EmbeddedServer
+from shortlist_service.engines import EmbeddedServer
 from store_clients import connect_sync
 from stored_text import kept_answers, kept_lines, load
 from waiting import wait_until_sync

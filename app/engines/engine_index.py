@@ -22,9 +22,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from app.arm_sources.contract import ArmEngine, CollectionGone, EngineName
-from app.arm_sources.engine_snapshot import EngineSnapshot
-from app.arm_sources.held_arms import HeldArms
+from app.engines.contract import ArmEngine, CollectionGone, EngineName
+from app.engines.engine_snapshot import EngineSnapshot
+from app.engines.held_arms import HeldArms
 from app.filters.attributes import Document
 from app.filters.filter import Filter
 from app.indexes.live import IndexOptions, LiveIndex

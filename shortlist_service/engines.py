@@ -1,8 +1,8 @@
-"""Arms in an engine of one's own: a subclass of ``ArmSource``, and one of ``ArmEngine``.
+"""Arms in an engine of one's own: a subclass of ``EngineKind``, and one of ``ArmEngine``.
 
     import os
 
-    from shortlist_service.arm_sources import ArmEngine, ArmSource
+    from shortlist_service.engines import ArmEngine, EngineKind
 
     class Qdrant(ArmEngine):
         async def search(self, collection, query, limit, *, arm_filter=None, ef):
@@ -10,7 +10,7 @@
             return [point.payload["id"] for point in points]
         ...
 
-    class QdrantSource(ArmSource):
+    class QdrantKind(EngineKind):
         title = "Qdrant"
         setting = "QDRANT_URL"
 
@@ -18,7 +18,7 @@
             url = os.environ.get(self.setting)
             return None if url is None else Qdrant(url)
 
-The entry point names the source, and is the kind of its catalogues: ``"index": {"kind": "qdrant"}``. The
+The entry point names this class, and is the kind of its catalogues: ``"index": {"kind": "qdrant"}``. The
 store has all arms; the engine has copies of them, which the service keeps up to date, and proposes arms. The
 service reads those from the store, checks filters and scores them, so an engine may be late, approximate or
 away. The docstring of ``ArmEngine`` says what each method may do, and when it is called. A filter is a tree
@@ -26,12 +26,12 @@ of ``Expression``; ``fields_of`` has the values of an arm's fields as filters se
 runs an engine as a supervised child of the service.
 """
 
-from app.arm_sources.contract import (
+from app.engines.contract import (
     MOST_FOUND,
     ArmEngine,
-    ArmSource,
     CollectionGone,
     EngineArm,
+    EngineKind,
     NotLoaded,
     WrongEngine,
 )
@@ -46,11 +46,11 @@ __all__ = [
     "AllOf",
     "AnyOf",
     "ArmEngine",
-    "ArmSource",
     "CollectionGone",
     "Document",
     "EmbeddedServer",
     "EngineArm",
+    "EngineKind",
     "Exists",
     "Expression",
     "Filter",

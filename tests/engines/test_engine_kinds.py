@@ -1,4 +1,4 @@
-"""Catalogues of an arm source of a package outside: the service knows its engine by the contract alone."""
+"""Catalogues of an engine of a package outside: the service knows its engine by the contract alone."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TestMemoryEngine(ArmEngineContract):
 @pytest.fixture
 def source(monkeypatch: pytest.MonkeyPatch) -> MemorySource:
     source = MemorySource()
-    monkeypatch.setitem(kinds.ARM_SOURCES, "memory", source)  # type: ignore[arg-type]
+    monkeypatch.setitem(kinds.ENGINE_KINDS, "memory", source)  # type: ignore[arg-type]
     return source
 
 
@@ -135,7 +135,7 @@ async def test_a_catalogue_is_known_to_be_in_an_engine_when_its_source_is_gone(
     service = kinds.Kinds(api.store, index_dir=tmp_path, group=None, engines={}, index_limits=IndexLimits())
     with pytest.raises(Invalid, match="MEMORY_URL is not set"):
         service.checked(record)
-    monkeypatch.delitem(kinds.ARM_SOURCES, "memory")  # type: ignore[arg-type]
-    assert (is_in_engine(record), missing_plugin(record)) == (True, "the arm source memory")
+    monkeypatch.delitem(kinds.ENGINE_KINDS, "memory")  # type: ignore[arg-type]
+    assert (is_in_engine(record), missing_plugin(record)) == (True, "the engine memory")
     other = CatalogueRecord(2, {**INDEX, "kind": "other"}, 0.95)
     assert (is_in_engine(other), missing_plugin(other)) == (False, "the index other")

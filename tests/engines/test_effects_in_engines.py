@@ -30,7 +30,7 @@ PATH = "/v1/bandits/b/arm-effects"
 @pytest.fixture
 async def api(store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Api]:
     """A bandit with effects of half the arms, whose engine has all of them."""
-    monkeypatch.setitem(kinds.ARM_SOURCES, "memory", MemorySource())  # type: ignore[arg-type]
+    monkeypatch.setitem(kinds.ENGINE_KINDS, "memory", MemorySource())  # type: ignore[arg-type]
     async with running(store_url, tmp_path) as api:
         await api.app.service.catalogues.create("c", CatalogueRecord(DIM, dict(INDEX), 0.95))
         await put(api, FEATURES)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from app.arm_sources.contract import MOST_FOUND, EngineName
+from app.engines.contract import MOST_FOUND, EngineName
 from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.attributes import AttributeTable, Document
 from app.filters.filter import Filter

@@ -146,7 +146,7 @@ class ArmEngine(ABC):
         """
 
 
-class ArmSource(ABC):
+class EngineKind(ABC):
     """A kind of catalogue whose arms are in an engine. One object for each process, made without arguments.
 
     The name of its entry point is what users write: ``"index": {"kind": NAME}``.

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.arm_sources.contract import ArmEngine
-from app.arm_sources.engine_index import CopyQuality, EngineIndex
-from app.arm_sources.engine_snapshot import asked_for
+from app.engines.contract import ArmEngine
+from app.engines.engine_index import CopyQuality, EngineIndex
+from app.engines.engine_snapshot import asked_for
 from app.platform.deadlines import yield_to_others
 from app.records.records import bytes_to_vector
 from app.storage.store import Store
