@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from copy import copy
 
 from app.exposure_limits.known_quotas import KnownQuotas
 from app.exposure_limits.rules import BanditQuota
 from app.indexes.snapshot import Snapshot
+from app.platform.deadlines import task_for_all
 from app.platform.errors import Unavailable
 from app.storage.exposure_limits import QuotaStore
-from app.storage.types import QuotaCount, QuotaEvent, QuotasNow, QuotaWindow
+from app.storage.types import QuotaAnswer, QuotaCount, QuotaEvent, QuotasNow, QuotaWindow
 
 QuotaCharge = Sequence[QuotaCount]
 
@@ -23,6 +26,8 @@ class BanditQuotas:
         self._store = store
         self._uid = bandit_uid
         self.known = known
+        self._events: list[tuple[QuotaEvent, Sequence[QuotaCount]]] = []  # of this turn of the event loop
+        self._answer: asyncio.Task[QuotaAnswer]
 
     async def poll(self) -> None:
         """Hear of all changes."""
@@ -47,15 +52,16 @@ class BanditQuotas:
         if not counts:
             return ()
         charge = [QuotaCount(quota.id, quota.uid, count) for quota, count in counts.items()]
-        counted, windows = await self._count(event, charge)
-        if not counted:
+        is_counted, windows = await self._count(event, charge)
+        if not is_counted:
             if not self.known.number:  # so much has changed that the answer does not say what is closed
                 await self.poll()
             return None
+        starts = [windows[each.quota, each.uid].start_ms for each in charge]
         return [
-            each._replace(times=-each.times, start=window.start_ms)
-            for each, window in zip(charge, windows, strict=True)
-            if window.start_ms >= 0
+            each._replace(times=-each.times, start=start)
+            for each, start in zip(charge, starts, strict=True)
+            if start >= 0
         ]
 
     async def refund(self, charge: QuotaCharge) -> None:
@@ -86,17 +92,32 @@ class BanditQuotas:
     async def windows(self, quotas: Sequence[BanditQuota]) -> Sequence[QuotaWindow]:
         """What was counted for these quotas until now."""
         _, windows = await self._count("read", [QuotaCount(quota.id, quota.uid, 0) for quota in quotas])
-        return windows
+        return [windows[quota.id, quota.uid] for quota in quotas]
 
     async def _count(
         self, event: QuotaEvent, counts: Sequence[QuotaCount]
-    ) -> tuple[bool, Sequence[QuotaWindow]]:
-        """Whether all of it was counted, and the windows of then."""
+    ) -> tuple[bool, Mapping[tuple[str, str], QuotaWindow]]:
+        """Whether all of it was counted, and the windows of then.
+
+        What is asked for in one turn of the event loop goes to the store together.
+        """
+        number = len(self._events)
+        if not number:
+            self._answer = task_for_all(self._ask())  # it begins after this turn
+        self._events.append((event, counts))
+        try:
+            answer = await asyncio.shield(self._answer)
+        except Unavailable as error:
+            raise copy(error) from error  # each caller has its own, which may say more
+        return answer.counted[number], answer.windows
+
+    async def _ask(self) -> QuotaAnswer:
+        events, self._events = self._events, []
         after = self.known.number
-        answer = await self._store.count(self._uid, event, counts, after=after)
+        answer = await self._store.count(self._uid, events, after=after)
         self.known.hear(answer.changes, after)
-        for each, window in zip(counts, answer.windows, strict=True):
-            quota = self.known.by_id.get(each.quota)
-            if window.start_ms >= 0 and quota is not None and quota.uid == each.uid:
+        for (name, uid), window in answer.windows.items():
+            quota = self.known.by_id.get(name)
+            if window.start_ms >= 0 and quota is not None and quota.uid == uid:
                 self.known.note_left(quota, quota.rule.most - window.shown, window.ends_ms)
-        return answer.counted, answer.windows
+        return answer

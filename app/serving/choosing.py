@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from functools import partial
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -50,9 +51,10 @@ from app.storage.store import Store
 from app.storage.types import LearnerId, RowWrite
 from shortlist.errors import InvalidArgument
 
-LOGGED_TOGETHER = 100
+LOGGED_TOGETHER = CHOSEN_TOGETHER = 100
 LONG_LIST = 50  # places: about a millisecond, far more than a turn of the loop
 
+T = TypeVar("T")
 Refusal = ShortlistError | InvalidArgument
 """Why there is no choice for a request."""
 
@@ -109,7 +111,7 @@ class Choosing:
                 (signed,) = await self._described(bandit, [signed], [request])
             # also when the caller has gone: nobody will see the choice, so it must not count
             except BaseException:
-                await self._give_back([signed], [request])
+                await refund(signed.charges)
                 raise
         if signed.row is not None or request.event_id is not None or bandit.record.reward.wait_s is not None:
             await self._log(bandit, [signed])
@@ -123,36 +125,57 @@ class Choosing:
         ``partial``: each by itself; then an error stands in its place, as does one that is given in place of
         a request. What concerns all choices, such as their ``include``, is still an error of all.
         """
-        served: list[ChooseRequest] = []
-        signed: list[SignedChoice] = []
-        refused: dict[int, Refusal] = {}
+        outcomes: list[SignedChoice | BaseException] = []
         try:
-            for position, request in enumerate(requests):
-                await yield_to_others()  # a choice from memory awaits nothing
-                check(caller())
-                if not isinstance(request, ChooseRequest):
-                    refused[position] = request
-                    continue
-                try:
-                    with within(("requests", position)):
-                        signed.append(await self._choice(bandit, request))
-                except (ShortlistError, InvalidArgument) as error:
-                    if not partial or isinstance(error, BanditMoved):  # which is tried again as a whole
-                        raise
-                    refused[position] = error.with_traceback(None)
-                else:
-                    served.append(request)
+            await self._attempt_all(bandit, requests, outcomes, partial=partial)
+            signed = [outcome for outcome in outcomes if isinstance(outcome, SignedChoice)]
+            served = [
+                request
+                for request, outcome in zip(requests, outcomes, strict=True)
+                if isinstance(request, ChooseRequest) and isinstance(outcome, SignedChoice)
+            ]
             if any(request.include for request in served):
                 signed = await self._described(bandit, signed, served)
         except BaseException:
-            await self._give_back(signed, served)
+            made = (outcome for outcome in outcomes if isinstance(outcome, SignedChoice))
+            await asyncio.gather(*(refund(each.charges) for each in made))
             raise
         await self._log(bandit, signed)
         choices = iter(signed)
         return [
-            refused[position] if position in refused else next(choices).choice
-            for position in range(len(requests))
+            outcome.with_traceback(None) if isinstance(outcome, Refusal) else next(choices).choice
+            for outcome in outcomes
         ]
+
+    async def _attempt_all(
+        self,
+        bandit: Bandit,
+        requests: Sequence[ChooseRequest | Refusal],
+        outcomes: list[SignedChoice | BaseException],
+        *,
+        partial: bool,
+    ) -> None:
+        """Append a choice for each of these, or why there is none: then raise that, unless ``partial``."""
+        first = next((request for request in requests if isinstance(request, ChooseRequest)), None)
+        # Choices that are counted wait for the store side by side: then one call counts many of them.
+        together = CHOSEN_TOGETHER if first is not None and self._pipeline.is_counted(first, bandit) else 1
+        for start in range(0, len(requests), together):
+            asked = enumerate(requests[start : start + together], start)
+            outcomes += await _ended([self._attempt(bandit, number, request) for number, request in asked])
+            for outcome in outcomes[start:]:
+                is_alone = partial and isinstance(outcome, Refusal)
+                # After a move the batch is tried again as a whole.
+                if isinstance(outcome, BaseException) and (not is_alone or isinstance(outcome, BanditMoved)):
+                    raise outcome
+
+    async def _attempt(self, bandit: Bandit, number: int, request: ChooseRequest | Refusal) -> SignedChoice:
+        """The choice for a request of a batch; its error is of that request."""
+        await yield_to_others()  # a choice from memory awaits nothing
+        check(caller())
+        if not isinstance(request, ChooseRequest):
+            raise request
+        with within(("requests", number)):
+            return await self._choice(bandit, request)
 
     async def _choice(self, bandit: Bandit, request: ChooseRequest) -> SignedChoice:
         """A new choice, or the one that was made for this event before."""
@@ -189,7 +212,9 @@ class Choosing:
             # of two choices for one event the first that is stored is the answer to both
             stored = await self._store.choices.put_event(learner, event, record, ttl_ms=self._token_ttl_ms)
             if stored == record:
-                return signed
+                return msgspec.structs.replace(
+                    signed, charges=()
+                )  # it is answered again, whoever sees it now
             await refund(signed.charges)  # another one was made for the event meanwhile
         kept = unpack(stored, KeptChoice)
         if kept.asked != digest:
@@ -298,12 +323,6 @@ class Choosing:
             served = bandit.effects.served(ids, bandit.record.signal_count)
         return self._pairs.of(bandit, expected, served, sigma=snapshot.posterior.sigma)
 
-    async def _give_back(self, signed: Sequence[SignedChoice], requests: Sequence[ChooseRequest]) -> None:
-        """These choices are shown to nobody, but what is kept for its event: that is answered again."""
-        for signed_choice, request in zip(signed, requests, strict=False):
-            if request.event_id is None:
-                await refund(signed_choice.charges)
-
     async def _log(self, bandit: Bandit, signed: Sequence[SignedChoice]) -> None:
         """Keep the decisions that wait for rewards, before anybody sees them, and their rows with them.
 
@@ -324,6 +343,16 @@ class Choosing:
             for signed_choice in signed:
                 if signed_choice.row is not None:
                     self._rows.add(signed_choice.row)
+
+
+async def _ended(attempts: Sequence[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
+    """What each came to. After an error the others end too, so that it is known what they were charged."""
+    if len(attempts) > 1:
+        return await asyncio.gather(*attempts, return_exceptions=True)
+    try:  # a task for each would cost a choice from memory a tenth more
+        return [await attempts[0]]
+    except Exception as error:
+        return [error]
 
 
 def check_pairs(bandit: Bandit, request: ChooseRequest) -> None:

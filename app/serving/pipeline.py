@@ -92,14 +92,17 @@ class Pipeline:
             return Allowed(await self._ranked(request, group), request)
         keys = (constraint.turn_of(choice, request) for constraint in constraints)
         async with self._turns.of(next(filter(None, keys), None)):
-            for _ in range(TRIES):
-                # Anew in each try: what refused the last one is known to its view now.
-                left, applied = await narrowed(constraints, choice, request)
-                selection = await self._ranked(left, group, applied)
-                whole, rows = selection.snapshot.arms.plain.whole, selection.hits.rows.tolist()
-                shown = Shown(left, whole, rows, decision, deferred)
-                if await charged(applied, shown):
-                    return Allowed(selection, left, applied, shown)
+            for number in range(TRIES):
+                # Of a hundred at once that find the same arm the best, whose quota has one left, each would
+                # else begin again a hundred times.
+                async with self._turns.of(LearnerId("", request.bandit.uid) if number > 1 else None):
+                    # Anew in each try: what refused the last one is known to its view now.
+                    left, applied = await narrowed(constraints, choice, request)
+                    selection = await self._ranked(left, group, applied)
+                    whole, rows = selection.snapshot.arms.plain.whole, selection.hits.rows.tolist()
+                    shown = Shown(left, whole, rows, decision, deferred)
+                    if await charged(applied, shown):
+                        return Allowed(selection, left, applied, shown)
                 if own_rng is not None:  # as if there had been no other try
                     request = msgspec.structs.replace(request, rng=own_rng())
         raise Unavailable("quotas or what the key was shown changed too often meanwhile; try again")
@@ -121,6 +124,10 @@ class Pipeline:
         )
         left = combined(left, logged)
         return left, await self._ranked(left, group)
+
+    def is_counted(self, choice: ChooseRequest, bandit: Bandit) -> bool:
+        """Whether some constraint of a choice counts what is shown."""
+        return any(constraint.counts for constraint in self._applying(choice, bandit))
 
     def _applying(self, choice: ChooseRequest, bandit: Bandit) -> Sequence[Constraint]:
         """The constraints that apply in a choice."""

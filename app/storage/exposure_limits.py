@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from app.storage import redis_keys as keys
@@ -84,21 +85,28 @@ class QuotaStore(RedisPart):
         return int(await self._redis.script("note_quotas", names, [bandit_uid]))
 
     async def count(
-        self, bandit_uid: str, event: QuotaEvent, counts: Sequence[QuotaCount], *, after: str
+        self, bandit_uid: str, events: Sequence[tuple[QuotaEvent, Sequence[QuotaCount]]], *, after: str
     ) -> QuotaAnswer:
-        """Count an event for these quotas, all of it or nothing: each call, repeated or not.
+        """Count events, each for all of its quotas or for none. A call that is repeated counts again.
 
         What is shown is refused where a quota is closed or has too little left, what is activated where one
         has too little left. A quota of another uid neither counts nor refuses. ``after``: the last change
         that is known.
         """
-        names = [*keys.quota_changes(bandit_uid), *(keys.quota(bandit_uid, each.quota) for each in counts)]
-        arguments: list[Argument] = [after, event]
-        for each in counts:
-            arguments += each
-        now_ms, counted, entries, *windows = await self._redis.script("count_quotas", names, arguments)
-        changes = QuotaChanges(now_ms, _changes_after(after, entries))
-        return QuotaAnswer(bool(counted), changes, [QuotaWindow(*each) for each in windows])
+        numbers, asked = dict[tuple[str, str], int](), list[Argument]()
+        for event, counts in events:
+            asked += event, len(counts)
+            for each in counts:
+                number = numbers.setdefault((each.quota, each.uid), len(numbers) + 1)
+                asked += number, each.times, each.start
+        names = [*keys.quota_changes(bandit_uid), *(keys.quota(bandit_uid, name) for name, _ in numbers)]
+        arguments = [after, *chain.from_iterable(numbers), *asked]
+        now_ms, entries, counted, *windows = await self._redis.script("count_quotas", names, arguments)
+        return QuotaAnswer(
+            [*map(bool, counted)],
+            QuotaChanges(now_ms, _changes_after(after, entries)),
+            {name: QuotaWindow(*each) for name, each in zip(numbers, windows, strict=True)},
+        )
 
     async def changes(self, bandit_uid: str, after: str) -> QuotaChanges | QuotasNow:
         """What has changed since a change; everything where that is not known."""

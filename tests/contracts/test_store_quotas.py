@@ -6,13 +6,13 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import pytest
 
 from app.storage import redis_keys as keys
 from app.storage.store import Store
 from app.storage.types import (
-    QuotaAnswer,
     QuotaChanges,
     QuotaCount,
     QuotaEvent,
@@ -43,11 +43,21 @@ async def put(store: Store, quota: str = "q", record: bytes = b"r", **fields: ob
     assert await store.quotas.put(UID, quota, record, before, terms(**fields), most=1_000)  # type: ignore[arg-type]
 
 
-async def count(
-    store: Store, event: QuotaEvent, times: int, quota: str = "q", **fields: int | str
-) -> QuotaAnswer:
+class Answer(NamedTuple):
+    """Of one event."""
+
+    counted: bool
+    windows: Sequence[QuotaWindow]
+
+
+async def counted(store: Store, event: QuotaEvent, counts: Sequence[QuotaCount]) -> Answer:
+    answer = await store.quotas.count(UID, [(event, counts)], after="")
+    return Answer(answer.counted == [True], [*answer.windows.values()])
+
+
+async def count(store: Store, event: QuotaEvent, times: int, quota: str = "q", **fields: int | str) -> Answer:
     asked = QuotaCount(quota, times=times, **({"uid": FIRST} | fields))  # type: ignore[arg-type]
-    return await store.quotas.count(UID, event, [asked], after="")
+    return await counted(store, event, [asked])
 
 
 async def window(store: Store, quota: str = "q") -> QuotaWindow:
@@ -92,7 +102,7 @@ async def test_what_changed_since_is_told_and_everything_where_that_is_not_known
     assert (changed.until_ms, changed.was_ms) == (0, closed.until_ms)
     assert (changed.record, changed.before) == (b"s", b"r")
     assert (deleted.record, deleted.before) == (b"", b"s")
-    answer = await store.quotas.count(UID, "read", [], after=first.number)
+    answer = await store.quotas.count(UID, [], after=first.number)
     assert answer.changes.changes == heard.changes
     numbers = [first.number, *(change.number for change in heard.changes)]
     between = [each.number for each in await store.quotas.changes_between(UID, numbers[1], numbers[-1])]
@@ -101,7 +111,7 @@ async def test_what_changed_since_is_told_and_everything_where_that_is_not_known
     assert between == numbers[::-1]
     for unknown in ("1-1", "9999999999999-0"):  # long gone, or the store has lost writes
         assert isinstance(await store.quotas.changes(UID, unknown), QuotasNow)
-        assert (await store.quotas.count(UID, "read", [], after=unknown)).changes.changes is None
+        assert (await store.quotas.count(UID, [], after=unknown)).changes.changes is None
 
 
 async def test_changes_go_with_the_rows_that_name_them_and_the_last_before_stays(store: Store):
@@ -128,14 +138,38 @@ async def test_all_of_a_choice_is_counted_or_nothing(store: Store):
     await put(store, most=3)
     await put(store, "q2", most=10)
     both = [QuotaCount("q", FIRST, 2), QuotaCount("q2", FIRST, 4)]
-    answer = await store.quotas.count(UID, "show", both, after="")
+    answer = await counted(store, "show", both)
     assert (answer.counted, [each.shown for each in answer.windows]) == (True, [2, 4])
-    answer = await store.quotas.count(UID, "show", both, after="")
+    answer = await counted(store, "show", both)
     assert (answer.counted, [each.shown for each in answer.windows]) == (False, [2, 4])
     assert not await is_closed(store)
     assert (await count(store, "show", 1)).counted
     assert await is_closed(store)
     assert not (await count(store, "show", 1)).counted
+
+
+async def test_events_of_one_call_count_one_after_the_other(store: Store):
+    """What one uses up the next one does not get, and what one gives back it does."""
+    await put(store, most=3)
+    await put(store, "q2", most=10)
+    of_q, of_both = [QuotaCount("q", FIRST, 2)], [QuotaCount("q", FIRST, 2), QuotaCount("q2", FIRST, 1)]
+    events: list[tuple[QuotaEvent, list[QuotaCount]]] = [
+        ("show", of_q),
+        ("show", of_both),
+        ("show", [QuotaCount("q2", FIRST, 4)]),
+        ("refund", [QuotaCount("q", FIRST, -1, 0)]),
+        ("show", of_both),
+        ("show", [QuotaCount("q", FIRST, 1)]),
+        ("read", of_q),
+    ]
+    answer = await store.quotas.count(UID, events, after="")
+    assert answer.counted == [True, False, True, True, True, False, True]
+    assert {name: window.shown for name, window in answer.windows.items()} == {
+        ("q", FIRST): 3,
+        ("q2", FIRST): 5,
+    }
+    assert await is_closed(store)
+    assert [(await window(store, name)).shown for name in ("q", "q2")] == [3, 5]
 
 
 async def test_a_refund_is_of_its_window_and_opens_the_quota_again(store: Store):
@@ -258,11 +292,11 @@ async def test_whatever_processes_do_never_more_is_counted_than_there_is(store: 
 
     async def choose(quotas: Sequence[str], *, is_refunded: bool) -> None:
         counts = [QuotaCount(quota, FIRST, draw.randrange(1, 4)) for quota in quotas]
-        answer = await store.quotas.count(UID, "show", counts, after="")
+        answer = await counted(store, "show", counts)
         if answer.counted:
             charged = [each._replace(times=-each.times, start=0) for each in counts]
             if is_refunded:
-                await store.quotas.count(UID, "refund", charged, after="")
+                await counted(store, "refund", charged)
             else:
                 shown.update({each.quota: each.times for each in counts})
 

@@ -44,10 +44,10 @@ async def played(store: Store, draw: random.Random, steps: int) -> list[tuple[st
         elif chance < 0.7:
             (window,) = await process.windows([SimpleNamespace(id=name, uid=uids[name])])  # type: ignore[list-item]
             counts = [QuotaCount(name, uids[name], 1)]
-            await store.quotas.count(UID, "show", counts, after="")
+            await store.quotas.count(UID, [("show", counts)], after="")
             if chance < 0.4 and window.start_ms >= 0:
                 counts = [QuotaCount(name, uids[name], -1, window.start_ms)]
-                await store.quotas.count(UID, "refund", counts, after="")
+                await store.quotas.count(UID, [("refund", counts)], after="")
         await process.poll()
         closed = known.closed()
         rows.append((closed.number, closed.at_ms, sorted(q.rule.arm or "" for q in closed.quotas.values())))

@@ -112,7 +112,7 @@ async def exercise(store):
     assert await store.effects.write("b", UID, expected=0, record=b"late") == 0
     await store.quotas.put(UID, "q", b"r", b"", QuotaTerms("u", 1, 0, 0, 0, "none", "shown"), most=9)
     await store.arms.keep_behaviour(UID, {"a": b"liked"}, ttl_ms=TTL_MS)
-    await store.quotas.count(UID, "show", [QuotaCount("q", "u", 1)], after="")
+    await store.quotas.count(UID, [("show", [QuotaCount("q", "u", 1)])], after="")
     await store.quotas.changes(UID, "")
     await store.quotas.changes_between(UID, "1-1", "2-1")
     await store.quotas.trim(UID, 10**13)

@@ -62,9 +62,10 @@ class StoreByClock:
         return max(slice_end, math.floor((start + shown * (end - start) / rule.most) / SLICE_MS) * SLICE_MS)
 
     async def count(
-        self, bandit_uid: str, event: QuotaEvent, counts: Sequence[QuotaCount], *, after: str
+        self, bandit_uid: str, events: Sequence[tuple[QuotaEvent, Sequence[QuotaCount]]], *, after: str
     ) -> QuotaAnswer:
         self.asked += 1
+        ((_, counts),) = events  # one after the other
         windows = {each.quota: self._window(each.quota) for each in counts}
         shown = {name: self.shown.get((name, window[0]), 0) for name, window in windows.items()}
         is_counted = not any(
@@ -79,8 +80,10 @@ class StoreByClock:
             if until_ms > 0 and until_ms != was_ms:
                 self.closed[each.quota] = until_ms
                 self.log.append(QuotaChange(f"{len(self.log) + 2}-0", each.quota, until_ms, was_ms))
-        answered = [QuotaWindow(*windows[each.quota], shown[each.quota], 0) for each in counts]
-        return QuotaAnswer(is_counted, QuotaChanges(self.now_ms, self._since(after)), answered)
+        answered = {
+            (each.quota, each.uid): QuotaWindow(*windows[each.quota], shown[each.quota], 0) for each in counts
+        }
+        return QuotaAnswer([is_counted], QuotaChanges(self.now_ms, self._since(after)), answered)
 
     async def changes(self, bandit_uid: str, after: str) -> QuotaChanges | QuotasNow:
         if after:

@@ -76,8 +76,8 @@ class QuotasNow(NamedTuple):
 
 
 class QuotaAnswer(NamedTuple):
-    """``counted``: all that was asked for, else nothing. ``windows``: of each quota, as they are then."""
+    """``counted``: of each event. ``windows``: of each quota, by its id and uid, as they are then."""
 
-    counted: bool
+    counted: Sequence[bool]
     changes: QuotaChanges
-    windows: Sequence[QuotaWindow]
+    windows: Mapping[tuple[str, str], QuotaWindow]

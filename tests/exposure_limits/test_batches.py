@@ -1,0 +1,83 @@
+"""Batches of choices under limits: counted together, and each as if it had come alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from app.bandits.settings import RepeatsRule
+from app.exposure_limits.rules import QuotaRule
+from app.platform.errors import NoArms, Unavailable
+from app.policies.request import ChooseRequest
+from app.serving.choice import Choice
+from headless_service import HeadlessService
+
+pytestmark = pytest.mark.anyio
+
+ARMS, CHOICES = 20, 50
+
+
+async def test_choices_of_a_batch_are_counted_together(service: HeadlessService):
+    await service.catalogue()
+    bandit = await service.bandit()
+    await service.parts.quotas.put(bandit, "q", QuotaRule(1_000, arm="a3"))
+    service.store.calls.clear()
+    choices = await service.parts.choosing.choose_batch(
+        bandit, [ChooseRequest(key=f"u{n}", k=4) for n in range(CHOICES)]
+    )
+    # A busy machine may take several slices of time for them.
+    assert service.store.calls["quotas.count"] <= CHOICES // 4
+    assert len(choices) == (await service.parts.quotas.get(bandit, "q")).used == CHOICES
+
+
+async def test_all_find_the_same_arm_the_best_and_it_is_shown_once(service: HeadlessService):
+    """Each arm has a quota of one: so many choices are made, and the others are told that none is left."""
+    await service.catalogue("many", arms=ARMS)
+    bandit = await service.bandit("scarce", "many")
+    for number in range(ARMS):
+        await service.parts.quotas.put(bandit, f"q{number}", QuotaRule(1, arm=f"a{number}"))
+    requests = [ChooseRequest(key=f"u{n}") for n in range(CHOICES)]
+    outcomes = await service.parts.choosing.choose_batch(bandit, requests, partial=True)
+    shown = [outcome.arms[0].id for outcome in outcomes if isinstance(outcome, Choice)]
+    assert Counter(shown) == {f"a{number}": 1 for number in range(ARMS)}
+    assert sum(isinstance(outcome, NoArms) for outcome in outcomes) == CHOICES - ARMS
+
+
+async def test_choices_of_one_key_keep_to_its_cap_in_their_order(service: HeadlessService):
+    await service.catalogue("many", arms=ARMS)
+    bandit = await service.bandit("capped", "many", repeats=RepeatsRule(most=1, within_s=60.0))
+    requests = [ChooseRequest(key="ann") for _ in range(ARMS)]
+    choices = await service.parts.choosing.choose_batch(bandit, requests)
+    assert all(isinstance(choice, Choice) for choice in choices)
+    assert len({choice.arms[0].id for choice in choices if isinstance(choice, Choice)}) == ARMS
+
+
+async def test_while_the_store_is_away_each_error_names_its_own_request(service: HeadlessService):
+    await service.catalogue()
+    bandit = await service.bandit()
+    await service.parts.quotas.put(bandit, "q", QuotaRule(1_000, arm="a3"))
+    service.store.refuse.add("quotas.count")
+    requests = [ChooseRequest(key="ann", k=4)] * 3
+    outcomes = await service.parts.choosing.choose_batch(bandit, requests, partial=True)
+    assert all(isinstance(outcome, Unavailable) for outcome in outcomes)
+    errors = [outcome.errors for outcome in outcomes if isinstance(outcome, Unavailable)]
+    assert [path for ((path, _),) in errors] == [("requests", number) for number in range(3)]
+    with pytest.raises(Unavailable):
+        await service.parts.choosing.choose_batch(bandit, requests)
+    service.store.refuse.clear()
+    assert (await service.parts.quotas.get(bandit, "q")).used == 0
+
+
+async def test_after_an_error_of_one_nothing_of_a_batch_counts(service: HeadlessService):
+    """But what is kept for an event: it will be answered again."""
+    await service.catalogue()
+    bandit = await service.bandit()
+    await service.parts.quotas.put(bandit, "q", QuotaRule(1_000, arm="a3"))
+    requests = [ChooseRequest(key="ann", k=4) for _ in range(5)]
+    requests.insert(2, ChooseRequest(key="ann", k=4, event_id="kept"))
+    bad = ChooseRequest(key="ann", exclude=[f"a{number}" for number in range(4)])
+    with pytest.raises(NoArms) as refusal:
+        await service.parts.choosing.choose_batch(bandit, [*requests, bad])
+    assert refusal.value.errors[0][0] == ("requests", len(requests))
+    assert (await service.parts.quotas.get(bandit, "q")).used == 1
