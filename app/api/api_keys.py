@@ -127,10 +127,8 @@ class ApiKeys:
             # The same entry twice, in the setting and in the file, is harmless.
             if self._by_digest.setdefault(digest, key) != key:
                 raise StartupError(f"two entries with the digest of the API key {key.name} differ: keep one")
+        self.is_empty = not self._by_digest
         self._signers = {_fingerprint(digest): digest for digest in self._by_digest}
-
-    def __bool__(self) -> bool:
-        return bool(self._by_digest)
 
     def __iter__(self) -> Iterator[ApiKey]:
         return iter(self._by_digest.values())

@@ -77,8 +77,7 @@ class Guard:
             elif name == b"authorization":
                 authorization = _only(name, authorization, value)
         origin, host, authorization = origin or b"", host or b"", authorization or b""
-        has_keys = bool(self._keys)
-        if host and (self._hosts or not has_keys):
+        if host and (self._hosts or self._keys.is_empty):
             self._check_host(host)
         listed = self._is_listed(origin)
         if listed and scope["method"] == "OPTIONS":
@@ -86,7 +85,7 @@ class Guard:
         if origin and not listed and not self._is_own(origin.decode("latin-1"), host.decode("latin-1")):
             self._log_refused(origin)
             raise Forbidden("this origin is not listed in SHORTLIST_CORS_ORIGINS")
-        if has_keys:
+        if not self._keys.is_empty:
             self._check_key(scope, authorization, from_page=listed)
 
     def refusal_headers(self, scope: Scope, error: ShortlistError) -> Headers:
@@ -176,7 +175,7 @@ class Guard:
     def _is_own(self, origin: str, host: str) -> bool:
         try:
             parts = urlsplit(origin)
-            return parts.netloc == host and (bool(self._keys) or is_loopback(parts.hostname or ""))
+            return parts.netloc == host and (not self._keys.is_empty or is_loopback(parts.hostname or ""))
         except ValueError:
             return False
 

@@ -64,6 +64,7 @@ class Catalogue:
     uid: str
     record: CatalogueRecord
     index: ServedIndex
+    dim: int = field(init=False)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     in_memory: LiveIndex = field(init=False)  # where an engine has the arms, those that it has not got yet
     encoding: FeatureEncoding = field(init=False)
@@ -75,14 +76,11 @@ class Catalogue:
     unlisted: tuple[int, Mapping[str, UnlistedValues]] = (-1, {})
 
     def __post_init__(self) -> None:
+        self.dim = self.record.dim
         self.in_memory = self.index.overlay if self.index.resident is None else self.index
         self.encoding = FeatureEncoding(self.record.features, self.record.reduction, self.record.dim)
         self.missing_plugin = missing_plugin(self.record)
         self.is_filled = self.record.behaviour is None
-
-    @property
-    def dim(self) -> int:
-        return self.record.dim
 
     @property
     def version(self) -> int:
@@ -118,11 +116,6 @@ class Catalogue:
         if self.resident is None:
             return []
         return unknown_fields(self.resident.snapshot().attributes, names)
-
-    @property
-    def shortlist(self) -> int:
-        """How many arms a graph proposes, unless a bandit asks for more."""
-        return int(self.record.index["shortlist"] or 1)
 
 
 def difference_of(existing: CatalogueRecord, asked: CatalogueRecord) -> str:

@@ -86,7 +86,7 @@ class ThompsonSampling(Policy, DrawsLists):
         bandit = request.bandit
         searches = 1 + COPIES if bandit.record.solver == "adaptive" else 1
         share = 1 + request.searched / _USUAL_K
-        return arms.expected_us * searches * share + _PAIR_US * bandit.catalogue.dim**2
+        return arms.expected_us * searches * share + _PAIR_US * arms.table.dim**2
 
     def rank(
         self,
@@ -150,7 +150,8 @@ class SubTs(ThompsonSampling):
     def solver(self, dependencies: PolicyDependencies, bandit: Bandit, arms: LearnerSnapshot) -> MipsSolver:
         if bandit.record.solver == "adaptive":
             return _adaptive(dependencies, bandit, arms)
-        if bandit.record.shortlist > bandit.catalogue.shortlist:
+        # of the catalogue: how many arms its graph proposes unless a bandit asks for more
+        if bandit.record.shortlist > int(bandit.catalogue.record.index["shortlist"] or 1):
             return ShortlistSolver(arms, bandit.record.shortlist)
         return arms
 

@@ -17,13 +17,24 @@ NONE_IS_ELIGIBLE = "no arm of the catalogue is eligible"
 
 
 async def refusal(
-    filtered: FilteredSnapshots, request: SelectionRequest, applied: Sequence[Applied]
+    filtered: FilteredSnapshots,
+    request: SelectionRequest,
+    group: str | None,
+    applied: Sequence[Applied],
+    eligible: int | None,
 ) -> NoArms:
     """It names the first of the constraints ``applied`` after which no arm was left; none: the policy's.
 
-    ``request``: within all of them. Cost: O(K) for each constraint. Raises Unavailable.
+    ``request``: within all of them. ``eligible``: how many arms filters and quotas left, if known.
+    Cost: O(K) for each constraint. Raises Unavailable.
     """
-    catalogue = request.bandit.catalogue
+    catalogue, rule = request.bandit.catalogue, request.bandit.record.holdout
+    if eligible and group == "holdout" and rule is not None and rule.is_list and rule.or_else != "random":
+        detail = (
+            f"no arm of the holdout's list is eligible, {eligible:,} others may be: the bandit's holdout can "
+            'have "else": "random"'
+        )
+        return no_arms(catalogue, request.arm_filter, detail)
     if catalogue.resident is not None:  # an engine does not say how many arms it would find
         left = msgspec.structs.replace(request, arm_filter=None, exclude=(), limits=(), quotas=None)
         if not len(catalogue.index):

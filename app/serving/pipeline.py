@@ -89,7 +89,7 @@ class Pipeline:
         constraints = self._applying(choice, request.bandit)
         # without constraints a choice pays nothing for them
         if not constraints:
-            return Allowed(await self._ranked(request, group), request)
+            return Allowed(await self._selected(request, group), request)
         keys = (constraint.turn_of(choice, request) for constraint in constraints)
         async with self._turns.of(next(filter(None, keys), None)):
             for number in range(TRIES):
@@ -98,7 +98,7 @@ class Pipeline:
                 async with self._turns.of(LearnerId("", request.bandit.uid) if number > 1 else None):
                     # Anew in each try: what refused the last one is known to its view now.
                     left, applied = await narrowed(constraints, choice, request)
-                    selection = await self._ranked(left, group, applied)
+                    selection = await self._selected(left, group, applied)
                     whole, rows = selection.snapshot.arms.plain.whole, selection.hits.rows.tolist()
                     shown = Shown(left, whole, rows, decision, deferred)
                     if await charged(applied, shown):
@@ -112,7 +112,7 @@ class Pipeline:
     ) -> tuple[SelectionRequest, Selection]:
         """What ``select`` would select now, and within what; nothing is charged. ``request``: a dry run's."""
         left, applied = await narrowed(self._applying(choice, request.bandit), choice, request)
-        return left, await self._ranked(left, group, applied)
+        return left, await self._selected(left, group, applied)
 
     async def remade(
         self, choice: ChooseRequest, request: SelectionRequest, group: str | None, logged: View
@@ -123,7 +123,7 @@ class Pipeline:
             [constraint for constraint in constraints if not constraint.counts], choice, request
         )
         left = combined(left, logged)
-        return left, await self._ranked(left, group)
+        return left, await self._selected(left, group)
 
     def is_counted(self, choice: ChooseRequest, bandit: Bandit) -> bool:
         """Whether some constraint of a choice counts what is shown."""
@@ -140,44 +140,49 @@ class Pipeline:
             raise NotFound(f"not found: the policy {policy.name} eliminates no arms")
         return await policy.sets(self._dependencies, bandit, learner)
 
-    async def _ranked(
+    async def _selected(
         self, request: SelectionRequest, group: str | None, applied: Sequence[Applied] = ()
     ) -> Selection:
-        """The arms for a choice of this group: by the policy, the holdout or the caller; pins among them.
+        """The arms of ``who_chooses``, pins among them.
 
-        ``applied``: the constraints that left what is asked for.
+        ``applied``: the constraints that left what is asked for. Raises NoArms, Invalid, Unavailable.
         """
-        bandit_policy, rule = POLICIES[request.bandit.record.policy], request.bandit.record.holdout
-        policy: Chooser = bandit_policy if request.arms is None else BASELINE
-        if request.diverse is not None and not policy.lists_by_score:
-            what = f"the policy {bandit_policy.name}" if request.arms is None else "a baseline"
-            reason = "its lists have propensities, or are not in the order of scores"
-            raise Invalid(f"diverse cannot be combined with {what}: {reason}", path=("rules", "diverse"))
-        listed = rule if rule is not None and group == "holdout" and rule.is_list else None
-        if rule is not None and group == "holdout":
-            policy = FIXED_LIST if rule.is_list else UNIFORM
-        if request.pins and not request.k:
-            # Every place is taken. A policy that knows propensities says that they are 1.
-            is_known = group is not None or policy.has_propensities
-            policy, request = FIXED_LIST if is_known else BASELINE, msgspec.structs.replace(request, arms=())
+        chooser, substitute = who_chooses(request, group)
         if not request.bandit.is_settled:
             # There was no arm when it began.
             raise no_arms(request.bandit.catalogue, request.arm_filter, NONE_IS_ELIGIBLE)
-        selection = await policy.choose(self._dependencies, request)
-        # Only where nothing was found: a poll costs a round trip, and nearly always there are arms.
-        if not len(selection.hits.rows) and not request.pins and await self._sync.poll_for_news():
-            # Another process may have just written the arms.
-            selection = await policy.choose(self._dependencies, request)
-        if not len(selection.hits.rows) and not request.pins and listed and listed.or_else == "random":
-            selection = await UNIFORM.choose(self._dependencies, request)
+        selection = await chooser.choose(self._dependencies, request)
         if request.pins:
             selection = with_pins(request, selection)
+        elif not len(selection.hits.rows):
+            # Another process may have just written the arms. A poll costs a round trip, nearly always in vain
+            # where arms are found.
+            if await self._sync.poll_for_news():
+                selection = await chooser.choose(self._dependencies, request)
+            if substitute is not None and not len(selection.hits.rows):
+                selection = await substitute.choose(self._dependencies, request)
         if not len(selection.hits.rows):
-            if listed and (others := selection.snapshot.arms.plain.eligible_count):
-                what = (
-                    f"no arm of the holdout's list is eligible, {others:,} others may be: the bandit's "
-                    'holdout can have "else": "random"'
-                )
-                raise no_arms(request.bandit.catalogue, request.arm_filter, what)
-            raise await refusal(self._dependencies.filtered, request, applied)
+            eligible = selection.snapshot.arms.plain.eligible_count
+            raise await refusal(self._dependencies.filtered, request, group, applied, eligible)
         return selection
+
+
+def who_chooses(request: SelectionRequest, group: str | None) -> tuple[Chooser, Chooser | None]:
+    """Who chooses for a request of this group, and who does where that finds no arm: None, nobody.
+
+    The caller's baseline, the holdout or the policy chooses. Raises Invalid: ``diverse`` does not go with it.
+    """
+    rule, policy = request.bandit.record.holdout, POLICIES[request.bandit.record.policy]
+    asked: Chooser = policy if request.arms is None else BASELINE
+    if request.diverse is not None and not asked.lists_by_score:
+        what = f"the policy {policy.name}" if request.arms is None else "a baseline"
+        reason = "its lists have propensities, or are not in the order of scores"
+        raise Invalid(f"diverse cannot be combined with {what}: {reason}", path=("rules", "diverse"))
+    if not request.k:
+        # Pins take every place. A policy that knows propensities says that they are 1.
+        return FIXED_LIST if group is not None or asked.has_propensities else BASELINE, None
+    if rule is None or group != "holdout":
+        return asked, None
+    if not rule.is_list:
+        return UNIFORM, None
+    return FIXED_LIST, UNIFORM if rule.or_else == "random" else None
