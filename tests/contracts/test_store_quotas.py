@@ -224,6 +224,12 @@ async def test_a_new_window_begins_with_all_of_it(store: Store):
     assert max(shown.values()) == 4
 
 
+async def test_the_last_window_ends_with_the_quota(store: Store):
+    end_ms = (await now(store)).now_ms + DAY_MS // 3
+    await put(store, per_ms=DAY_MS, from_ms=end_ms - 3 * DAY_MS // 2, to_ms=end_ms)
+    assert (await window(store))[:2] == (end_ms - DAY_MS // 2, end_ms)
+
+
 @pytest.mark.rest
 async def test_outside_of_its_time_it_does_not_hold(store: Store):
     now_ms = (await now(store)).now_ms
@@ -279,6 +285,22 @@ async def test_an_even_pace_is_a_line_that_activations_may_cross(store: Store):
     await put(store, record=b"s", most=1_000, from_ms=now_ms - DAY_MS // 2, to_ms=now_ms + DAY_MS // 2)
     assert not await is_closed(store)
     assert (await count(store, "show", 98)).counted
+
+
+async def test_of_an_even_pace_no_more_is_shown_than_the_line_allows_by_the_end_of_a_slice(store: Store):
+    """One in a slice of 100 ms, however often it is asked for."""
+    await put(store, most=600, per_ms=60_000, pace="even")
+    events: list[tuple[QuotaEvent, list[QuotaCount]]] = [("show", [QuotaCount("q", FIRST, 1)])] * 20
+    # Make up for what was not shown before.
+    found = await window(store)
+    missed = ((await now(store)).now_ms - found.start_ms) // 100
+    await count(store, "activate", missed)
+    for _ in range(20):
+        answer = await store.quotas.count(UID, events, after="")
+        shown, now_ms = answer.windows["q", FIRST], answer.changes.now_ms
+        slices = (now_ms - shown.start_ms) // 100 + 1
+        assert shown.shown == slices or shown.start_ms > found.start_ms
+        await asyncio.sleep(0.01)
 
 
 @pytest.mark.rest
