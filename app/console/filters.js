@@ -42,10 +42,10 @@ function conditionsOf(filter) {
 
 /**
  * A builder for the JSON field `name` of a form: conditions as rows, and how many arms match, in the words of the service
- * where none is.
+ * where none is. `isOneValue`: only one condition may be there, that a field is a value.
  * @param {import("./forms.js").Form} form @param {string} name @param {string} catalogue @param {AbortSignal} signal
  */
-export function filterBuilder(form, name, catalogue, signal) {
+export function filterBuilder(form, name, catalogue, signal, isOneValue = false) {
   const input = form.inputs.get(name);
   const rows = h("div", { class: "conditions" });
   const let_in = h("p", { class: "hint", role: "status" });
@@ -98,10 +98,14 @@ export function filterBuilder(form, name, catalogue, signal) {
     const parsed = own && conditionsOf(own.filter);
     if (parsed === null) return void rows.replaceChildren(h("p", { class: "hint" }, "This filter is more than a list of conditions: change it as JSON above."));
     conditions = parsed ?? [];
-    rows.replaceChildren(...conditions.map(row), button("Add a condition", () => {
+    if (isOneValue && (conditions.length > 1 || conditions.some(({ operator }) => operator !== "$eq"))) return void rows.replaceChildren(h("p", { class: "hint" }, "This filter is more than one value of one field: change it as JSON above."));
+    const add = button("Add a condition", () => {
       conditions.push({ name: "", operator: "$eq", value: undefined });
-      rows.insertBefore(row(conditions[conditions.length - 1]), rows.lastChild).querySelector("input").focus();
-    }, { class: "quiet" }));
+      add.hidden = isOneValue;
+      rows.insertBefore(row(conditions[conditions.length - 1]), add).querySelector("input").focus();
+    }, { class: "quiet" });
+    add.hidden = isOneValue && conditions.length > 0;
+    rows.replaceChildren(...conditions.map(row), add);
     return undefined;
   };
   /** @param {{name: string, operator: string, value: any}} condition */
@@ -109,7 +113,7 @@ export function filterBuilder(form, name, catalogue, signal) {
     const wrong = h("span", { class: "error", role: "status" });
     const about = h("span", { class: "hint" });
     const field = h("input", { value: condition.name, list: `${id}-fields`, "aria-label": "Field", placeholder: "field", autocomplete: "off" });
-    const operator = h("select", { value: condition.operator, "aria-label": "Comparison" }, OPERATORS.map(([value, text]) => h("option", { value }, text)));
+    const operator = h("select", { value: condition.operator, "aria-label": "Comparison" }, OPERATORS.slice(0, isOneValue ? 1 : undefined).map(([value, text]) => h("option", { value }, text)));
     const value = h("input", { value: condition.value === undefined ? "" : Array.isArray(condition.value) ? condition.value.map(plain).join(", ") : plain(condition.value), "aria-label": "Value", placeholder: "value", list: `${id}-values`, autocomplete: "off" });
     const suggestions = h("datalist", {});
     suggestions.id = value.getAttribute("list") + conditions.indexOf(condition);

@@ -114,7 +114,7 @@ function making(view, bandit, at, done) {
       },
     },
   );
-  filterBuilder(form, "filter", bandit.catalogue, view.signal);
+  filterBuilder(form, "filter", bandit.catalogue, view.signal, true);
   const [shown, draw] = previewOf(form, (values) => [call(values)]);
   return panel("Make a quota", form.el, said, shown);
 }
