@@ -151,6 +151,7 @@ def create_app(
     store = Store(
         settings.redis_url.get_secret_value(),
         partitions=settings.partitions,
+        most_bytes=settings.max_store_bytes,
         bounds=bounds,
         data_dir=settings.data_dir,
     )

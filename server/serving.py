@@ -38,10 +38,12 @@ from app.platform.answers import Unread
 from app.platform.background import end, leave
 from app.platform.errors import StartupError
 from app.platform.logs import set_up_logging
+from app.platform.machine import usable_memory
 from app.platform.metrics import Metrics
 from app.platform.plugin_settings import names_of_plugins
 from app.platform.settings import VERSION, Settings, misspelled
 from app.replication.expected_store import ExpectedStore
+from app.replication.health import watch_memory
 from app.serving.choice import kept_decision
 from app.storage.embedded.server import EmbeddedServer
 from app.storage.store import Store
@@ -69,6 +71,7 @@ GC_THRESHOLDS = (20_000, 20, 100)  # a full collection takes milliseconds: make 
 SWITCH_INTERVAL_S = 0.0005  # a request waits at most so long for a thread that keeps an index
 WORKER_POLL_S = 0.02
 TICK_S = 1.0
+EMBEDDED_SHARE = 0.35  # of the memory of the machine or container: the arms are beside the store
 WORKER_PRIOR_BYTES = 4 << 20
 
 
@@ -81,7 +84,9 @@ def with_servers(settings: Settings) -> Iterator[Settings]:
     with contextlib.ExitStack() as servers:
         if settings.redis_url is None:
             store = servers.enter_context(EmbeddedServer(settings.data_dir))
-            settings = settings.model_copy(update={"redis_url": SecretStr(store.url)})
+            max_store_mb = settings.max_store_mb or max(1, int(EMBEDDED_SHARE * usable_memory()) >> 20)
+            update = {"redis_url": SecretStr(store.url), "max_store_mb": max_store_mb}
+            settings = settings.model_copy(update=update)
         for source in ENGINE_KINDS.values():
             settings = servers.enter_context(source.serving(settings))
         yield settings
@@ -294,7 +299,11 @@ def work(settings: Settings, *, burst: bool = False) -> None:
         raise StartupError("shortlist worker needs --redis-url: the embedded store has its own worker")
     set_up_logging(settings.log_level, settings.log_format)
     threadpool_limits(1)  # a fit of a prior takes one core
-    store = Store(settings.redis_url.get_secret_value(), partitions=settings.partitions)
+    store = Store(
+        settings.redis_url.get_secret_value(),
+        partitions=settings.partitions,
+        most_bytes=settings.max_store_bytes,
+    )
     uvloop.run(_work_once(settings, store) if burst else _work(settings, store))
 
 
@@ -325,6 +334,7 @@ async def _work(settings: Settings, store: Store) -> None:
     # Before anything is folded: until then no partition is this worker's.
     await leases.renew()
     running = (
+        watch_memory(store),
         housekeeping.run(),
         retention.run(),
         leases.run(),

@@ -2,7 +2,8 @@
 
     added       when a choice is made; it is in the memory of this process
     written     with others, after ``rest_s`` at most when the store answers
-    dropped     when the buffer is full, since the store is slow or away; choices go on
+    dropped     when the buffer is full, since the store is slow or away, or when the store has no room;
+                choices go on
 
 Rows in memory are lost when the process is killed. A decision that is rewarded gets its row all the same: its
 token holds what the row needs.
@@ -18,6 +19,7 @@ from app.platform.background import OUTAGES
 from app.platform.errors import Unavailable
 from app.platform.metrics import Metrics
 from app.platform.pauses import Pauses
+from app.storage.memory import Level
 from app.storage.store import Store
 from app.storage.types import RowWrite
 
@@ -55,7 +57,7 @@ class RowBuffer:
     def add(self, row: RowWrite) -> None:
         """Have the row written soon. Awaits nothing."""
         size = len(row.record) + ROW_BYTES
-        if self._bytes + size > self._most_bytes:
+        if self._bytes + size > self._most_bytes or self._store.memory.is_reached(Level.OPTIONAL):
             self._dropped.inc()
             return
         self._bytes += size

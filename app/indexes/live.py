@@ -62,8 +62,8 @@ from app.indexes.serving import IndexStatus, Serving
 from app.indexes.shared_arms import SharedArms
 from app.indexes.sharing import Sharing
 from app.indexes.snapshot import ResidentSnapshot
-from app.platform.cpus import usable_cpus
 from app.platform.errors import DimensionMismatch
+from app.platform.machine import usable_cpus
 from shortlist import checks
 from shortlist.index.index import RemeasuredIndex
 from shortlist.index.planner import SMALL, IndexOptions

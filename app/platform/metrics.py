@@ -60,6 +60,13 @@ class Metrics:
             ["kind"],
         )
         self.held_most = gauge("shortlist_held_most_bytes", "The bound of each kind.", ["kind"])
+        self.store_bytes = gauge(
+            "shortlist_store_bytes",
+            "Memory of the server of the store that is fullest, without buffers; NaN while it is away.",
+        )
+        self.store_most_bytes = gauge(
+            "shortlist_store_most_bytes", "What it may take (SHORTLIST_MAX_STORE_MB), 0 if that is not known."
+        )
         self.housekeeping = counter(
             "shortlist_housekeeping",
             "Decisions waited for to the end, idle learners forgotten, deletions finished, rows dropped, "
@@ -68,7 +75,7 @@ class Metrics:
         )
         self.log_rows = counter(
             "shortlist_log_rows",
-            "Rows of the decision log written after their choices, and dropped since the store was slow.",
+            "Rows of the decision log written after their choices, or dropped: the store was slow or full.",
             ["outcome"],
         )
         self.evaluated = counter(
@@ -165,6 +172,7 @@ class Metrics:
     def of_store(self) -> frozenset[str]:
         """The names of those that are measured where /metrics is asked, by a read of the store."""
         gauges = [self.backlog, self.lag, self.dead, self.held, self.held_most]
+        gauges += [self.store_bytes, self.store_most_bytes]
         gauges += [self.store_up, self.store_replica, self.found]
         return frozenset(family.name for gauge in gauges for family in gauge.describe())
 

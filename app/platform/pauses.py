@@ -11,6 +11,7 @@ class Pauses:
 
     ``applied_s``       a caller who waits for a reward is told after so long that it is not applied yet
     ``rows_s``          rows of the decision log are written together after so long
+    ``memory_s``        the memory of the store is read every so often
     ``housekeeping_s``  what is due is looked for every so often; while nothing is, half as often
     ``index_poll_s``    work on an index is looked for every so often after there was some,
     ``index_idle_s``    while there is none,
@@ -19,6 +20,7 @@ class Pauses:
 
     applied_s: float = 10.0
     rows_s: float = 0.5
+    memory_s: float = 1.0
     housekeeping_s: float = 1.0
     index_poll_s: float = 0.2
     index_idle_s: float = 0.8

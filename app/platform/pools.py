@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from app.platform.cpus import usable_cpus
 from app.platform.long_work import LongWork, WaitingWork
+from app.platform.machine import usable_cpus
 
 THREADS = max(2, min(8, usable_cpus()))  # more would keep the interpreter from the event loop
 WAITING = 256

@@ -167,6 +167,12 @@ class Settings(BaseSettings):
         "Start although the store has lost data, and record that (--accept-loss).",
         when="What is lost cannot be restored: for one start.",
     )
+    max_store_mb: Annotated[int | None, Field(ge=1)] = _setting(
+        None,
+        "Memory that each server of the store may take. Absent: 70 % of its `maxmemory`, or of its machine; "
+        "35 % of the machine or container for the embedded store, beside which the arms are.",
+        when="The store shares its machine, or refuses too early: [limits](limits.md#memory-of-the-store).",
+    )
     max_events_mb: Annotated[int, Field(ge=1)] = _setting(
         2_048, "Memory of the store for choices kept for an `event_id`. Beyond: 503.", when=_ROOM
     )
@@ -235,6 +241,10 @@ class Settings(BaseSettings):
                 raise StartupError(
                     "SHORTLIST_CORS_ORIGINS must list origins such as https://shop.example, without path or *"
                 )
+
+    @property
+    def max_store_bytes(self) -> int | None:
+        return None if self.max_store_mb is None else self.max_store_mb << 20
 
     @property
     def worker_cache_bytes(self) -> int:

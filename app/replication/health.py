@@ -23,10 +23,12 @@ from app.learning.one_key_teaches import OneKeyTeaches, found_lately
 from app.platform.background import repeat
 from app.platform.errors import Unavailable
 from app.platform.metrics import Metrics
+from app.platform.pauses import Pauses
 from app.platform.phrases import counted
 from app.replication.sync import Sync
 from app.storage.embedded.losses import Loss, Losses
-from app.storage.redis_errors import DISK_FULL, IS_REPLICA, OUT_OF_MEMORY, is_full, refused
+from app.storage.memory import Level
+from app.storage.redis_errors import DISK_FULL, IS_REPLICA, is_full, refused
 from app.storage.store import Store
 from app.storage.types import Kind, Lag
 from app.storage.types.registry import KINDS, SIXTEENTHS_FOR_NEW
@@ -47,6 +49,12 @@ FINDINGS = (
     "loss",
 )
 """The names of findings that are not well."""
+REFUSED = {
+    Level.OPTIONAL: "jobs are refused; rows of decision logs, notes of keys without a history (repeats) and "
+    "sums of new arms are left out",
+    Level.NEW: "only rewards, activations and choices that leave nothing are taken, besides what makes room",
+    Level.REWARDS: "rewards are refused, too",
+}
 LOOK_S = 1.0
 IDLE_S = 4.0
 PROBE_S, STATUS_S = 2.0, 5.0
@@ -81,6 +89,11 @@ def one_key_gives_most(bandit: str, taught: OneKeyTeaches) -> Finding:
         f"one key gave more than half of the last {taught.rewards:,} rewards of {what} of the bandit "
         f"{bandit}, so it moves the arm effects that everybody is served with: see docs/arm-effects.md",
     )
+
+
+async def watch_memory(store: Store, every_s: float = Pauses().memory_s) -> None:
+    """Have the process know how full the store is, until cancelled."""
+    await repeat(store.memory.look, every_s=every_s)
 
 
 async def watch(store: Store) -> None:
@@ -170,6 +183,7 @@ class Health:
                 lag = await self._lag()
                 # after calls by keys, from which the client of a cluster learns who its primaries are
                 await self.store.ping()
+                use = await self.store.memory.look()
         except TimeoutError:
             raise Unavailable("the store does not answer") from None
         if await self.sync.confirm(PROBE_S):
@@ -177,6 +191,8 @@ class Health:
         if not self.ready:
             raise Unavailable("catalogues are being loaded, or the service is stopping")
         await self._reach_engine()
+        if self.store.memory.is_reached(Level.REWARDS):
+            raise Unavailable(f"{use}: it takes no rewards until some data expire or are deleted")
         if backlog > self.max_backlog:
             raise Unavailable("too many rewards are waiting to be applied")
         return Readiness(backlog, lag.age_s)
@@ -215,13 +231,14 @@ class Health:
         self._durability, backlog = await self.store.redis.durability(), await self._backlog()
         faults = await self.store.redis.faults()
         lag, (held, refusal) = await self._lag(), await self._held()
+        await self.store.memory.look()
         faults = faults if IS_REPLICA in faults else [*faults, *refusal]
         found = [
             *self._store_findings(backlog, lag.dead, self._durability, held, faults),
             *self._findings_of_process(),
             *await self._served_findings(),
         ]
-        is_ready = self.ready and not refusal and OUT_OF_MEMORY not in faults
+        is_ready = self.ready and not refusal and not self.store.memory.is_reached(Level.REWARDS)
         return self._status(found, since_ms=None, ready=is_ready)
 
     def _status(self, found: Sequence[Finding], *, since_ms: int | None, ready: bool) -> Status:
@@ -259,6 +276,9 @@ class Health:
             letters = counted(dead, "reward", "rewards")
             yield Finding("dead", False, f"{letters} could not be applied: shortlist dead-letters list")
         yield Finding("durability", durability == "always", f"the store's appendfsync is {durability}")
+        memory = self.store.memory
+        if reached := [level for level in Level if memory.is_reached(level)]:
+            yield Finding("space", False, f"{memory.use}: {REFUSED[reached[-1]]}")
         for kind, most in self.store.usage.bounds.items():
             full = SIXTEENTHS_FOR_NEW / 16 if kind == "repeats" else 1.0
             if (
@@ -330,6 +350,9 @@ class Health:
         metrics.dead.set(dead)
         metrics.store_up.set(not math.isnan(is_replica))
         metrics.store_replica.set(is_replica)
+        is_away = math.isnan(is_replica)
+        metrics.store_bytes.set(math.nan if is_away else self.store.memory.use.held)
+        metrics.store_most_bytes.set(math.nan if is_away else self.store.memory.use.most)
         for kind, bound in bounds.items():
             metrics.held.labels(kind).set(held[kind])
             metrics.held_most.labels(kind).set(bound)

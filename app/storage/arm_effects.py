@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 from app.storage import redis_keys as keys
+from app.storage.memory import Level
 from app.storage.part import RedisPart
 from app.storage.redis_client import Argument
 from app.storage.types import ArmId
@@ -25,7 +26,7 @@ class ArmEffectStore(RedisPart):
 
     def has_space(self) -> bool:
         """Whether further arms may have sums, by what this process knows: it awaits nothing."""
-        return self._quota.left("effects") > 0
+        return self._quota.left("effects") > 0 and not self._memory.is_reached(Level.OPTIONAL)
 
     async def has_sums(self, partition: int, bandit_uid: str) -> bool:
         """Whether the partition has sums of any arm of the bandit."""

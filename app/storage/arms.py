@@ -8,6 +8,7 @@ from typing import Any
 
 from app.platform.errors import NotFound, Unavailable
 from app.storage import redis_keys as keys
+from app.storage.memory import Level
 from app.storage.part import RedisPart, check_positive
 from app.storage.redis_client import Argument
 from app.storage.types import ArmChanges, ArmWrite, Deleted, StoredArm, StoredArms, Upserted
@@ -48,6 +49,7 @@ class ArmStore(RedisPart):
         new version.
         """
         check_positive("keep_ms", keep_ms)
+        self._memory.check(Level.NEW, "arms")
         arguments: list[Argument] = [keep_ms, self._kept(keeps_changes), int(knows_reduction)]
         for arm in arms:
             arguments += (arm.id, arm.features, arm.document)
@@ -82,6 +84,7 @@ class ArmStore(RedisPart):
     ) -> Deleted:
         """Remove arms; their features stay readable by revision for ``keep_ms``."""
         check_positive("keep_ms", keep_ms)
+        self._memory.check(Level.NEW, "arms")
         arguments: list[Argument] = [keep_ms, self._kept(keeps_changes), *ids]
         names = [*keys.catalogue(uid), keys.retired(uid), *self._noted_in()]
         done = await self._redis.script("delete_arms", names, arguments)
@@ -194,6 +197,7 @@ class ArmStore(RedisPart):
         """
         check_positive("ttl_ms", ttl_ms)
         if items:
+            self._memory.check(Level.NEW, "likes of arms")
             pairs: list[Argument] = [part for pair in items.items() for part in pair]
             name = keys.behaviour(uid)
             await self._redis.transaction([("HSET", name, *pairs), ("PEXPIRE", name, ttl_ms)])

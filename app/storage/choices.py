@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from app.storage import redis_keys as keys
+from app.storage.memory import Level
 from app.storage.part import RedisPart, check_positive
 from app.storage.redis_client import Argument
 from app.storage.types.decisions import LearnerId
@@ -14,6 +15,7 @@ class Choices(RedisPart):
     async def put_event(self, learner: LearnerId, event: str, value: bytes, *, ttl_ms: int) -> bytes:
         """Store ``value`` for ``ttl_ms`` unless the event has one; return the one that it has now."""
         check_positive("ttl_ms", ttl_ms)
+        self._memory.check(Level.NEW, "choices with an event_id")
         partition = self._partition(learner)
         names = [keys.event(partition, learner, event), keys.events(partition, learner)]
         names.append(keys.ledger(partition))

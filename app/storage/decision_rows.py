@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from app.platform.deadlines import yield_to_others
 from app.storage import redis_keys as keys
+from app.storage.memory import Level, StoreMemory
 from app.storage.part import RedisPart, check_positive
 from app.storage.redis_client import Argument, RedisClient
 from app.storage.types import RowWrite, StoredRow, StoredRows, entry_order
@@ -136,6 +137,11 @@ def row_keys(partition: int, learner: LearnerId) -> list[str]:
 
 def field_of(row: RowWrite) -> str:
     return keys.row_field(row.issued_ms, row.decision.id)
+
+
+def row_record(row: RowWrite, memory: StoreMemory) -> bytes:
+    """The record that a row is made of; b"" makes none: its decision has none, or the store has no room."""
+    return b"" if memory.is_reached(Level.OPTIONAL) else row.record
 
 
 async def erase_rows(redis: RedisClient, partition: int, learner: LearnerId, entry_id: str) -> None:

@@ -12,6 +12,7 @@ from typing import Literal
 
 from app.platform.errors import QuotaReached
 from app.storage import redis_keys as keys
+from app.storage.memory import Level
 from app.storage.part import RedisPart
 from app.storage.redis_client import Argument
 from app.storage.space import campaigns_full
@@ -42,6 +43,7 @@ class EventLogs(RedisPart):
         current: bytes | None = await self._redis.command("GET", key)
         if current:
             return current
+        self._memory.check_kept(Level.NEW, "new campaigns")
         await self._reserve(kind, name, record[:UID_LENGTH].decode(), _LEAST + len(record))
         await self._redis.command("SADD", keys.event_logs(kind), _listed(name, record))
         _, standing = await self._redis.transaction([("SETNX", key, record), ("GET", key)])
@@ -87,6 +89,7 @@ class EventLogs(RedisPart):
 
         After a lost reply that may be by one's own call: read the log again.
         """
+        self._memory.check_kept(Level.NEW, "results of campaigns")
         names, arguments = keys.event_log(kind, name), (uid, position, event)
         answer = await self._redis.script("append_event", names, [*arguments, 0])
         while isinstance(answer, int):
@@ -100,6 +103,8 @@ class EventLogs(RedisPart):
 
         One round trip, or three when the log needs more space.
         """
+        if self._memory.is_reached(Level.NEW):
+            return
         names, arguments = keys.event_log(kind, name), (uid, position, state)
         needed = await self._redis.script("save_snapshot", names, [*arguments, 0])
         if needed > 1:

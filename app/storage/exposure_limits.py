@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Any
 
 from app.storage import redis_keys as keys
+from app.storage.memory import Level
 from app.storage.part import RedisPart
 from app.storage.redis_client import Argument
 from app.storage.types import (
@@ -40,9 +41,10 @@ class FrequencyCapStore(RedisPart):
         partition = self._partition(key)
         names = [keys.exposures(partition, key), keys.ledger(partition)]
         arguments: list[Argument] = [within_ms, most, kept]
-        arguments += [
-            self._quota.of("repeats", partition, parts) for parts in (SIXTEENTHS, SIXTEENTHS_FOR_NEW)
-        ]
+        for parts, level in ((SIXTEENTHS, Level.REWARDS), (SIXTEENTHS_FOR_NEW, Level.OPTIONAL)):
+            arguments.append(
+                0 if self._memory.is_reached(level) else self._quota.of("repeats", partition, parts)
+            )
         arguments += [part for pair in shown for part in pair]
         answer = await self._redis.script("take_exposures", names, arguments)
         is_allowed, is_whole, held, now_ms, *members = answer
@@ -71,6 +73,7 @@ class QuotaStore(RedisPart):
 
         None: the bandit has ``most`` quotas. Counts go on for the same ``terms.uid``, else they start again.
         """
+        self._memory.check_kept(Level.NEW, "quotas")
         names = [*keys.quota_changes(bandit_uid), keys.quota(bandit_uid, quota_id), keys.quotas(bandit_uid)]
         outcome = await self._redis.script("put_quota", names, [quota_id, record, before, most, *terms])
         return None if outcome < 0 else bool(outcome)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.storage import redis_keys as keys
+from app.storage.memory import Level
 from app.storage.part import RedisPart, check_positive
 from app.storage.redis_client import Argument
 from app.storage.types.registry import KeptJob, StoredJob
@@ -25,6 +26,7 @@ class JobStore(RedisPart):
 
     async def add(self, bandit_uid: str, job_id: str, head: bytes, *, lease_ms: int, keep_ms: int) -> bool:
         """Begin a job, whose process has a lease; False, and nothing is changed, where there are too many."""
+        self._memory.check(Level.OPTIONAL, "jobs")
         arguments: list[Argument] = [_name(bandit_uid, job_id), head, b"", lease_ms, keep_ms]
         return await self._keep(arguments, "new") == "kept"
 

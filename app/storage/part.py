@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from app.platform.errors import Invalid
+from app.storage.memory import StoreMemory
 from app.storage.redis_client import RedisClient
 from app.storage.space import SpaceBudget
 from app.storage.types import LogEntry
@@ -18,9 +19,10 @@ class RedisPart:
     Each call of a part is one round trip unless it says otherwise.
     """
 
-    def __init__(self, redis: RedisClient, partitions: int, quota: SpaceBudget) -> None:
+    def __init__(self, redis: RedisClient, partitions: int, quota: SpaceBudget, memory: StoreMemory) -> None:
         self._redis = redis
         self._quota = quota
+        self._memory = memory
         self.partitions = partitions
 
     def _partition(self, learner: LearnerId) -> int:

@@ -25,8 +25,6 @@ from app.storage.pipelining import IN_FLIGHT, Pipeliner
 from app.storage.redis_errors import (
     DRIVER_ERRORS,
     IS_REPLICA,
-    OUT_OF_MEMORY,
-    is_out_of_memory,
     may_be_replaced,
     refused,
     unavailable,
@@ -36,7 +34,6 @@ Argument = str | bytes | int
 OLDEST = (6, 2)
 CLIENT_NAME = "shortlist"  # of every connection, by which the server tells who uses it
 SCAN_STEP = 1_000
-FULL_SHARE = 0.95  # of its maxmemory: a server that was full has room again below
 _WITH = "-- WITH   "
 _DURABLE = ("always", "everysec", "no")
 
@@ -131,7 +128,6 @@ class RedisClient:
         self._pipeliner, self._bulk = (Pipeliner(self._redis, patience_s=socket_timeout_s) for _ in range(2))
         self._scripts = scripts()
         self._closing: asyncio.Task[None] | None = None  # of the connections to a server that was replaced
-        self._was_full = False  # it refused a write, and has not made room since
 
     async def close(self) -> None:
         with self._translated():
@@ -221,7 +217,6 @@ class RedisClient:
         """The error for callers; another server is looked for where this one may have been replaced."""
         if may_be_replaced(error):
             self._close_connections()
-        self._was_full |= is_out_of_memory(error)
         return unavailable(error, self._data_dir)
 
     def _close_connections(self) -> None:
@@ -237,22 +232,16 @@ class RedisClient:
         # By asking, not by a setting: one address works for both.
         if (await self.command("INFO")).get("cluster_enabled"):
             await self._use_cluster()
-        for fault in filter(OUT_OF_MEMORY.__ne__, await self.faults()):  # reads go on
+        for fault in await self.faults():
             raise StartupError(f"the store at {self.address} {fault}")
 
     async def faults(self) -> Sequence[str]:
         """Why this is no store that we can use, which may change while it runs: what follows "the store"."""
-        facts = await self._everywhere("INFO")
-        return [*chain.from_iterable(map(_faults, facts)), *([OUT_OF_MEMORY] if self._is_full(facts) else [])]
+        return [*chain.from_iterable(map(_faults, await self._everywhere("INFO")))]
 
-    def _is_full(self, facts: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether a server takes no writes for want of memory, by what INFO says of each.
-
-        At its bound some writes pass and most do not. So once one was refused it is full until it has room.
-        """
-        most = FULL_SHARE if self._was_full else 1.0
-        self._was_full = any(map(partial(_is_above, most), facts))
-        return self._was_full
+    async def memory(self) -> Sequence[Mapping[str, Any]]:
+        """What INFO says of the memory of each primary."""
+        return await self._everywhere("INFO", "memory")
 
     async def _use_cluster(self) -> None:
         # The connections to the single node are of another kind.
@@ -262,13 +251,11 @@ class RedisClient:
         self._pipeliner, self._bulk = Pipeliner(self._redis), Pipeliner(self._redis)
 
     async def ping(self) -> None:
-        """Every primary answers, is one, and has memory. Whether it takes writes, only a write tells."""
+        """Every primary answers, and is one. Whether it takes writes, only a write tells."""
         await self._everywhere("PING")  # which is refused by a server that loads its data, and INFO is not
         if any(map(_is_replica, await self._everywhere("INFO", "replication"))):
             self._close_connections()
             raise Unavailable(f"the store {IS_REPLICA}")
-        if self._is_full(await self._everywhere("INFO", "memory")):
-            raise Unavailable(f"the store {OUT_OF_MEMORY}")
 
     async def durability(self) -> str:
         """When writes reach the disk: "always", "everysec", "no", "off" (no append-only file), "unknown".
@@ -304,13 +291,6 @@ class RedisClient:
 
 def _is_replica(facts: Mapping[str, Any]) -> bool:
     return facts.get("role") not in {"master", None}
-
-
-def _is_above(share: float, facts: Mapping[str, Any]) -> bool:
-    """Whether a server holds more than this share of its ``maxmemory``, as it counts itself."""
-    held: int = facts.get("used_memory", 0) - facts.get("mem_not_counted_for_evict", 0)
-    most: int = facts.get("maxmemory", 0)
-    return 0.0 < share * most < held
 
 
 def _faults(facts: Mapping[str, Any]) -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from app.storage import redis_keys as keys
+from app.storage.memory import Level
 from app.storage.part import RedisPart, check_positive
 from app.storage.redis_client import Argument, RedisClient
 from app.storage.types import UID_LENGTH, BanditChange, Registry
@@ -33,6 +34,7 @@ class RegistryStore(RedisPart):
 
     async def create_catalogue(self, name: str, record: bytes) -> bytes:
         """Store ``record`` if the name is free; return the record that the name has now."""
+        self._memory.check_kept(Level.NEW, "new catalogues")
         names = [keys.CATALOGUES, keys.REGISTRY_VERSION]
         current: bytes = await self._redis.script("create_catalogue", names, [name, record])
         return current
@@ -65,6 +67,7 @@ class RegistryStore(RedisPart):
 
         ``prior``: the first version of its learned prior, made at ``since_ms``.
         """
+        self._memory.check_kept(Level.NEW, "new bandits")
         uid = record[:UID_LENGTH].decode()
         names = [keys.CATALOGUES, keys.BANDITS, keys.users(catalogue), keys.REGISTRY_VERSION]
         names += [keys.PRIORS, keys.PRIOR_CHANGES, *keys.priors(uid)]
@@ -86,6 +89,7 @@ class RegistryStore(RedisPart):
         arguments: list[Argument] = [name, expected, record, len(change.kept), *kept, *change.dropped]
         script, move = "change_bandit", change.move
         if move is not None:
+            self._memory.check_kept(Level.NEW, "moves", len(move.record))
             script = "move_bandit"
             names += [keys.CATALOGUES, keys.users(move.left), keys.users(move.joined), keys.moves(uid)]
             names += [keys.PRIORS, keys.PRIOR_CHANGES, *keys.priors(uid), keys.MOVE_BYTES, keys.LEFT]

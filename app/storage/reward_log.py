@@ -9,7 +9,8 @@ import msgspec
 
 from app.platform.errors import Invalid
 from app.storage import redis_keys as keys
-from app.storage.decision_rows import field_of, row_keys
+from app.storage.decision_rows import field_of, row_keys, row_record
+from app.storage.memory import Level, StoreMemory
 from app.storage.part import RedisPart, check_positive, log_entry
 from app.storage.redis_client import Argument, RedisClient
 from app.storage.reward_calls import NO_SPACE, Append, RewardCalls
@@ -25,8 +26,8 @@ _pack = msgspec.msgpack.Encoder().encode
 class RewardLog(RedisPart):
     """The logs of all partitions. Entries of one log are in the order in which they were appended."""
 
-    def __init__(self, redis: RedisClient, partitions: int, quota: SpaceBudget) -> None:
-        super().__init__(redis, partitions, quota)
+    def __init__(self, redis: RedisClient, partitions: int, quota: SpaceBudget, memory: StoreMemory) -> None:
+        super().__init__(redis, partitions, quota, memory)
         self._calls = RewardCalls(redis)
 
     async def append(self, partition: int, rewards: Sequence[RewardWrite]) -> Sequence[Appended]:
@@ -40,6 +41,9 @@ class RewardLog(RedisPart):
         if not rewards:
             return []
         is_history = any(reward.expires_ms is None for reward in rewards)
+        if is_history:
+            self._memory.check(Level.NEW, "observations")
+        self._memory.check(Level.REWARDS, "rewards")
         # So that an import of history cannot take the space that rewards of today need.
         space = self._quota.of("dedupe", partition, SIXTEENTHS_FOR_HISTORY if is_history else SIXTEENTHS)
         names: list[str] = []
@@ -57,7 +61,7 @@ class RewardLog(RedisPart):
             if reward.logged is not None:
                 names += (keys.deleted(partition), keys.row_logs(partition))
                 names += row_keys(partition, reward.learner)[2:]
-                arguments += (reward.logged.row.record, reward.logged.reward)
+                arguments += (row_record(reward.logged.row, self._memory), reward.logged.reward)
         arguments[1] = 4 * length  # bytes of UTF-8, at most
         append = Append(len(rewards), names, arguments)
         held, answers = await self._calls.append(partition, _partition_keys(partition), append)

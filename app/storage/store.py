@@ -21,6 +21,7 @@ from app.storage.followed_arms import FollowedArms
 from app.storage.jobs import JobStore
 from app.storage.learner_side_data import LearnerSideData
 from app.storage.learner_states import LearnerStates
+from app.storage.memory import StoreMemory
 from app.storage.moves import MoveStore
 from app.storage.priors import PriorStore
 from app.storage.redis_client import RedisClient
@@ -37,6 +38,7 @@ class Store:
 
     ``url``                of the server, or of any node of the cluster
     ``partitions``         of the reward log; the first to open a store fixes them for good
+    ``most_bytes``         that each server may take; None: most of what it has (``StoreMemory``)
     ``bounds``             bytes of each kind that it may hold; a kind that is missing has none
     ``max_connections``    held at most
     ``pool_timeout_s``     how long a call waits for a free connection
@@ -49,6 +51,7 @@ class Store:
         url: str,
         *,
         partitions: int = 16,
+        most_bytes: int | None = None,
         bounds: Mapping[Kind, int] | None = None,
         max_connections: int = 64,
         pool_timeout_s: float = 2.0,
@@ -64,7 +67,8 @@ class Store:
         )
         self.redis = client
         self.partitions = partitions
-        shared = client, partitions, SpaceBudget(bounds or {})
+        self.memory = StoreMemory(client, most_bytes)
+        shared = client, partitions, SpaceBudget(bounds or {}), self.memory
         self.arms = ArmStore(*shared)
         self.followed_arms = FollowedArms(*shared)
         self.registry = RegistryStore(*shared)
@@ -107,6 +111,7 @@ class Store:
             )
         # Before the first write: until then the bounds count as if nothing were held.
         await self.usage.read()
+        await self.memory.look()
 
     async def ping(self) -> None:
         """Return when the store answers, and can be written."""

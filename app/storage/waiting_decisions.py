@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.storage import redis_keys as keys
-from app.storage.decision_rows import field_of, row_keys
+from app.storage.decision_rows import field_of, row_keys, row_record
+from app.storage.memory import Level
 from app.storage.part import RedisPart
 from app.storage.redis_client import Argument
 from app.storage.space import full
@@ -35,6 +36,7 @@ class WaitingDecisions(RedisPart):
         row: RowWrite | None = None,
     ) -> None:
         """Keep the decision until its defaults are appended, from ``due_ms`` on; and its row."""
+        self._memory.check(Level.NEW, "choices that wait for rewards")
         partition = self._partition(decision.learner)
         names = keys.of_partition(partition, keys.decisions, keys.due, keys.refused, keys.ledger)
         arguments: list[Argument] = [decision.member, record, due_ms, expires_ms, known_entry]
@@ -42,7 +44,7 @@ class WaitingDecisions(RedisPart):
         if row is not None:
             learner = decision.learner
             names += [*row_keys(partition, learner), keys.forgotten(partition, learner)]
-            arguments += (*learner, field_of(row), row.keep_ms, row.record)
+            arguments += (*learner, field_of(row), row.keep_ms, row_record(row, self._memory))
         held = await self._redis.script("log_decision", names, arguments)
         if held:
             self._quota.taken("waiting", partition, held)
@@ -59,6 +61,7 @@ class WaitingDecisions(RedisPart):
         row: RowWrite | None = None,
     ) -> Activated:
         """Say that the decision was shown, for ``ttl_ms``, and log it if there is a record; keep its row."""
+        self._memory.check(Level.REWARDS, "activations")
         partition = self._partition(decision.learner)
         names = [keys.active(partition, decision), keys.decisions(partition), keys.due(partition)]
         names += [
@@ -70,7 +73,7 @@ class WaitingDecisions(RedisPart):
         arguments += [self._quota.of(kind, partition) for kind in _ACTIVATION]
         if row is not None:
             names += row_keys(partition, decision.learner)
-            arguments += (*decision.learner, field_of(row), row.keep_ms, row.record)
+            arguments += (*decision.learner, field_of(row), row.keep_ms, row_record(row, self._memory))
         answer, *held = await self._redis.script("activate", names, arguments)
         for kind, there in zip(_ACTIVATION, held, strict=False):
             self._quota.taken(kind, partition, there)

@@ -80,29 +80,25 @@ async def test_a_store_that_becomes_unfit_while_it_runs_is_named(tmp_path: Path)
 
 
 async def test_a_store_without_memory_is_not_ready_and_a_finding(tmp_path: Path):
-    """At its bound some writes pass, so what is said does not change with each, but with its room."""
-
-    async def said(api: Api) -> tuple[int, bool, list[str]]:
+    async def said(api: Api) -> tuple[int, bool, bool]:
         status = await api.ok("GET", "/v1/status")
-        texts = [each["text"] for each in status["findings"] if each["name"] == "store"]
-        return (await api.http.get("/readyz")).status_code, status["ready"], texts
+        texts = [each["text"] for each in status["findings"] if each["name"] == "space"]
+        is_refused = any("rewards are refused, too" in text for text in texts)
+        return (await api.http.get("/readyz")).status_code, status["ready"], is_refused
 
-    full = (503, False, ["the store is out of memory: its maxmemory is reached, and writes are refused"])
+    full = (503, False, True)
     with EmbeddedServer(tmp_path / "store") as server:
         async with running(server.url, tmp_path) as api:
             used = (await api.store.info("memory"))["used_memory"]
             await api.store.config_set("maxmemory", used // 2)
             assert await said(api) == full, "without a write that was refused"
             await api.store.config_set("maxmemory", 2 * used)
-            assert await said(api) == (200, True, [])
+            assert await said(api) == (200, True, False)
             await api.store.config_set("maxmemory", 1)
-            assert (await api.http.put("/v1/catalogues/d", json={"dim": 1})).status_code == 503
+            assert (await api.http.put("/v1/catalogues/d", json={"dim": 1})).status_code in {429, 503}
             assert await said(api) == full
-            used = (await api.store.info("memory"))["used_memory"]
-            await api.store.config_set("maxmemory", round(1.03 * used))
-            assert await said(api) == full, "it refused a write, and has hardly room since"
             await api.store.config_set("maxmemory", 0)
-            assert await said(api) == (200, True, [])
+            assert await said(api) == (200, True, False)
 
 
 async def test_the_status_says_what_the_process_knows_while_the_store_is_away(tmp_path: Path):

@@ -8,12 +8,18 @@ import pytest
 
 from app.replication.health import Finding, Health
 from app.storage.embedded.losses import Loss
+from app.storage.memory import StoreMemory
 from app.storage.types import Lag
 from app.storage.types.registry import KINDS
 
 pytestmark = [pytest.mark.rest, pytest.mark.anyio]
 
 HELD = {**dict.fromkeys(KINDS, 80), "repeats": 55}  # of those new keys are not limited from 69 on
+
+
+def used(*bytes_: int) -> list[dict[str, int]]:
+    """What several servers say of their memory; of each 100 bytes may be taken."""
+    return [{"used_memory": more + 7, "mem_clients_normal": 7} for more in bytes_]
 
 
 class Sized(SimpleNamespace):
@@ -41,6 +47,8 @@ async def findings(path: Path, **different: Any) -> list[Finding]:
         redis=SimpleNamespace(durability=answering("durability", "always"), faults=answering("faults", [])),
         rewards=SimpleNamespace(backlog=answering("backlog", 3), lag=lag), partitions=1, usage=usage,
     )  # fmt: skip
+    servers: Any = SimpleNamespace(memory=answering("memory", used(79)))
+    store.memory = StoreMemory(servers, 100)
     record = SimpleNamespace(arm_effects="off")
     bandits: Any = Bandits([SimpleNamespace(name="home", uid="u", record=record)])
     catalogues: Any = [SimpleNamespace(name="shop", index=Sized(failure=different.get("failure")))]
@@ -73,6 +81,9 @@ async def test_a_service_that_is_well_has_nothing_else(tmp_path: Path):
         ({"durability": "everysec"}, "durability", False, "everysec"),
         ({"held": {**HELD, "dedupe": 81}}, "space", False, "81% of SHORTLIST_MAX_DEDUPE_MB"),
         ({"held": {**HELD, "repeats": 56}}, "space", False, "from 69% on new keys"),
+        ({"memory": used(70, 85, 81)}, "space", False, "jobs are refused"),
+        ({"memory": used(95)}, "space", False, "only rewards, activations"),
+        ({"memory": used(101)}, "space", False, "rewards are refused, too"),
         ({"failure": "MemoryError: 3 GB"}, "index", False, "the index of shop stays as it was"),
         ({"quotas": ["has quotas"]}, "quotas", False, "the bandit home has quotas"),
         (

@@ -31,8 +31,11 @@ local function is_kept(deleted, logs, bandit, field)
   return tonumber(string.sub(field, 1, 13)) >= from
 end
 
--- Keep a row unless it is there.
+-- Keep a row unless it is there, or there is no record of it.
 local function keep_row(rows, times, field, learner, known, record)
+  if record == '' then
+    return
+  end
   local is_new = redis.call('EXISTS', rows) == 0
   local value = known .. ':' .. #record .. ':' .. record
   if redis.call('HSETNX', rows, field, value) == 1 then

@@ -1,11 +1,11 @@
-"""How many cores a process may use: the fewest that its affinity and its control groups give."""
+"""The cores and the memory that a process may use: the least that it and its control groups give."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from app.platform.cpus import usable_cpus
+from app.platform.machine import usable_cpus, usable_memory
 
 pytestmark = pytest.mark.rest
 
@@ -44,3 +44,14 @@ def test_affinity_counts(tmp_path: Path):
         assert counted(tmp_path, "0::/", _="max 100000") == 1
     finally:
         os.sched_setaffinity(0, before)
+
+
+def test_the_least_memory_of_any_group_counts(tmp_path: Path):
+    of_machine = usable_memory(tmp_path, tmp_path / "own")
+    assert of_machine > 1 << 20
+    (tmp_path / "own").write_text("0::/pods/web")
+    (tmp_path / "pods/web").mkdir(parents=True)
+    (tmp_path / "pods/web/memory.max").write_text("max\n")
+    assert usable_memory(tmp_path, tmp_path / "own") == of_machine
+    (tmp_path / "pods/memory.max").write_text("1048576\n")
+    assert usable_memory(tmp_path, tmp_path / "own") == 1 << 20

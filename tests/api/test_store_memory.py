@@ -1,0 +1,221 @@
+"""One bound of the store's memory: what fills it is refused in time, with the cause, and room comes back."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from api_client import EAGER_HOUSEKEEPING, Api, assert_problem, running
+from app.storage.embedded.server import EmbeddedServer
+from store_clients import connect
+from waiting import wait_until
+
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
+
+ARMS, DIM = 200, 48
+SPARE_MB = 4  # above what an empty store takes
+PAUSES = replace(EAGER_HOUSEKEEPING, memory_s=0.05)
+SETTING = "SHORTLIST_MAX_STORE_MB"
+Fill = Callable[[Api, int], Awaitable[httpx.Response]]
+
+
+async def post(api: Api, path: str, body: Any) -> httpx.Response:
+    """An answer that may be 503."""
+    return await api.http.post(path, json=body, timeout=120)
+
+
+async def choose(api: Api, bandit: str, requests: list[dict[str, Any]]) -> httpx.Response:
+    return await post(api, f"/v1/bandits/{bandit}/choose/batch", {"requests": requests})
+
+
+async def reward(api: Api, choices: httpx.Response, names: list[str]) -> httpx.Response:
+    """A reward of each choice by each of these ids."""
+    items = [
+        {"decision": choice["decision"], "arm": choice["arms"][0]["id"], "value": 1.0, "reward_id": name}
+        for choice in choices.json()["results"]
+        for name in names
+    ]
+    return await post(api, "/v1/rewards?wait=applied", {"rewards": items})
+
+
+async def new_keys(api: Api, n: int) -> httpx.Response:
+    """Learners of keys that were never seen."""
+    choices = await choose(api, "full", [{"key": f"{n}-{i}"} for i in range(50)])
+    return await reward(api, choices, ["click"])
+
+
+async def events(api: Api, n: int) -> httpx.Response:
+    return await choose(api, "full", [{"k": ARMS, "event_id": f"{n}-{i}"} for i in range(20)])
+
+
+async def log_rows(api: Api, n: int) -> httpx.Response:
+    return await choose(api, "full", [{"k": ARMS}] * 20)
+
+
+async def sums_of_arms(api: Api, n: int) -> httpx.Response:
+    rows = [
+        {"id": f"{n}-{i}", "key": f"u{i % 10}", "arm": f"arm-{i % ARMS}", "value": float(i % 2)}
+        for i in range(400)
+    ]
+    return await post(api, "/v1/bandits/full/observations?wait=applied", {"observations": rows})
+
+
+async def dedupe_keys(api: Api, n: int) -> httpx.Response:
+    names = [f"{n}-{i}-{'x' * 60}" for i in range(100)]
+    return await reward(api, await choose(api, "full", [{}] * 10), names)
+
+
+async def exposures(api: Api, n: int) -> httpx.Response:
+    return await choose(api, "full", [{"key": f"{n}-{i}", "k": ARMS} for i in range(10)])
+
+
+@dataclass(frozen=True)
+class Way:
+    """``full_at``: the level, in percent, at which it ends. ``counter``: of what is left out from 80 % on."""
+
+    fill: Fill
+    bandit: dict[str, Any]
+    full_at: int
+    counter: str = ""
+
+
+WAYS = {
+    "keys": Way(new_keys, {"scope": "per_key"}, 100),
+    "events": Way(events, {}, 95),
+    "log": Way(log_rows, {"log": {}}, 80, 'shortlist_log_rows_total{outcome="dropped"}'),
+    "effects": Way(
+        sums_of_arms,
+        {"scope": "per_key", "arm_effects": "auto", "ridge": "auto", "prior": "learned"},
+        95,
+        "shortlist_decisions_without_effects_total",
+    ),
+    "dedupe": Way(dedupe_keys, {"reward": {"aggregate": "sum"}}, 100),
+    "exposures": Way(
+        exposures,
+        {"scope": "per_key", "repeats": {"most": 1, "within_s": 86_400}},
+        80,
+        'shortlist_unlimited_repeats_total{counts="shown"}',
+    ),
+}
+
+
+async def metric(api: Api, name: str) -> float:
+    lines = (await api.call("GET", "/metrics")).text.splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name} "))
+
+
+async def space(api: Api) -> list[str]:
+    """The findings of want of memory."""
+    found = (await api.ok("GET", "/v1/status"))["findings"]
+    return [each["text"] for each in found if each["name"] == "space"]
+
+
+@asynccontextmanager
+async def small(folder: Path) -> AsyncIterator[Api]:
+    """A service whose store has room for some megabytes."""
+    with EmbeddedServer(folder / "store") as server:
+        async with connect(server.url) as client:
+            used = int((await client.info("memory"))["used_memory"])
+        bound = {"max_store_mb": (used >> 20) + SPARE_MB}
+        async with running(server.url, folder / "service", pauses=PAUSES, **bound) as api:
+            await api.catalogue("c", {f"arm-{n}": [1.0, n, *[0.0] * (DIM - 2)] for n in range(ARMS)})
+            await api.bandit("stays", "c")
+            yield api
+
+
+@pytest.mark.parametrize("name", WAYS)
+async def test_a_store_that_is_full_refuses_in_time_says_why_and_heals(name: str, tmp_path: Path) -> None:
+    way = WAYS[name]
+    async with small(tmp_path) as api:
+        await api.bandit("full", "c", **way.bandit)
+        before = (await api.choose("stays"))["decision"]
+        most, accepted = await metric(api, "shortlist_store_most_bytes"), 0
+        assert await space(api) == []
+        for n in range(5_000):
+            answer = await way.fill(api, n)
+            if answer.status_code != 200 or (way.full_at == 80 and await metric(api, way.counter)):
+                break
+            accepted += answer.json().get("accepted", 0)
+        held = await metric(api, "shortlist_store_bytes")
+        assert way.full_at / 100 - 0.02 < held / most < way.full_at / 100 + 0.1
+        assert any(SETTING in text for text in await space(api))
+        # of a call that is refused, rewards before may have been accepted: sent again they are duplicates
+        applied = await metric(api, "shortlist_rewards_applied_total")
+        assert accepted <= applied < accepted + 1_000, "all that was acknowledged"
+        if way.counter:
+            assert await metric(api, way.counter) > 0
+        if way.full_at > 80:
+            assert SETTING in assert_problem(answer, 503, "store_full")["detail"]
+            assert answer.headers["retry-after"] == "60"
+            refused = await api.http.put("/v1/catalogues/new", json={"dim": 1})
+            assert SETTING in assert_problem(refused, 429, "quota_reached")["detail"]
+        ready = await api.http.get("/readyz")
+        if way.full_at == 100:
+            assert SETTING in assert_problem(ready, 503, "unavailable")["detail"]
+        else:
+            assert ready.is_success
+            assert (await api.reward({"decision": before, "value": 1}))["accepted"] == 1
+        await api.choose("stays")
+        await api.ok("DELETE", "/v1/bandits/full", status=204)
+
+        async def has_room() -> bool:
+            return not await space(api)
+
+        await wait_until(has_room, what="the room of the deleted bandit is free again")
+        await api.ok("GET", "/readyz")
+        after = (await api.choose("stays", event_id="after"))["decision"]
+        assert (await api.reward({"decision": after, "value": 1}))["accepted"] == 1
+        learner = await api.learner("stays")
+        assert learner["observations"] == (1 if way.full_at == 100 else 2)
+
+
+async def test_from_80_percent_on_jobs_are_refused_and_rewards_still_reach_rows_that_are_there(
+    tmp_path: Path,
+) -> None:
+    async with small(tmp_path) as api:
+        await api.bandit("full", "c", log={})
+        choice = await api.choose("full")
+        decision = choice["decision"]
+        path = "/v1/bandits/full/log?limit=1"
+
+        async def is_logged() -> bool:
+            return bool((await api.ok("GET", path))["items"])
+
+        await wait_until(is_logged, what="the first row is written")
+        for n in range(5_000):
+            await log_rows(api, n)
+            if await metric(api, 'shortlist_log_rows_total{outcome="dropped"}'):
+                break
+        hidden = (await api.choose("full"))["decision"]
+        assert (await api.reward({"decision": decision, "value": 1}, {"decision": hidden, "value": 1}))[
+            "accepted"
+        ] == 2
+        first = (await api.ok("GET", path))["items"][0]
+        assert first["rewards"], "a row that is there has its rewards: others would bias reports"
+        answer = await api.http.post(
+            "/v1/bandits/full/evaluations?wait=none", json={"policy": {"policy": "linucb"}}
+        )
+        assert SETTING in assert_problem(answer, 503, "store_full")["detail"]
+
+
+async def test_many_processes_refuse_by_what_each_has_read(tmp_path: Path) -> None:
+    """The other process has written nothing, and refuses all the same."""
+    async with small(tmp_path) as api:
+        settings = api.app.service.settings
+        url = settings.redis_url.get_secret_value()
+        await api.bandit("full", "c")
+        async with running(
+            url, tmp_path / "other", empty=False, pauses=PAUSES, max_store_mb=settings.max_store_mb
+        ) as other:
+            for n in range(5_000):
+                if (await events(api, n)).status_code != 200:
+                    break
+
+            async def is_told() -> bool:
+                return (await events(other, 10_000)).status_code == 503
+
+            await wait_until(is_told, what="the other process reads the memory of the store")
