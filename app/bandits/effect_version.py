@@ -123,15 +123,39 @@ class EffectVersion:
         )
 
 
-def version_of(record: EffectRecord) -> EffectVersion:
-    """The version of a record that has all arms: the same bits wherever it is read."""
-    return _version(
-        record,
-        PackedNames(record.arms),
-        np.array(record.revisions, dtype=np.int64),
-        _bytes_to_n(record),
-        bytes_to_vector(record.R).reshape(len(record.variances), -1),
-    )
+def version_of(record: EffectRecord, before: EffectVersion | None = None) -> EffectVersion:
+    """The version of a record: the same bits wherever it is read. ``before``: that of its ``base``.
+
+    Cost: O(J K), K log K with new arms.
+    """
+    revisions = np.array(record.revisions, dtype=np.int64)
+    n, R = _bytes_to_n(record), bytes_to_vector(record.R).reshape(len(record.variances), -1)
+    if before is None:
+        names = PackedNames(record.arms)
+    else:
+        names, revisions, n, R = _changed(before, record, revisions, n, R)
+    for array in (revisions, n, R):
+        array.setflags(write=False)
+    about = msgspec.structs.replace(record, arms=[], revisions=[], n=b"", R=b"", base=0, gone=[])
+    return EffectVersion(about, names, revisions, n, R)
+
+
+def _changed(
+    before: EffectVersion, change: EffectRecord, own_revisions: Rows, own_n: Matrix, own_R: Matrix
+) -> tuple[PackedNames, Rows, Matrix, Matrix]:
+    """Names, revisions, n and R of a version that was stored as what differs from the one before."""
+    names, revisions, n, R = before.names, before.revisions.copy(), before.n.copy(), before.R.copy()
+    places = names.places_of(change.arms)
+    had, fresh = np.flatnonzero(places >= 0), np.flatnonzero(places < 0)
+    was = places[had]
+    revisions[was], n[:, was], R[:, was] = own_revisions[had], own_n[:, had], own_R[:, had]
+    if not len(fresh) and not change.gone:
+        return names, revisions, n, R
+    arms = [*names, *(change.arms[place] for place in fresh.tolist())]
+    revisions, gone = np.concatenate((revisions, own_revisions[fresh])), set(change.gone)
+    n, R = (np.concatenate(both, axis=1) for both in ((n, own_n[:, fresh]), (R, own_R[:, fresh])))
+    order = sorted((k for k in range(len(arms)) if arms[k] not in gone), key=arms.__getitem__)
+    return PackedNames([arms[k] for k in order]), revisions[order], n[:, order], R[:, order]
 
 
 def _n_to_bytes(n: Matrix) -> bytes:
@@ -144,15 +168,6 @@ def _bytes_to_n(record: EffectRecord) -> Matrix:
     shape = len(record.variances), len(record.arms)
     n = bytes_to_vector(record.n)
     return np.broadcast_to(n.reshape(-1, shape[1]) if len(n) else n, shape).copy()
-
-
-def _version(
-    record: EffectRecord, names: PackedNames, revisions: Rows, n: Matrix, R: Matrix
-) -> EffectVersion:
-    for array in (revisions, n, R):
-        array.setflags(write=False)
-    record = msgspec.structs.replace(record, arms=[], revisions=[], n=b"", R=b"", base=0, gone=[])
-    return EffectVersion(record, names, revisions, n, R)
 
 
 def record_of(
@@ -198,38 +213,6 @@ def change_of(before: EffectVersion, now: EffectVersion, changed: Rows) -> Effec
 def gone_from(before: EffectVersion, now: EffectVersion) -> list[str]:
     """The arms that only the version of before has, in order."""
     return [] if before.names == now.names else sorted(set(before.names) - set(now.names))
-
-
-def applied(before: EffectVersion, change: EffectRecord) -> EffectVersion:
-    """A version that was stored as what differs. Cost: O(J K), K log K with new arms."""
-    names, revisions, n, R = before.names, before.revisions.copy(), before.n.copy(), before.R.copy()
-    own_revisions, own_n = np.array(change.revisions, dtype=np.int64), _bytes_to_n(change)
-    own_R = bytes_to_vector(change.R).reshape(len(change.variances), -1)
-    places = names.places_of(change.arms)
-    had, fresh = np.flatnonzero(places >= 0), np.flatnonzero(places < 0)
-    was = places[had]
-    revisions[was], n[:, was], R[:, was] = own_revisions[had], own_n[:, had], own_R[:, had]
-    if len(fresh) or change.gone:
-        arms = [*names, *(change.arms[place] for place in fresh.tolist())]
-        revisions, gone = np.concatenate((revisions, own_revisions[fresh])), set(change.gone)
-        n, R = (np.concatenate(both, axis=1) for both in ((n, own_n[:, fresh]), (R, own_R[:, fresh])))
-        order = sorted((k for k in range(len(arms)) if arms[k] not in gone), key=arms.__getitem__)
-        names, revisions, n, R = (
-            PackedNames([arms[k] for k in order]),
-            revisions[order],
-            n[:, order],
-            R[:, order],
-        )
-    return _version(change, names, revisions, n, R)
-
-
-def read_together(base: EffectVersion | None, changes: Sequence[EffectRecord]) -> EffectVersion:
-    """The version of the last of these records, each of which changes the one before; the first ``base``."""
-    version = base
-    for change in changes:
-        version = version_of(change) if version is None or not change.base else applied(version, change)
-    assert version is not None  # noqa: S101 - there is one record at least
-    return version
 
 
 def record_to_bytes(record: EffectRecord) -> bytes:

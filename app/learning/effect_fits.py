@@ -72,7 +72,7 @@ MOVED = 0.2  # deviations of an arm: with 0.5 films by genre lose .07 of what al
 GROWN = 0.1  # of the standard deviation of the effects
 WHOLE_EVERY = 32  # versions
 PARTITIONS_TOGETHER = 4  # whose sums are read at once
-WHOLE_KEPT = 64  # as many bytes of a bandit as so many whole versions
+WHOLE_KEPT = 48  # as many bytes of a bandit as so many whole versions in memory, or 64 in the store
 KNOWN_BYTES = 32 << 20  # of the revisions of arms, and of how far features have changed
 KNOWN_ARM_BYTES = 300
 CHANGES_TOGETHER = 1_000  # of which the features are read at once
@@ -171,7 +171,7 @@ class EffectFits:
                 bandit.uid,
                 expected=number - 1,
                 record=record_to_bytes(record),
-                most_bytes=WHOLE_KEPT * len(record_to_bytes(version.whole_record())),
+                most_bytes=WHOLE_KEPT * version.bytes,
             )
             if stands is None:
                 raise NotFound("there is no bandit with this name")
@@ -457,10 +457,11 @@ def _stored(before: EffectVersion | None, now: EffectVersion, moved: float) -> E
     if before is None:
         return now.whole_record()
     old, new = before.record, now.record
-    if (old.space, len(old.variances)) != (new.space, len(new.variances)):
+    is_other = (old.space, len(old.variances)) != (new.space, len(new.variances))
+    if not is_other and not len(before.names) and not len(now.names):
+        return None
+    if is_other or not len(before.names) or not len(now.names):
         return now.whole_record()
-    if not len(before.names) or not len(now.names):
-        return now.whole_record() if len(before.names) or len(now.names) else None
     spreads = np.sqrt(old.variances), np.sqrt(new.variances)
     has_grown = (np.abs(spreads[1] - spreads[0]) > (GROWN if moved else 0.0) * np.maximum(*spreads)).any()
     changed = np.flatnonzero(_moved_arms(before, now, moved))
@@ -474,21 +475,12 @@ def _stored(before: EffectVersion | None, now: EffectVersion, moved: float) -> E
 
 def _moved_arms(before: EffectVersion, now: EffectVersion, moved: float) -> NDArray[np.bool_]:
     """Which arms moved by so many deviations, or are known much better or worse, since a version. -> (K,)."""
-    effects, deviations = before.at(slice(None))
-    if before.names != now.names:
-        places = before.names.places_of(list(now.names))
-        is_in_both, shape = places >= 0, now.R.shape
-        old_effects, old_deviations = effects, deviations
-        effects = np.zeros(shape)
-        deviations = np.tile(np.sqrt(before.record.variances)[:, None], shape[1])
-        effects[:, is_in_both], deviations[:, is_in_both] = (
-            old_effects[:, places[is_in_both]],
-            old_deviations[:, places[is_in_both]],
-        )
+    has_same = before.names == now.names
+    effects, deviations = before.at(slice(None)) if has_same else before.of_arms(list(now.names))
     new_effects, new_deviations = now.at(slice(None))
     if not moved:
         differs: NDArray[np.bool_] = ((new_effects != effects) | (new_deviations != deviations)).any(axis=0)
-        if before.names == now.names:
+        if has_same:
             differs |= before.revisions != now.revisions
         return differs
     narrow, wide = np.minimum(deviations, new_deviations), np.maximum(deviations, new_deviations)

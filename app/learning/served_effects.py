@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from app.bandits.bandit import Bandit
-from app.bandits.effect_version import EffectRecord, EffectVersion, bytes_to_record, read_together
+from app.bandits.effect_version import EffectVersion, bytes_to_record, version_of
 from app.learning.newest_versions import NewestVersions
 from app.platform.pools import LEARNERS
 from shortlist.types import Rows, Vector
@@ -29,21 +29,16 @@ class ServedEffects(NewestVersions[EffectVersion]):
         return bandit.with_effects(version)
 
     async def _read(self, uid: str, number: int) -> EffectVersion | None:
-        """From the version in memory, or a whole one, and the changes since."""
-        held = self._newest.peek(uid)
-        changes, size, base = list[EffectRecord](), 0, None
-        while number:
-            data = await self._store.read(uid, number)
-            if data is None:
-                return None
-            changes.insert(0, bytes_to_record(data))
-            size += len(data)
-            number = changes[0].base
-            if held is not None and held.number == number:
-                base, number = held, 0
-        if base is not None:
-            size += base.n.nbytes
-        read = partial(read_together, base, changes)
+        """A whole one, or what differs from the version before, which is mostly in memory."""
+        data = await self._store.read(uid, number)
+        if data is None:
+            return None
+        record = bytes_to_record(data)
+        before = await self.version(uid, record.base)
+        if before is None and record.base:
+            return None
+        size = len(data) + (0 if before is None else before.n.nbytes)
+        read = partial(version_of, record, before)
         return read() if size < LARGE_RECORD else await LEARNERS.run(read)
 
 

@@ -339,32 +339,41 @@ class RowEffectSolver(EffectSolver):
     effects: RowEffects
 
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
-        plain, asked = self.arms.plain, max(LEAST_ASKED, 2 * k)
-        if plain.is_scanned or isinstance(self.solver, ExactSolver):
-            return self.search_exact(query, k, exclude)
-        # One scan with the effects, rather than a scan for so many arms and then the head.
-        if self.solver is self.arms and plain.structure is not None and plain.structure.leaves_to_scan(asked):
-            return self.search_exact(query, k, exclude)
         # DEVIATION (Fagin, Lotem and Naor, section 4): no deeper, a graph that is asked for more takes longer
+        asked = max(LEAST_ASKED, 2 * k)
+        near = self._near(query, k, asked, exclude)
+        if near is None:
+            return self.search_exact(query, k, exclude)
         w = self._drawn()
-        graph = plain.proposing if self.solver is self.arms and not plain.is_filtered else None
+        worth = near.scores + self.effects.worth(self.arms, near.rows, w)
+        found = self._with_head(TopK(near.rows, worth, near.exact), query, k, exclude)
+        # An answer that may miss arms cannot be proved, and one of all arms needs no proof.
+        if near.exact and len(near.rows) >= asked:
+            is_best = found.scores[-1] >= near.scores[-1] + self.effects.bound(w)
+            return found if is_best else self.search_exact(query, k, exclude)
+        return found
+
+    def _near(self, query: Vector, k: int, asked: int, exclude: Rows) -> TopK | None:
+        """Arms of large x.q and these scores, enough to find the best k among them and the head.
+
+        The best ``asked`` where it is exact; all arms if these are fewer. None: a scan with the effects takes
+        less time.
+        """
+        plain, is_index = self.arms.plain, self.solver is self.arms
+        if plain.is_scanned or isinstance(self.solver, ExactSolver):
+            return None
+        if is_index and plain.structure is not None and plain.structure.leaves_to_scan(asked):
+            return None
+        graph = plain.proposing if is_index and not plain.is_filtered else None
         if graph is not None and 2 * asked < self.arms.size:
             # All that a graph has looked at, rather than the best half of it. More of one that finds too few
             # of such lists: without effects they are scanned, which takes ten times as long.
             count = (MORE_ASKED if graph.leaves_to_scan(k) else 2) * asked
             rows = plain.propose(self.arms.catalogue_query(query), count, exclude)
             if rows is not None:
-                return self._with_head(
-                    TopK(rows, self.scores_of(query, rows), exact=False), query, k, exclude
-                )
-        near = self.solver.search(query, asked, exclude)
-        scores = near.scores + self.effects.worth(self.arms, near.rows, w)
-        found = self._with_head(TopK(near.rows, scores, near.exact), query, k, exclude)
-        if len(near.rows) < asked:  # they are all that there are
-            return TopK(found.rows, found.scores, exact=True)
-        if not near.exact or found.scores[-1] >= near.scores[-1] + self.effects.bound(w):
-            return found
-        return self.search_exact(query, k, exclude)
+                return TopK(rows, self.arms.features_of(rows) @ query, exact=False)
+        hits = self.solver.search(query, asked, exclude)
+        return TopK(hits.rows, hits.scores, hits.exact or len(hits.rows) < asked)
 
     def search_exact(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         """As ``search``, and every eligible arm is compared. Cost: a scan, and 24 bytes more for each arm."""

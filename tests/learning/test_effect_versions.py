@@ -11,12 +11,11 @@ import pytest
 from app.bandits.effect_version import (
     EffectRecord,
     EffectVersion,
-    applied,
     bytes_to_record,
-    read_together,
     record_to_bytes,
+    version_of,
 )
-from app.bandits.prior_version import version_of
+from app.bandits.prior_version import version_of as prior_version_of
 from app.bandits.settings import BanditRecord, LogRule, SignalRule
 from app.learning.effect_chains import Totals, steps_of
 from app.learning.effect_fits import MOVED, WHOLE_EVERY, _stored, add_sums, fitted
@@ -67,7 +66,7 @@ def versions(rng: np.random.Generator, count: int, signals: int, moved: float = 
         if found is not None:
             assert found.number == number
             stored.append(bytes_to_record(record_to_bytes(found)))
-            before = read_together(before, stored[-1:])
+            before = version_of(stored[-1], before if stored[-1].base else None)
             fits.append(now)
             served.append(before)
     return fits, stored, served
@@ -100,7 +99,9 @@ def test_a_version_is_the_same_whether_it_was_followed_or_read_later():
         assert place - first < WHOLE_EVERY
         chain = stored[first + 1 : place + 1]
         assert sum(len(each.arms) for each in chain) <= len(fits[place].names)
-        again = read_together(None, stored[first : place + 1])
+        again = version_of(stored[first])
+        for change in chain:
+            again = version_of(change, again)
         assert again.whole_record() == version.whole_record()
         assert (again.effects == version.effects).all()
         assert (again.deviations == version.deviations).all()
@@ -120,7 +121,7 @@ def test_nothing_is_stored_where_nothing_moved():
     for moved in (MOVED, 0.0):
         assert _stored(last, last, moved) is None
     change = EffectRecord(2, 1, 1, 0, last.record.variances, last.record.noises, base=last.number)
-    assert applied(last, change).names == last.names
+    assert version_of(change, last).names == last.names
 
 
 def test_sums_of_another_space_are_left_out_and_those_of_each_revision_stay_apart():
@@ -145,7 +146,7 @@ async def test_a_bandit_is_served_with_the_newest_version_after_the_next_poll(se
     )
     one = np.eye(2)
     prior = LearnedPrior.of(one[:1], one, one[:1, :1], keys=2, observations=2.0, variation=1.0)
-    bandit = bandit.with_prior(version_of(1, 0, prior))
+    bandit = bandit.with_prior(prior_version_of(1, 0, prior))
     effects, one_reward = service.parts.effects, vector_to_bytes(np.ones(1))
     for number in (1, 2, 3):
         version = EffectRecord(number, 0, 0, 0, [1.0], [1.0], ["a"], [1], one_reward, one_reward)
