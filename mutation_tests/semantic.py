@@ -68,8 +68,6 @@ TESTS = {
     "filters": (
         "tests/filtering",
         "tests/filters",
-        "tests/indexes/test_filtered_search.py",
-        "tests/indexes/test_renewed_plans.py",
         "tests/indexes/test_search_plans.py",
         "tests/exposure_limits/test_closed_arms.py",
         "tests/api/test_filters.py",

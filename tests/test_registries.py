@@ -33,7 +33,7 @@ REGISTRIES = {
 # Structures are named by their own files, by registries, and where one is a step of another search.
 OWN_FILES = {
     "algorithms/shortlist/index/graph_file.py": {"hnsw"},
-    "app/filtering/strategies.py": {"norm_pruned"},  # the rows that a filter lets in, in blocks
+    "app/filtering/row_copy.py": {"norm_pruned"},  # how blocks are cut
 }
 STRUCTURES = "algorithms/shortlist/index/"
 CAPABILITIES = f"{STRUCTURES}index.py"  # what a structure extends: these may be asked for

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from app.filtering.index_search import IndexSearch
 from app.filtering.limits import FilterLimits
-from app.filtering.strategies import SearchStrategy
+from app.filtering.row_copy import RowCopy
 from app.indexes.eligible_rows import EligibleRows, rows_left
 from app.indexes.filtered_search import search_exactly
 from app.indexes.snapshot import ResidentSnapshot, Snapshot
@@ -23,6 +24,9 @@ SPARE, MORE = 2, 4  # arms asked for besides those wanted, and how many times as
 FEW_GONE = 10  # no more are asked for if not even one of so many lists would lack an arm
 _MOST_ASKED = FilterLimits().most_asked
 ALONE_GONE = 3  # likewise of single arms: to ask for a second takes half as long again
+
+SearchStrategy: TypeAlias = "RowCopy | IndexSearch | AskedForMore"
+"""How some arms of a catalogue are searched. It may be searched in any thread; None: it found too few."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,9 +145,8 @@ def without_rows(base: Snapshot, gone: NDArray[np.bool_]) -> Snapshot:
     left = rows_left(base.table, base.attributes, stays)
     if left.count == base.size:
         return base
-    strategy: SearchStrategy | None = None
-    if not base.is_scanned:  # a scan leaves them out for less than the time of asking it for more arms
-        strategy = AskedForMore(base, left)  # type: ignore[assignment]  # never made again
+    # A scan leaves them out for less than the time of asking it for more arms.
+    strategy = None if base.is_scanned else AskedForMore(base, left)
     return FilteredSnapshot(
         table=base.table,
         structure=None,

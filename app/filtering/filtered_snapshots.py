@@ -26,7 +26,7 @@ from app.platform.long_work import LongWork
 LONG_EVALUATION = 2_500_000  # values: two milliseconds at most; a thread would take a tenth of one to begin
 EVALUATIONS = 2
 WAITING = 256
-LOOK_EVERY = 4  # uses: after these, whether anything is to be measured or made again
+LOOK_EVERY = 4  # uses: after these, whether it is to be planned
 SHOWN_CHARS = 4_096  # of a filter's key
 
 
@@ -90,13 +90,9 @@ class FilteredSnapshots:
         filtered = known_filter.snapshot
         assert filtered is not None  # noqa: S101 - for the type checker: it was made just now
         known_filter.uses += 1
-        # Not at each use: looking whether work is due would be a good part of a quick search.
-        if not known_filter.uses % LOOK_EVERY:
-            due = known_filter.due(filtered.all_arms, time.monotonic())
-            if due is not None:
-                self._worker.begin(
-                    catalogue, known_filter, due, partial(self._has_grown, catalogue, known_filter)
-                )
+        # Not at each use: looking whether a plan is due would be a good part of a quick search.
+        if not known_filter.uses % LOOK_EVERY and known_filter.is_due(filtered.all_arms, time.monotonic()):
+            self._worker.begin(catalogue, known_filter, partial(self._has_grown, catalogue, known_filter))
         return filtered
 
     def in_use(self, catalogue: Catalogue, most: int) -> Sequence[FilterStatus]:

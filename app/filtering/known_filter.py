@@ -1,8 +1,11 @@
-"""One filter over one catalogue, as this process knows it: what serves it, and which work is due.
+"""One filter over one catalogue, as this process knows it: what serves it, and whether it is to be planned.
 
-When a filter is used the second time and lets in few arms, they are copied side by side. For more arms, the
-strategies to search them are measured after a few uses (``filter_plan``), and the best one serves from then
-on. Until then every arm that matches is compared. What was built is built again when it is stale.
+When a filter is used the second time and lets in few arms, they are copied side by side. A filter of more
+arms is planned after a few uses (``filter_plan``). Until then every arm that matches is compared.
+
+    planned     it was used often enough, and is not small
+    planned     the index of the catalogue is another, the number of its arms has changed by a fifth, or
+    again       a quarter of its copy is stale; not sooner than the last plan allows
 
 This is a state machine: nothing here waits, starts work or reads a clock.
 """
@@ -11,12 +14,13 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
-from app.filtering.filter_plan import FilterPlan, graph_number
-from app.filtering.filtered_snapshot import FilteredSnapshot
+from app.filtering.filter_plan import FilterPlan, index_number
+from app.filtering.filtered_snapshot import FilteredSnapshot, SearchStrategy
+from app.filtering.index_search import IndexSearch
 from app.filtering.limits import FilterLimits
-from app.filtering.strategies import OwnCopy, SearchStrategy
+from app.filtering.row_copy import RowCopy
 from app.filters.filter import Filter
 from app.indexes.eligible_rows import EligibleRows
 from app.indexes.filtered_search import exact_reads, is_gathered
@@ -25,25 +29,20 @@ from app.platform.documents import Answer
 from shortlist.index.exact import measured_scan_cost
 from shortlist.types import Vector
 
-PLAN_AFTER = 4  # uses
-GRAPH_AFTER = 64
+PLAN_AFTER = 64  # uses: so many queries the probes of a plan are like
 RECENT = 128
 GROWTH = 1.2
 COOLDOWN_FACTOR = 20.0  # times what planning took
-STALE = 0.25  # share of what was built that came or went since: it is made again
-LOST, MOST_LOST = 0.02, 0.4  # of the probes of a graph, by deaths: it is measured again; serves no longer
+STALE = 0.25
 AFTER_FAILURE_S = 60.0
 KNOWN_BYTES = 2_000
 TEXT_COPIES = 3  # of what a filter says: as given, read, and as its key
 SMALL = "few arms match: they were copied side by side"
 
-Work = Literal["plan", "renew", "renew_fallback"]
-"""Measure all strategies; rebuild what serves; rebuild the fallback."""
-
 
 class FilterStatus(Answer, frozen=True, rename={"strategy": "way"}):
-    """A filter in use. ``way``: the strategy by which its arms are searched; recall and ratio as measured for
-    it, ``expected_us`` the typical time of a search in microseconds.
+    """A filter in use. ``way``: how its arms are searched; recall and ratio as measured for it,
+    ``expected_us`` the typical time of a search in microseconds.
     """
 
     schema_name: ClassVar[str] = "FilterView"
@@ -62,26 +61,19 @@ class FilterStatus(Answer, frozen=True, rename={"strategy": "way"}):
 class KnownFilter:
     """``uses``: how often it was used. ``snapshot``: the arms that it let in then; None: to be made.
 
-    ``strategy`` is of that moment. It may be there without a ``plan``, and may have been lost since the plan
-    was made. ``fallback``: an exact strategy, which serves while ``strategy`` is a graph that changes have
-    degraded, or is lost. ``lost``: share of the probes of a graph whose best arm no longer matches.
-    ``is_quick``: so few arms match that they are compared. ``is_busy``: work on it is under way.
-    Times are in seconds.
+    ``plan``: without its copy, which is in ``copy`` and follows the catalogue. ``is_busy``: it is being
+    planned; ``plan_from``: not before this moment, in seconds.
     """
 
     arm_filter: Filter
     eligible: EligibleRows
     limits: FilterLimits = FilterLimits()
     plan: FilterPlan | None = None
-    strategy: SearchStrategy | None = None
-    fallback: SearchStrategy | None = None
+    copy: RowCopy | None = None
     snapshot: FilteredSnapshot | None = None
     uses: int = 0
-    lost: float = 0.0
-    is_quick: bool = False
     is_busy: bool = False
     plan_from: float = 0.0
-    renew_from: float = 0.0
     recent: deque[Vector] = field(default_factory=lambda: deque(maxlen=RECENT))
 
     @property
@@ -89,21 +81,7 @@ class KnownFilter:
         is_listed = self.snapshot is None or is_gathered(self.snapshot.table, self.eligible)
         held = KNOWN_BYTES + TEXT_COPIES * len(self.arm_filter.key)
         held += self.eligible.memory_bytes(listed=is_listed)
-        return held + sum(
-            strategy.memory_bytes for strategy in (self.strategy, self.fallback) if strategy is not None
-        )
-
-    @property
-    def serving(self) -> SearchStrategy | None:
-        """``strategy`` unless it is lost or a degraded graph; None: nothing that was made."""
-        strategy, plan = self.strategy, self.plan
-        if strategy is None:
-            return self.fallback
-        if plan is None or strategy.is_exact:
-            return strategy
-        # A graph, with a scan of what came and went, may take as long as an exact search.
-        is_slow = strategy.staleness > max(0.0, 1.0 - plan.us / plan.exact_us)
-        return self.fallback if is_slow or self.is_quick or self.lost > MOST_LOST else strategy
+        return held + (self.copy.memory_bytes if self.copy is not None else 0)
 
     def is_of(self, whole: Snapshot) -> bool:
         """Whether ``snapshot`` is of this moment, and is made as one that is used again."""
@@ -111,108 +89,83 @@ class KnownFilter:
 
     def follow(self, whole: Snapshot, eligible: EligibleRows) -> None:
         """Be of this moment. Cost: O(changed rows); a copy of a few arms at the second use."""
-        strategy = self.strategy.followed(whole, eligible) if self.strategy is not None else None
-        if self._is_small(whole, eligible) and (strategy is None or strategy.staleness > STALE):
+        self.eligible = eligible
+        if self.copy is not None:
+            self.copy = self.copy.followed(whole.table, eligible)
+            if self.copy is None:
+                self.plan = None
+        if self._is_small(whole) and (self.copy is None or self.copy.staleness > STALE):
             # What was used once may be used no more.
-            strategy = OwnCopy.of(whole.table, eligible) if self.uses else None
-        if self.plan is not None and strategy is not None:
-            self.plan = replace(self.plan, strategy=strategy)  # lets go of the earlier one
-        self.lost = 0.0
-        self.is_quick = eligible.count * whole.table.dim <= self.limits.quick_numbers
-        if self.plan is not None and self.plan.winners is not None:
-            winners = self.plan.winners.followed(whole.table)
-            self.plan, self.lost = replace(self.plan, winners=winners), winners.lost(eligible)
-        self.eligible, self.strategy = eligible, strategy
-        self.fallback = self.fallback.followed(whole, eligible) if self.fallback is not None else None
+            self.copy = RowCopy.of(whole.table, eligible) if self.uses else None
+        strategy = self._strategy(whole)
         self.snapshot = FilteredSnapshot(
             table=whole.table,
             structure=None,
             segments=(),
-            expected_us=self._expected_us(whole),
+            expected_us=self._expected_us(whole, strategy),
             recent=self.recent,
             attributes=whole.attributes,
             all_arms=whole,
             among=eligible,
-            strategy=self.serving,
+            strategy=strategy,
         )
 
-    def due(self, whole: Snapshot, now: float) -> Work | None:
-        """The work that is due, measuring or rebuilding; None: nothing."""
+    def is_due(self, whole: Snapshot, now: float) -> bool:
+        """Whether it is to be planned, for the first time or again."""
         plan = self.plan
-        if self.is_busy or self.uses < PLAN_AFTER or self._is_small(whole, self.eligible):
-            return None
-        if now >= self.plan_from and (plan is None or self._is_stale(plan, whole)):
-            return "plan"
-        if self.fallback is not None and self.fallback.staleness > STALE:
-            return "renew_fallback"
-        if plan is not None and now >= self.renew_from and self._is_worth_renewing(plan, whole):
-            return "renew"
-        return None
-
-    def take(self, outcome: FilterPlan | SearchStrategy | None) -> None:
-        """Serve by this plan, or with this fallback strategy, from now on."""
-        # To be made with what serves now, at the next use.
-        self.snapshot = None
-        if not isinstance(outcome, FilterPlan):
-            self.fallback = outcome
-            return
-        if outcome.fallback is not None:
-            self.fallback = outcome.fallback
-        strategy = self.fallback if outcome.is_refuted else outcome.strategy
-        if strategy is None or strategy.is_exact:
-            self.fallback = None  # there is no graph that it could stand in for
-        self.plan, self.strategy = replace(outcome, strategy=strategy, fallback=None), strategy
-
-    def rest(self, work: Work, now: float, seconds: float) -> None:
-        """Begin no such work again for a while after it took so long."""
-        if work == "plan":
-            self.plan_from = now + COOLDOWN_FACTOR * seconds
-        elif work == "renew":
-            self.renew_from = now + self.limits.renewal_rest * seconds
-
-    def failed(self, now: float) -> None:
-        self.plan_from = self.renew_from = now + AFTER_FAILURE_S
-
-    def status(self, whole: Snapshot) -> FilterStatus:
-        plan, serving = self.plan, self.serving
-        served = plan if plan is not None and serving is not None and serving is self.strategy else None
-        reason = SMALL if serving is not None else "not measured yet"
-        return FilterStatus(
-            filter=dict(self.arm_filter.document),
-            eligible=self.eligible.count,
-            strategy=serving.name if serving is not None else "exact",
-            uses=self.uses,
-            recall_at_1=max(0.0, served.recall_at_1 - self.lost) if served else 1.0,
-            ratio_mean=max(0.0, served.ratio_mean - self.lost) if served else 1.0,
-            expected_us=self._expected_us(whole),
-            reason=plan.reason if plan is not None else reason,
-        )
-
-    def _expected_us(self, whole: Snapshot) -> float:
-        serving, plan = self.serving, self.plan
-        if serving is None:
-            return measured_scan_cost().us(exact_reads(whole.table, self.eligible))
-        if plan is None:
-            return measured_scan_cost().us(self.eligible.count * whole.table.dim)
-        return plan.us if serving is self.strategy else plan.exact_us
-
-    def _is_stale(self, plan: FilterPlan, whole: Snapshot) -> bool:
-        """Whether so much has changed that all strategies must be measured again."""
-        # A graph takes seconds to build: a filter that is used a few times is not worth it.
-        if plan.is_refuted or (plan.wants_graph and self.uses >= GRAPH_AFTER):
+        if self.is_busy or self.uses < PLAN_AFTER or now < self.plan_from or self._is_small(whole):
+            return False
+        if plan is None or plan.index != index_number(whole):
             return True
-        if (plan.graph is None) != (graph_number(whole) is None):
+        if self.copy is not None and self.copy.staleness > STALE:
             return True
         return not plan.count / GROWTH <= self.eligible.count <= plan.count * GROWTH
 
-    def _is_worth_renewing(self, plan: FilterPlan, whole: Snapshot) -> bool:
-        """Whether the serving strategy must be rebuilt, or its recall measured again."""
-        if plan.strategy is None:
-            return False
-        # made again, what is borrowed would have the same fresh arms
-        if self.strategy is not None and self.strategy.is_borrowed:
-            return plan.graph != graph_number(whole) or self.lost > LOST
-        return self.strategy is None or self.strategy.staleness > STALE or self.lost > LOST
+    def take(self, plan: FilterPlan) -> None:
+        """Serve by this plan from now on."""
+        self.plan, self.copy = replace(plan, copy=None), plan.copy
+        # To be made with what serves now, at the next use.
+        self.snapshot = None
 
-    def _is_small(self, whole: Snapshot, eligible: EligibleRows) -> bool:
-        return eligible.count * whole.table.dim <= self.limits.small_numbers
+    def rest(self, now: float, seconds: float) -> None:
+        """Plan no more for a while after it took so long."""
+        self.plan_from = now + COOLDOWN_FACTOR * seconds
+
+    def failed(self, now: float) -> None:
+        self.plan_from = now + AFTER_FAILURE_S
+
+    def status(self, whole: Snapshot) -> FilterStatus:
+        plan, strategy = self.plan, self._strategy(whole)
+        by_index = plan if plan is not None and isinstance(strategy, IndexSearch) else None
+        unplanned = SMALL if strategy is not None else "not measured yet"
+        return FilterStatus(
+            filter=dict(self.arm_filter.document),
+            eligible=self.eligible.count,
+            strategy=strategy.name if strategy is not None else "exact",
+            uses=self.uses,
+            recall_at_1=by_index.recall_at_1 if by_index else 1.0,
+            ratio_mean=by_index.ratio_mean if by_index else 1.0,
+            expected_us=self._expected_us(whole, strategy),
+            reason=plan.reason if plan is not None else unplanned,
+        )
+
+    def _strategy(self, whole: Snapshot) -> SearchStrategy | None:
+        """What serves; None: an exact search without a copy."""
+        plan, index = self.plan, whole.proposing
+        if plan is None or not plan.ask or index is None:
+            return self.copy
+        if self.eligible.count * whole.table.dim <= self.limits.quick_numbers:
+            return self.copy
+        search = IndexSearch(self.eligible, index, plan.ask, self.limits.most_asked)
+        # An index, with a scan of the arms that came, may take as long as an exact search.
+        return search if search.staleness <= 1.0 - plan.us / plan.exact_us else self.copy
+
+    def _expected_us(self, whole: Snapshot, strategy: SearchStrategy | None) -> float:
+        if strategy is None:
+            return measured_scan_cost().us(exact_reads(whole.table, self.eligible))
+        if self.plan is None:
+            return measured_scan_cost().us(self.eligible.count * whole.table.dim)
+        return self.plan.exact_us if strategy.is_exact else self.plan.us
+
+    def _is_small(self, whole: Snapshot) -> bool:
+        return self.eligible.count * whole.table.dim <= self.limits.small_numbers

@@ -1,4 +1,4 @@
-"""From which sizes on a filter is planned, and how much faster a strategy has to be to serve it."""
+"""From which sizes on a filter is planned, and how much faster a search has to be to serve it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ class FilterLimits:
     """Numbers are those of the arms that a filter matches.
 
     ``small_numbers``   scanned in some microseconds: copied at once, and nothing measured
-    ``quick_numbers``   a strategy that takes no longer than a scan of these is quick enough
-    ``most_asked``      a graph that is asked for a larger share of its arms takes longer than comparing all
-    ``least_speedup``   a strategy serves that is so many times as fast as the one it is compared with
-    ``renewal_rest``    times what it took to make a strategy again
+    ``quick_numbers``   comparing so many takes no longer than asking the index
+    ``most_asked``      an index that is asked for a larger share of its arms takes longer than comparing all
+    ``least_speedup``   what is made or asked has to be so many times as fast as what it takes the place of
     """
 
     small_numbers: int = 65_536
     quick_numbers: int = 500_000
     most_asked: float = 0.05
     least_speedup: float = 1.25
-    renewal_rest: float = 2.0

@@ -7,14 +7,14 @@ from dataclasses import asdict
 
 from app.catalogues.catalogue import Catalogue
 from app.filtering.filtered_snapshots import FilteredSnapshots
-from app.filtering.known_filter import GRAPH_AFTER
+from app.filtering.known_filter import PLAN_AFTER
 from app.filtering.limits import FilterLimits
 from app.filters.filter import Filter
 from app.indexes.live import IndexOptions, LiveIndex
 from app.records.records import CatalogueRecord
 from shortlist.types import Matrix
 
-ASKED = GRAPH_AFTER  # from here on every way to search may serve a filter
+ASKED = PLAN_AFTER  # from here on either way to search may serve a filter
 CACHE_BYTES = 512 << 20  # as by default in the service
 _UID = "0" * 16
 
@@ -33,7 +33,7 @@ def served_catalogue(index: LiveIndex, options: IndexOptions) -> Catalogue:
 async def plan(views: FilteredSnapshots, catalogue: Catalogue, wanted: Filter, queries: Matrix) -> None:
     """Ask these queries of a filter, at least ``ASKED``, and wait for the plan that follows.
 
-    Planning begins when nothing else is to be done: after all of them, so every way to search is tried.
+    Planning begins when nothing else is to be done: after all of them.
     """
     for query in queries:
         (await views.of(catalogue, wanted)).search(query, 1)

@@ -1,32 +1,35 @@
-"""What is kept of filters while their catalogue changes."""
+"""What is kept of filters, and what serves them while their catalogue changes."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict, replace
+import threading
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 
 from app.catalogues.catalogue import Catalogue
-from app.filtering import filter_plan, filter_worker
-from app.filtering.filter_plan import FilterPlan, graph_number
+from app.filtering import filter_worker, known_filter
+from app.filtering.filter_plan import FilterPlan, index_number
 from app.filtering.filtered_snapshots import LOOK_EVERY, FilteredSnapshots
 from app.filtering.known_filter import PLAN_AFTER, FilterStatus
 from app.filtering.limits import FilterLimits
-from app.filtering.strategies import CatalogueGraph
+from app.filtering.row_copy import RowCopy
 from app.filters.filter import Filter, parse
 from app.indexes.live import IndexOptions, LiveIndex
 from app.records.records import CatalogueRecord
+from shortlist.index.cancellation import Cancelled
+from tests.indexes.brute_force import limit
+from waiting import wait_until_sync
 
 DIM = 4
+ODD = parse({"odd": True})
 ANY_SIZE = FilterLimits(small_numbers=-1, quick_numbers=0)
 """Filters that match a few arms are planned as others are."""
-SLOW_COPIES = FilterLimits(small_numbers=-1, least_speedup=0.0)
-"""A copy of the arms serves, however slow it is."""
 
 
-def views_with(limits: FilterLimits) -> FilteredSnapshots:
+def views_with(limits: FilterLimits = ANY_SIZE) -> FilteredSnapshots:
     return FilteredSnapshots(capacity_bytes=1 << 24, limits=limits)
 
 
@@ -37,14 +40,33 @@ def upsert(catalogue: Catalogue, first: int, last: int) -> None:
     catalogue.index.describe(ids, [((), {"odd": arm % 2 == 1}) for arm in range(first, last)])
 
 
-def of_arms(count: int) -> Catalogue:
-    record = CatalogueRecord(DIM, asdict(IndexOptions()))
-    catalogue = Catalogue("c", "0" * 16, record, LiveIndex(DIM))
+def of_arms(count: int, *, with_graph: bool = False) -> Catalogue:
+    options = IndexOptions(kind="hnsw") if with_graph else IndexOptions()
+    record = CatalogueRecord(DIM, asdict(options))
+    catalogue = Catalogue("c", "0" * 16, record, LiveIndex(DIM, options, threads=1))
     upsert(catalogue, 0, count)
+    if with_graph:
+        maintain(catalogue)
     return catalogue
 
 
-def ask(views: FilteredSnapshots, catalogue: Catalogue, wanted: Filter, times: int = 1) -> FilterStatus:
+def maintain(catalogue: Catalogue, **limits: float) -> None:
+    before = catalogue.index.limits
+    limit(catalogue.index, **limits)
+    catalogue.index.rest_until = 0.0
+    job = catalogue.index.begin_maintenance()
+    catalogue.index.limits = before
+    job.run()
+    catalogue.index.finish(job)
+
+
+def compact(catalogue: Catalogue) -> None:
+    table = catalogue.index.snapshot().table.number
+    maintain(catalogue, least_dead=0, dead_share=0.0)
+    assert catalogue.index.snapshot().table.number != table
+
+
+def ask(views: FilteredSnapshots, catalogue: Catalogue, times: int = 1, wanted: Filter = ODD) -> FilterStatus:
     """Ask this often, wait for what is begun then, and show the filter."""
 
     async def asked() -> None:
@@ -58,81 +80,212 @@ def ask(views: FilteredSnapshots, catalogue: Catalogue, wanted: Filter, times: i
     return next(status for status in views.in_use(catalogue, 10) if status.filter == wanted.document)
 
 
-def compact(catalogue: Catalogue) -> None:
-    limits = catalogue.index.limits
-    catalogue.index.limits = replace(limits, least_dead=0, dead_share=0.0)
-    job = catalogue.index.begin_maintenance()
-    catalogue.index.limits = limits
-    table = catalogue.index.snapshot().table.number
-    job.run()
-    catalogue.index.finish(job)
-    assert catalogue.index.snapshot().table.number != table
+def check(views: FilteredSnapshots, catalogue: Catalogue) -> None:
+    """It finds what an exact search finds."""
+    view = asyncio.run(views.of(catalogue, ODD))
+    for query in np.random.default_rng(1).standard_normal((20, DIM)):
+        assert view.search(query, 3).rows.tolist() == view.search_exact(query, 3).rows.tolist()
 
 
-@pytest.mark.parametrize("compacted", [False, True])
-def test_what_is_told_of_a_graph_falls_when_the_best_arms_of_its_probes_die(compacted, monkeypatch) -> None:
-    """Until it was measured again; where most of them died, every arm that matches is compared."""
-    catalogue, views = graph_of_odd(monkeypatch)
-    renewed = []
-    monkeypatch.setattr(filter_worker, "renew", lambda plan, *given, **rest: renewed.append(plan) or plan)
-    odd = parse({"odd": True})
-    status = ask(views, catalogue, odd, 8)
-    assert (status.strategy, status.recall_at_1, status.ratio_mean) == ("graph", 1.0, 1.0)
-    assert not renewed
-    catalogue.index.remove(["1", "3"])
-    if compacted:
+class Plans:
+    """Plans as they are told here, one after the other, the last one again; and how many there were.
+
+    A plan is ``(ask, us)``: an exact search takes 10 µs.
+    """
+
+    def __init__(self, monkeypatch, *plans: tuple[int, float], has_copy: bool = True) -> None:
+        self.plans, self.count, self.has_copy = list(plans), 0, has_copy
+        monkeypatch.setattr(filter_worker, "plan_filter", self.plan)
+        monkeypatch.setattr(known_filter, "COOLDOWN_FACTOR", 0.0)
+
+    def plan(self, snapshot, eligible, options, **rest) -> FilterPlan:
+        assert eligible.is_of(snapshot.table, snapshot.attributes)
+        ask, us = self.plans[min(self.count, len(self.plans) - 1)]
+        self.count += 1
+        copy = RowCopy.of(snapshot.table, eligible) if self.has_copy else None
+        recall = 0.97 if ask else 1.0
+        return FilterPlan(eligible.count, index_number(snapshot), us, 10.0, copy, ask, recall, recall, "told")
+
+
+def test_few_arms_are_copied_when_they_are_asked_for_the_second_time() -> None:
+    catalogue, views = of_arms(100), views_with(FilterLimits())
+    assert (ask(views, catalogue).strategy, ask(views, catalogue).strategy) == ("exact", "copy")
+    assert ask(views, catalogue, 2 * PLAN_AFTER).reason == known_filter.SMALL
+    catalogue.index.remove([str(arm) for arm in range(1, 61, 2)])
+    ask(views, catalogue)  # most of the copy is gone: it is made again
+    assert asyncio.run(views.of(catalogue, ODD)).strategy.staleness == 0.0
+    check(views, catalogue)
+
+
+def test_a_filter_is_planned_after_many_uses_and_its_plan_serves_the_next_search(monkeypatch) -> None:
+    catalogue, views, plans = of_arms(1_000), views_with(), Plans(monkeypatch, (0, 10.0))
+    status = ask(views, catalogue, PLAN_AFTER - 1)
+    assert (plans.count, status.strategy, status.reason) == (0, "exact", "not measured yet")
+    ask(views, catalogue)
+    assert plans.count == 1
+    assert not asyncio.run(views.of(catalogue, ODD)).is_scanned
+    status = ask(views, catalogue, PLAN_AFTER)
+    assert (plans.count, status.strategy, status.expected_us, status.reason) == (1, "copy", 10.0, "told")
+
+
+def test_a_filter_is_planned_by_measuring() -> None:
+    catalogue, views = of_arms(2_000, with_graph=True), views_with()
+    status = ask(views, catalogue, PLAN_AFTER)
+    assert status.reason != "not measured yet"
+    assert status.expected_us > 0.0
+    check(views, catalogue)
+
+
+@pytest.mark.parametrize("by_index", [False, True])
+def test_a_plan_goes_on_when_the_table_is_compacted(by_index: bool, monkeypatch) -> None:
+    catalogue, views = of_arms(2_000, with_graph=by_index), views_with()
+    plans = Plans(monkeypatch, (200 if by_index else 0, 5.0))
+    ask(views, catalogue, PLAN_AFTER)
+    catalogue.index.remove([str(arm) for arm in range(100)])
+    upsert(catalogue, 2_000, 2_100)
+    ask(views, catalogue)
+    compact(catalogue)
+    status = ask(views, catalogue)
+    assert (status.strategy, status.eligible, plans.count) == ("graph" if by_index else "copy", 1_000, 1)
+    if not by_index:
+        check(views, catalogue)
+
+
+def test_a_copy_that_cannot_follow_is_made_by_another_plan(monkeypatch) -> None:
+    catalogue, views, plans = of_arms(1_000), views_with(), Plans(monkeypatch, (0, 10.0))
+    ask(views, catalogue, PLAN_AFTER)
+    for arm in ("1", "3"):  # two compactions, and the filter was not used between them
+        catalogue.index.remove([arm])
         compact(catalogue)
-    status = ask(views, catalogue, odd)
-    assert (status.strategy, status.recall_at_1, status.ratio_mean) == ("graph", 0.8, 0.8)
-    status = ask(views, catalogue, odd, LOOK_EVERY)
-    assert (status.strategy, status.recall_at_1, status.ratio_mean) == ("graph", 0.8, 0.8)
-    assert len(renewed) == 1
-    catalogue.index.remove(["5", "7", "9"])
-    ask(views, catalogue, odd)
-    assert ask(views, catalogue, odd).strategy == "exact"
-    assert ask(views, catalogue, odd).recall_at_1 == 1.0
+    assert ask(views, catalogue).strategy == "exact"
+    ask(views, catalogue, LOOK_EVERY)
+    assert (ask(views, catalogue).strategy, plans.count) == ("copy", 2)
+    check(views, catalogue)
 
 
-def test_the_best_arms_of_probes_are_followed_through_one_compaction_and_not_through_two() -> None:
-    catalogue = of_arms(100)
-    best = filter_plan.Winners(catalogue.index.snapshot().table.number, (np.array([20, 30, 40]),))
-    found = []
-    for gone in (["0", "30"], ["1", "40"]):
-        catalogue.index.remove(gone)
-        compact(catalogue)
-        snapshot = catalogue.index.snapshot()
-        found.append((best.followed(snapshot.table), snapshot.rows_of(["20", "40"]).tolist()))
-    (once, (arm20, arm40)), (twice, (later20,)) = found
-    assert once.groups[0].tolist() == [arm20, -1, arm40]
-    assert once.followed(snapshot.table).groups[0].tolist() == [later20, -1, -1]
-    assert twice.groups[0].tolist() == [-1, -1, -1]
+@pytest.mark.parametrize(
+    ("removed", "added", "is_planned"),
+    [(100, 0, False), (200, 0, True), (0, 180, False), (0, 240, True), (270, 270, True)],
+)
+def test_a_filter_is_planned_again_when_much_has_changed(removed, added, is_planned, monkeypatch) -> None:
+    """Of 500 arms that match a fifth more or less do, or a quarter of the copy went or came since."""
+    catalogue, views, plans = of_arms(1_000), views_with(), Plans(monkeypatch, (0, 10.0))
+    ask(views, catalogue, PLAN_AFTER)
+    catalogue.index.remove([str(arm) for arm in range(removed)])
+    upsert(catalogue, 1_000, 1_000 + added)
+    ask(views, catalogue, LOOK_EVERY)
+    assert plans.count == 1 + is_planned
 
 
-def test_what_was_planned_serves_the_next_search() -> None:
-    catalogue, views, odd = of_arms(1_000), views_with(SLOW_COPIES), parse({"odd": True})
-    ask(views, catalogue, odd, PLAN_AFTER)
-    assert not asyncio.run(views.of(catalogue, odd)).is_scanned
+def test_a_filter_is_planned_again_when_another_index_serves(monkeypatch) -> None:
+    """Until then it is asked as the one before it was; a plan that finds it too slow ends that."""
+    catalogue, views = of_arms(2_000, with_graph=True), views_with()
+    plans = Plans(monkeypatch, (200, 5.0), (0, 10.0))
+    ask(views, catalogue, PLAN_AFTER)
+    status = ask(views, catalogue)
+    assert (status.strategy, status.recall_at_1, status.ratio_mean) == ("graph", 0.97, 0.97)
+    upsert(catalogue, 2_000, 2_200)
+    maintain(catalogue, changed_share=0.0)
+    assert (ask(views, catalogue).strategy, plans.count) == ("graph", 1)
+    ask(views, catalogue, LOOK_EVERY)
+    status = ask(views, catalogue)
+    assert (status.strategy, status.recall_at_1, status.ratio_mean, plans.count) == ("copy", 1.0, 1.0, 2)
 
 
-def graph_of_odd(monkeypatch, quick_numbers: int = 0) -> tuple[Catalogue, FilteredSnapshots]:
-    """Plans say that the graph of 2,000 arms serves; the best of its ten probes are arms 1, 3, ... 19."""
-    options = IndexOptions(kind="hnsw")
-    catalogue = Catalogue("c", "0" * 16, CatalogueRecord(DIM, asdict(options)), LiveIndex(DIM, options))
-    upsert(catalogue, 0, 2_000)
-    maintained(catalogue)
+@pytest.mark.parametrize("has_copy", [False, True])
+def test_every_arm_is_compared_while_the_index_lacks_most_arms(has_copy: bool, monkeypatch) -> None:
+    """Half of the arms came since it was built: scanning them takes longer than comparing all that match."""
+    catalogue, views = of_arms(1_000, with_graph=True), views_with()
+    Plans(monkeypatch, (200, 5.0), has_copy=has_copy)
+    ask(views, catalogue, PLAN_AFTER)
+    monkeypatch.setattr(known_filter.KnownFilter, "is_due", lambda *_: False)
+    exactly = "copy" if has_copy else "exact"
+    for last, strategy in ((1_100, "graph"), (2_000, exactly)):
+        upsert(catalogue, 1_000, last)
+        assert ask(views, catalogue).strategy == strategy
+    check(views, catalogue)
+    assert asyncio.run(views.of(catalogue, ODD)).kind == "exact"
 
-    def by_graph(snapshot, eligible, options, **rest):
-        strategy = CatalogueGraph(snapshot, eligible, 200, most_asked=1.0)
-        best = filter_plan.Winners(snapshot.table.number, (eligible.rows[:10],))
-        return FilterPlan(strategy, eligible.count, graph_number(snapshot), 1.0, 5.0, winners=best)
 
-    monkeypatch.setattr(filter_worker, "plan_filter", by_graph)
-    return catalogue, views_with(replace(ANY_SIZE, quick_numbers=quick_numbers))
+def test_a_filter_that_lets_in_few_arms_by_now_is_searched_exactly(monkeypatch) -> None:
+    catalogue = of_arms(2_000, with_graph=True)
+    views = views_with(FilterLimits(small_numbers=-1, quick_numbers=999 * DIM))
+    Plans(monkeypatch, (200, 5.0))
+    ask(views, catalogue, PLAN_AFTER)
+    assert ask(views, catalogue).strategy == "graph"
+    catalogue.index.remove(["999"])
+    assert ask(views, catalogue).strategy == "copy"
 
 
-def maintained(catalogue: Catalogue) -> None:
-    job = catalogue.index.begin_maintenance()
-    assert job is not None
-    job.run()
-    catalogue.index.finish(job)
-    assert catalogue.index.snapshot().kind == "hnsw"
+def test_what_serves_goes_on_when_planning_fails_or_is_stopped(monkeypatch, caplog) -> None:
+    catalogue, views = of_arms(1_000), views_with()
+    raised = [ValueError("no"), Cancelled()]
+
+    def fail(*_, **__):
+        raise raised.pop(0)
+
+    monkeypatch.setattr(filter_worker, "plan_filter", fail)
+    monkeypatch.setattr(known_filter, "AFTER_FAILURE_S", 0.0)
+    for left in (1, 0):
+        assert ask(views, catalogue, PLAN_AFTER).strategy == "exact"
+        assert len(raised) == left
+    assert [record.message for record in caplog.records] == ["planning a filter of c failed"]
+    check(views, catalogue)
+
+
+def test_nothing_is_planned_for_a_while_after_a_plan(monkeypatch) -> None:
+    catalogue, views, plans = of_arms(1_000), views_with(), Plans(monkeypatch, (0, 10.0))
+    monkeypatch.setattr(known_filter, "COOLDOWN_FACTOR", 1e9)
+    ask(views, catalogue, PLAN_AFTER)
+    catalogue.index.remove([str(arm) for arm in range(500)])
+    ask(views, catalogue, PLAN_AFTER)
+    assert plans.count == 1
+
+
+def test_a_plan_that_waits_for_its_turn_is_of_one_moment(monkeypatch) -> None:
+    """Arms that came while another filter was planned are in the snapshot as well as in the rows."""
+    asyncio.run(plan_two(monkeypatch))
+
+
+async def plan_two(monkeypatch) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    plans, planned = Plans(monkeypatch, (0, 10.0)), []
+
+    def slow(snapshot, eligible, options, **rest):
+        begun.set()
+        assert go_on.wait(30)
+        planned.append(eligible.count)
+        return plans.plan(snapshot, eligible, options)
+
+    monkeypatch.setattr(filter_worker, "plan_filter", slow)
+    catalogue, views = of_arms(100), views_with()
+    filters = [parse({"odd": odd}) for odd in (True, False)]
+    for wanted in filters:
+        for _ in range(PLAN_AFTER):
+            await views.of(catalogue, wanted)
+    await asyncio.to_thread(wait_until_sync, begun.is_set, what="the first filter is planned")
+    upsert(catalogue, 100, 300)
+    for wanted in filters:
+        assert (await views.of(catalogue, wanted)).size == 150
+    go_on.set()
+    await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
+    assert planned == [50, 150]
+    assert {status.reason for status in views.in_use(catalogue, 2)} == {"told"}
+
+
+def test_long_filters_count_for_what_they_take_and_are_not_shown() -> None:
+    catalogue, views = of_arms(10), FilteredSnapshots(capacity_bytes=1 << 20)
+    for name in "abc":
+        asyncio.run(views.of(catalogue, parse({name: {"$in": [f"{i:08000}" for i in range(50)]}})))
+    assert 1 << 20 < views.bytes < 2 << 20  # the newest alone
+    asyncio.run(views.of(catalogue, ODD))
+    assert [status.filter for status in views.in_use(catalogue, 10)] == [{"odd": True}]
+
+
+def test_a_copy_counts_for_the_memory_that_it_takes(monkeypatch) -> None:
+    catalogue, views = of_arms(1_000), views_with()
+    Plans(monkeypatch, (0, 10.0))
+    ask(views, catalogue, PLAN_AFTER - 1)
+    before = views.bytes
+    ask(views, catalogue)
+    assert views.bytes >= before + 500 * DIM * 4

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from api_client import Api, running
 from app.filtering import filter_plan
 from app.filtering.filter_plan import PlanOptions, plan_filter
+from app.filtering.index_search import IndexSearch
 from app.filtering.limits import FilterLimits
 from app.filters.filter import parse
 from app.indexes.eligible_rows import eligible_rows
@@ -253,18 +254,16 @@ def test_filters_ask_it_for_arms_that_they_let_in() -> None:
     done(index)
     view = index.snapshot()
     eligible = eligible_rows(parse({"odd": True}), view.table, view.attributes)
-    limits = FilterLimits(quick_numbers=0)
-    options = PlanOptions(
-        copy_bytes=0, graph_bytes=0, make=lambda *_: None, target_recall=0.95, limits=limits
-    )
+    options = PlanOptions(copy_bytes=0, target_recall=0.95, limits=FilterLimits(quick_numbers=0))
     plan = plan_filter(view, eligible, options, recent=(), rng=np.random.default_rng(1))
-    assert plan.strategy is not None
-    assert (plan.strategy.name, plan.strategy.kind, plan.graph) == ("graph", "flat8", view.structure.number)
+    assert plan.index == view.structure.number
     assert plan.recall_at_1 >= 0.95
+    search = IndexSearch(eligible, view.structure, plan.ask)
+    assert search.kind == "flat8"
     odd = {arm: each for arm, each in arms.items() if int(arm) % 2}
     found = 0
     for query in gaussian(60, seed=10):
-        hits = plan.strategy.search(view, query, 1, NO_ROWS)
+        hits = search.search(view, query, 1)
         ids = [] if hits is None else [view.id_of(row) for row in hits.rows.tolist()]
         assert all(int(arm) % 2 for arm in ids)
         found += ids == best_ids(odd, query, 1)[0]

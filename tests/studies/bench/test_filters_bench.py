@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +13,6 @@ from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.filtering.limits import FilterLimits
 from app.filters.filter import MAX_CONDITIONS, parse
 from app.platform.settings import Settings
-from shortlist.index.hnsw import HnswGraph
 from shortlist.types import TopK
 from studies.bench import attribute_memory, filter_churn, filters, largest_filter, served_filters
 
@@ -180,19 +178,6 @@ def test_answers_come_back_in_the_order_of_the_queries():
         assert method.rows == list(range(50))
         assert len(method.us) == 50
         assert method.times(method) == 1.0
-
-
-def test_every_way_was_tried_when_the_plan_is_there(arms, monkeypatch):
-    built = threading.Event()
-    original = HnswGraph.build
-
-    def build(*arguments, **options):
-        built.set()
-        return original(*arguments, **options)
-
-    monkeypatch.setattr(HnswGraph, "build", build)
-    searched(arms, sizes=replace(SMALL, limits=FilterLimits(small_numbers=-1, quick_numbers=0)))
-    assert built.is_set()
 
 
 def test_the_memory_is_that_of_the_service():

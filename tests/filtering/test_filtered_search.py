@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from collections import deque
 from collections.abc import Sequence
 
@@ -11,15 +13,15 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from app.filtering.filter_plan import PlanOptions, plan_filter
-from app.filtering.filtered_snapshot import FilteredSnapshot
-from app.filtering.strategies import CatalogueGraph, OwnBlocks, OwnCopy, OwnGraph, SearchStrategy
+from app.filtering.filter_plan import FilterPlan, PlanOptions, plan_filter
+from app.filtering.filtered_snapshot import FilteredSnapshot, SearchStrategy, without_rows
+from app.filtering.index_search import IndexSearch
+from app.filtering.row_copy import RowCopy
 from app.filters.filter import Filter, parse
 from app.indexes.eligible_rows import EligibleRows, eligible_rows
 from app.indexes.filtered_search import gather, mask
 from app.indexes.live import IndexOptions, LiveIndex, Maintenance
 from app.indexes.snapshot import Snapshot
-from shortlist.index.hnsw import HnswGraph
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 from tests.indexes.brute_force import limit
 
@@ -39,18 +41,6 @@ DOCUMENTS = [
     ([], {"stock": True, "price": 3}),
     ([], {"stock": False, "price": 2}),
 ]
-
-
-def built(view_rows: Rows, snapshot: Snapshot) -> HnswGraph:
-    graph = HnswGraph.build(
-        snapshot.table, view_rows, m=8, ef_construction=60, seed=1, threads=1, check=lambda: None
-    )
-    graph.tuned(len(view_rows), shortlist=1, most=graph.arms)
-    return graph
-
-
-def own_graph(graph: HnswGraph, eligible: EligibleRows) -> OwnGraph:
-    return OwnGraph(graph, eligible, ask=graph.arms, make=lambda snapshot, rows: built(rows, snapshot))
 
 
 def searched(strategy: SearchStrategy | None, snapshot: Snapshot, eligible: EligibleRows) -> FilteredSnapshot:
@@ -123,7 +113,7 @@ class Shop(RuleBasedStateMachine):
         self.rng = np.random.default_rng(0)
         self.revision = 0
         self.followed: dict[Filter, EligibleRows] = {}
-        self.strategies: list[tuple[Filter, SearchStrategy]] = []
+        self.copies: list[tuple[Filter, RowCopy]] = []
 
     @initialize(seed=st.integers(0, 2**31))
     def begin(self, seed: int) -> None:
@@ -176,19 +166,11 @@ class Shop(RuleBasedStateMachine):
         self.index.finish(job)
         assert self.index.snapshot().table.number != view.number
 
-    @rule(wanted=st.sampled_from(FILTERS), kind=st.sampled_from(["copy", "blocks", "graph", "own_graph"]))
-    def build(self, wanted: Filter, kind: str) -> None:
+    @rule(wanted=st.sampled_from(FILTERS))
+    def build(self, wanted: Filter) -> None:
         snapshot = self.index.snapshot()
         eligible = eligible_rows(wanted, snapshot.table, snapshot.attributes)
-        if kind == "copy":
-            self.strategies.append((wanted, OwnCopy.of(snapshot.table, eligible)))
-        elif kind == "blocks":
-            self.strategies.append((wanted, OwnBlocks.of(snapshot.table, eligible)))
-        elif kind == "graph":
-            self.strategies.append((wanted, CatalogueGraph(snapshot, eligible, 1_000, most_asked=1e9)))
-        elif eligible.count:
-            graph = built(eligible.rows, snapshot)
-            self.strategies.append((wanted, own_graph(graph, eligible)))
+        self.copies.append((wanted, RowCopy.of(snapshot.table, eligible)))
 
     @invariant()
     def every_way_finds_what_brute_force_finds(self) -> None:
@@ -218,16 +200,18 @@ class Shop(RuleBasedStateMachine):
         rows, k = eligible.rows, 3
         exclude = rows[::4]
         left = rows[~np.isin(rows, exclude)]
-        own = []
-        for asked, strategy in [pair for pair in self.strategies if pair[0] is wanted]:
-            self.strategies.remove((asked, strategy))
-            followed = strategy.followed(snapshot, eligible)
-            assert followed is not None
-            own.append(followed)
-        self.strategies += [(wanted, strategy) for strategy in own]
-        for strategy in (None, *own):
+        own: list[SearchStrategy | None] = [None]
+        for place, (of, copy) in enumerate(self.copies):
+            if of is wanted:
+                followed = copy.followed(snapshot.table, eligible)
+                assert followed is not None
+                self.copies[place] = of, followed
+                own.append(followed)
+        if snapshot.proposing is not None:
+            own.append(IndexSearch(eligible, snapshot.proposing, 1_000, most_asked=1e9))
+        for strategy in own:
             view = searched(strategy, snapshot, eligible)
-            if isinstance(strategy, CatalogueGraph):  # short arms are not in it
+            if isinstance(strategy, IndexSearch):  # short arms are not in it
                 found = view.search(query, k, exclude)
                 assert set(found.rows.tolist()) <= set(left.tolist())
                 assert len(found.rows) == min(k, len(left))
@@ -260,62 +244,91 @@ def shop(arms: int, dim: int = 8) -> tuple[LiveIndex, Snapshot]:
     return index, index.snapshot()
 
 
-def options(*, copies: int = 1 << 30, graphs: int = 0) -> PlanOptions:
-    return PlanOptions(copies, graphs, lambda snapshot, rows: built(rows, snapshot), 0.95)
-
-
-def planned(snapshot: Snapshot, wanted: Filter, given: PlanOptions) -> tuple[EligibleRows, object]:
+def planned(snapshot: Snapshot, wanted: Filter) -> tuple[EligibleRows, FilterPlan]:
     eligible = eligible_rows(wanted, snapshot.table, snapshot.attributes)
     rng = np.random.default_rng(2)
-    return eligible, plan_filter(snapshot, eligible, given, recent=[], rng=rng)
+    return eligible, plan_filter(snapshot, eligible, PlanOptions(1 << 30, 0.95), recent=[], rng=rng)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.05, 0.6])
 def test_whatever_is_planned_finds_the_best(share: float):
     _, snapshot = shop(4_000)
     wanted = parse({"share": {"$lt": share}})
-    eligible, plan = planned(snapshot, wanted, options())
-    view = searched(plan.strategy, snapshot, eligible)  # type: ignore[attr-defined]
+    eligible, plan = planned(snapshot, wanted)
+    view = searched(plan.copy, snapshot, eligible)
     queries = np.random.default_rng(1).normal(size=(50, 8))
     for query in queries:
         assert view.search(query, 2).rows.tolist() == brute(snapshot, eligible.rows, query, 2)
 
 
-def test_an_answer_of_a_graph_is_not_called_exact():
+def test_an_answer_of_the_index_is_not_called_exact():
     _, snapshot = shop(2_000)
     eligible = eligible_rows(parse({"even": True}), snapshot.table, snapshot.attributes)
-    view = searched(CatalogueGraph(snapshot, eligible, 20), snapshot, eligible)
+    assert snapshot.proposing is not None
+    view = searched(IndexSearch(eligible, snapshot.proposing, 20), snapshot, eligible)
     found: TopK = view.search(np.ones(8), 1)
     assert not found.exact
     assert view.search_exact(np.ones(8), 1, NO_ROWS).exact
 
 
-@pytest.mark.parametrize("kind", ["copy", "blocks", "own_graph"])
-def test_what_matches_no_longer_stays_out_when_the_table_is_compacted(
-    kind: str,
-):
-    index, snapshot = shop(300)
-    wanted = parse({"even": True})
-    eligible = eligible_rows(wanted, snapshot.table, snapshot.attributes)
-    strategy: SearchStrategy | None = (
-        OwnBlocks.of(snapshot.table, eligible) if kind == "blocks" else OwnCopy.of(snapshot.table, eligible)
-    )
-    if kind == "own_graph":
-        strategy = own_graph(built(eligible.rows, snapshot), eligible)
-    query = np.random.default_rng(4).normal(size=8)
-    even = [snapshot.id_of(row) for row in brute(snapshot, eligible.rows, query, 150)]
-    index.describe(even[:2], [([], {"even": False})] * 2)
-    for is_compacted in (False, True):
-        if is_compacted:
-            index.remove([name for name in (f"a{number}" for number in range(40)) if name not in even[:6]])
-            job = begun_compaction(index)
-            assert job is not None
-            job.run()
-            index.finish(job)
-            assert index.snapshot().table.number != snapshot.table.number
-        snapshot = index.snapshot()
-        eligible = eligible_rows(wanted, snapshot.table, snapshot.attributes, eligible)
-        assert strategy is not None
-        strategy = strategy.followed(snapshot, eligible)
-        found = searched(strategy, snapshot, eligible).search(query, 4).rows.tolist()
-        assert [snapshot.id_of(row) for row in found] == even[2:6]
+def test_an_index_that_finds_too_few_leaves_the_search_to_an_exact_one():
+    """Asked for the best two of a filter that its forty best arms do not match."""
+    index, snapshot = shop(2_000)
+    query = np.random.default_rng(1).normal(size=8)
+    best = [snapshot.id_of(row) for row in brute(snapshot, snapshot.table.live_rows, query, 40)]
+    index.describe(best, [([], {"even": False})] * 40)
+    snapshot = index.snapshot()
+    eligible = eligible_rows(parse({"even": True}), snapshot.table, snapshot.attributes)
+    assert snapshot.proposing is not None
+    found = searched(IndexSearch(eligible, snapshot.proposing, 10), snapshot, eligible).search(query, 2)
+    assert found.rows.tolist() == brute(snapshot, eligible.rows, query, 2)
+    assert found.exact
+
+
+def test_a_new_filter_of_few_arms_takes_no_memory_for_the_others():
+    """A byte for each arm would be 60,000."""
+    snapshot = numbered(60_000)
+    filters = [parse({"lot": {"$lt": bound}}) for bound in (10, 11)]
+    eligible_rows(filters[0], snapshot.table, snapshot.attributes)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        found = eligible_rows(filters[1], snapshot.table, snapshot.attributes)
+        assert found.rows.tolist() == list(range(11))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 30_000
+
+
+def test_a_scan_of_some_rows_takes_no_memory_for_the_features():
+    """A product with ``np.dot`` copies the features of a table that has spare rows: 240,000 bytes."""
+    snapshot = numbered(20_000)
+    eligible = eligible_rows(parse({"lot": {"$gte": 10_000}}), snapshot.table, snapshot.attributes)
+    query = np.ones(DIM)
+    mask(snapshot.table, eligible, query, 2, NO_ROWS)  # what is kept for a thread
+    tracemalloc.start()
+    try:
+        mask(snapshot.table, eligible, query, 2, NO_ROWS)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 120_000
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_a_catalogue_that_is_scanned_is_scanned_once_without_some_rows(k, monkeypatch):
+    """To ask it for more arms than are wanted, and again where too few are left, takes longer."""
+    snapshot, rng = numbered(500, dead=range(0, 500, 50)), np.random.default_rng(3)
+    scans: list[int] = []
+    monkeypatch.setattr("app.indexes.snapshot.scan", lambda *_, **__: scans.append(1))
+    for share in (0.02, 0.2, 0.8):
+        gone = rng.random(500) < share
+        left = without_rows(snapshot, gone)
+        living = np.flatnonzero(~gone & (np.arange(500) % 50 > 0))
+        for query in rng.normal(size=(30, DIM)):
+            exclude = np.array(brute(snapshot, living, query, 2)[:1])
+            for struck in (NO_ROWS, exclude):
+                rows = np.setdiff1d(living, struck)
+                assert left.search(query, k, struck).rows.tolist() == brute(snapshot, rows, query, k)
+    assert not scans
