@@ -64,6 +64,10 @@ class EffectVersion:
     n: Matrix
     R: Matrix
 
+    def __post_init__(self) -> None:
+        for array in (self.revisions, self.n, self.R):
+            array.setflags(write=False)
+
     @property
     def number(self) -> int:
         return self.record.number
@@ -112,14 +116,23 @@ class EffectVersion:
         found[:, : len(effects)] = effects.T
         return found
 
-    def whole_record(self) -> EffectRecord:
+    def stored(self) -> EffectRecord:
         """The record with all arms. Cost: some hundred bytes for each."""
+        return self._stored(list(self.names), slice(None))
+
+    def stored_after(self, before: EffectVersion, changed: Rows) -> EffectRecord:
+        """The record with those arms that differ from the version before, at these places."""
+        record = self._stored([self.names[place] for place in changed.tolist()], changed)
+        gone, chained = gone_from(before, self), before.record.chained + len(changed)
+        return msgspec.structs.replace(record, base=before.number, gone=gone, chained=chained)
+
+    def _stored(self, names: list[str], places: Rows | slice) -> EffectRecord:
         return msgspec.structs.replace(
             self.record,
-            arms=list(self.names),
-            revisions=self.revisions.tolist(),
-            n=_n_to_bytes(self.n),
-            R=vector_to_bytes(self.R.ravel()),
+            arms=names,
+            revisions=self.revisions[places].tolist(),
+            n=_n_to_bytes(self.n[:, places]),
+            R=vector_to_bytes(self.R[:, places].ravel()),
         )
 
 
@@ -134,8 +147,6 @@ def version_of(record: EffectRecord, before: EffectVersion | None = None) -> Eff
         names = PackedNames(record.arms)
     else:
         names, revisions, n, R = _changed(before, record, revisions, n, R)
-    for array in (revisions, n, R):
-        array.setflags(write=False)
     about = msgspec.structs.replace(record, arms=[], revisions=[], n=b"", R=b"", base=0, gone=[])
     return EffectVersion(about, names, revisions, n, R)
 
@@ -159,7 +170,7 @@ def _changed(
 
 
 def _n_to_bytes(n: Matrix) -> bytes:
-    """As a record has them. 2.0.0 reads it where they are the same of all signals."""
+    """Once where they are the same of all signals."""
     return vector_to_bytes((n[:1] if (n == n[:1]).all() else n).ravel())
 
 
@@ -170,7 +181,7 @@ def _bytes_to_n(record: EffectRecord) -> Matrix:
     return np.broadcast_to(n.reshape(-1, shape[1]) if len(n) else n, shape).copy()
 
 
-def record_of(
+def version_of_fit(
     number: int,
     since_ms: int,
     *,
@@ -181,33 +192,13 @@ def record_of(
     revisions: Sequence[int],
     n: Matrix,
     R: Matrix,
-) -> EffectRecord:
-    """The record of a fit; without arms where no signal has effects. Shapes: (J, K)."""
-    about = (
-        number,
-        since_ms,
-        decisions,
-        space,
-        [fit.variance for fit in fits],
-        [fit.noise for fit in fits],
-    )
-    if not any(fit.variance for fit in fits):
-        return EffectRecord(*about)
-    return EffectRecord(*about, list(arms), list(revisions), _n_to_bytes(n), vector_to_bytes(R.ravel()))
-
-
-def change_of(before: EffectVersion, now: EffectVersion, changed: Rows) -> EffectRecord:
-    """What is stored of a version that follows another one. ``changed``: places of the arms that differ."""
-    return msgspec.structs.replace(
-        now.record,
-        arms=[now.names[place] for place in changed.tolist()],
-        revisions=now.revisions[changed].tolist(),
-        n=_n_to_bytes(now.n[:, changed]),
-        R=vector_to_bytes(now.R[:, changed].ravel()),
-        base=before.number,
-        gone=gone_from(before, now),
-        chained=before.record.chained + len(changed),
-    )
+) -> EffectVersion:
+    """The version of a fit; without arms where no signal has effects. Shapes: (J, K)."""
+    count = len(arms) if any(fit.variance for fit in fits) else 0
+    variances, noises = [fit.variance for fit in fits], [fit.noise for fit in fits]
+    record = EffectRecord(number, since_ms, decisions, space, variances, noises)
+    own_revisions = np.array(revisions[:count], dtype=np.int64)
+    return EffectVersion(record, PackedNames(arms[:count]), own_revisions, n[:, :count], R[:, :count])
 
 
 def gone_from(before: EffectVersion, now: EffectVersion) -> list[str]:

@@ -25,13 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.bandits.effect_version import (
-    EffectRecord,
     EffectVersion,
-    change_of,
     gone_from,
-    record_of,
     record_to_bytes,
-    version_of,
+    version_of_fit,
 )
 from app.bandits.prior_version import PriorVersion
 from app.bandits.settings import BanditRecord
@@ -163,14 +160,14 @@ class EffectFits:
                 await merge(self._store, bandit, chains, chained, current)
             if before is None and not len(version.names):
                 return FittedEffects(None, computing.seconds, bool(changes))
-            record = await computing.run(_stored, before, version, MOVED if only_if_moved else 0.0)
+            record = await computing.run(stored_of, before, version, MOVED if only_if_moved else 0.0)
             if record is None:
                 return FittedEffects(before, computing.seconds, bool(changes))
             stands = await self._store.effects.write(
                 bandit.name,
                 bandit.uid,
                 expected=number - 1,
-                record=record_to_bytes(record),
+                record=record,
                 most_bytes=WHOLE_KEPT * version.bytes,
             )
             if stands is None:
@@ -433,35 +430,33 @@ def fitted(
         fits += map(EffectFit, before.record.variances, before.record.noises)
     has_weights = half_life_s is not None or any(step.is_merged for step in steps)
     chained = chains.fit(fits, discounted=has_weights, centres=centres)
-    version = version_of(
-        record_of(
-            number,
-            now_ms,
-            space=record.space,
-            decisions=sum(own.decisions for own in totals.values()),
-            fits=chained.fits,
-            arms=chains.names,
-            revisions=chains.revisions,
-            n=np.array([own.n for own in chained.sums]),
-            R=np.array([own.R for own in chained.sums]),
-        )
+    version = version_of_fit(
+        number,
+        now_ms,
+        space=record.space,
+        decisions=sum(own.decisions for own in totals.values()),
+        fits=chained.fits,
+        arms=chains.names,
+        revisions=chains.revisions,
+        n=np.array([own.n for own in chained.sums]),
+        R=np.array([own.R for own in chained.sums]),
     )
     return version, chains, chained
 
 
-def _stored(before: EffectVersion | None, now: EffectVersion, moved: float) -> EffectRecord | None:
-    """What is to be stored of a version; None: it says what the one before says.
+def stored_of(before: EffectVersion | None, now: EffectVersion, moved: float) -> bytes | None:
+    """The record that is to be stored of a version; None: it says what the one before says.
 
     ``moved``: by how many deviations an arm must have moved.
     """
     if before is None:
-        return now.whole_record()
+        return record_to_bytes(now.stored())
     old, new = before.record, now.record
     is_other = (old.space, len(old.variances)) != (new.space, len(new.variances))
     if not is_other and not len(before.names) and not len(now.names):
         return None
     if is_other or not len(before.names) or not len(now.names):
-        return now.whole_record()
+        return record_to_bytes(now.stored())
     spreads = np.sqrt(old.variances), np.sqrt(new.variances)
     has_grown = (np.abs(spreads[1] - spreads[0]) > (GROWN if moved else 0.0) * np.maximum(*spreads)).any()
     changed = np.flatnonzero(_moved_arms(before, now, moved))
@@ -469,8 +464,8 @@ def _stored(before: EffectVersion | None, now: EffectVersion, moved: float) -> E
         return None
     # What the newest version needs must not take much more than all arms: the oldest are dropped by bytes.
     if new.number % WHOLE_EVERY == 1 or old.chained + len(changed) > len(now.names):
-        return now.whole_record()
-    return change_of(before, now, changed)
+        return record_to_bytes(now.stored())
+    return record_to_bytes(now.stored_after(before, changed))
 
 
 def _moved_arms(before: EffectVersion, now: EffectVersion, moved: float) -> NDArray[np.bool_]:

@@ -18,7 +18,7 @@ from app.bandits.effect_version import (
 from app.bandits.prior_version import version_of as prior_version_of
 from app.bandits.settings import BanditRecord, LogRule, SignalRule
 from app.learning.effect_chains import Totals, steps_of
-from app.learning.effect_fits import MOVED, WHOLE_EVERY, _stored, add_sums, fitted
+from app.learning.effect_fits import MOVED, WHOLE_EVERY, add_sums, fitted, stored_of
 from app.learning.reward_entries import Observation
 from app.records.arm_sums import ArmSums
 from app.records.records import unpack, vector_to_bytes
@@ -62,10 +62,10 @@ def versions(rng: np.random.Generator, count: int, signals: int, moved: float = 
             add_sums(totals, arm, own, 0, None)
         number = 1 if before is None else before.number + 1
         now, *_ = fitted(totals, steps_of(totals, {}), {}, record(signals), number=number, now_ms=0)
-        found = _stored(before, now, moved)
+        found = stored_of(before, now, moved)
         if found is not None:
-            assert found.number == number
-            stored.append(bytes_to_record(record_to_bytes(found)))
+            stored.append(bytes_to_record(found))
+            assert stored[-1].number == number
             before = version_of(stored[-1], before if stored[-1].base else None)
             fits.append(now)
             served.append(before)
@@ -102,7 +102,7 @@ def test_a_version_is_the_same_whether_it_was_followed_or_read_later():
         again = version_of(stored[first])
         for change in chain:
             again = version_of(change, again)
-        assert again.whole_record() == version.whole_record()
+        assert again.stored() == version.stored()
         assert (again.effects == version.effects).all()
         assert (again.deviations == version.deviations).all()
 
@@ -111,7 +111,7 @@ def test_a_version_is_the_same_whether_it_was_followed_or_read_later():
 def test_what_was_asked_for_has_every_arm_as_it_is_now():
     fits, _, served = versions(np.random.default_rng(3), 30, 1, moved=0.0)
     for fit, version in zip(fits, served, strict=True):
-        assert msgspec.structs.replace(version.whole_record(), chained=0) == fit.whole_record()
+        assert msgspec.structs.replace(version.stored(), chained=0) == fit.stored()
 
 
 @pytest.mark.rest
@@ -119,7 +119,7 @@ def test_nothing_is_stored_where_nothing_moved():
     fits, *_ = versions(np.random.default_rng(4), 20, 1, moved=0.0)
     last = fits[-1]
     for moved in (MOVED, 0.0):
-        assert _stored(last, last, moved) is None
+        assert stored_of(last, last, moved) is None
     change = EffectRecord(2, 1, 1, 0, last.record.variances, last.record.noises, base=last.number)
     assert version_of(change, last).names == last.names
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from app.bandits.effect_version import EffectVersion, record_of, version_of
+from app.bandits.effect_version import EffectVersion, version_of_fit
 from app.catalogues.learner_snapshot import ConstantSnapshot
 from app.filtering.filtered_snapshot import without_rows
 from app.filters.coded_values import Small
@@ -47,11 +47,9 @@ def version(rng: np.random.Generator, taus: list[float], arms: int = ARMS // 2) 
     n = rng.integers(1, 30, arms).astype(float)
     R = np.array([n * tau * rng.normal(size=arms) for tau in taus])
     fits = [EffectFit(tau**2, 0.5) for tau in taus]
-    return version_of(
-        record_of(
-            1, 1, space=0, decisions=arms, fits=fits, arms=[f"a{n}" for n in range(arms)],
-            revisions=[99, *range(2, arms + 1)], n=np.tile(n, (len(taus), 1)), R=R,
-        )
+    return version_of_fit(
+        1, 1, space=0, decisions=arms, fits=fits, arms=[f"a{n}" for n in range(arms)],
+        revisions=[99, *range(2, arms + 1)], n=np.tile(n, (len(taus), 1)), R=R,
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.bandits.effect_version import EffectVersion, record_of, version_of
+from app.bandits.effect_version import EffectVersion, version_of_fit
 from app.catalogues.learner_snapshot import ConstantSnapshot
 from app.engines.contract import EngineArm, EngineName
 from app.engines.engine_index import EngineIndex
@@ -76,12 +76,10 @@ async def index_over(store: Store) -> EngineIndex:
 
 def version(rng: np.random.Generator, tau: float, number: int = 1, arms: int = ARMS // 4) -> EffectVersion:
     n = rng.integers(1, 30, arms).astype(float)
-    return version_of(
-        record_of(
-            number, 1, space=0, decisions=arms, fits=[EffectFit(tau**2, 0.5)],
-            arms=[f"a{k}" for k in range(arms)], revisions=list(range(1, arms + 1)),
-            n=n[None], R=(n * tau * rng.normal(size=arms))[None],
-        )
+    return version_of_fit(
+        number, 1, space=0, decisions=arms, fits=[EffectFit(tau**2, 0.5)],
+        arms=[f"a{k}" for k in range(arms)], revisions=list(range(1, arms + 1)),
+        n=n[None], R=(n * tau * rng.normal(size=arms))[None],
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.bandits.effect_version import record_of, version_of
+from app.bandits.effect_version import version_of_fit
 from app.indexes.live import IndexOptions, LiveIndex
 from app.policies.arm_effects import DIRECTIONS, Directions, RowEffects
 from app.policies.targets import NO_ARM
@@ -66,8 +66,10 @@ def test_with_effects_a_comparison_finds_what_searches_find(k: int):
     arms = index.snapshot()
     fits, n, R = [EffectFit(1.0, 0.5)], np.full((1, 30), 5.0), rng.normal(size=(1, 30)) * 5.0
     names = [f"a{n}" for n in range(30)]
-    record = record_of(1, 1, space=0, decisions=150, fits=fits, arms=names, revisions=range(1, 31), n=n, R=R)
-    effects = RowEffects.of(version_of(record), Directions(), arms.table, np.ones(1), 0.7, most_head=10)
+    found = version_of_fit(
+        1, 1, space=0, decisions=150, fits=fits, arms=names, revisions=range(1, 31), n=n, R=R
+    )
+    effects = RowEffects.of(found, Directions(), arms.table, np.ones(1), 0.7, most_head=10)
     target = ThompsonTarget(arms, arms, k, draws=40)
     queries, noise = rng.normal(size=(40, 3)), rng.standard_normal((40, DIRECTIONS))
     exclude = arms.eligible()[:5]
