@@ -105,7 +105,6 @@ def measured(folder: Path, arms: int, dim: int, *, workers: int, restart: bool) 
         note(
             kind=str(index["kind"]),
             recall_at_1=float(index["recall_at_1"] or 1.0),
-            segments=int(index["segments"]),
         )
         note(**_latency(client), **_ratio(client, dim))
         if shutil.which("wrk") is not None:
@@ -251,8 +250,8 @@ def _throughput(server: Server) -> dict[str, float]:
 def _await_rest(server: Server) -> float:
     """Seconds until the index has nothing to do; then it has had nothing to do for ``QUIET_S``.
 
-    Each look is a new connection, so that it meets any process of the service. While there are segments, a
-    graph may take their place after a rest as long as the last build took.
+    Each look is a new connection, so that it meets any process of the service. Fresh arms may be taken over
+    after a rest as long as the last build took.
     """
     began = last = built = rested = time.monotonic()
     while time.monotonic() - last < QUIET_S:
@@ -262,7 +261,7 @@ def _await_rest(server: Server) -> float:
         if index["state"] != "ready":
             last = built = now
             continue
-        rests_until = built + REST_S + REST * (built - rested) if index["segments"] else now
+        rests_until = built + REST_S + REST * (built - rested) if index["fresh"] else now
         if index["fresh"] > 0.02 * index["size"] or now < rests_until:
             last = now
         else:

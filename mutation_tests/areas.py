@@ -136,7 +136,6 @@ AREAS = {
                 "probes",
                 "quality",
                 "searched_table",
-                "segments",
                 "shared_format",
                 "table",
             )

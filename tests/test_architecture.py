@@ -208,7 +208,7 @@ OF_LINEAR_BANDIT = {"os", "pathlib", "threading", "zipfile"}
 SEEDED = {
     "algorithms/shortlist/index/graph_file.py": "the direction of fingerprints is part of the format",
     "algorithms/shortlist/index/planner.py": "probes are not to be the draws that arms came from",
-    "algorithms/shortlist/index/segments.py": "a build in another thread has the seed, and a draw of its own",
+    "algorithms/shortlist/index/inverted_file.py": "a build has the seed, and a draw of its own",
 }
 # Of these parts only some modules: types without behaviour, limits, or the classes whose contract is used.
 ONLY_MODULES = {

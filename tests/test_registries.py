@@ -24,7 +24,7 @@ ROOT = Path(__file__).parent.parent
 REGISTRIES = {
     "app/indexes/candidates.py",
     "algorithms/shortlist/index/planner.py",
-    "algorithms/shortlist/index/segments.py",
+    "algorithms/shortlist/index/arm_index.py",
     "app/catalogues/kinds.py",
     "app/policies/registry.py",
     "app/serving/constraints/order.py",

@@ -1,8 +1,7 @@
 """Maintenance of the indexes of this process, in threads.
 
-Indexes are built and planned again one at a time. In between its parts segments are made, one at a time too,
-so that arms which come while a graph is built do not wait for it; graphs are measured again after deaths; and
-what several processes share.
+Indexes are built and planned again one at a time. In between the parts of a build graphs are measured again
+after deaths, and what several processes share is made and adopted.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ log = logging.getLogger("shortlist.indexes")
 
 Outcome = Literal["nothing", "done", "failed"]
 # A thread for each kind of work. Nobody waits for them when the service stops (``background.leave``).
-BUILDING = LongWork(threads=4, waiting=64, name="index-maintenance")
+BUILDING = LongWork(threads=3, waiting=64, name="index-maintenance")
 
 J = TypeVar("J", bound="Job")
 
@@ -40,12 +39,6 @@ async def maintain(catalogue: Catalogue) -> Outcome:
     """Do the maintenance that is due for one catalogue."""
     index = catalogue.in_memory
     return _said(catalogue, await _done(catalogue, index.begin_maintenance(), index.finish))
-
-
-async def make_segment(catalogue: Catalogue) -> Outcome:
-    """Make the segment that is due for one catalogue."""
-    index = catalogue.in_memory
-    return await _done(catalogue, index.begin_segment(), index.finish)
 
 
 async def measure(catalogue: Catalogue) -> Outcome:
@@ -94,7 +87,6 @@ async def run(catalogues: Iterable[Catalogue], metrics: Metrics, pauses: Pauses 
     """
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(_repeat(maintain, catalogues, metrics, pauses))
-        tasks.create_task(_repeat(make_segment, catalogues, metrics, pauses))
         tasks.create_task(_repeat(measure, catalogues, metrics, pauses))
         tasks.create_task(_repeat(share, catalogues, metrics, pauses))
 

@@ -81,7 +81,7 @@ const stillBuilt = ({ build_left_s }) => (isNumber(build_left_s) ? `some ${durat
 function built(index) {
   if (!index.arms_in_memory) return [["Collection", index.collection || "none yet"], ["Changes that it lacks", count(index.pending)], ["Arms in memory, changed lately", count(index.overlay)], ["Arms when recall was measured", count(index.measured_arms)]];
   if (!index.arms_in_graph) return [];
-  return [["Breadth of a search", count(index.ef_search)], ["Last build took", duration(index.build_s || null)], ["Arms in the graph", count(index.arms_in_graph)], ["Segments beside it", count(index.segments)], ["New, scanned until the next build", count(index.fresh)], ["Deleted, still in the graph", count(index.dead)]];
+  return [["Breadth of a search", count(index.ef_search)], ["Last build took", duration(index.build_s || null)], ["Arms in the graph", count(index.arms_in_graph)], ["New, scanned until the next build", count(index.fresh)], ["Deleted, still in the graph", count(index.dead)]];
 }
 
 /** @param {any} now */

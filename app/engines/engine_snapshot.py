@@ -63,7 +63,6 @@ class EngineSnapshot(Snapshot):
 
     waiting: ClassVar[WaitingWork | None] = SEARCHES
     structure = None
-    segments = ()
 
     def __init__(self, index: Searched, whole_overlay: Snapshot, arm_filter: Filter | None) -> None:
         self._index = index

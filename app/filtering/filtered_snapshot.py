@@ -150,7 +150,6 @@ def without_rows(base: Snapshot, gone: NDArray[np.bool_]) -> Snapshot:
     return FilteredSnapshot(
         table=base.table,
         structure=None,
-        segments=(),
         expected_us=base.expected_us,
         recent=deque(maxlen=1),
         attributes=base.attributes,

@@ -101,7 +101,6 @@ class KnownFilter:
         self.snapshot = FilteredSnapshot(
             table=whole.table,
             structure=None,
-            segments=(),
             expected_us=self._expected_us(whole, strategy),
             recent=self.recent,
             attributes=whole.attributes,

@@ -1,4 +1,4 @@
-"""What one process has of a catalogue: its arms, their attributes, and the structures that search them.
+"""What one process has of a catalogue: its arms, their attributes, and the structure that searches them.
 
 All parts speak of rows of one table. So a change that renumbers or kills rows is done here, for all at once.
 """
@@ -16,15 +16,14 @@ from app.indexes.maintenance import Maintenance
 from app.indexes.publishing import Adoption, Publishing
 from shortlist.index.index import Index
 from shortlist.index.planner import Plan
-from shortlist.index.segments import Segment, end_of, fitting
-from shortlist.index.table import ArmTable, TableSnapshot
+from shortlist.index.table import ArmTable, TableSnapshot, end_of
 from shortlist.types import Rows
 
 
 class IndexContent:
     """See the module. For the thread of the event loop.
 
-    ``structure`` None: all arms are scanned, or in ``segments``. ``plan`` None: nothing was measured yet.
+    ``structure`` None: all arms are scanned. ``plan`` None: nothing was measured yet.
     ``described``: the rows that got attributes, for the processes that share them. ``changes``: so many arms
     were written since the plan.
     """
@@ -35,19 +34,12 @@ class IndexContent:
         self.described = described
         self.plan: Plan | None = None
         self.structure: Index | None = None
-        self.segments: tuple[Segment, ...] = ()
         self.changes = 0
-
-    @property
-    def structures(self) -> list[Index]:
-        """All that is searched, but for fresh arms."""
-        main = [] if self.structure is None else [self.structure]
-        return [*main, *(segment.structure for segment in self.segments)]
 
     @property
     def memory_bytes(self) -> int:
         arms = self.table.memory_bytes + self.attributes.memory_bytes
-        return arms + sum(structure.memory_bytes for structure in self.structures)
+        return arms + (self.structure.memory_bytes if self.structure is not None else 0)
 
     def upsert(
         self, ids: Sequence[str], features: NDArray[np.float64], revisions: Sequence[int]
@@ -83,17 +75,8 @@ class IndexContent:
     def tombstone(self, rows: Rows) -> None:
         """The arms of these rows died."""
         self.table.tombstone(rows)
-        for structure in self.structures:
-            structure.tombstone(rows)
-
-    def add_segment(self, segment: Segment, since: TableSnapshot) -> None:
-        """Serve a segment that was made of an earlier moment, unless its rows have other numbers now."""
-        table = self.table.snapshot()
-        if since.number != table.number:
-            return
-        segment.structure.tombstone(table.dead[len(since.dead) :])
-        earlier = tuple(part for part in self.segments if part.covered <= segment.first)
-        self.segments = fitting((*earlier, segment), self.structure)
+        if self.structure is not None:
+            self.structure.tombstone(rows)
 
     def take(self, job: Maintenance) -> None:
         """Take what work on an earlier moment has made; nothing where its rows have other numbers now."""
@@ -107,11 +90,9 @@ class IndexContent:
             self.described = self.described.after(-1, positions)
 
     def _take_plan(self, job: Maintenance, plan: Plan) -> None:
-        """Serve as work on an earlier moment found to be the best; keep the segments that follow it."""
+        """Serve as work on an earlier moment found to be the best."""
         self.plan, self.changes = plan, 0
         structure, since, positions = job.structure, job.table, job.positions_now
-        if structure is None and not plan.is_outgrown(len(self.table)):
-            self.segments = ()  # a scan is better
         if structure is not None and positions is not None:
             # Arms that died before a compaction have no row after it: the structure knows their old rows.
             structure.tombstone(np.flatnonzero(since.is_alive(np.arange(since.rows)) & (positions < 0)))
@@ -120,17 +101,16 @@ class IndexContent:
             # after a compaction the list of dead rows starts again
             structure.tombstone(self.table.snapshot().dead[len(since.dead) if positions is None else 0 :])
         self.structure = structure
-        self.segments = fitting(self.segments, structure)
 
     def take_publication(self, job: Adoption, compacted: ArmTable) -> tuple[Rows, bool]:
         """Take the arms and attributes of a publication, and what came since the work on it began.
 
-        Of one that another process made also its structures, in place of those here. Returns where all rows
+        Of one that another process made also its structure, in place of the one here. Returns where all rows
         are now, and whether those that are left keep their order.
         """
         is_adopted = not isinstance(job, Publishing)
         if is_adopted:
-            self.structure, self.segments = None, ()
+            self.structure = None
         described, since = self.described, self.described.since(job.described)
         positions, is_in_order = self._take_table(compacted, job.table, job.positions)
         attributes = job.attributes or AttributeTable()
@@ -139,10 +119,9 @@ class IndexContent:
         self.attributes = attributes
         self.described = described.after(job.version, positions)
         if is_adopted:
-            self.plan, self.structure, self.segments = job.plan, job.structure, job.segments
-            self.changes = 0
-            for structure in self.structures:
-                structure.tombstone(self.table.snapshot().dead)
+            self.plan, self.structure, self.changes = job.plan, job.structure, 0
+            if self.structure is not None:
+                self.structure.tombstone(self.table.snapshot().dead)
         return positions, is_in_order
 
     def _take_table(self, table: ArmTable, since: TableSnapshot, positions: Rows) -> tuple[Rows, bool]:
@@ -153,9 +132,8 @@ class IndexContent:
         remaining = positions[positions >= 0]
         is_in_order = bool((remaining[1:] > remaining[:-1]).all())
         if not is_in_order:  # rows that a structure has are between others now
-            self.structure, self.segments = None, ()
+            self.structure = None
         if self.structure is not None:
             self.structure = self.structure.moved(positions, end_of(positions[: self.structure.covered]))
-        self.segments = tuple(segment.moved(positions) for segment in self.segments)
         self.table = table
         return positions, is_in_order

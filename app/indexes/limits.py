@@ -21,8 +21,8 @@ class IndexLimits:
     ``at_rest_s``           seconds without a write after which a catalogue is at rest
     ``rest``                after a plan or a publication, unless nothing but a scan is left to serve
     ``short_rest``          where the next plan is due already
-    ``least_fresh``         a segment is made of so many fresh arms at least,
-    ``fresh_share``         when a scan of them takes this share of a search
+    ``newer_share``         the structure takes over what came since when a scan of that takes this share of a
+                            search
     ``measuring_rest``      after a graph was measured again
     ``much_lost``           where more of its probes are lost, it rests only as long as that took
     ``same_rest``           where no arm died since, but other queries came
@@ -38,8 +38,7 @@ class IndexLimits:
     at_rest_s: float = 5.0
     rest: float = 1.0
     short_rest: float = 0.25
-    least_fresh: int = 2_048
-    fresh_share: float = 0.5
+    newer_share: float = 1.0
     measuring_rest: float = 8.0
     much_lost: float = 0.1
     same_rest: float = 60.0

@@ -5,13 +5,13 @@ What a catalogue goes through (``Serving.stage``), and the work that leads on:
     empty
       |  arms come
       v
-    small, unplanned    all arms are scanned. Those that came get a quick structure, in parts (begin_segment)
+    small, unplanned    all arms are scanned
       |  begin_maintenance: probes are answered by each structure that may serve
       v
-    planned             the fastest structure serves, or a scan; segments and fresh arms are searched beside
-      |                 it. After deaths it is measured again (begin_measurement), and scanned where it finds
-      |                 too little
-      |  many arms come or go
+    planned             the fastest structure serves, or a scan; arms that came since are scanned beside it.
+      |                 After deaths it is measured again (begin_measurement), and scanned where it finds too
+      |                 little
+      |  many arms come or go: to scan those beside it takes as long as to search it
       v
     growing             it serves on. The arms are added to a copy of it, or another one is built:
       |  begin_maintenance
@@ -25,7 +25,7 @@ All changes come from one thread, the event loop; searches run over immutable sn
 is done in another thread over a frozen snapshot, while the catalogue goes on changing: the call that finishes
 it applies what happened since, and serves the result. Work that was cancelled or failed changes nothing.
 
-Four kinds of work may be under way at once, one of each kind; all but sharing take turns (``cancellation``).
+Three kinds of work may be under way at once, one of each kind; all but sharing take turns (``cancellation``).
 Arms that come and go spoil none of them. What another kind does meanwhile may, where it gives the rows other
 numbers:
 
@@ -33,7 +33,6 @@ numbers:
     maintenance    compacts the arms            dropped: only a publication can have done that
                    compacts the attributes      dropped: likewise
                    plans and builds             follows the rows; dropped, if their order is another one
-    segment        searches fresh arms          dropped, and begun again
     measurement    probes a graph again         holds, as long as the graph is the same
     sharing        takes or makes arms of all   dropped, and begun again
 
@@ -67,7 +66,7 @@ from app.platform.machine import usable_cpus
 from shortlist import checks
 from shortlist.index.index import RemeasuredIndex
 from shortlist.index.planner import SMALL, IndexOptions
-from shortlist.index.segments import SegmentBuild
+from shortlist.index.quality import EXACT
 from shortlist.index.shared_format import sweep
 from shortlist.types import Vector
 
@@ -75,11 +74,10 @@ __all__ = ["IndexOptions", "IndexStatus", "LiveIndex", "Maintenance", "Work"]
 
 _RECENT_QUERIES = 256
 # Several processes leave compactions to their maker. One that waits for it so long that this share is dead
-# compacts its own arms. One that waits for segments scans this share of its arms.
+# compacts its own arms.
 _DEAD_ALONE = 0.5
-_FRESH_ALONE = 0.15
 
-Work = Maintenance | SegmentBuild | Measurement | Adoption
+Work = Maintenance | Measurement | Adoption
 """Long work that ``run`` does in any thread, and that stops early once it is told to ``cancel``."""
 
 
@@ -123,7 +121,6 @@ class LiveIndex:
         self.content = IndexContent(dim, DescribedRows(limits.described_rows))
         self._version = 0
         self._job: Maintenance | None = None
-        self._segment_job: SegmentBuild | None = None
         self._measuring = Measuring()
         self._snapshot: ResidentSnapshot | None = None
         self._recent: deque[Vector] = deque(maxlen=_RECENT_QUERIES)
@@ -254,19 +251,6 @@ class LiveIndex:
         )
         return self._job
 
-    def begin_segment(self) -> SegmentBuild | None:
-        """A segment of fresh arms that is due, or None; it may be made while other work is going on."""
-        serving = self._serving
-        if self._segment_job is not None or not serving.segment_is_due:
-            return None
-        # The graph of an earlier run will search them soon, or segments that another process makes for all.
-        if self.content.plan is None and self._cache is not None and self._cache.exists():
-            return None
-        if serving.fresh < _FRESH_ALONE * serving.table.rows and self._others_make:
-            return None
-        self._segment_job = serving.segment_build(self._recent, self._seed)
-        return self._segment_job
-
     def begin_measurement(self) -> Measurement | None:
         """Measuring a graph again after deaths, or None; it may go on while there is other work."""
         graph = self.content.structure
@@ -312,10 +296,6 @@ class LiveIndex:
                 self._job.follow(positions)
             if job.from_start:
                 self.version = job.version
-        elif isinstance(job, SegmentBuild) and job is self._segment_job:
-            self._segment_job = None
-            if job.segment is not None:
-                content.add_segment(job.segment, job.table)
         elif isinstance(job, Maintenance) and job is self._job:
             self._job = None
             content.take(job)
@@ -328,24 +308,21 @@ class LiveIndex:
     def status(self) -> IndexStatus:
         serving, snapshot, job = self._serving, self.snapshot(), self._job
         plan, structure = serving.plan, serving.structure
-        parts = [segment.quality for segment in snapshot.segments]
-        if snapshot.structure is not None:
-            parts.append(snapshot.structure.quality)
+        quality = EXACT if snapshot.structure is None else snapshot.structure.quality
         return IndexStatus(
             kind=snapshot.kind,
             exact=snapshot.is_exact,
             state="ready" if job is None else "building",
             size=snapshot.size,
             target_recall=self._options.target_recall,
-            recall_at_1=min([part.recall_at_1 for part in parts], default=1.0),
-            recall_at_10=min([part.recall_at_10 for part in parts], default=1.0),
-            recall_at_100=min([part.recall_at_100 for part in parts], default=1.0),
-            ratio_mean=min([part.ratio_mean for part in parts], default=1.0),
-            ratio_min=min([part.ratio_min for part in parts], default=1.0),
+            recall_at_1=quality.recall_at_1,
+            recall_at_10=quality.recall_at_10,
+            recall_at_100=quality.recall_at_100,
+            ratio_mean=quality.ratio_mean,
+            ratio_min=quality.ratio_min,
             build_s=plan.build_s if plan else 0.0,
             build_left_s=None if job is None else job.left_s(),
             arms_in_graph=0 if structure is None or structure.is_exact else structure.arms,
-            segments=len(snapshot.segments),
             fresh=snapshot.fresh,
             dead=len(serving.table.dead),
             ef_search=plan.ef_search if plan and snapshot.structure is not None else None,
@@ -371,14 +348,7 @@ class LiveIndex:
     def _serving(self) -> Serving:
         """What there is at this moment."""
         content = self.content
-        return Serving(
-            content.table.snapshot(),
-            self._options,
-            content.plan,
-            content.structure,
-            content.segments,
-            self.limits,
-        )
+        return Serving(content.table.snapshot(), self._options, content.plan, content.structure, self.limits)
 
     @property
     def _is_shared(self) -> bool:

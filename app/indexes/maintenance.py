@@ -1,11 +1,10 @@
 """Long work on one catalogue's index, in a thread, over a frozen snapshot.
 
 ``Maintenance`` compacts the table, or plans and builds an index. ``Measurement`` measures again how good a
-graph is after arms died. (``segments`` and ``publishing`` have the other kinds of work.) A graph is measured
-when it is built, by probes whose best arms are known. When such an arm dies, another one is the best, and
-nobody knows whether the graph finds it. So new probes are answered: random ones, and queries that were served
-lately, among them those of users who ask in one narrow range. If the graph finds less than before, the index
-is told.
+graph is after arms died. (``publishing`` has the other kinds of work.) A graph is measured when it is built,
+by probes whose best arms are known. When such an arm dies, another one is the best, and nobody knows whether
+the graph finds it. So new probes are answered: random ones, and queries that were served lately, among them
+those of users who ask in one narrow range. If the graph finds less than before, the index is told.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Making and adopting publications: an index in files that the processes of one service share.
 
 A publication has the arms of its maker and their attributes (``shared_files``), and how they are searched:
-the plan, its structure, and the segments beside it (``SavedSearch``). One process makes it, the others adopt
+the plan and its structure (``SavedSearch``). One process makes it, the others adopt
 it. Both kinds of work end with a table whose first rows are mapped from the files, and with the positions of
 the process's own arms in it. So a process serves all of its arms before and after, and the arms that it alone
 has are in its own memory.
@@ -28,14 +28,13 @@ from app.indexes.shared_arms import SharedArms
 from shortlist.index.cancellation import Cancellation, Cancelled
 from shortlist.index.index import Index, PublicationReader, PublicationWriter, file_of
 from shortlist.index.planner import Plan
-from shortlist.index.segments import SavedSegment, Segment, end_of
 from shortlist.index.shared_format import Array, linked, read_packed, write_packed
-from shortlist.index.table import ArmTable, TableSnapshot
+from shortlist.index.table import ArmTable, TableSnapshot, end_of
 from shortlist.types import NO_ROWS, Rows
 
 log = logging.getLogger("shortlist.indexes")
 
-_SEARCH, _FORMAT = "search", 2
+_SEARCH, _FORMAT = "search", 3
 _LEAST_SHARE = 0.5  # of the arms of a process, for a publication to be worth its while
 
 
@@ -52,7 +51,6 @@ class SavedSearch(msgspec.Struct, frozen=True):
     plan: Plan | None
     covered: int
     graph: Any
-    segments: list[SavedSegment]
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
@@ -64,7 +62,7 @@ class Adoption(Cancellation):
     After ``run``: ``number`` of the publication, None if it could not be read; ``compacted``, the table, None
     if its maker is so far behind that it has few of the arms;
     ``positions``, see ``ArmTable.matched``; ``attributes`` of the table, None where no arm has any;
-    ``version``, ``plan``, see ``SavedSearch``; ``structure`` and ``segments`` that search the table.
+    ``version``, ``plan``, see ``SavedSearch``; ``structure`` that searches the table.
     """
 
     shared: SharedArms
@@ -78,7 +76,6 @@ class Adoption(Cancellation):
     attributes: AttributeTable | None = None
     plan: Plan | None = None
     structure: Index | None = None
-    segments: tuple[Segment, ...] = ()
     version: int = 0
     seconds: float = 0.0
 
@@ -107,7 +104,6 @@ class Adoption(Cancellation):
         search, data = read_packed(folder, _SEARCH, SavedSearch, number=_FORMAT)
         base = table.snapshot()
         self.structure = self._structure(folder, search, data, base)
-        self.segments = tuple(Segment.of(segment, base) for segment in search.segments)
         self.plan, self.version = search.plan, search.version
         self.check()
         attributes = shared_files.read_columns(folder) if search.has_attributes else None
@@ -142,8 +138,8 @@ class Adoption(Cancellation):
 class Publishing(Adoption):
     """Make a publication of what this process has, and serve the arms of it. ``run`` in any thread.
 
-    ``version``: of the catalogue, all of whose changes are in ``table``. ``plan``, ``structure`` and
-    ``segments``: those of ``table``. ``same_arms``: number of a publication that has these arms. ``cache``:
+    ``version``: of the catalogue, all of whose changes are in ``table``. ``plan``, ``structure``: those of
+    ``table``. ``same_arms``: number of a publication that has these arms. ``cache``:
     the file that has the structure, unless the last publication has it. ``run`` raises OSError.
     """
 
@@ -175,12 +171,11 @@ class Publishing(Adoption):
     def _search(self, folder: Path) -> SavedSearch:
         structure, plan = self.structure, self.plan
         has_attributes = self.attributes is not None
-        segments = [segment.moved(self.positions).saved() for segment in self.segments]
         if structure is None:
-            return SavedSearch(self.version, has_attributes, plan, 0, None, segments)
+            return SavedSearch(self.version, has_attributes, plan, 0, None)
         saving = saving_of(structure.kind)
         if saving is None:  # others scan these arms
-            return SavedSearch(self.version, has_attributes, None, 0, None, [])
+            return SavedSearch(self.version, has_attributes, None, 0, None)
         last = self.shared.current
         to = PublicationWriter(
             folder=folder,
@@ -190,4 +185,4 @@ class Publishing(Adoption):
             cache=file_of(self.cache, structure.kind),
         )
         covered, saved = end_of(self.positions[: structure.covered]), saving.save(structure, to)
-        return SavedSearch(self.version, has_attributes, plan, covered, saved, segments)
+        return SavedSearch(self.version, has_attributes, plan, covered, saved)

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import takewhile
 from typing import Literal
-
-import numpy as np
 
 from app.filters.attribute_snapshot import AttributeSnapshot
 from app.indexes.candidates import is_forced
@@ -17,15 +13,13 @@ from app.indexes.limits import IndexLimits
 from app.indexes.snapshot import ResidentSnapshot
 from shortlist.index.exact import measured_scan_cost
 from shortlist.index.index import GrowingIndex, Index, IndexKind
-from shortlist.index.planner import GROWTH, IndexOptions, Plan, is_small
+from shortlist.index.planner import IndexOptions, Plan, is_small
 from shortlist.index.quality import falls_short
-from shortlist.index.segments import Segment, SegmentBuild, joined
 from shortlist.index.table import TableSnapshot
 from shortlist.types import Vector
 
 # When to plan again.
-_ADDED = 1.1  # the catalogue has grown by this factor, and the arms that came can be added to the graph
-_NEWER_SHARE = 0.2  # what is searched beside the structure takes this share of its time, at rest
+_NEWER_AT_REST = 0.2  # a scan of the arms beside the structure takes this share of its time
 _DEAD_IN_INDEX = 0.1  # this share of the index is dead
 _DEAD_IN_SEARCH = 0.25  # this share of the arms that a search comes across is dead
 _RESERVE_USED = 0.4  # this share of the reserve of long arms is dead
@@ -41,9 +35,8 @@ yet. ``growing``: it was planned, and has become so much larger or smaller that 
 class IndexStatus:
     """What serves, how good it was measured to be, and what it costs. ``reason`` explains ``kind``.
 
-    Recall and ratios are the least of the structure's and the segments'; ``recall_at_10`` is the share that a
-    list of ten has of the ten best arms. Of probes whose best arm died since
-    they were answered it is not known what is found: they count as missed, until others were answered.
+    ``recall_at_10`` is the share that a list of ten has of the ten best arms. Of probes whose best arm died
+    since they were answered it is not known what is found: they count as missed, until others were answered.
     ``exact``: every search is, also one by ``norm_pruned``. ``fresh``: arms that are scanned.
     ``failure``: why the last work on it failed; what served before serves on. ``build_left_s``: for how many
     seconds more the next structure will be built, by its progress; it is measured after that. None while
@@ -67,7 +60,6 @@ class IndexStatus:
     build_s: float
     build_left_s: float | None
     arms_in_graph: int
-    segments: int
     fresh: int
     dead: int
     ef_search: int | None
@@ -84,41 +76,19 @@ class IndexStatus:
 class Serving:
     """The parts of an index at one moment: not to be kept, since deaths change them. Times in microseconds.
 
-    ``plan``: the last one, None: nothing was measured yet. ``structure``: None where all arms are scanned, or
-    in segments. ``made``: all segments, in their order.
+    ``plan``: the last one, None: nothing was measured yet. ``structure``: None where all arms are scanned.
     """
 
     table: TableSnapshot
     options: IndexOptions
     plan: Plan | None
     structure: Index | None
-    made: tuple[Segment, ...]
     limits: IndexLimits = IndexLimits()
-
-    @cached_property
-    def segments(self) -> tuple[Segment, ...]:
-        """Those that serve: from the first on that leaves out no arm which could win.
-
-        After many deaths shorter arms can: then others are made.
-        """
-        cut = self.cut_norm
-        return tuple(takewhile(lambda segment: segment.cut <= cut, self.made))
-
-    @property
-    def cut_norm(self) -> float:
-        """Shorter arms cannot win."""
-        return self.structure.cut_norm if self.structure is not None else 0.0
-
-    @property
-    def covered(self) -> int:
-        """Rows below are for the structure."""
-        return self.structure.covered if self.structure is not None else 0
 
     @property
     def fresh(self) -> int:
-        """Arms that come after the structure and the segments: they are scanned."""
-        segments = self.segments
-        return self.table.rows - (segments[-1].covered if segments else self.covered)
+        """Arms that came after the structure was built: they are scanned."""
+        return self.table.rows - self.structure.covered if self.structure is not None else 0
 
     def scan_us(self, rows: float | None = None) -> float:
         """Time of a plain scan of so many rows; None: of all."""
@@ -131,14 +101,14 @@ class Serving:
     def search_us(self) -> float:
         """Time of a search of the structure and of all beside it."""
         if self.structure is None or self.plan is None:
-            return self.newer_us
+            return self.scan_us()
         return self.plan.expected_us * self.structure.degradation.slowdown + self.newer_us
 
     @property
     def newer_us(self) -> float:
-        """Time of searching the segments and scanning fresh arms and substitutes."""
+        """Time of scanning fresh arms and substitutes."""
         missing = self.structure.degradation.missing if self.structure is not None else 0
-        return self.scan_us(self.fresh + missing + sum(segment.scan_rows for segment in self.segments))
+        return self.scan_us(self.fresh + missing)
 
     @property
     def is_scan_better(self) -> bool:
@@ -185,7 +155,7 @@ class Serving:
     def is_wasteful(self) -> bool:
         """Whether a catalogue that is too small keeps what it was searched by."""
         is_approximate = self.structure is not None and not self.structure.is_exact
-        return is_approximate or bool(self.made) or (self.structure is not None and self.has_grown)
+        return is_approximate or (self.structure is not None and self.has_grown)
 
     @property
     def falls_short(self) -> bool:
@@ -207,11 +177,17 @@ class Serving:
 
     @property
     def growing(self) -> GrowingIndex | None:
-        """The structure, if so many arms came since the plan that they are to be added to it, and can be."""
-        structure, plan = self.structure, self.plan
-        if plan is None or self.table.live <= _ADDED * plan.size or not isinstance(structure, GrowingIndex):
+        """The structure, if it is to take over the arms that came since, and they can be added to it."""
+        structure = self.structure
+        if not isinstance(structure, GrowingIndex) or not structure.can_grow or self.is_spoilt:
             return None
-        return structure if structure.can_grow and not self.is_stale(at_rest=False) else None
+        return structure if self.is_outweighed(self.limits.newer_share) else None
+
+    def is_outweighed(self, share: float) -> bool:
+        """Whether a scan of the arms beside the structure takes more than this share of a search of it."""
+        if self.plan is None or self.structure is None:
+            return False
+        return self.newer_us > share * self.plan.expected_us
 
     @property
     def is_urgent(self) -> bool:
@@ -222,63 +198,25 @@ class Serving:
         return self.search_us > self.scan_us() or lost.reserve_used > 1.0 or lost.is_degraded
 
     def is_stale(self, *, at_rest: bool) -> bool:
-        """Whether deaths have spoilt the structure or, ``at_rest``, a better one is worth its while."""
+        """Whether so much died, or came, that another one is due; ``at_rest`` less is enough."""
+        if self.is_spoilt or (at_rest and self.is_interim):
+            return True
+        return self.is_outweighed(_NEWER_AT_REST if at_rest else self.limits.newer_share)
+
+    @property
+    def is_spoilt(self) -> bool:
+        """Whether so much died that the structure is to be built again."""
         if self.plan is None or self.structure is None:
             return False
         lost = self.structure.degradation
         return (
-            (at_rest and (self.is_interim or self.newer_us > _NEWER_SHARE * self.plan.expected_us))
-            or lost.load_share > _DEAD_IN_SEARCH
+            lost.load_share > _DEAD_IN_SEARCH
             or lost.dead > _DEAD_IN_INDEX * self.structure.arms
             or lost.reserve_used > _RESERVE_USED
             or self.falls_short
         )
 
-    @property
-    def segment_is_due(self) -> bool:
-        """Whether scanning the fresh arms takes long, or a segment has mostly arms that the structure has."""
-        if self.options.kind == "exact" or self.table.working.dtype != np.float32 or self.is_too_small:
-            return False
-        if self.structure is None or self.plan is None:
-            # Where a scan was found to be the best, it is until there are many more arms.
-            is_planned = self.plan is not None and self.table.live <= self.plan.size * GROWTH
-            is_spoilt = any(segment.is_spoilt for segment in self.segments)
-            return is_spoilt or (not is_planned and self.fresh * self.table.dim >= self.limits.small_numbers)
-        if self._is_half_covered or any(segment.is_spoilt for segment in self.segments):
-            return True
-        is_slow = self.scan_us(self.fresh) > self.limits.fresh_share * self.plan.expected_us
-        return is_slow and self.fresh >= self.limits.least_fresh
-
     def snapshot(self, recent: deque[Vector], attributes: AttributeSnapshot) -> ResidentSnapshot:
         """What searches go on with, whatever changes."""
-        if self.is_scan_better:
-            return ResidentSnapshot(self.table, None, (), self.scan_us(), recent, attributes)
-        return ResidentSnapshot(self.table, self.structure, self.segments, self.search_us, recent, attributes)
-
-    def segment_build(self, recent: Iterable[Vector], seed: int) -> SegmentBuild:
-        """The work that makes the next segment."""
-        first, last = self.next_segment(), self.made[-1].structure if self.made else None
-        return SegmentBuild(
-            table=self.table,
-            structure=self.structure,
-            first=first,
-            cut=self.cut_norm,
-            joined=tuple(segment for segment in self.made if segment.covered > first),
-            last=last,
-            target=self.options.target_recall,
-            seed=seed,
-            recent=tuple(recent),
-        )
-
-    def next_segment(self) -> int:
-        """The first row of the segment to make: it takes in the last ones that are not much larger."""
-        together = self.made if self._is_half_covered else joined(self.segments, self.fresh)
-        firsts = [joined_segment.first for joined_segment in together[:1]]
-        firsts += [segment.first for segment in self.segments if segment.is_spoilt]
-        return max(min(firsts, default=self.table.rows - self.fresh), self.covered)
-
-    @property
-    def _is_half_covered(self) -> bool:
-        """Whether the structure has most of the arms of the first segment, which was made meanwhile."""
-        first = self.made[0] if self.made else None
-        return first is not None and 2 * (self.covered - first.first) > first.covered - first.first
+        structure, us = (None, self.scan_us()) if self.is_scan_better else (self.structure, self.search_us)
+        return ResidentSnapshot(self.table, structure, us, recent, attributes)

@@ -14,8 +14,8 @@ from shortlist.index.planner import Plan
 from shortlist.index.table import ArmTable
 
 # When to make a publication: arms and attributes that are not in the last one are this share of what is in
-# it, and at rest this one.
-_OWN_SHARE, _OWN_AT_REST = 0.4, 0.05
+# it, and at rest this one. So many the others scan at most.
+_OWN_SHARE, _OWN_AT_REST = 0.15, 0.05
 
 
 class Sharing:
@@ -72,7 +72,6 @@ class Sharing:
                 version=version,
                 plan=serving.plan,
                 structure=serving.structure,
-                segments=serving.segments,
                 same_arms=number if content.table.is_as_mapped and self._mapped == number else None,
                 cache=cache,
             )

@@ -18,7 +18,6 @@ from shortlist import checks
 from shortlist.index.exact import scan
 from shortlist.index.index import Index, IndexKind, ProposingIndex
 from shortlist.index.searched_table import SearchedTable
-from shortlist.index.segments import Segment
 from shortlist.index.table import TableSnapshot
 from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 
@@ -30,8 +29,8 @@ class Snapshot(ABC):
     those alone that it was told of: ``table``, ``largest_norm``, ``listed``, ``lets_in``, ``eligible``,
     ``page``, ``sample`` and ``searched_by`` are refused there (NotPossibleHere).
 
-    ``structure`` None: every search is a plain scan. ``segments``: of rows that it does not cover, in their
-    order; rows after them are fresh, and scanned. ``expected_us`` is the typical time of a search in
+    ``structure`` None: every search is a plain scan; rows that it does not cover are fresh, and scanned.
+    ``expected_us`` is the typical time of a search in
     microseconds, so that a caller can run long ones in a thread. ``recent`` collects the last queries.
     ``attributes``: tags and metadata of the arms of ``table`` at the same moment.
 
@@ -46,7 +45,6 @@ class Snapshot(ABC):
 
     table: TableSnapshot
     structure: Index | None
-    segments: tuple[Segment, ...]
     expected_us: float
     recent: deque[Vector]
     attributes: AttributeSnapshot
@@ -79,7 +77,7 @@ class Snapshot(ABC):
     @property
     def is_scanned(self) -> bool:
         """Whether every search is a plain scan."""
-        return self.structure is None and not self.segments
+        return self.structure is None
 
     @property
     @abstractmethod
@@ -218,7 +216,7 @@ class ResidentSnapshot(SearchedTable, Snapshot):
         return self.table.largest_norm
 
     def searched_by(self, structure: Index) -> Snapshot:
-        return replace(self, structure=structure, segments=())
+        return replace(self, structure=structure)
 
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         self._check(query, k)

@@ -3,7 +3,7 @@
 Notation
     share       arms replaced so far / arms
     p99_ratio   99th percentile of the times of a search / the same of the quiet index in the same run
-    segments    beside the graph at the end of the stretch; fresh: arms scanned, dead: tombstones by then
+    fresh       arms scanned beside the graph at the end of the stretch; dead: tombstones by then
     folds       times that a new graph took over
     told        recall that the index tells of itself at the end of the stretch
 
@@ -70,7 +70,6 @@ def _row(stretch: Stretch, loop: IndexLoop, share: float, quiet_p99: float | Non
         "told": status.recall_at_1,
         "queries": len(stretch.us),
         "kind": status.kind,
-        "segments": status.segments,
         "fresh": status.fresh,
         "dead": status.dead,
         "folds": loop.builds,

@@ -157,7 +157,6 @@ def _import_row(loop: IndexLoop, stretch: Stretch) -> dict[str, Any]:
         "us_per_decision": float(np.median(stretch.us)),
         "recall_at_1": stretch.hits / max(stretch.checked, 1),
         "kind": status.kind,
-        "segments": status.segments,
         "fresh": status.fresh,
         "builds": loop.cpu_s / loop.last_cpu_s if loop.last_cpu_s else 0.0,
     }

@@ -53,7 +53,6 @@ class IndexLoop:
         if time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + LOOK_EVERY_S
             self._begin("structure", self.index.begin_maintenance)
-            self._begin("segment", self.index.begin_segment)
             self._begin("measurement", self.index.begin_measurement)
 
     def search_until(self, deadline: float, stretch: Stretch) -> None:

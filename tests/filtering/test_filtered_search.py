@@ -46,7 +46,7 @@ DOCUMENTS = [
 def searched(strategy: SearchStrategy | None, snapshot: Snapshot, eligible: EligibleRows) -> FilteredSnapshot:
     recent: deque[Vector] = deque(maxlen=4)
     return FilteredSnapshot(
-        snapshot.table, None, (), 1.0, recent, snapshot.attributes, snapshot, eligible, strategy
+        snapshot.table, None, 1.0, recent, snapshot.attributes, snapshot, eligible, strategy
     )
 
 

@@ -54,10 +54,6 @@ def maintain(index):
             job.run()
             index.finish(job)
             done.append("compaction" if job.compacted is not None else "plan")
-        elif (job := index.begin_segment()) is not None:
-            job.run()
-            index.finish(job)
-            done.append("segment")
         elif (job := index.begin_measurement()) is not None:
             job.run()
             index.finish(job)

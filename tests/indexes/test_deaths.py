@@ -9,10 +9,8 @@ from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions
 from planned_tables import measure
 from shortlist.index import hnsw, planner
-from shortlist.index.inverted_file import InvertedFile
 from shortlist.index.probes import Quality, Trial
 from shortlist.index.quality import Degradation
-from shortlist.index.segments import Segment
 from tests.indexes.brute_force import filled, limit, maintain, measure_anew
 
 ARMS, DIM = 8_000, 32
@@ -256,98 +254,33 @@ def test_queries_that_were_served_count_for_themselves(poor_graph):
 # Catalogues that shrink
 
 
-@pytest.fixture
-def served_by_lists(monkeypatch):
-    """A catalogue of 16,000 x 32 before it has a plan: an inverted file, whatever that takes."""
-    monkeypatch.setattr(Segment, "scan_rows", 0.0)
-    index = filled(lognormal(16_000), limits=RESTLESS)
-    index.begin_maintenance()  # which takes its time
-    job = index.begin_segment()
-    job.run()
-    index.finish(job)
-    assert index.status().kind == "inverted_file"
-    return index
-
-
 @pytest.mark.rest
-def test_a_catalogue_that_shrinks_is_searched_exactly_at_once(served_by_lists):
-    index = served_by_lists
+def test_a_catalogue_that_shrinks_is_searched_exactly_at_once(monkeypatch):
+    monkeypatch.setattr(planner, "compare", timed)
+    index = filled(lognormal(16_000), limits=RESTLESS, threads=1)
+    maintain(index)
+    assert index.status().kind == "hnsw"
+    memory = index.status().memory_bytes
     remove(index, range(376))
     assert len(index) * DIM < IndexLimits().small_numbers
     for k in (1, 10, 100):
         assert recall(index, drawn(count=30), k) == 1.0
     assert (index.status().kind, index.status().recall_at_1) == ("exact", 1.0)
-    assert index.begin_segment() is None
-
-
-@pytest.mark.rest
-def test_what_a_catalogue_was_searched_by_is_let_go_when_it_is_small(served_by_lists):
-    index = served_by_lists
-    index.finish(index._job)  # private: ends what the index has begun by itself
-    memory = index.status().memory_bytes
-    remove(index, range(15_997))
-    done = maintain(index)
-    assert "segment" not in done
-    assert index.status().memory_bytes < memory / 4
+    remove(index, range(376, 15_997))
+    maintain(index)
+    assert index.status().memory_bytes < memory / 4, "what it was searched by is let go"
     assert index.snapshot().search(drawn()[0], 5).exact
     assert index.begin_maintenance() is None
 
 
 @pytest.mark.rest
-def test_no_inverted_file_is_made_of_what_was_planned_to_be_scanned(monkeypatch):
-    limits = IndexLimits(small_numbers=1_000, least_dead=10_000)
-    index = filled(lognormal(4_000, 8), limits=limits)
-    monkeypatch.setattr(
-        "app.indexes.maintenance.plan",
-        lambda table, *_, **__: (planner.Plan("exact", table.live, 10.0, 10.0), None),
-    )
-    assert maintain(index) == ["plan"]
-    index.rest_until = float("inf")
-    for start in range(0, 3_800, 200):
-        remove(index, range(start, start + 200))
-        assert index.begin_segment() is None
-        assert index.snapshot().search(drawn(dim=8)[0], 3).exact
-
-
-@pytest.mark.rest
-def test_an_inverted_file_is_read_whole_and_made_anew_after_deaths(served_by_lists):
-    index = served_by_lists
-    limit(index, small_numbers=1)
-    file = index.content.segments[0].structure
-    assert isinstance(file, InvertedFile)
-    file.probed, file.probed_for_lists = 1, (1, 1)
-    assert recall(index, drawn()) < 0.8
-    order = longest(lognormal(16_000))
-    told = index.status().recall_at_1
-    remove(index, order[:20])
-    assert index.status().recall_at_1 < told - 0.01
-    remove(index, order[20:1_000])
-    assert recall(index, drawn(), 1) == recall(index, drawn(count=50), 10) == 1.0
-    job = index.begin_segment()
-    assert (job.first, len(job.joined)) == (0, 1)
-    job.run()
-    index.finish(job)
-    assert index.begin_segment() is None
-    for k, told in ((1, index.status().recall_at_1), (10, index.status().recall_at_10)):
-        assert told > 0.9
-        assert recall(index, drawn(count=200), k) >= told - LUCK
-
-
-@pytest.mark.rest
-@pytest.mark.parametrize("kind", ["graph", "inverted file"])
-def test_lists_reach_the_target_too(kind, monkeypatch):
+def test_lists_reach_the_target_too(monkeypatch):
     """Of ten; and what is told of a hundred is so. False alarm: below 1e-4, by the errors of 200 queries."""
     index = fast_graph(monkeypatch)
     limit(index, small_numbers=1)
-    if kind == "graph":
-        maintain(index)
-    else:
-        index.begin_maintenance()
-        job = index.begin_segment()
-        job.run()
-        index.finish(job)
+    maintain(index)
     status, queries = index.status(), drawn(count=200, dim=24)
-    assert status.kind == ("hnsw" if kind == "graph" else "inverted_file")
+    assert status.kind == "hnsw"
     assert not status.exact
     assert not index.snapshot().search(queries[0], 10).exact
     for k, told in ((1, status.recall_at_1), (10, status.recall_at_10), (100, status.recall_at_100)):
@@ -355,13 +288,14 @@ def test_lists_reach_the_target_too(kind, monkeypatch):
     assert status.recall_at_10 >= 0.95
 
 
+def timed(search, exact, probes):
+    """A graph that seems to be fast."""
+    del exact
+    return Trial(measure(search, probes), us=10.0, exact_us=1_000.0)
+
+
 def fast_graph(monkeypatch):
     """An index whose graph seems to be so fast that no list is too long for it."""
-
-    def timed(search, exact, probes):
-        del exact
-        return Trial(measure(search, probes), us=10.0, exact_us=1_000.0)
-
     monkeypatch.setattr(planner, "compare", timed)
     features = np.random.default_rng(0).standard_normal((20_000, 24))
     return filled(features, IndexOptions(kind="hnsw", m=8), limits=RESTLESS, threads=1)

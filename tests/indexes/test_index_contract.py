@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from shortlist.index.inverted_file import Centroids, InvertedFile
+from shortlist.index.inverted_file import InvertedFile
 from shortlist.index.norm_pruned import NormBlocks
 from shortlist.index.planner import IndexOptions, build_over
 from shortlist.index.table import TableSnapshot
@@ -19,9 +18,7 @@ def graph(table: TableSnapshot):
 
 
 def lists(table: TableSnapshot) -> InvertedFile:
-    centroids = Centroids.trained(table, table.live_rows, np.random.default_rng(1))
-    labels = centroids.nearest(table.working[table.live_rows])
-    return InvertedFile(table, centroids, table.live_rows, labels, first=0, check=lambda: None)
+    return InvertedFile.build(table, target=0.95, seed=1)
 
 
 class TestStructures(IndexContract):

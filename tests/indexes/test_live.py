@@ -28,9 +28,14 @@ SEEDS = st.integers(0, 2**16)
 
 
 EAGER = IndexLimits(
-    least_dead=5, small_numbers=1, rest=0.0, measuring_rest=0.0, much_lost=1.0, least_probes=20,
-    least_fresh=3, fresh_share=0.0,
-)  # fmt: skip
+    least_dead=5,
+    small_numbers=1,
+    rest=0.0,
+    measuring_rest=0.0,
+    much_lost=1.0,
+    least_probes=20,
+    newer_share=0.0,
+)
 """Small catalogues are planned, compacted and pruned like large ones; and nothing rests."""
 
 
@@ -44,7 +49,7 @@ class LiveIndexMachine(RuleBasedStateMachine):
     def start(self, dim):
         self.index = LiveIndex(dim, self.options, limits=EAGER)
         self.dim, self.revision = dim, 0
-        self.arms, self.job, self.segment, self.old = {}, None, None, []
+        self.arms, self.job, self.old = {}, None, []
         self.measurement = None
 
     def features(self, count, seed):
@@ -98,26 +103,10 @@ class LiveIndexMachine(RuleBasedStateMachine):
         self.index.remove(list(self.arms))
         self.arms.clear()
 
-    @precondition(lambda self: self.job is self.segment is self.measurement is None)
+    @precondition(lambda self: self.job is self.measurement is None)
     @rule()
     def maintain(self):
         maintain(self.index)
-
-    @precondition(lambda self: self.segment is None)
-    @rule()
-    def begin_a_segment(self):
-        self.segment = self.index.begin_segment()
-        assert self.segment is None or self.index.begin_segment() is None
-
-    @precondition(lambda self: self.segment is not None)
-    @rule(cancel=st.integers(0, 5).map(lambda number: not number))
-    def finish_a_segment(self, cancel):
-        if cancel:
-            self.segment.cancel()
-        self.segment.run()
-        assert self.segment.segment is None or not cancel
-        self.index.finish(self.segment)
-        self.segment = None
 
     @precondition(lambda self: self.job is None)
     @rule(run=st.booleans())
@@ -234,20 +223,6 @@ def test_norm_pruned_against_a_dict(pruned, examples):
 @EXAMPLES
 def test_hnsw_against_a_dict(examples):
     run(HnswMachine, examples)
-
-
-def test_a_search_of_exact_segments_is_exact():
-    index = LiveIndex(1, HnswMachine.options, limits=EAGER)
-    index.upsert(["a"], np.array([[1.0]]), [1])
-    index.remove(["a"])
-    segment = index.begin_segment()
-    segment.run()
-    index.finish(segment)
-    index.upsert(["a"], np.array([[1.0]]), [2])
-    snapshot = index.snapshot()
-    assert snapshot.is_exact
-    assert not snapshot.is_scanned
-    assert snapshot.search(np.array([1.0]), 1).exact
 
 
 @pytest.mark.rest

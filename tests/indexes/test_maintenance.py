@@ -71,20 +71,16 @@ def test_a_catalogue_settles_a_while_after_its_last_change(index):
         assert before < scanned.written_at + scanned.limits.at_rest_s <= scanned.settles_at < np.inf
 
 
-def test_fresh_arms_become_a_segment_when_scanning_them_takes_half_of_a_search(index):
-    limit(index, least_fresh=1)
+def test_fresh_arms_are_taken_over_when_to_scan_them_takes_as_long_as_a_search(index):
     measured(index, scan_us=1_000.0, expected_us=40.0)
-    add(index, 2_000, 39)
-    assert index.begin_segment() is None
-    add(index, 2_039, 2)
-    assert maintain(index) == ["segment"]
-    assert (index.status().fresh, index.status().arms_in_graph) == (0, 2_000)
-
-
-def test_a_few_fresh_arms_are_no_segment(index):
-    measured(index, scan_us=1e6, expected_us=1.0)
-    add(index, 2_000, 500)
-    assert index.begin_segment() is None
+    add(index, 2_000, 79)
+    assert index.begin_maintenance() is None
+    add(index, 2_079, 2)
+    job = index.begin_maintenance()
+    assert job.growing is index.snapshot().structure
+    job.run()
+    index.finish(job)
+    assert (index.status().fresh, index.status().arms_in_graph) == (0, 2_081)
 
 
 def test_what_came_since_is_taken_over_once_nothing_is_written_any_more(index):
@@ -130,22 +126,25 @@ def test_a_catalogue_that_became_small_loses_its_graph():
 
 def test_growth_and_shrinking_fall_due(index):
     measured(index, scan_us=1.0, expected_us=1e6)
-    add(index, 2_000, 200)
-    assert index.begin_maintenance() is None
-    add(index, 2_200, 2)
-    assert maintain(index) == ["plan"]
-    index.remove([str(row) for row in range(2_202 // 3 + 1)])
-    assert maintain(index)[-1] == "plan"
-
-
-def test_a_graph_that_is_not_to_be_added_to_is_built_anew_after_more_growth(index, monkeypatch):
-    monkeypatch.setattr(hnsw.HnswGraph, "has_few_dead", False)
-    measured(index, scan_us=1.0, expected_us=1e6)
     add(index, 2_000, 999)
     assert index.begin_maintenance() is None
     add(index, 2_999, 2)
+    assert maintain(index) == ["plan"]
+    index.remove([str(row) for row in range(3_001 // 3 + 1)])
+    assert maintain(index)[-1] == "plan"
+
+
+def test_a_graph_that_is_not_to_be_added_to_is_built_anew_for_what_came(index, monkeypatch):
+    monkeypatch.setattr(hnsw.HnswGraph, "has_few_dead", False)
+    measured(index, scan_us=1_000.0, expected_us=40.0)
+    add(index, 2_000, 79)
+    assert index.begin_maintenance() is None
+    add(index, 2_079, 2)
     job = index.begin_maintenance()
     assert job.growing is None
+    job.run()
+    index.finish(job)
+    assert index.status().fresh == 0
 
 
 def test_many_changes_fall_due_though_the_size_stays():
@@ -168,7 +167,7 @@ def test_work_rests_as_long_as_it_took_unless_only_a_scan_is_left(index):
     assert index.begin_maintenance() is not None
 
 
-@pytest.mark.parametrize(("came", "rests"), [(300, True), (320, False)])
+@pytest.mark.parametrize(("came", "rests"), [(1_000, True), (1_600, False)])
 def test_the_rest_is_short_where_the_next_plan_is_due_already(index, came, rests):
     limit(index, rest=1e9, short_rest=0.0)
     add(index, 2_000, 1_100)
@@ -214,10 +213,9 @@ def test_all_work_takes_turns_and_what_is_long_gives_way(index, monkeypatch):
             return method(job)
 
         monkeypatch.setattr(Cancellation, name, noted)
-    limit(index, least_fresh=1, fresh_share=0.0)
     index.remove([str(row) for row in range(100)])
     add(index, 2_000, 1_500)
-    for job in (index.begin_measurement(), index.begin_segment(), index.begin_maintenance()):
+    for job in (index.begin_measurement(), index.begin_maintenance()):
         calls.clear()
         job.run()
         kind = type(job).__name__

@@ -212,7 +212,7 @@ def test_a_graph_serves_on_when_it_is_shared_again_with_deaths(tmp_path: Path) -
 @pytest.mark.rest
 def test_a_graph_that_was_added_to_is_shared_when_much_came(tmp_path: Path) -> None:
     """It is in no file of its own, and some of its arms are dead."""
-    maker, other = group(tmp_path)
+    maker, other = group(tmp_path, IndexLimits(newer_share=0.0))
     built(maker)
     share(other)
     features = np.random.default_rng(2).standard_normal((150, DIM)) * 0.9
@@ -232,23 +232,6 @@ def test_a_graph_that_was_added_to_is_shared_when_much_came(tmp_path: Path) -> N
     assert two.structure.degradation.dead == one.structure.degradation.dead > 0
     for query in np.random.default_rng(1).standard_normal((50, DIM)):
         assert one.id_of(one.search(query, 1).rows[0]) == two.id_of(two.search(query, 1).rows[0])
-
-
-def test_segments_are_shared(tmp_path: Path) -> None:
-    """Those of the maker: the others need not make them."""
-    maker, other = group(tmp_path, IndexLimits(small_numbers=500))
-    assert done(maker, "segment") is not None
-    share(maker)
-    share(other)
-    one, two = maker.snapshot(), other.snapshot()
-    assert [each.covered for each in two.segments] == [each.covered for each in one.segments] == [300]
-    assert two.fresh == 0
-    assert done(other, "segment") is None
-    for query in np.random.default_rng(1).standard_normal((30, DIM)):
-        assert one.search(query, 3).rows.tolist() == two.search(query, 3).rows.tolist()
-    other.remove([two.id_of(int(two.search(np.ones(DIM), 1).rows[0]))])
-    found = other.snapshot().search(np.ones(DIM), 1)
-    assert found.scores[0] == other.snapshot().search_exact(np.ones(DIM), 1).scores[0]
 
 
 @pytest.mark.rest

@@ -18,7 +18,6 @@ from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex, Maintenance
 from app.indexes.publishing import Adoption
 from app.indexes.shared_arms import SharedArms
-from shortlist.index.segments import SegmentBuild
 
 pytestmark = pytest.mark.rest
 
@@ -27,7 +26,7 @@ OPTIONS = IndexOptions(kind="hnsw", m=4, ef_construction=20)
 INDEXES = 3
 IDS = st.lists(st.integers(0, 30).map("é{}".format), min_size=1, max_size=8, unique=True)
 WHICH = st.integers(0, INDEXES - 1)
-KINDS = st.sampled_from(["sharing", "maintenance", "segment", "measurement"])
+KINDS = st.sampled_from(["sharing", "maintenance", "measurement"])
 
 
 DOCUMENTS = st.one_of(
@@ -85,7 +84,7 @@ class Process:
         )
         self.expected: dict[str, int] = {}
         self.told: dict[str, tuple] = {}
-        self.jobs: dict[str, Maintenance | SegmentBuild | Adoption | None] = {}
+        self.jobs: dict[str, Maintenance | Adoption | None] = {}
 
     def start(self) -> None:
         """As a service does that starts: from a publication if there is one."""
@@ -170,10 +169,10 @@ class Process:
             assert found == wanted - later
 
     def settle(self) -> None:
-        for kind in ("sharing", "maintenance", "segment"):
+        for kind in ("sharing", "maintenance"):
             self.finish(kind)
         self.sync()
-        for kind in ("sharing", "maintenance", "segment"):
+        for kind in ("sharing", "maintenance"):
             self.begin(kind)
             self.finish(kind)
 

@@ -68,7 +68,7 @@ def worth_of(found: EffectVersion, ids: list[str], weights: np.ndarray, w: np.nd
 def in_blocks(snapshot: ResidentSnapshot) -> ResidentSnapshot:
     """The same arms, searched by an exact index that is no scan."""
     blocks = NormBlocks(snapshot.table)
-    return ResidentSnapshot(snapshot.table, blocks, (), 1.0, snapshot.recent, snapshot.attributes)
+    return ResidentSnapshot(snapshot.table, blocks, 1.0, snapshot.recent, snapshot.attributes)
 
 
 def in_graph(snapshot: ResidentSnapshot) -> ResidentSnapshot:
@@ -314,7 +314,7 @@ def in_small_graph(index: LiveIndex, *, most: int) -> ResidentSnapshot:
     graph.tuned(64, shortlist=20, most=most)
     index.upsert(["new"], 5.0 * np.ones((1, DIM)), [ARMS + 1])
     later = index.snapshot()
-    return ResidentSnapshot(later.table, graph, (), 1.0, snapshot.recent, later.attributes)
+    return ResidentSnapshot(later.table, graph, 1.0, snapshot.recent, later.attributes)
 
 
 @pytest.mark.rest

@@ -64,7 +64,7 @@ class Shop:
         """The arms that a filter lets in."""
         whole = self.index.snapshot()
         eligible = eligible_rows(parse(document), whole.table, whole.attributes)
-        return FilteredSnapshot(whole.table, None, (), 1.0, deque(), whole.attributes, whole, eligible, None)
+        return FilteredSnapshot(whole.table, None, 1.0, deque(), whole.attributes, whole, eligible, None)
 
 
 @given(CHANGES, LIMITS, st.integers(1, 8), st.booleans(), st.integers(0, 2**20))

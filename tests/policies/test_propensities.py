@@ -43,7 +43,7 @@ def filtered() -> ResidentSnapshot:
     index.describe(ids, [([], document) for document in documents])
     whole = index.snapshot()
     eligible = eligible_rows(parse({"even": True}), whole.table, whole.attributes)
-    return FilteredSnapshot(whole.table, None, (), 1.0, deque(), whole.attributes, whole, eligible, None)
+    return FilteredSnapshot(whole.table, None, 1.0, deque(), whole.attributes, whole, eligible, None)
 
 
 def inverse_gap(estimates: np.ndarray) -> np.ndarray:

@@ -37,9 +37,7 @@ def view_of(index: LiveIndex, *, filtered: bool):
     if not filtered:
         return snapshot
     eligible = eligible_rows(parse({"stock": True}), snapshot.table, snapshot.attributes)
-    return FilteredSnapshot(
-        snapshot.table, None, (), 1.0, deque(), snapshot.attributes, snapshot, eligible, None
-    )
+    return FilteredSnapshot(snapshot.table, None, 1.0, deque(), snapshot.attributes, snapshot, eligible, None)
 
 
 @settings(max_examples=150)

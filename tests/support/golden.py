@@ -59,7 +59,6 @@ from shortlist.index import (
     inverted_file,
     planner,
     probes,
-    segments,
     shared_format,
 )
 from shortlist_campaigns import fold as campaign_records
@@ -131,13 +130,12 @@ RECORDS: dict[str, type] = {
     "shared attributes, column": columns.Column,
     "shared attributes, strings": arrays.MappedStrings,
     "shared index": publishing.SavedSearch,
-    "shared index, segment": segments.SavedSegment,
     "shared index, graph": graph_file.SavedGraph,
-    "shared index, lists": inverted_file.SavedLists,
     "shared index, tuning": hnsw.GraphTuning,
     "shared index, plan": planner.Plan,
     "quality": probes.Quality,
     "index of the library": arm_index.SavedIndex,
+    "index of the library, lists": inverted_file.SavedLists,
 }
 # What stays in the memory of a process, or is an answer: its fields may change.
 NOT_STORED = {

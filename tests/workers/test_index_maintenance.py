@@ -50,9 +50,6 @@ class Index:
         else:
             self.failures[type(job).__name__] = f"{type(error).__name__}: {error}"
 
-    def begin_segment(self) -> Any:
-        return None
-
     def begin_measurement(self) -> Any:
         return None
 

@@ -1,4 +1,4 @@
-"""Memory that runs out while a graph or a segment is made, in a process of its own: the kernel refuses it."""
+"""Memory that runs out while a graph is made, in a process of its own: the kernel refuses it."""
 
 import os
 import subprocess
@@ -15,18 +15,11 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
-from workers.index_maintenance import make_segment, maintain
+from workers.index_maintenance import maintain
 
 COUNT, DIM = 4_000, 32
-features = np.random.default_rng(0).standard_normal((24 * COUNT, DIM))
-features[COUNT:] *= 2.0  # none is too short for a segment
-limits = IndexLimits(least_fresh=1, fresh_share=0.0, rest=0.0, short_rest=0.0)
-
-
-def add(first, last):
-    index.upsert([str(row) for row in range(first, last)], features[first:last], range(first, last))
+features = np.random.default_rng(0).standard_normal((COUNT, DIM))
 
 
 def answers():
@@ -34,31 +27,25 @@ def answers():
     return [snapshot.search(query, 5).rows.tolist() for query in features[:50]]
 
 
-index = LiveIndex(DIM, IndexOptions(kind="hnsw", m=8, ef_construction=40), limits=limits)
+index = LiveIndex(DIM, IndexOptions(kind="hnsw", m=8, ef_construction=40))
 catalogue = SimpleNamespace(name="shop", uid="shop", index=index, in_memory=index)
-add(0, COUNT)
-work = maintain
-if sys.argv[1] == "segment":
-    assert asyncio.run(maintain(catalogue)) == "done"
-    add(COUNT, 24 * COUNT)
-    work = make_segment
+index.upsert([str(row) for row in range(COUNT)], features, range(COUNT))
 before, status = answers(), index.status()
 
 held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (held + (11 << 20), resource.RLIM_INFINITY))
-outcome = asyncio.run(work(catalogue))
+outcome = asyncio.run(maintain(catalogue))
 failure = index.failure
 resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 print("failure:", outcome, failure, file=sys.stderr)
 assert outcome == "failed", outcome
 assert index.status().failure == failure, index.status()
-assert (index.status().kind, index.status().segments) == (status.kind, status.segments)
+assert index.status().kind == status.kind
 assert answers() == before
 
-assert asyncio.run(work(catalogue)) == "done"
+assert asyncio.run(maintain(catalogue)) == "done"
 assert index.status().failure is None
-assert index.status().segments == (1 if sys.argv[1] == "segment" else 0)
-assert index.status().arms_in_graph or sys.argv[1] == "segment"
+assert index.status().arms_in_graph
 """
 
 
@@ -66,10 +53,9 @@ assert index.status().arms_in_graph or sys.argv[1] == "segment"
 ALLOCATOR = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536"}
 
 
-@pytest.mark.parametrize("made", ["graph", pytest.param("segment", marks=pytest.mark.slow)])
-def test_what_served_serves_on_the_reason_is_shown_and_the_next_try_succeeds(made: str) -> None:
+def test_what_served_serves_on_the_reason_is_shown_and_the_next_try_succeeds() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, made],
+        [sys.executable, "-c", SCRIPT],
         check=False,
         capture_output=True,
         text=True,

@@ -17,36 +17,35 @@ import numpy as np
 
 from shortlist import checks
 from shortlist.errors import InvalidParameter
-from shortlist.index.index import Build, PublicationReader, PublicationWriter
+from shortlist.index import inverted_file
+from shortlist.index.index import Build, IndexKind, PublicationReader, PublicationWriter, Saving
+from shortlist.index.inverted_file import InvertedFile
 from shortlist.index.planner import IndexOptions, Plan, plan, probe_generator, saving_of
 from shortlist.index.searched_table import SearchedTable
-from shortlist.index.segments import SavedSegment, Segment, SegmentBuild
 from shortlist.index.shared_format import digest_of, read_packed, write_packed
-from shortlist.index.table import TableSnapshot, table_of
+from shortlist.index.table import table_of
 from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 
 KINDS = ("auto", "exact", "hnsw", "inverted_file")
 _DEFAULTS = IndexOptions()
-_NAME, _FORMAT = "index", 1
+_NAME, _FORMAT = "index", 2
 
 
 class SavedIndex(msgspec.Struct, frozen=True):
-    """How the arms of this ``digest`` are searched.
+    """How the arms of this ``digest`` are searched: see ``ArmIndex``.
 
-    ``plan`` None: by ``segments`` alone. ``structure``: what its ``Saving.save`` returned; ``covered``: its
-    rows, 0 for none.
+    ``structure``: what the ``Saving.save`` of its ``kind`` returned; None: there is none.
     """
 
     digest: str
+    kind: IndexKind
     plan: Plan | None
-    covered: int
     structure: Any
-    segments: list[SavedSegment]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArmIndex(SearchedTable):
-    """See ``build``. ``plan``: what was measured; None: of an inverted file, ``segments`` have it."""
+    """See ``build``. ``plan``: what was measured; None: of an inverted file nothing was."""
 
     plan: Plan | None
 
@@ -80,31 +79,11 @@ def build(
     if options.kind not in KINDS:
         raise InvalidParameter(f"index must be one of {', '.join(KINDS)}", argument="index")
     table = table_of(features)
-    if options.kind == "inverted_file":
-        return ArmIndex(table, None, (_inverted_file(table, options, seed),), None)
+    if options.kind == InvertedFile.kind and table.live:
+        return ArmIndex(table, InvertedFile.build(table, options.target_recall, seed), None)
     how = Build(seed=seed, threads=threads, check=lambda: None)
     chosen, structure = plan(table, options, how, recent=(), rng=probe_generator(seed))
-    return ArmIndex(table, structure, (), chosen)
-
-
-def _inverted_file(table: TableSnapshot, options: IndexOptions, seed: int) -> Segment:
-    """All arms as one segment."""
-    target = options.target_recall
-    job = SegmentBuild(
-        table=table,
-        structure=None,
-        joined=(),
-        last=None,
-        first=0,
-        cut=0.0,
-        target=target,
-        seed=seed,
-        recent=(),
-    )
-    job.run()
-    if job.segment is None:
-        raise RuntimeError("the build was cancelled")
-    return job.segment
+    return ArmIndex(table, structure, chosen)
 
 
 def save(index: ArmIndex, path: str | os.PathLike[str]) -> None:
@@ -114,18 +93,12 @@ def save(index: ArmIndex, path: str | os.PathLike[str]) -> None:
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(mode=0o700)
     structure, table = index.structure, index.table
-    saved, saving = None, None if structure is None else saving_of(structure.kind)
+    saved, saving = None, _saving_of(index.kind)
     if saving is not None:
         positions = np.arange(table.rows)
         to = PublicationWriter(folder=part, table=table, positions=positions, last=None, cache=None)
         saved = saving.save(structure, to)
-    contents = SavedIndex(
-        digest=digest_of(table.features),
-        plan=index.plan,
-        covered=0 if structure is None else structure.covered,
-        structure=saved,
-        segments=[segment.saved() for segment in index.segments],
-    )
+    contents = SavedIndex(digest_of(table.features), index.kind, index.plan, saved)
     write_packed(part, _NAME, contents, number=_FORMAT, check=lambda: None)
     shutil.rmtree(folder, ignore_errors=True)
     part.replace(folder)
@@ -143,16 +116,18 @@ def load(path: str | os.PathLike[str], features: Matrix) -> ArmIndex:
     table = table_of(features)
     if contents.digest != digest_of(table.features):
         raise ValueError("the index is of other arms")
-    saving = None if contents.plan is None else saving_of(contents.plan.kind)
-    structure = None
+    saving, structure = _saving_of(contents.kind), None
     try:
-        if saving is not None and contents.covered:
+        if saving is not None:
             structure = saving.load(
                 PublicationReader(
-                    saved=contents.structure, data=data, folder=folder, table=table, covered=contents.covered
+                    saved=contents.structure, data=data, folder=folder, table=table, covered=table.rows
                 )
             )
     except msgspec.MsgspecError as error:
         raise ValueError("the index was changed") from error
-    segments = tuple(Segment.of(segment, table) for segment in contents.segments)
-    return ArmIndex(table, structure, segments, contents.plan)
+    return ArmIndex(table, structure, contents.plan)
+
+
+def _saving_of(kind: IndexKind) -> Saving | None:
+    return inverted_file.SAVING if kind == InvertedFile.kind else saving_of(kind)

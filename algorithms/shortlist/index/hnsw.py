@@ -16,10 +16,10 @@ Short arms never win, so they are left out. Which arms are short is measured on 
 recall counts every arm. If the longest arms died, shorter ones would win. So the core is chosen as if the
 reserve were dead already, and the longest of the arms that were left out stand by as substitutes.
 
-A graph is never added to once it is searched (hnswlib #562, #590). Later arms are searched beside it
-(``segments``) until it is built again, or until they are added to a copy. A deletion sets a flag in the
-graph, which searches read without a lock. That is safe: the flag is a byte of its own, and every result is
-checked against the snapshot of the caller.
+A graph is never added to once it is searched (hnswlib #562, #590). Later arms are scanned beside it until it
+is built again, or until they are added to a copy. A deletion sets a flag in the graph, which searches read
+without a lock. That is safe: the flag is a byte of its own, and every result is checked against the snapshot
+of the caller.
 
 The head is scanned because a graph can miss a long arm for one narrow range of queries, again and again
 (``exact``).

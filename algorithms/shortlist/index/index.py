@@ -5,7 +5,7 @@ was built, below ``covered``; ``Snapshot`` searches later rows beside it. To wri
 ``Index`` in a file of this folder, and add a row to ``planner.OURS``. What else it can do it says by
 extending other classes of this file as well: ``ProposingIndex``, ``RemeasuredIndex``, ``GrowingIndex``,
 ``TunableIndex``. The row says how it is written for the other processes of a service (``Saving``); without
-that they scan their arms where it serves, or search them in segments.
+that they scan their arms where it serves.
 
 Who calls it:
 
@@ -259,21 +259,3 @@ class TunableIndex(ProposingIndex):
 
     @abstractmethod
     def moved(self, position: Rows, covered: int) -> TunableIndex: ...
-
-
-class SegmentIndex(Index):
-    """A structure that is made quickly, over arms that came since the main one was built (``segments``)."""
-
-    @abstractmethod
-    def search(self, table: TableSnapshot, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK: ...
-
-    @abstractmethod
-    def contenders(self, table: TableSnapshot, query: Vector, k: int, exclude: Rows = NO_ROWS) -> Rows:
-        """The rows of ``search``, and others that are about as good."""
-
-    @abstractmethod
-    def moved(self, position: Rows, covered: int) -> SegmentIndex: ...
-
-    def saved(self) -> Any:
-        """What other processes need of it besides its rows, once it was ``moved``; None: nothing."""
-        return None

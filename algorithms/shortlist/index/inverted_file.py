@@ -5,10 +5,10 @@ Notation
     n           centroids; the rows nearest to one of them are its list
     probed      lists that a search reads: those of the centroids of largest inner product with the query
 
-To insert an arm into a graph takes fifty times as long as to find its centroid. So an inverted file serves
-the arms that have come since the graph was built. How many lists are read is measured on probes: the least
+To insert an arm into a graph takes fifty times as long as to find its centroid. So an inverted file is what
+a program builds that runs for a short while. How many lists are read is measured on probes: the least
 that find the best row of as many probes as the target asks for. Where reading all rows is no slower, all are;
-also when the best rows of many probes died, until the file is made again.
+also when the best rows of many probes died.
 
 Source: Jegou, Douze and Schmid, Product Quantization for Nearest Neighbor Search (2011), section IV, without
 the codes: the rows are compared as they are.
@@ -17,7 +17,7 @@ the codes: the rows are compared as they are.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -25,9 +25,18 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist.index.index import Index, IndexKind, SegmentIndex
-from shortlist.index.probes import LIST, LONGEST_LIST, ExactLists, Groups, Probes, Quality, typical_us
-from shortlist.index.quality import EXACT, Degradation
+from shortlist.index.index import Index, IndexKind, PublicationReader, PublicationWriter, Saving
+from shortlist.index.probes import (
+    LIST,
+    LONGEST_LIST,
+    ExactLists,
+    Probes,
+    Quality,
+    make_queries,
+    solve,
+    typical_us,
+)
+from shortlist.index.quality import Degradation
 from shortlist.index.table import TableSnapshot, Working, not_in, positions_of
 from shortlist.mips.exact import candidates, error_line, ranked, unit_scale
 from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
@@ -37,7 +46,7 @@ _LISTS = 0.5  # times the square root of the rows
 _SAMPLE = 64  # rows for each centroid that it is trained on
 _ROUNDS = 5
 _CHUNK = 1_024  # rows: their products with all centroids fit into a cache
-_TIMED = 40
+_PROBES, _PROBED_LISTS, _TIMED = 256, 40, 40
 
 Labels = NDArray[np.int16]
 
@@ -83,97 +92,78 @@ class Centroids:
 
 
 class SavedLists(msgspec.Struct, frozen=True):
-    """An ``InvertedFile`` for other processes; all arrays have one dimension."""
+    """An ``InvertedFile`` without the features of its rows; all arrays have one dimension."""
 
     rows: Rows
-    features: Working
     starts: Rows
     centroids: Working
-    gone: NDArray[np.bool_]
-    winners: Rows
-    groups: Groups
-    quality: Quality
     probed: int | None
     probed_for_lists: tuple[int | None, int | None]
-    error_line: tuple[float, float]
 
 
-class InvertedFile(SegmentIndex):
+class InvertedFile(Index):
     """See the module. ``rows`` (m,), ``features`` (m, d): list after list. ``starts`` (n + 1,): of the lists.
 
-    ``first``, ``covered``: its rows are some of the table's from ``first`` to below ``covered``. ``probed``:
-    how many lists are read, None: all rows. Call ``tune`` before searching it. Memory: 4 d + 13 bytes a row.
+    ``probed``: how many lists are read, None: all rows. Call ``tune`` before searching it. Memory: 4 d + 13
+    bytes a row.
     """
 
     kind: ClassVar[IndexKind] = "inverted_file"
 
-    def __init__(
-        self,
-        table: TableSnapshot,
-        centroids: Centroids,
-        rows: Rows,
-        labels: Labels,
-        *,
-        first: int,
-        check: Callable[[], None],
-    ) -> None:
+    def __init__(self, table: TableSnapshot, centroids: Centroids, rows: Rows, labels: Labels) -> None:
         super().__init__(table.rows, Degradation(len(rows)))
-        order = np.argsort(labels, kind="stable")
-        self._rows: Rows = rows[order]
-        self.centroids, self.first = centroids, first
+        self._rows: Rows = rows[np.argsort(labels, kind="stable")]
+        self.centroids = centroids
         self.features: Working = np.empty((len(rows), table.dim), dtype=table.working.dtype)
         for chunk in batched(np.arange(len(rows))):
-            check()
             self.features[chunk] = table.features[self.rows[chunk]]
-        lengths = np.bincount(labels, minlength=len(centroids))
-        self.starts = np.concatenate(([0], np.cumsum(lengths)))
+        self.starts = np.concatenate(([0], np.bincount(labels, minlength=len(centroids)).cumsum()))
         largest = float(table.norms[rows].max(initial=0.0))
         self._error_line = error_line(table.dim, largest, self.features.dtype)
-        self._positions = positions_of(self.rows - first, self.covered - first)
+        self._positions = positions_of(self.rows, self.covered)
         self.probed: int | None = None
         self.probed_for_lists: tuple[int | None, int | None] = (None, None)
 
     @classmethod
-    def of(cls, saved: SavedLists, *, covered: int) -> InvertedFile:
-        """The one of which ``saved`` was this."""
-        inverted_file = object.__new__(cls)
-        Index.__init__(inverted_file, covered, Degradation(len(saved.rows)))
-        inverted_file._rows, inverted_file.starts, inverted_file.first = saved.rows, saved.starts, 0
-        inverted_file.features = saved.features.reshape(len(saved.rows), -1)
-        inverted_file.centroids = Centroids.of(saved.centroids.reshape(len(saved.starts) - 1, -1))
-        inverted_file.probed, inverted_file.probed_for_lists = saved.probed, saved.probed_for_lists
-        inverted_file._error_line = saved.error_line
-        inverted_file._positions = positions_of(saved.rows, covered)
-        inverted_file.degradation.answered(saved.quality, saved.winners, saved.groups)
-        inverted_file.degradation.tombstone(np.flatnonzero(saved.gone))
+    def build(cls, table: TableSnapshot, target: float, seed: int) -> InvertedFile:
+        """One over the live rows, m >= 1, that finds the share ``target`` of the best.
+
+        ``seed`` fixes what is drawn.
+
+        Cost: m n d multiply-adds, and a scan for each of some 300 probes.
+        """
+        rng, rows = np.random.default_rng((seed, table.rows)), table.live_rows
+        centroids = Centroids.trained(table, rows, rng)
+        labels = [
+            centroids.nearest(table.features[chunk].astype(table.working.dtype)) for chunk in batched(rows)
+        ]
+        inverted_file = cls(table, centroids, rows, np.concatenate(labels))
+        queries, groups = make_queries(table.dim, _PROBES, (), rng)
+        inverted_file.tune(table, solve(table, queries, groups=groups), target)
+        lists = ExactLists.of(table, queries[:_PROBED_LISTS], groups[:_PROBED_LISTS])
+        inverted_file.tuned_for_lists(lists, target)
         return inverted_file
 
-    def saved(self) -> SavedLists:
-        """What is kept of it, once it was ``moved``: then its positions begin with row 0."""
-        state = self.degradation
+    @classmethod
+    def load(cls, at: PublicationReader) -> InvertedFile:
+        """The one of which ``save`` wrote this."""
+        saved = at.read(SavedLists)
+        centroids = Centroids.of(saved.centroids.reshape(len(saved.starts) - 1, -1))
+        labels = np.repeat(np.arange(len(centroids), dtype=np.int16), np.diff(saved.starts))
+        inverted_file = cls(at.table, centroids, saved.rows, labels)
+        inverted_file.probed, inverted_file.probed_for_lists = saved.probed, saved.probed_for_lists
+        return inverted_file
+
+    def save(self, to: PublicationWriter) -> SavedLists:  # noqa: ARG002 - it has no file of its own
+        """What is kept of it, where all of its rows live."""
         return SavedLists(
-            rows=self.rows,
-            features=self.features,
-            starts=self.starts,
-            centroids=self.centroids.points,
-            gone=state.gone,
-            winners=state.winners,
-            groups=state.groups,
-            quality=state.measured,
-            probed=self.probed,
-            probed_for_lists=self.probed_for_lists,
-            error_line=self._error_line,
+            self.rows, self.starts, self.centroids.points.ravel(), self.probed, self.probed_for_lists
         )
 
     @property
     def rows(self) -> Rows:
         """Its rows, list after list (m,), -1 for those that are gone."""
         return self._rows
-
-    @property
-    def labels(self) -> Labels:
-        """The list of every row. Shape: (m,)."""
-        return np.repeat(np.arange(len(self.centroids), dtype=np.int16), np.diff(self.starts))
 
     @property
     def memory_bytes(self) -> int:
@@ -216,7 +206,7 @@ class InvertedFile(SegmentIndex):
         """How many lists have that share of ``rows`` (n,), each for its one of ``queries`` (n, d), and of one
         standard error more.
         """
-        positions = self._positions[rows - self.first]
+        positions = self._positions[rows]
         in_lists = np.flatnonzero(positions >= 0)
         lists = self.starts.searchsorted(positions[in_lists], side="right") - 1
         scores = queries[in_lists] @ self.centroids.points.T
@@ -225,21 +215,16 @@ class InvertedFile(SegmentIndex):
         share = min(target + np.sqrt(target * (1.0 - target) / max(len(queries), 1)), 1.0)
         return int(np.quantile(before, share, method="higher")) + 1 if len(in_lists) else 1
 
-    @property
-    def quality(self) -> Quality:
-        """How good its answers are at the least: where it reads all rows, deaths take nothing from them."""
-        return EXACT if self._probed_for(1) is None else self.degradation.quality
-
     def _probed_for(self, k: int) -> int | None:
         """How many lists are read for the ``k`` best rows, None: all."""
         if self.degradation.is_degraded or k > LONGEST_LIST:
             return None
         return self.probed if k == 1 else self.probed_for_lists[k > LIST]
 
-    def search(self, table: TableSnapshot, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
-        """About the best ``k`` rows of the file outside ``exclude``, fewer where the lists have no more."""
+    def search(self, table: TableSnapshot, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK | None:
+        """About the best ``k`` rows of the file outside ``exclude``; None where the lists have fewer."""
         rows = self.contenders(table, query, k, exclude)
-        return ranked(rows, k, table.features, query, exact=False)
+        return ranked(rows, k, table.features, query, exact=False) if len(rows) >= k else None
 
     def contenders(self, table: TableSnapshot, query: Vector, k: int, exclude: Rows = NO_ROWS) -> Rows:
         """About the best ``k`` rows of the file outside ``exclude``, and others that are about as good."""
@@ -285,43 +270,30 @@ class InvertedFile(SegmentIndex):
 
     def tombstone(self, rows: Rows) -> None:
         """Strike rows out; those that it does not have are ignored. Searches in other threads may go on."""
-        rows = rows[(rows >= self.first) & (rows < self.covered)] - self.first
-        positions = self._positions[rows].astype(np.int64)
+        positions = self._positions[rows[rows < self.covered]].astype(np.int64)
         positions = positions[positions >= 0]
         self.degradation.tombstone(positions[~self.degradation.gone[positions]])
 
     def answered(self, quality: Quality, probes: Probes, lists: ExactLists) -> None:
         """Take note of how good the answers to ``probes`` are, and to those of ``lists``."""
-        positions = self._positions[probes.winners - self.first].astype(np.int64)
         members = [lists.members(k) for k in (LIST, LONGEST_LIST)]
-        listed = [(self._positions[rows - self.first].astype(np.int64), groups) for rows, groups in members]
-        self.degradation.answered(quality, positions, probes.groups, listed)
+        listed = [(self._positions[rows].astype(np.int64), groups) for rows, groups in members]
+        winners = self._positions[probes.winners].astype(np.int64)
+        self.degradation.answered(quality, winners, probes.groups, listed)
 
     def moved(self, position: Rows, covered: int) -> InvertedFile:
         """The same file after a compaction: row r is now ``position[r]``, -1 if it is gone."""
         other = copy.copy(self)
-        other._rows, other.first, other.covered = np.append(position, -1)[self.rows], 0, covered
+        other._rows, other.covered = np.append(position, -1)[self.rows], covered
         other.degradation = self.degradation.copied()
         other.degradation.tombstone(np.flatnonzero((other.rows < 0) & ~self.degradation.gone))
         other._positions = positions_of(other.rows, covered)
         return other
 
 
-def centroids_of(structure: Index | None) -> Centroids | None:
-    """Those that a structure was made with, if it is an inverted file."""
-    return structure.centroids if isinstance(structure, InvertedFile) else None
-
-
-def known_labels(parts: Sequence[Index], centroids: Centroids, first: int, stop: int) -> Labels:
-    """The lists of the rows from ``first`` to ``stop`` that ``parts`` know of these centroids, else -1."""
-    labels = np.full(stop - first, -1, dtype=np.int16)
-    for part in parts:
-        if isinstance(part, InvertedFile) and part.centroids is centroids:
-            is_later = part.rows >= first
-            labels[part.rows[is_later] - first] = part.labels[is_later]
-    return labels
-
-
 def batched(numbers: Rows) -> Iterator[Rows]:
     """Parts of an array that keep other threads waiting for a moment only."""
     return (numbers[start : start + _CHUNK] for start in range(0, len(numbers), _CHUNK))
+
+
+SAVING = Saving(InvertedFile.save, InvertedFile.load)

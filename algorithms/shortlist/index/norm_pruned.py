@@ -19,7 +19,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist.index.index import IndexKind, Saving, SegmentIndex
+from shortlist.index.index import Index, IndexKind, Saving
 from shortlist.index.probes import ExactLists, Probes, Quality
 from shortlist.index.quality import Degradation
 from shortlist.index.table import TableSnapshot, Working, aligned_empty, positions_of
@@ -31,7 +31,7 @@ _LARGEST_BLOCK = 65_536
 _ROUND_UP = 1.0 + 1e-9
 
 
-class NormBlocks(SegmentIndex):
+class NormBlocks(Index):
     """The rows of a snapshot that were alive when it was built, in blocks of descending norm.
 
     Deaths neither spoil its answers nor slow it down. ``rows`` (n,): these living rows

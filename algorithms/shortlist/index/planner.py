@@ -274,7 +274,7 @@ class Candidate:
 
     ``attempt`` builds and measures one. It returns its plan and it, or the plan of the exact search, with the
     reason, and that search's own structure. ``measured`` does that for a structure without tuning.
-    ``saving``: how other processes get it; None: where it serves they scan, or search in segments.
+    ``saving``: how other processes get it; None: where it serves they scan.
     ``missing``: what is to be installed before it can be built; None: nothing. Catalogues that ask for it are
     refused until then.
     """

@@ -464,6 +464,11 @@ def positions_of(rows: Rows, size: int) -> NDArray[np.int32]:
     return positions
 
 
+def end_of(positions: Rows) -> int:
+    """The end of a range of rows after a compaction that kept their order, from where they are now."""
+    return int(positions.max(initial=-1)) + 1
+
+
 def aligned_empty(rows: int, dim: int, dtype: np.dtype[Any] = _FLOAT32) -> Working:
     """Memory for (rows, dim) in the layout that BLAS scans fastest, on the border of a cache line.
 

@@ -49,7 +49,7 @@ def test_the_same_arms_and_seed_give_the_same_graph_over_a_copy_of_the_arms():
 def test_blocks_by_norm_are_written_and_read_too(tmp_path: Path):
     table = table_of(ARMS)
     plan = Plan("norm_pruned", 4_000, scan_us=2.0, expected_us=1.0)
-    index, folder = ArmIndex(table, NormBlocks(table), (), plan), str(tmp_path / "index")
+    index, folder = ArmIndex(table, NormBlocks(table), plan), str(tmp_path / "index")
     arm_index.save(index, folder)
     read = arm_index.load(folder, ARMS)
     assert (read.kind, read.is_exact, read.plan) == ("norm_pruned", True, plan)
