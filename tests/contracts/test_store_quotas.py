@@ -80,6 +80,7 @@ async def test_a_quota_is_put_where_its_record_is_the_one_that_is_known(store: S
     assert await store.quotas.put(UID, "q", b"s", b"r", terms(), most=2)
     assert (await now(store)).records == {"q": b"s", "q2": b"r"}
     assert await store.quotas.delete(UID, "q")
+    assert (await window(store)).start_ms == -1, "whoever has not heard of it counts nothing"
     assert not await store.quotas.delete(UID, "q")
     assert await store.quotas.put(UID, "q", b"s", b"r", terms(), most=9) is False
     assert [*(await now(store)).records] == ["q2"]

@@ -89,6 +89,15 @@ async def test_quotas_come_change_and_go_with_changes():
     assert ([*known.by_id], closed(known)) == (["q"], set())
 
 
+async def test_the_time_is_that_of_the_last_answer():
+    """Also where the clock of the store has jumped."""
+    known = await knowing(OwnClock(), q=of_campaign(9))
+    known.hear(QuotaChanges(0, [QuotaChange("2-0", "q", 500, 0)]), "1-0")
+    assert closed(known) == {"q"}
+    known.hear(QuotaChanges(600, []), "2-0")
+    assert closed(known) == set()
+
+
 async def test_few_are_those_that_a_list_might_use_up():
     clock = OwnClock()
     arm = record(QuotaRule(1, arm="a"))

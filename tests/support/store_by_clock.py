@@ -65,7 +65,7 @@ class StoreByClock:
         self, bandit_uid: str, events: Sequence[tuple[QuotaEvent, Sequence[QuotaCount]]], *, after: str
     ) -> QuotaAnswer:
         self.asked += 1
-        ((_, counts),) = events  # one after the other
+        counts = [each for _, counts in events for each in counts]  # all events, or none
         windows = {each.quota: self._window(each.quota) for each in counts}
         shown = {name: self.shown.get((name, window[0]), 0) for name, window in windows.items()}
         is_counted = not any(
@@ -83,7 +83,9 @@ class StoreByClock:
         answered = {
             (each.quota, each.uid): QuotaWindow(*windows[each.quota], shown[each.quota], 0) for each in counts
         }
-        return QuotaAnswer([is_counted], QuotaChanges(self.now_ms, self._since(after)), answered)
+        return QuotaAnswer(
+            [is_counted] * len(events), QuotaChanges(self.now_ms, self._since(after)), answered
+        )
 
     async def changes(self, bandit_uid: str, after: str) -> QuotaChanges | QuotasNow:
         if after:
@@ -105,6 +107,9 @@ class QuotaOfRow:
 
     def add(self, quota: BanditQuota) -> None:
         self.quotas[quota.id] = quota
+
+    def remove(self, quota: BanditQuota) -> None:
+        del self.quotas[quota.id]
 
     def quotas_of(self, _: object, rows: Sequence[int]) -> list[list[BanditQuota]]:
         return [[self.quotas[f"{row}"]] for row in rows]
