@@ -22,7 +22,8 @@ from app.platform.long_work import LongWork
 
 SNAPSHOTS_KEPT = 64
 MOST_ROWS = 4_096  # whose quotas are kept
-LONG_WORK = 200_000  # rows and values: less than two milliseconds; more is done in a thread
+LONG_WORK = 200_000  # rows: some milliseconds; more is done in a thread
+OF_QUOTA = 100  # rows that take as long
 FINDING = LongWork(threads=2, waiting=256, name="quotas")
 
 T = TypeVar("T")
@@ -108,7 +109,7 @@ class ClosedArms:
         """
         if (before := self._eligible.get(base)) is not None:
             return before
-        work = base.table.rows + len(self.quotas)
+        work = base.table.rows + OF_QUOTA * len(self.quotas)
         find = partial(self._without, base)
         eligible = await FINDING.run(find) if work > LONG_WORK else find()
         if len(self._eligible) >= SNAPSHOTS_KEPT:

@@ -10,7 +10,6 @@ never ahead, and no choice comes before a quota is open again.
 
 from __future__ import annotations
 
-import heapq
 import time
 from collections.abc import Callable, Mapping
 
@@ -34,7 +33,7 @@ class KnownQuotas:
         self.number = ""
         self._heard = 0, 0.0  # the time of the store in ms, and when it was heard
         self._closed: dict[str, int] = {}  # until when
-        self._opening: list[tuple[int, str]] = []  # a heap, in which some are out of date
+        self._opens_ms = NEVER  # the first of them, or before
         self._left: dict[str, tuple[int, int]] = {}  # how many of those with few, and until when that holds
         self._now: ClosedArms | None = None
 
@@ -46,17 +45,13 @@ class KnownQuotas:
 
     async def replace(self, everything: QuotasNow) -> None:
         """Know these quotas alone."""
-        quotas = list[BanditQuota]()
-        for name, record in sorted(everything.records.items()):
+        for name, record in everything.records.items():
             await yield_to_others()
-            known = self.by_id.get(name)
-            is_same = known is not None and known.record == record
-            quotas.append(known if known is not None and is_same else BanditQuota.of(name, record))
-        for name in [*self.by_id]:
-            self._put(name, None)
-        for quota in quotas:
-            self._put(quota.id, quota)
-        self.number, self._closed, self._opening = everything.number, {}, []
+            self._put(name, record)
+        # Others may have been heard of meanwhile. From here on nobody comes between.
+        for name in self.by_id.keys() | everything.records.keys():
+            self._put(name, everything.records.get(name, b""))
+        self.number, self._closed, self._opens_ms = everything.number, {}, NEVER
         self._heard = everything.now_ms, self._clock()
         for name, until_ms in everything.closed.items():
             self._close(name, until_ms)
@@ -71,17 +66,20 @@ class KnownQuotas:
             if self.number and change_order(change.number) > change_order(self.number):
                 self.number = change.number
                 if change.record is not None:
-                    record = change.record
-                    self._put(change.quota, BanditQuota.of(change.quota, record) if record else None)
+                    self._put(change.quota, change.record)
                 self._close(change.quota, change.until_ms)
 
-    def _put(self, name: str, quota: BanditQuota | None) -> None:
-        if (before := self.by_id.pop(name, None)) is not None:
-            self.members.remove(before)
+    def _put(self, name: str, record: bytes) -> None:
+        """``record`` b"": there is none of this name any more."""
+        before = self.by_id.get(name)
+        if before is not None and before.record == record:
+            return
+        if before is not None:
+            self.members.remove(self.by_id.pop(name))
         self._left.pop(name, None)
         self._now = None
-        if quota is not None:
-            self.by_id[name] = quota
+        if record:
+            quota = self.by_id[name] = BanditQuota.of(name, record)
             self.members.add(quota)
             self.note_left(quota, quota.rule.most, NEVER)
 
@@ -90,16 +88,14 @@ class KnownQuotas:
         self._now = None
         if until_ms > 0 and name in self.by_id:
             self._closed[name] = until_ms
-            heapq.heappush(self._opening, (until_ms, name))
+            self._opens_ms = min(self._opens_ms, until_ms)
 
     def closed(self) -> ClosedArms:
         """The quotas that are closed now. Cost: nothing but after a change, or when one opens."""
         now_ms = self.now_ms
-        while self._opening and self._opening[0][0] <= now_ms:
-            until_ms, name = heapq.heappop(self._opening)
-            if self._closed.get(name) == until_ms:
-                del self._closed[name]
-                self._now = None
+        if self._opens_ms <= now_ms:
+            self._closed = {name: until_ms for name, until_ms in self._closed.items() if until_ms > now_ms}
+            self._opens_ms, self._now = min(self._closed.values(), default=NEVER), None
         if self._now is None:
             self._now = ClosedArms(
                 self.members, self.number, now_ms, {name: self.by_id[name] for name in self._closed}

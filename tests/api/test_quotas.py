@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -352,6 +352,18 @@ async def test_a_deferred_choice_counts_when_it_is_activated(api: Api):
     assert (await state(api))["used"] == 2
     assert "a0" not in {arm["id"] for arm in (await api.choose("b", k=12, activate=False))["arms"]}
     await api.reward({"decision": waiting[0]["decision"], "arm": "a0", "value": 1})
+
+
+async def test_an_even_pace_holds_back_no_activation(api: Api):
+    await build(api)
+    began = datetime.now(UTC) - timedelta(seconds=1)
+    of_days = {"from": began.isoformat(), "to": (began + timedelta(days=9)).isoformat()}
+    await quota(api, arm="a0", most=5, pace="even", **of_days)
+    waiting = [await api.choose("b", k=12, activate=False) for _ in range(3)]
+    assert "a0" in {arm["id"] for arm in (await api.choose("b", k=12))["arms"]}
+    assert "a0" not in {arm["id"] for arm in (await api.choose("b", k=12))["arms"]}
+    assert (await activate(api, *waiting))["activated"] == 3
+    assert (await state(api))["used"] == 4
 
 
 @pytest.mark.rest

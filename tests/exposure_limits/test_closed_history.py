@@ -73,8 +73,11 @@ async def test_rows_in_any_order_say_what_was_closed(store: Store, seed: int):
 async def test_what_is_not_kept_any_more_is_not_known(store: Store):
     rows = await played(store, random.Random(9), 400)
     *_, last = rows
+    history, reader = ClosedHistory(store.quotas, UID), ClosedHistory(store.quotas, UID)
+    assert await closed_then(reader, *rows[5][:2]) == rows[5][2]
     await store.quotas.trim(UID, last[1] + 1_000)
-    history = ClosedHistory(store.quotas, UID)
+    assert await closed_then(reader, *last[:2]) is None, "where it stands is gone"
+    assert await closed_then(reader, *last[:2]) == last[2]
     assert await closed_then(history, *rows[5][:2]) is None
     assert await closed_then(history, *last[:2]) == last[2]
     assert await closed_then(history, "", 0) is None

@@ -62,7 +62,7 @@ local function note(id, until_ms, record, before)
   redis.call('XADD', KEYS[1], 'MAXLEN', '~', MOST_CHANGES, '*', unpack(change))
 end
 
--- This change and those after it. If it is not the first of them, it is not known what has changed since.
+-- This change and those after it, as many as one turn of the event loop reads. If it is not the first of them, it is not known what has changed since.
 local function changes_since(number)
-  return number == '' and {} or redis.call('XRANGE', KEYS[1], number, '+', 'COUNT', 1000)
+  return number == '' and {} or redis.call('XRANGE', KEYS[1], number, '+', 'COUNT', 250)
 end
