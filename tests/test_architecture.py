@@ -67,6 +67,7 @@ ARROWS = {
         "records",
         "filters",
         "indexes",
+        "engines",
         "catalogues",
         "filtering",
         "bandits",
@@ -117,7 +118,7 @@ ARROWS = {
         "measuring",
         "shortlist",
     },
-    "queries": {"platform", "filters", "indexes", "catalogues", "filtering", "shortlist"},
+    "queries": {"platform", "filters", "indexes", "engines", "catalogues", "filtering", "shortlist"},
     "workers": {
         "platform",
         "storage",

@@ -11,7 +11,6 @@ import pytest
 
 from app.catalogues.kinds import ENGINE_KINDS
 from app.engines.engine_index import EngineIndex
-from app.engines.engine_snapshot import EngineSnapshot
 from app.indexes.live import LiveIndex
 from app.policies.base import Policy
 from app.policies.registry import POLICIES
@@ -47,7 +46,7 @@ EXAMPLES = {  # they name a policy for the reader, or make a bandit
 @cache
 def registered() -> dict[str, str]:
     """The classes behind the contracts, and the file of each."""
-    found, left = set[type](), [Index, Policy, Constraint, EngineIndex, LiveIndex, EngineSnapshot]
+    found, left = set[type](), [Index, Policy, Constraint, EngineIndex, LiveIndex]
     while left:
         found.add(each := left.pop())
         left += each.__subclasses__()

@@ -19,7 +19,7 @@ from app.platform.errors import Unavailable
 from app.platform.pages import foreign
 from app.platform.pools import REQUESTS
 from app.records.records import attributes_of, bytes_to_vector
-from app.storage.types import Deleted, Followed, Position, StoredArm, Upserted
+from app.storage.types import Deleted, Position, StoredArm, Upserted
 from shortlist.types import Vector
 
 TAKEN_TOGETHER = 1_000
@@ -65,14 +65,11 @@ class EngineArms:
         seen = await self._store.look(index.uid)
         index.saw(seen)
         if seen.version < index.version:  # the store has lost writes
-            index.note_changes(None)
             index.clear()
             index.is_behind = True
         if seen.version == index.version and not index.is_behind:
             return
         after, since = seen.position, Position(index.version, LAST_ARM)
-        if index.holds_arms:
-            await self._note(since, seen)
         if not index.is_behind:
             after = max(after, since)
         most = index.most_overlaid
@@ -145,13 +142,6 @@ class EngineArms:
         features = np.array([bytes_to_vector(arm.features) for arm in arms]).reshape(-1, self._index.dim)
         ids, revisions = [arm.id for arm in arms], [arm.revision for arm in arms]
         return FoundArms(ids, features, revisions, [f"{version} {arm}" for version, arm in places])
-
-    async def _note(self, since: Position, seen: Followed) -> None:
-        """Tell the arms beside the engine what it has got already, so that the overlay does not."""
-        if since < seen.position:
-            most = self._index.most_overlaid
-            changes = await self._store.changes(self._index.uid, since, most + 1, newest=seen.version)
-            self._index.note_changes(None if len(changes) > most else [change.arm for change in changes])
 
     async def _take(self, changes: Sequence[Position]) -> None:
         """Have what changed in the overlay, as it is now."""

@@ -10,7 +10,7 @@ import numpy as np
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.kinds import ENGINE_KINDS
 from app.engines.engine_index import EngineIndex
-from app.engines.engine_snapshot import LEAST_ASKED
+from app.engines.proposals import LEAST_ASKED
 from app.platform.errors import StartupError
 
 MOST_NAMED = 10

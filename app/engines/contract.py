@@ -5,7 +5,7 @@ large inner product; the service reads these from the store, checks the filter, 
 an engine may be late, approximate, or away, and no answer is wrong for that:
 
     ``EngineIndex``     the arms that changed since the engine was written to, and what is known of the copy
-    ``EngineSnapshot``  one request: asks the engine, reads what it proposes, ranks it
+    ``Proposals``       one request: asks the engine, and reads what it proposes into a small snapshot
     ``EngineArms``      reads and writes arms, by the store
     ``arm_following``   the worker that keeps the copy, in one process at a time
 """

@@ -16,18 +16,16 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
-from weakref import WeakSet
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from app.engines.contract import ArmEngine, CollectionGone, EngineName
-from app.engines.engine_snapshot import EngineSnapshot
-from app.engines.held_arms import HeldArms
 from app.filters.attributes import Document
 from app.filters.filter import Filter
 from app.indexes.live import IndexOptions, LiveIndex
+from app.indexes.snapshot import ResidentSnapshot
 from app.platform.errors import NotPossibleHere, Unavailable
 from app.storage.followed_arms import FollowedArms
 from app.storage.types import Followed, Position
@@ -110,7 +108,7 @@ class EngineIndex:
         self.store = store
         self.overlay = LiveIndex(dim, IndexOptions(kind="exact"))
         self.failures = self.overlay.failures
-        self._beside: WeakSet[HeldArms] = WeakSet()
+        self._nothing = LiveIndex(dim, IndexOptions(kind="exact")).snapshot()
         self._places: dict[str, Position] = {}
         self._settling: deque[tuple[float, Position]] = deque()
         self._room = max(100, OVERLAY_BYTES // (NUMBER_BYTES * dim + ARM_BYTES))
@@ -132,9 +130,9 @@ class EngineIndex:
     def title(self) -> str:
         return self.engine_name.title
 
-    def snapshot(self) -> EngineSnapshot:
-        """The catalogue as it is now, for one request."""
-        return EngineSnapshot(self, self.overlay.snapshot(), None)
+    def snapshot(self) -> ResidentSnapshot:
+        """The arms that are at hand before the engine is asked: none."""
+        return self._nothing
 
     async def proposed(self, query: Vector, limit: int, arm_filter: Filter | None = None) -> list[str]:
         """Ids of arms that the engine finds, best first. Raises Unavailable. Shapes: query (d,)."""
@@ -154,22 +152,6 @@ class EngineIndex:
             self.changed.set()
             raise
 
-    def hold(self) -> HeldArms:
-        """Arms that are held beside the engine, none at first; they are told what changes."""
-        held = HeldArms(self.uid, self.dim, self.store)
-        self._beside.add(held)
-        return held
-
-    @property
-    def holds_arms(self) -> bool:
-        """Whether arms are held beside the engine."""
-        return bool(self._beside)
-
-    def note_changes(self, ids: Sequence[str] | None) -> None:
-        """Tell the arms that are held which ones have changed; None: it is not known which."""
-        for held in self._beside:
-            held.note(ids)
-
     def put(
         self,
         arms: Sequence[Position],
@@ -182,14 +164,12 @@ class EngineIndex:
         self.overlay.upsert(ids, features, revisions)
         self.overlay.describe(ids, documents)
         self._places.update(zip(ids, arms, strict=True))
-        self.note_changes(ids)
         self.changed.set()
 
     def remove(self, ids: Sequence[str]) -> None:
         self.overlay.remove(ids)
         for arm_id in ids:
             self._places.pop(arm_id, None)
-        self.note_changes(ids)
         self.changed.set()
 
     def count(self, more: int) -> None:

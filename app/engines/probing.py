@@ -15,7 +15,7 @@ import numpy as np
 
 from app.engines.contract import ArmEngine
 from app.engines.engine_index import CopyQuality, EngineIndex
-from app.engines.engine_snapshot import asked_for
+from app.engines.proposals import asked_for
 from app.platform.deadlines import yield_to_others
 from app.records.records import bytes_to_vector
 from app.storage.store import Store

@@ -82,8 +82,6 @@ class FilteredSnapshots:
         snapshot = catalogue.index.snapshot()
         if arm_filter is None:
             return snapshot
-        if snapshot.waiting is not None:
-            return snapshot.filtered(arm_filter)
         known_filter = self._filters.get((catalogue.uid, arm_filter.key))
         if known_filter is None or not known_filter.is_of(snapshot):
             known_filter = await self._followed(catalogue, arm_filter)

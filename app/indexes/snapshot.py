@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.filters.attribute_snapshot import AttributeSnapshot
-from app.filters.filter import Filter
-from app.platform.long_work import WaitingWork
 from shortlist import checks
 from shortlist.index.exact import scan
 from shortlist.index.index import Index, IndexKind, ProposingIndex
@@ -21,27 +18,19 @@ from shortlist.index.searched_table import SearchedTable
 from shortlist.index.table import TableSnapshot
 from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 
+NOTHING = TopK(NO_ROWS, np.empty(0), exact=True)
+
 
 class Snapshot(ABC):
     """The catalogue at one moment, as a ``MipsSolver``; arms that come and go do not change it.
 
-    A ``ResidentSnapshot`` has all arms in memory. An ``EngineSnapshot`` asks an engine for arms, and knows
-    those alone that it was told of: ``table``, ``largest_norm``, ``listed``, ``lets_in``, ``eligible``,
-    ``page``, ``sample`` and ``searched_by`` are refused there (NotPossibleHere).
-
     ``structure`` None: every search is a plain scan; rows that it does not cover are fresh, and scanned.
-    ``expected_us`` is the typical time of a search in
-    microseconds, so that a caller can run long ones in a thread. ``recent`` collects the last queries.
-    ``attributes``: tags and metadata of the arms of ``table`` at the same moment.
-
-    ``waiting``: what runs searches that wait for another process, which has the arms: then filters are for
-    that process too (``filtered``), and arms are known once they are loaded (``load``). None: searches
-    compute, here.
+        ``expected_us`` is the typical time of a search in
+        microseconds, so that a caller can run long ones in a thread. ``recent`` collects the last queries.
+        ``attributes``: tags and metadata of the arms of ``table`` at the same moment.
     """
 
     __slots__ = ()
-
-    waiting: ClassVar[WaitingWork | None] = None
 
     table: TableSnapshot
     structure: Index | None
@@ -103,25 +92,6 @@ class Snapshot(ABC):
     def plain(self) -> Snapshot:
         """Itself: its features are the catalogue's own."""
         return self
-
-    def filtered(self, arm_filter: Filter) -> Snapshot:
-        """The arms that a filter matches, where an engine finds them."""
-        raise NotImplementedError
-
-    async def load(self, ids: Sequence[str]) -> None:
-        """Know these arms as they are now, where an engine finds them. Raises Unavailable."""
-        raise NotImplementedError
-
-    def admitted(self, ids: Sequence[str], exclude: Rows = NO_ROWS) -> Rows:
-        """Those of these arms that may be chosen as they are now, where an engine finds them; waits for them.
-
-        Shapes: exclude (e,) -> (m,). Raises Unavailable.
-        """
-        raise NotImplementedError
-
-    def matching(self, arms: Snapshot) -> Rows:
-        """Rows of ``arms``, which are in memory, that may be found here, where an engine finds them."""
-        raise NotImplementedError
 
     @abstractmethod
     def searched_by(self, structure: Index) -> Snapshot:
@@ -223,6 +193,8 @@ class ResidentSnapshot(SearchedTable, Snapshot):
         # the next plan and measurements take some of their probes from the queries that were served
         # From any thread: to append to a deque with a maximum is one step.
         self.recent.append(query)
+        if not self.table.rows:
+            return NOTHING
         return SearchedTable.search(self, query, k, exclude)
 
     def propose(self, query: Vector, count: int, exclude: Rows = NO_ROWS) -> Rows | None:

@@ -159,8 +159,7 @@ class Explanations:
             rows = await self.log.of_learner(bandit_then, logged.decision.identity.learner, MOST_ROWS)
             rewards = await rewards_of(self.catalogues, bandit_then, rows)
         find = partial(_candidates, request, selection, [arm.id for arm in row.arms], rewards)
-        work = snapshot.arms.plain.waiting or REQUESTS
-        return [], again, await work.run(find)
+        return [], again, await REQUESTS.run(find)
 
 
 async def selected_again(

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from contextvars import copy_context
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from app.platform.deadlines import caller, check
 from app.platform.errors import Unavailable
@@ -79,47 +78,3 @@ class Slots:
                 yield
         finally:
             self._left += 1
-
-
-class WaitingWork:
-    """Functions that call ``wait_for``. They run in the event loop, each on a stack of its own (a greenlet).
-
-    A policy ranks arms in a plain function. While the arms come from another process, a thread would wait as
-    well, but takes a third more of a core for each choice, and wakes four times.
-
-    ``what``, ``running``, ``waiting``: as of ``Slots``.
-    """
-
-    def __init__(self, what: str, *, running: int, waiting: int) -> None:
-        self._slots = Slots(what, running=running, waiting=waiting)
-
-    async def run(self, work: Callable[[], T]) -> T:
-        """Return ``work()``. Raises Unavailable at once when all places are taken, CallerLeft if it was not
-        begun.
-        """
-        from greenlet import greenlet  # noqa: PLC0415 - an extra
-
-        async with self._slots.one():
-            check(caller())
-            stack = greenlet(work)
-            stack.gr_context = copy_context()
-            result = stack.switch()
-            while not stack.dead:  # it waits: the result is what for
-                try:
-                    answer = await result
-                except BaseException as error:
-                    result = stack.throw(error)
-                else:
-                    result = stack.switch(answer)
-            return result  # type: ignore[no-any-return]
-
-
-def wait_for(work: Coroutine[Any, Any, T]) -> T:
-    """The result of ``work``, which the event loop does meanwhile. For what ``WaitingWork`` runs."""
-    from greenlet import getcurrent  # noqa: PLC0415 - an extra
-
-    loop_stack = getcurrent().parent
-    if loop_stack is None:
-        work.close()
-        raise RuntimeError("only what WaitingWork runs may wait here: the event loop would stop")
-    return loop_stack.switch(work)  # type: ignore[no-any-return]

@@ -49,6 +49,7 @@ OPTIMISM = 2.5  # deviations by which an arm belongs to the head
 GRID = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 9.0])
 ROW_BYTES = 8  # its numbers
 HEAD_BYTES = 4
+FEWER = 4  # a table of so many times fewer arms than the version is asked instead
 _FEW_ROWS = 64
 _CHUNK = 8_192
 _UNIT = 2.0**-24  # roundoff of float32
@@ -218,11 +219,14 @@ class RowEffects(ArmEffects):
         *,
         most_head: int = MOST_HEAD,
     ) -> RowEffects:
-        """Cost: O(K), and a look-up for each arm of the version."""
+        """Cost: O(K), and a look-up for each arm of the version, or of a small table."""
         record, count = version.record, len(weights)
         spread = float(np.sqrt(weights**2 @ np.array(record.variances[:count])))
         effects = np.zeros(row_capacity(table.rows), dtype=np.float32)
         noises = np.full(len(effects), exploration * spread, dtype=np.float32)
+        if table.rows < len(version.names) // FEWER:
+            none_yet = cls(version, directions, exploration, effects, noises, weights, 0, most_head)
+            return none_yet.with_rows(table)
         rows = table.row_of_each(version.names)
         there = np.flatnonzero(rows >= 0)
         own, deviations = version.at(there)
@@ -378,11 +382,13 @@ class RowEffectSolver(EffectSolver):
     def search_exact(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         """As ``search``, and every eligible arm is compared. Cost: a scan, and 24 bytes more for each arm."""
         plain, w = self.arms.plain, self._drawn()
-        table = plain.table
+        table, own = plain.table, self.arms.catalogue_query(query)
+        if plain.is_scanned:  # as a search of it
+            plain.recent.append(own)
         if isinstance(plain, FilteredSnapshot) and is_gathered(table, plain.among):
             rows = plain.among.rows
             return self._ranked(query, rows[not_in(rows, exclude)] if len(exclude) else rows, k)
-        own, working = self.arms.catalogue_query(query), table.working
+        working = table.working
         scaled, norm = unit_scale(own)
         if scaled is not own:  # products with effects added would leave the range of float32
             working, norm = table.features, float(np.linalg.norm(own))

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -39,11 +39,13 @@ from app.bandits.signals import weighing_of
 from app.catalogues.adaptive_solver import IndependentSolvers
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.learner_snapshot import LearnerSnapshot
+from app.engines.engine_index import EngineIndex
+from app.engines.proposals import Proposals
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.learning.learners import Learners
 from app.platform.documents import Document, errors_of
 from app.platform.errors import FieldPath, Invalid, NotPossibleHere
-from app.policies.computing import computed
+from app.policies.computing import computed, generator_at
 from app.policies.covers import Covers
 from app.policies.effect_tables import EffectTables
 from app.policies.elimination_state import EliminationCache
@@ -53,8 +55,9 @@ from shortlist import confidence
 from shortlist.linear import evidence, scales
 from shortlist.linear.ridge import Posterior
 from shortlist.linear.scales import Scales
-from shortlist.types import NO_ROWS
+from shortlist.types import NO_ROWS, TopK
 
+GONE = 8  # arms at hand besides those wanted: the store may have lost some since they were read
 ANY_PRIOR = frozenset({"prior", "half_life_s"})
 
 
@@ -270,10 +273,17 @@ class Policy(Chooser):
 
         Raises Unavailable (a learner that is not in memory, or too much waits).
         """
+        if request.bandit.catalogue.index.resident is None:
+            return await self._choose_proposed(dependencies, request, request.bandit.catalogue.index)
         snapshot = await ReadSnapshot.of(dependencies.learners, dependencies.filtered, request)
         if request.bandit.effects is not None:
             effects = await dependencies.effects.of(request.bandit, snapshot.arms)
             snapshot = msgspec.structs.replace(snapshot, effects=effects)
+        return await self._ranked(dependencies, request, snapshot)
+
+    async def _ranked(
+        self, dependencies: PolicyDependencies, request: SelectionRequest, snapshot: ReadSnapshot
+    ) -> Selection:
         prepared = await self.prepare(dependencies, request, snapshot)
         exclude = request.excluded(snapshot.arms) if request.exclude or request.pins else NO_ROWS
         rank = partial(
@@ -287,6 +297,42 @@ class Policy(Chooser):
         us = self.cost_us(request, snapshot.arms)
         ranking = await computed(rank, request, snapshot.arms, us=us)
         return Selection(ranking.hits, ranking.propensities, ranking.drawn, snapshot=snapshot)
+
+    async def _choose_proposed(
+        self, dependencies: PolicyDependencies, request: SelectionRequest, index: EngineIndex
+    ) -> Selection:
+        """Rank twice, by the same draws: the arms at hand, which tells what an engine is to be asked for and
+        which of them are best; then those and the arms that it proposes.
+
+        At hand are the arms of largest effect. More are proposed while too few may be taken.
+        """
+        bandit, replace = request.bandit, msgspec.structs.replace
+        learner = await ReadSnapshot.now(dependencies.learners, bandit, request.learner, request.context)
+        state = request.rng.bit_generator.state
+        arms, effects = await dependencies.effects.at_hand(bandit, index, request.arm_filter)
+        more = replace(request, k=request.k + GONE)
+        at_hand = await self._ranked(dependencies, more, replace(learner, arms=arms, effects=effects))
+        queries = list(arms.plain.recent)
+        best = map(arms.id_of, at_hand.hits.rows.tolist())
+        proposals = Proposals(
+            index,
+            queries,
+            max(request.searched, bandit.record.shortlist) + len(request.exclude),
+            arm_filter=request.arm_filter,
+            also=[*self.named(request), *best],
+            pinned=request.pinned,
+        )
+        while True:
+            arms = bandit.seen(await proposals.more())
+            snapshot = replace(learner, arms=arms, effects=dependencies.effects.of_few(bandit, arms))
+            selection = await self._ranked(dependencies, replace(request, rng=generator_at(state)), snapshot)
+            hits = selection.hits
+            if proposals.is_all or len(hits.rows) == request.k:
+                return replace(selection, hits=TopK(hits.rows, hits.scores, hits.exact and not queries))
+
+    def named(self, request: SelectionRequest) -> Sequence[str]:
+        """Ids of the arms that it ranks, whatever is searched."""
+        return ()
 
     async def prepare(
         self, dependencies: PolicyDependencies, request: SelectionRequest, snapshot: ReadSnapshot
@@ -305,7 +351,8 @@ class Policy(Chooser):
     @abstractmethod
     def rank(self, posterior: Posterior, candidates: Candidates, k: int, rng: Any, prepared: Any) -> Ranking:
         """The k arms to show, the best first or in the order in which they were drawn; fewer if fewer are
-        left. Pure, for any thread.
+        left. Pure, for any thread. Of arms in an engine it is called twice, with equal generators: what it
+        searches for in the first call is what the engine is asked for.
 
         ``posterior``   ``theta`` (D,), the estimate in the context of the request; ``linear_ts.draw`` and
                         ``ridge.widths`` of ``shortlist.linear`` use its covariance

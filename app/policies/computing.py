@@ -54,6 +54,14 @@ def generator(seed: int, bandit: str, key: str | None) -> np.random.Generator:
     return np.random.default_rng(int.from_bytes(digest, "little"))
 
 
+def generator_at(state: Any) -> np.random.Generator:
+    """A generator that draws what another one drew from this state of its bits on."""
+    seed: Any = _Digest(bytes(32))  # any
+    bits = np.random.PCG64(seed)
+    bits.state = state
+    return np.random.Generator(bits)
+
+
 async def computed(
     work: Callable[[], T], request: SelectionRequest, arms: LearnerSnapshot, *, us: float
 ) -> T:
@@ -61,9 +69,6 @@ async def computed(
 
     ``us``: about how many microseconds it takes without limits. Raises Unavailable (too much waits already).
     """
-    waiting = arms.plain.waiting
-    if waiting is not None:
-        return await waiting.run(work)
     if request.limits:
         us += limits_us(request, arms)
     if request.diverse is not None:

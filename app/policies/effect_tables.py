@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -11,14 +13,32 @@ import numpy as np
 from app.bandits.bandit import Bandit
 from app.bandits.effect_version import EffectVersion
 from app.catalogues.learner_snapshot import LearnerSnapshot
+from app.engines.engine_index import EngineIndex
+from app.filtering.filtered_snapshots import among
+from app.filters.filter import Filter
+from app.indexes.live import IndexOptions, LiveIndex
+from app.indexes.snapshot import ResidentSnapshot, Snapshot
 from app.platform.cache import BoundedCache
-from app.platform.deadlines import shared_task, task_for_all
+from app.platform.deadlines import shared_task, task_for_all, yield_to_others
 from app.platform.pools import REQUESTS
-from app.policies.arm_effects import ArmEffects, Directions, RowEffects, row_capacity
-from app.policies.engine_effects import EngineEffects, HeadFollower
+from app.policies.arm_effects import MOST_HEAD, OPTIMISM, ArmEffects, Directions, RowEffects, row_capacity
+from app.records.records import attributes_of, bytes_to_vector
+from shortlist.types import Vector
 
 DIRECTION_BYTES = 17
+HEAD_NUMBERS = 1 << 20  # of the features of a head: 8 MB, a millisecond of a choice
+NUMBER_BYTES, ARM_BYTES = 20, 1_000  # of an arm in a head, about
+READ_TOGETHER = 256
 INLINE_ARMS = 10_000  # of a version: some milliseconds
+
+
+@dataclass(frozen=True, slots=True)
+class EngineHead:
+    """The arms of largest effect of a version, of a catalogue in an engine, as they were when it came."""
+
+    catalogue: str
+    version: int
+    arms: ResidentSnapshot
 
 
 class EffectTables:
@@ -33,7 +53,8 @@ class EffectTables:
         self._held: BoundedCache[tuple[str, Sequence[float]], RowEffects] = BoundedCache(capacity_bytes)
         self._directions: BoundedCache[int, Directions] = BoundedCache(capacity_bytes)
         self._making: dict[tuple[object, ...], asyncio.Task[RowEffects]] = {}
-        self._heads: BoundedCache[str, HeadFollower] = BoundedCache(capacity_bytes)
+        self._heads: BoundedCache[str, EngineHead] = BoundedCache(capacity_bytes)
+        self._reading: dict[str, asyncio.Task[None]] = {}
 
     async def of(self, bandit: Bandit, arms: LearnerSnapshot) -> ArmEffects | None:
         """Those of a bandit as it is served; None: it has none.
@@ -43,8 +64,6 @@ class EffectTables:
         version = bandit.effects
         if version is None:
             return None
-        if arms.plain.waiting is not None:
-            return self._beside(bandit, version)
         table = arms.plain.whole.table
         weights = (1.0,) if bandit.weighing is None else bandit.weighing.weights
         key = bandit.uid, weights
@@ -78,16 +97,71 @@ class EffectTables:
         self._held.put(key, held, held.memory_bytes(table.dim))
         return held
 
-    def _beside(self, bandit: Bandit, version: EffectVersion) -> EngineEffects:
-        """Those of a bandit whose arms are in an engine; their head is read in the background."""
-        follower = self._heads.get(bandit.uid)
-        if follower is None or follower.catalogue is not bandit.catalogue:
-            follower = HeadFollower(bandit.catalogue)
-            self._heads.put(bandit.uid, follower, follower.most_bytes)
-        signals = bandit.record.signals
+    @property
+    def is_reading(self) -> bool:
+        """A head is being read."""
+        return bool(self._reading)
+
+    async def at_hand(
+        self, bandit: Bandit, index: EngineIndex, arm_filter: Filter | None
+    ) -> tuple[LearnerSnapshot, ArmEffects | None]:
+        """The arms of largest effect of those in an engine, for one choice, and their effects.
+
+        They are read in the background, anew with each version, and are as they were then; none at first.
+        """
+        head = None if bandit.effects is None else self._head(bandit, index, bandit.effects)
+        arms: Snapshot = replace(index.snapshot() if head is None else head, recent=deque(maxlen=1))
+        effects = self.of_few(bandit, arms) if head is None else await self.of(bandit, head)
+        if head is not None and arm_filter is not None:
+            arms = among(arms, arm_filter)
+        return bandit.seen(arms), effects
+
+    def of_few(self, bandit: Bandit, arms: LearnerSnapshot) -> ArmEffects | None:
+        """As ``of``, of some hundred arms that are in memory for one choice."""
+        if bandit.effects is None:
+            return None
+        weights = np.array((1.0,) if bandit.weighing is None else bandit.weighing.weights)
+        return RowEffects.of(bandit.effects, Directions(), arms.plain.table, weights, bandit.exploration)
+
+    def _head(self, bandit: Bandit, index: EngineIndex, version: EffectVersion) -> ResidentSnapshot | None:
+        """The head that is here, of this version or of another; a newer one is read meanwhile."""
+        held = self._heads.get(bandit.uid)
+        if held is not None and held.catalogue != index.uid:
+            held = None
+        if held is None or held.version < version.number:
+            shared_task(self._reading, bandit.uid, partial(self._read, bandit, index, version))
+        return None if held is None else held.arms
+
+    async def _read(self, bandit: Bandit, index: EngineIndex, version: EffectVersion) -> None:
+        most, signals = head_size(index.dim), bandit.record.signals
         # By its own weights, whatever those of this request are: one head serves all of them.
         weights = np.array([1.0] if signals is None else [rule.weight for rule in signals.values()])
-        follower.follow(version, weights, bandit.exploration)
-        if bandit.weighing is not None:
-            weights = np.array(bandit.weighing.weights)
-        return EngineEffects(version, weights, bandit.exploration, follower.head)
+        ids = await REQUESTS.run(partial(most_promising, version, weights, bandit.exploration, most))
+        arms = LiveIndex(index.dim, IndexOptions(kind="exact"))
+        for start in range(0, len(ids), READ_TOGETHER):
+            stored = await index.store.read(index.uid, ids[start : start + READ_TOGETHER])
+            found = [arm for arm in stored if arm is not None]
+            if found:
+                features = np.array([bytes_to_vector(arm.features) for arm in found])
+                names = [arm.id for arm in found]
+                arms.upsert(names, features, [arm.revision for arm in found])
+                arms.describe(names, [attributes_of(arm.document) for arm in found])
+            await yield_to_others()
+        held = EngineHead(index.uid, version.number, arms.snapshot())
+        self._heads.put(bandit.uid, held, most * (NUMBER_BYTES * index.dim + ARM_BYTES))
+
+
+def head_size(dim: int) -> int:
+    """The most arms that the head of a catalogue in an engine has."""
+    return max(1, min(MOST_HEAD, HEAD_NUMBERS // dim))
+
+
+def most_promising(version: EffectVersion, weights: Vector, exploration: float, most: int) -> list[str]:
+    """Ids of the arms of largest b_i + 2.5 e s_i, at most so many. Cost: O(J K)."""
+    effects, deviations = version.at(slice(None))
+    weights = weights[: len(effects)]
+    promise = weights @ effects + OPTIMISM * exploration * np.sqrt(weights**2 @ deviations**2)
+    places = np.arange(len(promise))
+    if len(promise) > most:
+        places = np.argpartition(-promise, most)[:most]
+    return [version.names[place] for place in places.tolist()]

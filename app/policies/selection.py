@@ -156,9 +156,6 @@ class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
         snapshot = await cls.now(learners, request.bandit, request.learner, request.context)
         if request.arm_filter is not None or request.quotas is not None:
             snapshot = await snapshot.among(filtered, request)
-        arms = snapshot.arms.plain
-        if arms.waiting is not None:
-            await arms.load([*request.pinned, *(request.arms or ())])
         return snapshot
 
     async def among(self, filtered: FilteredSnapshots, request: SelectionRequest) -> ReadSnapshot:

@@ -24,6 +24,8 @@ from numpy.typing import NDArray
 from app.catalogues.adaptive_solver import IndependentSolvers, ladder
 from app.catalogues.blocked_copies import NO_MEMORY, BlockedCopies, BlockedCopy
 from app.catalogues.catalogue import Catalogue
+from app.engines.engine_index import EngineIndex
+from app.engines.proposals import Proposals
 from app.filtering.filtered_snapshots import FilteredSnapshots, no_arms
 from app.filters.filter import Filter
 from app.indexes.live import IndexOptions, LiveIndex
@@ -337,15 +339,14 @@ class Mips:
         """
         started = time.perf_counter()
         query = _query(request, catalogue.dim)
+        if catalogue.index.resident is None:
+            return await _proposed(catalogue, catalogue.index, query, request, arm_filter)
         version, snapshot = catalogue.version, await self._filtered.of(catalogue, arm_filter)
         if not snapshot.size:
             raise no_arms(catalogue, arm_filter)
         search = METHODS[request.method]
-        if not search.proposed:
-            catalogue.need_arms(f"the method {request.method}")
-        if arm_filter is not None or snapshot.waiting is not None:
-            work = snapshot.waiting or self._work
-            answer = await work.run(lambda: search.among(snapshot, query, request))
+        if arm_filter is not None:
+            answer = await self._work.run(lambda: search.among(snapshot, query, request))
             ids = [snapshot.id_of(row) for row in answer.rows.tolist()]
         else:
             prepared = self.copies.prepare(catalogue)
@@ -378,6 +379,32 @@ class Mips:
 
     def close(self) -> None:
         self._work.close()
+
+
+async def _proposed(
+    catalogue: Catalogue,
+    index: EngineIndex,
+    query: Vector,
+    request: MipsRequest,
+    arm_filter: Filter | None,
+) -> MipsResult:
+    """The best of the arms that an engine proposes."""
+    started, version = time.perf_counter(), catalogue.version
+    if not len(index):
+        raise no_arms(catalogue, arm_filter)
+    if not METHODS[request.method].proposed:
+        catalogue.need_arms(f"the method {request.method}")
+    _refuse_nearest(request)
+    proposals = Proposals(index, [query], request.k, arm_filter=arm_filter)
+    while True:
+        snapshot = await proposals.more()
+        hits = snapshot.search(query, request.k)
+        if proposals.is_all or len(hits.rows) == request.k:
+            break
+    total, guarantee = len(index) * len(query), Guarantee("none", reason=GRAPH)
+    answer = Answer(hits.rows, hits.scores, None, total, guarantee)
+    ids = [snapshot.id_of(row) for row in hits.rows.tolist()]
+    return MipsResult(answer, _ms_since(started), ids, version)
 
 
 def _ms_since(started: float) -> float:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from api_client import Api, running
@@ -100,6 +101,56 @@ async def test_what_an_engine_proposes_is_checked_by_the_filter_again(api: Api, 
     for blind in (False, True):
         source.made[0].blind = blind
         assert await best(api, filter={"even": True}) == ["a58", "a56", "a54"]
+
+
+async def test_more_are_proposed_while_rules_leave_too_few(api: Api):
+    await made(api)
+    arms = [
+        {"id": arm_id, "features": features, "metadata": {"half": number // 30}}
+        for number, (arm_id, features) in enumerate(ARMS.items())
+    ]
+    await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": arms})
+    await copied(api)
+    await api.bandit("b", "c", policy="sub_ts", exploration=0)
+    await api.observe("b", {"id": "o", "arm": "a50", "value": 1.0})
+    half = {"at_most": [{"field": "half", "count": 1}]}
+    for more, wanted in [
+        ({"rules": half}, ["a59", "a29"]),  # the engine finds it by more than 30 arms
+        ({"exclude": [f"a{number}" for number in range(10, 60)]}, ["a9", "a8"]),
+        ({"rules": {**half, "pin": [{"arm": "a3", "place": 1}]}, "filter": {"half": 1}}, ["a3", "a59"]),
+    ]:
+        choice = await api.choose("b", k=2, **more)
+        assert [arm["id"] for arm in choice["arms"]] == wanted, more
+        assert "eligible" not in choice
+        assert choice["exact"] is False
+    answer = await api.http.post("/v1/bandits/b/choose", json={"filter": {"half": 2}})
+    assert (answer.status_code, answer.json()["code"]) == (409, "no_arms")
+
+
+async def test_a_list_of_arms_is_served_as_far_as_the_filter_lets_it(api: Api):
+    await made(api)
+    arms = [{"id": f"a{number}", "features": [1.0, 0.0], "metadata": {"n": number}} for number in range(40)]
+    await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": arms})
+    holdout = {"share": 0.5, "serve": {"arms": ["a9", "nobody", "a3", "a30"]}}
+    await api.bandit("b", "c", policy="sub_ts", holdout=holdout)
+    for number in range(40):
+        choice = await api.choose("b", k=3, filter={"n": {"$lt": 20}}, event_id=f"e{number}")
+        if choice["group"] == "holdout":
+            assert [arm["id"] for arm in choice["arms"]] == ["a9", "a3"]
+            assert choice["exact"] is True
+            break
+    else:
+        raise AssertionError("no event is in the holdout")
+
+
+async def test_a_seeded_choice_is_the_same_again_and_draws_by_chance_differ(api: Api):
+    await made(api)
+    await api.put_arms("c", {name: [row[1] / 60, np.cos(row[1])] for name, row in ARMS.items()})
+    await copied(api)
+    await api.bandit("b", "c", policy="sub_ts", exploration=1)
+    once = [(await api.choose("b", k=3, seed=seed))["arms"] for seed in range(5)]
+    assert once == [(await api.choose("b", k=3, seed=seed))["arms"] for seed in range(5)]
+    assert len({(await api.choose("b"))["arms"][0]["score"] for _ in range(20)}) == 20
 
 
 async def test_an_engine_that_is_away_is_unavailable_and_named(api: Api, source: MemorySource):

@@ -5,9 +5,9 @@ import threading
 
 import pytest
 
-from app.platform.deadlines import Caller, CallerLeft, caller, set_caller, task_for_all
+from app.platform.deadlines import Caller, CallerLeft, set_caller, task_for_all
 from app.platform.errors import Unavailable
-from app.platform.long_work import LongWork, WaitingWork, wait_for
+from app.platform.long_work import LongWork, Slots
 
 pytestmark = pytest.mark.anyio
 
@@ -114,65 +114,20 @@ async def test_what_several_wait_for_goes_on_when_the_first_one_leaves():
     work.close()
 
 
-@pytest.mark.rest
-async def test_functions_that_wait_share_the_thread_of_the_event_loop():
-    work, goes_on, by = WaitingWork("searches", running=2, waiting=0), asyncio.Event(), Caller()
-    steps: list[tuple[str, int]] = []
+async def test_slots_are_refused_beyond_those_that_may_wait_and_come_back():
+    slots, goes_on = Slots("searches", running=1, waiting=1), asyncio.Event()
 
-    async def answer(name: str) -> str:
-        await goes_on.wait()
-        return name.upper()
+    async def hold() -> None:
+        async with slots.one():
+            await goes_on.wait()
+            raise ZeroDivisionError
 
-    def nested(name: str) -> str:
-        return wait_for(answer(name))
-
-    def asked(name: str) -> tuple[str, Caller | None]:
-        steps.append((name, threading.get_ident()))
-        return nested(name) + nested(name), caller()
-
-    set_caller(by)
-    tasks = [asyncio.create_task(work.run(lambda name=name: asked(name))) for name in "ab"]
+    tasks = [asyncio.create_task(hold()) for _ in range(2)]
     await asyncio.sleep(0)
-    assert steps == [("a", threading.get_ident()), ("b", threading.get_ident())]
     with pytest.raises(Unavailable, match="too many searches"):
-        await work.run(lambda: None)
+        await hold()
     goes_on.set()
-    assert await asyncio.gather(*tasks) == [("AA", by), ("BB", by)]
-    by.left = True
-    with pytest.raises(CallerLeft):
-        await work.run(lambda: None)
-
-
-@pytest.mark.rest
-async def test_failures_and_cancellations_of_what_is_waited_for_are_the_functions():
-    work, met = WaitingWork("searches", running=1, waiting=0), list[type[BaseException]]()
-
-    async def fail() -> None:
-        await asyncio.sleep(0)
-        raise ZeroDivisionError
-
-    def asked(once: bool) -> str:
-        try:
-            wait_for(fail() if once else asyncio.sleep(60))
-        except BaseException as error:
-            met.append(type(error))
-            if not once:
-                raise
-        return "goes on"
-
-    assert await work.run(lambda: asked(True)) == "goes on"
-    task = asyncio.create_task(work.run(lambda: asked(False)))
-    await asyncio.sleep(0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert met == [ZeroDivisionError, asyncio.CancelledError]
-    with pytest.raises(ZeroDivisionError):  # its place is free again
-        await work.run(lambda: 1 // 0)
-    assert await work.run(lambda: 1) == 1
-
-
-@pytest.mark.rest
-async def test_nothing_else_may_wait_so_the_event_loop_is_never_stopped():
-    with pytest.raises(RuntimeError, match="would stop"):
-        wait_for(asyncio.sleep(60))
+    failures = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(failure) for failure in failures] == [ZeroDivisionError] * 2
+    async with slots.one():
+        pass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,11 +15,12 @@ from app.engines.contract import EngineArm, EngineName
 from app.engines.engine_index import EngineIndex
 from app.filters.filter import parse
 from app.indexes.live import IndexOptions
-from app.platform.pools import SEARCHES
 from app.policies.arm_effects import directions_of
-from app.policies.engine_effects import EngineEffects, EngineEffectSolver, HeadFollower, most_promising
+from app.policies.base import Policy
+from app.policies.effect_tables import EffectTables, most_promising
+from app.policies.selection import Candidates, Ranking, SelectionRequest
 from app.records.records import ArmDocument, pack, vector_to_bytes
-from app.storage.types import StoredArm
+from app.storage.types import LearnerId, StoredArm
 from memory_engine import MemoryEngine
 from shortlist.linear.arm_effects import EffectFit
 from shortlist.types import TopK
@@ -83,15 +83,64 @@ def version(rng: np.random.Generator, tau: float, number: int = 1, arms: int = A
     )  # fmt: skip
 
 
-async def follower_of(index: EngineIndex, found: EffectVersion) -> HeadFollower:
-    follower = HeadFollower(SimpleNamespace(index=index, dim=DIM))  # type: ignore[arg-type]
-    follower.follow(found, ONE, E)
+class Search(Policy):
+    """Searches for ``query``, with the noise of effects that is drawn."""
 
-    async def is_read() -> bool:
-        return follower.head is not None and not follower.is_reading
+    name = "search"
+    summary = "a search"
 
-    await wait_until(is_read, what="the head is read")
-    return follower
+    def __init__(self, query: np.ndarray) -> None:
+        self.query = query
+
+    def rank(
+        self, posterior: Any, candidates: Candidates, k: int, rng: np.random.Generator, prepared: Any
+    ) -> Ranking:
+        assert candidates.effects is not None
+        solver = candidates.effects.solver(candidates.arms, candidates.arms, rng)
+        return Ranking(solver.search(self.query, k, candidates.exclude))
+
+
+class Choices:
+    """Choices of a bandit with effects over an engine."""
+
+    def __init__(self, index: EngineIndex, *, constant: float | None = None) -> None:
+        self.tables = EffectTables(capacity_bytes=1 << 30)
+        catalogue = SimpleNamespace(index=index, dim=DIM)
+        self.bandit: Any = SimpleNamespace(
+            uid="b", catalogue=catalogue, exploration=E, weighing=None, learns_effects=False,
+            record=SimpleNamespace(shortlist=30, signals=None), snapshot=index.snapshot,
+            seen=lambda arms: arms if constant is None else ConstantSnapshot(arms, constant),
+        )  # fmt: skip
+
+    async def current(self, *_: Any) -> tuple[Any, None]:
+        return SimpleNamespace(version=0), None
+
+    async def chosen(
+        self, found: EffectVersion, query: np.ndarray, k: int, *, seed: int = 0, **more: Any
+    ) -> tuple[list[str], TopK]:
+        self.bandit.effects = found
+        fields = {"exclude": (), "time_ms": 0} | more
+        request = SelectionRequest(
+            self.bandit, LearnerId("b", ""), k, rng=np.random.default_rng(seed), **fields
+        )
+        dependencies: Any = SimpleNamespace(learners=self, effects=self.tables)
+        selection = await Search(query).choose(dependencies, request)
+        rows = selection.hits.rows.tolist()
+        return [selection.snapshot.arms.id_of(row) for row in rows], selection.hits
+
+    async def read(self, found: EffectVersion) -> None:
+        """Wait until the arms of largest effect of this version are at hand."""
+        self.bandit.effects = found
+
+        async def is_read() -> bool:
+            await self.tables.at_hand(self.bandit, self.bandit.catalogue.index, None)
+            return not self.tables.is_reading
+
+        await wait_until(is_read, what="the head is read")
+
+
+def noise(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(4)
 
 
 def by_comparison(
@@ -104,29 +153,17 @@ def by_comparison(
     return [arms[place] for place in np.argsort(-scores)[:k].tolist()]
 
 
-async def searched(
-    index: EngineIndex, effects: EngineEffects, query: np.ndarray, w: np.ndarray, k: int, **more: Any
-) -> tuple[list[str], TopK]:
-    arm_filter, exclude = more.get("arm_filter"), more.get("exclude", ())
-    plain = index.snapshot() if arm_filter is None else index.snapshot().filtered(arm_filter)
-    arms = ConstantSnapshot(plain, 1.0) if more.get("constant") else plain
-    solver = EngineEffectSolver(arms, arms, effects, w=w)
-    rows = plain.rows_of(exclude)
-    hits = await SEARCHES.run(partial(solver.search, query, k, rows))
-    return [plain.id_of(row) for row in hits.rows.tolist()], hits
-
-
 @pytest.mark.parametrize("tau", [0.1, 1.0, 3.0])
 async def test_the_best_arms_are_found_and_no_list_is_exact(tau: float):
     rng = np.random.default_rng(int(10 * tau))
     store = Store(rng)
-    index, found = await index_over(store), version(rng, tau * DIM**0.5)
-    follower, arms = await follower_of(index, found), list(store.features)
-    effects, best = EngineEffects(found, ONE, E, follower.head), 0
-    for _ in range(100):
-        query, w = rng.normal(size=DIM), rng.normal(size=4)
-        ids, hits = await searched(index, effects, query, w, 5)
-        wanted = by_comparison(store, found, query, w, arms, k=5)
+    choices, found = Choices(await index_over(store)), version(rng, tau * DIM**0.5)
+    await choices.read(found)
+    arms, best = list(store.features), 0
+    for seed in range(100):
+        query = rng.normal(size=DIM)
+        ids, hits = await choices.chosen(found, query, 5, seed=seed)
+        wanted = by_comparison(store, found, query, noise(seed), arms, k=5)
         assert not hits.exact
         assert len(set(ids)) == 5
         best += ids[0] == wanted[0]
@@ -137,22 +174,23 @@ async def test_constants_exclusions_and_filters_hold_for_the_head_too():
     rng = np.random.default_rng(1)
     store = Store(rng)
     index, found = await index_over(store), version(rng, DIM**0.5)
-    follower, arms = await follower_of(index, found), list(store.features)
-    effects = EngineEffects(found, ONE, E, follower.head)
+    choices, joint = Choices(index), Choices(index, constant=1.0)
+    await choices.read(found)
+    await joint.read(found)
     even = parse({"even": True})
-    evens = [arm for arm in arms if int(arm[1:]) % 2 == 0]
+    evens = [arm for arm in store.features if int(arm[1:]) % 2 == 0]
     same = 0
-    for _ in range(20):
-        query, w = rng.normal(size=DIM), rng.normal(size=4)
-        ids, hits = await searched(index, effects, query, w, 4)
-        joint, joint_hits = await searched(index, effects, np.append(query, 2.0), w, 4, constant=True)
-        assert joint == ids
+    for seed in range(20):
+        query = rng.normal(size=DIM)
+        ids, hits = await choices.chosen(found, query, 4, seed=seed)
+        joint_ids, joint_hits = await joint.chosen(found, np.append(query, 2.0), 4, seed=seed)
+        assert joint_ids == ids
         np.testing.assert_allclose(joint_hits.scores, hits.scores + 2.0)
-        excluded, _ = await searched(index, effects, query, w, 4, exclude=ids[:2])
+        excluded, _ = await choices.chosen(found, query, 4, seed=seed, exclude=ids[:2])
         assert not set(excluded) & set(ids[:2])
         assert excluded[:2] == ids[2:]
-        filtered, _ = await searched(index, effects, query, w, 4, arm_filter=even)
-        same += filtered == by_comparison(store, found, query, w, evens, k=4)
+        filtered, _ = await choices.chosen(found, query, 4, seed=seed, arm_filter=even)
+        same += filtered == by_comparison(store, found, query, noise(seed), evens, k=4)
     assert same >= 18
 
 
@@ -160,71 +198,32 @@ async def test_without_a_head_what_the_engine_finds_is_ranked_with_effects():
     rng = np.random.default_rng(2)
     store = Store(rng)
     index, found = await index_over(store), version(rng, 0.01)
-    query, w = rng.normal(size=DIM), rng.normal(size=4)
-    ids, _ = await searched(index, EngineEffects(found, ONE, E, None), query, w, 5)
-    assert ids == by_comparison(store, found, query, w, list(store.features), k=5)
+    query = rng.normal(size=DIM)
+    ids, _ = await Choices(index).chosen(found, query, 5)
+    assert ids == by_comparison(store, found, query, noise(0), list(store.features), k=5)
 
 
-async def test_a_head_follows_the_effects_and_the_arms_and_reads_what_is_new():
+async def test_a_head_is_read_once_a_version_and_arms_are_as_the_store_has_them():
     rng = np.random.default_rng(3)
     store = Store(rng)
-    index, first = await index_over(store), version(rng, 1.0, arms=HEAD)
-    follower = await follower_of(index, first)
+    choices, first = Choices(await index_over(store)), version(rng, 1.0, arms=HEAD)
+    await choices.read(first)
     assert sorted(arm for read in store.reads for arm in read) == sorted(first.names)
-
-    async def follows(found: EffectVersion) -> list[str]:
-        """What is read for a version, once it has been."""
-        store.reads.clear()
-        before = follower.head
-        follower.follow(found, ONE, E)
-
-        async def is_read() -> bool:
-            return follower.head is not before and not follower.is_reading
-
-        await wait_until(is_read, what="the head is read")
-        return sorted(arm for read in store.reads for arm in read)
-
-    second = version(rng, 1.0, number=2, arms=HEAD + 3)
-    assert await follows(second) == sorted(f"a{n}" for n in range(HEAD, HEAD + 3))
-    follower.follow(first, ONE, E)  # a decision of before is explained
-    assert not follower.is_reading
-    # Arms that changed keep their effects, and those that are gone are not in the head.
-    del store.features["a5"]
-    store.revisions["a6"], store.features["a6"] = 9_000, np.ones(DIM)
-    index.note_changes(["a5", "a6", "a1500", "nobody"])
-    assert await follows(second) == ["a5", "a6"]
-    head = follower.head
-    assert head is not None
-    ids = [head.arms.id_of(row) for row in head.rows.tolist()]
-    assert "a5" not in ids
-    assert head.effects[0, ids.index("a6")] == second.of_arms(["a6"])[0][0, 0] != 0.0
-    assert len(ids) == HEAD + 2
-    follower.follow(second, ONE, E)
-    assert not follower.is_reading
-    index.note_changes(None)
-    assert len(await follows(second)) == HEAD + 3
-
-
-async def test_an_arm_that_changes_while_it_is_read_is_read_again():
-    rng = np.random.default_rng(4)
-    store = Store(rng)
-    index = await index_over(store)
-    held, read = index.hold(), store.read
-
-    async def changes(uid: str, ids: Sequence[str]) -> Sequence[StoredArm | None]:
-        found = await read(uid, ids)
-        store.revisions["a1"], store.features["a1"] = 9_000, np.ones(DIM)
-        index.note_changes(["a1"])
-        return found
-
-    store.read = changes  # type: ignore[method-assign]
-    await held.hold(["a1", "a2"])
-    assert not held.is_current
-    store.read = read  # type: ignore[method-assign]
-    await held.hold(["a1", "a2"])
-    assert held.is_current
-    arms = held.snapshot()
-    np.testing.assert_array_equal(arms.features_of(arms.rows_of(["a1"])), np.ones((1, DIM)))
+    second = version(rng, 10.0, number=2, arms=HEAD + 3)
+    store.reads.clear()
+    await choices.read(second)
+    assert sorted(arm for read in store.reads for arm in read) == sorted(second.names)
+    store.reads.clear()
+    await choices.read(first)  # a decision of before is explained
+    assert not store.reads
+    # An arm that is gone is not shown, and one that changed has its own features and the effect of its id.
+    query = rng.normal(size=DIM)
+    (gone, changed), _ = await choices.chosen(second, query, 2)
+    del store.features[gone]
+    store.revisions[changed], store.features[changed] = 9_000, store.features[changed] + 1e-3
+    arms = list(store.features)
+    ids, _ = await choices.chosen(second, query, 1)
+    assert ids == by_comparison(store, second, query, noise(0), arms, k=1)
 
 
 def test_the_most_promising_arms_are_those_of_largest_effect_and_uncertainty():

@@ -428,17 +428,21 @@ class ArmTable:
         self._copied = last
 
 
-def table_of(features: Matrix) -> TableSnapshot:
-    """A table of these arms, in their order, that stays as it is: they have no ids. Shapes: (K, d).
+def table_of(
+    features: Matrix, ids: Sequence[str] = (), revisions: NDArray[np.int64] | None = None
+) -> TableSnapshot:
+    """A table of these arms, in their order, that stays as it is. Shapes: features (K, d), others (K,).
 
+    ``ids``: none, or of each arm. ``revisions``: ascending; None: from 0 on.
     Cost: a copy, and one in working precision. Memory: 12 d + 24 bytes an arm.
     """
-    columns = ArmColumns.empty(len(features), features.shape[1])
-    columns.write(0, features, np.arange(len(features)))
+    columns, named = ArmColumns.empty(len(features), features.shape[1]), ArmIds()
+    columns.write(0, features, np.arange(len(features)) if revisions is None else revisions)
+    named.extend(ids)
     largest_norm = float(columns.norms.max(initial=0.0))
     return TableSnapshot(
         number=next(_NUMBERS),
-        ids=ArmIds(),
+        ids=named,
         dim=features.shape[1],
         features=columns.features,
         working=columns.working if largest_norm <= _FLOAT32_NORM else columns.features,

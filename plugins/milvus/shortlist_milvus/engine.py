@@ -152,7 +152,6 @@ class MilvusEngine(ArmEngine):
         One that cannot be used is no reason not to start: rewards and other catalogues do not need it.
         """
         try:
-            import greenlet as _greenlet  # noqa: F401, PLC0415 - an extra; searches need it
             from grpc import RpcError  # noqa: PLC0415
             from pymilvus import AsyncMilvusClient  # noqa: PLC0415
             from pymilvus.exceptions import MilvusException  # noqa: PLC0415

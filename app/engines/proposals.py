@@ -1,0 +1,155 @@
+"""The arms that an engine proposes for one request: read from the store, and few enough for memory.
+
+A proposal is an arm of the engine or of the overlay. It may have changed, or be gone: the store says. So what
+is ranked is a resident snapshot of some hundred arms, as they are now and as the filter lets them in.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from itertools import chain
+
+import numpy as np
+
+from app.engines.contract import MOST_FOUND
+from app.engines.engine_index import EngineIndex
+from app.filters.attribute_snapshot import AttributeSnapshot
+from app.filters.attributes import AttributeTable
+from app.filters.filter import Filter
+from app.indexes.eligible_rows import eligible_rows
+from app.indexes.filtered_search import search_exactly
+from app.indexes.snapshot import ResidentSnapshot
+from app.platform.deadlines import caller, check
+from app.platform.pools import SEARCHES
+from app.records.records import attributes_of, bytes_to_vector
+from app.storage.types import StoredArm
+from shortlist.index.table import table_of
+from shortlist.types import NO_ROWS, Rows, TopK, Vector
+
+OVERSAMPLING = 4
+LEAST_ASKED = 32
+RECENT_SHARE = 0.1  # of the last search in the typical time
+FEW_US = 100.0  # of a search of some hundred arms, about
+
+
+class ProposedSnapshot(ResidentSnapshot):
+    """Arms of the store, in memory for one request. Of equal scores the oldest features come first.
+
+    ``eligible_count`` None: nobody counts what else the engine would find.
+    """
+
+    __slots__ = ("__dict__", "_documents")
+    _documents: Sequence[bytes]
+
+    def __init__(self, dim: int, arms: Sequence[StoredArm]) -> None:
+        arms = sorted(arms, key=lambda arm: arm.revision)
+        features = bytes_to_vector(b"".join([arm.features for arm in arms])).reshape(-1, dim)
+        revisions = np.array([arm.revision for arm in arms], dtype=np.int64)
+        table = table_of(features, [arm.id for arm in arms], revisions)
+        fields: dict[str, object] = {
+            "table": table,
+            "structure": None,
+            "expected_us": FEW_US,
+        }
+        fields |= {"recent": deque(maxlen=1), "_documents": [arm.document for arm in arms]}
+        for name, value in fields.items():  # the class is frozen
+            object.__setattr__(self, name, value)
+
+    @cached_property
+    def attributes(self) -> AttributeSnapshot:  # type: ignore[override]
+        """Made when something asks: to describe the arms takes longer than to rank them."""
+        table = AttributeTable()
+        table.append(np.arange(len(self._documents)), [*map(attributes_of, self._documents)])
+        return table.snapshot()
+
+    @property
+    def eligible_count(self) -> int | None:
+        return None
+
+    def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
+        """In float64 at once: of so few arms a scan in float32 takes longer."""
+        self._check(query, k)
+        scores = self.table.features @ query
+        scores[exclude] = -np.inf
+        rows = np.argsort(-scores, kind="stable")[: min(k, self.size - len(exclude))]
+        return TopK(rows, scores[rows], exact=False)
+
+    def search_exact(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
+        return self.search(query, k, exclude)
+
+
+class Proposals:
+    """The proposals for one request, ever more of them.
+
+    ``queries``     what an engine is asked for; none: it is not asked
+    ``count``       how many arms are wanted of each query, at first
+    ``arm_filter``  what arms are left out unless they match it
+    ``also``        ids of arms that stand beside those of the engine
+    ``pinned``      likewise, whatever the filter says
+    ``is_all``      nothing more can be proposed
+    """
+
+    def __init__(
+        self,
+        index: EngineIndex,
+        queries: Sequence[Vector],
+        count: int,
+        *,
+        arm_filter: Filter | None = None,
+        also: Iterable[str] = (),
+        pinned: Iterable[str] = (),
+    ) -> None:
+        self.is_all = False
+        self._index, self._queries, self._filter = index, queries, arm_filter
+        self._limit = asked_for(max(count, index.options.shortlist))
+        self._also, self._pinned = also, frozenset(pinned)
+        self._arms: dict[str, StoredArm | None] = {}
+        # Before the engine is asked: it has what leaves the overlay meanwhile.
+        self._overlay = index.overlay.snapshot()
+        index.recent.extend(queries)
+
+    async def more(self) -> ProposedSnapshot:
+        """All arms so far and, but the first time, more of them. Raises Unavailable.
+
+        Cost: a round trip to the engine for each query, and one to the store.
+        """
+        index, limit = self._index, self._limit
+        async with SEARCHES.one():
+            check(caller())
+            started = time.perf_counter()
+            found = [await index.proposed(query, limit, self._filter) for query in self._queries]
+            overlaid = chain.from_iterable(self._overlaid(query, limit) for query in self._queries)
+            ids = dict.fromkeys(chain(self._pinned, self._also, overlaid, *found))
+            new = [arm_id for arm_id in ids if arm_id not in self._arms]
+            for arm_id, arm in zip(new, await index.store.read(index.uid, new), strict=True):
+                self._arms[arm_id] = arm if arm is not None and self._lets_in(arm) else None
+            if found:
+                us = (time.perf_counter() - started) * 1e6
+                index.search_us += RECENT_SHARE * (us - index.search_us)
+        self.is_all = limit == MOST_FOUND or all(len(ids) < limit for ids in found)
+        self._limit = min(OVERSAMPLING * limit, MOST_FOUND)
+        return ProposedSnapshot(index.dim, [arm for arm in self._arms.values() if arm is not None])
+
+    def _lets_in(self, arm: StoredArm) -> bool:
+        wanted = self._filter
+        return wanted is None or arm.id in self._pinned or wanted.matches(*attributes_of(arm.document))
+
+    def _overlaid(self, query: Vector, limit: int) -> list[str]:
+        """The best arms of the overlay."""
+        arms = self._overlay
+        if not arms.size:
+            return []
+        if self._filter is None:
+            rows = arms.search_exact(query, limit).rows
+        else:
+            let_in = eligible_rows(self._filter, arms.table, arms.attributes, None)
+            rows = search_exactly(arms.table, let_in, query, limit, NO_ROWS).rows
+        return [arms.id_of(row) for row in rows.tolist()]
+
+
+def asked_for(limit: int) -> int:
+    """The next power of two, so that searches for different numbers of arms can be asked together."""
+    return min(max(LEAST_ASKED, 1 << (limit - 1).bit_length()), MOST_FOUND)
