@@ -228,7 +228,7 @@ IN_DEFAULT_THREADS = {
     "app/catalogues/resident_arms.py": "arms are shared when a service starts",
     "workers/reward_ingestion.py": "rewards are folded",
     "workers/log_trimming.py": "checkpoints are made",
-    "app/filtering/filter_worker.py": "filters are planned by measuring",
+    "app/filtering/filtered_snapshots.py": "filters are planned by measuring",
     "app/replication/expected_store.py": "a small file is written",
     "server/application.py": "the last spans are sent, at the end",
 }

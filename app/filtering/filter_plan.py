@@ -7,8 +7,8 @@ Notation
     1. A copy of the n rows is made if there is memory for it, and kept if it is clearly faster than a search
        without one.
     2. The index is tried if n is large, and if about ``ASKED`` of the arms that it is asked for should match:
-       ask = ASKED K / n. It is asked for twice as many until its recall reaches the catalogue's target, or
-       until it takes as long as the exact search.
+       ask = ASKED K / n. It is asked for twice as many until it reaches the catalogue's target, or takes as
+       long as the exact search. It serves by the rule of ``shortlist.index.quality``.
 
 Which index serves a whole catalogue is decided by ``shortlist.index.planner``.
 """
@@ -26,8 +26,8 @@ from app.filtering.row_copy import RowCopy
 from app.indexes.eligible_rows import EligibleRows
 from app.indexes.filtered_search import search_exactly
 from app.indexes.snapshot import Snapshot
-from shortlist.index.probes import compare, queries_like, solve, time_alternately, typical_us
-from shortlist.index.quality import reaches
+from shortlist.index.probes import Trial, compare, queries_like, solve, time_alternately, typical_us
+from shortlist.index.quality import LEAST_SPEEDUP, choose_ef, is_settled
 from shortlist.types import NO_ROWS, Matrix, TopK, Vector
 
 PROBES = 400
@@ -76,42 +76,30 @@ def plan_filter(
     recent: Sequence[Vector],
     rng: np.random.Generator,
 ) -> FilterPlan:
-    """Measure and decide. For any thread. Cost: about ``PROBES`` searches of each kind, and the copy.
+    """Measure and decide. For any thread. Cost: the copy, and about ``PROBES`` searches for each ``ask``.
 
-    ``recent``: queries that this filter served; half of the probes are like them, and the index has to
-    reach the target on these as well as on the others. Where they look and where the eligible arms lie need
-    not agree.
+    ``recent``: queries that this filter served; half of the probes are like them, for where queries look and
+    where the eligible arms lie need not agree.
     """
-    table, limits, index = snapshot.table, options.limits, snapshot.proposing
     if not eligible.count:
         return FilterPlan(0, index_number(snapshot), 0.0, 0.0)
-    queries, groups = queries_like(table.dim, PROBES, recent, rng)
+    queries, groups = queries_like(snapshot.table.dim, PROBES, recent, rng)
     plan = _plan_exact(snapshot, eligible, options, queries[:TIMED])
-    if index is None or eligible.count * table.dim <= limits.quick_numbers:
+    index, limits = snapshot.proposing, options.limits
+    ask = int(ASKED * snapshot.table.live / eligible.count)
+    most = 0.0 if index is None else limits.most_asked * index.arms
+    if index is None or ask > most or eligible.count * snapshot.table.dim <= limits.quick_numbers:
         return plan
-    ask, most = int(ASKED * table.live / eligible.count), limits.most_asked * index.arms
-    if ask > most:
-        return plan
-    probes = solve(table, queries, among=eligible.mask, groups=groups, check=options.check)
-    exact = _search(plan.copy, snapshot, eligible)
+    probes = solve(snapshot.table, queries, among=eligible.mask, groups=groups, check=options.check)
+    exact, trials = _search(plan.copy, snapshot, eligible), dict[int, Trial]()
     while ask <= most:
         search = IndexSearch(eligible, index, ask, limits.most_asked)
-        trial = compare(_search(search, snapshot, eligible), exact, probes)
-        if trial.speedup < limits.least_speedup:
+        trials[ask] = compare(_search(search, snapshot, eligible), exact, probes)
+        if is_settled(trials[ask], options.target_recall):
             break
-        if reaches(trial.least, options.target_recall):
-            speedup = f"{trial.speedup:.1f} times as fast as an exact search"
-            return replace(
-                plan,
-                ask=ask,
-                us=trial.us,
-                exact_us=trial.exact_us,
-                recall_at_1=trial.least.recall_at_1,
-                ratio_mean=trial.least.ratio_mean,
-                reason=f"the index is asked for {ask} arms, {speedup}",
-            )
         ask *= 2
-    return plan
+    chosen = choose_ef(trials, options.target_recall)
+    return plan if chosen is None else _by_index(plan, chosen, trials[chosen])
 
 
 def index_number(snapshot: Snapshot) -> int | None:
@@ -129,10 +117,22 @@ def _plan_exact(
         return FilterPlan(eligible.count, index, us, us, reason=NO_MEMORY)
     copy = RowCopy.of(table, eligible)
     _, us, plain_us = time_alternately(_search(copy, snapshot, eligible), plain, queries)
-    if plain_us < options.limits.least_speedup * us:
+    if plain_us < LEAST_SPEEDUP * us:
         return FilterPlan(eligible.count, index, plain_us, plain_us)
     reason = f"a copy of the arms is scanned, {plain_us / us:.1f} times as fast as without one"
     return FilterPlan(eligible.count, index, us, us, copy, reason=reason)
+
+
+def _by_index(plan: FilterPlan, ask: int, trial: Trial) -> FilterPlan:
+    return replace(
+        plan,
+        ask=ask,
+        us=trial.us,
+        exact_us=trial.exact_us,
+        recall_at_1=trial.least.recall_at_1,
+        ratio_mean=trial.least.ratio_mean,
+        reason=f"the index is asked for {ask} arms, {trial.speedup:.1f} times as fast as an exact search",
+    )
 
 
 def _search(

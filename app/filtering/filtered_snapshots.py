@@ -6,12 +6,16 @@ large.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
+import numpy as np
+
 from app.catalogues.catalogue import Catalogue
-from app.filtering.filter_worker import FilterWorker
+from app.filtering.filter_plan import FilterPlan, PlanOptions, plan_filter
 from app.filtering.filtered_snapshot import without_rows
 from app.filtering.known_filter import FilterStatus, KnownFilter
 from app.filtering.limits import FilterLimits
@@ -22,12 +26,19 @@ from app.indexes.snapshot import Snapshot
 from app.platform.cache import BoundedCache
 from app.platform.errors import NoArms, shown
 from app.platform.long_work import LongWork
+from shortlist.index.cancellation import Cancellation, Cancelled
+
+log = logging.getLogger("shortlist.filters")
 
 LONG_EVALUATION = 2_500_000  # values: two milliseconds at most; a thread would take a tenth of one to begin
 EVALUATIONS = 2
 WAITING = 256
 LOOK_EVERY = 4  # uses: after these, whether it is to be planned
 SHOWN_CHARS = 4_096  # of a filter's key
+COPY_SHARE = 0.25  # of the memory for filters, for the copy of one of them
+COOLDOWN_FACTOR = 20.0  # times what planning took
+AFTER_FAILURE_S = 60.0
+_SEED = 0x66696C74
 
 
 def among(base: Snapshot, arm_filter: Filter) -> Snapshot:
@@ -67,7 +78,10 @@ class FilteredSnapshots:
         self.limits = limits
         self._filters: BoundedCache[tuple[str, str], KnownFilter] = BoundedCache(capacity_bytes)
         self._evaluations = LongWork(threads=EVALUATIONS, waiting=WAITING)
-        self._worker = FilterWorker(capacity_bytes=capacity_bytes)
+        self._copy_bytes = int(COPY_SHARE * capacity_bytes)
+        self._one_plan_at_a_time = asyncio.Semaphore(1)
+        self._plans: set[asyncio.Task[None]] = set()
+        self._stop = Cancellation()
 
     @property
     def bytes(self) -> int:
@@ -90,7 +104,10 @@ class FilteredSnapshots:
         known_filter.uses += 1
         # Not at each use: looking whether a plan is due would be a good part of a quick search.
         if not known_filter.uses % LOOK_EVERY and known_filter.is_due(filtered.all_arms, time.monotonic()):
-            self._worker.begin(catalogue, known_filter, partial(self._has_grown, catalogue, known_filter))
+            known_filter.is_busy = True
+            task = asyncio.create_task(self._plan(catalogue, known_filter))
+            self._plans.add(task)
+            task.add_done_callback(self._plans.discard)
         return filtered
 
     def in_use(self, catalogue: Catalogue, most: int) -> Sequence[FilterStatus]:
@@ -101,7 +118,9 @@ class FilteredSnapshots:
         return [known_filter.status(catalogue.index.snapshot()) for known_filter in held[:most]]
 
     def close(self) -> None:
-        self._worker.close()
+        self._stop.cancel()
+        for task in self._plans:
+            task.cancel()
         self._evaluations.close()
 
     async def _followed(self, catalogue: Catalogue, arm_filter: Filter) -> KnownFilter:
@@ -124,9 +143,37 @@ class FilteredSnapshots:
         self._filters.put(key, known_filter, known_filter.memory_bytes)
         return known_filter
 
-    def _has_grown(self, catalogue: Catalogue, known_filter: KnownFilter) -> None:
-        """Count the memory of what was made, unless the filter was dropped from the cache."""
+    async def _plan(self, catalogue: Catalogue, known_filter: KnownFilter) -> None:
+        """Plan a filter in a thread; the filter takes the plan."""
+        try:
+            async with self._one_plan_at_a_time:
+                started = time.monotonic()
+                plan = await asyncio.to_thread(self._planning(catalogue, known_filter))
+                now = time.monotonic()
+                known_filter.plan_from = now + COOLDOWN_FACTOR * (now - started)
+        except Cancelled:
+            return
+        except Exception:  # what served goes on serving
+            log.exception("planning a filter of %s failed", catalogue.name)
+            known_filter.plan_from = time.monotonic() + AFTER_FAILURE_S
+            return
+        finally:
+            known_filter.is_busy = False
+        known_filter.take(plan)
         key = catalogue.uid, known_filter.arm_filter.key
-        # ``peek``: to count memory is no use of the filter.
+        # Unless it was dropped from the cache. ``peek``: to count memory is no use of the filter.
         if self._filters.peek(key) is known_filter:
             self._filters.put(key, known_filter, known_filter.memory_bytes)
+
+    def _planning(self, catalogue: Catalogue, known_filter: KnownFilter) -> Callable[[], FilterPlan]:
+        """Plans a filter as it is now, in a thread."""
+        snapshot, before, recent = catalogue.index.snapshot(), known_filter.eligible, (*known_filter.recent,)
+        target, limits = catalogue.index_options.target_recall, known_filter.limits
+        options = PlanOptions(self._copy_bytes, target, limits, self._stop.check)
+        rng = np.random.default_rng((_SEED, int(catalogue.uid[:8], 16)))
+
+        def plan() -> FilterPlan:
+            eligible = eligible_rows(known_filter.arm_filter, snapshot.table, snapshot.attributes, before)
+            return plan_filter(snapshot, eligible, options, recent=recent, rng=rng)
+
+        return plan

@@ -32,9 +32,7 @@ from shortlist.types import Vector
 PLAN_AFTER = 64  # uses: so many queries the probes of a plan are like
 RECENT = 128
 GROWTH = 1.2
-COOLDOWN_FACTOR = 20.0  # times what planning took
 STALE = 0.25
-AFTER_FAILURE_S = 60.0
 KNOWN_BYTES = 2_000
 TEXT_COPIES = 3  # of what a filter says: as given, read, and as its key
 SMALL = "few arms match: they were copied side by side"
@@ -125,13 +123,6 @@ class KnownFilter:
         self.plan, self.copy = replace(plan, copy=None), plan.copy
         # To be made with what serves now, at the next use.
         self.snapshot = None
-
-    def rest(self, now: float, seconds: float) -> None:
-        """Plan no more for a while after it took so long."""
-        self.plan_from = now + COOLDOWN_FACTOR * seconds
-
-    def failed(self, now: float) -> None:
-        self.plan_from = now + AFTER_FAILURE_S
 
     def status(self, whole: Snapshot) -> FilterStatus:
         plan, strategy = self.plan, self._strategy(whole)

@@ -1,4 +1,4 @@
-"""From which sizes on a filter is planned, and how much faster a search has to be to serve it."""
+"""From which sizes on a filter is planned."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ class FilterLimits:
     ``small_numbers``   scanned in some microseconds: copied at once, and nothing measured
     ``quick_numbers``   comparing so many takes no longer than asking the index
     ``most_asked``      an index that is asked for a larger share of its arms takes longer than comparing all
-    ``least_speedup``   what is made or asked has to be so many times as fast as what it takes the place of
     """
 
     small_numbers: int = 65_536
     quick_numbers: int = 500_000
     most_asked: float = 0.05
-    least_speedup: float = 1.25

@@ -166,7 +166,7 @@ def test_the_index_is_measured_on_queries_like_those_that_were_served(monkeypatc
 
     def compare(search, exact, probes):
         groups.append(np.bincount(probes.groups).tolist())
-        return Trial(Quality(0.99, 1.0, 1.0, 0.0), 1.0, 40.0, worst=Quality(0.9, 0.99, 0.9, 0.0))
+        return Trial(Quality(0.99, 1.0, 1.0, 0.0), 1.0, 40.0, worst=Quality(0.9, 1.0, 0.9, 0.0))
 
     Times().use(monkeypatch)
     monkeypatch.setattr(filter_plan, "compare", compare)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from app.catalogues.catalogue import Catalogue
-from app.filtering import filter_worker, known_filter
+from app.filtering import filtered_snapshots, known_filter
 from app.filtering.filter_plan import FilterPlan, index_number
 from app.filtering.filtered_snapshots import LOOK_EVERY, FilteredSnapshots
 from app.filtering.known_filter import PLAN_AFTER, FilterStatus
@@ -95,8 +95,8 @@ class Plans:
 
     def __init__(self, monkeypatch, *plans: tuple[int, float], has_copy: bool = True) -> None:
         self.plans, self.count, self.has_copy = list(plans), 0, has_copy
-        monkeypatch.setattr(filter_worker, "plan_filter", self.plan)
-        monkeypatch.setattr(known_filter, "COOLDOWN_FACTOR", 0.0)
+        monkeypatch.setattr(filtered_snapshots, "plan_filter", self.plan)
+        monkeypatch.setattr(filtered_snapshots, "COOLDOWN_FACTOR", 0.0)
 
     def plan(self, snapshot, eligible, options, **rest) -> FilterPlan:
         assert eligible.is_of(snapshot.table, snapshot.attributes)
@@ -224,8 +224,8 @@ def test_what_serves_goes_on_when_planning_fails_or_is_stopped(monkeypatch, capl
     def fail(*_, **__):
         raise raised.pop(0)
 
-    monkeypatch.setattr(filter_worker, "plan_filter", fail)
-    monkeypatch.setattr(known_filter, "AFTER_FAILURE_S", 0.0)
+    monkeypatch.setattr(filtered_snapshots, "plan_filter", fail)
+    monkeypatch.setattr(filtered_snapshots, "AFTER_FAILURE_S", 0.0)
     for left in (1, 0):
         assert ask(views, catalogue, PLAN_AFTER).strategy == "exact"
         assert len(raised) == left
@@ -235,7 +235,7 @@ def test_what_serves_goes_on_when_planning_fails_or_is_stopped(monkeypatch, capl
 
 def test_nothing_is_planned_for_a_while_after_a_plan(monkeypatch) -> None:
     catalogue, views, plans = of_arms(1_000), views_with(), Plans(monkeypatch, (0, 10.0))
-    monkeypatch.setattr(known_filter, "COOLDOWN_FACTOR", 1e9)
+    monkeypatch.setattr(filtered_snapshots, "COOLDOWN_FACTOR", 1e9)
     ask(views, catalogue, PLAN_AFTER)
     catalogue.index.remove([str(arm) for arm in range(500)])
     ask(views, catalogue, PLAN_AFTER)
@@ -257,7 +257,7 @@ async def plan_two(monkeypatch) -> None:
         planned.append(eligible.count)
         return plans.plan(snapshot, eligible, options)
 
-    monkeypatch.setattr(filter_worker, "plan_filter", slow)
+    monkeypatch.setattr(filtered_snapshots, "plan_filter", slow)
     catalogue, views = of_arms(100), views_with()
     filters = [parse({"odd": odd}) for odd in (True, False)]
     for wanted in filters:

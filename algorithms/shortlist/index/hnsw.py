@@ -47,8 +47,8 @@ from shortlist.index.index import (
     GrowingIndex,
     Index,
     IndexKind,
+    ProposingIndex,
     RemeasuredIndex,
-    TunableIndex,
     tell_nobody,
 )
 from shortlist.index.probes import LIST, LONGEST_LIST, ExactLists, Groups, Probes, Quality
@@ -82,7 +82,7 @@ class GraphTuning:
     list: int
 
 
-class HnswGraph(TunableIndex, RemeasuredIndex, GrowingIndex):
+class HnswGraph(ProposingIndex, RemeasuredIndex, GrowingIndex):
     """A graph over some rows of a table. Call ``tuned`` before searching it.
 
     ``rows`` (n,): the row of every label. ``covered``: rows of the snapshot it was built over; later rows are

@@ -3,9 +3,9 @@
 A structure finds the rows of a table with the largest inner product. It has the rows that were alive when it
 was built, below ``covered``; ``Snapshot`` searches later rows beside it. To write one: make a subclass of
 ``Index`` in a file of this folder, and add a row to ``planner.OURS``. What else it can do it says by
-extending other classes of this file as well: ``ProposingIndex``, ``RemeasuredIndex``, ``GrowingIndex``,
-``TunableIndex``. The row says how it is written for the other processes of a service (``Saving``); without
-that they scan their arms where it serves.
+extending other classes of this file as well: ``ProposingIndex``, ``RemeasuredIndex``, ``GrowingIndex``. The
+row says how it is written for the other processes of a service (``Saving``); without that they scan their
+arms where it serves.
 
 Who calls it:
 
@@ -248,14 +248,3 @@ class GrowingIndex(Index):
     @abstractmethod
     def can_grow(self) -> bool:
         """Whether they still can."""
-
-
-class TunableIndex(ProposingIndex):
-    """What ``planner.build_over`` makes over some rows alone. ``tuned`` is called before a search."""
-
-    @abstractmethod
-    def tuned(self, ef: int, *, shortlist: int, most: int) -> None:
-        """Look at ``ef`` arms in a search, score ``shortlist`` again, never propose more than ``most``."""
-
-    @abstractmethod
-    def moved(self, position: Rows, covered: int) -> TunableIndex: ...

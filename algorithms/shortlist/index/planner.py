@@ -30,8 +30,8 @@ from shortlist import checks
 from shortlist.index import graph_file, norm_pruned
 from shortlist.index import quality as ef_choice
 from shortlist.index.exact import scan
-from shortlist.index.hnsw import FEW_DEAD, HnswGraph, arm_bytes
-from shortlist.index.index import Build, Index, IndexKind, Saving, TunableIndex
+from shortlist.index.hnsw import FEW_DEAD, HnswGraph
+from shortlist.index.index import Build, Index, IndexKind, Saving
 from shortlist.index.norm_pruned import NormBlocks
 from shortlist.index.probes import (
     LIST,
@@ -437,17 +437,11 @@ def saving_of(kind: IndexKind, candidates: Sequence[Candidate] = OURS) -> Saving
 
 def build_over(
     table: TableSnapshot, rows: Rows, options: IndexOptions, *, seed: int, check: Callable[[], None]
-) -> TunableIndex:
-    """The structure that filters and the adaptive solver build over some live rows (n,), in this order.
+) -> HnswGraph:
+    """The structure that the adaptive solver builds over some live rows (n,), in this order.
 
-    On one core; ``check`` is called now and then, and may
-    raise to stop.
+    On one core; ``check`` is called now and then, and may raise to stop.
     """
     return HnswGraph.build(
         table, rows, m=options.m, ef_construction=options.ef_construction, seed=seed, threads=1, check=check
     )
-
-
-def bytes_over(count: int, dim: int, options: IndexOptions) -> int:
-    """About how much memory ``build_over`` takes for so many rows."""
-    return count * arm_bytes(dim, options.m)
