@@ -2,7 +2,7 @@
 
 A constraint that remembers a key refuses a choice if another one of the key was shown meanwhile. Of many at
 once all but one would then begin again, and of 64 the last one 63 times. In turn none is refused, but by
-choices of other processes.
+choices of other processes. Likewise of a bandit, for choices that were refused twice.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Turns:
             async with asyncio.timeout(self._max_wait_s):
                 await lock.acquire()
         except TimeoutError:
-            message = "other choices of this key take too long; try again"
+            message = "other choices of this key or bandit take too long; try again"
             raise Unavailable(message) from None
         try:
             check(caller())
