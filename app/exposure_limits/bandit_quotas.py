@@ -26,7 +26,8 @@ class BanditQuotas:
         self._store = store
         self._uid = bandit_uid
         self.known = known
-        self._events: list[tuple[QuotaEvent, Sequence[QuotaCount]]] = []  # of this turn of the event loop
+        self._events: list[tuple[QuotaEvent, Sequence[QuotaCount]]] = []  # which the next call counts
+        self._calling = asyncio.Lock()
         self._answer: asyncio.Task[QuotaAnswer]
 
     async def poll(self) -> None:
@@ -99,7 +100,8 @@ class BanditQuotas:
     ) -> tuple[bool, Mapping[tuple[str, str], QuotaWindow]]:
         """Whether all of it was counted, and the windows of then.
 
-        What is asked for in one turn of the event loop goes to the store together.
+        What is asked for in one turn of the event loop, or while another call is under way, goes to the store
+        together.
         """
         number = len(self._events)
         if not number:
@@ -112,9 +114,10 @@ class BanditQuotas:
         return answer.counted[number], answer.windows
 
     async def _ask(self) -> QuotaAnswer:
-        events, self._events = self._events, []
-        after = self.known.number
-        answer = await self._store.count(self._uid, events, after=after)
+        async with self._calling:
+            events, self._events = self._events, []
+            after = self.known.number
+            answer = await self._store.count(self._uid, events, after=after)
         self.known.hear(answer.changes, after)
         for (name, uid), window in answer.windows.items():
             quota = self.known.by_id.get(name)

@@ -26,8 +26,8 @@ async def test_choices_of_a_batch_are_counted_together(service: HeadlessService)
     choices = await service.parts.choosing.choose_batch(
         bandit, [ChooseRequest(key=f"u{n}", k=4) for n in range(CHOICES)]
     )
-    # A busy machine may take several slices of time for them.
-    assert service.store.calls["quotas.count"] <= CHOICES // 4
+    # Several: those that come while a call is under way go with the next one.
+    assert service.store.calls["quotas.count"] <= CHOICES // 2
     assert len(choices) == (await service.parts.quotas.get(bandit, "q")).used == CHOICES
 
 
