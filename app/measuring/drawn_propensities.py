@@ -40,7 +40,7 @@ from app.measuring.past_learners import PastLearners, TimedReward, learner_of
 from app.measuring.sources import HeldSource
 from app.platform.errors import Invalid
 from app.platform.pools import MEASURING
-from app.policies.arm_effects import Directions, RowEffects
+from app.policies.arm_effects import ArmEffects, Directions
 from app.policies.registry import POLICIES
 from app.policies.targets import DrawsLists, EvaluationBatch, Lists, Pool
 from app.records.records import LearnerState
@@ -250,12 +250,12 @@ class DrawnPropensities:
             self._pools[version, name] = arms
         return arms
 
-    def _effects_of(self, bandit: Bandit, arms: LearnerSnapshot) -> RowEffects | None:
+    def _effects_of(self, bandit: Bandit, arms: LearnerSnapshot) -> ArmEffects | None:
         if bandit.effects is None:
             return None
         table = arms.plain.whole.table
         directions = self._directions.setdefault(table.number, Directions())
-        return RowEffects.of(bandit.effects, directions, table, np.ones(1), bandit.exploration)
+        return ArmEffects.of(bandit.effects, directions, table, np.ones(1), bandit.exploration)
 
 
 def drawn_policy(record: BanditRecord) -> DrawsLists | None:

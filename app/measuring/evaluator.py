@@ -48,7 +48,7 @@ from app.measuring.sources import HeldSource
 from app.platform.cache import BoundedCache
 from app.platform.errors import Invalid
 from app.platform.pools import MEASURING
-from app.policies.arm_effects import Directions, RowEffects
+from app.policies.arm_effects import ArmEffects, Directions
 from app.policies.targets import EvaluationBatch, Lists, Pool, Target, Weighed
 from app.serving.constraints.base import ConstraintRow
 from app.serving.constraints.order import STATELESS
@@ -173,7 +173,7 @@ class Evaluator:
         self.drawn = None
         if draws and self.past is not None:
             self.drawn = DrawnPropensities(bandit, source, self.past, constraints, self._check)
-        self._effects = dict[tuple[int, int], RowEffects]()  # of the block of now, by policy and table
+        self._effects = dict[tuple[int, int], ArmEffects]()  # of the block of now, by policy and table
         self._directions = dict[int, Directions]()
 
     @property
@@ -448,7 +448,7 @@ class Evaluator:
             work.of.bandit, names, work.learners, owners, contexts_of, exclude, rewards, effects
         ), which
 
-    def _effects_of(self, policy: Evaluated, arms: LearnerSnapshot) -> RowEffects | None:
+    def _effects_of(self, policy: Evaluated, arms: LearnerSnapshot) -> ArmEffects | None:
         """What arms have beyond their features in the block of now, by the weights of a policy."""
         version, weighing, table = policy.bandit.effects, policy.bandit.weighing, arms.plain.whole.table
         if version is None:
@@ -457,7 +457,7 @@ class Evaluator:
         if name not in self._effects:
             directions = self._directions.setdefault(table.number, Directions())
             weights = np.ones(1) if weighing is None else np.array(weighing.weights)
-            self._effects[name] = RowEffects.of(
+            self._effects[name] = ArmEffects.of(
                 version, directions, table, weights, policy.bandit.exploration
             )
         return self._effects[name]

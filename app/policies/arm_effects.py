@@ -21,7 +21,6 @@ each part of a score, and a threshold for what was in none of them.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -140,58 +139,10 @@ class Head:
         return self.rows[candidates(scores, error, k, least if scaled is joint else -math.inf)]
 
 
-class ArmEffects(ABC):
-    """What the arms of a bandit have beyond their features, as it is served."""
-
-    @abstractmethod
-    def worth(self, arms: LearnerSnapshot, rows: Rows, w: Vector | None = None) -> Vector:
-        """b_i + e s_i (g_i.w); without w b_i. Shapes: rows (n,), w (4,) -> (n,)."""
-
-    @abstractmethod
-    def solver(
-        self, arms: LearnerSnapshot, solver: MipsSolver, rng: np.random.Generator | None = None
-    ) -> EffectSolver:
-        """``solver``, which finds arms of large x.q among ``arms``, as one that knows effects.
-
-        ``rng``: w is drawn from it with the first search; None: no exploration.
-        """
-
-
 @dataclass(eq=False)
-class EffectSolver(ABC):
-    """Finds the arms that are worth most. ``solver`` finds those of largest x.q among ``arms``.
-
-    ``rng``: w is drawn from it with the first search; None: no exploration.
-    """
-
-    arms: LearnerSnapshot
-    solver: MipsSolver
-    effects: ArmEffects
-    rng: np.random.Generator | None = None
-    w: Vector | None = None
-
-    @abstractmethod
-    def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
-        """The ``k`` arms outside of ``exclude`` that are worth most. Shapes: query (d',), exclude (e,)."""
-
-    @abstractmethod
-    def search_exact(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
-        """As ``search``, and every eligible arm is compared, where all are in memory."""
-
-    def scores_of(self, query: Vector, rows: Rows) -> Vector:
-        """What each of some rows is worth. Shapes: (d',), (n,) -> (n,)."""
-        scores: Vector = self.arms.features_of(rows) @ query
-        return scores + self.effects.worth(self.arms, rows, self._drawn())
-
-    def _drawn(self) -> Vector | None:
-        if self.rng is not None and self.w is None:
-            self.w = self.rng.standard_normal(DIRECTIONS)
-        return self.w
-
-
-@dataclass(eq=False)
-class RowEffects(ArmEffects):
-    """The effects of a version, by the rows of a table, weighed as a bandit weighs its signals.
+class ArmEffects:
+    """What the arms of a bandit have beyond their features: the effects of a version, by the rows of a table,
+    weighed as the bandit weighs its signals.
 
     ``effects``, ``noises``  b_i and e s_i of each row, and of rows to come, which have no rewards (n,)
     ``rows``                 of which it is known which arms they are
@@ -218,7 +169,7 @@ class RowEffects(ArmEffects):
         exploration: float,
         *,
         most_head: int = MOST_HEAD,
-    ) -> RowEffects:
+    ) -> ArmEffects:
         """Cost: O(K), and a look-up for each arm of the version, or of a small table."""
         record, count = version.record, len(weights)
         spread = float(np.sqrt(weights**2 @ np.array(record.variances[:count])))
@@ -234,7 +185,7 @@ class RowEffects(ArmEffects):
         noises[rows[there]] = exploration * np.sqrt(weights**2 @ deviations[:count] ** 2)
         return cls(version, directions, exploration, effects, noises, weights, table.rows, most_head)
 
-    def with_rows(self, table: TableSnapshot) -> RowEffects:
+    def with_rows(self, table: TableSnapshot) -> ArmEffects:
         """These effects, with rows that came since: those of arms that changed have the effects of the arms.
 
         Cost: a look-up for each of them, and where any arm had rewards a copy of the head.
@@ -291,15 +242,11 @@ class RowEffects(ArmEffects):
         return float(np.abs(self.effects).max()), float(self.noises.max())
 
     def worth(self, arms: LearnerSnapshot, rows: Rows, w: Vector | None = None) -> Vector:
+        """b_i + e s_i (g_i.w); without w b_i. Shapes: rows (n,), w (4,) -> (n,)."""
         worth: Vector = self.effects[rows].astype(np.float64)
         if w is not None:
             worth += self.noises[rows] * (w @ self.directions.of(arms.plain.table, rows))
         return worth
-
-    def solver(
-        self, arms: LearnerSnapshot, solver: MipsSolver, rng: np.random.Generator | None = None
-    ) -> EffectSolver:
-        return RowEffectSolver(arms, solver, self, rng)
 
     def worth_of_all(self, table: TableSnapshot, w: Vector | None) -> Numbers:
         """``worth`` of all rows, within ``error`` of it. Shape: (rows,). Cost: 24 bytes read for each."""
@@ -337,12 +284,20 @@ def row_capacity(rows: int) -> int:
 
 
 @dataclass(eq=False)
-class RowEffectSolver(EffectSolver):
-    """Of arms that are all in memory."""
+class EffectSolver:
+    """Finds the arms that are worth most. ``solver`` finds those of largest x.q among ``arms``.
 
-    effects: RowEffects
+    ``rng``: w is drawn from it with the first search; None: no exploration.
+    """
+
+    arms: LearnerSnapshot
+    solver: MipsSolver
+    effects: ArmEffects
+    rng: np.random.Generator | None = None
+    w: Vector | None = None
 
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
+        """The ``k`` arms outside of ``exclude`` that are worth most. Shapes: query (d',), exclude (e,)."""
         # DEVIATION (Fagin, Lotem and Naor, section 4): no deeper, a graph that is asked for more takes longer
         asked = max(LEAST_ASKED, 2 * k)
         near = self._near(query, k, asked, exclude)
@@ -425,6 +380,16 @@ class RowEffectSolver(EffectSolver):
             hidden = is_excluded if hidden is None else hidden | is_excluded
         least -= self.arms.constant_score(query)
         return head.contenders(self.arms.catalogue_query(query), self.w, k, hidden, least)
+
+    def scores_of(self, query: Vector, rows: Rows) -> Vector:
+        """What each of some rows is worth. Shapes: (d',), (n,) -> (n,)."""
+        scores: Vector = self.arms.features_of(rows) @ query
+        return scores + self.effects.worth(self.arms, rows, self._drawn())
+
+    def _drawn(self) -> Vector | None:
+        if self.rng is not None and self.w is None:
+            self.w = self.rng.standard_normal(DIRECTIONS)
+        return self.w
 
     def _ranked(self, query: Vector, rows: Rows, k: int) -> TopK:
         scores = self.scores_of(query, rows)

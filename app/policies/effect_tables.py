@@ -1,4 +1,4 @@
-"""The arm effects of bandits, laid out as choices need them: by rows of a table, or beside an engine."""
+"""The arm effects of bandits, laid out as choices need them: by rows of a table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from app.indexes.snapshot import ResidentSnapshot, Snapshot
 from app.platform.cache import BoundedCache
 from app.platform.deadlines import shared_task, task_for_all, yield_to_others
 from app.platform.pools import REQUESTS
-from app.policies.arm_effects import MOST_HEAD, OPTIMISM, ArmEffects, Directions, RowEffects, row_capacity
+from app.policies.arm_effects import MOST_HEAD, OPTIMISM, ArmEffects, Directions, row_capacity
 from app.records.records import attributes_of, bytes_to_vector
 from shortlist.types import Vector
 
@@ -50,9 +50,9 @@ class EffectTables:
 
     def __init__(self, *, capacity_bytes: int, inline_arms: int = INLINE_ARMS) -> None:
         self._inline_arms = inline_arms
-        self._held: BoundedCache[tuple[str, Sequence[float]], RowEffects] = BoundedCache(capacity_bytes)
+        self._held: BoundedCache[tuple[str, Sequence[float]], ArmEffects] = BoundedCache(capacity_bytes)
         self._directions: BoundedCache[int, Directions] = BoundedCache(capacity_bytes)
-        self._making: dict[tuple[object, ...], asyncio.Task[RowEffects]] = {}
+        self._making: dict[tuple[object, ...], asyncio.Task[ArmEffects]] = {}
         self._heads: BoundedCache[str, EngineHead] = BoundedCache(capacity_bytes)
         self._reading: dict[str, asyncio.Task[None]] = {}
 
@@ -86,7 +86,7 @@ class EffectTables:
             self._directions.put(table.number, directions, DIRECTION_BYTES * row_capacity(table.rows))
             # Before choices need them: those of the hundred arms of one take it a fifth longer.
             task_for_all(REQUESTS.run(partial(directions.of_all, table)))
-        make = partial(RowEffects.of, version, directions, table, np.array(weights), bandit.exploration)
+        make = partial(ArmEffects.of, version, directions, table, np.array(weights), bandit.exploration)
         if len(version.names) <= self._inline_arms:
             held = make()
         else:
@@ -121,7 +121,7 @@ class EffectTables:
         if bandit.effects is None:
             return None
         weights = np.array((1.0,) if bandit.weighing is None else bandit.weighing.weights)
-        return RowEffects.of(bandit.effects, Directions(), arms.plain.table, weights, bandit.exploration)
+        return ArmEffects.of(bandit.effects, Directions(), arms.plain.table, weights, bandit.exploration)
 
     def _head(self, bandit: Bandit, index: EngineIndex, version: EffectVersion) -> ResidentSnapshot | None:
         """The head that is here, of this version or of another; a newer one is read meanwhile."""

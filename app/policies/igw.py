@@ -27,7 +27,7 @@ from app.bandits.bandit import Bandit
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.filters.filter import Filter
 from app.indexes.snapshot import Snapshot
-from app.policies.arm_effects import ArmEffects
+from app.policies.arm_effects import ArmEffects, EffectSolver
 from app.policies.base import ANY_PRIOR, Policy, PolicyDependencies
 from app.policies.computing import drawn_us
 from app.policies.covers import Covers
@@ -204,7 +204,7 @@ def candidates(
 ) -> DrawPool:
     """The ``count`` arms of highest estimate, best first, then the others of ``cover``."""
     # DEVIATION (Alg. 1, line 4): only these can be drawn, not every arm; see "What is not covered".
-    solver = arms if effects is None else effects.solver(arms, arms)
+    solver = arms if effects is None else EffectSolver(arms, arms, effects)
     # where all arms are wanted an approximate index could miss some
     search = solver.search if count < arms.size else solver.search_exact
     hits = search(theta, max(count, 1), exclude)

@@ -18,7 +18,7 @@ from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.filters.filter import Filter
 from app.learning.learners import Learners, thetas_of
 from app.learning.served_effects import weights_of
-from app.policies.arm_effects import ArmEffects
+from app.policies.arm_effects import ArmEffects, EffectSolver
 from app.policies.limits import Limit, LimitedSolver, Limits
 from app.policies.rules import Diverse, DiverseSolver, Pin, shortlist_of
 from app.records.encoding import Numbers32
@@ -213,7 +213,7 @@ class Candidates(msgspec.Struct, frozen=True, eq=False):
 
     def with_effects(self, arms: LearnerSnapshot, solver: MipsSolver) -> MipsSolver:
         """``solver``, whose arms are estimated with their effects."""
-        return solver if self.effects is None else self.effects.solver(arms, solver)
+        return solver if self.effects is None else EffectSolver(arms, solver, self.effects)
 
     def effects_of(self, rows: Rows) -> Vector:
         """What arms have beyond their features. Shapes: (n,) -> (n,)."""

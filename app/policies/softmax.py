@@ -20,7 +20,7 @@ import numpy as np
 from app.bandits.bandit import Bandit
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.indexes.snapshot import Snapshot
-from app.policies.arm_effects import RowEffects
+from app.policies.arm_effects import ArmEffects
 from app.policies.base import ANY_PRIOR, Policy
 from app.policies.covers import Covers
 from app.policies.limits import Limits
@@ -175,7 +175,7 @@ class SoftmaxTarget:
             return situations.bandit.temperature_share * situations.units
         return np.full(len(situations), self.temperature)
 
-    def _blocks(self, effects: RowEffects | None, check: Callable[[], None]) -> Iterator[Matrix]:
+    def _blocks(self, effects: ArmEffects | None, check: Callable[[], None]) -> Iterator[Matrix]:
         for start in range(0, len(self.rows), BLOCK):
             check()
             rows = self.rows[start : start + BLOCK]

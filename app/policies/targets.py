@@ -25,7 +25,7 @@ from app.bandits.settings import BanditRecord
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.filters.filter import Filter
 from app.indexes.snapshot import Snapshot
-from app.policies.arm_effects import RowEffects
+from app.policies.arm_effects import ArmEffects
 from app.policies.covers import Covers
 from app.records.encoding import Numbers32
 from shortlist.index.exact import scores_of
@@ -70,7 +70,7 @@ class EvaluationBatch:
     contexts: NDArray[np.float32] | None
     exclude: Sequence[Rows]
     rewards: tuple[float, float] | None = None
-    effects: RowEffects | None = None
+    effects: ArmEffects | None = None
 
     def __len__(self) -> int:
         return len(self.names)

@@ -21,7 +21,7 @@ from app.bandits.completion import PolicyNeeds
 from app.bandits.settings import BanditRecord
 from app.catalogues.adaptive_solver import COPIES, ExactSolver, LadderWithScan, ladder
 from app.catalogues.learner_snapshot import LearnerSnapshot
-from app.policies.arm_effects import DIRECTIONS, RowEffects, RowEffectSolver
+from app.policies.arm_effects import DIRECTIONS, ArmEffects, EffectSolver
 from app.policies.base import ANY_PRIOR, Policy, PolicyDependencies
 from app.policies.covers import Covers
 from app.policies.selection import Candidates, Ranking, ReadSnapshot, SelectionRequest
@@ -79,7 +79,7 @@ class ThompsonSampling(Policy, DrawsLists):
         if snapshot.effects is not None:
             # Their noise is drawn with the first search, after theta: without effects all is the same.
             rng = request.rng if request.bandit.exploration else None
-            solver = snapshot.effects.solver(snapshot.arms, solver, rng)
+            solver = EffectSolver(snapshot.arms, solver, snapshot.effects, rng)
         return request.limited(snapshot.arms, solver)
 
     def cost_us(self, request: SelectionRequest, arms: LearnerSnapshot) -> float:
@@ -231,7 +231,7 @@ class ThompsonTarget:
         queries: Matrix,
         exclude: Rows,
         check: Callable[[], None],
-        effects: RowEffects | None = None,
+        effects: ArmEffects | None = None,
         noise: Matrix = NO_NOISE,
     ) -> Rows:
         """The best arms for each draw, as the policy searches them.
@@ -243,7 +243,7 @@ class ThompsonTarget:
             check()
             solver = self.solver
             if effects is not None:
-                solver = RowEffectSolver(self.arms, solver, effects, w=noise[position])
+                solver = EffectSolver(self.arms, solver, effects, w=noise[position])
             hits = solver.search(query, self.k, exclude)
             rows[position, : len(hits.rows)] = hits.rows
         return rows
@@ -253,7 +253,7 @@ class ThompsonTarget:
         queries: Matrix,
         exclude: Rows,
         check: Callable[[], None],
-        effects: RowEffects | None = None,
+        effects: ArmEffects | None = None,
         noise: Matrix = NO_NOISE,
     ) -> Rows:
         """As ``best_by_search``, all compared."""

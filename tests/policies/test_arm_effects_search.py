@@ -18,10 +18,10 @@ from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.snapshot import ResidentSnapshot
 from app.policies.arm_effects import (
     LEAST_ASKED,
+    ArmEffects,
     Directions,
+    EffectSolver,
     Numbers,
-    RowEffects,
-    RowEffectSolver,
     directions_of,
 )
 from app.policies.effect_tables import EffectTables
@@ -99,7 +99,7 @@ def test_the_list_is_that_of_a_comparison_of_all_arms(
     index = index_of(rng)
     whole, weights = searched(index.snapshot()), np.array([1.0, -2.0])[: len(taus)]
     found = version(rng, taus)
-    effects = RowEffects.of(found, Directions(), whole.table, weights, E, most_head=HEAD)
+    effects = ArmEffects.of(found, Directions(), whole.table, weights, E, most_head=HEAD)
     best = 0
     for size in (0, 100, 590):  # of what a filter leaves out
         gone = np.zeros(whole.table.rows, dtype=np.bool_)
@@ -111,7 +111,7 @@ def test_the_list_is_that_of_a_comparison_of_all_arms(
             query, exclude = rng.normal(size=DIM), rng.choice(rows, 5, replace=False)
             if k == 5:
                 query *= 1e12  # beyond float32, where effects are as nothing
-            solver = RowEffectSolver(snapshot, snapshot, effects, rng)
+            solver = EffectSolver(snapshot, snapshot, effects, rng)
             hits = solver.search(query, k, exclude)
             worth = snapshot.features_of(rows) @ query + worth_of(found, ids, weights, solver.w)
             worth[np.isin(rows, exclude)] = -np.inf
@@ -138,8 +138,8 @@ class TwoOfEachTen:
 def test_a_search_within_limits_ranks_all_arms_by_what_they_are_worth():
     rng = np.random.default_rng(6)
     snapshot, found = index_of(rng).snapshot(), version(rng, [1.0])
-    effects = RowEffects.of(found, Directions(), snapshot.table, np.ones(1), E)
-    solver, query = RowEffectSolver(snapshot, snapshot, effects, w=rng.normal(size=4)), rng.normal(size=DIM)
+    effects = ArmEffects.of(found, Directions(), snapshot.table, np.ones(1), E)
+    solver, query = EffectSolver(snapshot, snapshot, effects, w=rng.normal(size=4)), rng.normal(size=DIM)
     hits = LimitedSolver(snapshot, solver, Limits([TwoOfEachTen()], snapshot, NO_ROWS)).search(query, 60)
     counts, wanted = Counter[int](), list[int]()
     for row in solver.search(query, ARMS).rows.tolist():
@@ -155,7 +155,7 @@ def test_a_search_within_limits_ranks_all_arms_by_what_they_are_worth():
 def test_arms_that_changed_have_their_effects_at_once_and_new_ones_have_none(has_head: bool):
     rng = np.random.default_rng(2)
     index, found, directions = index_of(rng), version(rng, [1.0]), Directions()
-    first = RowEffects.of(found, directions, index.snapshot().table, np.ones(1), E, most_head=HEAD)
+    first = ArmEffects.of(found, directions, index.snapshot().table, np.ones(1), E, most_head=HEAD)
     if has_head:
         assert first.bound(np.ones(4)) < np.inf
         assert len(first.head(index.snapshot().table).rows) == HEAD
@@ -168,7 +168,7 @@ def test_arms_that_changed_have_their_effects_at_once_and_new_ones_have_none(has
         index.upsert(arms, rng.normal(size=(2, DIM)), [5_001 + 2 * number, 5_002 + 2 * number])
         effects = effects.with_rows(index.snapshot().table)
     snapshot, w = index.snapshot(), rng.normal(size=4)
-    again = RowEffects.of(found, directions, snapshot.table, np.ones(1), E, most_head=HEAD)
+    again = ArmEffects.of(found, directions, snapshot.table, np.ones(1), E, most_head=HEAD)
     eligible = snapshot.eligible()
     assert effects.worth(snapshot, eligible, w).tolist() == again.worth(snapshot, eligible, w).tolist()
     row = snapshot.rows_of(["a5"])
@@ -180,7 +180,7 @@ def test_arms_that_changed_have_their_effects_at_once_and_new_ones_have_none(has
     for _ in range(20):
         query, w = rng.normal(size=DIM) / 4, rng.normal(size=4)
         hits, wanted = (
-            RowEffectSolver(searched, searched, own, w=w).search(query, 3) for own in (effects, again)
+            EffectSolver(searched, searched, own, w=w).search(query, 3) for own in (effects, again)
         )
         assert hits.rows.tolist() == wanted.rows.tolist()
 
@@ -193,10 +193,10 @@ def test_a_large_constant_of_an_intercept_is_in_the_scores_and_the_same_arms_are
     rng = np.random.default_rng(3)
     plain, found = searched(index_of(rng).snapshot()), version(rng, [4.0])
     arms = ConstantSnapshot(plain, 0.5)
-    effects = RowEffects.of(found, Directions(), plain.table, np.ones(1), E, most_head=HEAD)
+    effects = ArmEffects.of(found, Directions(), plain.table, np.ones(1), E, most_head=HEAD)
     query = rng.normal(size=DIM)
-    hits = RowEffectSolver(arms, arms, effects).search(np.append(query, last), 4)
-    wanted = RowEffectSolver(plain, plain, effects).search(query, 4)
+    hits = EffectSolver(arms, arms, effects).search(np.append(query, last), 4)
+    wanted = EffectSolver(plain, plain, effects).search(query, 4)
     assert hits.rows.tolist() == wanted.rows.tolist()
     np.testing.assert_allclose(hits.scores, wanted.scores + 0.5 * last)
     nearest = plain.search(query, max(LEAST_ASKED, 8)).rows
@@ -206,7 +206,7 @@ def test_a_large_constant_of_an_intercept_is_in_the_scores_and_the_same_arms_are
 def test_the_bound_is_above_all_that_is_outside_of_the_head():
     rng = np.random.default_rng(4)
     snapshot, found = index_of(rng).snapshot(), version(rng, [0.7])
-    effects = RowEffects.of(found, Directions(), snapshot.table, np.ones(1), E, most_head=HEAD)
+    effects = ArmEffects.of(found, Directions(), snapshot.table, np.ones(1), E, most_head=HEAD)
     others = np.setdiff1d(snapshot.eligible(), effects.head(snapshot.table).rows)
     for w in rng.normal(size=(50, 4)) * rng.uniform(0.1, 3.0, (50, 1)):
         assert effects.worth(snapshot, others, w).max() <= effects.bound(w)
@@ -322,9 +322,9 @@ def test_where_a_graph_would_leave_a_search_to_a_scan_all_arms_are_compared_at_o
     rng = np.random.default_rng(10)
     whole = in_small_graph(index_of(rng), most=100)
     assert whole.structure is not None
-    effects = RowEffects.of(version(rng, [1.0]), Directions(), whole.table, np.ones(1), E, most_head=HEAD)
+    effects = ArmEffects.of(version(rng, [1.0]), Directions(), whole.table, np.ones(1), E, most_head=HEAD)
     for k in (1, 5):
-        solver = RowEffectSolver(whole, whole, effects, w=rng.normal(size=4))
+        solver = EffectSolver(whole, whole, effects, w=rng.normal(size=4))
         query = rng.normal(size=DIM)
         hits, wanted = solver.search(query, k), solver.search_exact(query, k)
         assert hits.exact
@@ -340,11 +340,11 @@ def test_the_best_arms_are_among_those_that_a_graph_has_looked_at_or_of_large_ef
     rng = np.random.default_rng(9)
     whole = in_small_graph(index_of(rng), most=ARMS)
     table = whole.table
-    effects = RowEffects.of(version(rng, [tau]), Directions(), table, np.ones(1), E, most_head=HEAD)
+    effects = ArmEffects.of(version(rng, [tau]), Directions(), table, np.ones(1), E, most_head=HEAD)
     best = 0
     for _ in range(100):
         query, w = rng.normal(size=DIM), rng.normal(size=4)
-        solver = RowEffectSolver(whole, whole, effects, w=w)
+        solver = EffectSolver(whole, whole, effects, w=w)
         exclude = rng.choice(whole.eligible(), 5, replace=False)
         hits, wanted = solver.search(query, 5, exclude), solver.search_exact(query, 5, exclude)
         assert not hits.exact
@@ -352,7 +352,7 @@ def test_the_best_arms_are_among_those_that_a_graph_has_looked_at_or_of_large_ef
         assert len(set(hits.rows.tolist())) == 5
         best += hits.rows[0] == wanted.rows[0]
         seen = ConstantSnapshot(whole, 2.0)  # all score 6 less, and the same are best
-        joint = RowEffectSolver(seen, seen, effects, w=w).search(np.append(query, -3.0), 5, exclude)
+        joint = EffectSolver(seen, seen, effects, w=w).search(np.append(query, -3.0), 5, exclude)
         assert joint.rows.tolist() == hits.rows.tolist()
         np.testing.assert_allclose(joint.scores, hits.scores - 6.0)
         if hits.rows.tolist() == wanted.rows.tolist():

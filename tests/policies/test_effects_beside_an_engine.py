@@ -15,7 +15,7 @@ from app.engines.contract import EngineArm, EngineName
 from app.engines.engine_index import EngineIndex
 from app.filters.filter import parse
 from app.indexes.live import IndexOptions
-from app.policies.arm_effects import directions_of
+from app.policies.arm_effects import EffectSolver, directions_of
 from app.policies.base import Policy
 from app.policies.effect_tables import EffectTables, most_promising
 from app.policies.selection import Candidates, Ranking, SelectionRequest
@@ -96,7 +96,7 @@ class Search(Policy):
         self, posterior: Any, candidates: Candidates, k: int, rng: np.random.Generator, prepared: Any
     ) -> Ranking:
         assert candidates.effects is not None
-        solver = candidates.effects.solver(candidates.arms, candidates.arms, rng)
+        solver = EffectSolver(candidates.arms, candidates.arms, candidates.effects, rng)
         return Ranking(solver.search(self.query, k, candidates.exclude))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from app.bandits.effect_version import version_of_fit
 from app.indexes.live import IndexOptions, LiveIndex
-from app.policies.arm_effects import DIRECTIONS, Directions, RowEffects
+from app.policies.arm_effects import DIRECTIONS, ArmEffects, Directions
 from app.policies.targets import NO_ARM
 from app.policies.thompson import LinearTs, ThompsonTarget
 from shortlist.linear import ridge
@@ -69,7 +69,7 @@ def test_with_effects_a_comparison_finds_what_searches_find(k: int):
     found = version_of_fit(
         1, 1, space=0, decisions=150, fits=fits, arms=names, revisions=range(1, 31), n=n, R=R
     )
-    effects = RowEffects.of(found, Directions(), arms.table, np.ones(1), 0.7, most_head=10)
+    effects = ArmEffects.of(found, Directions(), arms.table, np.ones(1), 0.7, most_head=10)
     target = ThompsonTarget(arms, arms, k, draws=40)
     queries, noise = rng.normal(size=(40, 3)), rng.standard_normal((40, DIRECTIONS))
     exclude = arms.eligible()[:5]
