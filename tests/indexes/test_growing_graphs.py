@@ -265,6 +265,6 @@ def test_arms_that_a_graph_keeps_are_no_substitutes_too():
     view = index.snapshot().table
     kept = longest_first(view, view.live_rows)[60:]  # the core has them no longer
     made = tuned(built(view).grown(view, longest_first(view, view.live_rows)[:60], BUILD))
-    made.with_reserve(view, 5, kept, 1.0)
+    made.with_reserve(view, 5, kept)
     made.tombstone(view.live_rows)
     assert made.degradation.dead == made.arms == 100

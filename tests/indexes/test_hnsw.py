@@ -269,7 +269,7 @@ def test_the_longest_arms_are_never_missed_because_the_head_is_scanned(monkeypat
 def test_more_deaths_than_the_reserve_are_searched_where_nobody_stands_in(k):
     index = filled(gaussian(500, 5))
     graph = built(index.snapshot().table)
-    graph.with_reserve(index.snapshot().table, 5, NO_ROWS, 1.0)
+    graph.with_reserve(index.snapshot().table, 5, NO_ROWS)
     longest = np.argsort(-index.snapshot().table.norms)[:8]
     index.remove([str(row) for row in longest.tolist()])
     graph.tombstone(longest)

@@ -135,7 +135,7 @@ def test_growth_and_shrinking_fall_due(index):
 
 
 def test_a_graph_that_is_not_to_be_added_to_is_built_anew_for_what_came(index, monkeypatch):
-    monkeypatch.setattr(hnsw.HnswGraph, "has_few_dead", False)
+    monkeypatch.setattr(hnsw.HnswGraph, "can_grow", False)
     measured(index, scan_us=1_000.0, expected_us=40.0)
     add(index, 2_000, 79)
     assert index.begin_maintenance() is None

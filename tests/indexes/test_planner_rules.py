@@ -158,10 +158,6 @@ def test_the_core_holds_the_arms_that_win_on_probes_it_was_not_chosen_by():
     assert held(view, rows, unseen, dead=reserve) > 0.98
     assert held(view, rows, unseen, dead=4 * reserve) < 0.98
     assert held(view, np.append(rows, substitutes), unseen, dead=12 * reserve) > 0.95
-    longest = np.flatnonzero(view.norms >= chosen.cut)
-    assert len(longest) < 0.6 * len(rows)
-    assert held(view, longest, unseen, dead=0) > 0.96
-    assert held(view, longest, unseen, dead=reserve // 40) > 0.95
 
 
 def core_of(view, queries):
@@ -196,7 +192,7 @@ def test_the_core_holds_short_arms_when_those_win():
     view = view_of(features)
     queries = -np.abs(gaussian(400, 3, seed=5))
     chosen = core_of(view, queries)
-    assert (len(chosen.rows), chosen.reserve, len(chosen.substitutes), chosen.cut) == (2_000, 0, 0, 0.0)
+    assert (len(chosen.rows), chosen.reserve, len(chosen.substitutes)) == (2_000, 0, 0)
     assert (solve(view, queries).best < 0).all()
 
 

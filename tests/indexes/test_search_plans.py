@@ -168,7 +168,7 @@ def test_the_core_and_its_substitutes_are_counted_on_arms_of_known_lengths(live,
     winner = reserve + 1
     expected = int(1.25 * winner)
     chosen = core(view, solve(view, np.tile([[1.0, 0.0]], (60, 1)), reserve=reserve_of(view)))
-    assert (chosen.reserve, chosen.cut) == (reserve, live)
+    assert chosen.reserve == reserve
     assert sorted(chosen.rows.tolist()) == list(range(expected))
     standing = min(expected + 15 * reserve, live - 1)
     assert sorted(chosen.substitutes.tolist()) == list(range(expected, standing))

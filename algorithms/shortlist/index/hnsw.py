@@ -76,7 +76,6 @@ class GraphTuning:
     shortlist: int
     most: int
     reserve: int
-    cut: float
     is_interim: bool
     quality: Quality
     list: int
@@ -103,7 +102,6 @@ class HnswGraph(ProposingIndex, RemeasuredIndex, GrowingIndex):
         self._shortlist = self._most = 1
         self._list = 0
         self._substitutes = self._head = ExactOverlay.empty()
-        self._cuts: tuple[float, ...] = (0.0, 0.0, 0.0)
         self._few = 0.0
         self._unscaled = 0.0  # times a product in the graph: one in the table
         # A distance 1 - x.q takes one operation more than x.q.
@@ -213,24 +211,9 @@ class HnswGraph(ProposingIndex, RemeasuredIndex, GrowingIndex):
         return self._rows
 
     @property
-    def cut_norm(self) -> float:
-        """The norm from which on an arm can win, 0 if the graph has all arms.
-
-        While few have died, that of ``with_reserve``. Then that of the shortest in the graph, and when
-        substitutes are scanned, that of the shortest of these.
-        """
-        lost = self.degradation
-        return self._cuts[2 if lost.missing else int(not self.has_few_dead)]
-
-    @property
-    def has_few_dead(self) -> bool:
+    def can_grow(self) -> bool:
         """Whether so few of the longest arms died that those of the probes still win."""
         return self.degradation.longest_dead <= self._few
-
-    @property
-    def can_grow(self) -> bool:
-        """Not once some of its longest arms died: then shorter ones win."""
-        return self.has_few_dead
 
     @property
     def memory_bytes(self) -> int:
@@ -264,11 +247,10 @@ class HnswGraph(ProposingIndex, RemeasuredIndex, GrowingIndex):
         labels = np.append(alive, more[:wanted])
         self._head = ExactOverlay.labelled(table, self._rows[labels], labels)
 
-    def with_reserve(self, table: TableSnapshot, reserve: int, substitutes: Rows, cut: float) -> None:
+    def with_reserve(self, table: TableSnapshot, reserve: int, substitutes: Rows) -> None:
         """Say how many deaths the core was chosen for, and which arms stand in after more of them.
 
-        ``cut``: the norm from which on an arm can win while few have died. The labels of the substitutes
-        follow those of the core.
+        The labels of the substitutes follow those of the core.
         """
         # A graph that was added to keeps arms that the core no longer has: with two labels a death would be
         # counted for one of them alone.
@@ -277,9 +259,6 @@ class HnswGraph(ProposingIndex, RemeasuredIndex, GrowingIndex):
         self._labels = positions_of(np.append(self._rows, self._substitutes.rows), self.covered)
         self.degradation.with_reserve(reserve, len(substitutes))
         self._few = FEW_DEAD * table.live
-        if reserve:
-            parts = (self._rows[self._rows >= 0], substitutes)
-            self._cuts = (cut, *(float(table.norms[rows].min(initial=np.inf)) for rows in parts))
 
     def tuned(self, ef: int, *, shortlist: int, most: int) -> None:
         """Search with ``ef``, score ``shortlist`` arms again, and never ask for more than ``most``."""
@@ -304,7 +283,6 @@ class HnswGraph(ProposingIndex, RemeasuredIndex, GrowingIndex):
             self._shortlist,
             self._most,
             state.reserve,
-            self._cuts[0],
             self.is_interim,
             state.measured,
             self._list,
@@ -333,7 +311,7 @@ class HnswGraph(ProposingIndex, RemeasuredIndex, GrowingIndex):
         if appearances.shape != (self.arms,):
             raise ValueError("the appearances are of another graph")
         self.with_head(table)
-        self.with_reserve(table, tuning.reserve, substitutes, tuning.cut)
+        self.with_reserve(table, tuning.reserve, substitutes)
         self.is_interim = tuning.is_interim
         self.degradation.appearances = appearances
         # The maker may have had substitutes that died since.

@@ -176,11 +176,6 @@ class Index(ABC):
     def arms(self) -> int:
         return len(self.rows)
 
-    @property
-    def cut_norm(self) -> float:
-        """Shorter arms cannot win, and may be left out beside it; 0: any may."""
-        return 0.0
-
     # Changes, in the event loop.
 
     @abstractmethod

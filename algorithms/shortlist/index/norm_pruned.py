@@ -98,10 +98,6 @@ class NormBlocks(Index):
 
         Shapes: query (d,), exclude (e,). Cost: d reads for every row up to the block where it stops.
         """
-        return ranked(self.contenders(table, query, k, exclude), k, table.features, query)
-
-    def contenders(self, table: TableSnapshot, query: Vector, k: int, exclude: Rows = NO_ROWS) -> Rows:
-        """The rows of ``search``, and those within rounding of them."""
         scaled, query_norm = unit_scale(query)
         dtype = self._blocks[0][3].dtype if self._blocks else np.dtype(np.float32)
         working = scaled.astype(dtype, copy=False)
@@ -121,7 +117,8 @@ class NormBlocks(Index):
                     hidden = masked[masked.searchsorted(start) : masked.searchsorted(stop)]
                     approximate[hidden] = -np.inf
                 kth, done = max(kth, kth_largest_or_less(approximate[:stop], k)), stop
-        return self._rows[candidates(approximate[:done], error, k)]
+        rows = self._rows[candidates(approximate[:done], error, k)]
+        return ranked(rows, k, table.features, query)
 
     def _masked_positions(self, table: TableSnapshot, exclude: Rows) -> NDArray[np.int64]:
         """Slots, ascending, of rows that are dead in ``table`` or excluded."""

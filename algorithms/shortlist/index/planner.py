@@ -299,7 +299,7 @@ def _with_graph(task: Task) -> tuple[Plan, Index | None]:
         probes = solve(table, probes.queries, among=covered, groups=probes.groups)
         substitutes = substitutes[substitutes < graph.covered]
     graph.with_head(table)
-    graph.with_reserve(table, chosen.reserve, substitutes, chosen.cut)
+    graph.with_reserve(table, chosen.reserve, substitutes)
     build_s = time.perf_counter() - started
     trials = _measured_efs(task, graph, probes)
     ef = choose_ef(trials, options.target_recall, forced=task.is_forced)
@@ -388,13 +388,12 @@ class Core:
     """The arms for a graph: the longest.
 
     ``rows`` (n,): the longest first. ``reserve``: how many of the longest may be dead. ``substitutes`` (m,):
-    rows of the longest of the others. ``cut``: the norm of 98 % of the winners while few have died.
+    rows of the longest of the others.
     """
 
     rows: Rows
     reserve: int
     substitutes: Rows
-    cut: float
 
 
 def core(table: TableSnapshot, probes: Probes) -> Core:
@@ -405,16 +404,13 @@ def core(table: TableSnapshot, probes: Probes) -> Core:
     """
     rows = table.live_rows
     norms, reserve = table.norms[rows], probes.reserve
-    cut, fallback_cut = (
-        float(np.quantile(table.norms[winners], _CORE_QUANTILE))
-        for winners in (probes.winners, probes.fallback_winners)
-    )
-    count = int(_CORE_MARGIN * np.count_nonzero(norms >= fallback_cut))
+    cut = float(np.quantile(table.norms[probes.fallback_winners], _CORE_QUANTILE))
+    count = int(_CORE_MARGIN * np.count_nonzero(norms >= cut))
     if count >= _LARGEST_CORE * len(rows):
-        return Core(longest_first(table, rows), 0, NO_ROWS, 0.0)
+        return Core(longest_first(table, rows), 0, NO_ROWS)
     last_substitute = min(count + _SUBSTITUTES * reserve, len(rows) - 1)
     order = np.argpartition(-norms, (count, last_substitute))
-    return Core(longest_first(table, rows[order[:count]]), reserve, rows[order[count:last_substitute]], cut)
+    return Core(longest_first(table, rows[order[:count]]), reserve, rows[order[count:last_substitute]])
 
 
 def reserve_of(table: TableSnapshot, *, is_growing: bool = False) -> int:

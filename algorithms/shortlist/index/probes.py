@@ -173,7 +173,6 @@ def solve(
     queries: Matrix,
     *,
     among: NDArray[np.bool_] | None = None,
-    first: int = 0,
     reserve: int = 0,
     groups: Groups | None = None,
     check: Callable[[], None] = lambda: None,
@@ -181,10 +180,9 @@ def solve(
     """Find the best live arm of every query.
 
     Shapes: queries (P, d). ``among`` (K,): True for rows that count, at least one of them alive; None: all.
-    ``first``: rows before it do not count. ``reserve``: how many of the longest arms are dead when the
-    fallback winners win; if no arm would be left, those are the winners. ``groups``: None: all are of one.
-    ``check`` may raise to stop.
-    Cost: (K - first) * P * d multiply-adds.
+    ``reserve``: how many of the longest arms are dead when the fallback winners win; if no arm would be left,
+    those are the winners. ``groups``: None: all are of one. ``check`` may raise to stop.
+    Cost: K P d multiply-adds.
     """
     lines = np.arange(len(queries))
     working = queries.astype(table.working.dtype)
@@ -195,7 +193,7 @@ def solve(
     if reserve:
         norms = table.norms[table.live_rows]
         shortest = float(np.partition(norms, len(norms) - reserve)[len(norms) - reserve])
-    for start in range(first, table.rows, _CHUNK_ROWS):
+    for start in range(0, table.rows, _CHUNK_ROWS):
         check()
         rows = np.arange(start, min(start + _CHUNK_ROWS, table.rows))
         scores = working @ table.working[start : start + _CHUNK_ROWS].T
@@ -260,10 +258,10 @@ class ExactLists:
 
     @classmethod
     def of(
-        cls, table: TableSnapshot, queries: Matrix, groups: Groups, *, first: int = 0, last: int | None = None
+        cls, table: TableSnapshot, queries: Matrix, groups: Groups, *, last: int | None = None
     ) -> ExactLists:
-        """Of the rows from ``first`` to below ``last``. Cost: (K - first) * d reads for each query."""
-        rows = [scan(table, query, LONGEST_LIST, first=first).rows for query in queries]
+        """Of the rows below ``last``. Cost: K d reads for each query."""
+        rows = [scan(table, query, LONGEST_LIST).rows for query in queries]
         return cls(queries, rows if last is None else [row[row < last] for row in rows], groups)
 
     def members(self, k: int) -> tuple[Rows, Groups]:
