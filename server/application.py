@@ -55,7 +55,6 @@ from app.platform.metrics import Metrics
 from app.platform.pauses import Pauses
 from app.platform.settings import VERSION, Settings
 from app.storage.store import Store
-from app.storage.types import KINDS
 from server.composition import Service
 
 # In the order in which a request is matched: the two that are asked for most come first.
@@ -147,12 +146,10 @@ def create_app(
     """Return the application over the store at ``settings.redis_url``; the others as in ``Service``."""
     if settings.redis_url is None:
         raise ValueError("redis_url must be set: `shortlist serve` starts the embedded store and sets it")
-    bounds = {kind: getattr(settings, f"max_{kind}_mb") << 20 for kind in KINDS}
     store = Store(
         settings.redis_url.get_secret_value(),
         partitions=settings.partitions,
         most_bytes=settings.max_store_bytes,
-        bounds=bounds,
         data_dir=settings.data_dir,
     )
     metrics = Metrics()

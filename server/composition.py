@@ -367,7 +367,6 @@ class Service:
         self._run(
             self.sync.run(),
             self.rows.run(),
-            health.watch(self.store),
             health.watch_memory(self.store, self._pauses.memory_s),
             self.shown_metrics.run(self.health.measure_process),
             arm_following.run(self.catalogues, self.store, self.engines),

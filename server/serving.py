@@ -41,7 +41,7 @@ from app.platform.logs import set_up_logging
 from app.platform.machine import usable_memory
 from app.platform.metrics import Metrics
 from app.platform.plugin_settings import names_of_plugins
-from app.platform.settings import VERSION, Settings, misspelled
+from app.platform.settings import VERSION, Settings, misspelled, refuse_bounds_of_kinds
 from app.replication.expected_store import ExpectedStore
 from app.replication.health import watch_memory
 from app.serving.choice import kept_decision
@@ -298,6 +298,7 @@ def work(settings: Settings, *, burst: bool = False) -> None:
     if settings.redis_url is None:
         raise StartupError("shortlist worker needs --redis-url: the embedded store has its own worker")
     set_up_logging(settings.log_level, settings.log_format)
+    refuse_bounds_of_kinds(os.environ)
     threadpool_limits(1)  # a fit of a prior takes one core
     store = Store(
         settings.redis_url.get_secret_value(),

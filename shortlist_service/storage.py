@@ -9,8 +9,8 @@
 ``EventLogs`` are among what routes get: ``RouteDependencies.event_logs``. Each is a record that never
 changes, a list of events, and a snapshot of what they come to. One script appends an event if the log has as
 many as its caller knows of; who was overtaken reads the others' events and tries again. So several processes
-change one thing without a lock, and a crash at any point loses nothing that was acknowledged. All logs
-together are bounded (SHORTLIST_MAX_CAMPAIGNS_MB); they are copied and counted with the rest of the store.
+change one thing without a lock, and a crash at any point loses nothing that was acknowledged. From 95 %
+of what the store may take on (SHORTLIST_MAX_STORE_MB) they take no more; they are copied with the store.
 """
 
 from app.records.records import differing, pack, split_uid, unpack, with_uid

@@ -21,7 +21,8 @@ from app.storage.store import Store
 
 EVERY_S = 10.0
 STEP = 500
-PIECES = 100  # that the rows of a bandit in a partition are looked at in; a millisecond of the store
+# Pieces that the rows of a bandit in a partition are looked at in; a hundred take the store a millisecond.
+ROUGH, PIECES = 8, 100
 SPARE = 64  # one of this many parts of the space is made free, so that it need not be done at every sweep
 
 Sizes = Sequence[tuple[int, float]]  # pieces of a log in the order of time: when, in ms, and how many bytes
@@ -34,6 +35,7 @@ class LogRetention:
         self._store = store
         self._versions = StoredVersions(store)
         self._most_bytes = most_bytes
+        self._bytes = metrics.log_bytes
         self._dropped = metrics.housekeeping.labels("rows_dropped")
 
     async def run(self) -> None:
@@ -49,21 +51,26 @@ class LogRetention:
         logs = await self._logs()
         for (partition, uid), keep_ms in logs.items():
             await self._trim(partition, uid, now_ms - keep_ms, keep_ms)
-        while (held := (await self._store.usage.read())["log"]) > self._most_bytes:
-            sizes = await self._sizes(logs)
+        while (held := _total(await self._sizes(logs, ROUGH))) > (most := self._most()):
             # somewhat below the limit, so that not every round has to drop rows
-            cuts = cuts_of(sizes, held, self._most_bytes - self._most_bytes // SPARE)
+            cuts = cuts_of(await self._sizes(logs, PIECES), most - most // SPARE)
             if not cuts:
                 return
             for partition, uid in logs:
                 if uid in cuts:
                     await self._trim(partition, uid, cuts[uid])
+        self._bytes.set(held)
 
-    async def _sizes(self, logs: Collection[tuple[int, str]]) -> Mapping[str, Sizes]:
+    def _most(self) -> int:
+        """Logs alone never fill the store to the level at which rows are left out."""
+        of_store = self._store.memory.use.most
+        return min(self._most_bytes, of_store // 2) if of_store else self._most_bytes
+
+    async def _sizes(self, logs: Collection[tuple[int, str]], pieces: int) -> Mapping[str, Sizes]:
         """The pieces of each bandit that has rows, of all partitions."""
         result = defaultdict[str, list[tuple[int, float]]](list)
         for partition, uid in logs:
-            result[uid] += await self._store.rows.sizes(partition, uid, pieces=PIECES)
+            result[uid] += await self._store.rows.sizes(partition, uid, pieces=pieces)
         return {uid: sorted(sizes) for uid, sizes in result.items() if sizes}
 
     async def _logs(self) -> Mapping[tuple[int, str], int]:
@@ -86,18 +93,18 @@ class LogRetention:
             self._dropped.inc(dropped)
 
 
-def cuts_of(logs: Mapping[str, Sizes], held: float, most_bytes: float) -> Mapping[str, int]:
+def cuts_of(logs: Mapping[str, Sizes], most_bytes: float) -> Mapping[str, int]:
     """Before when rows go, in ms, of those bandits that take more than their share of ``most_bytes``.
 
-    ``held``: what all logs take, to the byte. Where pieces tell of less than that, and nobody seems to take
-    too much, it is the largest log. Half of what is too much goes, and then one looks again.
+    Half of what is too much goes, and then one looks again.
     """
-    totals = {uid: sum(size for _, size in sizes) for uid, sizes in logs.items()}
+    totals = {uid: _total({uid: sizes}) for uid, sizes in logs.items()}
     share = share_of(totals.values(), most_bytes)
-    over = {uid: total - share for uid, total in totals.items() if total > share}
-    if not over and totals:
-        over = {max(totals, key=lambda uid: totals[uid]): held - most_bytes}
-    return {uid: _cut(logs[uid], too_much / 2) for uid, too_much in over.items()}
+    return {uid: _cut(logs[uid], (total - share) / 2) for uid, total in totals.items() if total > share}
+
+
+def _total(logs: Mapping[str, Sizes]) -> float:
+    return sum(size for sizes in logs.values() for _, size in sizes)
 
 
 def share_of(totals: Collection[float], most: float) -> float:

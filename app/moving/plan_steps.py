@@ -40,10 +40,10 @@ from app.learning.prior_fits import FITTING, Computing, PriorFits, fit_sums
 from app.learning.tokens import decision_of
 from app.moving import arm_map
 from app.moving.move_plan import NEW_BANDIT, MovePlan, refusals_of, warnings_of, words_of
-from app.platform.errors import Invalid, TooDifferent
+from app.platform.errors import Invalid, QuotaReached, TooDifferent
 from app.platform.pools import MEASURING
 from app.records.records import LearnerState, vector_to_bytes
-from app.storage.space import moves_full
+from app.storage.memory import Level
 from app.storage.store import Store
 from app.storage.types import LearnerId
 
@@ -165,8 +165,11 @@ class PlanSteps:
             plan = plan.refuse(Invalid(message, path=("catalogue",)))
         if plan.r2 is not None and plan.learners and plan.r2 < LEAST_R2:
             plan = plan.refuse(TooDifferent(TOO_DIFFERENT.format(plan.r2), path=("catalogue",)))
-        if plan.space_map is not None and plan.space_map.bytes > await self.store.usage.left_for_maps():
-            plan = plan.refuse(moves_full())
+        if plan.space_map is not None:
+            try:
+                self.store.memory.check_kept(Level.NEW, "maps of moves", plan.space_map.bytes)
+            except QuotaReached as error:
+                plan = plan.refuse(error)
         return plan.refuse(
             *refusals_of(plan, self.policies[plan.record.policy], self.quotas.rules(plan.bandit))
         )

@@ -54,18 +54,15 @@ class Metrics:
         )
         self.lag = gauge("shortlist_reward_lag_seconds", "Age of the oldest entry not yet folded.")
         self.dead = gauge("shortlist_dead_letters", "Entries that could not be folded.")
-        self.held = gauge(
-            "shortlist_held_bytes",
-            "Memory of the store for what requests left there; NaN while it is away.",
-            ["kind"],
-        )
-        self.held_most = gauge("shortlist_held_most_bytes", "The bound of each kind.", ["kind"])
         self.store_bytes = gauge(
             "shortlist_store_bytes",
             "Memory of the server of the store that is fullest, without buffers; NaN while it is away.",
         )
         self.store_most_bytes = gauge(
             "shortlist_store_most_bytes", "What it may take (SHORTLIST_MAX_STORE_MB), 0 if that is not known."
+        )
+        self.log_bytes = gauge(
+            "shortlist_log_bytes", "What rows of decision logs take, about: their number by their mean size."
         )
         self.housekeeping = counter(
             "shortlist_housekeeping",
@@ -171,7 +168,7 @@ class Metrics:
     @property
     def of_store(self) -> frozenset[str]:
         """The names of those that are measured where /metrics is asked, by a read of the store."""
-        gauges = [self.backlog, self.lag, self.dead, self.held, self.held_most]
+        gauges = [self.backlog, self.lag, self.dead]
         gauges += [self.store_bytes, self.store_most_bytes]
         gauges += [self.store_up, self.store_replica, self.found]
         return frozenset(family.name for gauge in gauges for family in gauge.describe())

@@ -7,6 +7,7 @@ Units are part of the names.
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -28,6 +29,11 @@ ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?")
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], _LOWER]
 ConsoleSwitch = Annotated[Literal["auto", "on", "off"], _LOWER]
 LogFormat = Annotated[Literal["auto", "text", "json"], _LOWER]
+BOUNDS_OF_KINDS = frozenset(
+    f"SHORTLIST_MAX_{kind}_MB"
+    for kind in ("EVENTS", "WAITING", "ACTIVATIONS", "DEDUPE", "CAMPAIGNS", "REPEATS", "MOVES", "EFFECTS")
+)
+"""Settings of version 2, each of one kind of data in the store: ``max_store_mb`` bounds all of them."""
 # Settings of version 2 that are gone, and which one bounds that now; None: nothing is to be set.
 GONE: Mapping[str, str | None] = {
     "SHORTLIST_ADAPTIVE_CACHE_MB": "SHORTLIST_SEARCH_CACHE_MB",
@@ -38,8 +44,8 @@ GONE: Mapping[str, str | None] = {
     "SHORTLIST_MAX_TURNS_MB": None,
     "SHORTLIST_MIPS_CACHE_MB": "SHORTLIST_SEARCH_CACHE_MB",
     "SHORTLIST_WORKER_CACHE_MB": "SHORTLIST_POSTERIOR_CACHE_MB",
+    **dict.fromkeys(BOUNDS_OF_KINDS, "SHORTLIST_MAX_STORE_MB"),
 }
-_ROOM = "It is full, and the store has memory to spare: [limits](limits.md#what-requests-leave-in-the-store)."
 
 
 def _setting(default: Any, description: str, *, when: str) -> Any:
@@ -173,34 +179,6 @@ class Settings(BaseSettings):
         "35 % of the machine or container for the embedded store, beside which the arms are.",
         when="The store shares its machine, or refuses too early: [limits](limits.md#memory-of-the-store).",
     )
-    max_events_mb: Annotated[int, Field(ge=1)] = _setting(
-        2_048, "Memory of the store for choices kept for an `event_id`. Beyond: 503.", when=_ROOM
-    )
-    max_waiting_mb: Annotated[int, Field(ge=1)] = _setting(
-        1_024, "Memory of the store for decisions that wait for rewards (`wait_s`). Beyond: 503.", when=_ROOM
-    )
-    max_activations_mb: Annotated[int, Field(ge=1)] = _setting(
-        512, "Memory of the store for activated decisions. Beyond: 503.", when=_ROOM
-    )
-    max_dedupe_mb: Annotated[int, Field(ge=1)] = _setting(
-        4_096, "Memory of the store for dedupe keys of rewards and observations. Beyond: 503.", when=_ROOM
-    )
-    max_campaigns_mb: Annotated[int, Field(ge=1)] = _setting(
-        1_024, "Memory of the store for what plug-ins keep: campaigns, results. Beyond: 429.", when=_ROOM
-    )
-    max_repeats_mb: Annotated[int, Field(ge=1)] = _setting(
-        1_024,
-        "Memory of the store for what keys have had (`repeats`). Beyond: not for new keys.",
-        when=_ROOM,
-    )
-    max_moves_mb: Annotated[int, Field(ge=1)] = _setting(
-        1_024,
-        "Memory of the store for maps of moves. Beyond: 429.",
-        when=_ROOM,
-    )
-    max_effects_mb: Annotated[int, Field(ge=1)] = _setting(
-        1_024, "Memory of the store for sums of arms (`arm_effects`). Beyond: keys alone learn.", when=_ROOM
-    )
     max_log_mb: Annotated[int, Field(ge=1)] = _setting(
         2_048,
         "Memory of the store for the decision log. Beyond: oldest rows of the largest logs go.",
@@ -230,6 +208,7 @@ class Settings(BaseSettings):
 
     def check(self) -> None:
         """Raise StartupError when the settings cannot be served safely."""
+        refuse_bounds_of_kinds(os.environ)
         inline = self.api_keys.get_secret_value() if self.api_keys else ""
         if not is_loopback(self.host) and not inline.strip() and self.api_keys_file is None:
             raise StartupError(
@@ -262,6 +241,14 @@ class Settings(BaseSettings):
     @property
     def origins(self) -> list[str]:
         return (self.cors_origins or "").split()
+
+
+def refuse_bounds_of_kinds(variables: Iterable[str]) -> None:
+    """Raise StartupError where the environment has some: to go on would bound less than was asked for."""
+    if found := sorted(BOUNDS_OF_KINDS.intersection(variables)):
+        raise StartupError(
+            f"{', '.join(found)}: gone; set SHORTLIST_MAX_STORE_MB, the bound of all that the store holds"
+        )
 
 
 def is_loopback(host: str) -> bool:

@@ -7,7 +7,7 @@ import contextlib
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from pathlib import Path
@@ -30,10 +30,8 @@ from app.storage.embedded.losses import Loss, Losses
 from app.storage.memory import Level
 from app.storage.redis_errors import DISK_FULL, IS_REPLICA, is_full, refused
 from app.storage.store import Store
-from app.storage.types import Kind, Lag
-from app.storage.types.registry import KINDS, SIXTEENTHS_FOR_NEW
+from app.storage.types import Lag
 
-NEARLY_FULL = 0.8
 FINDINGS = (
     "store",
     "dead",
@@ -50,13 +48,11 @@ FINDINGS = (
 )
 """The names of findings that are not well."""
 REFUSED = {
-    Level.OPTIONAL: "jobs are refused; rows of decision logs, notes of keys without a history (repeats) and "
-    "sums of new arms are left out",
+    Level.OPTIONAL: "jobs are refused; rows of decision logs, what keys without a history are shown "
+    "(repeats) and what arms learn (arm_effects) are left out",
     Level.NEW: "only rewards, activations and choices that leave nothing are taken, besides what makes room",
     Level.REWARDS: "rewards are refused, too",
 }
-LOOK_S = 1.0
-IDLE_S = 4.0
 PROBE_S, STATUS_S = 2.0, 5.0
 
 
@@ -94,21 +90,6 @@ def one_key_gives_most(bandit: str, taught: OneKeyTeaches) -> Finding:
 async def watch_memory(store: Store, every_s: float = Pauses().memory_s) -> None:
     """Have the process know how full the store is, until cancelled."""
     await repeat(store.memory.look, every_s=every_s)
-
-
-async def watch(store: Store) -> None:
-    """Look every ``LOOK_S``, while nothing changes less and less often, up to ``IDLE_S``, until cancelled.
-
-    A store that does not answer takes no writes either.
-    """
-    before: Mapping[Kind, int] = {}
-
-    async def look() -> bool:
-        nonlocal before
-        previous, before = before, await store.usage.read()
-        return before != previous
-
-    await repeat(look, every_s=LOOK_S, idle_s=IDLE_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,11 +211,11 @@ class Health:
         """Raises Unavailable."""
         self._durability, backlog = await self.store.redis.durability(), await self._backlog()
         faults = await self.store.redis.faults()
-        lag, (held, refusal) = await self._lag(), await self._held()
+        lag, refusal = await self._lag(), await self._refusal()
         await self.store.memory.look()
         faults = faults if IS_REPLICA in faults else [*faults, *refusal]
         found = [
-            *self._store_findings(backlog, lag.dead, self._durability, held, faults),
+            *self._store_findings(backlog, lag.dead, self._durability, faults),
             *self._findings_of_process(),
             *await self._served_findings(),
         ]
@@ -262,10 +243,10 @@ class Health:
         )
 
     def _store_findings(
-        self, backlog: int, dead: int, durability: str, held: Mapping[Kind, float], faults: Sequence[str]
+        self, backlog: int, dead: int, durability: str, faults: Sequence[str]
     ) -> Iterator[Finding]:
-        """``dead``: rewards that could not be applied. ``held``: bytes in the store by kind. ``faults``: why
-        the store is none that can be used.
+        """``dead``: rewards that could not be applied. ``faults``: why the store is none that can
+        be used.
         """
         for fault in faults:
             yield Finding("store", False, f"the store {fault}")
@@ -279,15 +260,6 @@ class Health:
         memory = self.store.memory
         if reached := [level for level in Level if memory.is_reached(level)]:
             yield Finding("space", False, f"{memory.use}: {REFUSED[reached[-1]]}")
-        for kind, most in self.store.usage.bounds.items():
-            full = SIXTEENTHS_FOR_NEW / 16 if kind == "repeats" else 1.0
-            if (
-                kind != "log" and held[kind] > NEARLY_FULL * full * most
-            ):  # of the log the oldest rows make room
-                text = f"{KINDS[kind]} take {held[kind] / most:.0%} of SHORTLIST_MAX_{kind.upper()}_MB"
-                if kind == "repeats":
-                    text += f": from {full:.0%} on new keys and visitors are not limited by repeats"
-                yield Finding("space", False, text)
 
     def _findings_of_process(self) -> Iterator[Finding]:
         """What this process knows without the store."""
@@ -320,27 +292,26 @@ class Health:
         result += [one_key_gives_most(names[uid], taught) for uid, taught in one_key.items()]
         return result
 
-    async def _held(self) -> tuple[Mapping[Kind, float], Sequence[str]]:
-        """What the store holds, and why it cannot count, which is a write: what follows "the store"."""
+    async def _refusal(self) -> Sequence[str]:
+        """Why the store takes no writes: what follows "the store"."""
         try:
-            return await self.store.usage.read(), []
+            await self.store.write()
         except Unavailable as error:
             if not refused(error):
                 raise
-            return dict.fromkeys(self.store.usage.bounds, math.nan), [error.detail.removeprefix("the store ")]
+            return [error.detail.removeprefix("the store ")]
+        return []
 
     async def measure(self) -> None:
         """Bring the gauges up to date; those of the store are NaN while it does not answer."""
         self.measure_process()
-        metrics, bounds = self.metrics, self.store.usage.bounds
+        metrics = self.metrics
         backlog = age_s = dead = is_replica = math.nan
-        held: Mapping[Kind, float] = dict.fromkeys(bounds, math.nan)
         counts = dict.fromkeys(FINDINGS, math.nan)
         with contextlib.suppress(Unavailable, TimeoutError):
             async with asyncio.timeout(PROBE_S):
                 backlog, lag = await self._backlog(), await self._lag()
                 age_s, dead = lag.age_s, lag.dead
-                held, _ = await self._held()
                 findings = (await self._status_of_store()).findings
                 wrong = [finding.name for finding in findings if finding.good is False]
                 is_replica = float(IS_REPLICA in await self.store.redis.faults())
@@ -353,9 +324,6 @@ class Health:
         is_away = math.isnan(is_replica)
         metrics.store_bytes.set(math.nan if is_away else self.store.memory.use.held)
         metrics.store_most_bytes.set(math.nan if is_away else self.store.memory.use.most)
-        for kind, bound in bounds.items():
-            metrics.held.labels(kind).set(held[kind])
-            metrics.held_most.labels(kind).set(bound)
         for name, count in counts.items():
             metrics.found.labels(name).set(count)
 

@@ -26,7 +26,7 @@ class ArmEffectStore(RedisPart):
 
     def has_space(self) -> bool:
         """Whether further arms may have sums, by what this process knows: it awaits nothing."""
-        return self._quota.left("effects") > 0 and not self._memory.is_reached(Level.OPTIONAL)
+        return not self._memory.is_reached(Level.OPTIONAL)
 
     async def has_sums(self, partition: int, bandit_uid: str) -> bool:
         """Whether the partition has sums of any arm of the bandit."""
@@ -54,13 +54,13 @@ class ArmEffectStore(RedisPart):
                 "HSCAN", keys.arm_sums(partition, bandit_uid), cursor, "COUNT", 1_000
             )
             pairs = flat.items() if isinstance(flat, dict) else zip(flat[::2], flat[1::2], strict=True)
-            yield {_sums_of(field): sums for field, sums in pairs if field}
+            yield {_sums_of(field): sums for field, sums in pairs}
             if int(cursor) == 0:
                 return
 
     async def drop_sums(self, partition: int, bandit_uid: str, sums: Mapping[SumsOf, bytes]) -> int:
         """Remove those sums that are as they were read; how many were."""
-        names = [keys.ledger(partition), keys.arm_sums(partition, bandit_uid)]
+        names = [keys.arm_sums(partition, bandit_uid)]
         arguments: list[Argument] = []
         for (arm, revision), data in sums.items():
             arguments += (keys.sums_field(ArmId(bandit_uid, arm, revision)), data)
@@ -73,7 +73,7 @@ class ArmEffectStore(RedisPart):
 
         ``MERGED`` is among them, with b"" where nothing was merged. False: they are not, nothing was done.
         """
-        names = [keys.ledger(partition), keys.arm_sums(partition, bandit_uid)]
+        names = [keys.arm_sums(partition, bandit_uid)]
         arguments: list[Argument] = [keys.sums_field(ArmId(bandit_uid, arm, MERGED)), merged]
         for revision, data in sums.items():
             arguments += (keys.sums_field(ArmId(bandit_uid, arm, revision)), data)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from app.storage import redis_keys as keys
 from app.storage.memory import Level
 from app.storage.part import RedisPart, check_positive
-from app.storage.redis_client import Argument
 from app.storage.types.decisions import LearnerId
 
 
@@ -18,14 +17,9 @@ class Choices(RedisPart):
         self._memory.check(Level.NEW, "choices with an event_id")
         partition = self._partition(learner)
         names = [keys.event(partition, learner, event), keys.events(partition, learner)]
-        names.append(keys.ledger(partition))
-        arguments: list[Argument] = [event, value, ttl_ms, self._quota.of("events", partition)]
-        answer: bytes | int = await self._redis.script("put_event", names, arguments)
-        # The event was answered before: whoever asks again gets the same choice.
-        if isinstance(answer, bytes):
-            return answer
-        self._quota.taken("events", partition, answer)
-        return value
+        # Of an event that was answered before, whoever asks again gets the same choice.
+        current: bytes = await self._redis.script("put_event", names, [event, value, ttl_ms])
+        return current
 
     async def get_event(self, learner: LearnerId, event: str) -> bytes | None:
         key = keys.event(self._partition(learner), learner, event)

@@ -30,7 +30,7 @@ class DecisionRows(RedisPart):
         by_learner: dict[LearnerId, list[RowWrite]] = {}
         for row in rows:
             by_learner.setdefault(row.decision.learner, []).append(row)
-        names = keys.of_partition(partition, keys.refused, keys.deleted, keys.row_logs, keys.ledger)
+        names = keys.of_partition(partition, keys.refused, keys.deleted, keys.row_logs)
         arguments: list[Argument] = [len(by_learner)]
         for learner, theirs in by_learner.items():
             names += (keys.rows(partition, learner), keys.row_times(partition, learner.bandit_uid))
@@ -130,7 +130,7 @@ class DecisionRows(RedisPart):
 
 
 def row_keys(partition: int, learner: LearnerId) -> list[str]:
-    """What scripts need besides the ledger to make a row of a learner."""
+    """What scripts need to make a row of a learner."""
     names = keys.of_partition(partition, keys.deleted, keys.row_logs)
     return [*names, keys.rows(partition, learner), keys.row_times(partition, learner.bandit_uid)]
 
@@ -147,7 +147,6 @@ def row_record(row: RowWrite, memory: StoreMemory) -> bytes:
 async def erase_rows(redis: RedisClient, partition: int, learner: LearnerId, entry_id: str) -> None:
     """Drop the rows of decisions that did not know the entry. A round trip for each ``STEP`` rows."""
     names = [keys.rows(partition, learner), keys.row_times(partition, learner.bandit_uid)]
-    names.append(keys.ledger(partition))
     cursor = b"0"
     while True:
         arguments: list[Argument] = [learner.name, entry_order(entry_id)[1], cursor, STEP]
@@ -158,22 +157,18 @@ async def erase_rows(redis: RedisClient, partition: int, learner: LearnerId, ent
 
 async def erase_named_rows(redis: RedisClient, partition: int, learner: LearnerId, names: Names) -> None:
     """Drop the rows of a learner whose records ``names`` accepts. Reads them all, ``READ`` at a time."""
-    rows_key, *others = [
-        keys.rows(partition, learner),
-        keys.row_times(partition, learner.bandit_uid),
-        keys.ledger(partition),
-    ]
-    async for fields in redis.scan_members("HSCAN", rows_key, "*"):
+    names_of_rows = [keys.rows(partition, learner), keys.row_times(partition, learner.bandit_uid)]
+    async for fields in redis.scan_members("HSCAN", names_of_rows[0], "*"):
         for start in range(0, len(fields), READ):
             together = fields[start : start + READ]
-            values = await redis.command("HMGET", rows_key, *together)
+            values = await redis.command("HMGET", names_of_rows[0], *together)
             found = [
                 field
                 for field, value in zip(together, values, strict=True)
                 if value is not None and names(_stored("", learner, value).record)
             ]
             if found:
-                await redis.script("drop_rows", [rows_key, *others], [learner.name, *found])
+                await redis.script("drop_rows", names_of_rows, [learner.name, *found])
 
 
 async def erase_all_rows(redis: RedisClient, partition: int, bandit_uid: str) -> None:
@@ -184,7 +179,7 @@ async def erase_all_rows(redis: RedisClient, partition: int, bandit_uid: str) ->
 
 async def drop_rows(redis: RedisClient, partition: int, bandit_uid: str, how: Sequence[Argument]) -> int:
     names = [keys.row_times(partition, bandit_uid), keys.rows(partition, LearnerId(bandit_uid, ""))]
-    names += [keys.row_logs(partition), keys.ledger(partition)]
+    names.append(keys.row_logs(partition))
     return int(await redis.script("trim_rows", names, [bandit_uid, *how]))
 
 

@@ -22,7 +22,6 @@ from app.storage.types import (
     QuotaWindow,
 )
 from app.storage.types.decisions import LearnerId
-from app.storage.types.registry import SIXTEENTHS, SIXTEENTHS_FOR_NEW
 
 CHANGES_TOGETHER = 1_000
 
@@ -38,18 +37,12 @@ class FrequencyCapStore(RedisPart):
         ``most`` 0: any number. The last ``kept`` are kept, for ``within_ms``. Without room what is new takes
         the place of the oldest that the key was shown; of a key that was shown nothing, nothing is kept.
         """
-        partition = self._partition(key)
-        names = [keys.exposures(partition, key), keys.ledger(partition)]
-        arguments: list[Argument] = [within_ms, most, kept]
-        for parts, level in ((SIXTEENTHS, Level.REWARDS), (SIXTEENTHS_FOR_NEW, Level.OPTIONAL)):
-            arguments.append(
-                0 if self._memory.is_reached(level) else self._quota.of("repeats", partition, parts)
-            )
+        name = keys.exposures(self._partition(key), key)
+        room = 2 - sum(map(self._memory.is_reached, (Level.OPTIONAL, Level.REWARDS)))
+        arguments: list[Argument] = [within_ms, most, kept, room]
         arguments += [part for pair in shown for part in pair]
-        answer = await self._redis.script("take_exposures", names, arguments)
-        is_allowed, is_whole, held, now_ms, *members = answer
-        if held:
-            self._quota.taken("repeats", partition, held)
+        answer = await self._redis.script("take_exposures", [name], arguments)
+        is_allowed, is_whole, now_ms, *members = answer
         written = [member.decode().partition(":") for member in members[::2]]
         # Scores of sorted sets are floats, which the server may write as 1.76e+12.
         times = map(int, map(float, members[1::2]))

@@ -80,7 +80,7 @@ class LearnerSideData(RedisPart):
         await self._erase_events(partition, learner, goes)
         await erase_named_rows(self._redis, partition, learner, row_names)
         key = LearnerId(learner.bandit_uid, visitor)
-        await self._erase_key(keys.exposures(self._partition(key), key))
+        await self._redis.command("UNLINK", keys.exposures(self._partition(key), key))
 
     async def erase_bandit(self, uid: str) -> None:
         """Remove everything that is kept of all learners of a deleted bandit, under any key.
@@ -113,7 +113,7 @@ class LearnerSideData(RedisPart):
         partition = self._partition(learner)
         names = [keys.log(partition), keys.watermark(partition), keys.forgotten(partition, learner)]
         names += [keys.erase(partition), keys.idle(partition)]
-        names += [keys.forgotten_until(partition), keys.exposures(partition, learner), keys.ledger(partition)]
+        names += [keys.forgotten_until(partition), keys.exposures(partition, learner)]
         entry_id = await self._redis.script(script, names, [*learner, payload, now_ms, ttl_ms])
         return entry_id.decode() if entry_id else None
 
@@ -139,14 +139,14 @@ class LearnerSideData(RedisPart):
 
     async def _erase_decisions(self, partition: int, pattern: str, goes: Goes | None = None) -> None:
         """Those that wait and whose members match: all, or those whose records ``goes`` names."""
-        names = keys.of_partition(partition, keys.decisions, keys.due, keys.ledger)
+        names = keys.of_partition(partition, keys.decisions, keys.due)
         async for members in self._redis.scan_members("HSCAN", names[0], pattern):
             gone = members
             if goes is not None:
                 records = await self._redis.command("HMGET", names[0], *members)
                 gone = [member for member, record in zip(members, records, strict=True) if goes(record)]
             if gone:
-                await self._redis.script("erase_decisions", names, gone)
+                await self._redis.transaction([("HDEL", names[0], *gone), ("ZREM", names[1], *gone)])
 
     async def _erase_members(self, scan: str, remove: str, key: str, pattern: str) -> None:
         async for members in self._redis.scan_members(scan, key, pattern):
@@ -168,14 +168,7 @@ class LearnerSideData(RedisPart):
         is_theirs = re.compile(keys.bandit_regex(uid))
         async for result in self._redis.scan_keys(keys.bandit_pattern(uid)):
             theirs = [key for key in map(bytes.decode, result) if is_theirs.fullmatch(key)]
-            await asyncio.gather(*map(self._erase_key, theirs))
-
-    async def _erase_key(self, key: str) -> None:
-        partition = keys.partition_of_exposures(key)
-        if partition is None:
-            await self._redis.command("UNLINK", key)
-        else:
-            await self._redis.script("drop_exposures", [keys.ledger(partition), key])
+            await asyncio.gather(*(self._redis.command("UNLINK", key) for key in theirs))
 
 
 def _older_than(number: int, knew: Knew) -> Goes:

@@ -109,7 +109,6 @@ class LearnerStates(RedisPart):
             keys.deleted,
             keys.folded,
             keys.spaces,
-            keys.ledger,
         )
         for uid in numbers:
             names += (keys.states(partition, uid), keys.tails(partition, uid), keys.arm_sums(partition, uid))

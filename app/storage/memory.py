@@ -26,7 +26,7 @@ BUFFERS = ("mem_clients_normal", "mem_clients_slaves", "mem_replication_backlog"
 class Level(IntEnum):
     """The part of the bound, in percent, from which on something is refused."""
 
-    OPTIONAL = 80  # jobs; left out: log rows, notes of keys without a history, sums of new arms
+    OPTIONAL = 80  # jobs; left out: log rows, notes of keys without a history, what arms learn
     NEW = 95  # choices for an event or that wait, observations, arms, catalogues, bandits, campaigns
     REWARDS = 100  # and activations
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from app.platform.errors import Invalid
 from app.storage.memory import StoreMemory
 from app.storage.redis_client import RedisClient
-from app.storage.space import SpaceBudget
 from app.storage.types import LogEntry
 from app.storage.types.decisions import LearnerId
 
@@ -19,9 +18,8 @@ class RedisPart:
     Each call of a part is one round trip unless it says otherwise.
     """
 
-    def __init__(self, redis: RedisClient, partitions: int, quota: SpaceBudget, memory: StoreMemory) -> None:
+    def __init__(self, redis: RedisClient, partitions: int, memory: StoreMemory) -> None:
         self._redis = redis
-        self._quota = quota
         self._memory = memory
         self.partitions = partitions
 

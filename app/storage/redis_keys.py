@@ -23,9 +23,7 @@
     {registry}:effects-seen                      hash    bandit uid -> folded (see below)   with the bandit
     {registry}:word:<name>                       string  a value written once               ttl_ms or forever
     {registry}:campaigns:<kind>                  set     "<name> <uid>" of all event logs   while not empty
-    {registry}:campaign-bytes                    hash    bytes reserved, by log; all        forever
     {registry}:left                              hash    catalogue uid -> ms (see below)    with the catalogue
-    {registry}:move-bytes                        hash    bytes of moves, by bandit uid; all forever
     {q:<uid>}:quotas                             hash    quota -> record                    with the bandit
     {q:<uid>}:quota:<quota>                      hash    terms, counts (quota.lua)          with the quota
     {q:<uid>}:changes                            stream  changes of quotas (quota.lua)      until trimmed
@@ -66,7 +64,6 @@
     {k:<kind>:<name>}:record                     string  record                             with the log
     {k:<kind>:<name>}:events                     list    its events, in order               with the log
     {k:<kind>:<name>}:snapshot                   string  position (8) + state               with the log
-    {k:<kind>:<name>}:size                       hash    events, reserved: in bytes         with the log
     {p:<n>}:decisions                            hash    member -> logged decision          until due
     {p:<n>}:due                                  zset    member, when it is due             until due
     {p:<n>}:active:<member>                      string  empty                              ttl_ms
@@ -74,7 +71,6 @@
     {p:<n>}:erase                                hash    member -> entry id                 until it is done
     {p:<n>}:event:<member>/<event>               string  the choice made for an event       ttl_ms
     {p:<n>}:events:<member>                      zset    event, until when it is kept       ttl_ms
-    {p:<n>}:ledger                               hash    bytes held, by kind (ledger.lua)   forever
     {p:<n>}:rows:<bandit uid>/<learner>          hash    <ms>-<decision id> -> row          until trimmed
     {p:<n>}:row-times:<bandit uid>               zset    <field>/<learner> (see below)      until trimmed
     {p:<n>}:row-logs                             hash    bandit uid -> keep_ms (see below)  with the bandit
@@ -146,8 +142,6 @@ BANDITS = REGISTRY + "bandits"
 REGISTRY_VERSION = REGISTRY + "version"
 DELETED = REGISTRY + "deleted"
 WORKERS = REGISTRY + "workers"
-EVENT_LOG_BYTES = REGISTRY + "campaign-bytes"
-MOVE_BYTES = REGISTRY + "move-bytes"
 LEFT = REGISTRY + "left"
 QUOTAS = REGISTRY + "quotas"
 PRIORS = REGISTRY + "priors"
@@ -201,7 +195,6 @@ decisions = _in_partition("decisions")
 due = _in_partition("due")
 idle = _in_partition("idle")
 erase = _in_partition("erase")
-ledger = _in_partition("ledger")
 row_logs = _in_partition("row-logs")
 folded = _in_partition("folded")
 spaces = _in_partition("spaces")
@@ -314,12 +307,6 @@ def exposures(partition: int, key: LearnerId) -> str:
     return f"{_partition(partition)}had:{key.member}"
 
 
-def partition_of_exposures(key: str) -> int | None:
-    """Of the key of ``exposures``; None of another one."""
-    found = re.match(rf"{PREFIX}\{{p:(\d+)\}}:had:", key)
-    return None if found is None else int(found[1])
-
-
 def bandit_pattern(uid: str) -> str:
     """Matches every key of a partition that is named after the bandit or one of its learners, and others."""
     return f"{PREFIX}{{p:*:{uid}*"
@@ -336,8 +323,8 @@ def seen_pattern(uid: str) -> str:
 
 
 def event_log(kind: str, name: str) -> list[str]:
-    """Everything of an event log: record, events, snapshot, size."""
-    return [f"{PREFIX}{{k:{kind}:{name}}}:{part}" for part in ("record", "events", "snapshot", "size")]
+    """Everything of an event log: record, events, snapshot."""
+    return [f"{PREFIX}{{k:{kind}:{name}}}:{part}" for part in ("record", "events", "snapshot")]
 
 
 def event_logs(kind: str) -> str:

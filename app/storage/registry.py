@@ -92,7 +92,7 @@ class RegistryStore(RedisPart):
             self._memory.check_kept(Level.NEW, "moves", len(move.record))
             script = "move_bandit"
             names += [keys.CATALOGUES, keys.users(move.left), keys.users(move.joined), keys.moves(uid)]
-            names += [keys.PRIORS, keys.PRIOR_CHANGES, *keys.priors(uid), keys.MOVE_BYTES, keys.LEFT]
+            names += [keys.PRIORS, keys.PRIOR_CHANGES, *keys.priors(uid), keys.LEFT]
             arguments = [move.joined, move.joined_uid, move.number, move.record, uid]
             arguments += (move.left_uid, move.needed_until_ms)
             arguments += (move.prior_number, move.prior_since_ms, move.prior, name, expected, record)
@@ -117,7 +117,7 @@ class RegistryStore(RedisPart):
         One round trip, and one per partition. The states go even if the name is gone, as above.
         """
         names = [keys.BANDITS, keys.users(catalogue), keys.REGISTRY_VERSION, keys.DELETED, keys.PRIORS]
-        names += [keys.versions(uid), keys.moves(uid), *keys.priors(uid), keys.MOVE_BYTES]
+        names += [keys.versions(uid), keys.moves(uid), *keys.priors(uid)]
         names += [keys.EFFECTS, keys.effect_versions(uid), keys.EFFECTS_SEEN]
         outcome = await self._redis.script("delete_bandit", names, [name, uid])
         # Also where it is missing: an earlier call may have been interrupted after the name was gone.
@@ -192,7 +192,7 @@ async def drop_states(redis: RedisClient, partition: int, uid: str) -> None:
     """Remove the learners that a partition holds of a deleted bandit, for good: none is written again."""
     names = [keys.deleted(partition), keys.states(partition, uid), keys.tails(partition, uid)]
     names += [keys.folded(partition), keys.spaces(partition)]
-    names += [keys.ledger(partition), keys.arm_sums(partition, uid)]
+    names.append(keys.arm_sums(partition, uid))
     await redis.script("drop_states", names, [uid, keys.DELETED_KEPT_MS])
 
 

@@ -13,16 +13,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import NamedTuple
 
 from app.storage.redis_client import Argument, RedisClient
 from app.storage.redis_errors import DRIVER_ERRORS
 
 MOST_REWARDS = 256  # of a call, unless a single append has more: the store serves nobody else meanwhile
-NO_SPACE = -1
-Answer = tuple[int, Any]
-
-
+Answer = Sequence[bytes]
 Waiting = list[tuple["Append", asyncio.Future[Answer]]]
 
 
@@ -54,7 +52,7 @@ class _Call:
         for partition_keys, waiting in self.partitions.values():
             first_key, first_argument = len(keys), len(arguments)
             keys += partition_keys
-            arguments += (0, 0, len(waiting))
+            arguments += (0, 0, sum(append.rewards for append, _ in waiting))
             for append, _ in waiting:
                 keys += append.keys
                 arguments += append.arguments
@@ -66,10 +64,11 @@ class _Call:
             if isinstance(answer, DRIVER_ERRORS):
                 _fail(waiting, redis.translate(answer))
                 continue
-            held, *outcomes = answer
-            for (_, future), outcome in zip(waiting, outcomes, strict=True):
+            outcomes = iter(answer)
+            for append, future in waiting:
+                own = list(islice(outcomes, append.rewards))
                 if not future.done():  # its caller was cancelled
-                    future.set_result((held, outcome))
+                    future.set_result(own)
 
     def fail(self, error: Exception) -> None:
         for _, waiting in self.partitions.values():
@@ -86,7 +85,7 @@ class RewardCalls:
         self._senders: set[asyncio.Task[None]] = set()
 
     async def append(self, partition: int, keys: Sequence[str], append: Append) -> Answer:
-        """Bytes of dedupe keys in the partition, and what became of each reward, or ``NO_SPACE``.
+        """What became of each reward.
 
         ``keys``: of the partition. Raises Unavailable. A caller who is cancelled does not stop the call,
         which others may have joined.

@@ -13,10 +13,8 @@ from app.storage.decision_rows import field_of, row_keys, row_record
 from app.storage.memory import Level, StoreMemory
 from app.storage.part import RedisPart, check_positive, log_entry
 from app.storage.redis_client import Argument, RedisClient
-from app.storage.reward_calls import NO_SPACE, Append, RewardCalls
-from app.storage.space import SpaceBudget, full
+from app.storage.reward_calls import Append, RewardCalls
 from app.storage.types import UID_LENGTH, Appended, DeadLetter, Lag, LearnerId, LogEntry, RewardWrite, Trimmed
-from app.storage.types.registry import SIXTEENTHS, SIXTEENTHS_FOR_HISTORY
 
 _TRIM_STEP = 256
 _READ_STEP = 500  # entries that the store looks at for some learners: a millisecond
@@ -26,8 +24,8 @@ _pack = msgspec.msgpack.Encoder().encode
 class RewardLog(RedisPart):
     """The logs of all partitions. Entries of one log are in the order in which they were appended."""
 
-    def __init__(self, redis: RedisClient, partitions: int, quota: SpaceBudget, memory: StoreMemory) -> None:
-        super().__init__(redis, partitions, quota, memory)
+    def __init__(self, redis: RedisClient, partitions: int, memory: StoreMemory) -> None:
+        super().__init__(redis, partitions, memory)
         self._calls = RewardCalls(redis)
 
     async def append(self, partition: int, rewards: Sequence[RewardWrite]) -> Sequence[Appended]:
@@ -35,40 +33,28 @@ class RewardLog(RedisPart):
         between them. What others append at the same time may travel with them.
 
         Raises Invalid: neither ``ttl_ms`` nor ``expires_ms``, or a decision key without the latter. Raises
-        StoreFull, and none is appended: there is no space for the dedupe keys of all that are new. What is of
-        no decision may take three quarters of it.
+        StoreFull, and none is appended: the store has no room.
         """
         if not rewards:
             return []
-        is_history = any(reward.expires_ms is None for reward in rewards)
-        if is_history:
+        if any(reward.expires_ms is None for reward in rewards):
             self._memory.check(Level.NEW, "observations")
         self._memory.check(Level.REWARDS, "rewards")
-        # So that an import of history cannot take the space that rewards of today need.
-        space = self._quota.of("dedupe", partition, SIXTEENTHS_FOR_HISTORY if is_history else SIXTEENTHS)
         names: list[str] = []
-        arguments: list[Argument] = [space, 0, len(rewards)]
-        length = 0
+        arguments: list[Argument] = []
         for reward in rewards:
-            told = _told(reward)
             home = keys.seen(partition, reward.learner, reward.dedupe_key or "")
             if reward.expires_ms is not None:
                 home = keys.seen_until(partition, keys.seen_ends_ms(reward.expires_ms))
             names += (home, keys.forgotten(partition, reward.learner))
-            arguments += (_pack(told), reward.payload)
-            length += len(home) + len(told.name or "") + len(told.first or "")
+            arguments += (_pack(_told(reward)), reward.payload)
             # Bandits without a log pay for none of its keys.
             if reward.logged is not None:
                 names += (keys.deleted(partition), keys.row_logs(partition))
                 names += row_keys(partition, reward.learner)[2:]
                 arguments += (row_record(reward.logged.row, self._memory), reward.logged.reward)
-        arguments[1] = 4 * length  # bytes of UTF-8, at most
         append = Append(len(rewards), names, arguments)
-        held, answers = await self._calls.append(partition, _partition_keys(partition), append)
-        if answers == NO_SPACE:
-            raise full("dedupe")
-        if held:
-            self._quota.taken("dedupe", partition, held)
+        answers = await self._calls.append(partition, _partition_keys(partition), append)
         return [_appended(answer) for answer in answers]
 
     async def read(self, partition: int, after: str, count: int) -> Sequence[LogEntry]:
@@ -147,7 +133,7 @@ class RewardLog(RedisPart):
 @cache
 def _partition_keys(partition: int) -> tuple[str, ...]:
     """What every append to the log of the partition needs."""
-    names = keys.log, keys.watermark, keys.refused, keys.seen_ends, keys.ledger
+    names = keys.log, keys.watermark, keys.refused, keys.seen_ends
     return tuple(name(partition) for name in names)
 
 

@@ -6,7 +6,7 @@ and is safe to repeat: that is what makes a lost reply harmless.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
 from pathlib import Path
 
 from app.platform.errors import StartupError
@@ -27,9 +27,6 @@ from app.storage.priors import PriorStore
 from app.storage.redis_client import RedisClient
 from app.storage.registry import RegistryStore, WorkerLeases, WriteOnce
 from app.storage.reward_log import RewardLog
-from app.storage.space import SpaceBudget
-from app.storage.types import Kind
-from app.storage.usage import Usage
 from app.storage.waiting_decisions import WaitingDecisions
 
 
@@ -39,7 +36,6 @@ class Store:
     ``url``                of the server, or of any node of the cluster
     ``partitions``         of the reward log; the first to open a store fixes them for good
     ``most_bytes``         that each server may take; None: most of what it has (``StoreMemory``)
-    ``bounds``             bytes of each kind that it may hold; a kind that is missing has none
     ``max_connections``    held at most
     ``pool_timeout_s``     how long a call waits for a free connection
     ``socket_timeout_s``   how long a call waits for its answer
@@ -52,7 +48,6 @@ class Store:
         *,
         partitions: int = 16,
         most_bytes: int | None = None,
-        bounds: Mapping[Kind, int] | None = None,
         max_connections: int = 64,
         pool_timeout_s: float = 2.0,
         socket_timeout_s: float = 5.0,
@@ -68,7 +63,7 @@ class Store:
         self.redis = client
         self.partitions = partitions
         self.memory = StoreMemory(client, most_bytes)
-        shared = client, partitions, SpaceBudget(bounds or {}), self.memory
+        shared = client, partitions, self.memory
         self.arms = ArmStore(*shared)
         self.followed_arms = FollowedArms(*shared)
         self.registry = RegistryStore(*shared)
@@ -87,7 +82,6 @@ class Store:
         self.moves = MoveStore(*shared)
         self.write_once = WriteOnce(*shared)
         self.leases = WorkerLeases(*shared)
-        self.usage = Usage(*shared)
 
     def __repr__(self) -> str:
         return f"Store({self.redis.address!r}, partitions={self.partitions})"
@@ -109,14 +103,17 @@ class Store:
                 f"the store at {self.redis.address} has {int(fixed)} partitions for good: "
                 f"set SHORTLIST_PARTITIONS to that, not to {self.partitions}"
             )
-        # Before the first write: until then the bounds count as if nothing were held.
-        await self.usage.read()
-        await self.memory.look()
+        await self.memory.look()  # before the first write
 
     async def ping(self) -> None:
         """Return when the store answers, and can be written."""
         await self.redis.ping()
-        await self.usage.read()  # which writes to each partition
+        await self.write()
+
+    async def write(self) -> None:
+        """Write to each server, which changes nothing. Raises Unavailable."""
+        partitions = range(self.partitions if self.redis.is_cluster else 1)
+        await asyncio.gather(*(self.redis.command("HDEL", keys.refused(each), "") for each in partitions))
 
     async def close(self) -> None:
         """Wait for what was asked, then let go of all connections."""

@@ -9,11 +9,8 @@ from app.storage.decision_rows import field_of, row_keys, row_record
 from app.storage.memory import Level
 from app.storage.part import RedisPart
 from app.storage.redis_client import Argument
-from app.storage.space import full
-from app.storage.types import Activated, DefaultWrite, Due, Kind, RowWrite
+from app.storage.types import Activated, DefaultWrite, Due, RowWrite
 from app.storage.types.decisions import DecisionId, LearnerId
-
-_ACTIVATION: Sequence[Kind] = ("activations", "waiting")  # what an activation may add to
 
 
 class WaitingDecisions(RedisPart):
@@ -38,16 +35,13 @@ class WaitingDecisions(RedisPart):
         """Keep the decision until its defaults are appended, from ``due_ms`` on; and its row."""
         self._memory.check(Level.NEW, "choices that wait for rewards")
         partition = self._partition(decision.learner)
-        names = keys.of_partition(partition, keys.decisions, keys.due, keys.refused, keys.ledger)
+        names = keys.of_partition(partition, keys.decisions, keys.due, keys.refused)
         arguments: list[Argument] = [decision.member, record, due_ms, expires_ms, known_entry]
-        arguments.append(self._quota.of("waiting", partition))
         if row is not None:
             learner = decision.learner
             names += [*row_keys(partition, learner), keys.forgotten(partition, learner)]
             arguments += (*learner, field_of(row), row.keep_ms, row_record(row, self._memory))
-        held = await self._redis.script("log_decision", names, arguments)
-        if held:
-            self._quota.taken("waiting", partition, held)
+        await self._redis.script("log_decision", names, arguments)
 
     async def activate(
         self,
@@ -67,20 +61,12 @@ class WaitingDecisions(RedisPart):
         names += [
             keys.forgotten(partition, decision.learner),
             keys.refused(partition),
-            keys.ledger(partition),
         ]
         arguments: list[Argument] = [decision.member, ttl_ms, record or b"", due_ms, known_entry, expires_ms]
-        arguments += [self._quota.of(kind, partition) for kind in _ACTIVATION]
         if row is not None:
             names += row_keys(partition, decision.learner)
             arguments += (*decision.learner, field_of(row), row.keep_ms, row_record(row, self._memory))
-        answer, *held = await self._redis.script("activate", names, arguments)
-        for kind, there in zip(_ACTIVATION, held, strict=False):
-            self._quota.taken(kind, partition, there)
-        for kind in _ACTIVATION:
-            if answer == f"full {kind}".encode():
-                raise full(kind)
-        outcome: Activated = answer.decode()
+        outcome: Activated = (await self._redis.script("activate", names, arguments)).decode()
         return outcome
 
     async def is_active(self, decision: DecisionId) -> bool:
@@ -106,13 +92,13 @@ class WaitingDecisions(RedisPart):
     ) -> str | None:
         """Append the defaults that these decisions of a partition still owe, and remove them from the logged.
 
-        Returns the last entry id, if any. Of several calls for one decision only one appends. Their dedupe
-        keys are counted, and never refused: a decision that waits is owed its default.
+        Returns the last entry id, if any. Of several calls for one decision only one appends. They are
+        never refused: a decision that waits is owed its default.
         """
         if not decisions:
             return None
         names = keys.of_partition(
-            partition, keys.log, keys.watermark, keys.decisions, keys.due, keys.ledger, keys.seen_ends
+            partition, keys.log, keys.watermark, keys.decisions, keys.due, keys.seen_ends
         )
         arguments: list[Argument] = [len(decisions), *(decision.member for decision in decisions)]
         for write in writes:
@@ -136,5 +122,4 @@ class WaitingDecisions(RedisPart):
         """
         names = keys.of_partition(partition, keys.log, keys.watermark, keys.refused, keys.seen_ends, keys.due)
         names += [keys.forgotten_until(partition), keys.seen_until(partition), keys.forgotten(partition)]
-        names.append(keys.ledger(partition))
         return int(await self._redis.script("drop_expired", names, [margin_ms, count]))

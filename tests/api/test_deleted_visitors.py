@@ -95,25 +95,6 @@ async def test_choices_with_a_pass_go_where_no_visitor_is_counted(public: Api):
     assert await choose_again("bob") == bob
 
 
-async def test_what_is_counted_of_them_is_given_back(public: Api):
-    async def held() -> dict[str, float]:
-        lines = (await public.call("GET", "/metrics")).text.splitlines()
-        pairs = [line.rsplit(" ", 1) for line in lines if line.startswith("shortlist_held_bytes")]
-        return {name: float(value) for name, value in pairs if "log" in name or "repeats" in name}
-
-    async def choose_and_reward(visitor: str) -> None:
-        decision = (await choose(public, visitor, f"{visitor}-one", with_pass=True))["decision"]
-        reward = {"rewards": [{"decision": decision, "value": 1.0}]}
-        await public.ok("POST", "/v1/rewards?wait=applied", reward, status=200)
-
-    await choose_and_reward("bob")
-    before = await held()
-    await choose_and_reward("ann")
-    assert all(value > before[name] for name, value in (await held()).items())
-    await public.ok("DELETE", f"{PATH}/ann", status=204)
-    assert await held() == before
-
-
 async def test_who_may_and_of_what(public: Api):
     await public.refused("DELETE", f"{PATH}/ann", status=403, code="forbidden", **of("ann"))
     await public.bandit("own", "c", scope="per_key")

@@ -5,7 +5,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,8 @@ from api_client import Api, Json, running
 from app.bandits.registry import Bandits
 from app.exposure_limits.bandit_quotas import BanditQuotas
 from app.exposure_limits.quotas import Quotas
+from app.storage.embedded.server import EmbeddedServer
 from app.storage.redis_keys import LEFT
-from store_server import patient_store
 from waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
@@ -445,34 +445,19 @@ async def test_what_a_learner_knew_of_other_features_serves_no_choice(
         assert (await api.choose("b"))["catalogue_version"] == 1
 
 
-async def test_maps_of_moves_take_no_more_than_they_may_until_their_bandits_are_deleted(
-    store_url: str, tmp_path: Path
-):
-    rng, wide = np.random.default_rng(5), 170  # a map and its residual are 462 kB
-    async with running(store_url, tmp_path, max_moves_mb=1) as api:
-        for name in ("old", "new"):
-            await api.catalogue(name, by_id(rng.normal(size=(2 * ARMS, wide))))
-        for bandit in ("first", "second", "third"):
-            await api.bandit(bandit, "old")
-        move = {"catalogue": "new", "carry": "map"}
-        for bandit in ("first", "second"):
-            await api.ok("POST", f"/v1/bandits/{bandit}/move", move)
-        assert 2 * 462_000 < (await patient_usage(store_url))["moves"] < 1 << 20
-        dry = await api.ok("POST", "/v1/bandits/third/move", {**move, "dry_run": True})
-        assert any("SHORTLIST_MAX_MOVES_MB" in warning for warning in dry["warnings"])
-        await api.refused("POST", "/v1/bandits/third/move", move, status=429, code="quota_reached")
-        await api.ok("DELETE", "/v1/bandits/first", status=204)
-        await api.ok("POST", "/v1/bandits/third/move", move)
-        await api.refused(
-            "POST", "/v1/bandits/third/move", {**move, "catalogue": "old"}, status=409, code="conflict"
-        )
-        await carried(api, "third")
-        await api.ok("POST", "/v1/bandits/third/move", {"catalogue": "old", "carry": "none"})
-
-
-async def patient_usage(store_url: str) -> Mapping[str, int]:
-    store = patient_store(store_url)
-    await store.open()
-    usage = await store.usage.read()
-    await store.close()
-    return usage
+async def test_maps_of_moves_have_room_until_the_store_is_nearly_full(store_url: str, tmp_path: Path):
+    rng, wide = np.random.default_rng(5), 400  # a map and its residual are 2.6 MB
+    arms = by_id(rng.normal(size=(2 * ARMS, wide)))
+    with EmbeddedServer(tmp_path / "store") as server:
+        async with running(server.url, tmp_path, max_store_mb=1 << 20) as api:
+            for name in ("old", "new"):
+                await api.catalogue(name, arms)
+            await api.bandit("b", "old")
+            used = (await api.store.info("memory"))["used_memory"]
+        most = {"max_store_mb": (used >> 20) + 3, "empty": False}
+        async with running(server.url, tmp_path, **most) as api:
+            move = {"catalogue": "new", "carry": "map"}
+            dry = await api.ok("POST", "/v1/bandits/b/move", {**move, "dry_run": True})
+            assert any("SHORTLIST_MAX_STORE_MB" in warning for warning in dry["warnings"])
+            await api.refused("POST", "/v1/bandits/b/move", move, status=429, code="quota_reached")
+            await api.ok("POST", "/v1/bandits/b/move", {"catalogue": "new", "carry": "none"})

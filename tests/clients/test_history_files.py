@@ -19,7 +19,7 @@ import pytest
 
 from app.bandits.settings import MAX_AHEAD_MS, MAX_VALUE
 from app.learning import reward_entries
-from app.storage.types.registry import SIXTEENTHS_FOR_HISTORY
+from app.storage.memory import Level
 from ridge_estimate import ridge_estimate
 from server.cli import main
 from service_process import Service, serving
@@ -38,7 +38,7 @@ TIMED = [*NAMES, "--at-column", "ts"]
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("history"), SHORTLIST_MAX_DEDUPE_MB="2") as service:
+    with serving(tmp_path_factory.mktemp("history")) as service:
         yield service
 
 
@@ -413,15 +413,18 @@ def test_what_cannot_be_a_history_of_this_bandit_is_refused(client: Client, run:
 
 @pytest.mark.rest
 def test_an_import_that_takes_most_of_the_room_says_so_before_it_sends(
-    client: Client, run: Run, tmp_path: Path
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    path = text(tmp_path, "user,sku,clicked\n" + "".join(f"u{n},a,1\n" for n in range(3_500)))
-    status, said, err = run("b", path, *NAMES)
-    assert "MB that are left for history (SHORTLIST_MAX_DEDUPE_MB)" in err
-    assert (status, said) == (0, "3,500 rows: 3,500 counted, 0 were known\n")
+    path = text(tmp_path, "user,sku,clicked\n" + "".join(f"u{n},a,1\n" for n in range(20_000)))
+    with serving(tmp_path / "small", SHORTLIST_MAX_STORE_MB="8") as service, Client(service.url) as client:
+        client.put_catalogue("c", dim=2)
+        client.upsert_arms("c", [{"id": name, "features": row} for name, row in ARMS.items()])
+        client.put_bandit("b", catalogue="c", policy="linear_ts", scope="per_key")
+        main(["import", "--history", "b", str(path), *NAMES, "--url", service.url])
+    assert "MB that are left in the store (SHORTLIST_MAX_STORE_MB)" in capsys.readouterr().err
 
 
 def test_the_limits_are_those_of_the_service():
     assert (history.FIRST_MS, history.AHEAD_MS) == (reward_entries.FIRST_MS, MAX_AHEAD_MS)
     assert history.MAX_VALUE == MAX_VALUE
-    assert SIXTEENTHS_FOR_HISTORY / 16 == history.HISTORY_SHARE
+    assert round(100 * history.HISTORY_SHARE) == Level.NEW

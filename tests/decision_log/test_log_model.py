@@ -219,4 +219,5 @@ async def test_the_log_holds_what_the_model_holds(service: HeadlessService, *, w
         assert len(play.model.decisions) > 10, f"seed {seed}"
         await service.parts.bandits.delete(bandit.name)
         await service.store.side_data.erase_bandit(bandit.uid)
-        assert (await service.store.usage.read())["log"] == 0
+        for partition in range(service.store.partitions):
+            assert await service.store.rows.sizes(partition, bandit.uid, pieces=1) == []

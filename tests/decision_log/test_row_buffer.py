@@ -10,6 +10,7 @@ from app.decision_log import buffer as row_buffer
 from app.decision_log.buffer import ROW_BYTES, RowBuffer
 from app.platform.errors import Unavailable
 from app.platform.metrics import Metrics
+from app.storage.memory import Level
 from app.storage.types import DecisionId, LearnerId, RowWrite
 
 pytestmark = pytest.mark.anyio
@@ -21,10 +22,14 @@ class Store:
     partitions = 4
 
     def __init__(self) -> None:
-        self.rows = self
+        self.rows = self.memory = self
+        self.is_full = False
         self.calls: list[tuple[int, list[str]]] = []
         self.away = False
         self.slow: asyncio.Event | None = None
+
+    def is_reached(self, level: Level) -> bool:
+        return self.is_full and level == Level.OPTIONAL
 
     async def write(self, partition: int, rows: Sequence[RowWrite]) -> None:
         if self.slow is not None:
@@ -174,3 +179,15 @@ async def test_rows_that_the_store_refused_are_written_though_none_is_added():
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert reported() == {"written": 1}
+
+
+async def test_in_a_store_that_is_nearly_full_rows_are_dropped_and_counted():
+    store, metrics = Store(), Metrics()
+    rows = RowBuffer(store, metrics)  # type: ignore[arg-type]  # all that it asks
+    store.is_full = True
+    rows.add(row(0))
+    store.is_full = False
+    rows.add(row(1))
+    await rows.flush()
+    assert [len(ids) for _, ids in store.calls] == [1]
+    assert metrics.registry.get_sample_value("shortlist_log_rows_total", {"outcome": "dropped"}) == 1

@@ -76,8 +76,11 @@ async def test_they_begin_where_every_partition_is_complete(service: HeadlessSer
 async def test_they_begin_where_rows_had_to_go(service: HeadlessService):
     bandit = await logged(service)
     rows = await rows_of(service, bandit)
-    held = (await service.store.usage.read())["log"]
-    await LogRetention(service.store, Metrics(), most_bytes=held // 2).sweep(time.time_ns() // 1_000_000)
+    held = 0.0
+    for partition in range(service.store.partitions):
+        held += sum(size for _, size in await service.store.rows.sizes(partition, bandit.uid, pieces=1_000))
+    retention = LogRetention(service.store, Metrics(), most_bytes=int(held / 2))
+    await retention.sweep(time.time_ns() // 1_000_000)
     left = await rows_of(service, bandit)
     decisions, rewarded, complete_from = await counted(service, bandit)
     assert complete_from is not None

@@ -24,7 +24,7 @@ def group(folder: Path) -> tuple[list[Metrics], list[ShownMetrics]]:
         metrics.requests.labels("GET", "/healthz", "200").inc(number)
         metrics.request_seconds.labels("/healthz").observe(0.001)
         metrics.backlog.set(number)
-        metrics.held.labels("log").set(number)
+        metrics.store_bytes.set(number)
         shown[number - 1].write()
     return every, shown
 
@@ -40,7 +40,7 @@ def test_whoever_is_asked_shows_all_processes_each_by_its_label(tmp_path: Path):
         assert len(memory) == 3
         # of the store as the asked process sees it, once
         assert found["shortlist_reward_backlog"] == asked + 1
-        assert found['shortlist_held_bytes{kind="log"}'] == asked + 1
+        assert found["shortlist_store_bytes"] == asked + 1
     text = shown[0].text().decode()
     heads = re.findall(r"^# TYPE (\S+)", text, re.MULTILINE)
     assert len(heads) == len(set(heads)), "a metric is in one piece"

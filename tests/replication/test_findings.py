@@ -10,11 +10,8 @@ from app.replication.health import Finding, Health
 from app.storage.embedded.losses import Loss
 from app.storage.memory import StoreMemory
 from app.storage.types import Lag
-from app.storage.types.registry import KINDS
 
 pytestmark = [pytest.mark.rest, pytest.mark.anyio]
-
-HELD = {**dict.fromkeys(KINDS, 80), "repeats": 55}  # of those new keys are not limited from 69 on
 
 
 def used(*bytes_: int) -> list[dict[str, int]]:
@@ -41,11 +38,11 @@ async def findings(path: Path, **different: Any) -> list[Finding]:
 
         return answer
 
-    usage = SimpleNamespace(bounds=dict.fromkeys(KINDS, 100), read=answering("held", HELD))
     lag = answering("lag", Lag(0.0, 0))
     store: Any = SimpleNamespace(
         redis=SimpleNamespace(durability=answering("durability", "always"), faults=answering("faults", [])),
-        rewards=SimpleNamespace(backlog=answering("backlog", 3), lag=lag), partitions=1, usage=usage,
+        rewards=SimpleNamespace(backlog=answering("backlog", 3), lag=lag), partitions=1,
+        write=answering("write", None),
     )  # fmt: skip
     servers: Any = SimpleNamespace(memory=answering("memory", used(79)))
     store.memory = StoreMemory(servers, 100)
@@ -79,8 +76,6 @@ async def test_a_service_that_is_well_has_nothing_else(tmp_path: Path):
         ({"lag": Lag(0.0, 1)}, "dead", False, "1 reward could not be applied: shortlist dead-letters list"),
         ({"worker": False}, "worker", None, "shortlist worker"),
         ({"durability": "everysec"}, "durability", False, "everysec"),
-        ({"held": {**HELD, "dedupe": 81}}, "space", False, "81% of SHORTLIST_MAX_DEDUPE_MB"),
-        ({"held": {**HELD, "repeats": 56}}, "space", False, "from 69% on new keys"),
         ({"memory": used(70, 85, 81)}, "space", False, "jobs are refused"),
         ({"memory": used(95)}, "space", False, "only rewards, activations"),
         ({"memory": used(101)}, "space", False, "rewards are refused, too"),
@@ -101,7 +96,3 @@ async def test_what_is_not_well_is_named(
     (found,) = [finding for finding in await findings(tmp_path, **different) if not finding.good]
     assert (found.name, found.good) == (name, good)
     assert words in found.text
-
-
-async def test_a_full_log_is_as_it_should_be(tmp_path: Path):
-    assert all(found.good for found in await findings(tmp_path, held={**HELD, "log": 100}))

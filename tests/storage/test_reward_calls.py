@@ -55,8 +55,8 @@ async def test_appends_of_one_moment_are_one_call_of_all_partitions_and_each_get
     [(keys, arguments, reply)] = wire.calls
     assert keys == ["log-0", "a", "c", "log-1", "b"]
     assert arguments == [2, 3, 5, 2, "of a", "of c", 2, 4, 1, "of b"]
-    reply.set_result([[70, [b"1-1"], -1], [50, [b"1-7"]]])
-    assert [await answer for answer in asked] == [(70, [b"1-1"]), (50, [b"1-7"]), (70, -1)]
+    reply.set_result([[b"1-1", b"1-2"], [b"1-7"]])
+    assert [await answer for answer in asked] == [[b"1-1"], [b"1-7"], [b"1-2"]]
 
 
 async def test_what_comes_while_a_call_is_under_way_leaves_together_after_it():
@@ -67,12 +67,12 @@ async def test_what_comes_while_a_call_is_under_way_leaves_together_after_it():
     later = [ask(calls, n % 3, one(f"b{n}")) for n in range(9)]
     await turns()
     assert len(wire.calls) == 1
-    wire.calls[0][2].set_result([[1, [b"1-1"]]])
+    wire.calls[0][2].set_result([[b"1-1"]])
     await turns()
-    assert await first == (1, [b"1-1"])
+    assert await first == [b"1-1"]
     assert sorted(wire.rewards(1)) == [f"b{n}" for n in range(9)]
-    wire.calls[1][2].set_result([[2, [b"x"], [b"x"], [b"x"]]] * 3)
-    assert await asyncio.gather(*later) == [(2, [b"x"])] * 9
+    wire.calls[1][2].set_result([[b"x", b"x", b"x"]] * 3)
+    assert await asyncio.gather(*later) == [[b"x"]] * 9
     await turns()
     assert len(wire.calls) == 2
 
@@ -86,8 +86,8 @@ async def test_a_call_has_a_bounded_number_of_rewards_and_a_large_append_one_of_
         await turns()
         assert len(wire.calls) == number + 1
         assert wire.rewards(number) == names
-        wire.calls[number][2].set_result([[1, *([b"x"] for _ in names)]])
-    assert await asyncio.gather(*asked) == [(1, [b"x"])] * 5
+        wire.calls[number][2].set_result([[b"x"] * sum(sizes[int(name)] for name in names)])
+    assert [len(answers) for answers in await asyncio.gather(*asked)] == sizes
 
 
 async def test_on_a_cluster_partitions_do_not_share_a_call_nor_wait_for_each_other():
@@ -96,10 +96,10 @@ async def test_on_a_cluster_partitions_do_not_share_a_call_nor_wait_for_each_oth
     asked = [ask(calls, partition, one(name)) for name, partition in (("a", 0), ("b", 1), ("c", 0))]
     await turns()
     assert [wire.rewards(number) for number in range(2)] == [["a", "c"], ["b"]]
-    wire.calls[1][2].set_result([[1, [b"x"]]])
-    assert await asked[1] == (1, [b"x"])
-    wire.calls[0][2].set_result([[1, [b"y"], [b"z"]]])
-    assert [(await asked[0])[1], (await asked[2])[1]] == [[b"y"], [b"z"]]
+    wire.calls[1][2].set_result([[b"x"]])
+    assert await asked[1] == [b"x"]
+    wire.calls[0][2].set_result([[b"y", b"z"]])
+    assert [await asked[0], await asked[2]] == [[b"y"], [b"z"]]
 
 
 async def test_the_error_of_one_partition_is_not_that_of_the_others():
@@ -107,9 +107,9 @@ async def test_the_error_of_one_partition_is_not_that_of_the_others():
     calls = RewardCalls(wire)
     asked = [ask(calls, partition, one(name)) for name, partition in (("a", 0), ("b", 1), ("c", 0))]
     await turns()
-    wire.calls[0][2].set_result([ResponseError("WRONGTYPE"), [5, [b"1-1"]]])
+    wire.calls[0][2].set_result([ResponseError("WRONGTYPE"), [b"1-1"]])
     await turns()
-    assert asked[1].result() == (5, [b"1-1"])
+    assert asked[1].result() == [b"1-1"]
     for answer in (asked[0], asked[2]):
         with pytest.raises(Unavailable, match="WRONGTYPE"):
             answer.result()
@@ -130,8 +130,8 @@ async def test_when_a_call_fails_all_that_wait_are_refused_and_the_next_is_sent(
     again = ask(calls, 0, one("a"))
     await turns()
     assert [wire.rewards(number) for number in range(2)] == [["a"], ["a"]]
-    wire.calls[1][2].set_result([[1, [b"x"]]])
-    assert await again == (1, [b"x"])
+    wire.calls[1][2].set_result([[b"x"]])
+    assert await again == [b"x"]
 
 
 async def test_a_caller_who_leaves_does_not_stop_what_others_have_joined():
@@ -141,5 +141,5 @@ async def test_a_caller_who_leaves_does_not_stop_what_others_have_joined():
     await turns()
     asked[0].cancel()
     await turns()
-    wire.calls[0][2].set_result([[1, [b"x"], [b"y"]]])
-    assert await asked[1] == (1, [b"y"])
+    wire.calls[0][2].set_result([[b"x", b"y"]])
+    assert await asked[1] == [b"y"]

@@ -1,5 +1,5 @@
--- WITH   log_tail, dedupe, ledger, dedupe_keys, waiting, rows
--- KEYS   log, watermark, decisions, due, ledger, seen-ends, then for each default: seen-until, forgotten, rows
+-- WITH   log_tail, dedupe, rows
+-- KEYS   log, watermark, decisions, due, seen-ends, then for each default: seen-until, forgotten, rows
 -- ARGV   number of decisions, their members, then for each default: member, bandit uid, learner,
 --        known entry, payload, the last of the ms in the name of seen-until, decision key;
 --        field of the row of the decision and what is put at its end, or '' and '' without one
@@ -7,8 +7,7 @@
 -- Effect in one step: of the decisions that are still logged, every arm without a reward whose learner was not
 --        forgotten gets its default; its decision key says so ('d'), and the row of the decision if there is one. Then
 --        the decisions are removed, so that repeated, or done by another worker at the same time, it changes nothing.
---        Dedupe keys are counted, and never refused: a decision that waits is owed its default.
-local log, decisions, due, ends = KEYS[1], KEYS[3], KEYS[4], KEYS[6]
+local log, decisions, due, ends = KEYS[1], KEYS[3], KEYS[4], KEYS[5]
 local next = next_id(log, KEYS[2])
 local last = false
 local logged, decided = {}, tonumber(ARGV[1])
@@ -16,10 +15,10 @@ for a = 2, decided + 1 do
   logged[ARGV[a]] = redis.call('HEXISTS', decisions, ARGV[a]) == 1
 end
 for i = 1, (#ARGV - 1 - decided) / 9 do
-  local home, forgotten, rows = unpack(KEYS, 4 + 3 * i, 6 + 3 * i)
+  local home, forgotten, rows = unpack(KEYS, 3 + 3 * i, 5 + 3 * i)
   local a = 1 + decided + 9 * (i - 1)
   local member, bandit, learner, known, payload, last_ms, first, field, reward = unpack(ARGV, a + 1, a + 9)
-  if logged[member] and not is_forgotten(forgotten, known) and take(KEYS[5], ends, home, last_ms, first, 'd') then
+  if logged[member] and not is_forgotten(forgotten, known) and take(ends, home, last_ms, first, 'd') then
     last = next()
     redis.call('XADD', log, last, 'b', bandit, 'l', learner, 'p', payload)
     if field ~= '' then
@@ -27,11 +26,8 @@ for i = 1, (#ARGV - 1 - decided) / 9 do
     end
   end
 end
-if last then
-  count_taken(KEYS[5], tonumber(redis.call('HGET', KEYS[5], 'dedupe') or '0'))
-end
 for member, _ in pairs(logged) do
-  wait_no_longer(KEYS[5], decisions, due, member)
+  redis.call('HDEL', decisions, member)
+  redis.call('ZREM', due, member)
 end
-count_rows(KEYS[5])
 return last

@@ -1,5 +1,5 @@
--- WITH   log_tail, ledger, exposures, forget
--- KEYS   log, watermark, forgotten, erase, idle, forgotten-until, exposures, ledger
+-- WITH   log_tail, forget
+-- KEYS   log, watermark, forgotten, erase, idle, forgotten-until, exposures
 -- ARGV   bandit uid, learner, payload, now_ms, ttl_ms
 -- Result the entry id
 -- Effect in one step: as forget.lua says.

@@ -1,9 +1,8 @@
--- WITH   log_tail, dedupe, ledger, dedupe_keys, rows
--- KEYS   for each partition: log, watermark, refused, seen-ends, ledger; then for each of its rewards: the hash of the
---        dedupe keys of its decision (seen-until), or its dedupe key when it has no decision; forgotten; and if its
---        decision is in the decision log: deleted, row-logs, rows, row-times
+-- WITH   log_tail, dedupe, rows
+-- KEYS   for each partition: log, watermark, refused, seen-ends; then for each of its rewards: the hash of the dedupe keys
+--        of its decision (seen-until), or its dedupe key when it has no decision; forgotten; and if its decision is in the
+--        decision log: deleted, row-logs, rows, row-times
 -- ARGV   number of partitions; then for each partition: how many of KEYS and how many of ARGV are its own, number of
---        calls; for each call: most bytes of dedupe keys, how long the names of those below are together, number of
 --        rewards; for each reward: a map in msgpack, its payload; and if its decision is in the decision log: the record
 --        of its row, what is put at the end of that. The map (reward_log.py):
 --          bandit, learner, known    known: the newest entry of the log that was known to its decision
@@ -14,18 +13,15 @@
 --                                    those that are summed, 'l' if the last counts, else 'f'; the reward; `at`: when
 --                                    the last was
 --          field, keep_ms            of its row
--- Result for each partition {bytes of dedupe keys that are held now, for each call {for each reward its entry id,
---        behind 'revised ' if it took the place of one above 0, or 'duplicate ' and the id of the newest entry, or
---        'forgotten', or 'expired'}, or -1 when there is no space for all that are new}, or an error
+-- Result for each partition {for each reward its entry id, behind 'revised ' if it took the place of one above 0, or
+--        'duplicate ' and the id of the newest entry, or 'forgotten', or 'expired'}, or an error
 -- Effect in one step: every reward whose learner was not forgotten after its decision, whose decision is not
---        refused as expired and which has not come before is appended. Its dedupe keys are then taken, and counted:
---        those of a decision until all that expires as early is refused, others for ttl_ms. The entry of one that is
---        not the first of its decision and arm says what had come before it ('c'). It is put at the end of the row of
---        its decision, which is made if it is not there; what it takes the place of is taken out of that. Repeated,
---        it changes nothing. Of a call without space for all its new dedupe keys nothing is done; the others are not
---        refused with it. Nor are other partitions when a key of one is broken.
+--        refused as expired and which has not come before is appended. Its dedupe keys are then taken: those of a decision
+--        until all that expires as early is refused, others for ttl_ms. The entry of one that is not the first of its
+--        decision and arm says what had come before it ('c'). It is put at the end of the row of its decision, which is
+--        made if it is not there; what it takes the place of is taken out of that. Repeated, it changes nothing. Other
+--        partitions are not refused when a key of one is broken.
 local match, gsub = string.match, string.gsub
-local HEAD = 3 -- arguments of a call
 
 -- The reward whose keys and arguments begin at k and a, and where those after it begin.
 local function reward_at(k, a)
@@ -35,14 +31,6 @@ local function reward_at(k, a)
     return reward, k + 6, a + 4
   end
   return reward, k + 2, a + 2
-end
-
-local function sum_of(bytes)
-  local sum = 0
-  for _, more in pairs(bytes) do
-    sum = sum + more
-  end
-  return sum
 end
 
 -- What is kept under its decision key, as 'A1B0.5C2@1700000000000', behind 'd' if the default was counted before; and
@@ -68,49 +56,18 @@ local function stands(own, reward)
   return new_at < had_at or (new_at == had_at and new <= had)
 end
 
--- Bytes of the dedupe keys of a call that are new, which takes two reads for each reward; and where the keys and the
--- arguments after it begin.
-local function new_bytes(is_refused, k, a, rewards)
-  local new, reward = {}, nil
-  for _ = 1, rewards do
-    local forgotten = KEYS[k + 1]
-    reward, k, a = reward_at(k, a)
-    local home, name, first = reward.home, reward.name, reward.first
-    if is_forgotten(forgotten, reward.known) then
-      -- nothing of it is kept
-    elseif not reward.expires then
-      if redis.call('EXISTS', home) == 0 then
-        new[home] = KEY + rounded_up(#home)
-      end
-    elseif not is_refused(reward.expires, reward.known) and not (name and is_taken(home, name)) then
-      local had, own = came(reward)
-      if name then
-        new[home .. name] = field_bytes(name, '')
-      end
-      if first and not own then
-        local text = reward.letter .. reward.number
-        local more = had and rounded_up(#text) + NUMBER or field_bytes(first, text)
-        new[home .. first] = math.max(new[home .. first] or 0, more)
-      end
-    end
-  end
-  return sum_of(new), k, a
-end
-
 -- Keep the value of a signal under its decision key, beside what had come.
-local function keep_value(ledger, ends, reward, had, own)
+local function keep_value(ends, reward, had, own)
   local letter, home, first, text = reward.letter, reward.home, reward.first, reward.letter .. reward.number
   if own and reward.kind == 's' then
     -- 17 digits give back every float64
     text = letter .. string.format('%.17g', (tonumber(own) or 0) + tonumber(reward.number))
   end
   if not had then
-    return take(ledger, ends, home, reward.ends, first, text)
+    return take(ends, home, reward.ends, first, text)
   end
   local now_kept = own and gsub(had, letter .. '[^%u]*', text) or had .. text
   redis.call('HSET', home, first, now_kept)
-  local part = part_of(reward.ends)
-  taken[part] = (taken[part] or 0) + field_bytes(first, now_kept) - field_bytes(first, had)
 end
 
 -- Put a reward at the end of the row of its decision, whose keys and arguments end before k and a.
@@ -132,28 +89,13 @@ local function note_known(refused, known)
   end
 end
 
--- Append the rewards of some calls to one partition, whose keys and arguments begin at k and a.
-local function append(k, a, calls)
-  local log, watermark, refused, ends, ledger = unpack(KEYS, k, k + 4)
-  k = k + 5
-  local next, newest, now, number = next_id(log, watermark)
+-- Append the rewards of one partition, whose keys and arguments begin at k and a.
+local function append(k, a, rewards)
+  local log, watermark, refused, ends = unpack(KEYS, k, k + 3)
+  k = k + 4
+  local next, newest, _, number = next_id(log, watermark)
   local is_refused = refusals(refused)
-  -- an earlier partition may have failed before it was counted
-  taken, before, rows_added = {}, {}, 0
-
-  -- The field of the ledger for dedupe keys without a decision.
-  local periods_of = {}
-  local function part_for(ttl_ms)
-    local part = periods_of[ttl_ms] or field_of('dedupe', period_of(now + tonumber(ttl_ms)))
-    periods_of[ttl_ms] = part
-    return part
-  end
-
-  -- what nearly always all of them add to
-  local reward, k_after, a_after = reward_at(k, a + HEAD)
-  local part = reward.expires and part_of(reward.ends) or part_for(reward.ends)
-  local bytes, part_held = held(ledger, 'dedupe', now, part)
-  before[part] = part_held or '0'
+  local reward, k_after, a_after
 
   -- Append a reward, whose keys and arguments begin at k and a, and end before k_after and a_after. Returns 'duplicate',
   -- 'forgotten', 'expired', or nil and whether it took the place of one above 0.
@@ -166,22 +108,20 @@ local function append(k, a, calls)
       if not redis.call('SET', home, '', 'NX', 'PX', reward.ends) then
         return 'duplicate'
       end
-      local own_part = part_for(reward.ends)
-      taken[own_part] = (taken[own_part] or 0) + KEY + rounded_up(#home)
     else
       had, own = came(reward)
       local name, is_standing = reward.name, stands(own, reward)
       if is_refused(reward.expires, reward.known) then
         -- Its dedupe keys may be dropped, so it can count no more. If they are still there it is a duplicate.
         return (is_standing or name and is_taken(home, name)) and 'duplicate' or 'expired'
-      elseif is_standing or name and not take(ledger, ends, home, reward.ends, name, '') then
+      elseif is_standing or name and not take(ends, home, reward.ends, name, '') then
         return 'duplicate'
       end
       if tonumber(reward.known) > number then
         note_known(refused, reward.known)
       end
       if reward.first then
-        keep_value(ledger, ends, reward, had, own)
+        keep_value(ends, reward, had, own)
       end
     end
     newest = next()
@@ -198,30 +138,14 @@ local function append(k, a, calls)
     return nil, is_revised and value_and_time(own) > 0
   end
 
-  local answer = { 0 }
-  for c = 1, calls do
-    local space, length, rewards = unpack(ARGV, a, a + HEAD - 1)
-    space, rewards, a = tonumber(space), tonumber(rewards), a + HEAD
-    local bytes_held, new, k_next, a_next = bytes + sum_of(taken), 0, nil, nil
-    -- which of them are new is looked up only where space is short
-    if bytes_held + 2 * KEY * rewards + rounded_up(tonumber(length)) > space then -- if all were new
-      new, k_next, a_next = new_bytes(is_refused, k, a, rewards)
-    end
-    if new > 0 and bytes_held + new > space then
-      answer[c + 1], k, a, rewards = -1, k_next, a_next, 0
-    else
-      answer[c + 1] = {}
-    end
-    for i = 1, rewards do
-      reward, k_after, a_after = reward_at(k, a)
-      local refusal, is_revised = append_reward()
-      local status = refusal and (refusal == 'duplicate' and 'duplicate ' .. newest or refusal) or newest
-      answer[c + 1][i] = is_revised and 'revised ' .. status or status
-      k, a = k_after, a_after
-    end
+  local answer = {}
+  for i = 1, rewards do
+    reward, k_after, a_after = reward_at(k, a)
+    local refusal, is_revised = append_reward()
+    local status = refusal and (refusal == 'duplicate' and 'duplicate ' .. newest or refusal) or newest
+    answer[i] = is_revised and 'revised ' .. status or status
+    k, a = k_after, a_after
   end
-  count_rows(ledger)
-  answer[1] = count_taken(ledger, bytes)
   return answer
 end
 

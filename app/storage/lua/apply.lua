@@ -1,5 +1,5 @@
--- WITH   changes, tails, many, arm_sums
--- KEYS   watermark, log, dead letters, changes, deleted, folded, spaces, ledger, then for each bandit: states, tails,
+-- WITH   changes, tails, many
+-- KEYS   watermark, log, dead letters, changes, deleted, folded, spaces, then for each bandit: states, tails,
 --        sums of its arms
 -- ARGV   expected watermark, new watermark, changes kept, number of dead letters, number of moves, number of arms, for
 --        each dead letter: entry id, reason; for each move: uid of its bandit, its number; then for each bandit: how many
@@ -36,7 +36,7 @@ local moves = ARGV[1] ~= ARGV[2]
 -- Of each bandit: whether it is deleted and whether it has tails, asked once for all its learners; and what is written
 -- with one command for all of them.
 local bandits = {}
-for k = 9, #KEYS, 3 do
+for k = 8, #KEYS, 3 do
   -- Each key of states ends with the uid of its bandit, which has no colon.
   local uid = string.match(KEYS[k], '[^:]+$')
   local is_deleted = redis.call('ZSCORE', KEYS[5], uid)
@@ -46,6 +46,7 @@ for k = 9, #KEYS, 3 do
     is_deleted = is_deleted,
     has_tails = redis.call('EXISTS', KEYS[k + 1]) == 1,
     sums = {},
+    dropped = {},
     states = {},
     tails = {},
   }
@@ -60,8 +61,10 @@ for k = 9, #KEYS, 3 do
 end
 for _ = 1, tonumber(ARGV[6]) do
   local bandit = bandits[tonumber(ARGV[a])]
-  local sums = bandit.sums
-  if ARGV[a + 3] == '' or redis.call('HEXISTS', KEYS[bandit.k + 2], ARGV[a + 1]) == 1 then
+  local sums, dropped = bandit.sums, bandit.dropped
+  if ARGV[a + 2] == '' then
+    dropped[#dropped + 1] = ARGV[a + 1]
+  elseif ARGV[a + 3] == '' or redis.call('HEXISTS', KEYS[bandit.k + 2], ARGV[a + 1]) == 1 then
     sums[#sums + 1], sums[#sums + 2] = ARGV[a + 1], ARGV[a + 2]
   end
   a = a + 4
@@ -96,7 +99,8 @@ for s = a, #ARGV, 4 do
 end
 for _, bandit in ipairs(bandits) do
   if not bandit.is_deleted then
-    write_sums(KEYS[8], KEYS[bandit.k + 2], bandit.sums)
+    call_with_many('HSET', KEYS[bandit.k + 2], bandit.sums)
+    call_with_many('HDEL', KEYS[bandit.k + 2], bandit.dropped)
     call_with_many('HSET', KEYS[bandit.k], bandit.states)
     call_with_many('ZADD', KEYS[bandit.k + 1], bandit.tails)
   end

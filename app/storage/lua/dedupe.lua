@@ -20,3 +20,24 @@ local function is_forgotten(forgotten, known_entry)
   local mark = redis.call('GET', forgotten)
   return mark and tonumber(known_entry) < tonumber(string.match(mark, '%d+$'))
 end
+
+local function is_taken(home, name)
+  return redis.call('HEXISTS', home, name) == 1
+end
+
+-- The hashes of dedupe keys that this call has found on the list of those to be dropped, or put there.
+local listed = {}
+
+-- Take a dedupe key of a decision; false when it is taken. A hash that is new is put on the list (`ends`).
+local function take(ends, home, last_ms, name, value)
+  if redis.call('HSETNX', home, name, value) == 0 then
+    return false
+  end
+  if not listed[home] then
+    listed[home] = true
+    if redis.call('HLEN', home) == 1 then
+      redis.call('ZADD', ends, last_ms, last_ms)
+    end
+  end
+  return true
+end

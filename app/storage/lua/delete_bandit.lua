@@ -1,5 +1,5 @@
 -- KEYS   bandits, users of its catalogue, version of the registry, deleted, priors, versions of the bandit, its moves,
---        versions of its prior, when these were made, bytes of moves, effects, versions of its effects, effects seen
+--        versions of its prior, when these were made, effects, versions of its effects, effects seen
 -- ARGV   name, uid
 -- Result 'deleted', 'missing', or 'in_use' when it is a bandit of another catalogue
 -- Effect in one step: a record that begins with the uid is removed, with its versions, and the bandit no longer uses
@@ -16,11 +16,8 @@ redis.call('HSET', KEYS[4], ARGV[2], 'bandit')
 redis.call('SREM', KEYS[2], ARGV[1])
 redis.call('HDEL', KEYS[1], ARGV[1])
 redis.call('HDEL', KEYS[5], ARGV[2])
-redis.call('DEL', KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[12])
--- Not with a minus alone: servers before 8 write -0, which is no integer.
-redis.call('HINCRBY', KEYS[10], 'all', 0 - (redis.call('HGET', KEYS[10], ARGV[2]) or 0))
+redis.call('DEL', KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[11])
 redis.call('HDEL', KEYS[10], ARGV[2])
-redis.call('HDEL', KEYS[11], ARGV[2])
-redis.call('HDEL', KEYS[13], ARGV[2])
+redis.call('HDEL', KEYS[12], ARGV[2])
 redis.call('INCR', KEYS[3])
 return 'deleted'

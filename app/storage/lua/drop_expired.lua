@@ -1,6 +1,6 @@
--- WITH   log_tail, ledger
+-- WITH   log_tail
 -- KEYS   log, watermark, refused, seen-ends, due, forgotten-until, stem of the seen-until keys, stem of the
---        forgotten keys, ledger
+--        forgotten keys
 -- ARGV   margin_ms, most of each kind
 -- Result how many periods and forgotten learners were dropped
 -- Effect in one step: dedupe keys of decisions that expired margin_ms ago by the clock of the server, and what is
@@ -8,10 +8,10 @@
 --        From then on every decision is refused that could have needed them: one that expires as early and knows
 --        no entry that was appended since ('expires' and 'known' of refused), and one from before the entry that
 --        forgot a learner ('forgotten'). These only grow. The keys of a period stay while a default is owed to
---        one of its decisions: they tell whether a reward came. What is dropped is no longer counted.
+--        one of its decisions: they tell whether a reward came.
 -- Which keys are dropped is known only here. They are built from declared stems with the same hash tag, so on
 -- Redis Cluster they are in the slot that the call was routed by.
-local refused, ends, due, forgotten_until, ledger = KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[9]
+local refused, ends, due, forgotten_until = KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local time = redis.call('TIME')
 local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000) - tonumber(ARGV[1]))
 local owed = redis.call('ZRANGE', due, 0, 0, 'WITHSCORES')[2]
@@ -33,11 +33,6 @@ for _, last_ms in ipairs(redis.call('ZRANGEBYSCORE', ends, '-inf', now, 'LIMIT',
   raise('expires', last_ms)
   redis.call('UNLINK', KEYS[7] .. last_ms)
   redis.call('ZREM', ends, last_ms)
-  local counted = redis.call('HGET', ledger, until_field('dedupe', last_ms))
-  if counted then
-    redis.call('HINCRBY', ledger, 'dedupe', '-' .. counted)
-    redis.call('HDEL', ledger, until_field('dedupe', last_ms))
-  end
   dropped = dropped + 1
 end
 if dropped > 0 then -- what was counted knew no entry from its own one on

@@ -1,11 +1,9 @@
--- WITH   ledger, rows
--- KEYS   rows, row-times, ledger
+-- WITH   rows
+-- KEYS   rows, row-times
 -- ARGV   learner, then fields of rows
 -- Result 1
--- Effect in one step: these rows of the learner are dropped, with what is counted of them.
-redis.call('HDEL', KEYS[3], '')
+-- Effect in one step: these rows of the learner are dropped.
 for i = 2, #ARGV do
   drop_row(KEYS[1], KEYS[2], ARGV[i], ARGV[1])
 end
-count_rows(KEYS[3])
 return 1

@@ -1,5 +1,5 @@
--- WITH   log_tail, ledger, exposures, forget
--- KEYS   log, watermark, forgotten, erase, idle, forgotten-until, exposures, ledger
+-- WITH   log_tail, forget
+-- KEYS   log, watermark, forgotten, erase, idle, forgotten-until, exposures
 -- ARGV   bandit uid, learner, payload, now_ms, ttl_ms
 -- Result the entry id, or nil when the learner lives on, or was forgotten meanwhile
 -- Effect in one step: if the learner's time to live is over by now_ms, it is forgotten, as forget.lua says.

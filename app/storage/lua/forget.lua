@@ -1,5 +1,5 @@
--- Put after log_tail.lua, ledger.lua and exposures.lua before every script that forgets a learner.
--- forget({log, watermark, forgotten, erase, idle, forgotten-until, exposures, ledger}, bandit, learner, payload, now, ttl)
+-- Put after log_tail.lua before every script that forgets a learner.
+-- forget({log, watermark, forgotten, erase, idle, forgotten-until, exposures}, bandit, learner, payload, now, ttl)
 --   -> the entry id
 --   The entry is appended, and rewards of decisions from before are refused: at least for ttl, and until all
 --   that is as old is refused (drop_expired). The learner is put on the list of those of whom nothing is to be
@@ -7,7 +7,7 @@
 --   gives the same entry, and does nothing: another entry would also remove what came since. Appending comes
 --   first: it is what a server without memory refuses.
 local function forget(keys, bandit, learner, payload, now, ttl)
-  local log, watermark, forgotten, erase, idle, forgotten_until, exposures, ledger = unpack(keys)
+  local log, watermark, forgotten, erase, idle, forgotten_until, exposures = unpack(keys)
   local before, entry = string.match(redis.call('GET', forgotten) or '', '^(%d+) (.+)$')
   if before and tonumber(before) == now then
     return entry
@@ -18,6 +18,6 @@ local function forget(keys, bandit, learner, payload, now, ttl)
   redis.call('ZADD', forgotten_until, 'GT', string.format('%.0f', until_ms + ttl), bandit .. ':' .. learner)
   redis.call('HSET', erase, bandit .. '/' .. learner, entry)
   redis.call('ZREM', idle, bandit .. '/' .. learner)
-  drop_exposures(ledger, exposures)
+  redis.call('DEL', exposures)
   return entry
 end

@@ -1,4 +1,4 @@
--- KEYS   record, events, snapshot, size
+-- KEYS   record, events, snapshot
 -- ARGV   uid, position, most events
 -- Result {record, position, state or '', {events}}, or nil when there is no record
 -- Effect none. Without a snapshot that the caller needs, events are read from the first on.

@@ -1,20 +1,9 @@
--- Put after ledger.lua before every script that changes rows of the decision log.
+-- Put before every script that changes rows of the decision log.
 -- A row is a field of the hash of its learner (rows): "<ms>-<decision id>", the ms with 13 digits. Its value is
 -- "<known entry>:<length of the record>:", the record, and the rewards that came, one after the other. The sorted
 -- set of its bandit (row-times) has the member "<field>/<learner>" for it, and none without a row. What the partition
 -- keeps of each bandit's log is in the hash row-logs: see redis_keys.
-local ROW, LEARNER, MOST_REWARDS = 200, 200, 65536 -- bytes of a row and of a learner's hash besides their names
-
--- What this call has added, in bytes.
-local rows_added = 0
-
-local function row_bytes(field, learner, length)
-  return ROW + 2 * #field + #learner + rounded_up(length)
-end
-
-local function learner_bytes(rows)
-  return LEARNER + rounded_up(#rows)
-end
+local MOST_REWARDS = 65536 -- bytes of those of a row
 
 -- Of each bandit in each partition that this call has asked about: the ms before which rows were dropped; math.huge:
 -- it is deleted.
@@ -36,14 +25,9 @@ local function keep_row(rows, times, field, learner, known, record)
   if record == '' then
     return
   end
-  local is_new = redis.call('EXISTS', rows) == 0
   local value = known .. ':' .. #record .. ':' .. record
   if redis.call('HSETNX', rows, field, value) == 1 then
     redis.call('ZADD', times, '0', field .. '/' .. learner)
-    rows_added = rows_added + row_bytes(field, learner, #value)
-    if is_new then
-      rows_added = rows_added + learner_bytes(rows)
-    end
   end
 end
 
@@ -79,24 +63,10 @@ local function add_reward(rows, field, reward, is_revised)
   -- further rewards are learned from, but not logged
   if #rewards + #reward <= MOST_REWARDS then
     redis.call('HSET', rows, field, record .. rewards .. reward)
-    rows_added = rows_added + rounded_up(#record + #rewards + #reward) - rounded_up(#value)
   end
 end
 
 local function drop_row(rows, times, field, learner)
-  local length = redis.call('HSTRLEN', rows, field)
-  if redis.call('HDEL', rows, field) == 1 then
-    rows_added = rows_added - row_bytes(field, learner, length)
-    if redis.call('EXISTS', rows) == 0 then
-      rows_added = rows_added - learner_bytes(rows)
-    end
-  end
+  redis.call('HDEL', rows, field)
   redis.call('ZREM', times, field .. '/' .. learner)
-end
-
--- Count in the ledger what this call has added or dropped.
-local function count_rows(ledger)
-  if rows_added ~= 0 then
-    count(ledger, 'log', rows_added)
-  end
 end

@@ -1,5 +1,5 @@
--- WITH   ledger, rows
--- KEYS   row-times, stem of the rows keys of the bandit, row-logs, ledger
+-- WITH   rows
+-- KEYS   row-times, stem of the rows keys of the bandit, row-logs
 -- ARGV   bandit uid, before_ms or '' for all, count, keep_ms or '' when that stays as it is
 -- Result how many rows were dropped
 -- Effect in one step: of the rows that were decided before before_ms, the count oldest are dropped; if there are
@@ -8,7 +8,7 @@
 --        script if it could take memory, and no later one: this one takes none, so that what gives memory back is done.
 --        The keys follow from the members, with the hash tag of the declared stem.
 local times, logs, uid, before = KEYS[1], KEYS[3], ARGV[1], ARGV[2]
-redis.call('HDEL', KEYS[4], '')
+redis.call('HDEL', logs, '')
 if before ~= '' and ARGV[4] ~= '' and redis.call('HEXISTS', logs, uid) == 1 then
   redis.call('HSET', logs, uid, ARGV[4])
 end
@@ -26,5 +26,4 @@ if before == '' then
 elseif #members > 0 and tonumber(before) > tonumber(redis.call('HGET', logs, uid .. ':from') or '0') then
   redis.call('HSET', logs, uid .. ':from', before)
 end
-count_rows(KEYS[4])
 return #members

@@ -1,5 +1,5 @@
--- WITH   dedupe, ledger, rows
--- KEYS   refused, deleted, row-logs, ledger, then for each learner: rows, row-times, forgotten
+-- WITH   dedupe, rows
+-- KEYS   refused, deleted, row-logs, then for each learner: rows, row-times, forgotten
 -- ARGV   number of learners; for each: bandit uid, learner, keep_ms, number of its rows, and for each of them:
 --        field, known entry, record
 -- Result 1
@@ -7,7 +7,7 @@
 --        whose bandit is not deleted and has not dropped rows as old. Repeated, it changes nothing.
 local is_refused, place, noted = refusals(KEYS[1]), 2, {}
 for i = 1, tonumber(ARGV[1]) do
-  local rows, times, forgotten = unpack(KEYS, 2 + 3 * i, 4 + 3 * i)
+  local rows, times, forgotten = unpack(KEYS, 1 + 3 * i, 3 + 3 * i)
   local bandit, learner, keep_ms, many = unpack(ARGV, place, place + 3)
   place = place + 4
   for _ = 1, tonumber(many) do
@@ -26,5 +26,4 @@ for i = 1, tonumber(ARGV[1]) do
     end
   end
 end
-count_rows(KEYS[4])
 return 1

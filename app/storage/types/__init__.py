@@ -52,10 +52,8 @@ from app.storage.types.quotas import (
     QuotaWindow,
 )
 from app.storage.types.registry import (
-    KINDS,
     BanditChange,
     KeptJob,
-    Kind,
     MoveWrite,
     Registry,
     StoredEventLog,

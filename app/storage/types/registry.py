@@ -1,35 +1,11 @@
-"""Catalogues and bandits, event logs and jobs, and the kinds of what requests leave in the store."""
+"""Catalogues and bandits, event logs and jobs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Literal
 
-Kind = Literal[
-    "events", "waiting", "activations", "dedupe", "campaigns", "log", "repeats", "moves", "effects"
-]
-# Each process lets a partition hold so much of a bound, in sixteenths: the rest is for what other processes
-# write to other partitions meanwhile. Of repeats a quarter is for keys of whom something is remembered. Of
-# dedupe keys a quarter is for rewards, so that a history cannot refuse them.
-SIXTEENTHS = 15
-SIXTEENTHS_FOR_HISTORY = 12
-SIXTEENTHS_FOR_NEW = 11
-# What each kind is, as an error says it. The bound of a kind is the setting SHORTLIST_MAX_<KIND>_MB.
-KINDS: Mapping[Kind, str] = MappingProxyType(
-    {
-        "events": "choices kept for an event_id",
-        "waiting": "decisions that wait for rewards",
-        "activations": "activated decisions",
-        "dedupe": "dedupe keys of rewards and observations",
-        "campaigns": "campaigns and results of campaigns",
-        "log": "rows of the decision log",
-        "repeats": "arms that keys and visitors have had",
-        "moves": "maps of moves",
-        "effects": "sums of arms",
-    }
-)
 KeptJob = Literal["kept", "full", "missing"]
 
 

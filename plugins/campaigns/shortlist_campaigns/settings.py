@@ -1,4 +1,4 @@
-"""The settings of campaigns. What they may store is bounded by SHORTLIST_MAX_CAMPAIGNS_MB of the service."""
+"""The settings of campaigns. SHORTLIST_MAX_STORE_MB of the service bounds the store."""
 
 from __future__ import annotations
 

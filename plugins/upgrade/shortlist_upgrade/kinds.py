@@ -20,7 +20,7 @@ from shortlist_upgrade.bandits import Bandit
 
 OLD, NEW = b"shortlist:", b"shortlist3:"
 POOL = b"_pool"  # the learner that summed those of a bandit in a partition
-_GONE_IN_LEDGER = (b"turns", b"moves")
+_BYTES_OF_EXPOSURES = b"counted"  # a member that said how many bytes were counted
 _GONE_IN_SPACES = (b":made",)
 
 Convert = Callable[..., Any]
@@ -79,8 +79,8 @@ def _arm(field: bytes, value: bytes) -> tuple[bytes, bytes]:
     return field, value[:8] + bytes(8) + value[8:]
 
 
-def _ledger(field: bytes, value: bytes) -> tuple[bytes, bytes] | None:
-    return None if field.startswith(_GONE_IN_LEDGER) else (field, value)
+def _exposure(member: bytes) -> bytes | None:
+    return None if member == _BYTES_OF_EXPOSURES else member
 
 
 # By what the name has behind the prefix: the first letter of the hash tag, and the word behind it. Others
@@ -105,11 +105,15 @@ KINDS: Mapping[bytes, Kind] = {
     b"p:kept": Kind("skip", named="what learners knew before a move"),
     b"p:turns": Kind("skip", named="slots of explore"),
     b"p:event": Kind("string", answers.new_answer),
-    b"p:had": Kind(),
+    b"p:had": Kind("zset", _exposure),
     b"p:seen-first": Kind("skip"),  # of decisions of 0.1
     b"p:seen-until": Kind("hash", _dedupe_key),
     b"p:decisions": Kind("hash", _waiting),
-    b"p:ledger": Kind("hash", _ledger),
+    # how many bytes were counted
+    b"p:ledger": Kind("skip"),
+    b"r:campaign-bytes": Kind("skip"),
+    b"r:move-bytes": Kind("skip"),
+    b"k:size": Kind("skip"),
 }
 _COPIED = Kind()
 _OF_LEARNERS = {b"p:states", b"p:tails", b"p:effects"}

@@ -30,9 +30,11 @@ def new_state(data: bytes) -> bytes:
     return bytes([_WITH_SQUARES[kind]]) + data[1:] + struct.pack("<dd", math.nan, 0.0)
 
 
-def new_arm_sums(field: bytes, value: bytes) -> tuple[bytes, bytes]:
+def new_arm_sums(field: bytes, value: bytes) -> tuple[bytes, bytes] | None:
     """2.0.0 had the sums of the newest revision of an arm under its id."""
-    if field == _BYTES_OF_ALL or b" " in field:
+    if field == _BYTES_OF_ALL:
+        return None
+    if b" " in field:
         return field, value
     sums: list[Any] = msgspec.msgpack.decode(value)
     if len(sums) < _ERRORS:

@@ -47,7 +47,7 @@ S_BELOW, US_FROM = 10**11, 10**14  # of times since 1970: as ms they would be of
 A_TIME = "must be a time, such as 2026-01-31 18:30, or a number of seconds since 1970"
 MOST_WAIT_S, MOST_WAIT_BETWEEN_S = 60.0, 10.0  # until rewards are applied: at the end, and between parts
 POLL_S, TOLD_S = 0.1, 1.0
-HISTORY_SHARE = 0.75  # of the room for ids
+HISTORY_SHARE = 0.95  # of what the store may take: beyond, observations are refused
 ID_BYTES = 165  # of an id in the store, beside its name and an eighth
 NAME_BYTES = 30
 
@@ -236,20 +236,18 @@ def _refresh(client: Client, bandit: str, with_effects: bool) -> Iterator[str]:
 
 
 def _warned(client: Client, id_bytes: int) -> Iterator[str]:
-    """A line, if the ids take more than half of the room that is left for those of history."""
+    """A line, if the ids take more than half of the room that the store has left for a history."""
     try:
         text = client.metrics()
     except Forbidden:  # a key without the scope read
         return
-    found = dict(
-        re.findall(r'^shortlist_held_(bytes|most_bytes)\{kind="dedupe"\} (\S+)$', text, re.MULTILINE)
-    )
+    found = dict(re.findall(r"^shortlist_store_(bytes|most_bytes) (\S+)$", text, re.MULTILINE))
     held, most = float(found.get("bytes", "nan")), float(found.get("most_bytes", "nan"))
     left = HISTORY_SHARE * most - held
     if id_bytes > left / 2:
         yield (
-            f"the ids of these rows may take {_mb(id_bytes)} of the {_mb(max(0.0, left))} that are left for "
-            f"history (SHORTLIST_MAX_DEDUPE_MB); what has no room is refused, and can be "
+            f"the ids of these rows may take {_mb(id_bytes)} of the {_mb(max(0.0, left))} that are left in "
+            f"the store (SHORTLIST_MAX_STORE_MB); what has no room is refused, and can be "
             f"sent again when ids have expired (SHORTLIST_OBSERVATION_TTL_S)"
         )
 

@@ -1,5 +1,6 @@
 """One bound of the store's memory: what fills it is refused in time, with the cause, and room comes back."""
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -8,9 +9,11 @@ from typing import Any
 
 import httpx
 import pytest
+from redis.asyncio import Redis
 
 from api_client import EAGER_HOUSEKEEPING, Api, assert_problem, running
 from app.storage.embedded.server import EmbeddedServer
+from app.storage.redis_client import RedisClient
 from store_clients import connect
 from waiting import wait_until
 
@@ -219,3 +222,77 @@ async def test_many_processes_refuse_by_what_each_has_read(tmp_path: Path) -> No
                 return (await events(other, 10_000)).status_code == 503
 
             await wait_until(is_told, what="the other process reads the memory of the store")
+
+
+async def test_the_bound_costs_no_call_to_the_store(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A choice for an event is two calls, a reward and a decision that waits are one."""
+    await api.catalogue("c", {"a": [1.0]})
+    await api.bandit("b", "c")
+    await api.bandit("waits", "c", reward={"wait_s": 60})
+    token = (await api.choose("b"))["decision"]
+    calls: list[str] = []
+    script, command = RedisClient.script, RedisClient.command
+
+    async def run(self: RedisClient, name: str, *arguments: Any, **how: Any) -> Any:
+        calls.append(name)
+        return await script(self, name, *arguments, **how)
+
+    async def ask(self: RedisClient, *words: Any) -> Any:
+        calls.append(f"{words[0]} {words[1]}" if len(words) > 1 else words[0])
+        return await command(self, *words)
+
+    monkeypatch.setattr(RedisClient, "script", run)
+    monkeypatch.setattr(RedisClient, "command", ask)
+
+    def ours() -> list[str]:
+        written = {"put_event", "log_decision", "activate", "append_rewards"}
+        found = [re.sub(r" .*:(event):.*", r" \1", call) for call in calls]
+        calls.clear()
+        return [call for call in found if call in written or call == "GET event"]
+
+    await api.choose("b", event_id="e")
+    assert ours() == ["GET event", "put_event"]
+    await api.choose("b", event_id="e")
+    assert ours() == ["GET event"]
+    await api.choose("waits")
+    assert ours() == ["log_decision"]
+    await api.reward({"decision": token, "value": 1}, wait=False)
+    assert ours() == ["append_rewards"]
+
+
+async def test_a_store_without_memory_refuses_writes_with_the_reason(tmp_path: Path) -> None:
+    """Every kind of write; reading and choosing go on, and afterwards everything does."""
+    with EmbeddedServer(tmp_path / "store") as server:
+        async with running(server.url, tmp_path / "service") as api, Redis.from_url(server.url) as store:
+            await api.catalogue("c", {"a": [1.0], "b": [2.0]})
+            await api.bandit("b", "c")
+            await api.bandit("waits", "c", reward={"wait_s": 60})
+            token = (await api.choose("b"))["decision"]
+            hidden = (await api.choose("b", activate=False))["decision"]
+            before = await api.stored()
+            await store.config_set("maxmemory", 1)
+            seen = {"id": "o", "arm": "a", "value": 1}
+            slates = {"id": "s", "arms": ["a", "b"], "k": 1, "noise_std": 1, "epsilon": 0.5, "delta": 0.1}
+            writes: list[tuple[str, str, Any]] = [
+                ("POST", "/v1/rewards", {"rewards": [{"decision": token, "value": 1}]}),
+                ("POST", "/v1/bandits/b/observations", {"observations": [seen]}),
+                ("POST", "/v1/bandits/b/choose", {"event_id": "e"}),
+                ("POST", "/v1/bandits/waits/choose", {}),
+                ("POST", "/v1/decisions/activate", {"decisions": [hidden]}),
+                ("PUT", "/v1/catalogues/d", {"dim": 1}),
+                ("PUT", "/v1/catalogues/c/arms", {"arms": [{"id": "x", "features": [3.0]}]}),
+                ("PUT", "/v1/bandits/d", {"catalogue": "c", "policy": "sub_ts"}),
+                ("POST", "/v1/slates", slates),
+            ]
+            for method, path, body in writes:
+                answer = await api.http.request(method, path, json=body)
+                assert answer.status_code in {429, 503}, path
+                assert "maxmemory" in answer.json()["detail"]
+            await api.choose("b")
+            await api.ok("GET", "/v1/bandits/b")
+            await store.config_set("maxmemory", 0)
+            assert await api.stored() == before
+            await api.ok("GET", "/readyz")  # which reads the memory, too
+            for method, path, body in writes:
+                answer = await api.call(method, path, body)
+                assert answer.status_code < 300, answer.text
