@@ -15,6 +15,7 @@ from app.indexes.live import LiveIndex
 from app.policies.base import Policy
 from app.policies.registry import POLICIES
 from app.serving.constraints.base import Constraint
+from shortlist.index.arm_index import ArmIndex
 from shortlist.index.index import OWN_KINDS, Index
 
 pytestmark = pytest.mark.rest
@@ -46,6 +47,7 @@ EXAMPLES = {  # they name a policy for the reader, or make a bandit
 @cache
 def registered() -> dict[str, str]:
     """The classes behind the contracts, and the file of each."""
+    assert ArmIndex  # the inverted file is imported by the library's index alone
     found, left = set[type](), [Index, Policy, Constraint, EngineIndex, LiveIndex]
     while left:
         found.add(each := left.pop())
@@ -140,7 +142,7 @@ def test_only_registries_import_a_structure():
     assert {name: each for name, each in found.items() if each} == {}
 
 
-def test_the_console_names_no_arm_source():
+def test_the_console_names_no_engine():
     """It asks what an index can do: another engine than ours is shown as ours is."""
     for path in (ROOT / "app/console").glob("*.js"):
         assert not [name for name in ENGINE_KINDS if name in path.read_text().lower()], path.name

@@ -26,7 +26,7 @@ from app.platform.deadlines import caller, check
 from app.platform.pools import SEARCHES
 from app.records.records import attributes_of, bytes_to_vector
 from app.storage.types import StoredArm
-from shortlist.index.table import table_of
+from shortlist.index.table import small_table
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
 OVERSAMPLING = 4
@@ -48,7 +48,7 @@ class ProposedSnapshot(ResidentSnapshot):
         arms = sorted(arms, key=lambda arm: arm.revision)
         features = bytes_to_vector(b"".join([arm.features for arm in arms])).reshape(-1, dim)
         revisions = np.array([arm.revision for arm in arms], dtype=np.int64)
-        table = table_of(features, [arm.id for arm in arms], revisions)
+        table = small_table([arm.id for arm in arms], features, revisions)
         fields: dict[str, object] = {
             "table": table,
             "structure": None,

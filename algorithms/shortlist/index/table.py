@@ -428,21 +428,39 @@ class ArmTable:
         self._copied = last
 
 
-def table_of(
-    features: Matrix, ids: Sequence[str] = (), revisions: NDArray[np.int64] | None = None
-) -> TableSnapshot:
-    """A table of these arms, in their order, that stays as it is. Shapes: features (K, d), others (K,).
+def small_table(ids: Sequence[str], features: Matrix, revisions: NDArray[np.int64]) -> TableSnapshot:
+    """A table of these arms, which stays as it is and is scanned in float64: for a few searches of few arms.
 
-    ``ids``: none, or of each arm. ``revisions``: ascending; None: from 0 on.
-    Cost: a copy, and one in working precision. Memory: 12 d + 24 bytes an arm.
+    Shapes: ids, revisions (K,) ascending, features (K, d). Cost: K d multiplications, no copy.
     """
-    columns, named = ArmColumns.empty(len(features), features.shape[1]), ArmIds()
-    columns.write(0, features, np.arange(len(features)) if revisions is None else revisions)
+    named, norms = ArmIds(), np.sqrt(np.einsum("ij,ij->i", features, features))
     named.extend(ids)
-    largest_norm = float(columns.norms.max(initial=0.0))
     return TableSnapshot(
         number=next(_NUMBERS),
         ids=named,
+        dim=features.shape[1],
+        features=features,
+        working=features,
+        norms=norms,
+        revisions=revisions,
+        died=np.full(len(revisions), ALIVE),
+        dead=np.empty(0, dtype=np.int64),
+        largest_norm=float(norms.max(initial=0.0)),
+        in_order=True,
+    )
+
+
+def table_of(features: Matrix) -> TableSnapshot:
+    """A table of these arms, in their order, that stays as it is: they have no ids. Shapes: (K, d).
+
+    Cost: a copy, and one in working precision. Memory: 12 d + 24 bytes an arm.
+    """
+    columns = ArmColumns.empty(len(features), features.shape[1])
+    columns.write(0, features, np.arange(len(features)))
+    largest_norm = float(columns.norms.max(initial=0.0))
+    return TableSnapshot(
+        number=next(_NUMBERS),
+        ids=ArmIds(),
         dim=features.shape[1],
         features=columns.features,
         working=columns.working if largest_norm <= _FLOAT32_NORM else columns.features,
