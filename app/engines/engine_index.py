@@ -25,7 +25,7 @@ from app.engines.contract import ArmEngine, CollectionGone, EngineName
 from app.filters.attributes import Document
 from app.filters.filter import Filter
 from app.indexes.live import IndexOptions, LiveIndex
-from app.indexes.snapshot import ResidentSnapshot
+from app.indexes.snapshot import Snapshot
 from app.platform.errors import NotPossibleHere, Unavailable
 from app.storage.followed_arms import FollowedArms
 from app.storage.types import Followed, Position
@@ -130,7 +130,7 @@ class EngineIndex:
     def title(self) -> str:
         return self.engine_name.title
 
-    def snapshot(self) -> ResidentSnapshot:
+    def snapshot(self) -> Snapshot:
         """The arms that are at hand before the engine is asked: none."""
         return self._nothing
 

@@ -21,7 +21,7 @@ from app.filters.attributes import AttributeTable
 from app.filters.filter import Filter
 from app.indexes.eligible_rows import eligible_rows
 from app.indexes.filtered_search import search_exactly
-from app.indexes.snapshot import ResidentSnapshot
+from app.indexes.snapshot import Snapshot
 from app.platform.deadlines import caller, check
 from app.platform.pools import SEARCHES
 from app.records.records import attributes_of, bytes_to_vector
@@ -35,7 +35,7 @@ RECENT_SHARE = 0.1  # of the last search in the typical time
 FEW_US = 100.0  # of a search of some hundred arms, about
 
 
-class ProposedSnapshot(ResidentSnapshot):
+class ProposedSnapshot(Snapshot):
     """Arms of the store, in memory for one request. Of equal scores the oldest features come first.
 
     ``eligible_count`` None: nobody counts what else the engine would find.
@@ -59,7 +59,7 @@ class ProposedSnapshot(ResidentSnapshot):
             object.__setattr__(self, name, value)
 
     @cached_property
-    def attributes(self) -> AttributeSnapshot:  # type: ignore[override]
+    def attributes(self) -> AttributeSnapshot:
         """Made when something asks: to describe the arms takes longer than to rank them."""
         table = AttributeTable()
         table.append(np.arange(len(self._documents)), [*map(attributes_of, self._documents)])

@@ -15,7 +15,7 @@ from app.filtering.limits import FilterLimits
 from app.filtering.row_copy import RowCopy
 from app.indexes.eligible_rows import EligibleRows, rows_left
 from app.indexes.filtered_search import search_exactly
-from app.indexes.snapshot import ResidentSnapshot, Snapshot
+from app.indexes.snapshot import Snapshot
 from shortlist.index.index import IndexKind
 from shortlist.index.table import not_in
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
@@ -30,8 +30,8 @@ SearchStrategy: TypeAlias = "RowCopy | IndexSearch | AskedForMore"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FilteredSnapshot(ResidentSnapshot):
-    """As ``ResidentSnapshot``, of the arms of ``among`` alone. ``table`` still has all arms of the catalogue.
+class FilteredSnapshot(Snapshot):
+    """As ``Snapshot``, of the arms of ``among`` alone. ``table`` still has all arms of the catalogue.
 
     ``all_arms``: the snapshot of all arms. ``strategy``: how to search, at this moment; None: every
     search is exact.

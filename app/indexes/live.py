@@ -60,7 +60,7 @@ from app.indexes.publishing import Adoption, Publishing
 from app.indexes.serving import IndexStatus, Serving
 from app.indexes.shared_arms import SharedArms
 from app.indexes.sharing import Sharing
-from app.indexes.snapshot import ResidentSnapshot
+from app.indexes.snapshot import Snapshot
 from app.platform.errors import DimensionMismatch
 from app.platform.machine import usable_cpus
 from shortlist import checks
@@ -122,7 +122,7 @@ class LiveIndex:
         self._version = 0
         self._job: Maintenance | None = None
         self._measuring = Measuring()
-        self._snapshot: ResidentSnapshot | None = None
+        self._snapshot: Snapshot | None = None
         self._recent: deque[Vector] = deque(maxlen=_RECENT_QUERIES)
         if cache is not None:
             sweep(cache)
@@ -204,7 +204,7 @@ class LiveIndex:
             self._died_at = time.monotonic()
             self._note_change()
 
-    def snapshot(self) -> ResidentSnapshot:
+    def snapshot(self) -> Snapshot:
         """The catalogue as it is now, in constant time."""
         if self._snapshot is None:
             serving = self._serving

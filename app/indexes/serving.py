@@ -10,7 +10,7 @@ from typing import Literal
 from app.filters.attribute_snapshot import AttributeSnapshot
 from app.indexes.candidates import is_forced
 from app.indexes.limits import IndexLimits
-from app.indexes.snapshot import ResidentSnapshot
+from app.indexes.snapshot import Snapshot
 from shortlist.index.exact import measured_scan_cost
 from shortlist.index.index import GrowingIndex, Index, IndexKind
 from shortlist.index.planner import IndexOptions, Plan, is_small
@@ -216,7 +216,7 @@ class Serving:
             or self.falls_short
         )
 
-    def snapshot(self, recent: deque[Vector], attributes: AttributeSnapshot) -> ResidentSnapshot:
+    def snapshot(self, recent: deque[Vector], attributes: AttributeSnapshot) -> Snapshot:
         """What searches go on with, whatever changes."""
         structure, us = (None, self.scan_us()) if self.is_scan_better else (self.structure, self.search_us)
-        return ResidentSnapshot(self.table, structure, us, recent, attributes)
+        return Snapshot(self.table, structure, us, recent, attributes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -13,55 +12,36 @@ from numpy.typing import NDArray
 from app.filters.attribute_snapshot import AttributeSnapshot
 from shortlist import checks
 from shortlist.index.exact import scan
-from shortlist.index.index import Index, IndexKind, ProposingIndex
+from shortlist.index.index import Index
 from shortlist.index.searched_table import SearchedTable
-from shortlist.index.table import TableSnapshot
 from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 
 NOTHING = TopK(NO_ROWS, np.empty(0), exact=True)
 
 
-class Snapshot(ABC):
-    """The catalogue at one moment, as a ``MipsSolver``; arms that come and go do not change it.
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot(SearchedTable):
+    """The arms of a catalogue in memory, as a ``MipsSolver``; arms that come and go do not change it.
 
-    ``structure`` None: every search is a plain scan; rows that it does not cover are fresh, and scanned.
-        ``expected_us`` is the typical time of a search in
-        microseconds, so that a caller can run long ones in a thread. ``recent`` collects the last queries.
-        ``attributes``: tags and metadata of the arms of ``table`` at the same moment.
+    It can be searched from any thread. ``structure`` None: every search is a plain scan; rows that it does
+    not cover are fresh, and scanned. ``expected_us`` is the typical time of a search in microseconds, so that
+    a caller can run long ones in a thread. ``recent`` collects the last queries. ``attributes``: tags and
+    metadata of the arms of ``table`` at the same moment.
     """
 
-    __slots__ = ()
-
-    table: TableSnapshot
-    structure: Index | None
     expected_us: float
     recent: deque[Vector]
     attributes: AttributeSnapshot
 
     @property
-    @abstractmethod
     def size(self) -> int:
-        """How many arms it has, about."""
+        """How many arms it has."""
+        return self.table.live
 
     @property
-    @abstractmethod
-    def kind(self) -> IndexKind:
-        """What searches it."""
-
-    @property
-    @abstractmethod
-    def is_exact(self) -> bool:
-        """Whether every search compares all arms, or those that it leaves out cannot win."""
-
-    @property
-    @abstractmethod
     def proposes(self) -> bool:
         """Whether searches propose arms that are scored again, so that asking for more finds better ones."""
-
-    @property
-    def proposing(self) -> ProposingIndex | None:
-        """The structure that does, None: there is none."""
-        return self.structure if isinstance(self.structure, ProposingIndex) else None
+        return self.proposing is not None
 
     @property
     def is_scanned(self) -> bool:
@@ -69,9 +49,9 @@ class Snapshot(ABC):
         return self.structure is None
 
     @property
-    @abstractmethod
     def largest_norm(self) -> float:
         """A bound on the norms of the features."""
+        return self.table.largest_norm
 
     @property
     def is_filtered(self) -> bool:
@@ -80,7 +60,7 @@ class Snapshot(ABC):
 
     @property
     def eligible_count(self) -> int | None:
-        """How many arms it has; None: that is not known."""
+        """How many arms of the catalogue may be found here; None: that is not known."""
         return self.size
 
     @property
@@ -93,102 +73,16 @@ class Snapshot(ABC):
         """Itself: its features are the catalogue's own."""
         return self
 
-    @abstractmethod
     def searched_by(self, structure: Index) -> Snapshot:
         """The same arms, searched by another structure of the same table alone."""
+        return replace(self, structure=structure)
 
-    @abstractmethod
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         """Return the ``k`` arms of largest score outside ``exclude``.
 
         Shapes: query (d,), exclude (e,) distinct rows -> rows, scores (m,); m = min(k, eligible arms), also
         when the answer is not exact. Raises: InvalidShape, NonFinite, InvalidParameter (k < 1).
         """
-
-    def propose(self, query: Vector, count: int, exclude: Rows = NO_ROWS) -> Rows | None:  # noqa: ARG002
-        """About the ``count`` arms of largest score outside ``exclude``, and others, each once.
-
-        None where the structure proposes none. Shapes: query (d,), exclude (e,) -> (m,).
-        """
-        return None
-
-    @abstractmethod
-    def search_exact(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
-        """As ``search``, and every eligible arm is compared, where all are in memory."""
-
-    @abstractmethod
-    def rows_of(self, ids: Iterable[str]) -> Rows:
-        """Rows of the arms that are in this snapshot; unknown ids are left out."""
-
-    @abstractmethod
-    def id_of(self, row: int) -> str:
-        """The id of an arm."""
-
-    @abstractmethod
-    def revision_of(self, row: int) -> int:
-        """The revision of an arm."""
-
-    def catalogue_query(self, query: Vector) -> Vector:
-        """The query among the features of the catalogue: itself."""
-        return query
-
-    def constant_score(self, query: Vector) -> float:  # noqa: ARG002
-        """What the query gives every arm alike, besides the features of the catalogue: nothing."""
-        return 0.0
-
-    @abstractmethod
-    def features_of(self, rows: Rows) -> Matrix:
-        """A copy of the features. Shapes: rows (m,) -> (m, d) float64."""
-
-    @property
-    @abstractmethod
-    def listed(self) -> Rows:
-        """All rows of this snapshot, ascending. Shape: (n,). Cost: K the first time, then nothing."""
-
-    @abstractmethod
-    def lets_in(self, rows: Rows) -> NDArray[np.bool_]:
-        """True for rows of this snapshot. Shapes: (m,) -> (m,)."""
-
-    @abstractmethod
-    def eligible(self, exclude: Rows = NO_ROWS) -> Rows:
-        """All rows of this snapshot but those excluded, by revision. Shapes: exclude (e,) -> (m,)."""
-
-    @abstractmethod
-    def page(self, after_revision: int, limit: int) -> Rows:
-        """The first ``limit`` rows of larger revision, in ascending revision order."""
-
-    @abstractmethod
-    def sample(self, seed: int, limit: int) -> Rows:
-        """At most ``limit`` rows, drawn uniformly without replacement, in the order of the draw.
-
-        The same arms at the same revisions give the same draw in every process.
-        """
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ResidentSnapshot(SearchedTable, Snapshot):
-    """A snapshot of arms that are all in the memory of this process. It can be searched from any thread."""
-
-    expected_us: float
-    recent: deque[Vector]
-    attributes: AttributeSnapshot
-
-    @property
-    def size(self) -> int:
-        return self.table.live
-
-    @property
-    def proposes(self) -> bool:
-        return self.proposing is not None
-
-    @property
-    def largest_norm(self) -> float:
-        return self.table.largest_norm
-
-    def searched_by(self, structure: Index) -> Snapshot:
-        return replace(self, structure=structure)
-
-    def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         self._check(query, k)
         # the next plan and measurements take some of their probes from the queries that were served
         # From any thread: to append to a deque with a maximum is one step.
@@ -198,6 +92,10 @@ class ResidentSnapshot(SearchedTable, Snapshot):
         return SearchedTable.search(self, query, k, exclude)
 
     def propose(self, query: Vector, count: int, exclude: Rows = NO_ROWS) -> Rows | None:
+        """About the ``count`` arms of largest score outside ``exclude``, and others, each once.
+
+        None where the structure proposes none. Shapes: query (d,), exclude (e,) -> (m,).
+        """
         self._check(query, count)
         rows = SearchedTable.propose(self, query, count, exclude)
         if rows is not None:  # else ``search`` is asked, which notes the query
@@ -205,41 +103,62 @@ class ResidentSnapshot(SearchedTable, Snapshot):
         return rows
 
     def search_exact(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
+        """As ``search``, and every eligible arm is compared."""
         if self.is_exact and not self.is_scanned:
             return self.search(query, k, exclude)
         self._check(query, k)
         return scan(self.table, query, k, exclude)
 
     def rows_of(self, ids: Iterable[str]) -> Rows:
+        """Rows of the arms that are in this snapshot; unknown ids are left out."""
         return self.table.rows_of(ids)
 
     def id_of(self, row: int) -> str:
+        """The id of an arm."""
         return self.table.ids[row]
 
     def revision_of(self, row: int) -> int:
+        """The revision of an arm."""
         return self.table.revisions.item(row)
 
+    def catalogue_query(self, query: Vector) -> Vector:
+        """The query among the features of the catalogue: itself."""
+        return query
+
+    def constant_score(self, query: Vector) -> float:  # noqa: ARG002
+        """What the query gives every arm alike, besides the features of the catalogue: nothing."""
+        return 0.0
+
     def features_of(self, rows: Rows) -> Matrix:
+        """A copy of the features. Shapes: rows (m,) -> (m, d) float64."""
         # ``take``: of 128 rows a seventh of the time of brackets.
         return self.table.features.take(rows, axis=0)
 
     @property
     def listed(self) -> Rows:
+        """All rows of this snapshot, ascending. Shape: (n,). Cost: K the first time, then nothing."""
         return self.table.live_rows
 
     def lets_in(self, rows: Rows) -> NDArray[np.bool_]:
+        """True for rows of this snapshot. Shapes: (m,) -> (m,)."""
         return self.table.is_alive(rows)
 
     def eligible(self, exclude: Rows = NO_ROWS) -> Rows:
+        """All rows of this snapshot but those excluded, by revision. Shapes: exclude (e,) -> (m,)."""
         rows, _ = self.table.by_revision
         return rows[~np.isin(rows, exclude)] if len(exclude) else rows
 
     def page(self, after_revision: int, limit: int) -> Rows:
+        """The first ``limit`` rows of larger revision, in ascending revision order."""
         rows, revisions = self.table.by_revision
         start = int(revisions.searchsorted(after_revision, side="right"))
         return rows[start : start + limit]
 
     def sample(self, seed: int, limit: int) -> Rows:
+        """At most ``limit`` rows, drawn uniformly without replacement, in the order of the draw.
+
+        The same arms at the same revisions give the same draw in every process.
+        """
         rows, _ = self.table.by_revision
         return rows[np.random.default_rng(seed).choice(len(rows), min(limit, len(rows)), replace=False)]
 

@@ -17,7 +17,7 @@ from app.engines.engine_index import EngineIndex
 from app.filtering.filtered_snapshots import among
 from app.filters.filter import Filter
 from app.indexes.live import IndexOptions, LiveIndex
-from app.indexes.snapshot import ResidentSnapshot, Snapshot
+from app.indexes.snapshot import Snapshot
 from app.platform.cache import BoundedCache
 from app.platform.deadlines import shared_task, task_for_all, yield_to_others
 from app.platform.pools import REQUESTS
@@ -38,7 +38,7 @@ class EngineHead:
 
     catalogue: str
     version: int
-    arms: ResidentSnapshot
+    arms: Snapshot
 
 
 class EffectTables:
@@ -123,7 +123,7 @@ class EffectTables:
         weights = np.array((1.0,) if bandit.weighing is None else bandit.weighing.weights)
         return ArmEffects.of(bandit.effects, Directions(), arms.plain.table, weights, bandit.exploration)
 
-    def _head(self, bandit: Bandit, index: EngineIndex, version: EffectVersion) -> ResidentSnapshot | None:
+    def _head(self, bandit: Bandit, index: EngineIndex, version: EffectVersion) -> Snapshot | None:
         """The head that is here, of this version or of another; a newer one is read meanwhile."""
         held = self._heads.get(bandit.uid)
         if held is not None and held.catalogue != index.uid:

@@ -13,7 +13,7 @@ import pytest
 
 from api_client import Api, Json
 from app.bandits.completion import PolicyNeeds
-from app.indexes.snapshot import ResidentSnapshot
+from app.indexes.snapshot import Snapshot
 from app.policies.registry import POLICIES
 from shortlist.types import NO_ROWS
 from waiting import wait_until
@@ -139,9 +139,9 @@ async def test_where_the_index_finds_too_few_arms_epsilon_greedy_scans_for_the_r
     api: Api, monkeypatch: pytest.MonkeyPatch
 ):
     await build(api, "b", "epsilon_greedy", epsilon=0.0)
-    every, search = await api.choose("b", k=6), ResidentSnapshot.search
+    every, search = await api.choose("b", k=6), Snapshot.search
     monkeypatch.setattr(
-        ResidentSnapshot, "search", lambda self, query, _, exclude=NO_ROWS: search(self, query, 2, exclude)
+        Snapshot, "search", lambda self, query, _, exclude=NO_ROWS: search(self, query, 2, exclude)
     )
     assert ids(await api.choose("b", k=6)) == ids(every)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from app.filters.attributes import AttributeTable
-from app.indexes.snapshot import ResidentSnapshot
+from app.indexes.snapshot import Snapshot
 from planned_tables import BUILD, build, decide, gaussian, measure, of_one_length, timed_as, view_of
 from shortlist.index import planner
 from shortlist.index.planner import IndexOptions, core, plan, reserve_of
@@ -221,7 +221,7 @@ def test_quality_counts_misses_and_what_they_cost():
 
 
 def second_best(view, query):
-    found = ResidentSnapshot(view, None, 0.0, [], AttributeTable().snapshot()).search(query, 2)
+    found = Snapshot(view, None, 0.0, [], AttributeTable().snapshot()).search(query, 2)
     return type(found)(found.rows[1:], found.scores[1:], exact=False)
 
 
@@ -256,7 +256,7 @@ def test_a_search_is_as_good_as_where_it_is_worse():
     view = view_of(np.array([[3.0, 0.0], [1.0, 0.0]]))
     groups = (np.arange(80) < 20).astype(np.int8)
     probes = solve(view, np.tile([[1.0, 0.0]], (80, 1)), groups=groups)
-    exact = ResidentSnapshot(view, None, 0.0, [], AttributeTable().snapshot()).search
+    exact = Snapshot(view, None, 0.0, [], AttributeTable().snapshot()).search
     places = iter(range(-1, 100))  # every search is tried once before
 
     def search(query):

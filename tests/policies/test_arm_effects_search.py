@@ -15,7 +15,7 @@ from app.catalogues.learner_snapshot import ConstantSnapshot
 from app.filtering.filtered_snapshot import without_rows
 from app.filters.coded_values import Small
 from app.indexes.live import IndexOptions, LiveIndex
-from app.indexes.snapshot import ResidentSnapshot
+from app.indexes.snapshot import Snapshot
 from app.policies.arm_effects import (
     LEAST_ASKED,
     ArmEffects,
@@ -65,13 +65,13 @@ def worth_of(found: EffectVersion, ids: list[str], weights: np.ndarray, w: np.nd
     return np.array(worth)
 
 
-def in_blocks(snapshot: ResidentSnapshot) -> ResidentSnapshot:
+def in_blocks(snapshot: Snapshot) -> Snapshot:
     """The same arms, searched by an exact index that is no scan."""
     blocks = NormBlocks(snapshot.table)
-    return ResidentSnapshot(snapshot.table, blocks, 1.0, snapshot.recent, snapshot.attributes)
+    return Snapshot(snapshot.table, blocks, 1.0, snapshot.recent, snapshot.attributes)
 
 
-def in_graph(snapshot: ResidentSnapshot) -> ResidentSnapshot:
+def in_graph(snapshot: Snapshot) -> Snapshot:
     """The same arms in blocks that say that they are approximate, as a graph does."""
     found = in_blocks(snapshot)
     assert found.structure is not None
@@ -93,7 +93,7 @@ class Approximate:
 @pytest.mark.parametrize("searched", [lambda arms: arms, in_blocks, in_graph])
 @pytest.mark.parametrize("taus", [[0.0, 0.05], [1.0], [4.0], [0.3, 1.0]])
 def test_the_list_is_that_of_a_comparison_of_all_arms(
-    searched: Callable[[ResidentSnapshot], ResidentSnapshot], taus: list[float]
+    searched: Callable[[Snapshot], Snapshot], taus: list[float]
 ):
     rng = np.random.default_rng(len(taus) + int(10 * taus[0]))
     index = index_of(rng)
@@ -131,7 +131,7 @@ class TwoOfEachTen:
 
     field = None
 
-    def pairs(self, arms: ResidentSnapshot, rows: Rows) -> tuple[Small, Small, Rows]:
+    def pairs(self, arms: Snapshot, rows: Rows) -> tuple[Small, Small, Rows]:
         return np.arange(len(rows), dtype=np.int32), (rows % 10).astype(np.int32), np.full(10, 2)
 
 
@@ -188,7 +188,7 @@ def test_arms_that_changed_have_their_effects_at_once_and_new_ones_have_none(has
 @pytest.mark.parametrize("last", [-100.0, 100.0])
 @pytest.mark.parametrize("searched", [lambda arms: arms, in_blocks, in_graph])
 def test_a_large_constant_of_an_intercept_is_in_the_scores_and_the_same_arms_are_best(
-    searched: Callable[[ResidentSnapshot], ResidentSnapshot], last: float
+    searched: Callable[[Snapshot], Snapshot], last: float
 ):
     rng = np.random.default_rng(3)
     plain, found = searched(index_of(rng).snapshot()), version(rng, [4.0])
@@ -304,7 +304,7 @@ def test_rows_of_many_ids_are_those_of_each():
         assert table.row_of_each(ids).tolist() == [table.row_of(arm) for arm in ids]
 
 
-def in_small_graph(index: LiveIndex, *, most: int) -> ResidentSnapshot:
+def in_small_graph(index: LiveIndex, *, most: int) -> Snapshot:
     """The arms in a graph that proposes at most so many; one came since, and is compared beside it."""
     snapshot = index.snapshot()
     rows = longest_first(snapshot.table, snapshot.table.live_rows)
@@ -314,7 +314,7 @@ def in_small_graph(index: LiveIndex, *, most: int) -> ResidentSnapshot:
     graph.tuned(64, shortlist=20, most=most)
     index.upsert(["new"], 5.0 * np.ones((1, DIM)), [ARMS + 1])
     later = index.snapshot()
-    return ResidentSnapshot(later.table, graph, 1.0, snapshot.recent, later.attributes)
+    return Snapshot(later.table, graph, 1.0, snapshot.recent, later.attributes)
 
 
 @pytest.mark.rest

@@ -14,7 +14,7 @@ from app.filtering.filtered_snapshot import FilteredSnapshot
 from app.filters.filter import parse
 from app.indexes.eligible_rows import eligible_rows
 from app.indexes.live import LiveIndex
-from app.indexes.snapshot import ResidentSnapshot
+from app.indexes.snapshot import Snapshot
 from app.policies import igw, softmax
 from app.policies.limits import AtMost, Limits
 from frequencies import furthest_sigma
@@ -34,7 +34,7 @@ SHARED = (8, 2)  # arms of one maker: at most one of them
 Weigh = Callable[[np.ndarray], np.ndarray]
 
 
-def filtered() -> ResidentSnapshot:
+def filtered() -> Snapshot:
     """The arms of even number, in the order of their rows."""
     index = LiveIndex(DIM)
     ids = [f"a{arm}" for arm in range(ARMS)]
@@ -82,7 +82,7 @@ def candidates() -> list[int]:
     return best + [arm for arm in COVER.tolist() if arm in LIVING and arm not in best]
 
 
-def limits(view: ResidentSnapshot) -> Limits:
+def limits(view: Snapshot) -> Limits:
     return Limits([AtMost("maker", 1)], view.whole, NO_ROWS)
 
 
@@ -157,10 +157,10 @@ def test_a_choice_is_one_search_of_the_index(monkeypatch: pytest.MonkeyPatch):
     index.upsert([f"a{arm}" for arm in range(5_000)], rng.normal(size=(5_000, DIM)), range(5_000))
     view = index.snapshot()
     searches, read = [], []
-    search, features_of = ResidentSnapshot.search, ResidentSnapshot.features_of
-    monkeypatch.setattr(ResidentSnapshot, "search", lambda *a: searches.append(a[2]) or search(*a))
-    monkeypatch.setattr(ResidentSnapshot, "features_of", lambda *a: read.append(len(a[1])) or features_of(*a))
-    monkeypatch.setattr(ResidentSnapshot, "eligible", None)
+    search, features_of = Snapshot.search, Snapshot.features_of
+    monkeypatch.setattr(Snapshot, "search", lambda *a: searches.append(a[2]) or search(*a))
+    monkeypatch.setattr(Snapshot, "features_of", lambda *a: read.append(len(a[1])) or features_of(*a))
+    monkeypatch.setattr(Snapshot, "eligible", None)
     for k in (1, 3, 30):
         drawn = igw.draw(view, THETA, np.arange(100, 130), k=k, count=30, gamma=GAMMA, rng=rng)
         assert len(drawn.hits.rows) == k
