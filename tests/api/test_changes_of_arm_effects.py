@@ -296,10 +296,10 @@ async def test_in_a_store_that_is_nearly_full_keys_learn_alone(tmp_path: Path):
         async with running(server.url, tmp_path) as api:
             await api.catalogue("c", {arm: row.tolist() for arm, row in FEATURES.items()})
             await make(api)
-            rows = [{"id": arm, "key": f"u{n}", "arm": arm, "value": 1.0} for n, arm in enumerate(FEATURES)]
-            await api.observe("b", *rows)
-            used = (await api.store.info("memory"))["used_memory"]
-            await api.store.config_set("maxmemory", round(used / 0.7 / 0.92))
+            await begin(api)
+            memory = await api.store.info("memory")
+            used = memory["used_memory"] - memory["mem_clients_normal"] - memory["mem_aof_buffer"]
+            await api.store.config_set("maxmemory", round(used / 0.7 / 0.88))
             await api.ok("GET", "/readyz")  # which reads how full it is
             before, without = await all_sums(api), await decisions_without(api)
             choice = await api.choose("b", key="u0", k=3)
@@ -307,7 +307,7 @@ async def test_in_a_store_that_is_nearly_full_keys_learn_alone(tmp_path: Path):
             assert not any(taken_off(terms.effect_at(place))[1] for place in range(3))
             await api.reward({"decision": choice["decision"], "arm": choice["arms"][0]["id"], "value": 1.0})
             assert await all_sums(api) == before
-            assert (await api.learner("b", "u0"))["observations"] == 2
+            assert (await api.learner("b", "u0"))["observations"] == 3
             assert await decisions_without(api) == without + 1
             (text,) = [
                 each["text"]

@@ -75,6 +75,19 @@ def test_a_bad_setting_is_named(
     assert list(working_folder.iterdir()) == []
 
 
+@pytest.mark.parametrize("command", [["serve"], ["worker", "--redis-url", "redis://127.0.0.1:1"]])
+def test_a_bound_of_one_kind_of_data_ends_the_start_and_the_one_bound_is_named(
+    working_folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    command: list[str],
+):
+    monkeypatch.setenv("SHORTLIST_MAX_DEDUPE_MB", "4096")
+    assert main(command) == 2
+    told(capsys.readouterr().err, ["SHORTLIST_MAX_DEDUPE_MB", "SHORTLIST_MAX_STORE_MB"])
+    assert list(working_folder.iterdir()) == [], "refused before anything was made"
+
+
 def test_a_flag_wins_over_the_environment_and_is_checked_too(
     working_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
