@@ -212,9 +212,8 @@ class Choosing:
             # of two choices for one event the first that is stored is the answer to both
             stored = await self._store.choices.put_event(learner, event, record, ttl_ms=self._token_ttl_ms)
             if stored == record:
-                return msgspec.structs.replace(
-                    signed, charges=()
-                )  # it is answered again, whoever sees it now
+                # It is answered again, whoever sees it now: nothing is given back.
+                return msgspec.structs.replace(signed, charges=())
             await refund(signed.charges)  # another one was made for the event meanwhile
         kept = unpack(stored, KeptChoice)
         if kept.asked != digest:
