@@ -205,8 +205,8 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class UsedFilter:
-    """A filter in use. ``way``: the strategy by which its arms are searched; recall and ratio as measured
-    for it, ``expected_us`` the typical time of a search in microseconds.
+    """A filter in use. ``way``: how its arms are searched; recall and ratio as measured for it,
+    ``expected_us`` the typical time of a search in microseconds.
     """
 
     filter: Mapping[str, Any]
