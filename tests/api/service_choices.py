@@ -97,17 +97,17 @@ class Chooser:
 
     def best(self, order: Sequence[str]) -> list[str]:
         """The arms of a list without pins: in this order, each that the rules still allow."""
-        taken, chosen = self._counts(self.pins.values()), list[str]()
+        taken, chosen = self.counts(self.pins.values()), list[str]()
         for arm in order:
-            if len(chosen) < self.request.get("k", 1) - len(self.pins) and self._allows(taken, arm):
-                taken += self._counts([arm])
+            if len(chosen) < self.request.get("k", 1) - len(self.pins) and self.allows(taken, arm):
+                taken += self.counts([arm])
                 chosen.append(arm)
         return chosen
 
     def allowed_after(self, chosen: Sequence[str]) -> list[str]:
         """Which arms may be chosen after these."""
-        taken = self._counts([*self.pins.values(), *chosen])
-        return [arm for arm in self.left() if arm not in chosen and self._allows(taken, arm)]
+        taken = self.counts([*self.pins.values(), *chosen])
+        return [arm for arm in self.left() if arm not in chosen and self.allows(taken, arm)]
 
     def with_pins(self, chosen: Sequence[str]) -> list[str]:
         """The whole list: pinned arms stand at their places, or at the end."""
@@ -121,10 +121,10 @@ class Chooser:
         fields = [(name, value) for name in self.at_most for value in self.catalogue.arms[arm].values(name)]
         return [*fields, *self._quota_labels(arm), *self.had_labels(arm)]
 
-    def _counts(self, arms: Any) -> Counter[tuple[str, Any]]:
+    def counts(self, arms: Any) -> Counter[tuple[str, Any]]:
         return Counter(label for arm in arms for label in self._labels(arm))
 
-    def _allows(self, taken: Counter[tuple[str, Any]], arm: str) -> bool:
+    def allows(self, taken: Counter[tuple[str, Any]], arm: str) -> bool:
         return all(taken[label] < self._most(*label) for label in self._labels(arm))
 
     def _most(self, kind: str, value: Any) -> int:
@@ -140,8 +140,9 @@ class Chooser:
             quota.shown += 1
             assert quota.shown <= quota.most
         if self.bandit.repeats is not None and self.bandit.repeats["counts"] == "shown":
-            for _, label in (each for arm in arms for each in self.had_labels(arm)):
-                self.bandit.had[self.subject or ""][label] += 1
+            for label in (each for arm in arms for each in self.had_labels(arm)):
+                self.bandit.had[self.subject or ""][label[1]] += 1
+                assert self._most(*label) >= 0
 
     def taken(self, arms: Iterable[str]) -> list[Quota]:
         """The quotas that these arms count for, one for each arm."""
@@ -198,6 +199,30 @@ def check_choice(chooser: Chooser, answer: Json) -> None:
         for place, arm in enumerate(chosen):
             best = max(scores[each] for each in chooser.allowed_after(chosen[:place]))
             np.testing.assert_allclose(scores[arm], best, atol=1e-8)
+
+
+def check_beside_others(chooser: Chooser, answer: Json) -> None:
+    """A choice of a batch under limits holds its own rules, within what was left before the batch.
+
+    That all of them together exceed no limit is told by ``take``.
+    """
+    request, config, version = chooser.request, chooser.bandit.config(), answer["learner_version"]
+    ids = [arm["id"] for arm in answer["arms"]]
+    pinned = [arm["id"] for arm in answer["arms"] if arm.get("pinned")]
+    assert answer["catalogue_version"] == chooser.catalogue.version
+    assert len(set(ids)) == len(ids) <= request.get("k", 1)
+    assert set(pinned) <= set(chooser.pins.values())
+    assert {*ids} - {*pinned} <= {*chooser.eligible()} - {*request.get("exclude", [])}
+    taken = Counter[tuple[str, Any]]()
+    for arm in [*pinned, *(arm for arm in ids if arm not in pinned)]:
+        assert arm in pinned or chooser.allows(taken, arm), "the rules hold"
+        taken += chooser.counts([arm])
+    if version not in chooser.bandit.learner(request.get("key")).unknown and (
+        config["exploration"] == 0.0 or config["policy"] == "softmax"
+    ):
+        scores = chooser.scores(version)
+        found = [arm["score"] for arm in answer["arms"]]
+        np.testing.assert_allclose(found, [scores[arm] for arm in ids], atol=1e-8)
 
 
 def _check_propensities(chooser: Chooser, scores: dict[str, float], chosen: list[str], answer: Json) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import service_play
-from service_choices import Chooser, check_choice, check_dry_run
+from service_choices import Chooser, check_beside_others, check_choice, check_dry_run
 from service_compared import ComparedService
 from service_model import (
     Arm,
@@ -267,12 +267,22 @@ class WholeService(ComparedService):
             assert (status, answer["code"]) in [*refusals[:1], *([(409, "no_arms")] if is_limited else [])]
             return
         assert status == 200, answer
-        pairs = zip(choosers, answer["results"], strict=True)
-        self._rewarded([self._decided(chooser, each) for chooser, each in pairs], told, waits)
+        pairs = [*zip(choosers, answer["results"], strict=True)]
+        if len(bodies) > 1 and (bandit.quotas or bandit.repeats):
+            # They are made side by side: each may be counted before or after any other.
+            for pair in pairs:
+                check_beside_others(*pair)
+            decisions = [self._taken(*pair) for pair in pairs]
+        else:
+            decisions = [self._decided(*pair) for pair in pairs]
+        self._rewarded(decisions, told, waits)
 
     def _decided(self, chooser: Chooser, answer: Json) -> Decision:
         """The answer is one that may be given; the decision of it."""
         check_choice(chooser, answer)
+        return self._taken(chooser, answer)
+
+    def _taken(self, chooser: Chooser, answer: Json) -> Decision:
         made = self._kept(chooser, answer)
         chooser.take([*made.arms])
         return made
