@@ -26,7 +26,7 @@ from shortlist.index.index import OWN_KINDS
 OUR_ENGINES = {"milvus": "milvus_uri"}
 """Our plug-ins: the kind, which is also the extra that installs it, and the setting that asks for it."""
 ENGINE_KINDS: Mapping[str, EngineKind] = plugins.load(
-    "arm_sources",
+    "engines",
     EngineKind,  # type: ignore[type-abstract]
     {*CHOICES, *OWN_KINDS},
 )

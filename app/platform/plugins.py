@@ -29,12 +29,13 @@ GROUPS = (
     "policies",
     "constraints",
     "indexes",
-    "arm_sources",
+    "engines",
     "routes",
     "commands",
     "settings",
     "console_pages",
 )
+GONE = {"shortlist.arm_sources": "shortlist.engines"}
 VARIABLE = "SHORTLIST_PLUGINS"
 ALL = "*"
 DAMAGED = "the metadata (dist-info) of {} are damaged: install it again"
@@ -61,6 +62,12 @@ def plugins() -> list[Plugin]:
     names = {*installed} if ALL in wanted else set(map(_normalize, wanted))
     if unknown := sorted(names - installed.keys()):
         raise StartupError(f"{VARIABLE} names {', '.join(unknown)}, which no installed package is called")
+    for name in sorted(names):
+        for each in installed[name]:
+            if each.group in GONE:
+                raise StartupError(
+                    f"the plug-in {name}: {_shown(each)} is gone: the group is {GONE[each.group]}"
+                )
     return [Plugin(name, version(name), sorted(map(_shown, installed[name]))) for name in sorted(names)]
 
 
@@ -121,7 +128,7 @@ def _installed() -> Mapping[str, list[EntryPoint]]:
     installed, groups = dict[str, list[EntryPoint]](), {f"shortlist.{group}" for group in GROUPS}
     for package in distributions():
         try:
-            added = [entry_point for entry_point in package.entry_points if entry_point.group in groups]
+            added = [each for each in package.entry_points if each.group in groups or each.group in GONE]
         except (TypeError, ValueError):  # a line was cut
             if "[shortlist." not in (package.read_text("entry_points.txt") or ""):
                 continue

@@ -62,6 +62,12 @@ def test_a_plugin_whose_metadata_are_cut_is_named(metadata: str, points: str, in
         plugins.plugins()
 
 
+def test_a_plugin_with_an_entry_point_of_before_is_told_the_new_name(install: Install):
+    install("old", METADATA, "[shortlist.arm_sources]\nqdrant = old:Source\n")
+    with pytest.raises(StartupError, match=r"the plug-in old: arm_sources:qdrant .* shortlist\.engines"):
+        plugins.plugins()
+
+
 def test_the_cut_metadata_of_another_package_are_none_of_our_business(install: Install):
     install("cut", "", "[console_scripts]\nshow-noth")
     assert "cut" not in [plugin.name for plugin in plugins.plugins()]
