@@ -137,8 +137,9 @@ class Choosing:
             if any(request.include for request in served):
                 signed = await self._described(bandit, signed, served)
         except BaseException:
-            made = (outcome for outcome in outcomes if isinstance(outcome, SignedChoice))
-            await asyncio.gather(*(refund(each.charges) for each in made))
+            charges = [outcome.charges for outcome in outcomes if isinstance(outcome, SignedChoice)]
+            # Where nothing was charged, nothing is waited for: what this answer holds is free at once.
+            await asyncio.gather(*map(refund, filter(None, charges)))
             raise
         await self._log(bandit, signed)
         choices = iter(signed)
@@ -161,7 +162,8 @@ class Choosing:
         together = CHOSEN_TOGETHER if first is not None and self._pipeline.is_counted(first, bandit) else 1
         for start in range(0, len(requests), together):
             asked = enumerate(requests[start : start + together], start)
-            outcomes += await _ended([self._attempt(bandit, number, request) for number, request in asked])
+            attempts = [self._attempt(bandit, number, request) for number, request in asked]
+            await _end_all(attempts, outcomes)
             for outcome in outcomes[start:]:
                 is_alone = partial and isinstance(outcome, Refusal)
                 # After a move the batch is tried again as a whole.
@@ -344,14 +346,21 @@ class Choosing:
                     self._rows.add(signed_choice.row)
 
 
-async def _ended(attempts: Sequence[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
-    """What each came to. After an error the others end too, so that it is known what they were charged."""
-    if len(attempts) > 1:
-        return await asyncio.gather(*attempts, return_exceptions=True)
-    try:  # a task for each would cost a choice from memory a tenth more
-        return [await attempts[0]]
-    except Exception as error:
-        return [error]
+async def _end_all(attempts: Sequence[Coroutine[Any, Any, T]], outcomes: list[T | BaseException]) -> None:
+    """Append what each came to, also when the caller leaves: so it is known what they were charged."""
+    if len(attempts) == 1:  # a task for each would cost a choice from memory a tenth more
+        try:
+            outcomes.append(await attempts[0])
+        except Exception as error:
+            outcomes.append(error)
+        return
+    tasks = [asyncio.create_task(attempt) for attempt in attempts]
+    try:
+        await asyncio.wait(tasks)
+    finally:
+        for task in tasks:
+            task.cancel()  # nothing where it has ended
+        outcomes += await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def check_pairs(bandit: Bandit, request: ChooseRequest) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 
 import pytest
@@ -12,6 +13,7 @@ from app.platform.errors import NoArms, Unavailable
 from app.policies.request import ChooseRequest
 from app.serving.choice import Choice
 from headless_service import HeadlessService
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -80,4 +82,27 @@ async def test_after_an_error_of_one_nothing_of_a_batch_counts(service: Headless
     with pytest.raises(NoArms) as refusal:
         await service.parts.choosing.choose_batch(bandit, [*requests, bad])
     assert refusal.value.errors[0][0] == ("requests", len(requests))
+    assert (await service.parts.quotas.get(bandit, "q")).used == 1
+
+
+async def test_what_a_batch_was_charged_is_given_back_when_its_caller_leaves(service: HeadlessService):
+    """But what is kept for an event: it will be answered again."""
+    await service.catalogue()
+    bandit = await service.bandit()
+    await service.parts.quotas.put(bandit, "q", QuotaRule(1_000, arm="a3"))
+    service.store.hold["choices.put_event"] = asyncio.Event()
+    requests = [
+        *(ChooseRequest(key=f"u{n}", k=4) for n in range(9)),
+        ChooseRequest(key="u9", k=4, event_id="kept"),
+    ]
+    batch = asyncio.create_task(service.parts.choosing.choose_batch(bandit, requests))
+
+    async def is_kept() -> bool:
+        return service.store.held["choices.put_event"] == 1
+
+    await wait_until(is_kept, what="the last one is kept")
+    assert (await service.parts.quotas.get(bandit, "q")).used == 10
+    batch.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await batch
     assert (await service.parts.quotas.get(bandit, "q")).used == 1
