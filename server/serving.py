@@ -297,8 +297,8 @@ def work(settings: Settings, *, burst: bool = False) -> None:
     """
     if settings.redis_url is None:
         raise StartupError("shortlist worker needs --redis-url: the embedded store has its own worker")
-    set_up_logging(settings.log_level, settings.log_format)
     refuse_bounds_of_kinds(os.environ)
+    set_up_logging(settings.log_level, settings.log_format)
     threadpool_limits(1)  # a fit of a prior takes one core
     store = Store(
         settings.redis_url.get_secret_value(),

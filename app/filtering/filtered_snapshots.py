@@ -36,8 +36,6 @@ WAITING = 256
 LOOK_EVERY = 4  # uses: after these, whether it is to be planned
 SHOWN_CHARS = 4_096  # of a filter's key
 COPY_SHARE = 0.25  # of the memory for filters, for the copy of one of them
-COOLDOWN_FACTOR = 20.0  # times what planning took
-AFTER_FAILURE_S = 60.0
 _SEED = 0x66696C74
 
 
@@ -150,12 +148,12 @@ class FilteredSnapshots:
                 started = time.monotonic()
                 plan = await asyncio.to_thread(self._planning(catalogue, known_filter))
                 now = time.monotonic()
-                known_filter.plan_from = now + COOLDOWN_FACTOR * (now - started)
+                known_filter.plan_from = now + self.limits.cooldown * (now - started)
         except Cancelled:
             return
         except Exception:  # what served goes on serving
             log.exception("planning a filter of %s failed", catalogue.name)
-            known_filter.plan_from = time.monotonic() + AFTER_FAILURE_S
+            known_filter.plan_from = time.monotonic() + self.limits.after_failure_s
             return
         finally:
             known_filter.is_busy = False

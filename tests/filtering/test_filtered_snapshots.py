@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -25,8 +25,8 @@ from waiting import wait_until_sync
 
 DIM = 4
 ODD = parse({"odd": True})
-ANY_SIZE = FilterLimits(small_numbers=-1, quick_numbers=0)
-"""Filters that match a few arms are planned as others are."""
+ANY_SIZE = FilterLimits(small_numbers=-1, quick_numbers=0, cooldown=0.0, after_failure_s=0.0)
+"""Filters that match a few arms are planned as others are, and again at once."""
 
 
 def views_with(limits: FilterLimits = ANY_SIZE) -> FilteredSnapshots:
@@ -96,7 +96,6 @@ class Plans:
     def __init__(self, monkeypatch, *plans: tuple[int, float], has_copy: bool = True) -> None:
         self.plans, self.count, self.has_copy = list(plans), 0, has_copy
         monkeypatch.setattr(filtered_snapshots, "plan_filter", self.plan)
-        monkeypatch.setattr(filtered_snapshots, "COOLDOWN_FACTOR", 0.0)
 
     def plan(self, snapshot, eligible, options, **rest) -> FilterPlan:
         assert eligible.is_of(snapshot.table, snapshot.attributes)
@@ -225,7 +224,6 @@ def test_what_serves_goes_on_when_planning_fails_or_is_stopped(monkeypatch, capl
         raise raised.pop(0)
 
     monkeypatch.setattr(filtered_snapshots, "plan_filter", fail)
-    monkeypatch.setattr(filtered_snapshots, "AFTER_FAILURE_S", 0.0)
     for left in (1, 0):
         assert ask(views, catalogue, PLAN_AFTER).strategy == "exact"
         assert len(raised) == left
@@ -234,8 +232,8 @@ def test_what_serves_goes_on_when_planning_fails_or_is_stopped(monkeypatch, capl
 
 
 def test_nothing_is_planned_for_a_while_after_a_plan(monkeypatch) -> None:
-    catalogue, views, plans = of_arms(1_000), views_with(), Plans(monkeypatch, (0, 10.0))
-    monkeypatch.setattr(filtered_snapshots, "COOLDOWN_FACTOR", 1e9)
+    views = views_with(replace(ANY_SIZE, cooldown=1e9))
+    catalogue, plans = of_arms(1_000), Plans(monkeypatch, (0, 10.0))
     ask(views, catalogue, PLAN_AFTER)
     catalogue.index.remove([str(arm) for arm in range(500)])
     ask(views, catalogue, PLAN_AFTER)
