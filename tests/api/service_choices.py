@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,11 +109,12 @@ class Chooser:
         taken = self.counts([*self.pins.values(), *chosen])
         return [arm for arm in self.left() if arm not in chosen and self.allows(taken, arm)]
 
-    def with_pins(self, chosen: Sequence[str]) -> list[str]:
+    def with_pins(self, chosen: Sequence[str], pinned: Collection[str]) -> list[str]:
         """The whole list: pinned arms stand at their places, or at the end."""
         arms = list(chosen)
         for place, arm in sorted(self.pins.items()):
-            arms.insert(place - 1, arm)
+            if arm in pinned:
+                arms.insert(place - 1, arm)
         return arms
 
     def _labels(self, arm: str) -> list[tuple[str, Any]]:
@@ -163,21 +164,11 @@ def check_dry_run(chooser: Chooser, answer: Json) -> None:
 
 
 def check_choice(chooser: Chooser, answer: Json) -> None:
-    bandit, catalogue, body = chooser.bandit, chooser.catalogue, chooser.request
+    bandit, body = chooser.bandit, chooser.request
     config, version = bandit.config(), answer["learner_version"]
-    learner = bandit.learner(body.get("key"))
-    assert answer["policy"] == config["policy"]
-    assert answer["bandit_version"] == len(bandit.asked)
-    assert answer["catalogue_version"] == catalogue.version
-    assert answer["exact"]
+    ids, pinned, chosen = _check_answer(chooser, answer)
     assert answer.get("eligible") == (len(chooser.eligible()) if chooser.filters else None)
-    assert learner.applied <= version <= len(learner.lessons)
-    ids = [arm["id"] for arm in answer["arms"]]
-    pinned = [arm["id"] for arm in answer["arms"] if arm.get("pinned")]
-    chosen = [arm for arm in ids if arm not in pinned]
     assert sorted(pinned) == sorted(chooser.pins.values())
-    assert chooser.with_pins(chosen) == ids
-    assert len(set(ids)) == len(ids)
     scores = chooser.scores(version)
     order = sorted(chooser.left(), key=lambda arm: -scores[arm])
     if (
@@ -188,11 +179,8 @@ def check_choice(chooser: Chooser, answer: Json) -> None:
         assert len(chosen) == len(chooser.best(order))
     assert chooser.best(chosen) == chosen, "the rules hold"
     assert set(chosen) <= set(order)
-    if version in learner.unknown:
+    if version in bandit.learner(body.get("key")).unknown:
         return
-    found = {arm["id"]: arm["score"] for arm in answer["arms"]}
-    if config["exploration"] == 0.0 or config["policy"] == "softmax":
-        np.testing.assert_allclose(list(found.values()), [scores[arm] for arm in ids], atol=1e-8)
     if config["policy"] == "softmax":
         _check_propensities(chooser, scores, chosen, answer)
     elif config["exploration"] == 0.0:
@@ -206,23 +194,38 @@ def check_beside_others(chooser: Chooser, answer: Json) -> None:
 
     That all of them together exceed no limit is told by ``take``.
     """
-    request, config, version = chooser.request, chooser.bandit.config(), answer["learner_version"]
+    _, pinned, chosen = _check_answer(chooser, answer)
+    eligible = chooser.eligible()
+    assert (answer.get("eligible") is None) == (not chooser.filters)
+    assert (answer.get("eligible") or 0) <= len(eligible)
+    assert set(pinned) <= set(chooser.pins.values())
+    assert set(chosen) <= {*eligible} - {*chooser.request.get("exclude", [])}
+    taken = chooser.counts(pinned)
+    for arm in chosen:
+        assert chooser.allows(taken, arm), "the rules hold"
+        taken += chooser.counts([arm])
+
+
+def _check_answer(chooser: Chooser, answer: Json) -> tuple[list[str], list[str], list[str]]:
+    """What holds whatever limits leave. All ids, those of pinned arms, and the others."""
+    bandit, body = chooser.bandit, chooser.request
+    config, version = bandit.config(), answer["learner_version"]
+    learner = bandit.learner(body.get("key"))
+    assert answer["policy"] == config["policy"]
+    assert answer["bandit_version"] == len(bandit.asked)
+    assert answer["catalogue_version"] == chooser.catalogue.version
+    assert answer["exact"]
+    assert learner.applied <= version <= len(learner.lessons)
     ids = [arm["id"] for arm in answer["arms"]]
     pinned = [arm["id"] for arm in answer["arms"] if arm.get("pinned")]
-    assert answer["catalogue_version"] == chooser.catalogue.version
-    assert len(set(ids)) == len(ids) <= request.get("k", 1)
-    assert set(pinned) <= set(chooser.pins.values())
-    assert {*ids} - {*pinned} <= {*chooser.eligible()} - {*request.get("exclude", [])}
-    taken = Counter[tuple[str, Any]]()
-    for arm in [*pinned, *(arm for arm in ids if arm not in pinned)]:
-        assert arm in pinned or chooser.allows(taken, arm), "the rules hold"
-        taken += chooser.counts([arm])
-    if version not in chooser.bandit.learner(request.get("key")).unknown and (
-        config["exploration"] == 0.0 or config["policy"] == "softmax"
-    ):
+    chosen = [arm for arm in ids if arm not in pinned]
+    assert chooser.with_pins(chosen, pinned) == ids
+    assert len(set(ids)) == len(ids) <= body.get("k", 1)
+    if version not in learner.unknown and (config["exploration"] == 0.0 or config["policy"] == "softmax"):
         scores = chooser.scores(version)
         found = [arm["score"] for arm in answer["arms"]]
         np.testing.assert_allclose(found, [scores[arm] for arm in ids], atol=1e-8)
+    return ids, pinned, chosen
 
 
 def _check_propensities(chooser: Chooser, scores: dict[str, float], chosen: list[str], answer: Json) -> None:
