@@ -51,7 +51,7 @@ class LogRetention:
         logs = await self._logs()
         for (partition, uid), keep_ms in logs.items():
             await self._trim(partition, uid, now_ms - keep_ms, keep_ms)
-        while (held := _total(await self._sizes(logs, ROUGH))) > (most := self._most()):
+        while (held := sum(_totals(await self._sizes(logs, ROUGH)).values())) > (most := self._most()):
             # somewhat below the limit, so that not every round has to drop rows
             cuts = cuts_of(await self._sizes(logs, PIECES), most - most // SPARE)
             if not cuts:
@@ -98,13 +98,13 @@ def cuts_of(logs: Mapping[str, Sizes], most_bytes: float) -> Mapping[str, int]:
 
     Half of what is too much goes, and then one looks again.
     """
-    totals = {uid: _total({uid: sizes}) for uid, sizes in logs.items()}
+    totals = _totals(logs)
     share = share_of(totals.values(), most_bytes)
     return {uid: _cut(logs[uid], (total - share) / 2) for uid, total in totals.items() if total > share}
 
 
-def _total(logs: Mapping[str, Sizes]) -> float:
-    return sum(size for sizes in logs.values() for _, size in sizes)
+def _totals(logs: Mapping[str, Sizes]) -> Mapping[str, float]:
+    return {uid: sum(size for _, size in sizes) for uid, sizes in logs.items()}
 
 
 def share_of(totals: Collection[float], most: float) -> float:

@@ -53,8 +53,9 @@ class ProposedSnapshot(Snapshot):
             "table": table,
             "structure": None,
             "expected_us": FEW_US,
+            "recent": deque(maxlen=1),
+            "_documents": [arm.document for arm in arms],
         }
-        fields |= {"recent": deque(maxlen=1), "_documents": [arm.document for arm in arms]}
         for name, value in fields.items():  # the class is frozen
             object.__setattr__(self, name, value)
 

@@ -168,8 +168,7 @@ class Metrics:
     @property
     def of_store(self) -> frozenset[str]:
         """The names of those that are measured where /metrics is asked, by a read of the store."""
-        gauges = [self.backlog, self.lag, self.dead]
-        gauges += [self.store_bytes, self.store_most_bytes]
+        gauges = [self.backlog, self.lag, self.dead, self.store_bytes, self.store_most_bytes]
         gauges += [self.store_up, self.store_replica, self.found]
         return frozenset(family.name for gauge in gauges for family in gauge.describe())
 
