@@ -40,7 +40,7 @@ help:
 	@echo "make lock                  renew constraints.txt from pyproject.toml"
 
 # Packages of plugins/: those of everybody, and those that the extras install, which tests need.
-PLUGINS      := -e plugins/campaigns -e plugins/lake -e plugins/upgrade
+PLUGINS      := -e plugins/campaigns -e plugins/embeddings -e plugins/lake -e plugins/upgrade
 TEST_PLUGINS := -e plugins/milvus -e plugins/streams
 
 $(VENV)/.installed: pyproject.toml constraints.txt algorithms/pyproject.toml clients/python/pyproject.toml $(wildcard plugins/*/pyproject.toml)

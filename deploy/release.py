@@ -34,6 +34,7 @@ DISTRIBUTIONS = (
     "algorithms",
     "clients/python",
     "plugins/campaigns",
+    "plugins/embeddings",
     "plugins/lake",
     "plugins/milvus",
     "plugins/streams",
@@ -178,6 +179,7 @@ def try_service(folder: Path, python: str, work: Path) -> None:
     names = (
         "shortlist",
         "shortlist_campaigns",
+        "shortlist_embeddings",
         "shortlist_client",
         "shortlist_service",
         "shortlist_lake",

@@ -150,7 +150,7 @@ TESTS = {
     "embedding": (
         "algorithms/tests/embedding",
         "tests/api/test_embeddings.py",
-        "tests/clients/test_embed_command.py",
+        "plugins/embeddings/tests/test_embed_command.py",
         "tests/api/test_log_embeddings.py",
     ),
     "importer": (

@@ -3,38 +3,39 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from app.platform import plugins
 from app.platform.command_line import (
+    HISTORY_COLUMNS,
     Command,
     Parser,
+    add_history_options,
     add_service,
     client_errors,
     connect,
+    flag_of,
+    given_options,
+    history_options,
     writable,
     write,
 )
 from app.platform.errors import ShortlistError
 from app.platform.phrases import counted
 
-if TYPE_CHECKING:
-    from shortlist_client.files import HistoryOptions
-
 LAKE = "shortlist-lake (extra lake)"
-PLUGIN_COMMANDS = {"ingest": "shortlist-streams (extra kafka)", "rebuild": LAKE}
-"""Commands of packages that only some users install, and these packages."""
-
-HISTORY_COLUMNS = {
-    "key": "who it was, of a bandit with keys",
-    "arm": "what was shown",
-    "value": "what came of it: a number, or true and false",
-    "at": "when it was: a time, or seconds, ms, us or ns since 1970",
+EMBEDDINGS = "shortlist-embeddings"
+PLUGIN_COMMANDS = {
+    "begin": EMBEDDINGS,
+    "embed": EMBEDDINGS,
+    "ingest": "shortlist-streams (extra kafka)",
+    "rebuild": LAKE,
 }
+"""Commands of packages that may not be installed, and these packages."""
+
 TABLE_FLAGS = {
     "id", "features", "metadata", "text", "encoding", "encode", "reduce", "dry_run", "skip_bad",
     "bad_as_missing", "tidy",
@@ -43,11 +44,9 @@ EXPORTS = {"catalogue": "export_catalogue", "learners": "export_learners", "log"
 
 
 def add_client_commands(commands: argparse._SubParsersAction[Parser]) -> None:
-    """``import``, ``export``, ``explain``, ``evaluate``, ``move``, ``embed`` and ``begin``."""
+    """``import``, ``export``, ``explain``, ``evaluate`` and ``move``."""
     _file_commands(commands)
     _move_command(commands)
-    _embed_command(commands)
-    _begin_command(commands)
 
 
 def server_module(name: str) -> Any:
@@ -100,7 +99,7 @@ def _file_commands(commands: argparse._SubParsersAction[Parser]) -> None:
     history.add_argument(
         "--history", action="store_true", help="NAME is a bandit, the rows are what it learns"
     )
-    _add_history_options(history, table)
+    add_history_options(history, table)
     load.add_argument(
         "--replace-features",
         action="store_true",
@@ -122,18 +121,6 @@ def _file_commands(commands: argparse._SubParsersAction[Parser]) -> None:
     add_service(explain, "read")
     explain.set_defaults(run=_explain)
     _evaluate_command(commands)
-
-
-def _add_history_options(columns: argparse._ActionsContainer, table: argparse._ActionsContainer) -> None:
-    """The columns of a history, and what is the same of all tables."""
-    for name, text in HISTORY_COLUMNS.items():
-        columns.add_argument(f"--{name}-column", metavar="COLUMN", help=text)
-    table.add_argument(
-        "--encoding", metavar="NAME", help="of CSV. Default: UTF-8 or UTF-16, else Windows-1252."
-    )
-    table.add_argument(
-        "--skip-bad", type=int, metavar="N", help="leave out up to N bad rows, and write them to FILE.bad.csv"
-    )
 
 
 def _evaluate_command(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -205,105 +192,6 @@ def _move_command(commands: argparse._SubParsersAction[Parser]) -> None:
     move.set_defaults(run=_move)
 
 
-def _embed_command(commands: argparse._SubParsersAction[Parser]) -> None:
-    embed = commands.add_parser(
-        "embed", help="make a catalogue whose features are what people like, from tables of clicks"
-    )
-    embed.add_argument("--history", nargs="+", type=Path, metavar="FILE", help="as of import --history")
-    embed.add_argument("--catalogue", required=True, metavar="NEW", help="the catalogue to make")
-    embed.add_argument("--from", dest="source", metavar="OLD", help="whose arms it has, and follows")
-    embed.add_argument(
-        "--bandit", metavar="BANDIT", help="judge its own log, without --history, and move it if that gains"
-    )
-    embed.add_argument(
-        "--dim",
-        type=_dim,
-        metavar="N",
-        help="numbers of an arm. Default: auto, as many as are real, from 32 on; 8 with --bandit.",
-    )
-    embed.add_argument(
-        "--signal", metavar="SIGNAL", help="with --bandit: judge this one. Default: the weighted sum of all."
-    )
-    _add_history_options(embed, embed)
-    embed.add_argument(
-        "--liked",
-        type=float,
-        metavar="VALUE",
-        help="values from here on mean liked. Default: all above 0, where some are not.",
-    )
-    embed.add_argument(
-        "--since",
-        metavar="FIELD",
-        help="metadata that says when an arm came: newer ones were not passed over",
-    )
-    embed.add_argument(
-        "--without-prior",
-        action="store_true",
-        help="keep nothing of what the history says of keys, with which new bandits begin",
-    )
-    embed.add_argument("--dry-run", action="store_true", help="say what it would be, and make nothing")
-    embed.add_argument("--then-move", metavar="BANDIT", help="move this bandit to it, with what it learned")
-    add_service(embed)
-    embed.set_defaults(run=_embed)
-
-
-def _begin_command(commands: argparse._SubParsersAction[Parser]) -> None:
-    begin = commands.add_parser(
-        "begin", help="from a table of items and one of clicks to a bandit that knows both"
-    )
-    begin.add_argument("name", metavar="NAME", help="of the bandit, and of its catalogue")
-    begin.add_argument("--items", required=True, type=Path, metavar="FILE", help="a table with a row an item")
-    begin.add_argument("--id", required=True, metavar="COLUMN", help="the column of their ids")
-    begin.add_argument(
-        "--history", required=True, nargs="+", type=Path, metavar="FILE", help="a table of clicks"
-    )
-    begin.add_argument("--key", required=True, metavar="COLUMN", help="who it was")
-    begin.add_argument("--arm", required=True, metavar="COLUMN", help="the id of the item")
-    begin.add_argument("--value", metavar="COLUMN", help="what came of it. Default: each row is a like.")
-    begin.add_argument("--at", metavar="COLUMN", help="when it was")
-    begin.add_argument(
-        "--liked", type=float, metavar="N", help="values from here on mean liked, as of ratings"
-    )
-    begin.add_argument(
-        "--features", metavar="BLOCKS", help="of behaviour,table,likes: fewer of them. Default: all three."
-    )
-    begin.add_argument("--dry-run", action="store_true", help="say what it would be worth, and make nothing")
-    url = os.environ.get("SHORTLIST_URL", "http://127.0.0.1:8080")
-    begin.add_argument("--url", default=url, help="of the service. Default: SHORTLIST_URL, or this machine.")
-    begin.add_argument("--api-key", metavar="KEY", help="of scope admin. Default: SHORTLIST_KEY.")
-    begin.set_defaults(run=_begin)
-
-
-def _begin(parsed: argparse.Namespace) -> None:
-    from threadpoolctl import threadpool_limits  # noqa: PLC0415 - as above
-
-    from shortlist.embedding.blocks import BLOCKS  # noqa: PLC0415 - as above
-    from shortlist_client import files  # noqa: PLC0415 - as above
-
-    threadpool_limits(1)
-    blocks = tuple((parsed.features or ",".join(BLOCKS)).split(","))
-    if not set(blocks) <= set(BLOCKS) or set(blocks) == {"table"}:
-        raise ShortlistError(f"--features: must be some of {','.join(BLOCKS)}, and more than table")
-    if parsed.liked is not None and parsed.value is None:
-        raise ShortlistError("--liked: name the column of these values with --value")
-    history = files.HistoryOptions(parsed.arm, parsed.value, parsed.key, parsed.at, dry_run=parsed.dry_run)
-    beginning = server_module("beginning")
-    options = beginning.BeginOptions(parsed.items, parsed.id, parsed.history, history, blocks, parsed.liked)
-    parsed.key = parsed.api_key or os.environ.get("SHORTLIST_KEY") or None
-    with connect(parsed) as client:
-        for line in beginning.begin(client, parsed.name, options):
-            print(line, flush=True)
-
-
-def _dim(text: str) -> int | None:
-    if text == "auto":
-        return None
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError("must be a number, or auto") from None
-
-
 def _import(parsed: argparse.Namespace) -> None:
     from threadpoolctl import threadpool_limits  # noqa: PLC0415 - as above
 
@@ -311,20 +199,20 @@ def _import(parsed: argparse.Namespace) -> None:
 
     threadpool_limits(1)  # several threads wait for each other busily, and take twice the time or more
     _check_files(parsed)
-    of_table = TABLE_FLAGS & _given(parsed)
-    of_history = {f"{name}_column" for name in HISTORY_COLUMNS} & _given(parsed)
+    of_table = TABLE_FLAGS & given_options(parsed)
+    of_history = {f"{name}_column" for name in HISTORY_COLUMNS} & given_options(parsed)
     if parsed.learners and (of_table or of_history or parsed.history):
         raise ShortlistError("--learners: takes files of learners alone, without options of tables")
     if of_history and not parsed.history:
-        raise ShortlistError(f"{_flag(min(of_history))}: belongs to --history")
+        raise ShortlistError(f"{flag_of(min(of_history))}: belongs to --history")
     with connect(parsed) as client:
         if parsed.learners:
             print(files.import_learners(client, parsed.name, parsed.files))
         elif parsed.history:
             if foreign := of_table - {"encoding", "dry_run", "skip_bad"}:
-                flag = _flag(min(foreign))
+                flag = flag_of(min(foreign))
                 raise ShortlistError(f"{flag}: belongs to an import of arms, and not to --history")
-            options = _history(parsed, "value_column")
+            options = history_options(parsed, "value_column")
             lines = files.import_history(client, parsed.name, parsed.files, options)
             print("\n".join(lines))
         elif not of_table and files.are_exports(parsed.files):
@@ -349,34 +237,7 @@ def _check_files(parsed: argparse.Namespace) -> None:
         parsed.bad_as_missing = ["*"]
     for name in ("skip_bad", "reduce"):
         if getattr(parsed, name) is not None and getattr(parsed, name) < 1:
-            raise ShortlistError(f"{_flag(name)}: must be at least 1")
-
-
-def _given(parsed: argparse.Namespace) -> set[str]:
-    """The options that were given."""
-    return {name for name, value in vars(parsed).items() if value not in (None, False, [])}
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
-
-
-def _history(parsed: argparse.Namespace, *needed: str) -> HistoryOptions:
-    """``needed``: columns that must be named, besides that of arms."""
-    from shortlist_client import files  # noqa: PLC0415 - as above
-
-    for name in ("arm_column", *needed):
-        if getattr(parsed, name) is None:
-            raise ShortlistError(f"{_flag(name)}: --history needs it")
-    return files.HistoryOptions(
-        parsed.arm_column,
-        parsed.value_column,
-        parsed.key_column,
-        parsed.at_column,
-        parsed.encoding,
-        parsed.dry_run,
-        parsed.skip_bad or 0,
-    )
+            raise ShortlistError(f"{flag_of(name)}: must be at least 1")
 
 
 def _export(parsed: argparse.Namespace) -> int | None:
@@ -420,38 +281,6 @@ def _move(parsed: argparse.Namespace) -> None:
         print(f"estimates before and after agree: correlation {done.agreement:.2f}")
     for warning in done.warnings:
         print(f"- {warning}")
-
-
-def _embed(parsed: argparse.Namespace) -> None:
-    from threadpoolctl import threadpool_limits  # noqa: PLC0415 - as above
-
-    threadpool_limits(1)
-    embedding = server_module("embedding")
-    if parsed.bandit is not None:
-        if foreign := _given(parsed) - {"bandit", "catalogue", "dim", "signal", "url", "key", "run"}:
-            raise ShortlistError(f"{_flag(min(foreign)).replace('source', 'from')}: not with --bandit")
-        with connect(parsed) as client:
-            print(embedding.embed_log(client, parsed.bandit, parsed.catalogue, parsed.dim, parsed.signal))
-        return
-    for name, flag in (("history", "--history"), ("source", "--from")):
-        if getattr(parsed, name) is None:
-            raise ShortlistError(f"{flag}: name it, or a --bandit whose own log is judged")
-    if parsed.signal is not None:
-        raise ShortlistError("--signal: only with --bandit")
-    if parsed.since is not None and parsed.at_column is None:
-        raise ShortlistError("--since: name the column of the times of the history with --at-column")
-    with connect(parsed) as client:
-        options = embedding.EmbedOptions(
-            _history(parsed),
-            parsed.dim,
-            parsed.liked,
-            parsed.then_move,
-            parsed.since,
-            not parsed.without_prior,
-        )
-        lines = embedding.embed_history(client, parsed.source, parsed.catalogue, parsed.history, options)
-        for line in lines:
-            print(line, flush=True)
 
 
 def _evaluate(parsed: argparse.Namespace) -> None:

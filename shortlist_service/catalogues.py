@@ -18,15 +18,33 @@ from app.filters.fields import fields_of, kind_of
 from app.filters.filter import Filter
 from app.filters.overview import no_arm_has
 from app.indexes.snapshot import Snapshot
+from app.records.features import (
+    MAX_BASIS_NUMBERS,
+    MAX_FEATURES,
+    NO_FEATURES,
+    FeatureEncoding,
+    FeaturesRule,
+    completed,
+)
+from app.records.history_prior import MAX_PRIOR_DIM, HistoryPriorRecord, history_record
 
 __all__ = [
+    "MAX_BASIS_NUMBERS",
+    "MAX_FEATURES",
+    "MAX_PRIOR_DIM",
+    "NO_FEATURES",
     "Catalogue",
     "Catalogues",
+    "FeatureEncoding",
+    "FeaturesRule",
     "FieldValue",
     "Filter",
     "FilteredSnapshots",
+    "HistoryPriorRecord",
     "Snapshot",
+    "completed",
     "fields_of",
+    "history_record",
     "kind_of",
     "no_arm_has",
     "no_arms",

@@ -167,7 +167,6 @@ ARROWS = {
         "queries",
         "workers",
         "api",
-        "shortlist",
     },
     "shortlist": set(),
     "studies/commands": {"platform"},

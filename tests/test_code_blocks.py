@@ -100,7 +100,7 @@ RUN_BY = {
             "$ shortlist embed --history clicks.csv --catalogue films-2 --from films --key-column user_id "
             "--arm-column sku --dry-run"
         ),
-    ): "tests/clients/test_embed_command.py",
+    ): "plugins/embeddings/tests/test_embed_command.py",
     (
         "docs/files.md",
         "$ shortlist import shop items.csv --id sku --encode",
@@ -116,7 +116,7 @@ RUN_BY = {
             "$ shortlist begin window --items items.csv --id sku --history clicks.csv --key user --arm sku "
             "--value bought --dry-run"
         ),
-    ): "tests/clients/test_begin_command.py",
+    ): "plugins/embeddings/tests/test_begin_command.py",
     ("docs/lake.md", "import duckdb"): "tests/processes/test_lake_page.py",
     ("docs/lake.md", "alien 0.5"): "tests/processes/test_lake_page.py",
     ("docs/lake.md", "from functools import reduce"): "tests/processes/test_lake_page.py",

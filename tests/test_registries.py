@@ -39,7 +39,6 @@ STRUCTURES = "algorithms/shortlist/index/"
 CAPABILITIES = f"{STRUCTURES}index.py"  # what a structure extends: these may be asked for
 EXAMPLES = {  # they name a policy for the reader, or make a bandit
     "app/api/documentation.py",
-    "server/beginning.py",
     "server/client_commands.py",
 }
 

@@ -17,9 +17,17 @@ from app.platform.settings import Settings
 
 if TYPE_CHECKING:
     from shortlist_client import Client
+    from shortlist_client.files import HistoryOptions
 
 REFUSED = 2
 TIMEOUT_S = 120.0
+HISTORY_COLUMNS = {
+    "key": "who it was, of a bandit with keys",
+    "arm": "what was shown",
+    "value": "what came of it: a number, or true and false",
+    "at": "when it was: a time, or seconds, ms, us or ns since 1970",
+}
+"""The columns of a history, and what they say."""
 
 
 class Command(ABC):
@@ -110,6 +118,45 @@ def client_errors() -> Iterator[None]:
         yield
     except ClientError as error:
         raise ShortlistError(" ".join(str(error).split())) from None
+
+
+def add_history_options(columns: argparse._ActionsContainer, table: argparse._ActionsContainer) -> None:
+    """The columns of a history, and what is the same of all tables."""
+    for name, text in HISTORY_COLUMNS.items():
+        columns.add_argument(f"--{name}-column", metavar="COLUMN", help=text)
+    table.add_argument(
+        "--encoding", metavar="NAME", help="of CSV. Default: UTF-8 or UTF-16, else Windows-1252."
+    )
+    table.add_argument(
+        "--skip-bad", type=int, metavar="N", help="leave out up to N bad rows, and write them to FILE.bad.csv"
+    )
+
+
+def history_options(parsed: argparse.Namespace, *needed: str) -> HistoryOptions:
+    """``needed``: columns that must be named, besides that of arms."""
+    from shortlist_client import files  # noqa: PLC0415 - as above
+
+    for name in ("arm_column", *needed):
+        if getattr(parsed, name) is None:
+            raise ShortlistError(f"{flag_of(name)}: --history needs it")
+    return files.HistoryOptions(
+        parsed.arm_column,
+        parsed.value_column,
+        parsed.key_column,
+        parsed.at_column,
+        parsed.encoding,
+        parsed.dry_run,
+        parsed.skip_bad or 0,
+    )
+
+
+def given_options(parsed: argparse.Namespace) -> set[str]:
+    """The options that were given."""
+    return {name for name, value in vars(parsed).items() if value not in (None, False, [])}
+
+
+def flag_of(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def seconds(text: str) -> int:

@@ -18,9 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from app.platform.errors import ShortlistError
-from app.records.features import MAX_BASIS_NUMBERS, MAX_FEATURES
-from app.records.history_prior import MAX_PRIOR_DIM, HistoryPriorRecord, history_record
 from shortlist.embedding import table_map, unliked_arms
 from shortlist.embedding.behaviour import ArmEmbedding, embed, keys_by_arms
 from shortlist.embedding.real_share import real_dim, real_share
@@ -35,6 +32,14 @@ from shortlist_client.files.history import ms_of
 from shortlist_client.files.progress import meter
 from shortlist_client.files.versions import check_version
 from shortlist_client.phrases import counted
+from shortlist_service.catalogues import (
+    MAX_BASIS_NUMBERS,
+    MAX_FEATURES,
+    MAX_PRIOR_DIM,
+    HistoryPriorRecord,
+    history_record,
+)
+from shortlist_service.errors import ShortlistError
 
 LEAST_DIM, MOST_DIM = 32, 128  # of "auto"
 SEED = 0

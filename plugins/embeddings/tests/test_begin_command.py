@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from server import beginning
 from server.cli import main
 from service_process import Service, delete_all, serving
 from shortlist_client import Client, errors
+from shortlist_embeddings import beginning
 from waiting import wait_until_sync
 
 Run = Callable[..., tuple[int, str, str]]

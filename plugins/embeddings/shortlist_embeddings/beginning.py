@@ -27,14 +27,9 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 from scipy import sparse
 
-from app.platform.errors import ShortlistError
-from app.records.features import MAX_BASIS_NUMBERS, NO_FEATURES, FeatureEncoding, FeaturesRule, completed
-from app.records.history_prior import history_record
-from server import embedding
-from shortlist.embedding import blocks as feature_blocks
 from shortlist.embedding import feature_prior, held_out
 from shortlist.embedding.behaviour import keys_by_arms
-from shortlist.embedding.blocks import TABLE, FeatureBlocks, make_blocks, real_directions
+from shortlist.embedding.blocks import BLOCKS, TABLE, FeatureBlocks, make_blocks, real_directions
 from shortlist.embedding.held_out import Comparison
 from shortlist.embedding.item_to_item import FOUND
 from shortlist.linear.history_prior import HistoryPrior
@@ -53,6 +48,16 @@ from shortlist_client.files import (
 from shortlist_client.files.versions import check_version
 from shortlist_client.phrases import counted
 from shortlist_client.settings import BanditBody
+from shortlist_embeddings import embedding
+from shortlist_service.catalogues import (
+    MAX_BASIS_NUMBERS,
+    NO_FEATURES,
+    FeatureEncoding,
+    FeaturesRule,
+    completed,
+    history_record,
+)
+from shortlist_service.errors import ShortlistError
 
 MOST_NUMBERS = 255  # of an arm, and an intercept: what a bandit with keys takes
 MOST_DIRECTIONS = 128
@@ -71,7 +76,7 @@ class BeginOptions:
     id: str
     files: Sequence[Path]
     history: HistoryOptions
-    blocks: Sequence[str] = feature_blocks.BLOCKS
+    blocks: Sequence[str] = BLOCKS
     liked: float | None = None
 
     @property
