@@ -40,7 +40,6 @@ from app.api import (
     quotas,
     reports,
     rewards,
-    sampling,
 )
 from app.api.gateway import Gateway
 from app.api.guard import EXPOSED, Guard
@@ -66,7 +65,6 @@ ENDPOINTS = (
     arms,
     imports,
     embeddings,
-    sampling,
     mips,
     bandits,
     moves,
@@ -91,7 +89,7 @@ plugin_settings.load()
 console.load()
 PLUGIN_ROUTES = plugin_routes.load({route.path for module in ENDPOINTS for route in module.router.routes})
 # Plug-ins stand among questions about catalogues: names of types in the clients follow from this order.
-_QUESTIONS = ENDPOINTS.index(sampling)
+_QUESTIONS = ENDPOINTS.index(mips)
 ROUTERS = [
     *(module.router for module in ENDPOINTS[:_QUESTIONS]),
     *(own.router for own in PLUGIN_ROUTES.values()),

@@ -66,7 +66,6 @@ from app.policies.elimination_state import EliminationCache
 from app.policies.policy_states import PolicyStates
 from app.policies.registry import POLICIES
 from app.queries.mips import Mips
-from app.queries.sampling import Sampling
 from app.replication import health
 from app.replication.expected_store import ExpectedStore
 from app.replication.health import Health
@@ -294,7 +293,6 @@ class Service:
         )
         self.warm_start = WarmStart(self.rewards, ttl_ms=settings.observation_ttl_s * 1_000)
         self.mips = Mips(cache_bytes=search_bytes, independent=self.independent, filtered=self.filtered)
-        self.sampling = Sampling(self.mips.copies, self.filtered)
         self.health = Health(
             store=store,
             catalogues=self.catalogues,
@@ -316,7 +314,6 @@ class Service:
             self.filtered,
             self.exports,
             self.mips,
-            self.sampling,
         ):
             self._ending.enter_context(contextlib.closing(service))
         self.arm_list: ArmList = NoArmList()
@@ -389,6 +386,7 @@ class Service:
             bandits=self.bandits,
             catalogues=self.catalogues,
             filtered=self.filtered,
+            copies=self.mips.copies,
             learners=self.learners,
             rewards=self.rewards,
             warm_start=self.warm_start,

@@ -9,6 +9,7 @@
     ``commands``      commands of ``shortlist``
     ``settings``      settings, read from the environment
     ``console``       pages of the console
+    ``octet_streams`` bodies of many numbers
     ``bodies``        items of the API's calls, to check them elsewhere
     ``tokens``        what the token of a decision says
     ``learners``      what learners and arms are made of

@@ -7,9 +7,11 @@
     features = await catalogues.use("movies", read)
 
 A ``Snapshot`` never changes. ``FilteredSnapshots.of(catalogue, arm_filter)`` has the arms that a filter lets
-in. ``Catalogue.need_arms`` refuses a catalogue whose arms are in an engine, and not in this process.
+in; ``BlockedCopies`` lays all arms out for races over coordinates. ``Catalogue.need_arms`` refuses a
+catalogue whose arms are in an engine, and not in this process.
 """
 
+from app.catalogues.blocked_copies import NO_MEMORY, BlockedCopies, BlockedCopy
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.catalogues import Catalogues
 from app.filtering.filtered_snapshots import FilteredSnapshots, no_arms
@@ -33,6 +35,9 @@ __all__ = [
     "MAX_FEATURES",
     "MAX_PRIOR_DIM",
     "NO_FEATURES",
+    "NO_MEMORY",
+    "BlockedCopies",
+    "BlockedCopy",
     "Catalogue",
     "Catalogues",
     "FeatureEncoding",

@@ -2,6 +2,7 @@
 
 from app.platform.errors import (
     Conflict,
+    DimensionMismatch,
     FieldPath,
     Invalid,
     NotFound,
@@ -14,6 +15,7 @@ from app.platform.errors import (
 
 __all__ = [
     "Conflict",
+    "DimensionMismatch",
     "FieldPath",
     "Invalid",
     "NotFound",

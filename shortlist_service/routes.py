@@ -22,10 +22,22 @@ The types of its fields, such as ``Identifier``, come with their bounds. ``respo
 from fastapi import Query, Request, Response
 
 from app.api.arms import storable
-from app.api.fields import AttributesView, Cursor, Delta, Identifier, Limit, OrZero, Page, Seed, Value
+from app.api.fields import (
+    AttributesView,
+    Cursor,
+    Delta,
+    Identifier,
+    Limit,
+    OrZero,
+    Page,
+    QueryBody,
+    Seed,
+    Temperature,
+    Value,
+)
 from app.api.filters import AtMostBody, FilterBody, parsed_filter
 from app.api.plugin_routes import RouteDependencies, Routes
-from app.api.problems import problems
+from app.api.problems import Part, problems
 from app.api.rewards import ReceiptView, receipt_reply
 from app.api.strict_json import SEVERAL_CALLS, Provided, StrictModel, json_router, reply
 from app.bandits.bandit import Bandit
@@ -55,8 +67,10 @@ __all__ = [
     "Limit",
     "OrZero",
     "Page",
+    "Part",
     "Provided",
     "Query",
+    "QueryBody",
     "Receipt",
     "ReceiptView",
     "Request",
@@ -67,6 +81,7 @@ __all__ = [
     "Seed",
     "Store",
     "StrictModel",
+    "Temperature",
     "Value",
     "WarmStart",
     "json_router",

@@ -11,9 +11,8 @@ from pydantic import BaseModel
 
 from algorithm_table import BY_NAME
 from app.api import mips as mips_api
-from app.api import sampling as sampling_api
 from app.policies.registry import POLICIES
-from app.queries import mips, sampling
+from app.queries import mips
 from shortlist.kcenter import ask_tell as noisy_centers_algorithms
 from shortlist.kcenter import noisy_state
 from shortlist.slates import ask_tell as slate_algorithms
@@ -21,7 +20,8 @@ from shortlist.slates import campaign_state
 from shortlist_campaigns import catalogue_calls as centers_api
 from shortlist_campaigns import catalogue_centers as centers
 from shortlist_campaigns import center_calls as center_campaigns_api
-from shortlist_campaigns import noisy_centers, slates
+from shortlist_campaigns import noisy_centers, sampling, slates
+from shortlist_campaigns import sampling_calls as sampling_api
 from shortlist_campaigns import slate_calls as slates_api
 
 TABLES: dict[str, tuple[str, Iterable[str], type[BaseModel]]] = {

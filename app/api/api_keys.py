@@ -52,7 +52,7 @@ _RULES = [
     ("POST", re.compile(r"/v1/bandits/[^/]+/choose(/batch)?"), "choose"),
     ("POST", re.compile(r"/v1/rewards|/v1/decisions/activate"), "reward"),
     ("POST", re.compile(r"/v1/bandits/[^/]+/observations"), "observe"),
-    ("POST", re.compile(r"/v1/(mips|sample)|/v1/catalogues/[^/]+/(mips|sample)"), "read"),
+    ("POST", re.compile(r"/v1/mips|/v1/catalogues/[^/]+/mips"), "read"),
     ("POST", re.compile(r"/v1/bandits/[^/]+/(evaluations|log/explain)"), "read"),
     ("DELETE", re.compile(r"/v1/bandits/[^/]+/evaluations/[^/]+"), "read"),
     ("GET", re.compile(r"/metrics|/v1/(status|policies)|/v1/(catalogues|bandits)(/[^/]+)?"), "read"),

@@ -34,7 +34,6 @@ EXAMPLES: dict[tuple[str, str], dict[str, Any]] = {
     },
     ("POST", "/v1/bandits/{bandit}/log/explain"): {"decision": "the decision of a choice"},
     ("POST", "/v1/catalogues/{catalogue}/mips"): {"query": [0.9, 0.1, 0.3], "k": 2, "method": "exact"},
-    ("POST", "/v1/catalogues/{catalogue}/sample"): {"query": [0.9, 0.1, 0.3], "draws": 2},
     ("POST", "/v1/mips"): {"query": [1.0, 0.5], "vectors": [[1.0, 2.0], [0.0, 1.0]], "method": "exact"},
     ("POST", "/v1/catalogues/{catalogue}/arms/delete"): {"ids": ["heat"]},
 }

@@ -12,6 +12,7 @@ from app.api import documentation
 from app.api.api_keys import SCOPES, open_path
 from app.api.strict_json import JsonRoute
 from app.bandits.registry import Bandits
+from app.catalogues.blocked_copies import BlockedCopies
 from app.catalogues.catalogues import Catalogues
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.learning.learners import Learners
@@ -33,6 +34,7 @@ class RouteDependencies:
 
     ``event_logs``  what they store: see ``EventLogs``
     ``filtered``    the arms of a catalogue that a filter lets in
+    ``copies``      blocked copies of catalogues, for races over coordinates
     ``warm_start``  has a learner take up what was found out elsewhere
     """
 
@@ -41,6 +43,7 @@ class RouteDependencies:
     bandits: Bandits
     catalogues: Catalogues
     filtered: FilteredSnapshots
+    copies: BlockedCopies
     learners: Learners
     rewards: Rewards
     warm_start: WarmStart

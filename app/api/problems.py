@@ -17,10 +17,17 @@ from starlette.routing import Match, Route
 from app.platform import errors
 from app.platform.documents import Answer
 from app.platform.errors import FieldPath, Invalid, ShortlistError
+from app.platform.plugins import plugins
 from shortlist.errors import InvalidArgument
 
 PROBLEM = "application/problem+json"
 _CODES = {404: "not_found", 405: "method_not_allowed", 413: "too_large", 422: "invalid"}
+# Calls of packages that come with the service: where one is not loaded, their 404 names it.
+_OF_PACKAGES = {
+    "shortlist-campaigns": re.compile(
+        r"/v1/(slates|centers|sample)(/.*)?|/v1/catalogues/[^/]+/(centers|sample)"
+    ),
+}
 _MEANINGS = {
     400: "The body cannot be read as blocks.",
     404: "It is not found.",
@@ -208,6 +215,9 @@ def _detail(request: Request, status: int) -> str:
     if status == 405:
         return f"this path does not take that method, but {_methods(request)}"
     if status == 404:
+        for package, paths in _OF_PACKAGES.items():
+            if paths.fullmatch(path) and package not in {plugin.name for plugin in plugins()}:
+                return f"this call is of the package {package}, which this service has not loaded"
         return "there is nothing at this path; /docs lists what there is"
     return f"this request is not possible here: {HTTPStatus(status).phrase}"
 

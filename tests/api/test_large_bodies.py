@@ -12,9 +12,9 @@ from app.api.arms import ArmIdsBody, ArmsBody
 from app.api.choose import ChooseBatchBody, ChooseBody
 from app.api.mips import VectorsMipsBody
 from app.api.rewards import RewardsBody
-from app.api.sampling import SampleBody
 from app.api.strict_json import LARGE_BODY_BYTES, StrictModel, read_body, whole
 from app.platform.errors import Invalid, ShortlistError, TooLarge
+from shortlist_campaigns.sampling_calls import SampleBody
 from shortlist_campaigns.slate_calls import SlateBody
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]

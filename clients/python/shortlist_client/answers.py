@@ -464,6 +464,30 @@ class Centers:
 
 
 @dataclass(frozen=True, slots=True)
+class SampleGuarantee:
+    """``exact``: drawn from p. ``pac``: each draw is within ``delta`` of p in total variation; ``assumes``
+    names a condition of that. ``none``: no promise. ``reason`` explains a kind that was not asked for.
+    """
+
+    kind: str
+    delta: float
+    assumes: str | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ArmDraws:
+    """``draws`` are ids of arms, each an independent draw: an arm may appear more than once."""
+
+    draws: tuple[str, ...]
+    method: str
+    guarantee: SampleGuarantee
+    cost: Cost
+    catalogue_version: int
+    elapsed_ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class CenterCampaign:
     """Where a campaign stands. ``radius`` is estimated from the answers, for all centres but the last."""
 
@@ -507,6 +531,17 @@ class CenterTold:
     observed: int
     duplicate: int
     done: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """``draws`` are rows of the request, each an independent draw."""
+
+    draws: tuple[int, ...]
+    method: str
+    guarantee: SampleGuarantee
+    cost: Cost
+    elapsed_ms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -600,41 +635,6 @@ class SlateTold:
     duplicate: int
     done: bool
     outside: int
-
-
-@dataclass(frozen=True, slots=True)
-class SampleGuarantee:
-    """``exact``: drawn from p. ``pac``: each draw is within ``delta`` of p in total variation; ``assumes``
-    names a condition of that. ``none``: no promise. ``reason`` explains a kind that was not asked for.
-    """
-
-    kind: str
-    delta: float
-    assumes: str | None
-    reason: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Draws:
-    """``draws`` are rows of the request, each an independent draw."""
-
-    draws: tuple[int, ...]
-    method: str
-    guarantee: SampleGuarantee
-    cost: Cost
-    elapsed_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class ArmDraws:
-    """``draws`` are ids of arms, each an independent draw: an arm may appear more than once."""
-
-    draws: tuple[str, ...]
-    method: str
-    guarantee: SampleGuarantee
-    cost: Cost
-    catalogue_version: int
-    elapsed_ms: float
 
 
 @dataclass(frozen=True, slots=True)

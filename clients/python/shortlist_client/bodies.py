@@ -248,6 +248,21 @@ class CentersBody(TypedDict, total=False):
     filter: Filter | None
 
 
+class CatalogueSampleBody(TypedDict, total=False):
+    """``query`` or ``embedding``: one of them."""
+
+    query: Vector | None
+    embedding: Vector | None
+    method: SampleMethod
+    delta: float
+    draws: int
+    variance: Literal["pairwise", "marginal"]
+    setting: Literal["safe", "heuristic"]
+    seed: int | None
+    temperature: float
+    filter: Filter | None
+
+
 class CenterCampaignBody(TypedDict, total=False):
     """``noise_std`` absent: estimated; ``epsilon`` absent: a tenth of the noise's standard deviation.
 
@@ -279,6 +294,19 @@ class DistanceItem(TypedDict):
 
 class TellDistancesBody(TypedDict):
     results: Sequence[DistanceItem]
+
+
+class SampleBody(TypedDict, total=False):
+    """D rows of N numbers. None and "-Infinity" are log 0: a row that has one is never drawn."""
+
+    method: SampleMethod
+    delta: float
+    draws: int
+    variance: Literal["pairwise", "marginal"]
+    setting: Literal["safe", "heuristic"]
+    seed: int | None
+    log_factors: Required[Sequence[Sequence[LogFactor]] | Array]
+    log_prior: Sequence[LogFactor] | Array | None
 
 
 class SlateRulesBody(TypedDict):
@@ -332,34 +360,6 @@ class TeachBody(TypedDict, total=False):
 
     bandit: Required[str]
     key: str | None
-
-
-class SampleBody(TypedDict, total=False):
-    """D rows of N numbers. None and "-Infinity" are log 0: a row that has one is never drawn."""
-
-    method: SampleMethod
-    delta: float
-    draws: int
-    variance: Literal["pairwise", "marginal"]
-    setting: Literal["safe", "heuristic"]
-    seed: int | None
-    log_factors: Required[Sequence[Sequence[LogFactor]] | Array]
-    log_prior: Sequence[LogFactor] | Array | None
-
-
-class CatalogueSampleBody(TypedDict, total=False):
-    """``query`` or ``embedding``: one of them."""
-
-    query: Vector | None
-    embedding: Vector | None
-    method: SampleMethod
-    delta: float
-    draws: int
-    variance: Literal["pairwise", "marginal"]
-    setting: Literal["safe", "heuristic"]
-    seed: int | None
-    temperature: float
-    filter: Filter | None
 
 
 class CatalogueMipsBody(TypedDict, total=False):

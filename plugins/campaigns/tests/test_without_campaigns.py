@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import httpx
@@ -35,13 +36,19 @@ def test_a_service_without_them_starts_and_lacks_their_calls_alone(tmp_path: Pat
         assert http.post("/v1/bandits/b/choose", json={"k": 2}).status_code == 200
         answers = [http.get("/v1/slates"), http.get("/v1/slates/s"), http.get("/v1/centers")]
         answers.append(http.post("/v1/catalogues/c/centers", json={"k": 2}))
+        answers.append(http.post("/v1/sample", json={"log_factors": [[0.0]]}))
+        answers.append(http.post("/v1/catalogues/c/sample", json={"query": [1.0, 0.0]}))
+        answers.append(http.get("/v1/slates/s/nothing"))
         assert {(answer.status_code, answer.json()["code"]) for answer in answers} == {(404, "not_found")}
+        assert all("package shortlist-campaigns" in answer.json()["detail"] for answer in answers)
+        assert "package" not in http.get("/v1/catalogues/c/nothing").json()["detail"]
+        assert http.post("/v1/mips", json={"query": [1.0], "vectors": [[2.0]]}).status_code == 200
         refused = http.post("/v1/bandits/b/choose", json={"baseline": "s"})
         assert refused.status_code == 422
         (error,) = refused.json()["errors"]
         assert error["loc"] == ["body", "baseline"]
         paths = http.get("/openapi.json").json()["paths"]
-        assert [path for path in paths if "slates" in path or "centers" in path] == []
+        assert [path for path in paths if re.search("slates|centers|sample", path)] == []
         assert "campaigns" not in http.get("/console").text
         assert http.get("/console/page-campaigns.js").status_code == 404
         service.process.terminate()

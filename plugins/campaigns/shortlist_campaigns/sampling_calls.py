@@ -2,26 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from fastapi import Query, Request
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from app.api import limits
-from app.api.fields import AttributesView, Delta, Identifier, OrZero, QueryBody, Seed, Temperature
-from app.api.filters import FilterBody, parsed_filter
-from app.api.octet_streams import REAL, WHOLE, body_or_octets, check_magnitude, documented, numbers, shape
-from app.api.problems import Part, problems
-from app.api.strict_json import Provided, StrictModel, json_router
-from app.catalogues.catalogues import Catalogues
-from app.platform.errors import FieldPath, TooLarge
-from app.queries.sampling import LogFactor as Given
-from app.queries.sampling import SampleRequest, SampleResult, Sampling, SamplingMethod
+from shortlist_campaigns import limits
+from shortlist_campaigns.sampling import LogFactor as Given
+from shortlist_campaigns.sampling import SampleRequest, SampleResult, Sampling, SamplingMethod
+from shortlist_service.errors import FieldPath, TooLarge
+from shortlist_service.octet_streams import (
+    REAL,
+    WHOLE,
+    body_or_octets,
+    check_magnitude,
+    documented,
+    numbers,
+    shape,
+)
+from shortlist_service.routes import (
+    AttributesView,
+    Catalogues,
+    Delta,
+    FilterBody,
+    Identifier,
+    OrZero,
+    Part,
+    Provided,
+    Query,
+    QueryBody,
+    Request,
+    RouteDependencies,
+    Routes,
+    Seed,
+    StrictModel,
+    Temperature,
+    json_router,
+    parsed_filter,
+    problems,
+)
 
-router = json_router(tags=["sampling"])
+router = json_router(prefix="/v1/sample", tags=["sampling"])
+catalogue_router = json_router(prefix="/v1/catalogues/{catalogue}", tags=["sampling"])
 
 
 class _NumberOrMinusInfinity:
@@ -122,7 +147,7 @@ class CatalogueSampleView(BaseModel):
     elapsed_ms: float
 
 
-@router.post("/v1/sample", response_model=SampleView, openapi_extra=documented(SampleBody))
+@router.post("", response_model=SampleView, openapi_extra=documented(SampleBody))
 async def sample(
     request: Request,
     sampling: Provided[Sampling],
@@ -172,7 +197,7 @@ def _too_many_factors(where: FieldPath) -> TooLarge:
     return TooLarge(f"log_factors must not hold more than {limits.MAX_FACTORS} numbers", path=where)
 
 
-@router.post("/v1/catalogues/{catalogue}/sample", response_model=CatalogueSampleView, responses=problems(409))
+@catalogue_router.post("/sample", response_model=CatalogueSampleView, responses=problems(409))
 async def sample_arms(
     catalogue: Identifier,
     body: CatalogueSampleBody,
@@ -194,3 +219,23 @@ async def sample_arms(
 
 def _common(answer: SampleResult[Any]) -> dict[str, Any]:
     return {"guarantee": answer.guarantee, "cost": answer.result, "elapsed_ms": answer.elapsed_ms}
+
+
+class SampleCalls(Routes):
+    """``POST /v1/sample``."""
+
+    router = router
+    scopes: ClassVar[Mapping[str, str]] = {"POST": "read"}
+
+    def services(self, dependencies: RouteDependencies) -> Mapping[str, object]:
+        return {"sampling": Sampling(dependencies.copies, dependencies.filtered)}
+
+
+class CatalogueSampleCalls(Routes):
+    """``POST /v1/catalogues/{catalogue}/sample``, with the service of ``SampleCalls``."""
+
+    router = catalogue_router
+    scopes: ClassVar[Mapping[str, str]] = {"POST /sample": "read"}
+    examples: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "POST /sample": {"query": [0.9, 0.1, 0.3], "draws": 2}
+    }

@@ -7,9 +7,9 @@ import math
 
 import numpy as np
 import pytest
-from test_sampling import ALARM, METHODS, P, fits, matrix
 
 from api_client import Api
+from test_sampling import ALARM, METHODS, P, fits, matrix
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 

@@ -21,13 +21,6 @@ from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 
-from app.catalogues.blocked_copies import NO_MEMORY, BlockedCopies, BlockedCopy
-from app.catalogues.catalogue import Catalogue
-from app.filtering.filtered_snapshots import FilteredSnapshots, no_arms
-from app.filters.filter import Filter
-from app.indexes.snapshot import Snapshot
-from app.platform.errors import DimensionMismatch, Invalid
-from app.platform.long_work import LongWork
 from shortlist.guarantee import Guarantee, exactly
 from shortlist.index.exact import scores_of
 from shortlist.mips.columns import LARGEST
@@ -40,6 +33,18 @@ from shortlist.sampling.race import Variance
 from shortlist.sampling.racing_ebs import racing_ebs
 from shortlist.sampling.racing_normal import racing_normal
 from shortlist.types import Matrix, Rows, Vector
+from shortlist_service.catalogues import (
+    NO_MEMORY,
+    BlockedCopies,
+    BlockedCopy,
+    Catalogue,
+    Filter,
+    FilteredSnapshots,
+    Snapshot,
+    no_arms,
+)
+from shortlist_service.errors import DimensionMismatch, Invalid
+from shortlist_service.work import LongWork
 
 # Of lil_ucb: every step is one of Python, a hundred thousand and more for as many states.
 MOST_LIL_STATES = 1_000
