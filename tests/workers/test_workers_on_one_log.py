@@ -260,11 +260,10 @@ async def test_an_entry_that_is_none_of_ours_is_a_dead_letter(store: Store, stor
 
 async def test_what_comes_within_a_cycle_is_applied_in_one_step(one: Store, monkeypatch: pytest.MonkeyPatch):
     """And at once if somebody waits for it: no cycle here would end by itself."""
-    going, steps = worker(one, poll_s=3_600), list[int]()
+    going, steps = worker(one, poll_s=3_600, cycles=Cycles(least_s=3_600, most_s=3_600)), list[int]()
     monkeypatch.setattr(going, "_folded", lambda step: steps.append(step.entries))
     await append(one, [("x", [1.0, 2.0, 3.0], 1.0, True)])
     await going.drain()
-    going.cycles = Cycles(least_s=3_600)
     running = asyncio.create_task(going.run())
     for start in range(1, 8):
         await append(one, [("x", [1.0, 2.0, 3.0], 1.0, True)], start=start)
