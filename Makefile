@@ -43,10 +43,10 @@ help:
 PLUGINS      := -e plugins/campaigns -e plugins/embeddings -e plugins/lake -e plugins/upgrade
 TEST_PLUGINS := -e plugins/milvus -e plugins/streams
 
-$(VENV)/.installed: pyproject.toml constraints.txt algorithms/pyproject.toml clients/python/pyproject.toml $(wildcard plugins/*/pyproject.toml)
+$(VENV)/.installed: pyproject.toml constraints.txt algorithms/pyproject.toml $(wildcard clients/*/pyproject.toml) $(wildcard plugins/*/pyproject.toml)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Shortlist needs Python 3.11 or newer; this is " + sys.version)'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e algorithms -e '.[lake]' -e clients/python $(PLUGINS)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e algorithms -e '.[lake]' -e clients/python -e clients/files $(PLUGINS)
 	@touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed

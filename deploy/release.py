@@ -2,7 +2,7 @@
 
     python deploy/release.py FOLDER [--sbom FILE]
 
-    *.whl           library, client, service and its plug-ins
+    *.whl           library, client, files, service and its plug-ins
     *.tgz           the client for pages and Node, as `npm pack` makes it from a clone
     image.tar.gz    what `docker build` reads
     sbom.json       what the image installs, as `make sbom` found it
@@ -33,6 +33,7 @@ ROOT = Path(__file__).parents[1]
 DISTRIBUTIONS = (
     "algorithms",
     "clients/python",
+    "clients/files",
     "plugins/campaigns",
     "plugins/embeddings",
     "plugins/lake",
@@ -43,7 +44,8 @@ DISTRIBUTIONS = (
 )
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 CONTEXT = ("Dockerfile", "pyproject.toml", "constraints.txt", "README.md", "LICENSE", "algorithms",
-           "clients/python", "plugins", "app", "server", "shortlist_service", "workers")  # fmt: skip
+           "clients/files", "clients/python", "plugins", "app", "server", "shortlist_service",
+           "workers")  # fmt: skip
 PORT = 18080
 START_S = 60.0
 LIBRARY = """
@@ -181,6 +183,7 @@ def try_service(folder: Path, python: str, work: Path) -> None:
         "shortlist_campaigns",
         "shortlist_embeddings",
         "shortlist_client",
+        "shortlist_files",
         "shortlist_service",
         "shortlist_lake",
         "shortlist_streams",

@@ -15,7 +15,7 @@ import numpy as np
 from examples.environments import Environment, Matrix
 from examples.service import Server
 from shortlist_client import Client
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 
 CATALOGUE = "arms"
 UPLOAD = 1_000

@@ -13,8 +13,8 @@ from app.storage.copying import copy
 from app.storage.embedded.server import EmbeddedServer, answers
 from app.storage.store import Store
 from app.storage.types import UID_LENGTH
-from shortlist_client.files.progress import progress
 from shortlist_client.phrases import counted
+from shortlist_client.progress import progress
 
 SHOWN = 20
 

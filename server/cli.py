@@ -30,6 +30,7 @@ from server.client_commands import PLUGIN_COMMANDS, add_client_commands, refuse_
 
 MOST_PROCESSES = 64
 DIAGNOSES = ("doctor", "--version", "--help", "-h")
+FILES = "shortlist_files"
 PARTITION = "export."  # begins the name of a command that ``export log --partition`` runs
 
 STUDIES = {
@@ -56,6 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"shortlist: {error.detail}", file=sys.stderr)
     except ValidationError as error:
         print("shortlist:", plugins.settings_problem(error), file=sys.stderr)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != FILES:
+            raise
+        print(f"shortlist: {words[0]} needs the package shortlist-files, installed", file=sys.stderr)
     except KeyboardInterrupt:
         print("shortlist: interrupted", file=sys.stderr)
         return 1

@@ -195,7 +195,7 @@ def _move_command(commands: argparse._SubParsersAction[Parser]) -> None:
 def _import(parsed: argparse.Namespace) -> None:
     from threadpoolctl import threadpool_limits  # noqa: PLC0415 - as above
 
-    from shortlist_client import files  # noqa: PLC0415 - as above
+    import shortlist_files as files  # noqa: PLC0415 - as above
 
     threadpool_limits(1)  # several threads wait for each other busily, and take twice the time or more
     _check_files(parsed)
@@ -241,7 +241,7 @@ def _check_files(parsed: argparse.Namespace) -> None:
 
 
 def _export(parsed: argparse.Namespace) -> int | None:
-    from shortlist_client import files  # noqa: PLC0415 - as above
+    import shortlist_files as files  # noqa: PLC0415 - as above
 
     if parsed.partition is not None:
         if parsed.what != "log":

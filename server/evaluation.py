@@ -53,11 +53,11 @@ from app.records.encoding import ContextRule
 from app.records.records import CatalogueRecord, LearnerState
 from server.evaluation_files import ReadDecisions, priors_of, rows_of
 from server.other_logs import ARM_FIELD, TABLE, OtherLog, UnreadRows
-from shortlist_client.files.arm_files import arms_of
-from shortlist_client.files.arm_rows import FileError, wrong
-from shortlist_client.files.learner_files import learners_of
-from shortlist_client.files.tables import open_tables
 from shortlist_client.phrases import counted
+from shortlist_files.arm_files import arms_of
+from shortlist_files.arm_rows import FileError, wrong
+from shortlist_files.learner_files import learners_of
+from shortlist_files.tables import open_tables
 
 NAME, UID = "log", "0" * 16
 MUCH_LOST = 0.5  # of the rows

@@ -18,10 +18,10 @@ from app.bandits.bandit import Bandit
 from app.bandits.prior_version import PriorVersion, imported
 from app.decision_log.reading import LATEST_MS
 from app.decision_log.rows import Row
-from shortlist_client.files.arm_readers import opened
-from shortlist_client.files.arm_rows import FileError, wrong
-from shortlist_client.files.parquet import parquet_file
-from shortlist_client.files.progress import meter
+from shortlist_client.progress import meter
+from shortlist_files.arm_readers import opened
+from shortlist_files.arm_rows import FileError, wrong
+from shortlist_files.parquet import parquet_file
 
 BLOCK_BYTES = 1 << 20
 BATCH_ROWS = 1_000

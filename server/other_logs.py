@@ -28,11 +28,11 @@ import msgspec
 from app.decision_log.rows import NOTHING_BARRED, Barred, LoggedArm, LoggedReward, Row, ThinnedRow
 from app.platform.errors import Invalid
 from app.records.encoding import Encoding
-from shortlist_client.files.arm_readers import opened
-from shortlist_client.files.arm_rows import FileError
-from shortlist_client.files.progress import meter
-from shortlist_client.files.tables import open_tables
 from shortlist_client.phrases import counted
+from shortlist_client.progress import meter
+from shortlist_files.arm_readers import opened
+from shortlist_files.arm_rows import FileError
+from shortlist_files.tables import open_tables
 
 BLOCK_BYTES = 1 << 20
 VW, TABLE = "vw-dsjson", "table"

@@ -66,7 +66,7 @@ def test_the_image_has_every_distribution_of_the_project_that_the_service_needs(
 
 PROJECTS = {
     tomllib.loads(path.read_text())["project"]["name"]: path.parent.relative_to(ROOT).as_posix()
-    for folder in ("", "algorithms/", "clients/python/", "plugins/*/")
+    for folder in ("", "algorithms/", "clients/*/", "plugins/*/")
     for path in ROOT.glob(f"{folder}pyproject.toml")
 }
 

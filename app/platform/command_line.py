@@ -17,7 +17,7 @@ from app.platform.settings import Settings
 
 if TYPE_CHECKING:
     from shortlist_client import Client
-    from shortlist_client.files import HistoryOptions
+    from shortlist_files import HistoryOptions
 
 REFUSED = 2
 TIMEOUT_S = 120.0
@@ -134,7 +134,7 @@ def add_history_options(columns: argparse._ActionsContainer, table: argparse._Ac
 
 def history_options(parsed: argparse.Namespace, *needed: str) -> HistoryOptions:
     """``needed``: columns that must be named, besides that of arms."""
-    from shortlist_client import files  # noqa: PLC0415 - as above
+    import shortlist_files as files  # noqa: PLC0415 - as above
 
     for name in ("arm_column", *needed):
         if getattr(parsed, name) is None:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from app.filters.attributes import AttributeTable, Document
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 
 SEED = 1_517
 BATCH = 10_000

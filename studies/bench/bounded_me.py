@@ -41,7 +41,7 @@ from shortlist.mips.measured_costs import measure
 from shortlist.mips.racing import racing
 from shortlist.mips.read_costs import READS_ALONE, ReadCosts
 from shortlist.mips.rewards import blocked_rewards
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.bench.one_shot_method import Find, Method, Result, Rows
 from studies.bench.screening_methods import SWEEP, Sweep, screening_methods
 from studies.experiments import movielens

@@ -35,7 +35,7 @@ from shortlist.index.norm_pruned import NormBlocks
 from shortlist.linear import linear_ts, ridge
 from shortlist.linear.ridge import Posterior
 from shortlist.types import Matrix, Vector
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.measurement import report
 
 Data = Literal["gaussian", "lognormal", "unit", "low_rank"]

@@ -29,7 +29,7 @@ from threadpoolctl import threadpool_limits
 
 from app.indexes.live import IndexOptions, LiveIndex
 from shortlist.types import Matrix
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.bench.index_loop import CHECK_EVERY, IndexLoop, Stretch
 from studies.measurement import report
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.bench.few_keys import Setting, World, play
 from studies.bench.noise_levels import mean_and_error
 

@@ -33,7 +33,7 @@ from app.records.encoding import ContextRule, Encoding
 from shortlist.linear import bilinear, ridge, ridge_sums, sub_ts
 from shortlist.linear.ridge import Posterior
 from shortlist.types import Matrix
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.bench.choose import index_of
 
 SEED = 1_617

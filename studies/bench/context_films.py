@@ -38,7 +38,7 @@ from threadpoolctl import threadpool_limits
 
 from shortlist.linear import bilinear, ridge, ridge_sums, sub_ts
 from shortlist.types import Matrix, Rows, Vector
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.bench.choose import index_of
 from studies.experiments.movielens import DIM, GOOD, LEAST_RATINGS, Ratings, read
 

@@ -30,7 +30,7 @@ from app.records.records import vector_to_bytes
 from app.storage.types import LearnerId, LogEntry
 from shortlist.linear import bilinear
 from shortlist.types import Matrix
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 
 SEED = 1_619
 LEARNER = LearnerId("0" * 16, "learner")

@@ -32,7 +32,7 @@ from scipy.linalg import solve_triangular
 from app.indexes.snapshot import Snapshot
 from shortlist.linear import bilinear, ridge, ridge_sums, sub_ts
 from shortlist.types import Matrix, Vector
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.bench.choose import index_of
 
 SEED = 1_616

@@ -52,7 +52,7 @@ from threadpoolctl import threadpool_limits
 from app.platform.command_line import table
 from app.platform.errors import ShortlistError
 from shortlist.types import Matrix
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.bench import classes, few_keys, many_keys, noise_levels
 from studies.bench.few_keys import SEED, Setting, World, clicks, context, films, gauss, play, ranked
 from studies.experiments import movielens

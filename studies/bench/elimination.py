@@ -47,7 +47,7 @@ from shortlist.linear.most_uncertain_arm import (
     packed_squares,
 )
 from shortlist.types import Matrix, Rows
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.measurement import report
 
 SIZES = (10_000, 100_000, 1_000_000)

@@ -40,7 +40,7 @@ from app.records.encoding import ContextRule
 from app.records.logged import LogPart
 from app.records.records import CatalogueRecord
 from shortlist.types import Matrix, Vector
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.measurement import peak_mb, report
 
 SEED = 1_717

@@ -33,7 +33,7 @@ from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.filters.filter import Filter, parse
 from app.indexes.live import LiveIndex
 from shortlist.types import Matrix
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.bench.churn import OPTIONS, SWITCH_INTERVAL_S
 from studies.bench.index_loop import IndexLoop
 from studies.bench.served_filters import ASKED, new_views, plan, served_catalogue

@@ -48,7 +48,7 @@ from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.snapshot import Snapshot
 from app.platform.command_line import table
 from shortlist.types import Matrix, TopK, Vector
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.bench import attribute_memory, choose, filter_churn, largest_filter
 from studies.bench.served_filters import ASKED, new_views, plan, served_catalogue
 from studies.measurement import record

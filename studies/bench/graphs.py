@@ -35,7 +35,7 @@ from shortlist.index.quality import LADDER, TARGET_RECALL, reaches
 from shortlist.index.table import ArmTable, TableSnapshot
 from shortlist.mips.exact import ranked, unit_scale
 from shortlist.types import Rows, TopK, Vector
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.bench import choose
 from studies.measurement import report
 

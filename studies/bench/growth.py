@@ -27,7 +27,7 @@ from threadpoolctl import threadpool_limits
 from app.indexes.live import IndexOptions, LiveIndex
 from shortlist.linear import elimination, linear_ts, ridge, ridge_sums, sub_elim, sub_ts
 from shortlist.linear.most_uncertain_arm import Watched
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.bench.index_loop import IndexLoop, Stretch
 from studies.experiments.elimination_policies import WidthScan
 from studies.measurement import report

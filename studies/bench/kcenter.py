@@ -30,7 +30,7 @@ from shortlist.kcenter.coordinates import Coordinates, blocked
 from shortlist.kcenter.ds_ts import ds_ts
 from shortlist.kcenter.ds_ucb import ds_ucb
 from shortlist.kcenter.naive_greedy import naive_greedy
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.experiments.kcenter_data import DIM, Points, clusters
 from studies.measurement import report
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from app.filters.filter import MAX_CONDITIONS, MAX_MEMBERS, Filter, parse
 from app.indexes.live import IndexOptions, LiveIndex
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.bench.attribute_memory import BATCH, MAKERS, documents
 from studies.bench.served_filters import new_views, served_catalogue
 

@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from shortlist.linear.bandit import LinearBandit
 from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.measurement import report
 
 QUICK_SIZES, SIZES = (10_000, 100_000), (10_000, 100_000, 1_000_000)

@@ -24,7 +24,7 @@ from shortlist.linear.ridge import Posterior
 from shortlist.linear.ridge_sums import RidgeSums
 from shortlist.linear.sum_algebra import plus, scaled
 from shortlist.types import Matrix, Rows, Vector
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.bench import auto_rules
 from studies.experiments import movielens
 

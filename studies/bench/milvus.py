@@ -36,7 +36,7 @@ import numpy as np
 from pymilvus import AsyncMilvusClient
 
 from shortlist_client import Client
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from shortlist_milvus.embedded_engine import is_embedded
 from studies.measurement import report
 

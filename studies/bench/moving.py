@@ -54,7 +54,7 @@ from shortlist.types import Matrix, Rows, Vector
 from shortlist_client import Client
 from shortlist_client.answers import Choice
 from shortlist_client.errors import TooDifferent
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.experiments import movielens
 from studies.measurement import report
 

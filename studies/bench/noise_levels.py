@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from shortlist.types import Vector
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.bench.few_keys import PolicyName, Setting, World, play
 
 SEED = 7_203

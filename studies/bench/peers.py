@@ -31,7 +31,7 @@ from threadpoolctl import threadpool_limits
 from examples.service import temporary_service
 from shortlist.linear import linear_ts, ridge, ridge_sums, scales
 from shortlist.types import Matrix, Vector
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.bench.choose import make
 from studies.measurement import report
 

@@ -43,7 +43,7 @@ from app.platform.errors import ShortlistError
 from examples.service import SHORTLIST, temporary_service
 from shortlist.types import Matrix, Vector
 from shortlist_client import Client
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.bench import behaviour_worlds, opponents
 from studies.bench.behaviour_worlds import Events, World
 from studies.bench.opponents import Given, Opponent, Way

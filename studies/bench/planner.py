@@ -37,7 +37,7 @@ from app.indexes.live import LiveIndex
 from shortlist.index.exact import scan
 from shortlist.index.probes import compare, solve
 from shortlist.types import Matrix
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.measurement import report
 
 BUILDS, QUICK_BUILDS = 20, 3

@@ -15,7 +15,7 @@ from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.snapshot import Snapshot
 from shortlist.linear import ridge, ridge_sums, sub_ts
 from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.experiments import synthetic
 from studies.experiments.synthetic import PERIOD, Environment
 from studies.measurement import report

@@ -20,7 +20,7 @@ from shortlist.sampling.lil_ucb import lil_ucb
 from shortlist.sampling.racing_ebs import racing_ebs
 from shortlist.sampling.racing_normal import racing_normal
 from shortlist.types import Matrix, Rows, Vector
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.experiments.sampling_figure import REWARDS, SIGMAS, population, probabilities
 from studies.measurement import report
 

@@ -36,7 +36,7 @@ from app.indexes.snapshot import Snapshot
 from app.policies.rules import Diverse, DiverseSolver
 from app.storage.types import QuotaChange, QuotaChanges, QuotasNow
 from shortlist.types import NO_ROWS, Rows, Vector
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.bench.served_filters import ASKED, new_views, plan, served_catalogue
 from studies.measurement import report
 

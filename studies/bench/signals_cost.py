@@ -29,7 +29,7 @@ from shortlist.linear import ridge_sums, signals, sub_ts
 from shortlist.linear.scales import Scales
 from shortlist.linear.signals import Weighing
 from shortlist_client import Client
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.bench.choose import index_of
 
 SEED = 37

@@ -54,7 +54,7 @@ from shortlist.linear.ridge_sums import RidgeSums
 from shortlist.linear.scales import Scales, exploration
 from shortlist.linear.signals import Weighing
 from shortlist.types import Matrix, Rows, Vector
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.experiments import movielens
 
 SEED = 370

@@ -20,7 +20,7 @@ from shortlist.linear import ridge_sums
 from shortlist.linear.linear_ts import draw
 from shortlist.linear.scales import Scales, exploration
 from shortlist.types import Matrix, Vector
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 
 SEED = 62
 EXAMINATIONS = ((1.0, 0.62, 0.41), (1.0, 0.62, 0.41, 0.3, 0.2))

@@ -16,7 +16,7 @@ from shortlist.slates import ask_tell, icb, sa_foa, saqm
 from shortlist.slates.campaign_state import SlateMethod, SlateState
 from shortlist.slates.least_squares import fit
 from shortlist.slates.widths import Look
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.experiments.slate_instances import STARTS, begin, mean_samples, normal, play, synthetic
 from studies.measurement import report
 

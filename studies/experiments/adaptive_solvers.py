@@ -38,7 +38,7 @@ from shortlist.mips.epsilon_net import nearest_point, solvers_needed
 from shortlist.mips.screening import lsh_mips
 from shortlist.mips.screening.lsh_mips import LshMips, solver_for
 from shortlist.types import Matrix, MipsSolver, Vector
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.measurement import report
 
 SEED = 17

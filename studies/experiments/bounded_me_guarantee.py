@@ -25,7 +25,7 @@ from shortlist.mips.bounded_me import RoundPlan, bounded_me
 from shortlist.mips.columns import Bounds
 from shortlist.mips.read_costs import READS_ALONE, ReadCosts
 from shortlist.types import Rows, Vector
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.experiments.plots import figure
 from studies.measurement import report
 

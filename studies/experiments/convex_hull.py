@@ -29,7 +29,7 @@ from shortlist.mips.extreme_points import extreme_points, surely_extreme
 from shortlist.mips.read_costs import READS_ALONE
 from shortlist.mips.rewards import blocked_rewards
 from shortlist.types import Matrix, Rows
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.measurement import report
 
 SEED = 13

@@ -28,7 +28,7 @@ from shortlist.kcenter.ds_ts import ds_ts
 from shortlist.kcenter.ds_ucb import ds_ucb
 from shortlist.kcenter.naive_greedy import naive_greedy
 from shortlist.kcenter.random_sampling import random_sampling
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.experiments import kcenter_printed as printed
 from studies.experiments.kcenter_campaigns import Played, Setting, play
 from studies.experiments.kcenter_data import DIM, Points, clusters, distances, greedy, judged, movies, patches

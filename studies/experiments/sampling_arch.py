@@ -23,7 +23,7 @@ from scipy.special import logsumexp
 
 from app.platform.command_line import table
 from shortlist.types import Matrix, Rows, Vector
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.experiments.arch_chain import Chain, Decisions, Exact, Races
 from studies.experiments.arch_model import ORDERS, Laplace, Series, laplace, log_likelihoods, log_prior, make
 from studies.experiments.arch_proxy import Expansion, binned

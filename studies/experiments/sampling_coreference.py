@@ -18,7 +18,7 @@ import numpy as np
 
 from app.platform.command_line import table
 from shortlist.sampling.racing_normal import FIRST
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.experiments.coreference import (
     PRINTED_FIRST,
     Draw,

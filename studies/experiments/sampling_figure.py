@@ -33,7 +33,7 @@ from shortlist.sampling.racing_ebs import ebs_rules
 from shortlist.sampling.racing_normal import FIRST as NORMAL_FIRST
 from shortlist.sampling.racing_normal import normal_rules
 from shortlist.types import Matrix, Rows, Vector
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.experiments.plots import can_draw
 from studies.experiments.sampling_plot import draw
 from studies.measurement import report

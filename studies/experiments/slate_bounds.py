@@ -23,7 +23,7 @@ from shortlist.slates.matroids import PartitionMatroid, UniformMatroid, lead
 from shortlist.slates.sample_bounds import stops_by
 from shortlist.slates.widths import Bound
 from shortlist.types import Vector
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.experiments.slate_instances import Draw, Played, begin, mean_samples, normal, play, synthetic
 from studies.measurement import report
 

@@ -18,7 +18,7 @@ import numpy as np
 from shortlist.slates.campaign_state import SlateMethod
 from shortlist.slates.widths import Bound
 from shortlist.types import Matrix, Vector
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.experiments.slate_instances import Draw, begin, mean_samples, play
 from studies.measurement import report
 

@@ -25,7 +25,7 @@ from shortlist.slates.least_squares import Fit, fit
 from shortlist.slates.matroids import UniformMatroid
 from shortlist.slates.widths import Bound, Look
 from shortlist.types import Matrix, Vector
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.experiments.plots import can_draw
 from studies.experiments.slate_bounds import Instances
 from studies.experiments.slate_instances import DELTA, MOST, mean_samples, normal, play, synthetic

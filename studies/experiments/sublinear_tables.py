@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits
 
 from app.platform.errors import ShortlistError
 from shortlist.linear import elimination
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from studies.experiments import movielens, sublinear_figures, synthetic
 from studies.experiments.elimination_policies import LinearElim, SubElim
 from studies.experiments.exact_elimination import ExactElim

@@ -19,7 +19,7 @@ from app.catalogues.replaced_features import (
 )
 from app.platform.errors import Unavailable
 from app.storage.arms import ArmStore
-from shortlist_client.files import replacing
+from shortlist_files import replacing
 
 RNG = np.random.default_rng(1)
 OLD = RNG.normal(size=(1_200, 8)) + 3.0

@@ -15,11 +15,12 @@ import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
+import shortlist_files as files
 from app.api.streamed import Streamed
 from app.platform.answers import Unread
 from server.http_protocol import Clients, ShortlistProtocol
 from service_process import Service, serving
-from shortlist_client import AsyncClient, Client, files
+from shortlist_client import AsyncClient, Client
 from shortlist_client.errors import ConnectionFailed, NotFound
 from waiting import wait_until
 

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from server.evaluation_files import COLUMNS, rows_of
-from shortlist_client.files.arm_files import arms_of
-from shortlist_client.files.arm_rows import FileError
-from shortlist_client.files.learner_files import learners_of
+from shortlist_files.arm_files import arms_of
+from shortlist_files.arm_rows import FileError
+from shortlist_files.learner_files import learners_of
 
 pytestmark = pytest.mark.rest
 

@@ -1,6 +1,8 @@
 """`shortlist import` and `export` against a real service: what goes out comes in again, in every format."""
 
+import importlib
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,10 +25,10 @@ from service_process import Service, delete_all, serving
 from shortlist_client import Client
 from shortlist_client.answers import Arm, Links
 from shortlist_client.errors import ConnectionFailed
-from shortlist_client.files import arm_rows, exporting
-from shortlist_client.files.arm_readers import read_npy
-from shortlist_client.files.arm_rows import FileError
-from shortlist_client.files.importing import import_arms
+from shortlist_files import arm_rows, exporting
+from shortlist_files.arm_readers import read_npy
+from shortlist_files.arm_rows import FileError
+from shortlist_files.importing import import_arms
 
 pytestmark = pytest.mark.rest
 
@@ -561,6 +563,18 @@ def test_parquet_without_its_library_says_what_to_install(
     status, _, err = run("import", "c", path)
     assert status == 2
     assert "pip install pyarrow" in told(err)
+
+
+def test_without_the_package_of_files_the_client_and_the_commands_name_it(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+):
+    with pytest.raises(ImportError, match="the package shortlist-files: import shortlist_files"):
+        importlib.import_module("shortlist_client.files")
+    monkeypatch.setitem(sys.modules, "shortlist_files", None)
+    for words in (("import", "c", "a.csv"), ("export", "catalogue", "c", "--out", "a.csv")):
+        status, said, err = run(*words)
+        assert (status, said) == (2, "")
+        assert told(err) == f"shortlist: {words[0]} needs the package shortlist-files, installed"
 
 
 @pytest.mark.parametrize("more", [(), ("--id", "id")], ids=["an export", "a table"])

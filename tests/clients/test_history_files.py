@@ -26,8 +26,8 @@ from service_process import Service, serving
 from shortlist_client import Client
 from shortlist_client.answers import Ready
 from shortlist_client.errors import Unavailable
-from shortlist_client.files import history
-from shortlist_client.files.table_arms import identifier_of
+from shortlist_files import history
+from shortlist_files.table_arms import identifier_of
 
 Run = Callable[..., tuple[int, str, str]]
 ARMS = {"a": [1.0, 0.0], "b": [0.5, 1.0], "7": [1.0, 1.0]}

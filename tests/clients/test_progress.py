@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shortlist_client.files import progress as module
-from shortlist_client.files.progress import progress
+from shortlist_client import progress as module
+from shortlist_client.progress import progress
 
 pytestmark = pytest.mark.rest
 
@@ -18,6 +18,7 @@ SOURCES = sorted(
     for folder in (
         "algorithms/shortlist",
         "app",
+        "clients/files",
         "clients/python",
         "examples",
         "server",
@@ -77,4 +78,4 @@ def test_no_long_work_has_a_bar_of_its_own():
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.ImportFrom) and node.module == "tqdm"
     ]
-    assert users == ["clients/python/shortlist_client/files/progress.py"]
+    assert users == ["clients/python/shortlist_client/progress.py"]

@@ -13,7 +13,7 @@ from app.storage.copying import BATCH, copy
 from app.storage.embedded.server import EmbeddedServer
 from app.storage.redis_keys import WORKERS
 from server import cli
-from shortlist_client.files.progress import progress
+from shortlist_client.progress import progress
 from store_clients import connect_sync, flush_sync
 from store_server import patient_store
 

@@ -20,7 +20,7 @@ from wheels import ROOT, build, environment, told
 
 pytestmark = [pytest.mark.rest, pytest.mark.timeout(900)]  # wheels are built
 
-PACKAGES = ("algorithms", "clients/python", ".", "examples/plugin")
+PACKAGES = ("algorithms", "clients/python", "clients/files", ".", "examples/plugin")
 OWN = {"SHORTLIST_PLUGINS": "shortlist-example"}  # the environment of the tests has others
 ARMS = [{"id": f"a{i}", "features": [1.0, i / 10], "metadata": {"maker": "acme"}} for i in range(8)]
 ROUNDS = 300

@@ -45,6 +45,7 @@ MORE = {
 ELSEWHERE = {
     "app/moving": ("tests/learning/test_fold_across_moves.py", "tests/api/test_move_requests.py"),
     "clients/cases": ("tests/clients",),
+    "clients/files": ("tests/clients",),
     "clients/python": ("tests/clients",),
     "clients/typescript": ("tests/clients",),
     "deploy": ("tests/test_deploy.py", "tests/test_chart.py"),

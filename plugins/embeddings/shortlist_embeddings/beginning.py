@@ -35,7 +35,10 @@ from shortlist.embedding.item_to_item import FOUND
 from shortlist.linear.history_prior import HistoryPrior
 from shortlist_client import Client, errors
 from shortlist_client.answers import Catalogue
-from shortlist_client.files import (
+from shortlist_client.phrases import counted
+from shortlist_client.settings import BanditBody
+from shortlist_embeddings import embedding
+from shortlist_files import (
     Behaviour,
     FileError,
     HistoryOptions,
@@ -45,10 +48,7 @@ from shortlist_client.files import (
     propose_tables,
     read_behaviour,
 )
-from shortlist_client.files.versions import check_version
-from shortlist_client.phrases import counted
-from shortlist_client.settings import BanditBody
-from shortlist_embeddings import embedding
+from shortlist_files.versions import check_version
 from shortlist_service.catalogues import (
     MAX_BASIS_NUMBERS,
     NO_FEATURES,

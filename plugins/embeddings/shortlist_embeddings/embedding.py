@@ -26,12 +26,12 @@ from shortlist.errors import InvalidParameter
 from shortlist.linear import history_prior
 from shortlist_client import Client, errors
 from shortlist_client.answers import Arm, Catalogue
-from shortlist_client.files import Behaviour, HistoryOptions, read_behaviour
-from shortlist_client.files.exporting import pages
-from shortlist_client.files.history import ms_of
-from shortlist_client.files.progress import meter
-from shortlist_client.files.versions import check_version
 from shortlist_client.phrases import counted
+from shortlist_client.progress import meter
+from shortlist_files import Behaviour, HistoryOptions, read_behaviour
+from shortlist_files.exporting import pages
+from shortlist_files.history import ms_of
+from shortlist_files.versions import check_version
 from shortlist_service.catalogues import (
     MAX_BASIS_NUMBERS,
     MAX_FEATURES,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from shortlist_client import Client
 from shortlist_client.answers import ArmRevision, LearnedReward, LoggedDecision, PriorVersion
-from shortlist_client.files.progress import meter
+from shortlist_client.progress import meter
 from shortlist_lake import tables
 from shortlist_lake.writing import LakeWriter
 

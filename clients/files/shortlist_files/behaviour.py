@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist_client.files.arm_rows import FileError
-from shortlist_client.files.history import History, HistoryOptions, value_of
-from shortlist_client.files.progress import meter
-from shortlist_client.files.table_arms import identifier_of, shown
-from shortlist_client.files.table_importing import BadRows
-from shortlist_client.files.tables import BadRow, Rows, note_fault
 from shortlist_client.phrases import counted
+from shortlist_client.progress import meter
+from shortlist_files.arm_rows import FileError
+from shortlist_files.history import History, HistoryOptions, value_of
+from shortlist_files.table_arms import identifier_of, shown
+from shortlist_files.table_importing import BadRows
+from shortlist_files.tables import BadRow, Rows, note_fault
 
 T = TypeVar("T")
 MOST_REMEMBERED = 1_000_000  # different cells of a column

@@ -17,14 +17,14 @@ from typing import BinaryIO, TypeVar
 from shortlist_client.answers import LearnerCopy, Page
 from shortlist_client.bodies import ExportFormat
 from shortlist_client.client import Client
-from shortlist_client.files.arm_files import kind_of
-from shortlist_client.files.arm_readers import ids_path
-from shortlist_client.files.arm_rows import FileError
-from shortlist_client.files.arm_writers import NpyWriter, ids_path_of_part
-from shortlist_client.files.learner_files import writer_of
-from shortlist_client.files.progress import meter
-from shortlist_client.files.versions import check_version
 from shortlist_client.phrases import counted
+from shortlist_client.progress import meter
+from shortlist_files.arm_files import kind_of
+from shortlist_files.arm_readers import ids_path
+from shortlist_files.arm_rows import FileError
+from shortlist_files.arm_writers import NpyWriter, ids_path_of_part
+from shortlist_files.learner_files import writer_of
+from shortlist_files.versions import check_version
 
 T = TypeVar("T")
 

@@ -26,14 +26,14 @@ from typing import Any
 from shortlist_client.answers import Bandit, Prior
 from shortlist_client.client import Client
 from shortlist_client.errors import Forbidden, Unavailable
-from shortlist_client.files.arm_rows import FileError, wrong
-from shortlist_client.files.cells import PLAIN, Column, kind_of, plain
-from shortlist_client.files.progress import meter
-from shortlist_client.files.table_arms import identifier_of, listed, shown
-from shortlist_client.files.table_importing import SHOWN_ARMS, BadRows
-from shortlist_client.files.tables import BadRow, Rows, note_fault, open_tables
-from shortlist_client.files.versions import check_version
 from shortlist_client.phrases import counted
+from shortlist_client.progress import meter
+from shortlist_files.arm_rows import FileError, wrong
+from shortlist_files.cells import PLAIN, Column, kind_of, plain
+from shortlist_files.table_arms import identifier_of, listed, shown
+from shortlist_files.table_importing import SHOWN_ARMS, BadRows
+from shortlist_files.tables import BadRow, Rows, note_fault, open_tables
+from shortlist_files.versions import check_version
 
 BATCH = 5_000
 # Of every 16 rows these are sent together, where arms have effects: what an arm is taught is what a key's

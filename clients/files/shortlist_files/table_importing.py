@@ -18,18 +18,18 @@ from numpy.typing import NDArray
 
 from shortlist_client.answers import Catalogue
 from shortlist_client.client import Client
-from shortlist_client.files.arm_rows import ArmRows, FileError
-from shortlist_client.files.cells import KINDS
-from shortlist_client.files.importing import block_bodies, catalogue_of, imported
-from shortlist_client.files.progress import meter
-from shortlist_client.files.proposals import NO_POPULARITY, Proposal, Statistics, propose, rounded
-from shortlist_client.files.replacing import check_replaced
-from shortlist_client.files.spellings import Spellings
-from shortlist_client.files.table_arms import NAMES_SHOWN, TableArms, TableOptions, TableRows, Taken, shown
-from shortlist_client.files.table_features import reduced
-from shortlist_client.files.tables import BadRow
-from shortlist_client.files.versions import check_version
 from shortlist_client.phrases import counted
+from shortlist_client.progress import meter
+from shortlist_files.arm_rows import ArmRows, FileError
+from shortlist_files.cells import KINDS
+from shortlist_files.importing import block_bodies, catalogue_of, imported
+from shortlist_files.proposals import NO_POPULARITY, Proposal, Statistics, propose, rounded
+from shortlist_files.replacing import check_replaced
+from shortlist_files.spellings import Spellings
+from shortlist_files.table_arms import NAMES_SHOWN, TableArms, TableOptions, TableRows, Taken, shown
+from shortlist_files.table_features import reduced
+from shortlist_files.tables import BadRow
+from shortlist_files.versions import check_version
 
 SHOWN_ARMS = 3
 BAD_COLUMNS = ("row", "field", "value", "reason")

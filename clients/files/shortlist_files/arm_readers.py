@@ -16,8 +16,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist_client.files.arm_rows import ArmRows, check_file, json_fault, rows_at_once, wrong
-from shortlist_client.files.parquet import arrow, parquet_file
+from shortlist_files.arm_rows import ArmRows, check_file, json_fault, rows_at_once, wrong
+from shortlist_files.parquet import arrow, parquet_file
 
 COLUMNS = frozenset({"id", "features", "tags", "metadata"})
 GZIP = b"\x1f\x8b"

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from shortlist_client.files.arm_readers import (
+from shortlist_files.arm_readers import (
     csv_dim,
     is_csv_export,
     is_ndjson_export,
@@ -31,8 +31,8 @@ from shortlist_client.files.arm_readers import (
     read_npy,
     read_parquet,
 )
-from shortlist_client.files.arm_rows import ArmRows, FileError, check, wrong
-from shortlist_client.files.arm_writers import ArmWriter, CsvWriter, NdjsonWriter, NpyWriter, ParquetWriter
+from shortlist_files.arm_rows import ArmRows, FileError, check, wrong
+from shortlist_files.arm_writers import ArmWriter, CsvWriter, NdjsonWriter, NpyWriter, ParquetWriter
 
 
 @dataclass(frozen=True, slots=True)

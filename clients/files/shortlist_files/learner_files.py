@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from shortlist_client.answers import LearnerCopy
-from shortlist_client.files.arm_readers import opened
-from shortlist_client.files.arm_rows import FileError, wrong
-from shortlist_client.files.parquet import arrow, parquet_file
+from shortlist_files.arm_readers import opened
+from shortlist_files.arm_rows import FileError, wrong
+from shortlist_files.parquet import arrow, parquet_file
 
 COLUMNS = ("key", "version", "observations", "state", "prior_version")
 ROWS = 100  # of a Parquet file, that are held together

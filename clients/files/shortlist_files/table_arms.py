@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist_client.files.arm_rows import (
+from shortlist_files.arm_rows import (
     ID_RULE,
     IDENTIFIER,
     MAX_FEATURE,
@@ -26,9 +26,9 @@ from shortlist_client.files.arm_rows import (
     metadata_fault,
     wrong,
 )
-from shortlist_client.files.cells import KINDS, MAX_PART_CHARS, Column, Kind, list_of, plain
-from shortlist_client.files.spellings import Spellings
-from shortlist_client.files.table_features import (
+from shortlist_files.cells import KINDS, MAX_PART_CHARS, Column, Kind, list_of, plain
+from shortlist_files.spellings import Spellings
+from shortlist_files.table_features import (
     Floats,
     as_floats,
     feature_of,
@@ -39,7 +39,7 @@ from shortlist_client.files.table_features import (
     vector_of,
     whole_column,
 )
-from shortlist_client.files.tables import BadRow, Rows, Table, note_fault, open_tables
+from shortlist_files.tables import BadRow, Rows, Table, note_fault, open_tables
 
 NAMES_SHOWN, NAME_CHARS = 12, 40
 EXACT_FLOATS = 2**53

@@ -24,8 +24,8 @@ from typing import IO, Any
 
 import msgspec
 
-from shortlist_client.files.arm_rows import NUMBERS, ROWS, FileError, check_file, wrong
-from shortlist_client.files.parquet import parquet_file
+from shortlist_files.arm_rows import NUMBERS, ROWS, FileError, check_file, wrong
+from shortlist_files.parquet import parquet_file
 
 SAMPLE_ROWS = 200
 MOST_COLUMNS = 10_000  # an embedding of 4,096 numbers, and as much again

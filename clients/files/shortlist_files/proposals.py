@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist_client.files.arm_rows import FileError
-from shortlist_client.files.cells import Kind
-from shortlist_client.files.column_roles import Sample, tells_popularity
-from shortlist_client.files.spellings import MOST_COUNTED, Spellings, fields_of
+from shortlist_files.arm_rows import FileError
+from shortlist_files.cells import Kind
+from shortlist_files.column_roles import Sample, tells_popularity
+from shortlist_files.spellings import MOST_COUNTED, Spellings, fields_of
 
 MOST_VALUES = 64  # of a category: each is a number of every arm
 MOST_FIELDS = 64

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from shortlist_client.answers import Arm
-from shortlist_client.files.parquet import arrow
+from shortlist_files.parquet import arrow
 
 
 class ArmWriter(ABC):

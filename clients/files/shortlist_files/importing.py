@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from shortlist_client.answers import Catalogue
 from shortlist_client.client import Client
 from shortlist_client.errors import NotFound
-from shortlist_client.files.arm_files import kind_of
-from shortlist_client.files.arm_rows import ArmRows, FileError, check
-from shortlist_client.files.learner_files import LearnerRow, learners_of
-from shortlist_client.files.progress import meter
-from shortlist_client.files.replacing import check_replaced
-from shortlist_client.files.versions import check_version
 from shortlist_client.phrases import counted
+from shortlist_client.progress import meter
+from shortlist_files.arm_files import kind_of
+from shortlist_files.arm_rows import ArmRows, FileError, check
+from shortlist_files.learner_files import LearnerRow, learners_of
+from shortlist_files.replacing import check_replaced
+from shortlist_files.versions import check_version
 
 REQUEST_BYTES = 1 << 22
 HEAD_BYTES = 4

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from shortlist_client.files.arm_rows import FileError, check_file, wrong
+from shortlist_files.arm_rows import FileError, check_file, wrong
 
 BUFFER_BYTES = 1 << 20  # of a column; without it, all of a column's row group is read at once
 

@@ -8,7 +8,7 @@ from itertools import islice
 import numpy as np
 
 from shortlist_client.client import Client
-from shortlist_client.files.arm_rows import ArmRows, FileError
+from shortlist_files.arm_rows import ArmRows, FileError
 
 SAMPLE = 1_000
 LEAST_FOUND = 500  # arms of the sample that a file has; of fewer it says nothing

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist_client.files.arm_readers import mapped
-from shortlist_client.files.arm_rows import wrong
-from shortlist_client.files.cells import MISSING_VALUES, fault, list_of, number_of, plain
+from shortlist_files.arm_readers import mapped
+from shortlist_files.arm_rows import wrong
+from shortlist_files.cells import MISSING_VALUES, fault, list_of, number_of, plain
 
 Floats = NDArray[np.floating]
 REDUCED_TOGETHER = 256

@@ -8,8 +8,6 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from tqdm import tqdm
-
 LINE_S = 10.0  # at most one line in this time, after the first and before the last
 
 Item = TypeVar("Item")
@@ -32,6 +30,8 @@ def meter(
     ``unit`` is what is counted, ``leave`` keeps the bar at the end.
     """
     if sys.stderr.isatty():
+        from tqdm import tqdm  # noqa: PLC0415 - of the packages whose work takes long
+
         with tqdm(desc=desc, total=total, leave=leave, unit=f" {unit or 'it'}") as bar:
             yield bar.update
         return
