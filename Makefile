@@ -70,7 +70,7 @@ serve: install
 
 # All that goes through the store, on a Redis Cluster of three nodes; `make test-rest` runs a part of it.
 SERVICES      := $(addprefix tests/,bandits catalogues decision_log filtering learning measuring platform policies queries quotas records replication serving)
-CLUSTER_TESTS := tests/api plugins/campaigns $(SERVICES) tests/processes tests/workers tests/contracts tests/storage/test_redis_keys.py tests/test_deploy.py
+CLUSTER_TESTS := tests/api plugins/campaigns plugins/embeddings $(SERVICES) tests/processes tests/workers tests/contracts tests/storage/test_redis_keys.py tests/test_deploy.py
 CLUSTER_FEW   := tests/api/test_rewards.py $(addprefix tests/workers/,test_reward_ingestion.py test_workers_on_one_log.py)
 
 WORKER_FEW    := $(addprefix tests/api/,test_filters.py test_filters_everywhere.py test_choosing.py) tests/processes/test_kills.py
@@ -106,7 +106,7 @@ test-cluster: $(VENV)/.installed-test
 
 # Choices, filters, changes and kills with service processes that share their arms; what is left out counts the steps
 # of a single one. `make test-rest` runs a part of it.
-WORKER_TESTS := tests/api tests/processes plugins/campaigns --ignore tests/api/test_long_answers.py --ignore tests/api/test_calls_of_a_choice.py
+WORKER_TESTS := tests/api tests/processes plugins/campaigns plugins/embeddings --ignore tests/api/test_long_answers.py --ignore tests/api/test_calls_of_a_choice.py
 
 test-workers: $(VENV)/.installed-test
 	SHORTLIST_TEST_WORKERS=2 $(BIN)/python -m pytest -m "not slow" --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(WORKER_TESTS)

@@ -149,9 +149,9 @@ TESTS = {
     ),
     "embedding": (
         "algorithms/tests/embedding",
-        "tests/api/test_embeddings.py",
+        "plugins/embeddings/tests/test_embeddings.py",
         "plugins/embeddings/tests/test_embed_command.py",
-        "tests/api/test_log_embeddings.py",
+        "plugins/embeddings/tests/test_log_embeddings.py",
     ),
     "importer": (
         "tests/clients/test_encoded_files.py",

@@ -18,7 +18,6 @@ from app.bandits.registry import Bandits
 from app.bandits.spaces import Moves
 from app.catalogues.adaptive_solver import IndependentSolvers
 from app.catalogues.catalogues import Catalogues
-from app.catalogues.embeddings import Embeddings
 from app.catalogues.engines import check_engines
 from app.catalogues.kinds import engines_of
 from app.decision_log.buffer import RowBuffer
@@ -41,16 +40,14 @@ from app.learning.rewards import Rewards
 from app.learning.served_effects import ServedEffects
 from app.learning.tokens import TokenSecrets, TokenSigner
 from app.learning.warm_start import WarmStart
-from app.measuring.embedding_jobs import EmbeddingJobs
 from app.measuring.evaluation_jobs import EvaluationJobs
 from app.measuring.evaluations import Evaluations
 from app.measuring.explain import Explanations
 from app.measuring.export import Exports
 from app.measuring.report import Reports
-from app.moving.log_embeddings import LogEmbeddings
 from app.moving.moving import Moving
 from app.moving.plan_steps import PlanSteps
-from app.platform.background import end
+from app.platform.background import BackgroundWork, end
 from app.platform.directory_lock import try_lock
 from app.platform.errors import StartupError
 from app.platform.group_metrics import ShownMetrics
@@ -83,7 +80,6 @@ from app.storage.store import Store
 from app.storage.types import LearnerChanges, LearnerId
 from workers import arm_following, index_maintenance
 from workers.carrying import Carrying
-from workers.catalogue_following import CatalogueFollowing
 from workers.effect_fitting import EffectFitting
 from workers.housekeeping import Housekeeping
 from workers.leases import Leases, OnlyWorker, SharedWorker
@@ -150,8 +146,6 @@ class Service:
             engines=self.engines,
             index_limits=index_limits,
         )
-        self.embeddings = Embeddings(store.arms, self.catalogues, metrics.uploaded)
-        self._following = CatalogueFollowing(store, self.catalogues, metrics)
         self.moves = Moves(store.moves)
         self.bandits = Bandits(
             store,
@@ -264,15 +258,6 @@ class Service:
             policies=POLICIES,
         )
         self.moving = Moving(steps, workers)
-        self.log_embeddings = LogEmbeddings(
-            self.catalogues, self.bandits, self.decision_log, self.embeddings, self.moving
-        )
-        self.embedding_jobs = EmbeddingJobs(
-            EvaluationJobs(store.jobs, metrics),
-            store.write_once,
-            self.log_embeddings.embed,
-            lambda uid: self.bandits.by_uid(uid) is not None,
-        )
         self._owns = leases.owns
         self.erasure = Erasure(
             store,
@@ -317,12 +302,12 @@ class Service:
         ):
             self._ending.enter_context(contextlib.closing(service))
         self.arm_list: ArmList = NoArmList()
+        self._of_plugins = list[BackgroundWork]()
         for name_of_routes, each in routes.items():
             self._add_services(name_of_routes, each)
         if self.worker is not None:
             self._ending.push_async_callback(self.worker.stop)
         self._ending.push_async_callback(self.evaluation_jobs.stop)
-        self._ending.push_async_callback(self.embedding_jobs.stop)
         self._ending.push_async_callback(self.rows.stop)
         self.background: list[asyncio.Task[None]] = []
         # Pushed last, so it is ended first: background work uses all the others.
@@ -367,9 +352,8 @@ class Service:
             health.watch_memory(self.store, self._pauses.memory_s),
             self.shown_metrics.run(self.health.measure_process),
             arm_following.run(self.catalogues, self.store, self.engines),
-            self._following.run(),
-            self.embedding_jobs.run(),
             index_maintenance.run(self.catalogues, self.metrics, self._pauses),
+            *(work.run() for work in self._of_plugins),
         )
         self.health.ready = True
 
@@ -382,6 +366,7 @@ class Service:
         """Make what the calls of a plug-in ask for. Raises StartupError: a name is taken."""
         dependencies = RouteDependencies(
             settings=self.settings,
+            store=self.store,
             event_logs=self.store.event_logs,
             bandits=self.bandits,
             catalogues=self.catalogues,
@@ -390,6 +375,10 @@ class Service:
             learners=self.learners,
             rewards=self.rewards,
             warm_start=self.warm_start,
+            decision_log=self.decision_log,
+            jobs=self.evaluation_jobs,
+            moving=self.moving,
+            metrics=self.metrics,
         )
         with start_errors(f"the routes {name} of a plug-in cannot make their services"):
             services = routes.services(dependencies)
@@ -403,6 +392,8 @@ class Service:
                 if not isinstance(self.arm_list, NoArmList):
                     raise StartupError(f"the routes {name} of a plug-in are the second with lists of arms")
                 self.arm_list = service
+            if isinstance(service, BackgroundWork):
+                self._of_plugins.append(service)
             if hasattr(service, "close"):
                 self._ending.enter_context(contextlib.closing(service))
 

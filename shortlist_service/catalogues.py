@@ -20,8 +20,10 @@ from app.filters.fields import fields_of, kind_of
 from app.filters.filter import Filter
 from app.filters.overview import no_arm_has
 from app.indexes.snapshot import Snapshot
+from app.records.behaviour import BehaviourRecord
 from app.records.features import (
     MAX_BASIS_NUMBERS,
+    MAX_FEATURE,
     MAX_FEATURES,
     NO_FEATURES,
     FeatureEncoding,
@@ -29,16 +31,20 @@ from app.records.features import (
     completed,
 )
 from app.records.history_prior import MAX_PRIOR_DIM, HistoryPriorRecord, history_record
+from app.records.records import CatalogueRecord, bytes_to_vector, vector_to_bytes
 
 __all__ = [
     "MAX_BASIS_NUMBERS",
+    "MAX_FEATURE",
     "MAX_FEATURES",
     "MAX_PRIOR_DIM",
     "NO_FEATURES",
     "NO_MEMORY",
+    "BehaviourRecord",
     "BlockedCopies",
     "BlockedCopy",
     "Catalogue",
+    "CatalogueRecord",
     "Catalogues",
     "FeatureEncoding",
     "FeaturesRule",
@@ -47,10 +53,12 @@ __all__ = [
     "FilteredSnapshots",
     "HistoryPriorRecord",
     "Snapshot",
+    "bytes_to_vector",
     "completed",
     "fields_of",
     "history_record",
     "kind_of",
     "no_arm_has",
     "no_arms",
+    "vector_to_bytes",
 ]

@@ -1,10 +1,12 @@
 """What plug-ins raise: each has its status in the API, and names a field by its path."""
 
 from app.platform.errors import (
+    BadRequest,
     Conflict,
     DimensionMismatch,
     FieldPath,
     Invalid,
+    NotFitted,
     NotFound,
     ShortlistError,
     StartupError,
@@ -12,16 +14,20 @@ from app.platform.errors import (
     Unavailable,
     named_by,
 )
+from app.platform.phrases import counted
 
 __all__ = [
+    "BadRequest",
     "Conflict",
     "DimensionMismatch",
     "FieldPath",
     "Invalid",
+    "NotFitted",
     "NotFound",
     "ShortlistError",
     "StartupError",
     "TooLarge",
     "Unavailable",
+    "counted",
     "named_by",
 ]

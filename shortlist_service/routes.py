@@ -22,7 +22,9 @@ The types of its fields, such as ``Identifier``, come with their bounds. ``respo
 from fastapi import Query, Request, Response
 
 from app.api.arms import storable
+from app.api.catalogues import CatalogueView, answer_of
 from app.api.fields import (
+    IDENTIFIER,
     AttributesView,
     Cursor,
     Delta,
@@ -36,6 +38,9 @@ from app.api.fields import (
     Value,
 )
 from app.api.filters import AtMostBody, FilterBody, parsed_filter
+from app.api.guard import check_catalogue
+from app.api.imports import BLOCKS_BODY, blocks_of
+from app.api.limits import MAX_BLOCK_ARMS
 from app.api.plugin_routes import RouteDependencies, Routes
 from app.api.problems import Part, problems
 from app.api.rewards import ReceiptView, receipt_reply
@@ -46,18 +51,24 @@ from app.catalogues.catalogues import Catalogues
 from app.learning.learners import Learners
 from app.learning.rewards import Receipt, Rewards
 from app.learning.warm_start import WarmStart
+from app.moving.moving import Moving
 from app.platform.documents import Answer
-from app.platform.ids import refuse_repeats
+from app.platform.ids import is_identifier, refuse_repeats
+from app.platform.metrics import Metrics
 from app.platform.pages import page_by_name
 from app.storage.store import Store
 
 __all__ = [
+    "BLOCKS_BODY",
+    "IDENTIFIER",
+    "MAX_BLOCK_ARMS",
     "SEVERAL_CALLS",
     "Answer",
     "AtMostBody",
     "AttributesView",
     "Bandit",
     "Bandits",
+    "CatalogueView",
     "Catalogues",
     "Cursor",
     "Delta",
@@ -65,6 +76,8 @@ __all__ = [
     "Identifier",
     "Learners",
     "Limit",
+    "Metrics",
+    "Moving",
     "OrZero",
     "Page",
     "Part",
@@ -84,6 +97,10 @@ __all__ = [
     "Temperature",
     "Value",
     "WarmStart",
+    "answer_of",
+    "blocks_of",
+    "check_catalogue",
+    "is_identifier",
     "json_router",
     "page_by_name",
     "parsed_filter",

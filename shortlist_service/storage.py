@@ -15,6 +15,20 @@ of what the store may take on (SHORTLIST_MAX_STORE_MB) they take no more; they a
 
 from app.records.records import differing, pack, split_uid, unpack, with_uid
 from app.storage.event_logs import EventLogs
-from app.storage.types import StoredEventLog
+from app.storage.registry import WriteOnce
+from app.storage.store import Store
+from app.storage.types import ArmWrite, Position, StoredEventLog
 
-__all__ = ["EventLogs", "StoredEventLog", "differing", "pack", "split_uid", "unpack", "with_uid"]
+__all__ = [
+    "ArmWrite",
+    "EventLogs",
+    "Position",
+    "Store",
+    "StoredEventLog",
+    "WriteOnce",
+    "differing",
+    "pack",
+    "split_uid",
+    "unpack",
+    "with_uid",
+]

@@ -5,8 +5,18 @@ does so in one of few threads, and refuses what would wait too long. ``REQUESTS`
 what takes some tens of milliseconds. A ``BoundedCache`` drops what was used least recently.
 """
 
+from app.platform.background import BackgroundWork, Pace, repeat
 from app.platform.cache import BoundedCache
-from app.platform.long_work import LongWork
-from app.platform.pools import REQUESTS
+from app.platform.long_work import LongWork, Slots
+from app.platform.pools import MEASURING, REQUESTS
 
-__all__ = ["REQUESTS", "BoundedCache", "LongWork"]
+__all__ = [
+    "MEASURING",
+    "REQUESTS",
+    "BackgroundWork",
+    "BoundedCache",
+    "LongWork",
+    "Pace",
+    "Slots",
+    "repeat",
+]

@@ -115,7 +115,6 @@ ARROWS = {
         "exposure_limits",
         "learning",
         "decision_log",
-        "measuring",
         "shortlist",
     },
     "queries": {"platform", "filters", "indexes", "engines", "catalogues", "filtering", "shortlist"},
@@ -213,7 +212,7 @@ SEEDED = {
 # Of these parts only some modules: types without behaviour, limits, or the classes whose contract is used.
 ONLY_MODULES = {
     ("workers", "storage"): {"app.storage.types", "app.storage.store", "app.storage.priors"},
-    ("api", "storage"): {"app.storage.event_logs"},
+    ("api", "storage"): {"app.storage.event_logs", "app.storage.store"},
     ("api", "shortlist"): {"shortlist.checks", "shortlist.errors"},
 }
 ONLY_IN = {

@@ -66,7 +66,7 @@ _RULES = [
     ),
     (
         "GET",
-        re.compile(r"/v1/bandits/[^/]+/(report|(embeddings|log|quotas|evaluations)(/[^/]+)?)"),
+        re.compile(r"/v1/bandits/[^/]+/(report|(log|quotas|evaluations)(/[^/]+)?)"),
         "read",
     ),
 ]

@@ -58,6 +58,15 @@ router = json_router(prefix="/v1/catalogues", tags=["catalogues"])
 Batch = tuple[int, FeatureEncoding, Sequence[Arm]]
 
 
+BLOCKS_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {BLOCKS: {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+"""``openapi_extra`` of a call whose body is blocks."""
+
+
 class Block(msgspec.Struct, forbid_unknown_fields=True):
     """Arms side by side, as docs/files.md says."""
 
@@ -67,6 +76,14 @@ class Block(msgspec.Struct, forbid_unknown_fields=True):
     reduced: bool = False
     tags: list[list[str]] | None = None
     metadata: list[str] | None = None
+
+
+def blocks_of(request: Request) -> AsyncIterator[bytes]:
+    """The blocks of a body that must be blocks. Raises UnsupportedEncoding, BadRequest, TooLarge."""
+    check_encoding(request)
+    if content_type(request) != BLOCKS:
+        raise BadRequest(f"the body must be blocks, of Content-Type {BLOCKS}")
+    return blocks(request.stream())
 
 
 async def blocks(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

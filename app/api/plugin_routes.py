@@ -14,14 +14,19 @@ from app.api.strict_json import JsonRoute
 from app.bandits.registry import Bandits
 from app.catalogues.blocked_copies import BlockedCopies
 from app.catalogues.catalogues import Catalogues
+from app.decision_log.reading import DecisionLog
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.learning.learners import Learners
 from app.learning.rewards import Rewards
 from app.learning.warm_start import WarmStart
+from app.measuring.evaluation_jobs import EvaluationJobs
+from app.moving.moving import Moving
 from app.platform import plugins
 from app.platform.errors import StartupError
+from app.platform.metrics import Metrics
 from app.platform.settings import Settings
 from app.storage.event_logs import EventLogs
+from app.storage.store import Store
 
 PREFIX = "/v1/"
 # Calls on what the service has: whoever may not see it is told that it does not exist.
@@ -36,9 +41,12 @@ class RouteDependencies:
     ``filtered``    the arms of a catalogue that a filter lets in
     ``copies``      blocked copies of catalogues, for races over coordinates
     ``warm_start``  has a learner take up what was found out elsewhere
+    ``jobs``        work that goes on while its client does something else
+    ``moving``      moves bandits to other catalogues
     """
 
     settings: Settings
+    store: Store
     event_logs: EventLogs
     bandits: Bandits
     catalogues: Catalogues
@@ -47,6 +55,10 @@ class RouteDependencies:
     learners: Learners
     rewards: Rewards
     warm_start: WarmStart
+    decision_log: DecisionLog
+    jobs: EvaluationJobs
+    moving: Moving
+    metrics: Metrics
 
 
 class Routes:
@@ -69,7 +81,7 @@ class Routes:
         """Make the objects that the calls ask for by ``Provided``, by the name of the parameter.
 
         Called once a process, before the store is open. What has a ``close`` is closed when the service ends.
-        An ``ArmList`` among them is what ``baseline`` of choices reads.
+        An ``ArmList`` among them is what ``baseline`` of choices reads, ``BackgroundWork`` runs until then.
         """
         return {}
 

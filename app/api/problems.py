@@ -17,7 +17,7 @@ from starlette.routing import Match, Route
 from app.platform import errors
 from app.platform.documents import Answer
 from app.platform.errors import FieldPath, Invalid, ShortlistError
-from app.platform.plugins import plugins
+from app.platform.plugins import is_loaded
 from shortlist.errors import InvalidArgument
 
 PROBLEM = "application/problem+json"
@@ -26,6 +26,9 @@ _CODES = {404: "not_found", 405: "method_not_allowed", 413: "too_large", 422: "i
 _OF_PACKAGES = {
     "shortlist-campaigns": re.compile(
         r"/v1/(slates|centers|sample)(/.*)?|/v1/catalogues/[^/]+/(centers|sample)"
+    ),
+    "shortlist-embeddings": re.compile(
+        r"/v1/catalogues/[^/]+/embeddings|/v1/bandits/[^/]+/embeddings(/[^/]+)?"
     ),
 }
 _MEANINGS = {
@@ -216,7 +219,7 @@ def _detail(request: Request, status: int) -> str:
         return f"this path does not take that method, but {_methods(request)}"
     if status == 404:
         for package, paths in _OF_PACKAGES.items():
-            if paths.fullmatch(path) and package not in {plugin.name for plugin in plugins()}:
+            if paths.fullmatch(path) and not is_loaded(package):
                 return f"this call is of the package {package}, which this service has not loaded"
         return "there is nothing at this path; /docs lists what there is"
     return f"this request is not possible here: {HTTPStatus(status).phrase}"

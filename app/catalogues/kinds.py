@@ -32,6 +32,7 @@ ENGINE_KINDS: Mapping[str, EngineKind] = plugins.load(
 )
 INDEX_CHOICES = (*CHOICES, *ENGINE_KINDS)
 """What an owner may ask for."""
+EMBEDDINGS = "shortlist-embeddings"  # fills catalogues that follow another one
 IN_ENGINE = "in_engine"  # of an index: the kind is an engine that is none of ours
 
 ServedIndex = LiveIndex | EngineIndex
@@ -72,6 +73,8 @@ def engines_of(settings: Settings) -> dict[str, ArmEngine]:
 def missing_plugin(record: CatalogueRecord) -> str | None:
     """What the catalogue needs, and no loaded plug-in provides: "the index flat8"; None: nothing."""
     kind = _kind_of(record)
+    if record.behaviour is not None and not plugins.is_loaded(EMBEDDINGS):
+        return f"embeddings of behaviour ({EMBEDDINGS})"
     if kind in CHOICES or kind in ENGINE_KINDS:
         return None
     return f"the engine {kind}" if is_in_engine(record) else f"the index {kind}"

@@ -8,6 +8,7 @@ import math
 import os
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NoReturn
 
@@ -18,6 +19,14 @@ log = logging.getLogger("shortlist.background")
 PATIENCE_S = 1.0
 LONGEST_REST_S = 0.2
 WARN_EVERY_S = 60.0
+
+
+class BackgroundWork(ABC):
+    """Work that a process does from the start of the service until its end."""
+
+    @abstractmethod
+    async def run(self) -> None:
+        """Do it until it is cancelled. An error that it raises is logged, and ends it."""
 
 
 class OutageLog:

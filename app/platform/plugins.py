@@ -71,6 +71,10 @@ def plugins() -> list[Plugin]:
     return [Plugin(name, version(name), sorted(map(_shown, installed[name]))) for name in sorted(names)]
 
 
+def is_loaded(package: str) -> bool:
+    return any(plugin.name == package for plugin in plugins())
+
+
 def load(group: str, kind: type[Extension], taken_names: Collection[str] = ()) -> dict[str, Extension]:
     """What the plug-ins provide in a group, by name: objects of ``kind``, of which a class is called.
 

@@ -508,7 +508,7 @@ WRITES = (
     ),
 )
 IMPORT = Endpoint("POST", "/v1/catalogues/{catalogue}/import", "/v1/catalogues/c/import")
-# These need blocks, or a log that is long: see tests/api/test_embeddings.py and test_log_embeddings.py.
+# These need blocks, or a log that is long: see plugins/embeddings/tests.
 EMBEDDING = Endpoint("POST", "/v1/catalogues/{catalogue}/embeddings", "/v1/catalogues/c/embeddings")
 LOG_EMBEDDINGS = (
     Endpoint(

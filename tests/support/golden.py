@@ -27,6 +27,7 @@ import numpy as np
 import app
 import shortlist.index
 import shortlist_campaigns
+import shortlist_embeddings
 import workers
 from app.api import api_keys
 from app.bandits import effect_version, prior_version, settings, spaces, versions
@@ -35,7 +36,7 @@ from app.exposure_limits import rules
 from app.filters import columns
 from app.indexes import publishing, shared_files
 from app.learning import one_key_teaches, tokens
-from app.measuring import embedding_jobs, evaluation_jobs
+from app.measuring import evaluation_jobs
 from app.records import (
     arm_sums,
     behaviour,
@@ -63,6 +64,7 @@ from shortlist.index import (
 )
 from shortlist_campaigns import fold as campaign_records
 from shortlist_campaigns import noisy_centers, slates
+from shortlist_embeddings import jobs as embedding_jobs
 
 FOLDER = Path(__file__).parents[1] / "golden"
 PROGRAMS = {"run_engine", "launch_server"}  # they are run, never imported
@@ -159,7 +161,7 @@ NOT_STORED = {
 
 def modules() -> Iterator[types.ModuleType]:
     """Every module of the service, and those of the library that write files."""
-    for package in (app, shortlist.index, shortlist_campaigns, workers):
+    for package in (app, shortlist.index, shortlist_campaigns, shortlist_embeddings, workers):
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if found.name.split(".")[-1] not in PROGRAMS:
                 yield importlib.import_module(found.name)
@@ -176,7 +178,8 @@ def _is_record(kind: object) -> bool:
     return (
         isinstance(kind, type)
         and issubclass(kind, msgspec.Struct)
-        and kind.__module__.split(".")[0] in {"app", "shortlist", "shortlist_campaigns", "workers"}
+        and kind.__module__.split(".")[0]
+        in {"app", "shortlist", "shortlist_campaigns", "shortlist_embeddings", "workers"}
     )
 
 

@@ -638,6 +638,54 @@ class SlateTold:
 
 
 @dataclass(frozen=True, slots=True)
+class StartedEmbedding:
+    """The id of a job."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingJobHead:
+    """``state``: ``waiting``, ``running``, ``done`` or ``failed``. ``created``: in ms since 1970.
+    ``error``: why it failed.
+    """
+
+    id: str
+    created: int
+    state: str
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LogEmbedding:
+    """What was found. ``taken``: whether the bandit was moved to ``catalogue``, which is None else;
+    ``finding`` says so as a sentence. ``before`` and ``after``: the mean squared error on the last tenth
+    of the ``rewards``, with the present features and with the coordinates; ``error``: the standard error
+    of their difference.
+    """
+
+    taken: bool
+    finding: str
+    catalogue: str | None
+    rewards: int
+    keys: int
+    before: float
+    after: float
+    error: float
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingJob:
+    """As in the list. ``result``: what was found last; once it is done, for an hour."""
+
+    id: str
+    created: int
+    state: str
+    error: str | None
+    result: LogEmbedding | None
+
+
+@dataclass(frozen=True, slots=True)
 class MipsArm:
     """``value``: the inner product, or the squared distance."""
 
@@ -929,54 +977,6 @@ class EvaluationResult(EvaluationJob):
     """``result``: once it is done, for an hour."""
 
     result: Evaluation | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class StartedEmbedding:
-    """The id of a job."""
-
-    id: str
-
-
-@dataclass(frozen=True, slots=True)
-class EmbeddingJobHead:
-    """``state``: ``waiting``, ``running``, ``done`` or ``failed``. ``created``: in ms since 1970.
-    ``error``: why it failed.
-    """
-
-    id: str
-    created: int
-    state: str
-    error: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class LogEmbedding:
-    """What was found. ``taken``: whether the bandit was moved to ``catalogue``, which is None else;
-    ``finding`` says so as a sentence. ``before`` and ``after``: the mean squared error on the last tenth
-    of the ``rewards``, with the present features and with the coordinates; ``error``: the standard error
-    of their difference.
-    """
-
-    taken: bool
-    finding: str
-    catalogue: str | None
-    rewards: int
-    keys: int
-    before: float
-    after: float
-    error: float
-
-
-@dataclass(frozen=True, slots=True)
-class EmbeddingJob:
-    """As in the list. ``result``: what was found last; once it is done, for an hour."""
-
-    id: str
-    created: int
-    state: str
-    error: str | None
-    result: LogEmbedding | None
 
 
 @dataclass(frozen=True, slots=True)

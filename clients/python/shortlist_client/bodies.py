@@ -362,6 +362,18 @@ class TeachBody(TypedDict, total=False):
     key: str | None
 
 
+class LogEmbeddingBody(TypedDict, total=False):
+    """``catalogue``: the name of the catalogue that is made if the log gains by it. ``dim``: how many
+    coordinates. ``every``: judge again after this time until it gains, from "1h" to "90d"; None: once.
+    ``signal``: of a bandit with signals, the one whose values are judged; None: their weighted sum.
+    """
+
+    catalogue: Required[str]
+    dim: int
+    every: str | None
+    signal: str | None
+
+
 class CatalogueMipsBody(TypedDict, total=False):
     """``filter``: which arms are searched. ``query`` or ``embedding``: one of them."""
 
@@ -406,18 +418,6 @@ class PolicyBody(BanditPatch, total=False):
     """As a patch, and ``weights`` of signals over those of the bandit, or a list of up to 50 such."""
 
     weights: Mapping[str, float] | Sequence[Mapping[str, float]] | None
-
-
-class LogEmbeddingBody(TypedDict, total=False):
-    """``catalogue``: the name of the catalogue that is made if the log gains by it. ``dim``: how many
-    coordinates. ``every``: judge again after this time until it gains, from "1h" to "90d"; None: once.
-    ``signal``: of a bandit with signals, the one whose values are judged; None: their weighted sum.
-    """
-
-    catalogue: Required[str]
-    dim: int
-    every: str | None
-    signal: str | None
 
 
 class ObservationItem(TypedDict, total=False):

@@ -41,7 +41,7 @@ from shortlist_service.catalogues import (
 )
 from shortlist_service.errors import ShortlistError
 
-LEAST_DIM, MOST_DIM = 32, 128  # of "auto"
+LEAST_AUTO_DIM, MOST_AUTO_DIM = 32, 128  # of "auto"
 SEED = 0
 PAGE = 1_000
 BLOCK_ARMS = 1_000
@@ -94,7 +94,7 @@ def embed_history(
     numbers = {arm_id: number for number, arm_id in enumerate(arms.ids)}
     timed = options.since is not None
     behaviour = read_behaviour(files, options.history, numbers, liked=options.liked, timed=timed)
-    most_dim = min(MOST_DIM, MAX_BASIS_NUMBERS // catalogue.dim)
+    most_dim = min(MOST_AUTO_DIM, MAX_BASIS_NUMBERS // catalogue.dim)
     embedding, by_key = _embedded(behaviour, len(arms.ids), options.dim, most_dim)
     yield from behaviour.lines
     likes, key_count = embedding.likes, by_key.shape[0]
@@ -261,7 +261,7 @@ def _embedded(
             "--key-column who it was, and no visit or order?"
         )
     if dim is None:
-        least_dim = min(LEAST_DIM, most_dim)
+        least_dim = min(LEAST_AUTO_DIM, most_dim)
         dim = real_dim(liked, np.random.default_rng(SEED), least=least_dim, most=most_dim)
     # Keys with the same likes, and arms that the same keys like, are not told apart either.
     least = min(keys, arms)

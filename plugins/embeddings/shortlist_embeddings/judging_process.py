@@ -20,18 +20,15 @@ from typing import BinaryIO
 import msgspec
 import numpy as np
 
-from app.bandits.bandit import Bandit
-from app.catalogues.catalogue import Catalogue
-from app.decision_log.reading import row_of
-from app.learning.tokens import decision_of
-from app.measuring.outcomes import Terms, counted_rewards
-from app.platform.errors import Invalid, Unavailable
-from app.platform.phrases import counted
-from app.platform.pools import MEASURING
-from app.storage.types import StoredRow
 from shortlist.embedding import own_rewards
 from shortlist.embedding.own_rewards import Contexts, Rewards
 from shortlist.errors import InvalidParameter
+from shortlist_service.catalogues import Catalogue
+from shortlist_service.decision_log import StoredRow, Terms, counted_rewards, row_of
+from shortlist_service.errors import Invalid, Unavailable, counted
+from shortlist_service.policies import Bandit
+from shortlist_service.tokens import decision_of
+from shortlist_service.work import MEASURING
 
 MAX_JUDGED_DIM = 256  # of the features with the coordinates, and of a context with them
 MAX_JUDGED_REWARDS = 1_000_000  # of a log, the newest
@@ -39,7 +36,7 @@ MAX_CONTEXT_NUMBERS = 1 << 25  # of the rewards that are judged, 256 MB
 SEED = 0
 LENGTH_BYTES = 8
 LOWEST_PRIORITY = 19
-COMMAND = "from app.measuring.judging_process import main; main()"
+COMMAND = "from shortlist_embeddings.judging_process import main; main()"
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 # What changes how rewards are related to features, and is not in the judgement.

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import sparse
-from test_embeddings import BLOCKS, body, numbers
 
 from api_client import Api, Json, running
 from app.records.history_prior import history_record
 from shortlist.linear import history_prior
 from shortlist.linear.history_prior import HistoryPrior
+from test_embeddings import BLOCKS, body, numbers
 from waiting import wait_until
 
 pytestmark = pytest.mark.anyio

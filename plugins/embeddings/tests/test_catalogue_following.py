@@ -12,7 +12,6 @@ import pytest
 from app.catalogues.arms import Arm
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.catalogues import Catalogues
-from app.catalogues.embeddings import Embeddings
 from app.platform.errors import Unavailable
 from app.platform.hooks import Hooks
 from app.platform.metrics import Metrics
@@ -22,8 +21,9 @@ from app.storage import redis_keys
 from app.storage.store import Store
 from headless_service import INDEX
 from lossy_store import LossyStore
+from shortlist_embeddings.following import CatalogueFollowing
+from shortlist_embeddings.new_embeddings import Embeddings
 from store_clients import connect
-from workers.catalogue_following import CatalogueFollowing
 
 pytestmark = pytest.mark.anyio
 
@@ -42,7 +42,7 @@ class Shop:
         await self.write("a0")  # what is known of arms that the source lacks is not kept
         numbers = np.eye(2, dtype="<f4").tobytes(), np.zeros(2, dtype="<f4").tobytes()
         record = BehaviourRecord("source", self.source.uid, *numbers, 1.0, 1, 1, 1, 0)
-        embeddings = Embeddings(self.lossy.arms, self.catalogues, Metrics().uploaded)
+        embeddings = Embeddings(self.lossy, self.catalogues, Metrics().uploaded)
         async with embeddings.begin(self.source, record) as embedding:
             await embedding.add(["a0"], np.array([3.0]), np.array([[1.0, 1.0]]))
             self.copy, _ = await embedding.make("copy")

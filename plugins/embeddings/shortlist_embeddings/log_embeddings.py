@@ -10,27 +10,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from app.bandits.bandit import Bandit
-from app.bandits.registry import Bandits
-from app.catalogues.catalogue import Catalogue
-from app.catalogues.catalogues import Catalogues
-from app.catalogues.embeddings import Embeddings
-from app.decision_log.reading import DecisionLog
-from app.decision_log.rows import NO_LOG
-from app.measuring.embedding_jobs import AskedEmbedding
-from app.measuring.judging_process import JudgedLog, JudgingTask, check_judged, judge, judging_task
-from app.moving.moving import Moving
-from app.platform.background import Pace
-from app.platform.documents import Answer
-from app.platform.errors import Conflict, Invalid, NotFitted, NotFound, Unavailable
-from app.platform.long_work import Slots
-from app.records.behaviour import BehaviourRecord
-from app.storage.types import StoredRow
+from shortlist_embeddings.jobs import AskedEmbedding
+from shortlist_embeddings.judging_process import JudgedLog, JudgingTask, check_judged, judge, judging_task
+from shortlist_embeddings.new_embeddings import Embeddings
+from shortlist_service.catalogues import BehaviourRecord, Catalogue, Catalogues
+from shortlist_service.decision_log import NO_LOG, DecisionLog, StoredRow
+from shortlist_service.errors import Conflict, Invalid, NotFitted, NotFound, Unavailable
+from shortlist_service.jobs import Progress
+from shortlist_service.routes import Answer, Bandit, Bandits, Moving
+from shortlist_service.work import Pace, Slots
 
 READ_ROWS = 100  # of a partition, in one call of the store
 READ_SHARE = 0.25  # of the time that is spent on reading: choices come between
@@ -39,8 +32,6 @@ FILL_S, LOOK_S = 600.0, 0.1
 
 # One at a time: a judgement takes a core for seconds.
 JUDGING = Slots("judgements of logs", running=1, waiting=8)
-
-Progress = Callable[[int, int | None], None]
 
 
 class LogEmbedding(Answer, frozen=True):

@@ -1,49 +1,62 @@
 """POST /v1/catalogues/{c}/embeddings: a catalogue of the same arms, whose features are made of behaviour.
 
 The embedding is computed by whoever has the behaviour: `shortlist embed` does, from tables of clicks. The
-body is blocks, as in an import (``imports``). The first is a msgpack document ``{"catalogue": name,
+body is blocks, as in an import. The first is a msgpack document ``{"catalogue": name,
 "version": that of the followed catalogue when its arms were read, "linear": d x T numbers, "shift": d
 numbers, "kappa": number, "rewards", "keys", "arms", "without": counts, "beside": true where
 features begin with those of the followed catalogue}``; each of the others ``{"ids": [...],
 "likes": n numbers, "vectors": n x d numbers}``. Numbers are bytes: float32, little-endian, row after row.
-``app/records/behaviour.py`` says what is made of them. ``"prior"``, which may be absent: what the behaviour
+``BehaviourRecord`` says what is made of them. ``"prior"``, which may be absent: what the behaviour
 says of keys, ``{"mean": a number for each feature, "covariance": its lower triangle, row by row, "noise",
-"liking", "keys", "directions"}``, these numbers as float64; ``app/records/history_prior.py``.
+"liking", "keys", "directions"}``, these numbers as float64: ``HistoryPriorRecord``.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from typing import TypeVar
 
 import msgspec
 import numpy as np
-from fastapi import Request, Response
 from numpy.typing import NDArray
 
-from app.api import limits
-from app.api.arms import BLOCKS
-from app.api.catalogues import CatalogueView, answer_of
-from app.api.fields import IDENTIFIER
-from app.api.guard import check_catalogue
-from app.api.imports import blocks
-from app.api.problems import problems
-from app.api.strict_json import Provided, check_encoding, content_type, json_router
-from app.catalogues.catalogue import Catalogue
-from app.catalogues.embeddings import Embeddings, NewEmbedding
-from app.platform.errors import BadRequest, Conflict, DimensionMismatch, Invalid
-from app.platform.ids import is_identifier
-from app.platform.phrases import counted
-from app.platform.pools import REQUESTS
-from app.records.behaviour import BehaviourEncoding, BehaviourRecord
-from app.records.features import MAX_BASIS_NUMBERS, MAX_FEATURE, MAX_FEATURES
-from app.records.history_prior import MAX_PRIOR_DIM, HistoryPriorRecord
+from shortlist_embeddings.encoding import BehaviourEncoding
+from shortlist_embeddings.following import CatalogueFollowing
+from shortlist_embeddings.new_embeddings import Embeddings, NewEmbedding
+from shortlist_service.catalogues import (
+    MAX_BASIS_NUMBERS,
+    MAX_FEATURE,
+    MAX_FEATURES,
+    MAX_PRIOR_DIM,
+    BehaviourRecord,
+    Catalogue,
+    HistoryPriorRecord,
+)
+from shortlist_service.errors import BadRequest, Conflict, DimensionMismatch, Invalid, counted
+from shortlist_service.routes import (
+    BLOCKS_BODY,
+    IDENTIFIER,
+    MAX_BLOCK_ARMS,
+    CatalogueView,
+    Provided,
+    Request,
+    Response,
+    RouteDependencies,
+    Routes,
+    answer_of,
+    blocks_of,
+    check_catalogue,
+    is_identifier,
+    json_router,
+    problems,
+)
+from shortlist_service.work import REQUESTS
 
 T = TypeVar("T")
 MOST_KAPPA = 1e6
 
-router = json_router(prefix="/v1/catalogues", tags=["catalogues"])
+router = json_router(prefix="/v1/catalogues/{catalogue}", tags=["catalogues"])
 
 
 class EmbeddingHead(msgspec.Struct, forbid_unknown_fields=True):
@@ -71,16 +84,11 @@ class ArmsOfBehaviour(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @router.post(
-    "/{catalogue}/embeddings",
+    "/embeddings",
     response_model=CatalogueView,
     status_code=201,
     responses={**problems(400, 409), 200: {"model": CatalogueView}},
-    openapi_extra={
-        "requestBody": {
-            "required": True,
-            "content": {BLOCKS: {"schema": {"type": "string", "format": "binary"}}},
-        }
-    },
+    openapi_extra=BLOCKS_BODY,
 )
 async def make(catalogue: str, request: Request, embeddings: Provided[Embeddings]) -> Response:
     """Make a catalogue that follows this one: the same arms, by an embedding of behaviour.
@@ -88,11 +96,8 @@ async def make(catalogue: str, request: Request, embeddings: Provided[Embeddings
     The embedding was computed elsewhere, as `shortlist embed` does. Arms come within seconds; until
     ``filled`` is true no bandit can have it. 200: the same one exists, 409: another one has the name.
     """
-    check_encoding(request)
     source = await embeddings.source(catalogue)
-    if content_type(request) != BLOCKS:
-        raise BadRequest(f"the body must be blocks, of Content-Type {BLOCKS}")
-    body = aiter(blocks(request.stream()))
+    body = blocks_of(request)
     head = _decoded(EmbeddingHead, await anext(body, b""), "first block")
     record = _record(head, source)
     if head.prior is not None:
@@ -109,8 +114,8 @@ async def _receive(embedding: NewEmbedding, dim: int, body: AsyncIterator[bytes]
     async for data in body:
         block = _decoded(ArmsOfBehaviour, data, "block after the first")
         count = len(block.ids)
-        if count > limits.MAX_BLOCK_ARMS or not all(map(is_identifier, block.ids)):
-            message = f"must be at most {limits.MAX_BLOCK_ARMS} ids that match ^{IDENTIFIER}$"
+        if count > MAX_BLOCK_ARMS or not all(map(is_identifier, block.ids)):
+            message = f"must be at most {MAX_BLOCK_ARMS} ids that match ^{IDENTIFIER}$"
             raise Invalid(message, path=(number, "ids"))
         likes = _numbers(block.likes, (count, 1), (number, "likes"))[:, 0]
         if (likes <= 0.0).any():
@@ -175,3 +180,16 @@ def _numbers(data: bytes, shape: tuple[int, int], where: tuple[str | int, ...]) 
     if not (np.abs(matrix) <= MAX_FEATURE).all():
         raise Invalid(f"every number must be finite, and at most {MAX_FEATURE:,.0f} in magnitude", path=where)
     return matrix
+
+
+class CatalogueCalls(Routes):
+    """``POST /v1/catalogues/{catalogue}/embeddings``; and what fills the catalogues that it makes."""
+
+    router = router
+
+    def services(self, dependencies: RouteDependencies) -> Mapping[str, object]:
+        store, catalogues, metrics = dependencies.store, dependencies.catalogues, dependencies.metrics
+        return {
+            "embeddings": Embeddings(store, catalogues, metrics.uploaded),
+            "catalogue_following": CatalogueFollowing(store, catalogues, metrics),
+        }

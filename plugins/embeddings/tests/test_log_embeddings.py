@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json
-from app.measuring.embedding_jobs import EVERYONE, AskedEmbedding
-from app.moving.log_embeddings import LogEmbeddings
 from app.platform.errors import Conflict
 from app.storage import redis_keys
 from shortlist.embedding.own_rewards import Rewards, coordinates
 from shortlist.types import Matrix
+from shortlist_embeddings.jobs import EVERYONE, AskedEmbedding
+from shortlist_embeddings.log_embeddings import LogEmbeddings
 from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -236,7 +236,7 @@ async def test_a_job_whose_process_died_is_begun_again_and_one_that_is_deleted_i
     await played(shared, "again", hidden=2.0)
     path, service = "/v1/bandits/again/embeddings", shared.app.service
     job = (await shared.ok("POST", path, {"catalogue": "again-2", "dim": 2}, 202))["id"]
-    await service.embedding_jobs.stop()  # as a process that ends
+    await service.evaluation_jobs.stop()  # as a process that ends
     assert (await shared.ok("GET", f"{path}/{job}"))["state"] in ("waiting", "running", "done")
     await shared.store.zadd(redis_keys.JOBS[3], {f"{EVERYONE}/{job}": 1})
     found = await ended(shared, "again", job)

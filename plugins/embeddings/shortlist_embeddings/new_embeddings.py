@@ -1,7 +1,7 @@
 """Making a catalogue that follows another one, with an embedding of behaviour as its features.
 
 What is known of arms is stored first, under the uid of a catalogue that nobody serves yet. Then the catalogue
-is made in one step; ``workers.catalogue_following`` fills it from then on. Where it is not made, what was
+is made in one step; ``following`` fills it from then on. Where it is not made, what was
 stored is dropped; what a process leaves behind that is killed, or that the store does not answer, ends by
 itself.
 """
@@ -18,13 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 from prometheus_client import Gauge
 
-from app.catalogues.catalogue import Catalogue
-from app.catalogues.catalogues import Catalogues
-from app.platform.errors import Conflict, Invalid, NotFitted, NotFound, Unavailable
-from app.records.behaviour import BehaviourEncoding, BehaviourRecord, behaviour_to_bytes
-from app.records.history_prior import HistoryPriorRecord
-from app.records.records import CatalogueRecord
-from app.storage.arms import ArmStore
+from shortlist_embeddings.encoding import BehaviourEncoding, behaviour_to_bytes
+from shortlist_service.catalogues import (
+    BehaviourRecord,
+    Catalogue,
+    CatalogueRecord,
+    Catalogues,
+    HistoryPriorRecord,
+)
+from shortlist_service.errors import Conflict, Invalid, NotFitted, NotFound, Unavailable
+from shortlist_service.storage import Store
 
 KEEP_MS = 86_400_000  # what was stored of a catalogue that was not made
 
@@ -37,7 +40,7 @@ class NewEmbedding:
 
     def __init__(
         self,
-        store: ArmStore,
+        store: Store,
         catalogues: Catalogues,
         source: Catalogue,
         record: BehaviourRecord,
@@ -65,7 +68,7 @@ class NewEmbedding:
         self._uploaded.dec(self._bytes)
         if not self._may_be_made:
             with contextlib.suppress(Unavailable):
-                await self._store.drop_behaviour(self._uid)
+                await self._store.arms.drop_behaviour(self._uid)
 
     async def add(
         self, ids: Sequence[str], likes: NDArray[np.floating], vectors: NDArray[np.floating]
@@ -83,7 +86,7 @@ class NewEmbedding:
         size = sum(len(arm_id) + len(data) for arm_id, data in items.items())
         self._uploaded.inc(size)
         self._bytes += size
-        await self._store.keep_behaviour(self._uid, items, ttl_ms=KEEP_MS)
+        await self._store.arms.keep_behaviour(self._uid, items, ttl_ms=KEEP_MS)
 
     async def make(self, name: str) -> tuple[Catalogue, bool]:
         """The catalogue, and whether it is new.
@@ -115,7 +118,7 @@ class NewEmbedding:
 class Embeddings:
     """Begins them. ``uploaded``: shows the bytes of those that are being made."""
 
-    def __init__(self, store: ArmStore, catalogues: Catalogues, uploaded: Gauge) -> None:
+    def __init__(self, store: Store, catalogues: Catalogues, uploaded: Gauge) -> None:
         self._store = store
         self._catalogues = catalogues
         self._uploaded = uploaded

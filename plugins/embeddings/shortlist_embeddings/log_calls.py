@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from operator import itemgetter
 from typing import Annotated, Literal
 
-from fastapi import Request, Response
 from pydantic import AfterValidator, BaseModel, Field
 
-from app.api.fields import Cursor, Identifier, Limit, Page
-from app.api.guard import check_catalogue
-from app.api.problems import problems
-from app.api.strict_json import Provided, StrictModel, json_router, reply
-from app.bandits.registry import Bandits
-from app.measuring.embedding_jobs import AskedEmbedding, EmbeddingJobs
-from app.moving.log_embeddings import LogEmbedding, LogEmbeddings
-from app.platform.pages import page_by_name
+from shortlist_embeddings.jobs import AskedEmbedding, EmbeddingJobs
+from shortlist_embeddings.log_embeddings import LogEmbedding, LogEmbeddings
+from shortlist_embeddings.new_embeddings import Embeddings
+from shortlist_service.routes import (
+    Bandits,
+    Cursor,
+    Identifier,
+    Limit,
+    Page,
+    Provided,
+    Request,
+    Response,
+    RouteDependencies,
+    Routes,
+    StrictModel,
+    check_catalogue,
+    json_router,
+    page_by_name,
+    problems,
+    reply,
+)
 
 MAX_LOG_DIM = 64
 MIN_EVERY_S, MAX_EVERY_S = 3_600, 90 * 86_400
 _TIME = re.compile(r"([1-9][0-9]{0,3})([hd])")
 
-router = json_router(prefix="/v1/bandits", tags=["measuring"])
+router = json_router(prefix="/v1/bandits/{bandit}", tags=["measuring"])
 
 
 def _seconds(text: str) -> int:
@@ -74,9 +87,7 @@ class LogEmbeddingJob(LogEmbeddingHead):
     result: LogEmbedding | None
 
 
-@router.post(
-    "/{bandit}/embeddings", response_model=StartedEmbedding, status_code=202, responses=problems(409, 429)
-)
+@router.post("/embeddings", response_model=StartedEmbedding, status_code=202, responses=problems(409, 429))
 async def start(
     bandit: str,
     body: LogEmbeddingBody,
@@ -98,7 +109,7 @@ async def start(
     return reply({"id": await embedding_jobs.start(owner, asked)}, 202)
 
 
-@router.get("/{bandit}/embeddings", response_model=Page[LogEmbeddingHead])
+@router.get("/embeddings", response_model=Page[LogEmbeddingHead])
 async def list_embeddings(
     bandit: str,
     bandits: Provided[Bandits],
@@ -112,7 +123,7 @@ async def list_embeddings(
     return reply({"items": items, "next": following})
 
 
-@router.get("/{bandit}/embeddings/{embedding}", response_model=LogEmbeddingJob)
+@router.get("/embeddings/{embedding}", response_model=LogEmbeddingJob)
 async def get(
     bandit: str, embedding: str, bandits: Provided[Bandits], embedding_jobs: Provided[EmbeddingJobs]
 ) -> Response:
@@ -120,9 +131,32 @@ async def get(
     return reply(await embedding_jobs.find(await bandits.get(bandit), embedding))
 
 
-@router.delete("/{bandit}/embeddings/{embedding}", status_code=204)
+@router.delete("/embeddings/{embedding}", status_code=204)
 async def delete(
     bandit: str, embedding: str, bandits: Provided[Bandits], embedding_jobs: Provided[EmbeddingJobs]
 ) -> None:
     """Forget it; one that goes on is cancelled."""
     await embedding_jobs.delete(await bandits.get(bandit), embedding)
+
+
+class LogCalls(Routes):
+    """``/v1/bandits/{bandit}/embeddings``."""
+
+    router = router
+
+    def services(self, dependencies: RouteDependencies) -> Mapping[str, object]:
+        store, catalogues, bandits = dependencies.store, dependencies.catalogues, dependencies.bandits
+        log_embeddings = LogEmbeddings(
+            catalogues,
+            bandits,
+            dependencies.decision_log,
+            Embeddings(store, catalogues, dependencies.metrics.uploaded),
+            dependencies.moving,
+        )
+        jobs = EmbeddingJobs(
+            dependencies.jobs,
+            store.write_once,
+            log_embeddings.embed,
+            lambda uid: bandits.by_uid(uid) is not None,
+        )
+        return {"log_embeddings": log_embeddings, "embedding_jobs": jobs}

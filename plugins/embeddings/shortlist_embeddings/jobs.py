@@ -11,13 +11,11 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-from app.bandits.bandit import Bandit
-from app.measuring.evaluation_jobs import EvaluationJobs, JobHead, new_head
-from app.measuring.evaluation_jobs import Work as Job
-from app.measuring.evaluations import Progress
-from app.platform.background import repeat
-from app.platform.errors import Invalid, NotFound, ShortlistError, Unavailable
-from app.storage.registry import WriteOnce
+from shortlist_service.errors import Invalid, NotFound, ShortlistError, Unavailable
+from shortlist_service.jobs import JobHead, Jobs, Progress, new_head
+from shortlist_service.policies import Bandit
+from shortlist_service.storage import WriteOnce
+from shortlist_service.work import BackgroundWork, repeat
 
 EVERY_S = 5.0
 EVERYONE = "embeddings"  # as the uid: the jobs of all bandits are together, with the bandit in their ids
@@ -47,14 +45,12 @@ class Found(Protocol):
     def taken(self) -> bool: ...
 
 
-class EmbeddingJobs:
+class EmbeddingJobs(BackgroundWork):
     """The jobs of all bandits. ``work``: does what the job of an id was asked for. ``exists``: whether this
     process knows a bandit, by its uid.
     """
 
-    def __init__(
-        self, jobs: EvaluationJobs, words: WriteOnce, work: Work, exists: Callable[[str], bool]
-    ) -> None:
+    def __init__(self, jobs: Jobs, words: WriteOnce, work: Work, exists: Callable[[str], bool]) -> None:
         self._jobs = jobs
         self._words = words
         self._work = work
@@ -74,7 +70,7 @@ class EmbeddingJobs:
                 await self._words.drop(None, _name(head.id))
             raise
 
-    def _job(self, asked: AskedEmbedding, head: JobHead) -> Job:
+    def _job(self, asked: AskedEmbedding, head: JobHead) -> Callable[[Progress], Awaitable[bytes]]:
         async def job(progress: Progress) -> bytes:
             while True:
                 try:
@@ -119,10 +115,6 @@ class EmbeddingJobs:
     async def run(self) -> None:
         """Begin again what a process left unfinished, until it is cancelled."""
         await repeat(self.resume, every_s=EVERY_S, waits="lost jobs are not begun again")
-
-    async def stop(self) -> None:
-        """Cancel all jobs of this process: another one begins them again."""
-        await self._jobs.stop()
 
     async def resume(self) -> None:
         """Begin every lost job again, and drop those of deleted bandits. Done by two processes at once it

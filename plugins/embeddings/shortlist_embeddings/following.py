@@ -16,15 +16,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from app.catalogues.catalogue import Catalogue
-from app.catalogues.catalogues import Catalogues
-from app.platform.background import repeat
-from app.platform.errors import NotFound, Unavailable
-from app.platform.metrics import Metrics
-from app.records.behaviour import BehaviourEncoding, BehaviourRecord
-from app.records.records import bytes_to_vector, vector_to_bytes
-from app.storage.store import Store
-from app.storage.types import ArmWrite, Position
+from shortlist_embeddings.encoding import BehaviourEncoding
+from shortlist_service.catalogues import (
+    BehaviourRecord,
+    Catalogue,
+    Catalogues,
+    bytes_to_vector,
+    vector_to_bytes,
+)
+from shortlist_service.errors import NotFound, Unavailable
+from shortlist_service.routes import Metrics
+from shortlist_service.storage import ArmWrite, Position, Store
+from shortlist_service.work import BackgroundWork, repeat
 
 EVERY_S, IDLE_S = 0.05, 0.2
 LEASE_MS, RENEW_S = 1_500, 0.25  # after a kill the next process begins when the lease has ended
@@ -43,7 +46,7 @@ class _Copy:
     target: int = 0
 
 
-class CatalogueFollowing:
+class CatalogueFollowing(BackgroundWork):
     """Follows for all catalogues that this process serves. ``owner``: names it among all processes."""
 
     def __init__(

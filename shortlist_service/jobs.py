@@ -1,0 +1,14 @@
+"""Jobs: work that goes on while its client does something else, and that every process can tell of.
+
+    job = await jobs.start(bandit.uid, work)     # work(progress) -> JSON
+    found = await jobs.find(bandit.uid, job)     # found.state, found.result
+
+``RouteDependencies.jobs`` has them. A job whose process has ended is lost, and is said to be.
+"""
+
+from app.measuring.evaluation_jobs import EvaluationJob as Job
+from app.measuring.evaluation_jobs import EvaluationJobs as Jobs
+from app.measuring.evaluation_jobs import JobHead, new_head
+from app.measuring.evaluations import Progress
+
+__all__ = ["Job", "JobHead", "Jobs", "Progress", "new_head"]
