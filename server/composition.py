@@ -168,7 +168,7 @@ class Service:
         self._prior_fitting = PriorFitting(
             store.priors, self.bandits, self.priors, self.prior_fits, owns=leases.owns
         )
-        self._effect_fitting = EffectFitting(self.bandits, self.effect_fits, owns=leases.owns)
+        self._effect_fitting = EffectFitting(store, self.bandits, self.effect_fits, owns=leases.owns)
         self.quotas = Quotas(store, metrics)
         self.sync = Sync(
             store=store,

@@ -325,7 +325,9 @@ async def _work(settings: Settings, store: Store) -> None:
     carrying = Carrying(store, metrics, owns=leases.owns, wake=worker.wake, moves=moves)
     fitting = PriorFitting(store.priors, bandits, priors, fits, owns=leases.owns)
     effects = ServedEffects(store.effects, capacity_bytes=WORKER_PRIOR_BYTES)
-    effect_fitting = EffectFitting(bandits, EffectFits(store, effects, priors, metrics), owns=leases.owns)
+    effect_fitting = EffectFitting(
+        store, bandits, EffectFits(store, effects, priors, metrics), owns=leases.owns
+    )
 
     def changed(uids: Iterable[str] | None) -> None:
         changed_uids = None if uids is None else set(uids)

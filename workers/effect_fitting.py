@@ -21,6 +21,7 @@ from app.learning.effect_fits import EffectFits
 from app.learning.prior_fits import Fittable
 from app.platform.background import repeat
 from app.platform.errors import NotFound
+from app.storage.store import Store
 from workers.changed_bandits import ChangedBandits, KnownBandits
 
 EVERY_S = 1.0
@@ -55,12 +56,14 @@ class EffectFitting:
 
     def __init__(
         self,
+        store: Store,
         bandits: KnownBandits,
         fits: EffectFits,
         *,
         owns: Callable[[int], bool],
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._store = store
         self._bandits = bandits
         self._fits = fits
         self._owns = owns
@@ -96,7 +99,7 @@ class EffectFitting:
             return False
         changed = self._changed.uids
         if not self._changed.is_complete:
-            seen, others = await self._fits.seen(), self._bandits.with_learned_priors()
+            seen, others = await self._store.effects.seen(), self._bandits.with_learned_priors()
             self._doubted |= {uid: seen.get(uid) for uid in others if uid not in changed}
             changed |= dict.fromkeys(others)
             self._changed.is_complete = True
@@ -141,7 +144,7 @@ class EffectFitting:
                         seen[bandit.uid] = f"{text} waits" if waits else text
                 del waiting[bandit.uid]
                 self._doubted.pop(bandit.uid, None)
-            await self._fits.note_seen(seen)
+            await self._store.effects.note_seen(seen)
         finally:
             self._changed.uids |= waiting
 
@@ -150,7 +153,7 @@ class EffectFitting:
         if self._now_s() < self._arms_s:
             return
         self._arms_s = self._now_s() + ARMS_EVERY_S
-        behind = set(await self._fits.with_other_arms(dict(self._arms.values())))
+        behind = set(await self._store.arms.behind(dict(self._arms.values())))
         uids = [uid for uid, (catalogue_uid, _) in self._arms.items() if catalogue_uid in behind]
         for uid, each in self._schedules.items():
             if (each.waits and self._arms_s >= each.merge_s) or self._now_s() >= each.fade_s:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from app.catalogues.kept_arms import FoundArms
 from app.engines.engine_index import LAST_ARM, EngineIndex
+from app.engines.proposals import ProposedSnapshot
 from app.filters.attributes import Document
-from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.snapshot import Snapshot
 from app.platform.deadlines import yield_to_others
 from app.platform.errors import Unavailable
@@ -122,12 +122,8 @@ class EngineArms:
     async def sampled(self) -> Snapshot:
         """At most ``SAMPLED`` arms, and as many numbers as are looked at of them."""
         limit = max(1, min(SAMPLED, SAMPLED_NUMBERS // self._index.dim))
-        return await REQUESTS.run(partial(self._indexed, await self._drawn(SAMPLE_SEED, limit)))
-
-    def _indexed(self, drawn: Sequence[StoredArm]) -> Snapshot:
-        arms_found, arms = self._found(drawn), LiveIndex(self._index.dim, IndexOptions(kind="exact"))
-        arms.upsert(arms_found.ids, arms_found.features, arms_found.revisions)
-        return arms.snapshot()
+        drawn = await self._drawn(SAMPLE_SEED, limit)
+        return await REQUESTS.run(partial(ProposedSnapshot, self._index.dim, drawn))
 
     async def at(self, arm_id: str, revision: int) -> Vector | None:  # noqa: ARG002 - nothing is at hand
         return None

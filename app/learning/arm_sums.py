@@ -9,7 +9,6 @@ those of an arm (``effect_chains``). After a move they begin anew.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import zip_longest
 
 import msgspec
 
@@ -125,57 +124,11 @@ def add_entry(before: ArmSums | None, entry: LogEntry, reward: RewardEntry, move
     return _changed(current, entry, reward, 1.0, version=current.version + 1)
 
 
-def merged_sums(before: ArmSums | None, more: ArmSums, half_life_s: float) -> ArmSums:
-    """The sums of an arm with others added, discounted to the later of their times; the same object where
-    those are of earlier features.
-    """
-    current = before or ArmSums()
-    is_of, now = (more.space, more.revision), (current.space, current.revision)
-    if is_of < now:
-        return current
-    if is_of > now:
-        current = ArmSums(space=more.space, revision=more.revision, time_ms=more.time_ms)
-    time_ms, old, new = max(current.time_ms, more.time_ms), 1.0, 1.0
-    if half_life_s:
-        old, new = (weight(time_ms - part.time_ms, half_life_s) for part in (current, more))
-    R, R_error = _added((current.R, current.R_error), (more.R, more.R_error), old, new)
-    Q, Q_error = _added((current.Q, current.Q_error), (more.Q, more.Q_error), old**2, new**2)
-    return ArmSums(
-        current.version + 1,
-        current.decisions + more.decisions,
-        current.space,
-        current.revision,
-        time_ms,
-        old * current.n + new * more.n,
-        old**2 * current.F + new**2 * more.F,
-        R,
-        Q,
-        R_error,
-        Q_error,
-    )
-
-
 Numbers = tuple[float, ...]
 
 
 def _scaled(numbers: Numbers, factor: float) -> Numbers:
     return tuple(factor * number for number in numbers)
-
-
-def _added(
-    one: tuple[Numbers, Numbers], other: tuple[Numbers, Numbers], old: float, new: float
-) -> tuple[Numbers, Numbers]:
-    """Sums and errors of ``old`` times one and ``new`` times the other, of each signal.
-
-    A signal that came later has no numbers in older sums.
-    """
-    (R, R_error), (more, more_error) = one, other
-    if len(R) == len(R_error) == len(more) == len(more_error) == 1:  # mostly: three times as fast
-        total, error = exact_sum(old * R[0], old * R_error[0], new * more[0], new * more_error[0])
-        return (total,), (error,)
-    parts = [_scaled(numbers, factor) for each, factor in ((one, old), (other, new)) for numbers in each]
-    found = [exact_sum(*numbers) for numbers in zip_longest(*parts, fillvalue=0.0)]
-    return tuple(total for total, _ in found), tuple(error for _, error in found)
 
 
 def _take_back(current: ArmSums, entry: LogEntry, reward: RewardEntry) -> ArmSums | None:

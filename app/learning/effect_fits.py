@@ -1,7 +1,6 @@
 """Fitting the arm effects of a bandit from the sums of its arms, and making that the newest version.
 
-sums       of all partitions, added in their order, of the newest move; those of a partition that are far
-           larger than what others say do not count (``arm_effects``)
+sums       of all partitions, of the newest move, as of now (``effect_totals``)
 fit        in a thread: the variance of the effects, of each signal by itself, and of each arm the sums of all
            its revisions, which fade by what its features have changed (``effect_chains``)
 written    if an arm has moved by a fifth of its deviation, or the variance by a tenth, or anything where it
@@ -20,7 +19,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,37 +31,29 @@ from app.bandits.effect_version import (
 from app.bandits.prior_version import PriorVersion
 from app.bandits.settings import BanditRecord
 from app.learning import one_key_teaches
-from app.learning.arm_sums import merged_sums
 from app.learning.effect_chains import (
     Chained,
     Chains,
     Drifts,
-    Step,
-    Totals,
-    added_merged,
     chains_of,
     changes_of,
-    columns,
-    step_of,
     steps_of,
-    sums_of,
 )
 from app.learning.effect_merging import merge
+from app.learning.effect_totals import CollectedSums, Step, Totals
 from app.learning.learned_priors import LearnedPriors
 from app.learning.prior_fits import Computing, Fittable
 from app.learning.served_effects import ServedEffects
 from app.platform.cache import BoundedCache
 from app.platform.errors import NotFound
 from app.platform.metrics import Metrics
-from app.records.arm_sums import ArmSums, MergedSums
 from app.records.records import bytes_to_vector
 from app.storage.arm_effects import SumsOf
 from app.storage.store import Store
 from shortlist.linear import arm_effects
-from shortlist.linear.arm_effects import EffectFit, EffectSums
+from shortlist.linear.arm_effects import EffectFit
 from shortlist.linear.learned_prior import LearnedPrior
-from shortlist.linear.sum_algebra import weight
-from shortlist.types import Matrix, Vector
+from shortlist.types import Vector
 
 MOVED = 0.2  # deviations of an arm: with 0.5 films by genre lose .07 of what all arms gain, with 0.2 .02
 GROWN = 0.1  # of the standard deviation of the effects
@@ -74,9 +64,8 @@ KNOWN_BYTES = 32 << 20  # of the revisions of arms, and of how far features have
 KNOWN_ARM_BYTES = 300
 CHANGES_TOGETHER = 1_000  # of which the features are read at once
 NUMBER_BYTES = 8
-NUMBERS = "n", "F", "R", "Q", "R_error", "Q_error"  # of an arm; merged sums have no errors
 
-Stale = dict[int, dict[SumsOf, bytes]]
+Stale = Mapping[SumsOf, bytes]
 
 
 class Folded(NamedTuple):
@@ -140,18 +129,15 @@ class EffectFits:
         async with self._one:
             before, computing = await self._served.newest(bandit.uid), Computing()
             prior = await self._priors.newest(bandit.uid)
-            totals, stale, largest = await self._totals(bandit, computing)
-            usual = np.array([arm_effects.most_usual(of_signal) for of_signal in largest.T])
-            if (largest > usual).any():
-                totals, stale, _ = await self._totals(bandit, computing, usual)
-            current = await self._revisions(bandit, {step.arm for step in totals})
+            now_ms = time.time_ns() // 1_000_000
+            totals, stale = await self._totals(bandit, computing, now_ms)
+            current = await self._revisions(bandit, {step.arm for step in totals.places})
             steps = await computing.run(steps_of, totals, current)
             if prior is not None and (prior.learned is None or prior.record.space != bandit.record.space):
                 prior = None
             changes = await computing.run(changes_of, steps)
             drifts = await self._drifts_of(bandit, prior, changes, computing)
             number = 1 if before is None else before.number + 1
-            now_ms = time.time_ns() // 1_000_000
             make = partial(fitted, number=number, now_ms=now_ms, before=before, centres=has_history(prior))
             version, chains, chained = await computing.run(make, totals, steps, drifts, bandit.record)
             if merges and prior is not None:
@@ -176,30 +162,23 @@ class EffectFits:
             return FittedEffects(await self._served.newest(bandit.uid), computing.seconds, bool(changes))
 
     async def _totals(
-        self, bandit: Fittable, computing: Computing, usual: Vector | None = None
-    ) -> tuple[Totals, Stale, Matrix]:
-        """The sums of all partitions, those of before a move by partition, and the largest size of each
-        partition that has some, by signal: (P, J).
-
-        ``usual``: of each signal; of the sums of a partition that are larger only those that count.
-        """
-        record, totals, stale = bandit.record, Totals(), Stale()
-        largest, unusual = list[Vector](), list[tuple[str, ArmSums | MergedSums]]()
-        limits = np.full(record.signal_count, np.inf) if usual is None else usual
+        self, bandit: Fittable, computing: Computing, now_ms: int
+    ) -> tuple[Totals, Mapping[int, Stale]]:
+        """The sums of all partitions; and by partition, those of before a move."""
+        record, stale = bandit.record, dict[int, Stale]()
+        collected = CollectedSums(
+            space=record.space,
+            signals=record.signal_count,
+            half_life_s=record.half_life_s,
+            now_ms=now_ms,
+        )
         for start in range(0, self._store.partitions, PARTITIONS_TOGETHER):
             # One after the other they wait as often for the loop: half of what a fit takes.
             partitions = range(start, min(start + PARTITIONS_TOGETHER, self._store.partitions))
             parts = await asyncio.gather(*(self._sums(partition, bandit.uid) for partition in partitions))
-            read = dict(zip(partitions, parts, strict=True))
-            found = await computing.run(_add_stored, totals, read, record, stale, limits)
-            largest, unusual = largest + found[0], unusual + found[1]
-        if unusual:
-            await computing.run(_add_unusual, totals, unusual, record, limits)
-        return totals, stale, np.array(largest).reshape(-1, record.signal_count)
-
-    async def seen(self) -> dict[str, str]:
-        """What ``folded`` was of each bandit, by uid, before its effects were fitted last."""
-        return await self._store.effects.seen()
+            found = await computing.run(lambda parts: [collected.add(stored) for stored in parts], parts)
+            stale |= zip(partitions, found, strict=True)
+        return await computing.run(collected.totals), stale
 
     async def folded(self, bandits: Sequence[Fittable]) -> Sequence[Folded]:
         """What was folded for these bandits, and which arms they have: where it is the same, so are effects,
@@ -213,14 +192,6 @@ class EffectFits:
             Folded(f"{count.entries} {count.replaced}", versions[bandit.catalogue_uid])
             for bandit, count in zip(bandits, counts, strict=True)
         ]
-
-    async def with_other_arms(self, versions: Mapping[str, int]) -> Sequence[str]:
-        """Those catalogues, by uid, that are in another version than this."""
-        return await self._store.arms.behind(versions)
-
-    async def note_seen(self, seen: Mapping[str, str]) -> None:
-        """Note what ``folded`` was of some bandits, by uid, before they were fitted."""
-        await self._store.effects.note_seen(seen)
 
     async def _sums(self, partition: int, bandit_uid: str) -> Mapping[SumsOf, bytes]:
         """All sums in a partition."""
@@ -303,98 +274,6 @@ def drifts_of(learned: LearnedPrior, features: Sequence[bytes | None]) -> Sequen
     return found
 
 
-def _add_stored(
-    totals: Totals,
-    parts: Mapping[int, Mapping[SumsOf, bytes]],
-    record: BanditRecord,
-    stale: Stale,
-    usual: Vector,
-) -> tuple[list[Vector], list[tuple[str, ArmSums | MergedSums]]]:
-    """Add the usual sums of some partitions to totals; the largest size of each, and the unusual ones.
-
-    ``stale``: those of before a move are put into it.
-    """
-    largest, unusual = list[Vector](), list[tuple[str, ArmSums | MergedSums]]()
-    for partition, sums in parts.items():
-        owns = list[tuple[str, ArmSums | MergedSums]]()
-        for (arm, revision), data in sums.items():
-            own = sums_of(revision, data)
-            if own.space == record.space:
-                owns.append((arm, own))
-            elif own.space < record.space:
-                stale.setdefault(partition, {})[arm, revision] = data
-        if not owns:
-            continue
-        by_signal = _signal_sums([own for _, own in owns], record.signal_count)
-        sizes = [arm_effects.sizes(own, discounted=record.half_life_s is not None) for own in by_signal]
-        largest.append(np.max(sizes, axis=1))
-        is_large: NDArray[np.bool_] = np.any(np.array(sizes) > usual[:, None], axis=0)
-        for (arm, own), is_unusual in zip(owns, is_large.tolist(), strict=True):
-            if is_unusual:
-                unusual.append((arm, own))
-            else:
-                add_sums(totals, arm, own, record.space, record.half_life_s)
-    return largest, unusual
-
-
-def _add_unusual(
-    totals: Totals,
-    unusual: Sequence[tuple[str, ArmSums | MergedSums]],
-    record: BanditRecord,
-    usual: Vector,
-) -> None:
-    """Add to the totals of usual sums those of the others that count; nothing of those that do not."""
-    half_life_s, signals, whole = record.half_life_s, record.signal_count, dict(totals)
-    for arm, own in unusual:
-        add_sums(whole, arm, own, record.space, half_life_s)
-    wholes = [whole[step_of(arm, own)] for arm, own in unusual]
-    w = np.ones(len(unusual))
-    if half_life_s is not None:
-        ages = (each.time_ms - own.time_ms for each, (_, own) in zip(wholes, unusual, strict=True))
-        w = np.array([weight(age, half_life_s) for age in ages])
-    counts = np.ones(len(unusual), dtype=np.bool_)
-    by_signal = (_signal_sums(sums, signals) for sums in ([own for _, own in unusual], wholes))
-    for own, every, limit in zip(*by_signal, usual.tolist(), strict=True):
-        others = EffectSums(
-            every.n - w * own.n, every.R - w * own.R, every.Q - w**2 * own.Q, every.F - w**2 * own.F
-        )
-        is_discounted = half_life_s is not None
-        counts &= (arm_effects.sizes(own, discounted=is_discounted) <= limit) | arm_effects.confirmed(
-            own, others, discounted=is_discounted
-        )
-    for (arm, sums), is_counted in zip(unusual, counts.tolist(), strict=True):
-        # An arm has all of its steps, also where nothing of one counts.
-        nothing = {name: _zeros(getattr(sums, name)) for name in NUMBERS if hasattr(sums, name)}
-        added = sums if is_counted else msgspec.structs.replace(sums, decisions=0, **nothing)
-        add_sums(totals, arm, added, record.space, half_life_s)
-
-
-def _zeros(numbers: float | tuple[float, ...]) -> float | tuple[float, ...]:
-    return (0.0,) * len(numbers) if isinstance(numbers, tuple) else 0.0
-
-
-def _signal_sums(sums: Sequence[ArmSums | MergedSums], signals: int) -> Sequence[EffectSums]:
-    """Of each signal."""
-    n, R, Q, F = (columns([getattr(own, name) for own in sums], signals) for name in ("n", "R", "Q", "F"))
-    return [EffectSums(n[j], R[j], Q[j], F[j]) for j in range(signals)]
-
-
-def add_sums(
-    totals: Totals, arm: str, own: ArmSums | MergedSums, space: int, half_life_s: float | None
-) -> None:
-    """Add sums of an arm to totals; those of another move are left out."""
-    if own.space != space:
-        return
-    step = step_of(arm, own)
-    before = totals.get(step)
-    if before is None:
-        totals[step] = own
-    elif isinstance(before, ArmSums) and isinstance(own, ArmSums):
-        totals[step] = merged_sums(before, own, half_life_s or 0.0)
-    elif isinstance(before, MergedSums):
-        totals[step] = added_merged(before, own, half_life_s)
-
-
 def has_history(prior: PriorVersion | None) -> bool:
     """Whether what all arms do better than expected says how the history's likes differ from rewards."""
     return prior is not None and prior.learned is not None and prior.learned.history > 0
@@ -415,26 +294,23 @@ def fitted(
 
     Cost: O(P log P) for P steps.
 
-    With a half-life all arms fade to ``now_ms``, also those that nobody has rewarded since: else an arm that
+    With a half-life all arms have faded to now, also those that nobody has rewarded since: else an arm that
     was bad once would be so for ever.
 
     ``centres``: without what all arms have in common. Not of all bandits: in games with noisy rewards and
     arms that come again those without a history lost .2 by it.
     """
-    half_life_s = record.half_life_s
-    chains = chains_of(
-        totals, steps, drifts, signals=record.signal_count, half_life_s=half_life_s, now_ms=now_ms
-    )
+    chains = chains_of(totals, steps, drifts)
     fits = list[EffectFit]()
     if before is not None and before.record.space == record.space:
         fits += map(EffectFit, before.record.variances, before.record.noises)
-    has_weights = half_life_s is not None or any(step.is_merged for step in steps)
+    has_weights = record.half_life_s is not None or any(step.is_merged for step in steps)
     chained = chains.fit(fits, discounted=has_weights, centres=centres)
     version = version_of_fit(
         number,
         now_ms,
         space=record.space,
-        decisions=sum(own.decisions for own in totals.values()),
+        decisions=totals.decisions,
         fits=chained.fits,
         arms=chains.names,
         revisions=chains.revisions,

@@ -10,15 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from app.catalogues.catalogues import MERGED_WITHIN_MS
-from app.learning.arm_sums import merged_sums
-from app.learning.effect_chains import Chained, Chains, Step, merged_steps, sums_of
+from app.learning.effect_chains import Chained, Chains
+from app.learning.effect_totals import POWERS, Step, Sums, numbers_of, step_of, sums_of
 from app.learning.prior_fits import Fittable
-from app.records.arm_sums import ArmSums, MergedSums
+from app.records.arm_sums import MergedSums
 from app.records.records import pack
 from app.storage.arm_effects import MERGED
 from app.storage.store import Store
 from app.storage.types import ArmId
+from shortlist.types import Matrix
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,28 +60,49 @@ async def merge(
 
 
 async def _merge_arm(store: Store, partition: int, bandit: Fittable, unnamed: _Unnamed) -> None:
-    arm, half_life_s = unnamed.arm, bandit.record.half_life_s
-    first = unnamed.steps[: unnamed.count]
+    arm, first = unnamed.arm, unnamed.steps[: unnamed.count]
     revisions = [*dict.fromkeys(step.revision for step in first), MERGED]
     asked = [ArmId(bandit.uid, arm, revision) for revision in revisions]
     stored = dict(zip(revisions, await store.effects.sums(partition, asked), strict=True))
-    owns, read = dict[Step, ArmSums | MergedSums](), {MERGED: b""}
+    owns, read = list[Sums](), {MERGED: b""}
     for revision, data in stored.items():
         if data is None:
             continue
         own = sums_of(revision, data)
-        step = Step(arm, own.revision, revision == MERGED)
-        if own.space != bandit.record.space or (revision != MERGED and step not in first):
-            continue
-        other = owns.get(step)
-        if isinstance(own, ArmSums) and isinstance(other, ArmSums):
-            own = merged_sums(other, own, half_life_s or 0.0)
-        owns[step], read[revision] = own, data
-    if not any(step in owns for step in first):
+        if own.space == bandit.record.space and (revision == MERGED or step_of(arm, own) in first):
+            owns.append(own)
+            read[revision] = data
+    if not any(step_of(arm, own) in first for own in owns):
         return
     if unnamed.count == len(unnamed.steps):
         sums = {(arm, revision): data for revision, data in read.items() if data}
         await store.effects.drop_sums(partition, bandit.uid, sums)
         return
-    merged = merged_steps(owns, unnamed.steps, unnamed.factors, unnamed.count, half_life_s=half_life_s)
+    merged = merged_sums(
+        owns, unnamed.steps, np.array(unnamed.factors), unnamed.count, half_life_s=bandit.record.half_life_s
+    )
     await store.effects.merge(partition, bandit.uid, arm, pack(merged), read)
+
+
+def merged_sums(
+    owns: Sequence[Sums], steps: Sequence[Step], factors: Matrix, count: int, *, half_life_s: float | None
+) -> MergedSums:
+    """What the first ``count`` steps of an arm and all that was merged before are together, in one partition.
+
+    At the revision of the next step, or a later one at which sums were merged; discounted to the latest of
+    their times.
+
+    ``owns``: of the partition, all to be merged. ``steps``: of the arm, in order, more than ``count``.
+    ``factors``: of each step. Shape: (J, steps).
+    """
+    places = [steps.index(step_of(steps[0].arm, own)) for own in owns]
+    goal = max(steps[count].revision, *(steps[place].revision for place in places))
+    time_ms, total = max(own.time_ms for own in owns), np.zeros((4, len(factors), 1))
+    numbers = numbers_of(owns, len(factors), half_life_s=half_life_s, until_ms=time_ms)
+    for place, step in enumerate(steps):
+        if step.revision > goal:
+            break
+        total = factors[:, [place]] ** POWERS * total
+        total += numbers[:, :, [at == place for at in places]].sum(axis=2, keepdims=True)
+    n, R, Q, F = map(tuple, total[:, :, 0].tolist())
+    return MergedSums(sum(own.decisions for own in owns), owns[0].space, goal, time_ms, n, F, R, Q)

@@ -44,12 +44,13 @@ import numpy as np
 from app.bandits.bandit import GLOBAL_LEARNER, Bandit
 from app.bandits.effect_version import EffectVersion
 from app.bandits.prior_version import PriorVersion, version_of
-from app.bandits.settings import BanditRecord, SignalRef
+from app.bandits.settings import SignalRef
 from app.catalogues.learner_snapshot import with_constant
 from app.decision_log.rows import LoggedReward, Row, counted_of
 from app.learning.arm_sums import add_entry
-from app.learning.effect_chains import Totals, steps_of
-from app.learning.effect_fits import add_sums, fitted, has_history
+from app.learning.effect_chains import steps_of
+from app.learning.effect_fits import fitted, has_history
+from app.learning.effect_totals import CollectedSums
 from app.learning.fold import States, learned
 from app.learning.learner_sums import merged
 from app.learning.prior_fits import fit_sample
@@ -168,8 +169,9 @@ class PastLearners:
         self.effects: EffectVersion | None = None
         self.effects_of_log = False
         self.late: Sequence[TimedReward] = ()
-        self._arms = Totals()
-        self._later_arms = dict[int, dict[tuple[str, int], ArmSums]]()
+        self._arms = dict[tuple[str, int], ArmSums]()  # by arm and revision, without ``_taught``
+        self._taught = list[Item]()
+        self._later_arms = dict[int, list[Item]]()
         self._bandit = bandit
         self._source = source
         self._standing = learners_now
@@ -247,19 +249,31 @@ class PastLearners:
         return version_of(1, 0, fitted)
 
     async def _know_effects(self, block: int, first: Row | None) -> None:
-        record = self._bandit.record
         for later in sorted(later for later in self._later_arms if later <= block):
-            for (arm, _), sums in self._later_arms.pop(later).items():
-                add_sums(self._arms, arm, sums, 0, record.half_life_s)
+            self._taught += self._later_arms.pop(later)
         number = None if first is None else first.effects_version
         self.effects, self.effects_of_log = None, False
         if number:
             self.effects = await self._source.effects(self._bandit, number)
         if number != 0 and self.effects is None:
             self.effects_of_log = True
-            self.effects = await MEASURING.run(
-                partial(_effects_of, self._arms, record, has_history(self.prior))
-            )
+            self.effects = await MEASURING.run(self._effects)
+
+    def _effects(self) -> EffectVersion:
+        """Those that the log tells. As if the features of arms had not changed: a file does not say how."""
+        for entry, reward in self._taught:
+            of_revision = reward.arm, reward.revision
+            sums = add_entry(self._arms.get(of_revision), entry, reward)
+            if sums is not None:
+                self._arms[of_revision] = sums
+        self._taught.clear()
+        record, now_ms = self._bandit.record, max((own.time_ms for own in self._arms.values()), default=0)
+        collected = CollectedSums(
+            space=0, signals=record.signal_count, half_life_s=record.half_life_s, now_ms=now_ms
+        )
+        collected.add_sums([(arm, own) for (arm, _), own in self._arms.items()])
+        totals, centres = collected.totals(), has_history(self.prior)
+        return fitted(totals, steps_of(totals, {}), None, record, number=1, now_ms=now_ms, centres=centres)[0]
 
     async def learn(self, rows: Sequence[Row]) -> None:
         """Learn the rewards of some decisions, each in the block that knows it. Raises TooLarge, Invalid."""
@@ -312,13 +326,7 @@ class PastLearners:
                 by_block.setdefault(block, []).append(item)
         for block, items in by_block.items():
             self._merge(self._later.setdefault(block, {}), items)
-            arms = self._later_arms.setdefault(block, {})
-            for entry, reward in items:
-                if reward.expected:
-                    of_revision = reward.arm, reward.revision
-                    sums = add_entry(arms.get(of_revision), entry, reward)
-                    if sums is not None:
-                        arms[of_revision] = sums
+            self._later_arms.setdefault(block, []).extend(item for item in items if item[1].expected)
 
     def _merge(self, states: States, items: Sequence[Item]) -> None:
         _add(states, learned(items))
@@ -400,13 +408,6 @@ class PastLearners:
             encoded = np.array([row.context for row in rows], dtype=np.float32)
             features = bilinear.phi(features, context.directions, encoded)
         return features if constant is None else with_constant(features, constant)
-
-
-def _effects_of(totals: Totals, record: BanditRecord, centres: bool) -> EffectVersion:
-    """Those that a log tells. As if the features of arms had not changed: a file does not say how."""
-    now_ms = max((sums.time_ms for sums in totals.values()), default=0)
-    steps = steps_of(totals, {})
-    return fitted(totals, steps, None, record, number=1, now_ms=now_ms, centres=centres)[0]
 
 
 def _pair_of(row: Row, reward: LoggedReward) -> tuple[tuple[float, ...], tuple[float, ...]]:

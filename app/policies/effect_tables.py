@@ -14,15 +14,15 @@ from app.bandits.bandit import Bandit
 from app.bandits.effect_version import EffectVersion
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.engines.engine_index import EngineIndex
+from app.engines.proposals import ProposedSnapshot
 from app.filtering.filtered_snapshots import among
 from app.filters.filter import Filter
-from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.snapshot import Snapshot
 from app.platform.cache import BoundedCache
-from app.platform.deadlines import shared_task, task_for_all, yield_to_others
+from app.platform.deadlines import shared_task, task_for_all
 from app.platform.pools import REQUESTS
 from app.policies.arm_effects import MOST_HEAD, OPTIMISM, ArmEffects, Directions, row_capacity
-from app.records.records import attributes_of, bytes_to_vector
+from app.storage.types import StoredArm
 from shortlist.types import Vector
 
 DIRECTION_BYTES = 17
@@ -137,18 +137,18 @@ class EffectTables:
         # By its own weights, whatever those of this request are: one head serves all of them.
         weights = np.array([1.0] if signals is None else [rule.weight for rule in signals.values()])
         ids = await REQUESTS.run(partial(most_promising, version, weights, bandit.exploration, most))
-        arms = LiveIndex(index.dim, IndexOptions(kind="exact"))
+        arms = list[StoredArm]()
         for start in range(0, len(ids), READ_TOGETHER):
             stored = await index.store.read(index.uid, ids[start : start + READ_TOGETHER])
-            found = [arm for arm in stored if arm is not None]
-            if found:
-                features = np.array([bytes_to_vector(arm.features) for arm in found])
-                names = [arm.id for arm in found]
-                arms.upsert(names, features, [arm.revision for arm in found])
-                arms.describe(names, [attributes_of(arm.document) for arm in found])
-            await yield_to_others()
-        held = EngineHead(index.uid, version.number, arms.snapshot())
+            arms += [arm for arm in stored if arm is not None]
+        held = EngineHead(index.uid, version.number, await REQUESTS.run(partial(described, index.dim, arms)))
         self._heads.put(bandit.uid, held, most * (NUMBER_BYTES * index.dim + ARM_BYTES))
+
+
+def described(dim: int, arms: Sequence[StoredArm]) -> Snapshot:
+    """Some arms of the store, of which filters will ask."""
+    proposed = ProposedSnapshot(dim, arms)
+    return Snapshot(proposed.table, None, proposed.expected_us, deque(maxlen=1), proposed.attributes)
 
 
 def head_size(dim: int) -> int:

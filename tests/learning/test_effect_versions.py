@@ -17,11 +17,12 @@ from app.bandits.effect_version import (
 )
 from app.bandits.prior_version import version_of as prior_version_of
 from app.bandits.settings import BanditRecord, LogRule, SignalRule
-from app.learning.effect_chains import Totals, steps_of
-from app.learning.effect_fits import MOVED, WHOLE_EVERY, add_sums, fitted, stored_of
+from app.learning.effect_chains import steps_of
+from app.learning.effect_fits import MOVED, WHOLE_EVERY, fitted, stored_of
+from app.learning.effect_totals import CollectedSums
 from app.learning.reward_entries import Observation
 from app.records.arm_sums import ArmSums
-from app.records.records import unpack, vector_to_bytes
+from app.records.records import pack, unpack, vector_to_bytes
 from headless_service import HeadlessService
 from shortlist.linear.learned_prior import LearnedPrior
 
@@ -57,9 +58,9 @@ def versions(rng: np.random.Generator, count: int, signals: int, moved: float = 
             )  # fmt: skip
         if step % 9 == 8:
             del sums[sorted(sums)[int(rng.integers(len(sums)))]]
-        totals = Totals()
-        for arm, own in sums.items():
-            add_sums(totals, arm, own, 0, None)
+        collected = CollectedSums(space=0, signals=signals, half_life_s=None, now_ms=0)
+        collected.add_sums([*sums.items()])
+        totals = collected.totals()
         number = 1 if before is None else before.number + 1
         now, *_ = fitted(totals, steps_of(totals, {}), {}, record(signals), number=number, now_ms=0)
         found = stored_of(before, now, moved)
@@ -127,15 +128,16 @@ def test_nothing_is_stored_where_nothing_moved():
 def test_sums_of_another_space_are_left_out_and_those_of_each_revision_stay_apart():
     """Whichever comes first."""
     shown = {
-        place: ArmSums(1, 1, space, revision, 0, float(n), float(n), (1.0,), (1.0,))
+        place: pack(ArmSums(1, 1, space, revision, 0, float(n), float(n), (1.0,), (1.0,)))
         for place, (space, revision, n) in enumerate([(0, 9, 1), (1, 2, 2), (1, 1, 4), (1, 2, 8), (2, 9, 16)])
     }
     for order in (list(shown), list(shown)[::-1]):
-        totals = Totals()
-        for place in order:
-            add_sums(totals, "a", shown[place], 1, None)
-        found = {step.revision: (own.n, own.decisions, own.revision) for step, own in totals.items()}
-        assert found == {2: (10.0, 2, 2), 1: (4.0, 1, 1)}
+        collected = CollectedSums(space=1, signals=1, half_life_s=None, now_ms=0)
+        stale = [collected.add({("a", place): shown[place]}) for place in order]
+        totals = collected.totals()
+        found = {step.revision: totals.numbers[0, 0, place] for step, place in totals.places.items()}
+        assert (found, totals.decisions) == ({2: 10.0, 1: 4.0}, 3)
+        assert [place for before in stale for _, place in before] == [0]
 
 
 @pytest.mark.anyio

@@ -78,7 +78,8 @@ class Town:
 
 
 def fitting(town: Any, *, owns: bool = True) -> EffectFitting:
-    return EffectFitting(town, town, owns=lambda _: owns, now_s=lambda: town.now)
+    store: Any = SimpleNamespace(effects=town, arms=SimpleNamespace(behind=town.with_other_arms))
+    return EffectFitting(store, town, town, owns=lambda _: owns, now_s=lambda: town.now)
 
 
 def teach(town: Town, worker: EffectFitting) -> None:

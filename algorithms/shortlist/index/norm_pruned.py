@@ -112,7 +112,7 @@ class NormBlocks(Index):
                 # that wins would be passed over.
                 if norm * query_norm * _ROUND_UP < kth - error:
                     break
-                np.dot(block, working, out=approximate[start:stop])
+                np.matmul(block, working, out=approximate[start:stop])
                 if len(masked):
                     hidden = masked[masked.searchsorted(start) : masked.searchsorted(stop)]
                     approximate[hidden] = -np.inf
