@@ -1,23 +1,13 @@
 """A copy of the rows that a filter matches, side by side, which follows what the filter matches.
 
-Notation
-    m, d        rows that were ever copied, dimension
-    position    where a row stands in the copy
-    e           bound on the rounding error of one approximate score
-    t           lower bound on the k-th best approximate score so far
-
-Many rows are copied in ascending order of their norms |x|, and read in blocks from the end. Once
-|x||q| < t - e for the longest row of a block, no row before it can be among the best
-(``shortlist.index.norm_pruned``). Rows that come are appended, into capacity that is kept for them, and read
-first. So following a change takes time in proportion to the change. The copy before it shares the arrays and
-stays true for searches.
+Many rows are copied in the order of their norms (``NormOrder``). Rows that come are appended, into capacity
+that is kept for them. So following a change takes time in proportion to the change. The copy before it shares
+the arrays and stays true for searches. Below, m rows were ever copied.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
@@ -28,35 +18,28 @@ from app.indexes.filtered_search import reused_scores
 from app.indexes.snapshot import Snapshot
 from shortlist.index.arrays import grown
 from shortlist.index.index import IndexKind
-from shortlist.index.norm_pruned import block_bounds
-from shortlist.index.table import TableSnapshot, Working, aligned_empty, longest_first, not_in, positions_of
-from shortlist.mips.exact import candidates, kth_largest_or_less, ranked, unit_scale
+from shortlist.index.norm_pruned import NormOrder
+from shortlist.index.table import TableSnapshot, aligned_empty, not_in, positions_of
+from shortlist.mips.exact import ranked, unit_scale
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
 _LEAST_ORDERED = 2_048  # rows: fewer are read at once
-_ROUND_UP = 1.0 + 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowCopy:
     """See the module. It may be searched in any thread, and be followed once: its arrays go on.
 
-    eligible            the rows of the moment that it is of
-    rows, features      (capacity,), (capacity, d), of which ``size`` are in use
-    positions           (rows of the table or more,), -1 for rows that are not copied
-    blocks              of the rows in order, the longest first: where each begins, and its largest norm
-    ordered             rows in order; those after them came later
-    gone                (g,) positions of rows that no longer match, ascending
+    eligible    the rows of the moment that it is of
+    order       the rows and their features, with room for more
+    positions   (rows of the table or more,), -1 for rows that are not copied
+    gone        (g,) positions of rows that no longer match, ascending
     Memory: 4 d + 8 bytes a row, and 4 bytes a row of the table.
     """
 
     eligible: EligibleRows
-    rows: Rows
-    features: Working
+    order: NormOrder
     positions: NDArray[np.int32]
-    size: int
-    blocks: tuple[tuple[int, float], ...] = ()
-    ordered: int = 0
     gone: NDArray[np.int64] = field(default_factory=lambda: NO_ROWS)
     name: ClassVar[str] = "copy"
     kind: ClassVar[IndexKind] = "exact"
@@ -65,29 +48,21 @@ class RowCopy:
     @classmethod
     def of(cls, table: TableSnapshot, eligible: EligibleRows) -> RowCopy:
         """Copy the rows (n,) that match. Cost: n d reads at random places, and to sort n norms."""
-        rows, blocks, ordered = eligible.rows, list[tuple[int, float]](), 0
-        count = len(rows)
-        if count > _LEAST_ORDERED:
-            rows, ordered = longest_first(table, rows)[::-1].copy(), count
-            for before, end in pairwise(block_bounds(count)):
-                blocks.append((count - end, float(table.norms[rows[count - 1 - before]])))
-        features = aligned_empty(count, table.dim, table.working.dtype)
-        features[:] = table.working[rows]
-        positions = positions_of(rows, table.rows)
-        return cls(eligible, rows, features, positions, count, tuple(blocks), ordered)
+        order = NormOrder.of(table, eligible.rows, is_ordered=eligible.count > _LEAST_ORDERED)
+        return cls(eligible, order, positions_of(order.rows, table.rows))
 
     def __len__(self) -> int:
         """The rows that are not gone."""
-        return self.size - len(self.gone)
+        return self.order.size - len(self.gone)
 
     @property
     def memory_bytes(self) -> int:
-        return self.rows.nbytes + self.features.nbytes + self.positions.nbytes + self.gone.nbytes
+        return self.order.memory_bytes + self.positions.nbytes + self.gone.nbytes
 
     @property
     def staleness(self) -> float:
         """Rows that make searches slower than those of a new copy would be / rows that match."""
-        later = self.size - self.ordered if self.ordered else 0
+        later = self.order.size - self.order.ordered if self.order.ordered else 0
         return (len(self.gone) + later) / max(len(self), 1)
 
     def followed(self, table: TableSnapshot, eligible: EligibleRows) -> RowCopy | None:
@@ -103,7 +78,7 @@ class RowCopy:
             position = table.renumbered.positions.astype(np.int64)
             copy, before = copy._moved(position, table.rows), renumbered(before, position, table)
         # a long arm came, so the table is scanned in float64 from now on
-        if copy.features.dtype != table.working.dtype:
+        if copy.order.later.dtype != table.working.dtype:
             return None
         return copy._changed(table, eligible, eligible.since(before))
 
@@ -111,65 +86,36 @@ class RowCopy:
         came, went = change.came, change.went
         if not len(came) and not len(went):
             return replace(self, eligible=eligible)
-        used, size = self.size, self.size + len(came)
+        order, used, size = self.order, self.order.size, self.order.size + len(came)
         left = np.sort(self.positions[went]).astype(np.int64)
-        rows, features = grown(self.rows, size, used=used), self.features
-        if len(rows) > len(features):
-            features = aligned_empty(len(rows), table.dim, features.dtype)
-            features[:used] = self.features[:used]
+        rows, later, had = grown(order.rows, size, used=used), order.later, used - order.ordered
+        if had + len(came) > len(later):
+            later = aligned_empty(len(rows) - order.ordered, table.dim, later.dtype)
+            later[:had] = order.later[:had]
         rows[used:size] = came
-        features[used:size] = table.working[came]
+        later[had : had + len(came)] = table.working[came]
         positions = grown(self.positions, table.rows, used=len(self.positions))
         positions[went] = -1
         positions[came] = np.arange(used, size)
-        return replace(
-            self,
-            eligible=eligible,
-            rows=rows,
-            features=features,
-            positions=positions,
-            size=size,
-            gone=np.insert(self.gone, self.gone.searchsorted(left), left),
-        )
+        order = replace(order, rows=rows, later=later, size=size)
+        return RowCopy(eligible, order, positions, np.insert(self.gone, self.gone.searchsorted(left), left))
 
     def _moved(self, position: Rows, table_rows: int) -> RowCopy:
         """The same after a compaction: row r is now ``position[r]``, -1 if it is gone."""
-        rows = np.full(len(self.features), -1, dtype=np.int64)
-        copied_rows = rows[: self.size]
-        copied_rows[:] = position[self.rows[: self.size]]
+        rows, size = np.full(len(self.order.rows), -1, dtype=np.int64), self.order.size
+        copied_rows = rows[:size]
+        copied_rows[:] = position[self.order.rows[:size]]
         copied_rows[self.gone] = -1
         positions, gone = positions_of(copied_rows, table_rows), np.flatnonzero(copied_rows < 0)
-        return replace(self, rows=rows, positions=positions, gone=gone)
+        return replace(self, order=replace(self.order, rows=rows), positions=positions, gone=gone)
 
     def search(self, snapshot: Snapshot, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         """The best ``k`` of the rows outside ``exclude``, which match. Cost: at most m d reads in a row."""
-        table = snapshot.table
-        rows = self._contenders(table, query, k + len(exclude))
+        table, order = snapshot.table, self.order
+        slope, offset = table.error_line
+        error = slope * unit_scale(query)[1] + offset
+        scores = reused_scores(order.size, order.later.dtype)
+        rows = order.contenders(query, k + len(exclude), error, self.gone, scores)
         if len(exclude):
             rows = rows[not_in(rows, exclude)]
         return ranked(rows, k, table.features, query)
-
-    def _contenders(self, table: TableSnapshot, query: Vector, k: int) -> Rows:
-        """Rows that could be the best ``k``."""
-        scaled, query_norm = unit_scale(query)
-        slope, offset = table.error_line
-        error = slope * query_norm + offset
-        scaled = scaled.astype(self.features.dtype, copy=False)
-        scores = reused_scores(self.size, self.features.dtype)
-        first = self._score(scaled, scores, self.ordered, self.size)
-        for start, norm in self.blocks:
-            kth = kth_largest_or_less(scores[first:], k) if first < self.size else -math.inf
-            # Rounded up: the product of two norms may be too small by its own rounding.
-            if norm * query_norm * _ROUND_UP < kth - error:
-                break
-            first = self._score(scaled, scores, start, first)
-        found = candidates(scores[first:], error, k)
-        return self.rows[found + first if first else found]
-
-    def _score(self, scaled: Working, scores: Working, start: int, stop: int) -> int:
-        """Write the approximate scores of these positions, -inf for those that are gone."""
-        if start < stop:
-            np.matmul(self.features[start:stop], scaled, out=scores[start:stop])
-            if len(self.gone):
-                scores[self.gone[self.gone.searchsorted(start) : self.gone.searchsorted(stop)]] = -np.inf
-        return start

@@ -116,8 +116,9 @@ def test_no_row_is_read_that_is_too_short_to_win(came_later: bool):
         copy = copy.followed(
             snapshot.table, eligible_rows(everything, snapshot.table, snapshot.attributes, eligible)
         )
-    norms = snapshot.table.norms[copy.rows[: copy.size]]
-    copy.features[np.flatnonzero(norms < 1.0)] = np.nan  # whoever reads them finds nothing
+    for _, norm, features in copy.order.blocks:
+        if norm < 1.0:
+            features[:] = np.nan  # whoever reads them finds nothing
     for query in circle(1_024)[::100]:
         (found,) = copy.search(snapshot, 3.0 * query, 1).rows.tolist()
         assert snapshot.table.features[found] @ query == pytest.approx(2.0)
@@ -166,13 +167,13 @@ def test_following_a_change_copies_what_changed_alone():
     copy = RowCopy.of(snapshot.table, eligible)
     shop.describe([1], is_inside=True)  # makes room
     snapshot, eligible = shop.now(eligible)
-    before = (copy := copy.followed(snapshot.table, eligible)).features
+    before = (copy := copy.followed(snapshot.table, eligible)).order.later
     for arm in range(3, 203, 2):
         shop.describe([arm], is_inside=True)
         shop.describe([arm + 1], is_inside=False)
         snapshot, eligible = shop.now(eligible)
         copy = copy.followed(snapshot.table, eligible)
-    assert copy.features is before
+    assert copy.order.later is before
     assert len(copy) == 1_001
     check(copy, snapshot)
 

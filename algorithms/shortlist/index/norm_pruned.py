@@ -12,7 +12,9 @@ than the k-th best so far. How much is read depends on the spread of the norms: 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import ClassVar
 
@@ -22,13 +24,89 @@ from numpy.typing import NDArray
 from shortlist.index.index import Index, IndexKind, Saving
 from shortlist.index.probes import ExactLists, Probes, Quality
 from shortlist.index.quality import Degradation
-from shortlist.index.table import TableSnapshot, Working, aligned_empty, positions_of
+from shortlist.index.table import TableSnapshot, Working, aligned_empty, longest_first, positions_of
 from shortlist.mips.exact import candidates, error_bound, kth_largest_or_less, ranked, unit_scale
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
 _FIRST_BLOCK = 1_024
 _LARGEST_BLOCK = 65_536
 _ROUND_UP = 1.0 + 1e-9
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NormOrder:
+    """Rows side by side: in ascending order of norm, read in blocks from the end, then rows that came later.
+
+    ``rows``     (capacity,), of which ``size`` are in use; what stands where is a position
+    ``blocks``   of the rows in order, the longest first: where each begins, its largest norm, its features
+    ``ordered``  rows in order; those after them are read first
+    ``later``    the features of these (capacity, d)
+    """
+
+    rows: Rows
+    size: int
+    blocks: tuple[tuple[int, float, Working], ...]
+    ordered: int
+    later: Working
+
+    @classmethod
+    def of(
+        cls,
+        table: TableSnapshot,
+        rows: Rows,
+        *,
+        first: int = _FIRST_BLOCK,
+        largest: int = _LARGEST_BLOCK,
+        is_ordered: bool = True,
+    ) -> NormOrder:
+        """Copy rows (n,); few of them need no order. Cost: n d reads at random places."""
+        if not is_ordered:
+            return cls(rows, len(rows), (), 0, _side_by_side(table, rows))
+        rows, count = longest_first(table, rows)[::-1].copy(), len(rows)
+        blocks = list[tuple[int, float, Working]]()
+        for before, end in pairwise(block_bounds(count, first, largest)):
+            block = rows[count - end : count - before]
+            blocks.append((count - end, float(table.norms[block[-1]]), _side_by_side(table, block)))
+        return cls(rows, count, tuple(blocks), count, _side_by_side(table, NO_ROWS))
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.rows.nbytes + self.later.nbytes + sum(features.nbytes for *_, features in self.blocks)
+
+    def contenders(
+        self, query: Vector, k: int, error: float, gone: NDArray[np.int64], scores: Working
+    ) -> Rows:
+        """Rows that could be the best ``k`` of those that are not at the positions ``gone``, which ascend.
+
+        ``error``: of an approximate score. ``scores``: memory for them (size,).
+        """
+        scaled, query_norm = unit_scale(query)
+        scaled, first = scaled.astype(self.later.dtype, copy=False), self.size
+
+        def read(features: Working, start: int) -> None:
+            nonlocal first
+            np.matmul(features, scaled, out=scores[start:first])
+            if len(gone):
+                scores[gone[gone.searchsorted(start) : gone.searchsorted(first)]] = -np.inf
+            first = start
+
+        if self.ordered < self.size:
+            read(self.later[: self.size - self.ordered], self.ordered)
+        for start, norm, features in self.blocks:
+            kth = kth_largest_or_less(scores[first : self.size], k) if first < self.size else -math.inf
+            # Rounded up: the product of two norms may be too small by its own rounding, and then an arm that
+            # wins would be passed over.
+            if norm * query_norm * _ROUND_UP < kth - error:
+                break
+            read(features, start)
+        found = candidates(scores[first : self.size], error, k)
+        return self.rows[found + first if first else found]
+
+
+def _side_by_side(table: TableSnapshot, rows: Rows) -> Working:
+    features = aligned_empty(len(rows), table.dim, table.working.dtype)
+    features[:] = table.working[rows]
+    return features
 
 
 class NormBlocks(Index):
@@ -50,29 +128,23 @@ class NormBlocks(Index):
         first: int = _FIRST_BLOCK,
         largest: int = _LARGEST_BLOCK,
     ) -> None:
-        live_rows = table.live_rows if rows is None else rows
-        order = np.argsort(-table.norms[live_rows], kind="stable")
         super().__init__(table.rows if covered is None else covered, Degradation(0))
-        self._rows: Rows = live_rows[order]
-        self._positions = positions_of(self._rows, self.covered)
-        self._largest = float(table.norms[self._rows[0]]) if live_rows.size else 0.0
-        self._blocks = list[tuple[int, int, float, Working]]()
-        for start, stop in pairwise(block_bounds(live_rows.size, first, largest)):
-            block = aligned_empty(stop - start, table.dim, table.working.dtype)
-            block[:] = table.working[self._rows[start:stop]]
-            self._blocks.append((start, stop, float(table.norms[self._rows[start]]), block))
+        live_rows = table.live_rows if rows is None else rows
+        self._order = NormOrder.of(table, live_rows, first=first, largest=largest)
+        self._positions = positions_of(self._order.rows, self.covered)
+        self._largest = self._order.blocks[0][1] if self._order.blocks else 0.0
         self._gone = NO_ROWS
         # For how many tombstones the positions of their rows are known, and those positions, ascending.
         self._masked: tuple[int, NDArray[np.int64]] = (0, NO_ROWS)
 
     @property
     def rows(self) -> Rows:
-        """Its rows (n,), longest first, -1 for those that are gone."""
-        return self._rows
+        """Its rows (n,), longest last, -1 for those that are gone."""
+        return self._order.rows
 
     @property
     def memory_bytes(self) -> int:
-        return self._rows.nbytes + self._positions.nbytes + sum(block.nbytes for *_, block in self._blocks)
+        return self._order.memory_bytes + self._positions.nbytes
 
     def answered(self, quality: Quality, probes: Probes, lists: ExactLists) -> None:  # noqa: ARG002
         """Take note of how good the answers to ``probes`` are: perfect, but for arms that it leaves out."""
@@ -87,9 +159,10 @@ class NormBlocks(Index):
         other = object.__new__(NormBlocks)
         other.__dict__.update(self.__dict__)
         other.covered = covered
-        other._rows = np.append(position, -1)[self._rows]
-        other._positions = positions_of(other._rows, covered)
-        other._gone = np.flatnonzero(other._rows < 0)
+        rows = np.append(position, -1)[self._order.rows]
+        other._order = replace(self._order, rows=rows)
+        other._positions = positions_of(rows, covered)
+        other._gone = np.flatnonzero(rows < 0)
         other._masked = (0, other._gone)
         return other
 
@@ -98,26 +171,12 @@ class NormBlocks(Index):
 
         Shapes: query (d,), exclude (e,). Cost: d reads for every row up to the block where it stops.
         """
-        scaled, query_norm = unit_scale(query)
-        dtype = self._blocks[0][3].dtype if self._blocks else np.dtype(np.float32)
-        working = scaled.astype(dtype, copy=False)
-        error = error_bound(table.dim, self._largest, query_norm, dtype)
-        masked = self._masked_positions(table, exclude)
-        approximate = np.empty(len(self._rows), dtype=dtype)
-        kth, done = -np.inf, 0
+        order, dtype = self._order, self._order.later.dtype
+        error = error_bound(table.dim, self._largest, unit_scale(query)[1], dtype)
+        scores, masked = np.empty(order.size, dtype=dtype), self._masked_positions(table, exclude)
         # BLAS may compute with what memory held before, and drop it: no reason to warn.
         with np.errstate(invalid="ignore"):
-            for start, stop, norm, block in self._blocks:
-                # Rounded up: the product of two norms may be too small by its own rounding, and then an arm
-                # that wins would be passed over.
-                if norm * query_norm * _ROUND_UP < kth - error:
-                    break
-                np.matmul(block, working, out=approximate[start:stop])
-                if len(masked):
-                    hidden = masked[masked.searchsorted(start) : masked.searchsorted(stop)]
-                    approximate[hidden] = -np.inf
-                kth, done = max(kth, kth_largest_or_less(approximate[:stop], k)), stop
-        rows = self._rows[candidates(approximate[:done], error, k)]
+            rows = order.contenders(query, k, error, masked, scores)
         return ranked(rows, k, table.features, query)
 
     def _masked_positions(self, table: TableSnapshot, exclude: Rows) -> NDArray[np.int64]:

@@ -199,7 +199,8 @@ def kth_largest_or_less(approximate: Scores, k: int) -> float:
         return float(approximate.max() if k == 1 else np.partition(approximate, size - k)[size - k])
     # The maxima of disjoint groups are entries: the k-th largest of them is at most the k-th largest of all.
     length = size // groups
-    maxima = approximate[: groups * length].reshape(length, groups).max(axis=0)
+    # The first ones are left out: of rows in ascending order of norm the last ones score most.
+    maxima = approximate[size - groups * length :].reshape(length, groups).max(axis=0)
     return float(np.partition(maxima, groups - k)[groups - k])
 
 
