@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -571,10 +572,20 @@ def test_without_the_package_of_files_the_client_and_the_commands_name_it(
     with pytest.raises(ImportError, match="the package shortlist-files: import shortlist_files"):
         importlib.import_module("shortlist_client.files")
     monkeypatch.setitem(sys.modules, "shortlist_files", None)
-    for words in (("import", "c", "a.csv"), ("export", "catalogue", "c", "--out", "a.csv")):
+    for words in (
+        ("import", "c", "a.csv"),
+        ("export", "catalogue", "c", "--out", "a.csv"),
+        ("embed", "--history", "a.csv", "--catalogue", "d", "--key-column", "who", "--arm-column", "what"),
+    ):
         status, said, err = run(*words)
         assert (status, said) == (2, "")
         assert told(err) == f"shortlist: {words[0]} needs the package shortlist-files, installed"
+
+
+def test_the_service_is_made_without_the_package_of_files(tmp_path: Path):
+    code = "import sys; sys.modules['shortlist_files'] = None; import server.application, server.serving"
+    root = Path(__file__).parents[2]
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(root)}, check=True)
 
 
 @pytest.mark.parametrize("more", [(), ("--id", "id")], ids=["an export", "a table"])
