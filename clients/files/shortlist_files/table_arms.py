@@ -240,6 +240,8 @@ class TableArms:
 
     def _see_features(self, name: str, cells: Sequence[str]) -> None:
         """Look at what may have a decimal comma: not at lists, which have commas between numbers."""
+        if "," not in "".join(cells):
+            return
         texts = [
             cell for cell in cells if len(cell) <= MAX_PART_CHARS and not cell.lstrip().startswith(("[", "("))
         ]
