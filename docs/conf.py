@@ -36,6 +36,7 @@ PARTS = {
         "docs/features",
         "docs/context",
         "docs/filters",
+        "docs/candidates",
         "docs/quotas",
         "docs/rewards",
         "docs/signals",

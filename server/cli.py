@@ -152,6 +152,7 @@ def command_parser(*, with_plugins: bool = True) -> argparse.ArgumentParser:
     key.add_argument(
         "--visitors", metavar="TIME", type=seconds, help="it signs passes of at most 90s, 30m, 1h or 7d"
     )
+    key.add_argument("--candidates", choices=["full"], help="its passes may bring arms of their own")
     key.set_defaults(run=_make_key)
 
     copy = commands.add_parser("copy", help="copy a stopped store to another server, whatever its kind")
@@ -194,7 +195,8 @@ def _plugin_commands(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _make_key(parsed: argparse.Namespace) -> None:
-    restrictions = {name: getattr(parsed, name) for name in ("bandits", "catalogues", "rate", "visitors")}
+    names = ("bandits", "catalogues", "rate", "visitors", "candidates")
+    restrictions = {name: getattr(parsed, name) for name in names}
     chosen = {name: str(value) for name, value in restrictions.items() if value is not None}
     server_module("administration").make_key(parsed.name, parsed.scopes.split(","), chosen)
 

@@ -17,6 +17,7 @@ from app.api.rates import Rates
 from app.bandits.registry import Bandits
 from app.bandits.spaces import Moves
 from app.catalogues.adaptive_solver import IndependentSolvers
+from app.catalogues.candidates import CandidateArms
 from app.catalogues.catalogues import Catalogues
 from app.catalogues.engines import check_engines
 from app.catalogues.kinds import engines_of
@@ -213,7 +214,8 @@ class Service:
             metrics=metrics,
         )
         self.evaluation_jobs = EvaluationJobs(store.jobs, metrics)
-        self.pipeline = Pipeline(dependencies, self.sync, constraints)
+        candidates = CandidateArms(store.followed_arms)
+        self.pipeline = Pipeline(dependencies, self.sync, constraints, candidates)
         self.dry_runs = DryRuns(store.arms, self.pipeline, self.sync, self.priors, self.effects)
         self.choosing = Choosing(
             store,

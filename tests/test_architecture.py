@@ -82,6 +82,7 @@ ARROWS = {
         "records",
         "filters",
         "indexes",
+        "catalogues",
         "filtering",
         "bandits",
         "exposure_limits",

@@ -74,7 +74,7 @@ _RULES = [
 _OF_PASSES = re.compile(r"/v1/(bandits/[^/]+/choose(/batch)?|rewards|decisions/activate)")
 # Its body says whether it is a choice or a dry run, which needs "read" instead.
 _CHOICE = re.compile(r"/v1/bandits/[^/]+/choose")
-_RESTRICTIONS = frozenset({"bandits", "catalogues", "rate", "visitors"})
+_RESTRICTIONS = frozenset({"bandits", "catalogues", "rate", "visitors", "candidates"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,7 @@ class ApiKey:
     ``rate``        requests a second
     ``visitors_s``  how long the passes may last that it signs; None: it signs none
     ``visitor``     of a pass: whom it is for
+    ``full_candidates``  its passes may bring arms of their own, and not only name candidates by their ids
     """
 
     name: str
@@ -94,6 +95,7 @@ class ApiKey:
     rate: float | None = None
     visitors_s: int | None = None
     visitor: str | None = None
+    full_candidates: bool = False
 
     def allows(self, scope: str) -> bool:
         return scope in self.scopes or "admin" in self.scopes
@@ -254,7 +256,8 @@ def _parsed(entry: str) -> tuple[bytes, ApiKey]:
     restrictions = dict(term.partition("=")[::2] for term in given_terms)
     if len(restrictions) < len(given_terms) or not restrictions.keys() <= _RESTRICTIONS:
         raise StartupError(
-            f"the API key {name} may have ;bandits= ;catalogues= ;rate= ;visitors= after its scopes, once"
+            f"the API key {name} may have ;bandits= ;catalogues= ;rate= ;visitors= ;candidates= after its "
+            "scopes, once"
         )
     if not _DIGEST.fullmatch(digest):
         raise StartupError(f"the API key {name} must end in the SHA-256 of the key, 64 hexadecimal digits")
@@ -266,6 +269,12 @@ def _parsed(entry: str) -> tuple[bytes, ApiKey]:
         key = replace(key, rate=_rate(name, rate))
     if (visitors := restrictions.get("visitors")) is not None:
         key = replace(key, visitors_s=_visitors_s(name, visitors))
+    if (candidates := restrictions.get("candidates")) is not None:
+        if candidates != "full" or key.visitors_s is None:
+            raise StartupError(
+                f"candidates of the API key {name} must be full, beside visitors: it is of its passes"
+            )
+        key = replace(key, full_candidates=True)
     return bytes.fromhex(digest), key
 
 

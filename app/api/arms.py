@@ -28,6 +28,7 @@ router = json_router(prefix="/v1/catalogues", tags=["catalogues"])
 
 NDJSON, BLOCKS = "application/x-ndjson", "application/vnd.shortlist.arms"  # what an import reads
 LONG_METADATA = f"metadata must not be longer than {limits.MAX_METADATA_CHARS} characters"
+Tags = list[Annotated[str, Field(max_length=limits.MAX_TAG_CHARS)]]
 TWICE = "an id must not appear twice in one batch"
 
 
@@ -83,9 +84,7 @@ class ArmBody(StrictModel):
 
     id: Identifier
     features: Annotated[list[Feature], FailFast()] = Field(default_factory=absent)
-    tags: list[Annotated[str, Field(max_length=limits.MAX_TAG_CHARS)]] = Field(
-        default_factory=list, max_length=limits.MAX_TAGS, fail_fast=True
-    )
+    tags: Tags = Field(default_factory=list, max_length=limits.MAX_TAGS, fail_fast=True)
     metadata: Annotated[dict[str, Any], AfterValidator(storable)] = Field(default_factory=dict)
 
 

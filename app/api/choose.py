@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from fastapi import Request, Response
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, FailFast, Field
 
 from app.api import limits
 from app.api.api_keys import ApiKey
-from app.api.fields import ContextBody, Identifier, Seed, Weights
+from app.api.arms import Tags, absent, storable
+from app.api.fields import ContextBody, Feature, Identifier, Seed, Weights
 from app.api.filters import FilterBody, RulesBody, parsed_filter, rules
 from app.api.guard import check_scope, key_of
 from app.api.problems import Problem, document_of, problems
 from app.api.rates import Rates
-from app.api.strict_json import SEVERAL_CALLS, Provided, StrictModel, json_router, reply
+from app.api.strict_json import IN_TURN, SEVERAL_CALLS, Provided, StrictModel, json_router, reply
 from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
+from app.catalogues.arms import Arm
+from app.catalogues.candidates import WHERE, CandidateList, candidate_list
 from app.platform.documents import Answer
 from app.platform.errors import Forbidden, Invalid, NotFound, ShortlistError, within
+from app.platform.ids import refuse_repeats
 from app.policies.request import NO_RULES, ChooseRequest
 from app.serving.arm_list import ArmList
 from app.serving.choice import Choice, include_name
@@ -33,17 +37,39 @@ router = json_router(prefix="/v1/bandits", tags=["choices"])
 IncludeName = Annotated[str, AfterValidator(include_name)]
 
 
+class CandidateBody(StrictModel):
+    """With ``features`` or ``metadata`` an arm of this request alone, written as an arm of the catalogue is;
+    else the arm of the catalogue with this ``id``.
+    """
+
+    id: Identifier
+    features: Annotated[list[Feature], FailFast()] = Field(default_factory=absent)
+    metadata: Annotated[dict[str, Any], AfterValidator(storable)] = Field(default_factory=dict)
+    tags: Tags = Field(default_factory=list, max_length=limits.MAX_TAGS, fail_fast=True)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is an arm of the request alone."""
+        return not self.model_fields_set.isdisjoint(OF_OWN_ARMS)
+
+
+OF_OWN_ARMS = ("features", "metadata")
+Candidate = Annotated[Identifier | CandidateBody, IN_TURN]
+
+
 class ChooseItem(StrictModel):
     """``baseline`` names a finished slate campaign, whose slate is served instead of a draw. ``filter``:
     which arms are eligible. ``rules``: arms that stand at given places, and how many may share a value.
     ``context``: needed exactly when the bandit has one. ``include``: what comes with each arm: its metadata,
     or fields of them. ``visitor``: whom a global bandit shows it to that has ``repeats``, or
     a constraint that remembers keys.
-    ``weights``: of signals, over those of the bandit.
+    ``weights``: of signals, over those of the bandit. ``candidates``: the only arms that may be chosen: ids
+    of the catalogue, or arms of this request alone.
     """
 
     max_bytes: ClassVar[int] = limits.MAX_IDS_BYTES
-    long_list: ClassVar[str] = "exclude"
+    long_list: ClassVar[str] = "candidates"
+    undivided: ClassVar[str] = "candidates"
 
     key: Identifier | None = None
     k: Annotated[int, Field(ge=1, le=limits.MAX_K)] = 1
@@ -58,6 +84,13 @@ class ChooseItem(StrictModel):
     visitor: Identifier | None = None
     include: list[IncludeName] = Field(default_factory=list, max_length=limits.MAX_INCLUDE)
     weights: Weights | None = None
+    candidates: list[Candidate] | None = Field(default=None, min_length=1, max_length=limits.MAX_CANDIDATES)
+
+    @property
+    def brings_arms(self) -> bool:
+        """Whether some of its arms are of the request alone."""
+        given = self.candidates or ()
+        return any(isinstance(candidate, CandidateBody) and candidate.is_own for candidate in given)
 
 
 class ChooseBody(ChooseItem):
@@ -118,13 +151,13 @@ async def choose(
         async def dry_run(owner: Bandit) -> DryRun:
             return await dry_runs.run(owner, await _request(body, owner, arm_list, key_of(request)))
 
-        return reply(await bandits.use(bandit, dry_run, keep=False))
+        return reply(await bandits.use(bandit, dry_run, keep=False, brings_arms=body.brings_arms))
     check_scope(request, "choose")
 
     async def chosen(owner: Bandit) -> Choice:
         return await choosing.choose(owner, await _request(body, owner, arm_list, key_of(request)))
 
-    return reply(await bandits.use(bandit, chosen))
+    return reply(await bandits.use(bandit, chosen, brings_arms=body.brings_arms))
 
 
 @router.post("/{bandit}/choose/batch", response_model=ChoicesView, responses=problems(409, 429))
@@ -168,7 +201,8 @@ async def choose_batch(
             result if isinstance(result, Choice) else RefusedChoice(document_of(result)) for result in results
         ]
 
-    return reply({"results": await bandits.use(bandit, chosen)})
+    brings_arms = any(isinstance(item, ChooseItem) and item.brings_arms for item in items)
+    return reply({"results": await bandits.use(bandit, chosen, brings_arms=brings_arms)})
 
 
 async def _request(
@@ -180,9 +214,14 @@ async def _request(
         owner = caller.visitor
         key, visitor = _of_visitor(body, bandit, owner)
     if body.baseline is not None:
+        if body.candidates is not None:
+            raise Invalid("candidates cannot be combined with baseline, which names arms", path=(WHERE,))
         if caller is not None and caller.bandits is not None:
             raise NotFound("there is no campaign with this id")
         arms = await arm_list.arms_of(body.baseline)
+    candidates = None
+    if body.candidates is not None:
+        candidates = _candidates(body.candidates, body.k, bandit, caller)
     return ChooseRequest(
         key=key,
         k=body.k,
@@ -198,7 +237,35 @@ async def _request(
         visitor=visitor,
         weights=body.weights,
         owner=owner,
+        candidates=candidates,
     )
+
+
+def _candidates(
+    given: Sequence[str | CandidateBody], k: int, bandit: Bandit, caller: ApiKey | None
+) -> CandidateList:
+    """The candidates of a request. Raises Invalid, Forbidden."""
+    ids_alone = caller is not None and caller.visitor is not None and not caller.full_candidates
+    arms: list[str | Arm] = []
+    for position, candidate in enumerate(given):
+        if isinstance(candidate, str):
+            arms.append(candidate)
+            continue
+        if ids_alone and len(candidate.model_fields_set) > 1:
+            name = next(name for name in (*OF_OWN_ARMS, "tags") if name in candidate.model_fields_set)
+            reason = "a pass may send ids alone, unless the entry of its API key says candidates=full"
+            raise Forbidden(reason, path=(WHERE, position, name))
+        if candidate.is_own:
+            arms.append(Arm(candidate.id, candidate.features, candidate.tags, candidate.metadata))
+        elif candidate.tags:
+            reason = "tags are of an arm of the request: give its features or metadata too"
+            raise Invalid(reason, path=(WHERE, position, "tags"))
+        else:
+            arms.append(candidate.id)
+    ids = [arm if isinstance(arm, str) else arm.id for arm in arms]
+    if len(set(ids)) < len(ids):
+        refuse_repeats(ids, "a candidate must not be named twice", (WHERE,))
+    return candidate_list(bandit.catalogue.encoding, arms, k)
 
 
 def _of_visitor(body: ChooseItem, bandit: Bandit, visitor: str) -> tuple[str | None, str | None]:

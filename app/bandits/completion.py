@@ -196,6 +196,12 @@ def measured(record: BanditRecord, arms: Snapshot) -> BanditRecord:
     return _with_filled(record, arms)
 
 
+def of_unit_one(record: BanditRecord) -> BanditRecord:
+    """The record of a bandit whose catalogue has no arms, at the first choice from arms of a request."""
+    square = 1.0 if record.mean_square is None else record.mean_square
+    return replace(record, constant=1.0, mean_square=square)
+
+
 def needs_arms(record: BanditRecord) -> bool:
     """Whether the arms decide something of the record that is not known yet."""
     return _needs_constant(record) or record.mean_square is None

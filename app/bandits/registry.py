@@ -23,6 +23,7 @@ from app.bandits.completion import (
     differences,
     measured,
     needs_arms,
+    of_unit_one,
     ways_to_change,
     with_else,
     with_unit,
@@ -243,11 +244,12 @@ class Bandits:
             raise Unavailable("the store does not answer")
         return self._known(name)
 
-    async def ready(self, name: str, *, keep: bool = True) -> Bandit:
+    async def ready(self, name: str, *, keep: bool = True, brings_arms: bool = False) -> Bandit:
         """As ``get``, for a choice or an observation: with the constant of its intercept, if it has arms.
 
         It is settled by the first arms of the catalogue, once for all processes; without ``keep`` for this
-        answer alone. Awaits nothing where it is known. Raises NotFound, NotFitted, Unavailable.
+        answer alone. ``brings_arms``: the request has arms of its own: where the catalogue has none, the unit
+        is 1. Awaits nothing where it is known. Raises NotFound, NotFitted, Unavailable.
         """
         bandit = await self.get(name)
         if not bandit.catalogue.encoding.is_fitted:
@@ -257,6 +259,8 @@ class Bandits:
         record = await self._measured_for_all(bandit)
         if record.constant is None:  # one who came later may have written arms meanwhile
             record = await self._measured(bandit.record)
+        if record.constant is None and brings_arms:
+            record = of_unit_one(record)
         if record.constant is None:
             return bandit
         if not keep:
@@ -338,17 +342,24 @@ class Bandits:
         await self.ready(name)
         return self._known(name)
 
-    async def use(self, name: str, step: Callable[[Bandit], Awaitable[T]], *, keep: bool = True) -> T:
+    async def use(
+        self,
+        name: str,
+        step: Callable[[Bandit], Awaitable[T]],
+        *,
+        keep: bool = True,
+        brings_arms: bool = False,
+    ) -> T:
         """Return what ``step`` does with the bandit, ``ready`` for it; once more if it was just moved.
 
         Raises NotFound, Unavailable, and what ``step`` raises.
         """
-        bandit = await self.ready(name, keep=keep)
+        bandit = await self.ready(name, keep=keep, brings_arms=brings_arms)
         try:
             return await step(bandit)
         except BanditMoved:
             await self._hooks.poll_now()
-            return await step(await self.ready(name, keep=keep))
+            return await step(await self.ready(name, keep=keep, brings_arms=brings_arms))
 
     async def move(self, name: str, expected: bytes, moved: Moved, *, by: str | None) -> Bandit:
         """Move a bandit to another catalogue: ``moved`` makes record and move of the version that it has.

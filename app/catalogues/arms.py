@@ -98,11 +98,12 @@ async def prepare_arms(encoding: FeatureEncoding, arms: Sequence[Arm]) -> Prepar
     for position, arm in enumerate(arms):
         await yield_to_others()
         embedding = None if encoding.is_fitted else np.asarray(arm.features)[numbers:]
-        writes.append(ArmWrite(arm.id, vector_to_bytes(features[position]), _document(arm, embedding)))
+        writes.append(ArmWrite(arm.id, vector_to_bytes(features[position]), document_of(arm, embedding)))
     return PreparedArms(arms, features, writes, encoding)
 
 
-def _document(arm: Arm, embedding: NDArray[np.floating] | None) -> bytes:
+def document_of(arm: Arm, embedding: NDArray[np.floating] | None = None) -> bytes:
+    """What is stored of an arm besides its features. ``embedding``: while it waits for a basis."""
     if embedding is not None:
         data = embedding.astype("<f4").tobytes()
         return pack(UnfittedArmDocument(list(arm.tags), arm.metadata, data))

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property, partial
 from itertools import chain
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from app.platform.deadlines import caller, check
 from app.platform.pools import SEARCHES
 from app.records.records import attributes_of, bytes_to_vector
 from app.storage.types import StoredArm
-from shortlist.index.table import small_table
+from shortlist.index.table import TableSnapshot, small_table
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
 OVERSAMPLING = 4
@@ -36,35 +37,42 @@ FEW_US = 100.0  # of a search of some hundred arms, about
 
 
 class ProposedSnapshot(Snapshot):
-    """Arms of the store, in memory for one request. Of equal scores the oldest features come first.
+    """Some arms, in memory for one request. Of equal scores the oldest features come first.
 
     ``eligible_count`` None: nobody counts what else the engine would find.
     """
 
-    __slots__ = ("__dict__", "_documents")
-    _documents: Sequence[bytes]
+    __slots__ = ("__dict__", "_describe")
+    is_whole: ClassVar[bool] = False  # whether there is nothing else to be found
+    _describe: Callable[[], AttributeSnapshot]
 
-    def __init__(self, dim: int, arms: Sequence[StoredArm]) -> None:
-        arms = sorted(arms, key=lambda arm: arm.revision)
-        features = bytes_to_vector(b"".join([arm.features for arm in arms])).reshape(-1, dim)
-        revisions = np.array([arm.revision for arm in arms], dtype=np.int64)
-        table = small_table([arm.id for arm in arms], features, revisions)
+    def __init__(self, table: TableSnapshot, describe: Callable[[], AttributeSnapshot]) -> None:
         fields: dict[str, object] = {
             "table": table,
             "structure": None,
             "expected_us": FEW_US,
             "recent": deque(maxlen=1),
-            "_documents": [arm.document for arm in arms],
+            "_describe": describe,
         }
         for name, value in fields.items():  # the class is frozen
             object.__setattr__(self, name, value)
 
+    @classmethod
+    def of_stored(cls, dim: int, arms: Sequence[StoredArm]) -> Self:
+        arms = sorted(arms, key=lambda arm: arm.revision)
+        features = bytes_to_vector(b"".join([arm.features for arm in arms])).reshape(-1, dim)
+        revisions = np.array([arm.revision for arm in arms], dtype=np.int64)
+        table = small_table([arm.id for arm in arms], features, revisions)
+        return cls(table, partial(_described, [arm.document for arm in arms]))
+
     @cached_property
     def attributes(self) -> AttributeSnapshot:
         """Made when something asks: to describe the arms takes longer than to rank them."""
-        table = AttributeTable()
-        table.append(np.arange(len(self._documents)), [*map(attributes_of, self._documents)])
-        return table.snapshot()
+        return self._describe()
+
+    @property
+    def is_of_one_request(self) -> bool:
+        return True
 
     @property
     def eligible_count(self) -> int | None:
@@ -76,10 +84,17 @@ class ProposedSnapshot(Snapshot):
         scores = self.table.features @ query
         scores[exclude] = -np.inf
         rows = np.argsort(-scores, kind="stable")[: min(k, self.size - len(exclude))]
-        return TopK(rows, scores[rows], exact=False)
+        return TopK(rows, scores[rows], exact=self.is_whole)
 
     def search_exact(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         return self.search(query, k, exclude)
+
+
+def _described(documents: Sequence[bytes]) -> AttributeSnapshot:
+    """The attributes of these documents, whose rows are 0, 1, …"""
+    table = AttributeTable()
+    table.append(np.arange(len(documents)), [*map(attributes_of, documents)])
+    return table.snapshot()
 
 
 class Proposals:
@@ -132,7 +147,7 @@ class Proposals:
                 index.search_us += RECENT_SHARE * (us - index.search_us)
         self.is_all = limit == MOST_FOUND or all(len(ids) < limit for ids in found)
         self._limit = min(OVERSAMPLING * limit, MOST_FOUND)
-        return ProposedSnapshot(index.dim, [arm for arm in self._arms.values() if arm is not None])
+        return ProposedSnapshot.of_stored(index.dim, [arm for arm in self._arms.values() if arm is not None])
 
     def _lets_in(self, arm: StoredArm) -> bool:
         wanted = self._filter

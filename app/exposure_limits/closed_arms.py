@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from app.exposure_limits.rules import BanditQuota
-from app.filtering.filtered_snapshot import without_rows
+from app.filtering.filtered_snapshot import matched, without_rows
 from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.coded_values import coded_among
 from app.filters.fields import Value, ValueKind
@@ -107,6 +107,8 @@ class ClosedArms:
         Cost: a read of their fields for all arms, once, and then for arms that change; in a thread where
         that is long. Raises Unavailable: too many long computations at once.
         """
+        if base.whole.is_of_one_request:
+            return self._without(base)
         if (before := self._eligible.get(base)) is not None:
             return before
         work = base.table.rows + OF_QUOTA * len(self.quotas)
@@ -130,8 +132,11 @@ class ClosedArms:
         if members:
             expression = AnyOf(tuple(OneOf(name, tuple(values)) for name, values in members.items()))
             closed = Filter("", {}, len(members), expression)
-            self._found = eligible_rows(closed, whole.table, whole.attributes, self._found)
-            barred |= self._found.mask
+            if whole.is_of_one_request:
+                barred |= matched(whole, closed)
+            else:
+                self._found = eligible_rows(closed, whole.table, whole.attributes, self._found)
+                barred |= self._found.mask
         rows = whole.table.row_of_each(arms)
         barred[rows[rows >= 0]] = True
         return without_rows(base, barred)

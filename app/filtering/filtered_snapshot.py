@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from app.filtering.index_search import IndexSearch
 from app.filtering.limits import FilterLimits
 from app.filtering.row_copy import RowCopy
-from app.indexes.eligible_rows import EligibleRows, rows_left
+from app.filters.filter import Filter
+from app.indexes.eligible_rows import EligibleRows, eligible_rows, rows_left
 from app.indexes.filtered_search import search_exactly
 from app.indexes.snapshot import Snapshot
 from shortlist.index.index import IndexKind
@@ -133,6 +134,14 @@ class AskedForMore:
                 return TopK(hits.rows[left_rows], hits.scores[left_rows], hits.exact)
             ask *= MORE
         return None
+
+
+def matched(base: Snapshot, arm_filter: Filter) -> NDArray[np.bool_]:
+    """Which rows of its table a filter matches that is used once (rows,). Cost: that of the filter."""
+    if base.whole.is_of_one_request:  # its attributes may be a part of the catalogue's
+        (mask,) = base.attributes.matches([arm_filter], np.arange(base.table.rows))
+        return mask
+    return eligible_rows(arm_filter, base.table, base.attributes).mask
 
 
 def without_rows(base: Snapshot, gone: NDArray[np.bool_]) -> Snapshot:

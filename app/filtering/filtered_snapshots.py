@@ -16,7 +16,7 @@ import numpy as np
 
 from app.catalogues.catalogue import Catalogue
 from app.filtering.filter_plan import FilterPlan, PlanOptions, plan_filter
-from app.filtering.filtered_snapshot import without_rows
+from app.filtering.filtered_snapshot import matched, without_rows
 from app.filtering.known_filter import FilterStatus, KnownFilter
 from app.filtering.limits import FilterLimits
 from app.filters.filter import Filter
@@ -44,7 +44,7 @@ def among(base: Snapshot, arm_filter: Filter) -> Snapshot:
 
     Cost: that of the filter, and O(rows of the table).
     """
-    return without_rows(base, ~eligible_rows(arm_filter, base.table, base.attributes).mask)
+    return without_rows(base, ~matched(base, arm_filter))
 
 
 def no_arms(catalogue: Catalogue, arm_filter: Filter | None, detail: str = "") -> NoArms:

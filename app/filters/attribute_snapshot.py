@@ -174,6 +174,13 @@ class AttributeSnapshot:
                     which, codes = column.gathered(places, block.size)
                     yield stored, column, positions[which], codes
 
+    def taken(self, rows: Rows) -> AttributeSnapshot:
+        """The attributes of some rows (m,), which are its rows 0, 1, …: to be read by rows, not evaluated.
+
+        Cost: O(m).
+        """
+        return replace(self, latest=self.entries_of(rows).astype(np.int32))
+
     def latest_of(
         self, position: Rows, check: Callable[[], None]
     ) -> tuple[NDArray[np.int32], list[ColumnBlock]]:

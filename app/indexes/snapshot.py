@@ -59,6 +59,11 @@ class Snapshot(SearchedTable):
         return False
 
     @property
+    def is_of_one_request(self) -> bool:
+        """Whether it was made for one request: nothing that is found of it is worth keeping."""
+        return False
+
+    @property
     def eligible_count(self) -> int | None:
         """How many arms of the catalogue may be found here; None: that is not known."""
         return self.size

@@ -2,12 +2,14 @@
 
 After a move of the bandit these are features of an earlier catalogue, and the fold maps them by the maps of
 the moves since, as it maps learners. Of a catalogue that was deleted they are kept as long as decisions of it
-can be rewarded.
+can be rewarded. What a request brought is in no catalogue: the token carries it.
 """
 
 from __future__ import annotations
 
 from typing import Literal
+
+import numpy as np
 
 from app.bandits.bandit import Bandit
 from app.bandits.settings import SignalRef
@@ -16,6 +18,7 @@ from app.learning.tokens import Decision
 from app.records.arm_sums import taken_off
 from app.records.log_entries import RewardEntry
 from app.records.records import vector_to_bytes
+from app.storage.types import OF_REQUEST
 from shortlist.types import Vector
 
 
@@ -27,7 +30,11 @@ async def decided_features(
     ``bandit``: of the version that decided.
     """
     arm, revision = decision.arms[arm_position], decision.revisions[arm_position]
-    features = await catalogues.features_at(bandit.catalogue_uid, arm, revision)
+    features = carried = decision.carried_at(arm_position)
+    if revision != OF_REQUEST:
+        features = await catalogues.features_at(bandit.catalogue_uid, arm, revision)
+        if features is not None and carried is not None:
+            features = np.concatenate((features, carried))
     if features is None:
         return None
     return bandit.learned_features(features, decision.encoded_context, arm_position)

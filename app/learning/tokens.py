@@ -34,6 +34,7 @@ from app.records.logged import LogPart
 from app.records.records import bytes_to_context
 from app.storage.store import Store
 from app.storage.types import DecisionId, LearnerId
+from shortlist.types import Vector
 
 TAG_LENGTH = 16
 NUMBER_LENGTH = 4
@@ -60,6 +61,9 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
     ``owner``       the visitor with whose pass it was chosen: no other pass may reward it
     ``effects``     of each arm what was expected of it, and the effect that it was served with
                     (``records.arm_sums``); None: it was chosen without arm effects
+    ``carried``     of each arm the numbers that no store has, float32: they follow those of the catalogue,
+                    which an arm of the request has none of (its revision is ``OF_REQUEST``); None: no arm has
+                    any
 
     Fields at the end, after the first nine, are not written where they are as if absent.
     """
@@ -80,6 +84,13 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
     weights: dict[str, float] | None = None
     owner: str | None = None
     effects: bytes | None = None
+    carried: list[bytes] | None = None
+
+    def carried_at(self, position: int) -> Vector | None:
+        """The numbers of the arm at a place that the token carries (m,); None: it carries none."""
+        if self.carried is None or not self.carried[position]:
+            return None
+        return np.frombuffer(self.carried[position], dtype="<f4").astype(np.float64)
 
     def effect_at(self, position: int) -> EffectPair | None:
         """What is known of the effect of the arm at a place; None: it was chosen without."""

@@ -33,6 +33,7 @@ from app.catalogues.adaptive_solver import ExactSolver
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.filtering.filtered_snapshot import FilteredSnapshot
 from app.indexes.filtered_search import is_gathered, strike_out
+from app.storage.types import OF_REQUEST
 from shortlist.index.exact import merged
 from shortlist.index.table import SPARE, TableSnapshot, not_in
 from shortlist.mips.exact import candidates, error_bound, unit_scale
@@ -184,6 +185,12 @@ class ArmEffects:
         effects[rows[there]] = weights @ own[:count]
         noises[rows[there]] = exploration * np.sqrt(weights**2 @ deviations[:count] ** 2)
         return cls(version, directions, exploration, effects, noises, weights, table.rows, most_head)
+
+    def only_of_catalogue(self, table: TableSnapshot) -> ArmEffects:
+        """These effects, before they are used: those that a request brought have none, whatever their ids."""
+        brought = np.flatnonzero(table.revisions == OF_REQUEST)
+        self.effects[brought] = self.noises[brought] = 0.0
+        return self
 
     def with_rows(self, table: TableSnapshot) -> ArmEffects:
         """These effects, with rows that came since: those of arms that changed have the effects of the arms.

@@ -258,7 +258,11 @@ class Chooser(Exploring, ABC):
     """Whatever chooses arms for a learner. Objects keep nothing: one serves all bandits of its name.
 
     Nearly all are a ``Policy``, which only ranks. One that keeps more than a ranking needs extends this.
+
+    ``takes_candidates``: whether a request may name the only arms that it may have.
     """
+
+    takes_candidates: ClassVar[bool] = False
 
     @abstractmethod
     async def choose(self, dependencies: PolicyDependencies, request: SelectionRequest) -> Selection:
@@ -268,13 +272,16 @@ class Chooser(Exploring, ABC):
 class Policy(Chooser):
     """Ranks the arms that a choice may have."""
 
+    takes_candidates = True
+
     async def choose(self, dependencies: PolicyDependencies, request: SelectionRequest) -> Selection:
         """Select arms: read learner and arms at one moment, ``prepare``, then ``rank``.
 
         Raises Unavailable (a learner that is not in memory, or too much waits).
         """
-        if request.bandit.catalogue.index.resident is None:
-            return await self._choose_proposed(dependencies, request, request.bandit.catalogue.index)
+        index = request.bandit.catalogue.index
+        if index.resident is None and request.candidates is None:
+            return await self._choose_proposed(dependencies, request, index)
         snapshot = await ReadSnapshot.of(dependencies.learners, dependencies.filtered, request)
         if request.bandit.effects is not None:
             effects = await dependencies.effects.of(request.bandit, snapshot.arms)

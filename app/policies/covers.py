@@ -66,8 +66,11 @@ class Covers:
         """Ids of ``count`` arms that cover those of ``arms``, the arms of the catalogue that ``arm_filter``
         lets in.
 
-        Awaits nothing but for the first of a catalogue and a filter. Some may be gone by now.
+        Awaits nothing but for the first of a catalogue and a filter, and for arms of one request. Some may be
+        gone by now.
         """
+        if arms.plain.whole.is_of_one_request:
+            return await REQUESTS.run(partial(center_ids, arms.plain, count, self.most_reads))
         identity = catalogue.uid, count, "" if arm_filter is None else arm_filter.key
         cover = self._covers.get(identity)
         # an empty cover is of a time without arms: there may be some now

@@ -64,6 +64,8 @@ class EffectTables:
         version = bandit.effects
         if version is None:
             return None
+        if arms.plain.whole.is_of_one_request:
+            return self.of_few(bandit, arms)
         table = arms.plain.whole.table
         weights = (1.0,) if bandit.weighing is None else bandit.weighing.weights
         key = bandit.uid, weights
@@ -121,7 +123,8 @@ class EffectTables:
         if bandit.effects is None:
             return None
         weights = np.array((1.0,) if bandit.weighing is None else bandit.weighing.weights)
-        return ArmEffects.of(bandit.effects, Directions(), arms.plain.table, weights, bandit.exploration)
+        of_few = ArmEffects.of(bandit.effects, Directions(), arms.plain.table, weights, bandit.exploration)
+        return of_few.only_of_catalogue(arms.plain.table)
 
     def _head(self, bandit: Bandit, index: EngineIndex, version: EffectVersion) -> Snapshot | None:
         """The head that is here, of this version or of another; a newer one is read meanwhile."""

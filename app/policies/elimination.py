@@ -37,6 +37,7 @@ class EliminationPolicy(Chooser):
     """Elimination is for good: it has no prior that changes, does not discount, and its scales stay."""
 
     reads = frozenset({"ridge", "exploration", "delta", "horizon", "eta"})
+    takes_candidates = False
     needs = PolicyNeeds(max_dim=MAX_ELIMINATION_DIM, max_signals=1)
     begins_again = "elimination begins again: which arms are left is computed again"
     not_evaluated = "it shows what it knows least about, so what it shows next depends on every reward before"

@@ -11,6 +11,7 @@ import numpy as np
 
 from app.bandits.bandit import Bandit
 from app.bandits.settings import HoldoutRule
+from app.catalogues.candidates import CandidateList
 from app.filters.filter import Filter
 from app.platform.ids import is_in_share
 from app.policies.limits import AtMost
@@ -57,6 +58,7 @@ class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):
     ``visitor``     whom a global bandit with a frequency cap shows it to
     ``weights``     of signals, over those of the bandit
     ``owner``       the visitor whose pass it came with
+    ``candidates``  the only arms that it is for, some of which it may bring; None: those of the catalogue
     """
 
     key: str | None = None
@@ -73,6 +75,7 @@ class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):
     visitor: str | None = None
     weights: Mapping[str, float] | None = None
     owner: str | None = None
+    candidates: CandidateList | None = None
 
     @property
     def event(self) -> str | None:
@@ -186,4 +189,6 @@ class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):
             asked += (f"visitor {self.visitor}",)
         if self.weights is not None:
             asked += (sorted(self.weights.items()),)
+        if self.candidates is not None:
+            asked += (self.candidates.identity,)
         return blake2b(msgspec.msgpack.encode(asked), digest_size=DIGEST_BYTES).digest()

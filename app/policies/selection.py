@@ -14,15 +14,16 @@ import numpy as np
 from app.bandits.bandit import Bandit
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.exposure_limits.closed_arms import ClosedArms
-from app.filtering.filtered_snapshots import FilteredSnapshots
+from app.filtering.filtered_snapshots import FilteredSnapshots, among
 from app.filters.filter import Filter
+from app.indexes.snapshot import Snapshot
 from app.learning.learners import Learners, thetas_of
 from app.learning.served_effects import weights_of
 from app.policies.arm_effects import ArmEffects, EffectSolver
 from app.policies.limits import Limit, LimitedSolver, Limits
 from app.policies.rules import Diverse, DiverseSolver, Pin, shortlist_of
 from app.records.encoding import Numbers32
-from app.storage.types import LearnerId
+from app.storage.types import OF_REQUEST, LearnerId
 from shortlist.linear import ridge
 from shortlist.linear.ridge import Posterior
 from shortlist.types import NO_ROWS, Matrix, MipsSolver, Rows, TopK, Vector
@@ -43,6 +44,7 @@ class SelectionRequest(msgspec.Struct, frozen=True, eq=False):
     ``context``   as it was encoded; None: the bandit has none
     ``quotas``    those of the bandit at one moment: arms of a used-up quota are not eligible
     ``limits``    how many arms it may have of each of some groups, pinned arms included
+    ``candidates``    the only arms that it may have; None: all of the catalogue
     ``dry_run``   nothing is decided: no state of a learner is kept
     """
 
@@ -61,6 +63,20 @@ class SelectionRequest(msgspec.Struct, frozen=True, eq=False):
     dry_run: bool = False
     quotas: ClosedArms | None = None
     limits: Sequence[Limit] = ()
+    candidates: Snapshot | None = None
+
+    @property
+    def whole(self) -> Snapshot:
+        """All arms that it is for, before any constraint."""
+        return self.bandit.catalogue.index.snapshot() if self.candidates is None else self.candidates
+
+    async def eligible(self, filtered: FilteredSnapshots) -> Snapshot:
+        """The arms that filter and quotas let in. Awaits nothing for what is known. Raises Unavailable."""
+        if self.candidates is None:
+            arms = await filtered.of(self.bandit.catalogue, self.arm_filter)
+        else:
+            arms = self.candidates if self.arm_filter is None else among(self.candidates, self.arm_filter)
+        return arms if self.quotas is None else await self.quotas.eligible(arms)
 
     @property
     def pinned(self) -> Sequence[str]:
@@ -69,7 +85,12 @@ class SelectionRequest(msgspec.Struct, frozen=True, eq=False):
     @property
     def narrows(self) -> bool:
         """Whether it is for some arms of the catalogue only, or for few of a kind."""
-        return self.arm_filter is not None or bool(self.limits) or self.quotas is not None
+        return self.is_for_some or bool(self.limits)
+
+    @property
+    def is_for_some(self) -> bool:
+        """Whether it is for some arms of the catalogue only, exclusions apart."""
+        return self.arm_filter is not None or self.quotas is not None or self.candidates is not None
 
     def excluded(self, arms: LearnerSnapshot) -> Rows:
         """The rows of ``exclude``, and of the arms that are pinned, each once."""
@@ -152,20 +173,15 @@ class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
     async def of(
         cls, learners: Learners, filtered: FilteredSnapshots, request: SelectionRequest
     ) -> ReadSnapshot:
-        """The snapshot of a request: ``now``, of the arms that its filter matches."""
+        """The snapshot of a request: ``now``, of the arms that it may have."""
         snapshot = await cls.now(learners, request.bandit, request.learner, request.context)
-        if request.arm_filter is not None or request.quotas is not None:
-            snapshot = await snapshot.among(filtered, request)
-        return snapshot
+        return await snapshot.among(filtered, request) if request.is_for_some else snapshot
 
     async def among(self, filtered: FilteredSnapshots, request: SelectionRequest) -> ReadSnapshot:
-        """This snapshot, of the arms that filter and quotas let in. Awaits nothing for what is known."""
-        bandit, quotas = request.bandit, request.quotas
-        index = bandit.catalogue.index
-        arms = await filtered.of(bandit.catalogue, request.arm_filter)
-        if quotas is not None:
-            arms = await quotas.eligible(arms)
-        return msgspec.structs.replace(self, arms=bandit.seen(arms), catalogue_version=index.version)
+        """This snapshot, of the arms that a request may have. Awaits nothing for what is known."""
+        bandit, arms = request.bandit, await request.eligible(filtered)
+        version = bandit.catalogue.index.version
+        return msgspec.structs.replace(self, arms=bandit.seen(arms), catalogue_version=version)
 
 
 class Candidates(msgspec.Struct, frozen=True, eq=False):
@@ -286,10 +302,11 @@ def measured(request: SelectionRequest, snapshot: ReadSnapshot, rows: Rows) -> M
         ids = list(map(snapshot.arms.id_of, rows.tolist()))
         weights = weights_of(bandit, effects)
         by_signal, deviations = effects.of_arms(ids)
-        own = weights @ by_signal[: len(weights)]
+        has_effect = snapshot.arms.plain.table.revisions[rows] != OF_REQUEST
+        own = has_effect * (weights @ by_signal[: len(weights)])
         estimates, shown = estimates + own, own.tolist()
         # As if they were independent: an effect is estimated from what all keys were shown.
-        widths = np.sqrt(widths**2 + weights**2 @ deviations[: len(weights)] ** 2)
+        widths = np.sqrt(widths**2 + has_effect * (weights**2 @ deviations[: len(weights)] ** 2))
     if mean is None:
         return Measured(estimates, widths, [None] * len(rows), shown)
     if bandit.context is not None and request.context is not None:

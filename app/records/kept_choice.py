@@ -26,3 +26,4 @@ class KeptChoice(msgspec.Struct, frozen=True, array_like=True, omit_defaults=Tru
     group: str | None = None
     prior_version: int | None = None
     effects_version: int | None = None
+    unknown: int = 0

@@ -59,7 +59,7 @@ class Choice(Answer, frozen=True, omit_defaults=True, gc=False):
     "policy" or "holdout", of a bandit that has a holdout. ``weights``: by which signals were weighed,
     of a bandit that has some. ``prior_version``: of the learned prior, 0 while there is none; absent
     of a bandit with another prior. ``effects_version``: of the arm effects, 0 while none are found; absent of
-    a bandit without.
+    a bandit without. ``unknown``: how many candidates are no arms of the catalogue; absent where none is.
     """
 
     decision: str
@@ -75,6 +75,7 @@ class Choice(Answer, frozen=True, omit_defaults=True, gc=False):
     weights: dict[str, float] | None = None
     prior_version: int | None = None
     effects_version: int | None = None
+    unknown: int = 0
 
 
 def arms_of(request: SelectionRequest, selection: Selection, ids: list[str]) -> list[ChosenArm]:
@@ -110,6 +111,7 @@ def kept_choice(choice: Choice, asked: bytes) -> KeptChoice:
         group=choice.group,
         prior_version=choice.prior_version,
         effects_version=choice.effects_version,
+        unknown=choice.unknown,
     )
 
 
@@ -134,6 +136,7 @@ def choice_of(kept: KeptChoice) -> Choice:
         weights=decision.weights,
         prior_version=kept.prior_version,
         effects_version=kept.effects_version,
+        unknown=kept.unknown,
     )
 
 

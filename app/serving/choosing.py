@@ -48,7 +48,7 @@ from app.serving.constraints.base import (
 )
 from app.serving.pipeline import Allowed, Pipeline
 from app.storage.store import Store
-from app.storage.types import LearnerId, RowWrite
+from app.storage.types import OF_REQUEST, LearnerId, RowWrite
 from shortlist.errors import InvalidArgument
 
 LOGGED_TOGETHER = CHOSEN_TOGETHER = 100
@@ -269,6 +269,10 @@ class Choosing:
         ids = list(map(snapshot.arms.id_of, rows))
         revisions = list(map(snapshot.arms.revision_of, rows))
         arms = arms_of(allowed.request, selection, ids)
+        unknown, carried = 0, None
+        if request.candidates is not None:
+            unknown = len(request.candidates.ids) - allowed.request.whole.size
+            carried = request.candidates.carried(ids, revisions)
         eligible = None if allowed.request.arm_filter is None else snapshot.arms.plain.eligible_count
         part = None
         if rule is not None and seed is not None:
@@ -292,6 +296,7 @@ class Choosing:
             weights=None if bandit.weighing is None else bandit.weights,
             owner=request.owner,
             effects=self._effect_pairs(bandit, selection, ids),
+            carried=carried,
         )
         raw = self._signer.sign_raw(decision)
         choice = Choice(
@@ -308,6 +313,7 @@ class Choosing:
             weights=decision.weights,
             prior_version=None if bandit.record.prior != "learned" else bandit.prior_version,
             effects_version=bandit.effects_version,
+            unknown=unknown,
         )
         row = None if decision.deferred or part is None else row_of(bandit, decision, raw)
         return SignedChoice(choice, row, allowed.applied)
@@ -322,6 +328,13 @@ class Choosing:
             served = snapshot.effects.worth(snapshot.arms, selection.hits.rows)[:, None]
         elif bandit.effects is not None:
             served = bandit.effects.served(ids, bandit.record.signal_count)
+        if (
+            snapshot.arms.plain.whole.is_of_one_request
+        ):  # an arm of the request has no effect, and learns none
+            is_own = snapshot.arms.plain.table.revisions[selection.hits.rows] == OF_REQUEST
+            expected[is_own] = np.nan
+            if served is not None:
+                served[is_own] = 0.0
         return self._pairs.of(bandit, expected, served, sigma=snapshot.posterior.sigma)
 
     async def _log(self, bandit: Bandit, signed: Sequence[SignedChoice]) -> None:
@@ -410,7 +423,7 @@ def _log_part(
         pinned=[number for number, arm in enumerate(arms) if arm.pinned],
         asked=request.logged(),
         closed=record.closed,
-        is_told=record.is_told,
+        is_told=record.is_told and request.candidates is None,
         had=list(record.had),
         prior_version=allowed.request.bandit.prior_version,
         effects_version=allowed.request.bandit.effects_version,

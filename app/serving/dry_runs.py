@@ -55,6 +55,7 @@ class DryRun(Answer, frozen=True, omit_defaults=True, gc=False):
     weights: dict[str, float] | None = None
     prior_version: int | None = None
     effects_version: int | None = None
+    unknown: int = 0
 
 
 class DryRuns:
@@ -77,6 +78,7 @@ class DryRuns:
         decision has.
         """
         _check(request)
+        given = request.candidates
         hold(request.k * ARM_BYTES)
         learner, context = bandit.learner_for(request.key), bandit.encoded(request.context)
         bandit = await self._effects.serving(await self._priors.serving(bandit))
@@ -106,6 +108,7 @@ class DryRuns:
             weights=bandit.weights,
             prior_version=bandit.prior_version,
             effects_version=bandit.effects_version,
+            unknown=0 if given is None else len(given.ids) - asked.whole.size,
         )
 
 

@@ -29,28 +29,31 @@ async def refusal(
     Cost: O(K) for each constraint. Raises Unavailable.
     """
     catalogue, rule = request.bandit.catalogue, request.bandit.record.holdout
+    proposed = request.candidates
     if eligible and group == "holdout" and rule is not None and rule.is_list and rule.or_else != "random":
         detail = (
             f"no arm of the holdout's list is eligible, {eligible:,} others may be: the bandit's holdout can "
             'have "else": "random"'
         )
         return no_arms(catalogue, request.arm_filter, detail)
-    if catalogue.resident is not None:  # an engine does not say how many arms it would find
+    # an engine does not say how many arms it would find
+    if catalogue.resident is not None or proposed is not None:
         left = msgspec.structs.replace(request, arm_filter=None, exclude=(), limits=(), quotas=None)
-        if not len(catalogue.index):
+        if proposed is None and not len(catalogue.index):
             return no_arms(catalogue, None)
         for item in applied:
             left = combined(left, item.view)
             if not await _is_any_left(filtered, left):
+                if proposed is not None:
+                    known = f"none of the {proposed.size:,} candidates that are known is eligible"
+                    return NoArms(f"{known}: {item.constraint.leaves_none}")
                 reason = f"{NONE_IS_ELIGIBLE}: {item.constraint.leaves_none}"
                 return no_arms(catalogue, left.arm_filter, reason)
     return no_arms(catalogue, request.arm_filter, NONE_IS_ELIGIBLE)
 
 
 async def _is_any_left(filtered: FilteredSnapshots, request: SelectionRequest) -> bool:
-    arms = await filtered.of(request.bandit.catalogue, request.arm_filter)
-    if request.quotas is not None:
-        arms = await request.quotas.eligible(arms)
+    arms = await request.eligible(filtered)
     if not request.exclude and not request.limits:
         return arms.size > 0
     rows = arms.eligible(arms.rows_of(dict.fromkeys(request.exclude)))

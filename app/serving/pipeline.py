@@ -1,6 +1,6 @@
 """The pipeline of a choice.
 
-    candidates  the arms of the catalogue, as the learner sees them
+    candidates  the arms of the catalogue or those that the request names, as the learner sees them
     views       what each constraint leaves of them
     ranking     the policy's, of what is left; the holdout, or the caller, may stand in its place
     charges     what is about to be shown is counted by all constraints, or by none: then once more
@@ -17,8 +17,9 @@ import msgspec
 import numpy as np
 
 from app.bandits.bandit import Bandit
+from app.catalogues.candidates import CandidateArms, CandidateList
 from app.filtering.filtered_snapshots import no_arms
-from app.platform.errors import Invalid, NotFound, Unavailable
+from app.platform.errors import Invalid, NoArms, NotFound, Unavailable
 from app.policies.base import Chooser, PolicyDependencies
 from app.policies.elimination import EliminationPolicy
 from app.policies.elimination_state import Sets
@@ -63,9 +64,14 @@ class Pipeline:
     """Selects arms within the constraints, from what this process knows of the store."""
 
     def __init__(
-        self, dependencies: PolicyDependencies, sync: Sync, constraints: Sequence[ConstraintRow]
+        self,
+        dependencies: PolicyDependencies,
+        sync: Sync,
+        constraints: Sequence[ConstraintRow],
+        candidates: CandidateArms,
     ) -> None:
         self._dependencies = dependencies
+        self._candidates = candidates
         self._sync = sync
         self.constraints = constraints
         self._turns = Turns()
@@ -86,6 +92,8 @@ class Pipeline:
         else draws, so that it can begin again. ``deferred``: it is shown only if it is activated later.
         Raises NoArms, Invalid, Unavailable.
         """
+        if choice.candidates is not None:
+            request = await self._with_candidates(choice.candidates, request)
         constraints = self._applying(choice, request.bandit)
         # without constraints a choice pays nothing for them
         if not constraints:
@@ -111,6 +119,8 @@ class Pipeline:
         self, choice: ChooseRequest, request: SelectionRequest, group: str | None
     ) -> tuple[SelectionRequest, Selection]:
         """What ``select`` would select now, and within what; nothing is charged. ``request``: a dry run's."""
+        if choice.candidates is not None:
+            request = await self._with_candidates(choice.candidates, request)
         left, applied = await narrowed(self._applying(choice, request.bandit), choice, request)
         return left, await self._selected(left, group, applied)
 
@@ -118,12 +128,28 @@ class Pipeline:
         self, choice: ChooseRequest, request: SelectionRequest, group: str | None, logged: View
     ) -> tuple[SelectionRequest, Selection]:
         """``preview`` of a choice that was made before. ``logged``: what constraints that count left then."""
+        if choice.candidates is not None:
+            request = await self._with_candidates(choice.candidates, request)
         constraints = self._applying(choice, request.bandit)
         left, _ = await narrowed(
             [constraint for constraint in constraints if not constraint.counts], choice, request
         )
         left = combined(left, logged)
         return left, await self._selected(left, group)
+
+    async def _with_candidates(self, given: CandidateList, request: SelectionRequest) -> SelectionRequest:
+        """The request for these candidates alone. Raises Invalid (its policy takes none), NoArms."""
+        policy, catalogue = POLICIES[request.bandit.record.policy], request.bandit.catalogue
+        if not policy.takes_candidates:
+            reason = f"cannot be combined with the policy {policy.name}: it eliminates arms of the catalogue"
+            raise Invalid(f"candidates {reason}", path=("candidates",))
+        found = await self._candidates.of(catalogue, given)
+        # another process may have just written the arms
+        if not found.size and await self._sync.poll_for_news():
+            found = await self._candidates.of(catalogue, given)
+        if not found.size:
+            raise NoArms("no candidate is an arm of the catalogue: all of them are unknown")
+        return msgspec.structs.replace(request, candidates=found)
 
     def is_counted(self, choice: ChooseRequest, bandit: Bandit) -> bool:
         """Whether some constraint of a choice counts what is shown."""

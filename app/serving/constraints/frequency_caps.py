@@ -56,7 +56,7 @@ class FrequencyCapConstraint(Constraint):
         if subject is None:
             return View()
         counts = await self._caps.counts(subject, dry_run=request.dry_run)
-        return view_of(subject, counts, request, bandit.catalogue.index.snapshot())
+        return view_of(subject, counts, request, request.whole)
 
     def turn_of(self, choice: ChooseRequest, request: SelectionRequest) -> LearnerId | None:
         subject = FrequencyCapKey.of(request.bandit, request.learner, choice.visitor)

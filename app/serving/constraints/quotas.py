@@ -63,7 +63,7 @@ def view_of(quotas: BanditQuotas, request: SelectionRequest) -> View:
     closed, few = quotas.known.closed(), quotas.known.few(request.k + len(request.pins))
     unpinned, left = set[str](), defaultdict[str, dict[tuple[ValueKind, Value], int]](dict)
     if request.pins:
-        whole = request.bandit.catalogue.index.snapshot()
+        whole = request.whole
         pins = closed.eligible_pins([(pin, whole.table.row_of(pin.arm)) for pin in request.pins], whole, few)
         unpinned = {pin.arm for pin in request.pins} - {pin.arm for pin in pins}
     for quota, count in few.items():

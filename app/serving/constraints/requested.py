@@ -59,13 +59,17 @@ class Pins(Constraint):
         self._sync = sync
 
     async def view(self, choice: ChooseRequest, request: SelectionRequest) -> View:
-        """All of them. Raises Invalid, naming every pinned arm that is not in the catalogue."""
+        """All of them. Raises Invalid, naming every pinned arm that is no arm, or no candidate."""
         pinned = choice.rules.pinned
-        missing = await self._sync.missing(request.bandit.catalogue, pinned)
+        if request.candidates is None:
+            missing, why = await self._sync.missing(request.bandit.catalogue, pinned), "no arm has this id"
+        else:
+            missing = {arm for arm in pinned if request.candidates.table.row_of(arm) < 0}
+            why = "no candidate has this id"
         if missing:
             raise Invalid.many(
                 [
-                    (("rules", "pin", position, "arm"), "no arm has this id")
+                    (("rules", "pin", position, "arm"), why)
                     for position, arm in enumerate(pinned)
                     if arm in missing
                 ]

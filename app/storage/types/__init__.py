@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from app.storage.types.arms import (
+    OF_REQUEST,
     ArmChanges,
     ArmWrite,
     Deleted,

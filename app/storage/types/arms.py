@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import NamedTuple
 
+OF_REQUEST = 0  # revision of an arm that a request brought: the first of a catalogue is 1
 _REVISION_AND_TIME = Struct("<QQ")
 
 

@@ -47,7 +47,8 @@ class Choice:
     ``group``: "policy" or "holdout", of a bandit that has a holdout. ``weights``: by which signals were
     weighed, of a bandit that has some. ``prior_version``: of the learned prior, 0 while there is none;
     absent of a bandit with another prior. ``effects_version``: of the arm effects, 0 while none are
-    found; absent of a bandit without.
+    found; absent of a bandit without. ``unknown``: how many candidates are no arms of the catalogue;
+    absent where none is.
     """
 
     decision: str
@@ -63,6 +64,7 @@ class Choice:
     weights: Mapping[str, float] | None = None
     prior_version: int | None = None
     effects_version: int | None = None
+    unknown: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,7 @@ class DryRun:
     weights: Mapping[str, float] | None = None
     prior_version: int | None = None
     effects_version: int | None = None
+    unknown: int = 0
 
 
 @dataclass(frozen=True, slots=True)

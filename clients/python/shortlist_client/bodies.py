@@ -54,7 +54,8 @@ class DryRunRequest(TypedDict, total=False):
     which arms are eligible. ``rules``: arms that stand at given places, and how many may share a value.
     ``context``: needed exactly when the bandit has one. ``include``: what comes with each arm: its
     metadata, or fields of them. ``visitor``: whom a global bandit shows it to that has ``repeats``, or a
-    constraint that remembers keys. ``weights``: of signals, over those of the bandit.
+    constraint that remembers keys. ``weights``: of signals, over those of the bandit. ``candidates``:
+    the only arms that may be chosen: ids of the catalogue, or arms of this request alone.
     """
 
     key: str | None
@@ -68,6 +69,7 @@ class DryRunRequest(TypedDict, total=False):
     visitor: str | None
     include: Sequence[str]
     weights: Mapping[str, float] | None
+    candidates: Sequence[str | CandidateBody] | None
 
 
 class ChooseBody(DryRunRequest, total=False):
@@ -103,6 +105,17 @@ class RulesBody(TypedDict, total=False):
     pin: Sequence[PinBody]
     at_most: Sequence[AtMostBody]
     diverse: DiverseBody | None
+
+
+class CandidateBody(TypedDict, total=False):
+    """With ``features`` or ``metadata`` an arm of this request alone, written as an arm of the catalogue
+    is; else the arm of the catalogue with this ``id``.
+    """
+
+    id: Required[str]
+    features: Vector
+    metadata: Mapping[str, Any]
+    tags: Sequence[str]
 
 
 class DryRunBody(DryRunRequest, total=False):

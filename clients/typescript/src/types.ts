@@ -53,6 +53,16 @@ export interface ChooseRequest {
   visitor?: string | null | undefined;
   /** Of signals, over those of the bandit. */
   weights?: Record<string, number> | null | undefined;
+  /** The only arms that may be chosen: ids of the catalogue, or arms of this request alone. */
+  candidates?: (string | Candidate)[] | null | undefined;
+}
+
+/** With `features` or `metadata` an arm of this request alone; else the arm of the catalogue with this id. */
+export interface Candidate {
+  id: string;
+  features?: number[] | undefined;
+  metadata?: Record<string, unknown> | undefined;
+  tags?: string[] | undefined;
 }
 
 export interface ChosenArm {
@@ -86,6 +96,8 @@ export interface Choice {
   prior_version?: number | null;
   /** Of the arm effects, 0 while none are found. */
   effects_version?: number | null;
+  /** How many candidates are no arms of the catalogue. */
+  unknown?: number;
 }
 
 /** What a dry run is asked with: as a choice, without what only a decision has. */
@@ -127,6 +139,8 @@ export interface DryRun {
   prior_version?: number | null;
   /** Of the arm effects, 0 while none are found. */
   effects_version?: number | null;
+  /** How many candidates are no arms of the catalogue. */
+  unknown?: number;
 }
 
 export interface Reward {
