@@ -26,7 +26,7 @@ from app.platform.errors import Forbidden, Invalid, NotFound, ShortlistError, wi
 from app.platform.ids import refuse_repeats
 from app.policies.request import NO_RULES, ChooseRequest
 from app.serving.arm_list import ArmList
-from app.serving.choice import Choice, include_name
+from app.serving.choice import RANKING, Choice, include_name
 from app.serving.choosing import Choosing, Refusal
 from app.serving.dry_runs import DryRun, DryRuns
 from shortlist.errors import InvalidArgument
@@ -61,8 +61,8 @@ class ChooseItem(StrictModel):
     """``baseline`` names a finished slate campaign, whose slate is served instead of a draw. ``filter``:
     which arms are eligible. ``rules``: arms that stand at given places, and how many may share a value.
     ``context``: needed exactly when the bandit has one. ``include``: what comes with each arm: its metadata,
-    or fields of them. ``visitor``: whom a global bandit shows it to that has ``repeats``, or
-    a constraint that remembers keys.
+    or fields of them; and ``ranking``, all candidates. ``visitor``: whom a global bandit shows it to that has
+    ``repeats``, or a constraint that remembers keys.
     ``weights``: of signals, over those of the bandit. ``candidates``: the only arms that may be chosen: ids
     of the catalogue, or arms of this request alone.
     """
@@ -219,9 +219,12 @@ async def _request(
         if caller is not None and caller.bandits is not None:
             raise NotFound("there is no campaign with this id")
         arms = await arm_list.arms_of(body.baseline)
-    candidates = None
+    candidates, ranks = None, RANKING in body.include
     if body.candidates is not None:
         candidates = _candidates(body.candidates, body.k, bandit, caller)
+    elif ranks:
+        reason = "ranking is of the candidates of a request: name them"
+        raise Invalid(reason, path=("include", body.include.index(RANKING)))
     return ChooseRequest(
         key=key,
         k=body.k,
@@ -233,11 +236,12 @@ async def _request(
         arm_filter=None if body.filter is None else parsed_filter(body.filter),
         rules=NO_RULES if body.rules is None else rules(body.rules, body.k),
         context=body.context,
-        include=body.include,
+        include=[name for name in body.include if name != RANKING] if ranks else body.include,
         visitor=visitor,
         weights=body.weights,
         owner=owner,
         candidates=candidates,
+        ranks=ranks,
     )
 
 

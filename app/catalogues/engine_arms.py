@@ -123,7 +123,7 @@ class EngineArms:
         """At most ``SAMPLED`` arms, and as many numbers as are looked at of them."""
         limit = max(1, min(SAMPLED, SAMPLED_NUMBERS // self._index.dim))
         drawn = await self._drawn(SAMPLE_SEED, limit)
-        return await REQUESTS.run(partial(ProposedSnapshot, self._index.dim, drawn))
+        return await REQUESTS.run(partial(ProposedSnapshot.of_stored, self._index.dim, drawn))
 
     async def at(self, arm_id: str, revision: int) -> Vector | None:  # noqa: ARG002 - nothing is at hand
         return None

@@ -41,7 +41,7 @@ export async function show(view) {
   const draw = () => {
     try {
       const values = form.values();
-      view.remember({ key: values.key, k: values.k, seed: values.seed, filter: form.text("filter"), rules: form.text("rules"), exclude: values.exclude?.join(","), ...contextTexts(bandit, form) });
+      view.remember({ key: values.key, k: values.k, seed: values.seed, filter: form.text("filter"), rules: form.text("rules"), candidates: form.text("candidates"), exclude: values.exclude?.join(","), ...contextTexts(bandit, form) });
       shown.replaceChildren(callOf(bandit.id, requestOf(bandit, values)));
     } catch {
       // a field cannot be read yet
@@ -76,7 +76,7 @@ export async function show(view) {
       note: arm.propensity === undefined || arm.propensity === null ? number(arm.score) : percent(arm.propensity, 2),
       kind: choice.group === "holdout" ? "holdout" : arm.pinned ? "third" : "policy",
     }));
-    const made = facts([["Decision", choice.decision ? link("explain it", ["decisions", owner.id, choice.decision]) : "none: only a look"], ["Policy", choice.policy], ["Group", choice.group ?? "no holdout"], ["Eligible arms", count(choice.eligible ?? undefined)], ["All compared", choice.exact ? "yes" : "no: an index was searched"], ["Learner version", count(choice.learner_version)]]);
+    const made = facts([["Decision", choice.decision ? link("explain it", ["decisions", owner.id, choice.decision]) : "none: only a look"], ["Policy", choice.policy], ["Group", choice.group ?? "no holdout"], ["Eligible arms", count(choice.eligible ?? undefined)], ...(choice.unknown ? [["Unknown candidates", count(choice.unknown)]] : []), ["All compared", choice.exact ? "yes" : "no: an index was searched"], ["Learner version", count(choice.learner_version)]]);
     const drawn = chart("bars", { label: "Arms chosen, the best first", tabled: true, unit: `expected reward${arms.some((arm) => isNumber(arm.propensity)) ? "; at the right the probability to be shown" : ""}`, bars, spanName: "estimate ± 2 widths", markName: bars.some((bar) => bar.mark !== undefined) ? "what was drawn" : undefined });
     // Which numbers there are depends on the policy and on the learner.
     const columns = [["score", "score"], ["estimate", "estimate"], ["of it the prior's", "prior"], ["width", "width"], ["draw", "draw"]].filter(([, field]) => arms.some((arm) => isNumber(arm[field])));
@@ -140,6 +140,7 @@ function fieldsOf(bandit, given) {
   }
   fields.push({ name: "filter", label: "Filter", kind: "json", value: given.get("filter") ?? "", placeholder: '{"price": {"$lte": 20}}', hint: "Which arms are eligible, beside the bandit's own filter." });
   fields.push({ name: "rules", label: "Rules", kind: "json", value: given.get("rules") ?? "", placeholder: '{"at_most": [{"field": "maker", "count": 1}]}', hint: "Pinned arms, at most so many of a value, and arms that differ." });
+  fields.push({ name: "candidates", label: "Candidates", kind: "json", value: given.get("candidates") ?? "", placeholder: '["lamp", {"id": "new", "features": [1, 0]}]', hint: "The only arms that may be chosen: ids, and arms of this request alone." });
   fields.push({ name: "exclude", label: "Exclude", kind: "list", value: given.get("exclude") ?? "", hint: "Ids of arms, between commas." });
   return fields;
 }

@@ -55,7 +55,7 @@ from shortlist import confidence
 from shortlist.linear import evidence, scales
 from shortlist.linear.ridge import Posterior
 from shortlist.linear.scales import Scales
-from shortlist.types import NO_ROWS, TopK
+from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
 GONE = 8  # arms at hand besides those wanted: the store may have lost some since they were read
 ANY_PRIOR = frozenset({"prior", "half_life_s"})
@@ -345,6 +345,27 @@ class Policy(Chooser):
         self, dependencies: PolicyDependencies, request: SelectionRequest, snapshot: ReadSnapshot
     ) -> Any:
         """What ``rank`` needs besides, and must be awaited for; None: nothing. Raises Unavailable."""
+        return None
+
+    async def first_propensities(
+        self, dependencies: PolicyDependencies, request: SelectionRequest, snapshot: ReadSnapshot
+    ) -> tuple[Rows, Vector] | None:
+        """``first`` of what a request may have. Raises Unavailable."""
+        if not self.has_propensities:
+            return None
+        prepared = await self.prepare(dependencies, request, snapshot)
+        exclude = request.excluded(snapshot.arms)
+        return self.first(
+            snapshot.posterior, Candidates(request, snapshot.arms, exclude, snapshot.effects), prepared
+        )
+
+    def first(
+        self, posterior: Posterior, candidates: Candidates, prepared: Any
+    ) -> tuple[Rows, Vector] | None:
+        """Arms with the probability that ``rank`` takes them first, exactly; those that are left out have 0.
+
+        None: it is not known. Shapes: rows, propensities (n,).
+        """
         return None
 
     def cost_us(self, request: SelectionRequest, arms: LearnerSnapshot) -> float:

@@ -150,7 +150,7 @@ class EffectTables:
 
 def described(dim: int, arms: Sequence[StoredArm]) -> Snapshot:
     """Some arms of the store, of which filters will ask."""
-    proposed = ProposedSnapshot(dim, arms)
+    proposed = ProposedSnapshot.of_stored(dim, arms)
     return Snapshot(proposed.table, None, proposed.expected_us, deque(maxlen=1), proposed.attributes)
 
 

@@ -58,6 +58,15 @@ class EpsilonGreedy(Policy, Evaluable):
             return _searched(candidates, theta, k, epsilon, rng).ranking(offset)
         return _scanned(candidates, limits, theta, k=k, epsilon=epsilon, rng=rng).ranking(offset)
 
+    def first(self, posterior: Posterior, candidates: Candidates, prepared: None) -> tuple[Rows, Vector]:
+        theta, _ = candidates.bandit.theta_and_offset(posterior.theta)
+        rows, epsilon = candidates.firsts(), candidates.bandit.record.epsilon or 0.0
+        scores = scores_of(candidates.arms.plain.table, rows, theta) + candidates.effects_of(rows)
+        propensities = np.full(len(rows), epsilon / max(len(rows), 1))
+        if len(rows):
+            propensities[scores.argmax()] += 1.0 - epsilon
+        return rows, propensities
+
     async def target(self, covers: Covers, pool: Pool) -> EpsilonGreedyTarget:
         k = min(max(pool.k, 1), MAX_PLACES)
         return EpsilonGreedyTarget(pool.arms.plain, pool.bandit.record.epsilon or 0.0, k)

@@ -106,6 +106,22 @@ class InverseGapWeighting(Policy, Evaluable):
         )
         return drawn.ranking(offset)
 
+    def first(
+        self, posterior: Posterior, candidates: Candidates, prepared: tuple[int, Rows]
+    ) -> tuple[Rows, Vector]:
+        theta, _ = candidates.bandit.theta_and_offset(posterior.theta)
+        return first_drawn(
+            candidates.arms.plain,
+            theta,
+            prepared[1],
+            count=prepared[0],
+            gamma=_fixed_gamma(candidates.bandit),
+            unit=posterior.unit,
+            exclude=candidates.exclude,
+            limits=candidates.limits,
+            effects=candidates.effects,
+        )
+
     async def target(self, covers: Covers, pool: Pool) -> IgwTarget:
         arms = pool.arms.plain
         count, cover = await near_and_cover(covers, pool.bandit, pool.arm_filter, arms, k=pool.k)
@@ -191,6 +207,28 @@ def draw(
             left.barred[np.isin(pool.rows, rows)] = True
     hits = TopK(np.array(rows, dtype=np.int64), np.array(scores, dtype=np.float64), pool.exact)
     return Drawn(hits, np.array(propensities, dtype=np.float64))
+
+
+def first_drawn(
+    arms: Snapshot,
+    theta: Vector,
+    cover: Rows,
+    *,
+    count: int,
+    gamma: float | None,
+    unit: float,
+    exclude: Rows,
+    limits: Limits | None,
+    effects: ArmEffects | None,
+) -> tuple[Rows, Vector]:
+    """The rows that ``draw`` may draw first, and the propensity of each. Arguments as there."""
+    pool = candidates(arms, theta, cover, count=count, exclude=exclude, effects=effects)
+    most = len(pool.rows)
+    left = np.arange(most) if limits is None else np.flatnonzero(~limits.over(pool.rows).barred)
+    if limits is not None and not len(left) and not pool.is_all:
+        pool = candidates(arms, theta, cover, count=arms.size, exclude=exclude, effects=effects)
+        left = np.flatnonzero(~limits.over(pool.rows).barred)[:most]
+    return pool.rows[left], algorithm.propensities(pool.estimates[left], gamma=_gamma(gamma, unit, most))
 
 
 def candidates(

@@ -59,6 +59,7 @@ class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):
     ``weights``     of signals, over those of the bandit
     ``owner``       the visitor whose pass it came with
     ``candidates``  the only arms that it is for, some of which it may bring; None: those of the catalogue
+    ``ranks``       all candidates come with the answer, ranked
     """
 
     key: str | None = None
@@ -76,6 +77,7 @@ class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):
     weights: Mapping[str, float] | None = None
     owner: str | None = None
     candidates: CandidateList | None = None
+    ranks: bool = False
 
     @property
     def event(self) -> str | None:

@@ -241,6 +241,11 @@ class Candidates(msgspec.Struct, frozen=True, eq=False):
         """All of them, limits apart, in no order (n,). Cost: O(K)."""
         return self.arms.eligible(self.exclude)
 
+    def firsts(self) -> Rows:
+        """Those that may stand first, in no order (n,). Cost: O(K)."""
+        rows, limits = self.scan(), self.limits
+        return rows if limits is None else rows[~limits.over(rows).barred]
+
 
 class Ranking(msgspec.Struct, frozen=True, eq=False):
     """What a policy ranks: arms with their scores, in the unit of rewards.

@@ -69,6 +69,13 @@ class SoftmaxPolicy(Policy, Evaluable):
         )
         return drawn.ranking(offset)
 
+    def first(self, posterior: Posterior, candidates: Candidates, prepared: None) -> tuple[Rows, Vector]:
+        theta, _ = candidates.bandit.theta_and_offset(posterior.theta)
+        rows = candidates.firsts()
+        scores = scores_of(candidates.arms.plain.table, rows, theta) + candidates.effects_of(rows)
+        weights = np.exp((scores - scores.max(initial=-np.inf)) / _temperature(candidates.bandit, posterior))
+        return rows, weights / weights.sum()
+
     async def target(self, covers: Covers, pool: Pool) -> SoftmaxTarget:
         arms = pool.arms.plain
         temperature = pool.bandit.record.temperature

@@ -21,7 +21,7 @@ from shortlist.index.table import not_in
 from shortlist.linear import softmax as algorithm
 from shortlist.linear.ridge import Posterior
 from shortlist.sampling.uniform import draw_distinct
-from shortlist.types import NO_ROWS, Rows, TopK
+from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
 _LISTED_US = 0.1  # for each row of the table, where the eligible ones are listed
 SPARSE = 8  # of so many rows one is eligible, or fewer: they are listed
@@ -51,6 +51,10 @@ class Uniform(Policy):
         )
         scores = candidates.arms.features_of(rows) @ posterior.theta
         return Ranking(TopK(rows, scores, exact=True), propensities)
+
+    def first(self, posterior: Posterior, candidates: Candidates, prepared: None) -> tuple[Rows, Vector]:
+        rows = candidates.firsts()
+        return rows, np.full(len(rows), 1.0 / max(len(rows), 1))
 
 
 def draw(

@@ -28,7 +28,7 @@ from app.records.records import attributes_of, unpack
 from app.storage.arms import ArmStore
 
 ARM_BYTES = 400  # about what an arm of an answer takes, with its part of the token, the row and the JSON
-METADATA = "metadata"
+METADATA, RANKING = "metadata", "ranking"
 MAX_INCLUDED_BYTES = 8 << 20
 READ_TOGETHER = 500  # arms
 FIRST_BYTES = FREE_BYTES  # that are read at first, and then twice as many each time
@@ -53,6 +53,16 @@ class ChosenArm(Answer, frozen=True, omit_defaults=True, gc=False):
     metadata: Annotated[msgspec.Raw | None, ShownAs(dict[str, Any] | None)] = None
 
 
+class RankedCandidate(Answer, frozen=True, omit_defaults=True, gc=False):
+    """``first``: the propensity of standing first, of a policy that knows propensities and of a random
+    holdout: 0 of one that is not eligible.
+    """
+
+    id: str
+    score: float
+    first: float | None = None
+
+
 class Choice(Answer, frozen=True, omit_defaults=True, gc=False):
     """Arms, the best first. ``decision``: the token to reward them with. ``bandit_version``: of the settings
     that it was made by. ``eligible``: how many arms the filters match, where there is one. ``group``:
@@ -60,6 +70,8 @@ class Choice(Answer, frozen=True, omit_defaults=True, gc=False):
     of a bandit that has some. ``prior_version``: of the learned prior, 0 while there is none; absent
     of a bandit with another prior. ``effects_version``: of the arm effects, 0 while none are found; absent of
     a bandit without. ``unknown``: how many candidates are no arms of the catalogue; absent where none is.
+    ``ranking``: all candidates that there are, the largest score first, where ``include`` asks for it; absent
+    of a choice that was made for its event before.
     """
 
     decision: str
@@ -76,6 +88,7 @@ class Choice(Answer, frozen=True, omit_defaults=True, gc=False):
     prior_version: int | None = None
     effects_version: int | None = None
     unknown: int = 0
+    ranking: list[RankedCandidate] | None = None
 
 
 def arms_of(request: SelectionRequest, selection: Selection, ids: list[str]) -> list[ChosenArm]:
@@ -149,10 +162,10 @@ def kept_decision(data: bytes) -> Decision | None:
 
 
 def include_name(name: str) -> str:
-    """Raises ValueError: it is no name of what can come with an arm."""
+    """Raises ValueError: it is no name of what can come with a choice."""
     what, dot, field = name.partition(".")
-    if what != METADATA or bool(dot) != bool(field) or len(field) > MAX_FIELD_CHARS:
-        raise ValueError('must be "metadata", or "metadata." and the name of a field')
+    if name != RANKING and (what != METADATA or bool(dot) != bool(field) or len(field) > MAX_FIELD_CHARS):
+        raise ValueError('must be "ranking", "metadata", or "metadata." and the name of a field')
     return name
 
 

@@ -249,7 +249,7 @@ class Choosing:
         seed, rule = request.seed, bandit.record.log
         if rule is not None and not is_logged(decision_id, rule.share):
             rule = None
-        if rule is not None and seed is None:
+        if seed is None and (rule is not None or request.ranks):
             seed = draw_seed()  # so that the choice can be made again
         own_rng = None if seed is None else partial(generator, seed, bandit.name, request.key)
         now_ms = time.time_ns() // 1_000_000
@@ -269,10 +269,12 @@ class Choosing:
         ids = list(map(snapshot.arms.id_of, rows))
         revisions = list(map(snapshot.arms.revision_of, rows))
         arms = arms_of(allowed.request, selection, ids)
-        unknown, carried = 0, None
+        unknown, carried, ranking = 0, None, None
         if request.candidates is not None:
             unknown = len(request.candidates.ids) - allowed.request.whole.size
             carried = request.candidates.carried(ids, revisions)
+        if request.ranks and own_rng is not None:
+            ranking = await self._pipeline.ranking(allowed.request, selection, group, own_rng())
         eligible = None if allowed.request.arm_filter is None else snapshot.arms.plain.eligible_count
         part = None
         if rule is not None and seed is not None:
@@ -314,6 +316,7 @@ class Choosing:
             prior_version=None if bandit.record.prior != "learned" else bandit.prior_version,
             effects_version=bandit.effects_version,
             unknown=unknown,
+            ranking=ranking,
         )
         row = None if decision.deferred or part is None else row_of(bandit, decision, raw)
         return SignedChoice(choice, row, allowed.applied)

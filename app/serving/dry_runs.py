@@ -16,11 +16,11 @@ from app.platform.answers import hold
 from app.platform.documents import Answer
 from app.platform.errors import Invalid
 from app.platform.pools import REQUESTS
-from app.policies.computing import generator
+from app.policies.computing import generator, generator_at
 from app.policies.request import ChooseRequest
 from app.policies.selection import Selection, SelectionRequest, measured
 from app.replication.sync import Sync
-from app.serving.choice import ARM_BYTES, ChosenArm, arms_of, described
+from app.serving.choice import ARM_BYTES, ChosenArm, RankedCandidate, arms_of, described
 from app.serving.pipeline import Pipeline
 from app.storage.arms import ArmStore
 
@@ -56,6 +56,7 @@ class DryRun(Answer, frozen=True, omit_defaults=True, gc=False):
     prior_version: int | None = None
     effects_version: int | None = None
     unknown: int = 0
+    ranking: list[RankedCandidate] | None = None
 
 
 class DryRuns:
@@ -90,6 +91,7 @@ class DryRuns:
         rng = self._rng if request.seed is None else generator(request.seed, bandit.name, request.key)
         now_ms = time.time_ns() // 1_000_000
         asked = request.selection(bandit, learner, context, rng, time_ms=now_ms, dry_run=True)
+        state = rng.bit_generator.state if request.ranks else None
         asked, selection = await self._pipeline.preview(request, asked, group)
         snapshot = selection.snapshot
         arms = await _measured(asked, selection)
@@ -109,6 +111,9 @@ class DryRuns:
             prior_version=bandit.prior_version,
             effects_version=bandit.effects_version,
             unknown=0 if given is None else len(given.ids) - asked.whole.size,
+            ranking=None
+            if state is None
+            else await self._pipeline.ranking(asked, selection, group, generator_at(state)),
         )
 
 

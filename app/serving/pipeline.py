@@ -19,8 +19,9 @@ import numpy as np
 from app.bandits.bandit import Bandit
 from app.catalogues.candidates import CandidateArms, CandidateList
 from app.filtering.filtered_snapshots import no_arms
+from app.platform.answers import hold
 from app.platform.errors import Invalid, NoArms, NotFound, Unavailable
-from app.policies.base import Chooser, PolicyDependencies
+from app.policies.base import Chooser, Policy, PolicyDependencies
 from app.policies.elimination import EliminationPolicy
 from app.policies.elimination_state import Sets
 from app.policies.fixed import Baseline, FixedList
@@ -29,6 +30,7 @@ from app.policies.request import ChooseRequest
 from app.policies.selection import Selection, SelectionRequest
 from app.policies.uniform import Uniform
 from app.replication.sync import Sync
+from app.serving.choice import RankedCandidate
 from app.serving.constraints.base import (
     Applied,
     Constraint,
@@ -45,6 +47,7 @@ from app.serving.turns import Turns
 from app.storage.types import LearnerId
 
 BASELINE, FIXED_LIST, UNIFORM = Baseline(), FixedList(), Uniform()
+RANKED_BYTES = 300  # of a candidate in a ranking, with its JSON
 TRIES = 100  # to choose arms that no constraint refuses meanwhile, as often as others choose faster
 
 
@@ -136,6 +139,47 @@ class Pipeline:
         )
         left = combined(left, logged)
         return left, await self._selected(left, group)
+
+    async def ranking(
+        self, request: SelectionRequest, selection: Selection, group: str | None, rng: np.random.Generator
+    ) -> list[RankedCandidate]:
+        """All candidates of a request, of which ``selection`` was made, the largest score first.
+
+        ``rng``: draws what the selection drew. Cost: that of a choice of all candidates. Raises Unavailable.
+        """
+        record, whole = request.bandit.record, request.whole
+        hold(RANKED_BYTES * whole.size)
+        # A list of the holdout says nothing of other arms: their estimates do.
+        ranker: Policy = UNIFORM
+        if group != "holdout" and isinstance(policy := POLICIES[record.policy], Policy):
+            ranker = policy
+        every = msgspec.structs.replace(
+            request,
+            k=whole.size,
+            exclude=(),
+            arm_filter=None,
+            quotas=None,
+            limits=(),
+            pins=(),
+            diverse=None,
+            rng=rng,
+            dry_run=True,
+        )
+        ranked = await ranker.choose(self._dependencies, every)
+        first = dict[int, float]()
+        if record.holdout is None or record.holdout.serve == "random" or group != "holdout":
+            found = await ranker.first_propensities(self._dependencies, request, selection.snapshot)
+            if found is not None:
+                first = dict(zip(found[0].tolist(), found[1].tolist(), strict=True))
+        if ranker.has_propensities and (top := [pin.arm for pin in request.pins if pin.place == 1]):
+            first = dict.fromkeys(whole.rows_of(top).tolist(), 1.0)
+        order = np.lexsort((ranked.hits.rows, -ranked.hits.scores))  # equal ones as they were sent
+        return [
+            RankedCandidate(whole.id_of(row), score, first.get(row, 0.0) if first else None)
+            for row, score in zip(
+                ranked.hits.rows[order].tolist(), ranked.hits.scores[order].tolist(), strict=True
+            )
+        ]
 
     async def _with_candidates(self, given: CandidateList, request: SelectionRequest) -> SelectionRequest:
         """The request for these candidates alone. Raises Invalid (its policy takes none), NoArms."""

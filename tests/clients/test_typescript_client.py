@@ -41,7 +41,9 @@ SCHEMAS = {
     "Pin": "PinBody",
     "AtMost": "AtMostBody",
     "Choice": "ChoiceView",
+    "Candidate": "CandidateBody",
     "ChosenArm": "ChosenArmView",
+    "RankedCandidate": "RankedCandidateView",
     "DryRun": "DryRunView",
     "DryRunArm": "DryRunArmView",
     "Reward": "RewardItem",
@@ -294,7 +296,7 @@ def test_the_types_have_the_fields_of_the_service():
 def test_options_may_be_undefined_where_a_compiler_tells_that_from_absent():
     """With exactOptionalPropertyTypes `{ key: maybe }` is an error where a type does not say so."""
     text = (HOME / "src/types.ts").read_text()
-    answers = {"ChosenArm", "Choice", "DryRunArm", "DryRun"}
+    answers = {"ChosenArm", "RankedCandidate", "Choice", "DryRunArm", "DryRun"}
     interfaces = re.findall(r"^export interface (\w+)[^{]*\{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL)
     options = [
         (name, line)

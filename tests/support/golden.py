@@ -151,7 +151,7 @@ NOT_STORED = {
     "LearnedMoveView", "LearnedPageView", "LearnedReward",
     "LearningTermsView", "LoggedArm", "LoggedReward", "LogRecord", "PolicyNeeds",
     "PolicyView", "PriorVersionsView", "PriorVersionView", "Problem", "PullsView", "PullView", "QueriesView",
-    "QueryView", "QuotaState",
+    "QueryView", "QuotaState", "RankedCandidate",
     "Ranking", "ReadSnapshot", "ReceiptView", "RefusedChoice", "RejectedView", "ReportedMove",
     "RevisionsView", "Row", "ThinnedRow",
     "Selection", "SelectionRequest", "Sets", "Shown", "SignedChoice", "SlateToldView", "Stage",

@@ -41,6 +41,17 @@ class ChosenArm:
 
 
 @dataclass(frozen=True, slots=True)
+class RankedCandidate:
+    """``first``: the propensity of standing first, of a policy that knows propensities and of a random
+    holdout: 0 of one that is not eligible.
+    """
+
+    id: str
+    score: float
+    first: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
     """Arms, the best first. ``decision``: the token to reward them with. ``bandit_version``: of the
     settings that it was made by. ``eligible``: how many arms the filters match, where there is one.
@@ -48,7 +59,8 @@ class Choice:
     weighed, of a bandit that has some. ``prior_version``: of the learned prior, 0 while there is none;
     absent of a bandit with another prior. ``effects_version``: of the arm effects, 0 while none are
     found; absent of a bandit without. ``unknown``: how many candidates are no arms of the catalogue;
-    absent where none is.
+    absent where none is. ``ranking``: all candidates that there are, the largest score first, where
+    ``include`` asks for it; absent of a choice that was made for its event before.
     """
 
     decision: str
@@ -65,6 +77,7 @@ class Choice:
     prior_version: int | None = None
     effects_version: int | None = None
     unknown: int = 0
+    ranking: tuple[RankedCandidate, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +118,7 @@ class DryRun:
     prior_version: int | None = None
     effects_version: int | None = None
     unknown: int = 0
+    ranking: tuple[RankedCandidate, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

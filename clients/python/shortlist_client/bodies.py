@@ -53,9 +53,10 @@ class DryRunRequest(TypedDict, total=False):
     """``baseline`` names a finished slate campaign, whose slate is served instead of a draw. ``filter``:
     which arms are eligible. ``rules``: arms that stand at given places, and how many may share a value.
     ``context``: needed exactly when the bandit has one. ``include``: what comes with each arm: its
-    metadata, or fields of them. ``visitor``: whom a global bandit shows it to that has ``repeats``, or a
-    constraint that remembers keys. ``weights``: of signals, over those of the bandit. ``candidates``:
-    the only arms that may be chosen: ids of the catalogue, or arms of this request alone.
+    metadata, or fields of them; and ``ranking``, all candidates. ``visitor``: whom a global bandit shows
+    it to that has ``repeats``, or a constraint that remembers keys. ``weights``: of signals, over those
+    of the bandit. ``candidates``: the only arms that may be chosen: ids of the catalogue, or arms of
+    this request alone.
     """
 
     key: str | None

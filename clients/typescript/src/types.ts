@@ -47,7 +47,7 @@ export interface ChooseRequest {
   filter?: Filter | null | undefined;
   rules?: Rules | null | undefined;
   context?: Context | null | undefined;
-  /** What comes with each arm: "metadata", or "metadata." and the name of a field. */
+  /** What comes with each arm: "metadata", or "metadata." and the name of a field; and "ranking", all candidates. */
   include?: string[] | undefined;
   /** Whom a global bandit that limits repeats shows it to. */
   visitor?: string | null | undefined;
@@ -76,6 +76,13 @@ export interface ChosenArm {
   metadata?: Record<string, unknown> | null;
 }
 
+export interface RankedCandidate {
+  id: string;
+  score: number;
+  /** The propensity of standing first, where the policy knows propensities. */
+  first?: number | null;
+}
+
 export interface Choice {
   /** What the choice is rewarded with. */
   decision: string;
@@ -98,6 +105,8 @@ export interface Choice {
   effects_version?: number | null;
   /** How many candidates are no arms of the catalogue. */
   unknown?: number;
+  /** All candidates that there are, the largest score first, where `include` asked for it. */
+  ranking?: RankedCandidate[] | null;
 }
 
 /** What a dry run is asked with: as a choice, without what only a decision has. */
@@ -141,6 +150,8 @@ export interface DryRun {
   effects_version?: number | null;
   /** How many candidates are no arms of the catalogue. */
   unknown?: number;
+  /** All candidates that there are, the largest score first, where `include` asked for it. */
+  ranking?: RankedCandidate[] | null;
 }
 
 export interface Reward {
