@@ -186,6 +186,7 @@ def shop(client: Client) -> None:
 
 # What is there before a page begins, for pages that do not make it themselves.
 FOUND_BY: dict[str, Callable[[Client], None]] = {
+    "clients/files/README.md": films,
     "clients/python/README.md": home,
     "docs/changing.md": home,
     "docs/context.md": films,
