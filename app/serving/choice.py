@@ -22,6 +22,7 @@ from app.platform.answers import FREE_BYTES, hold
 from app.platform.deadlines import yield_to_others
 from app.platform.documents import Answer, ShownAs
 from app.platform.errors import TooLarge
+from app.policies.request import ChooseRequest
 from app.policies.selection import Selection, SelectionRequest
 from app.records.kept_choice import KeptChoice
 from app.records.records import attributes_of, unpack
@@ -170,9 +171,10 @@ def include_name(name: str) -> str:
 
 
 async def described(
-    store: ArmStore, catalogue_uid: str, lists: Sequence[Sequence[A]], includes: Sequence[Sequence[str]]
+    store: ArmStore, catalogue_uid: str, lists: Sequence[Sequence[A]], requests: Sequence[ChooseRequest]
 ) -> list[list[A]]:
-    """Lists of arms with the metadata that the ``include`` of each names; an arm that is gone has none.
+    """Lists of arms with the metadata that the ``include`` of each request names; an arm that is gone has
+    none, and one that the request brought its own.
 
     A round trip for each ``READ_TOGETHER`` arms, and of long ones for each ``FIRST_BYTES`` and twice as much
     each time. Raises TooLarge (more than ``MAX_INCLUDED_BYTES``), Unavailable (the store, or too many large
@@ -180,9 +182,9 @@ async def described(
     """
     answer = [list(arms) for arms in lists]
     wanted = [
-        (arms, position, fields)
-        for arms, include in zip(answer, includes, strict=True)
-        if include
+        (arms, position, fields, {} if request.candidates is None else request.candidates.own)
+        for arms, request in zip(answer, requests, strict=True)
+        if (include := request.include)
         for fields in [
             None if METADATA in include else {name.removeprefix(METADATA + ".") for name in include}
         ]
@@ -192,7 +194,7 @@ async def described(
     while done < len(wanted):
         hold(held)
         together = wanted[done : done + READ_TOGETHER]
-        ids = [arms[position].id for arms, position, _ in together]
+        ids = [arms[position].id for arms, position, _, _ in together]
         documents = await store.documents(catalogue_uid, ids, most_bytes=most)
         read = sum(map(len, documents))
         size, done = size + read, done + len(documents)
@@ -201,9 +203,10 @@ async def described(
                 f"the metadata of the arms take more than {MAX_INCLUDED_BYTES:,} bytes: ask for fewer arms"
             )
             raise TooLarge(message, path=("include",))
-        for (arms, position, fields), document in zip(together, documents, strict=False):
+        for (arms, position, fields, own), document in zip(together, documents, strict=False):
             await yield_to_others()
-            metadata = attributes_of(document)[1]
+            brought = own.get(arms[position].id)
+            metadata = attributes_of(document if brought is None else brought.document)[1]
             # As JSON, which takes less memory than objects.
             part = msgspec.Raw(_encode(metadata if fields is None else part_of(metadata, fields)))
             arms[position] = msgspec.structs.replace(arms[position], metadata=part)

@@ -228,12 +228,11 @@ class Choosing:
     ) -> list[SignedChoice]:
         """The choices with what their requests want to come with the arms."""
         lists = [signed_choice.choice.arms for signed_choice in signed]
-        includes = [request.include for request in requests]
         replace = msgspec.structs.replace
         return [
             replace(signed_choice, choice=replace(signed_choice.choice, arms=arms))
             for signed_choice, arms in zip(
-                signed, await described(self._store.arms, bandit.catalogue.uid, lists, includes), strict=True
+                signed, await described(self._store.arms, bandit.catalogue.uid, lists, requests), strict=True
             )
         ]
 

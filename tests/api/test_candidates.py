@@ -166,10 +166,14 @@ async def test_elimination_takes_no_candidates(shared: Api, policy: str):
 @pytest.mark.rest
 async def test_an_event_is_answered_again_for_the_same_candidates_alone(shared: Api):
     await ready(shared, "event")
-    body: Json = {"event_id": "e", "candidates": ["a1", "zz", own("n", [1] * DIM)], "k": 2}
+    body: Json = {"event_id": "e", "k": 2}
+    body["candidates"] = ["a1", "zz", own("n", [1] * DIM, metadata={"shop": "x"})]
     first = await shared.choose("event", **body)
     assert await shared.choose("event", **body) == first
     assert first["unknown"] == 1
+    told = await shared.choose("event", **body, include=["metadata"])
+    metadata = {arm["id"]: arm["metadata"] for arm in told["arms"]}
+    assert metadata == {"a1": {}, "n": {"shop": "x"}}
     for other in (["a1", "zz"], ["a1", "zz", own("n", [2] * DIM)]):
         changed = {**body, "candidates": other}
         await shared.refused("POST", PATH.format("event"), changed, status=409, code="event_used")
