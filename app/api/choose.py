@@ -250,6 +250,8 @@ def _candidates(
 ) -> CandidateList:
     """The candidates of a request. Raises Invalid, Forbidden."""
     ids_alone = caller is not None and caller.visitor is not None and not caller.full_candidates
+    if all(type(candidate) is str for candidate in given):
+        return CandidateList(_each_once(given), {})
     arms: list[str | Arm] = []
     for position, candidate in enumerate(given):
         if isinstance(candidate, str):
@@ -266,10 +268,15 @@ def _candidates(
             raise Invalid(reason, path=(WHERE, position, "tags"))
         else:
             arms.append(candidate.id)
-    ids = [arm if isinstance(arm, str) else arm.id for arm in arms]
+    _each_once([arm if isinstance(arm, str) else arm.id for arm in arms])
+    return candidate_list(bandit.catalogue.encoding, arms, k)
+
+
+def _each_once(ids: Sequence[Any]) -> Sequence[Any]:
+    """The ids of candidates. Raises Invalid."""
     if len(set(ids)) < len(ids):
         refuse_repeats(ids, "a candidate must not be named twice", (WHERE,))
-    return candidate_list(bandit.catalogue.encoding, arms, k)
+    return ids
 
 
 def _of_visitor(body: ChooseItem, bandit: Bandit, visitor: str) -> tuple[str | None, str | None]:

@@ -31,6 +31,18 @@ class ArmIds(Sequence[str]):
         self._last: dict[str, int] = {}
         self._earlier: dict[int, int] = {}
 
+    @classmethod
+    def of_few(cls, ids: Sequence[str]) -> ArmIds:
+        """Those of so few rows that no more are appended: a block of their own size is made sooner."""
+        if len(ids) > _BLOCK:
+            named = cls()
+            named.extend(ids)
+            return named
+        few = cls()
+        few._blocks, few._count = [np.array(ids, dtype=object)], len(ids)
+        few._last = dict(zip(ids, range(len(ids)), strict=True))
+        return few
+
     def __len__(self) -> int:
         return self.mapped + self._count
 

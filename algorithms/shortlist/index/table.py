@@ -44,7 +44,7 @@ SPARE = 1.25  # of rows that come at once: capacity that takes no memory before 
 _CACHE_LINE = 64
 _MOST_PAIRS = 1 << 16  # compared one by one
 _DIMENSION_MAJOR = 64
-_MANY_IDS = 256  # from here on arrays are faster than ids one by one
+_MANY_IDS = 64  # from here on arrays are faster than ids one by one
 _FLOAT32 = np.dtype(np.float32)
 _NUMBERS = count()
 
@@ -433,8 +433,7 @@ def small_table(ids: Sequence[str], features: Matrix, revisions: NDArray[np.int6
 
     Shapes: ids, revisions (K,) ascending, features (K, d). Cost: K d multiplications, no copy.
     """
-    named, norms = ArmIds(), np.sqrt(np.einsum("ij,ij->i", features, features))
-    named.extend(ids)
+    named, norms = ArmIds.of_few(ids), np.sqrt(np.einsum("ij,ij->i", features, features))
     return TableSnapshot(
         number=next(_NUMBERS),
         ids=named,
