@@ -54,7 +54,7 @@ def test_how_blocks_are_cut_and_what_they_take():
     ends = list(norm_pruned.block_bounds(300_000))
     assert ends[6:] == [64_512, 130_048, 195_584, 261_120, 300_000]
     made = NormBlocks(table_view())
-    size = sum(block.nbytes for *_, block in made._blocks)  # private: their bytes, counted by hand
+    size = sum(block.nbytes for *_, block in made._order.blocks)  # private: their bytes, counted by hand
     assert made.memory_bytes == 8 * COUNT + 4 * COUNT + size
     state = made.degradation
     assert (state.slowdown, state.missing, state.load_share, state.reserve_used) == (1.0, 0, 0.0, 0.0)
@@ -66,8 +66,10 @@ def test_blocks_are_read_until_the_bound_says_so_and_no_further(monkeypatch):
     features = np.array([[1.0, 0.0], [0.0, 4.0], [3.0, 0.0], [2.5, 0.0], [2.0, 0.0], [0.0, 3.0]])
     made = NormBlocks(filled(features).snapshot().table, first=1, largest=1)
     read = []
-    dot = np.dot
-    monkeypatch.setattr(norm_pruned.np, "dot", lambda a, b, out: read.append(len(a)) or dot(a, b, out=out))
+    product = np.matmul
+    monkeypatch.setattr(
+        norm_pruned.np, "matmul", lambda a, b, out: read.append(len(a)) or product(a, b, out=out)
+    )
     assert made.search(filled(features).snapshot().table, np.array([2.0, 0.0]), 1).rows.tolist() == [2]
     # 4, 3 and 3 are read; 2.5 * 2 is below what was found, 3 * 2.
     assert len(read) == 3
