@@ -40,7 +40,7 @@ help:
 	@echo "make lock                  renew constraints.txt from pyproject.toml"
 
 # Packages of plugins/: those of everybody, and those that the extras install, which tests need.
-PLUGINS      := -e plugins/campaigns -e plugins/embeddings -e plugins/lake -e plugins/upgrade
+PLUGINS      := -e plugins/campaigns -e plugins/embeddings -e plugins/evaluation -e plugins/lake -e plugins/upgrade
 TEST_PLUGINS := -e plugins/milvus -e plugins/streams
 
 $(VENV)/.installed: pyproject.toml constraints.txt algorithms/pyproject.toml $(wildcard clients/*/pyproject.toml) $(wildcard plugins/*/pyproject.toml)
@@ -70,7 +70,7 @@ serve: install
 
 # All that goes through the store, on a Redis Cluster of three nodes; `make test-rest` runs a part of it.
 SERVICES      := $(addprefix tests/,bandits catalogues decision_log filtering learning measuring platform policies queries quotas records replication serving)
-CLUSTER_TESTS := tests/api plugins/campaigns plugins/embeddings $(SERVICES) tests/processes tests/workers tests/contracts tests/storage/test_redis_keys.py tests/test_deploy.py
+CLUSTER_TESTS := tests/api plugins/campaigns plugins/embeddings plugins/evaluation $(SERVICES) tests/processes tests/workers tests/contracts tests/storage/test_redis_keys.py tests/test_deploy.py
 CLUSTER_FEW   := tests/api/test_rewards.py $(addprefix tests/workers/,test_reward_ingestion.py test_workers_on_one_log.py)
 
 WORKER_FEW    := $(addprefix tests/api/,test_filters.py test_filters_everywhere.py test_choosing.py) tests/processes/test_kills.py
@@ -106,7 +106,7 @@ test-cluster: $(VENV)/.installed-test
 
 # Choices, filters, changes and kills with service processes that share their arms; what is left out counts the steps
 # of a single one. `make test-rest` runs a part of it.
-WORKER_TESTS := tests/api tests/processes plugins/campaigns plugins/embeddings --ignore tests/api/test_long_answers.py --ignore tests/api/test_calls_of_a_choice.py
+WORKER_TESTS := tests/api tests/processes plugins/campaigns plugins/embeddings plugins/evaluation --ignore tests/api/test_long_answers.py --ignore tests/api/test_calls_of_a_choice.py
 
 test-workers: $(VENV)/.installed-test
 	SHORTLIST_TEST_WORKERS=2 $(BIN)/python -m pytest -m "not slow" --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(WORKER_TESTS)

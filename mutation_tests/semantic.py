@@ -39,7 +39,7 @@ TESTS = {
         "tests/measuring",
         "tests/api/test_reports.py",
         "tests/api/test_report_requests.py",
-        "tests/api/test_evaluations.py",
+        "plugins/evaluation/tests",
     ),
     "repeats": (
         "tests/exposure_limits/test_caps.py",
@@ -132,7 +132,7 @@ TESTS = {
     "policies": (
         "tests/policies",
         "tests/api/test_policy_contract.py",
-        "tests/api/test_evaluations.py",
+        "plugins/evaluation/tests",
         "tests/api/test_elimination_policies.py",
         "tests/api/test_igw_policy.py",
         "plugins/milvus/tests/test_milvus.py",

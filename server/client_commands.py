@@ -1,4 +1,4 @@
-"""Commands that call a running service: files in and out, explanations, evaluations and moves."""
+"""Commands that call a running service: files in and out, explanations and moves."""
 
 from __future__ import annotations
 
@@ -15,13 +15,10 @@ from app.platform.command_line import (
     Parser,
     add_history_options,
     add_service,
-    client_errors,
     connect,
     flag_of,
     given_options,
     history_options,
-    writable,
-    write,
 )
 from app.platform.errors import ShortlistError
 from app.platform.phrases import counted
@@ -31,6 +28,7 @@ EMBEDDINGS = "shortlist-embeddings"
 PLUGIN_COMMANDS = {
     "begin": EMBEDDINGS,
     "embed": EMBEDDINGS,
+    "evaluate": "shortlist-evaluation",
     "ingest": "shortlist-streams (extra kafka)",
     "rebuild": LAKE,
 }
@@ -44,7 +42,7 @@ EXPORTS = {"catalogue": "export_catalogue", "learners": "export_learners", "log"
 
 
 def add_client_commands(commands: argparse._SubParsersAction[Parser]) -> None:
-    """``import``, ``export``, ``explain``, ``evaluate`` and ``move``."""
+    """``import``, ``export``, ``explain`` and ``move``."""
     _file_commands(commands)
     _move_command(commands)
 
@@ -120,61 +118,6 @@ def _file_commands(commands: argparse._SubParsersAction[Parser]) -> None:
     explain.add_argument("--bandit", required=True, metavar="NAME", help="whose decision it is")
     add_service(explain, "read")
     explain.set_defaults(run=_explain)
-    _evaluate_command(commands)
-
-
-def _evaluate_command(commands: argparse._SubParsersAction[Parser]) -> None:
-    evaluate = commands.add_parser("evaluate", help="what a policy would have earned on an exported log")
-    evaluate.add_argument(
-        "log", type=Path, metavar="LOG", help="an exported log, .ndjson or .parquet, or see --format"
-    )
-    evaluate.add_argument(
-        "--policy", required=True, metavar="JSON", help='settings of a bandit: \'{"policy": "softmax"}\''
-    )
-    evaluate.add_argument(
-        "--catalogue", type=Path, required=True, metavar="FILE", help="its arms, as export writes them"
-    )
-    evaluate.add_argument("--estimators", help="of ips, snips, dr; separated by commas. Default: all.")
-    evaluate.add_argument("--json", type=writable, metavar="FILE", help="write what the service would answer")
-    evaluate.add_argument(
-        "--learners",
-        choices=("before", "now"),
-        default="before",
-        help="weigh a decision with what was learned before it, or with all of the log",
-    )
-    evaluate.add_argument(
-        "--learners-from",
-        type=Path,
-        metavar="FILE",
-        help="what the learners know today, as export writes it, where the log does not say all",
-    )
-    evaluate.add_argument(
-        "--priors",
-        type=Path,
-        metavar="FILE",
-        help="versions of a learned prior, as export writes them beside a log; without it one is fitted "
-        "before each block of the log from what came before",
-    )
-    evaluate.add_argument(
-        "--logged-by",
-        metavar="JSON",
-        help="settings of the sub_ts or linear_ts that wrote the log: then its propensities are estimated by "
-        "draws; without it decisions without propensities are left out",
-    )
-    evaluate.add_argument(
-        "--format",
-        choices=("shortlist", "vw-dsjson", "table"),
-        default="shortlist",
-        help="whose log it is: of a bandit; JSON lines of Vowpal Wabbit; or a table with the columns action, "
-        "probability, reward, and perhaps actions, time, key and those of a context",
-    )
-    evaluate.add_argument(
-        "--arm-field",
-        default="id",
-        metavar="NAME",
-        help="of vw-dsjson: the feature of an action that is the id of its arm. Default: id",
-    )
-    evaluate.set_defaults(run=_evaluate)
 
 
 def _move_command(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -281,20 +224,3 @@ def _move(parsed: argparse.Namespace) -> None:
         print(f"estimates before and after agree: correlation {done.agreement:.2f}")
     for warning in done.warnings:
         print(f"- {warning}")
-
-
-def _evaluate(parsed: argparse.Namespace) -> None:
-    with client_errors():
-        result = server_module("evaluation").evaluate(
-            parsed.log,
-            parsed.catalogue,
-            policy=parsed.policy,
-            estimators=parsed.estimators,
-            learners=parsed.learners,
-            learners_from=parsed.learners_from,
-            priors=parsed.priors,
-            log_format=parsed.format,
-            arm_field=parsed.arm_field,
-            logged_by=parsed.logged_by,
-        )
-    write(parsed.json, result)

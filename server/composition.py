@@ -41,10 +41,9 @@ from app.learning.rewards import Rewards
 from app.learning.served_effects import ServedEffects
 from app.learning.tokens import TokenSecrets, TokenSigner
 from app.learning.warm_start import WarmStart
-from app.measuring.evaluation_jobs import EvaluationJobs
-from app.measuring.evaluations import Evaluations
 from app.measuring.explain import Explanations
 from app.measuring.export import Exports
+from app.measuring.jobs import Jobs
 from app.measuring.report import Reports
 from app.moving.moving import Moving
 from app.moving.plan_steps import PlanSteps
@@ -185,7 +184,7 @@ class Service:
         self.elimination = EliminationCache(self.learners, capacity_bytes=learner_bytes)
         self.policy_states = PolicyStates(self.elimination.states)
         self.independent = IndependentSolvers(capacity_bytes=search_bytes)
-        self.covers = covers = Covers()
+        self.covers = Covers()
         self.filtered = FilteredSnapshots(capacity_bytes=search_bytes)
         dependencies = PolicyDependencies(
             learners=self.learners,
@@ -193,27 +192,14 @@ class Service:
             independent=self.independent,
             elimination=self.elimination,
             states=self.policy_states,
-            covers=covers,
+            covers=self.covers,
             effects=EffectTables(capacity_bytes=max(16 << 20, learner_bytes // 2)),
         )
         self.rows = RowBuffer(store, metrics, rest_s=pauses.rows_s)
         self.decision_log = DecisionLog(store, self.bandits)
         self.frequency_caps = FrequencyCaps(store.frequency_caps, metrics)
         constraints = constraints_of(self.sync, self.frequency_caps, self.quotas)
-        self.evaluations = Evaluations(
-            self.bandits,
-            self.catalogues,
-            self.learners,
-            self.filtered,
-            covers,
-            priors=self.priors,
-            effects=self.effects,
-            pages=self.decision_log,
-            rewarded_ms=token_ttl_ms,
-            constraints=constraints,
-            metrics=metrics,
-        )
-        self.evaluation_jobs = EvaluationJobs(store.jobs, metrics)
+        self.jobs = Jobs(store.jobs, metrics)
         candidates = CandidateArms(store.followed_arms)
         self.pipeline = Pipeline(dependencies, self.sync, constraints, candidates)
         self.dry_runs = DryRuns(store.arms, self.pipeline, self.sync, self.priors, self.effects)
@@ -309,7 +295,7 @@ class Service:
             self._add_services(name_of_routes, each)
         if self.worker is not None:
             self._ending.push_async_callback(self.worker.stop)
-        self._ending.push_async_callback(self.evaluation_jobs.stop)
+        self._ending.push_async_callback(self.jobs.stop)
         self._ending.push_async_callback(self.rows.stop)
         self.background: list[asyncio.Task[None]] = []
         # Pushed last, so it is ended first: background work uses all the others.
@@ -378,7 +364,11 @@ class Service:
             rewards=self.rewards,
             warm_start=self.warm_start,
             decision_log=self.decision_log,
-            jobs=self.evaluation_jobs,
+            priors=self.priors,
+            effects=self.effects,
+            covers=self.covers,
+            constraints=self.pipeline.constraints,
+            jobs=self.jobs,
             moving=self.moving,
             metrics=self.metrics,
         )

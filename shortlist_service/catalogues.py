@@ -14,7 +14,7 @@ catalogue whose arms are in an engine, and not in this process.
 from app.catalogues.blocked_copies import NO_MEMORY, BlockedCopies, BlockedCopy
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.catalogues import Catalogues
-from app.filtering.filtered_snapshots import FilteredSnapshots, no_arms
+from app.filtering.filtered_snapshots import FilteredSnapshots, among, no_arms
 from app.filters.fields import Value as FieldValue
 from app.filters.fields import fields_of, kind_of
 from app.filters.filter import Filter
@@ -53,6 +53,7 @@ __all__ = [
     "FilteredSnapshots",
     "HistoryPriorRecord",
     "Snapshot",
+    "among",
     "bytes_to_vector",
     "completed",
     "fields_of",

@@ -29,6 +29,7 @@ from app.platform.command_line import (
     settings_of,
     table,
     writable,
+    write,
 )
 from app.platform.plugins import Plugin, plugins
 from app.platform.settings import Settings
@@ -50,4 +51,5 @@ __all__ = [
     "settings_of",
     "table",
     "writable",
+    "write",
 ]

@@ -15,7 +15,7 @@ A bandit asks for it by the name of its entry point: ``"constraints": {"only": {
 docstring of ``Constraint`` says in which order a choice calls its methods.
 """
 
-from app.filters.filter import Filter
+from app.filters.filter import Filter, none_of
 from app.filters.filter import parse as parse_filter
 from app.platform.documents import Document
 from app.policies.limits import AtMost, CappedValues, Limit
@@ -41,5 +41,6 @@ __all__ = [
     "SelectionRequest",
     "Shown",
     "View",
+    "none_of",
     "parse_filter",
 ]

@@ -1,11 +1,76 @@
 """The decision log: its rows, and by which terms rewards count.
 
-``RouteDependencies.decision_log`` reads it.
+    async for rows in decision_log.pages(bandit, from_ms=None, to_ms=None):
+        for row in rows:
+            value, was_sent = value_of(row, terms[row.bandit_version])
+
+``RouteDependencies.decision_log`` reads it. ``asked_in`` is what a request asked for, ``revisions_in`` which
+features its arms had. ``knowing_policies`` know propensities; of ``drawn_policy`` draws tell them.
 """
 
-from app.decision_log.reading import DecisionLog, row_of
-from app.decision_log.rows import NO_LOG
-from app.measuring.outcomes import Terms, counted_rewards
+from app.decision_log.reading import LATEST_MS, DecisionLog, row_of
+from app.decision_log.row_tokens import asked_in, revisions_in
+from app.decision_log.rows import (
+    NO_LOG,
+    NOTHING_BARRED,
+    Barred,
+    LoggedArm,
+    LoggedReward,
+    Row,
+    ThinnedRow,
+    counted_of,
+)
+from app.measuring.outcomes import (
+    Bounds,
+    Terms,
+    bounds_of,
+    bounds_of_rule,
+    counted_rewards,
+    terms_by_version,
+    terms_of,
+    terms_of_rule,
+    value_of,
+)
+from app.policies.log_propensities import DRAWN, can_be_drawn, drawn_policy, knowing_policies, unknown_past
+from app.policies.registry import POLICIES
+from app.records.encoding import Encoding
+from app.records.logged import LoggedRequest
+from app.serving.constraints.base import ConstraintRow
+from app.serving.constraints.order import STATELESS
 from app.storage.types import StoredRow
 
-__all__ = ["NO_LOG", "DecisionLog", "StoredRow", "Terms", "counted_rewards", "row_of"]
+__all__ = [
+    "DRAWN",
+    "LATEST_MS",
+    "NOTHING_BARRED",
+    "NO_LOG",
+    "POLICIES",
+    "STATELESS",
+    "Barred",
+    "Bounds",
+    "ConstraintRow",
+    "DecisionLog",
+    "Encoding",
+    "LoggedArm",
+    "LoggedRequest",
+    "LoggedReward",
+    "Row",
+    "StoredRow",
+    "Terms",
+    "ThinnedRow",
+    "asked_in",
+    "bounds_of",
+    "bounds_of_rule",
+    "can_be_drawn",
+    "counted_of",
+    "counted_rewards",
+    "drawn_policy",
+    "knowing_policies",
+    "revisions_in",
+    "row_of",
+    "terms_by_version",
+    "terms_of",
+    "terms_of_rule",
+    "unknown_past",
+    "value_of",
+]

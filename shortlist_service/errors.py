@@ -13,6 +13,7 @@ from app.platform.errors import (
     TooLarge,
     Unavailable,
     named_by,
+    within,
 )
 from app.platform.phrases import counted
 
@@ -30,4 +31,5 @@ __all__ = [
     "Unavailable",
     "counted",
     "named_by",
+    "within",
 ]

@@ -6,9 +6,6 @@
 ``RouteDependencies.jobs`` has them. A job whose process has ended is lost, and is said to be.
 """
 
-from app.measuring.evaluation_jobs import EvaluationJob as Job
-from app.measuring.evaluation_jobs import EvaluationJobs as Jobs
-from app.measuring.evaluation_jobs import JobHead, new_head
-from app.measuring.evaluations import Progress
+from app.measuring.jobs import Job, JobHead, Jobs, Progress, new_head
 
 __all__ = ["Job", "JobHead", "Jobs", "Progress", "new_head"]

@@ -1,25 +1,61 @@
 """What learners and arms are made of: their sums, how parts add up, and how they are stored.
 
-from shortlist_service.learners import LearnerState, bytes_to_state, merged
+    from shortlist_service.learners import LearnerState, bytes_to_state, merged
 
-whole = merged(bytes_to_state(one), bytes_to_state(other))
+    whole = merged(bytes_to_state(one), bytes_to_state(other))
+
+``learned`` is the one function from rewards to learners. ``LearnedPriors`` and ``ServedEffects`` have the
+versions of a bandit's prior and arm effects; ``fit_sample`` and ``fitted`` make them of what learners know.
 """
 
 from app.bandits.bandit import GLOBAL_LEARNER
+from app.bandits.effect_version import EffectVersion
+from app.bandits.history_prior import begins_with
+from app.bandits.prior_version import PriorVersion, imported, version_of
 from app.bandits.spaces import SpaceMap, Spaces
+from app.learning.arm_sums import add_entry
+from app.learning.effect_chains import steps_of
+from app.learning.effect_fits import fitted, has_history
+from app.learning.effect_totals import CollectedSums
+from app.learning.fold import States, learned
+from app.learning.learned_priors import LearnedPriors
+from app.learning.learner_copies import checked_state
 from app.learning.learner_sums import RewardRows, merged, state_of
+from app.learning.prior_fits import fit_sample
+from app.learning.served_effects import ServedEffects
 from app.records.arm_sums import ArmSums
+from app.records.log_entries import Item, RewardEntry
 from app.records.records import LearnerState, bytes_to_state, state_to_bytes
+from app.storage.types import LogEntry
 
 __all__ = [
     "GLOBAL_LEARNER",
     "ArmSums",
+    "CollectedSums",
+    "EffectVersion",
+    "Item",
+    "LearnedPriors",
     "LearnerState",
+    "LogEntry",
+    "PriorVersion",
+    "RewardEntry",
     "RewardRows",
+    "ServedEffects",
     "SpaceMap",
     "Spaces",
+    "States",
+    "add_entry",
+    "begins_with",
     "bytes_to_state",
+    "checked_state",
+    "fit_sample",
+    "fitted",
+    "has_history",
+    "imported",
+    "learned",
     "merged",
     "state_of",
     "state_to_bytes",
+    "steps_of",
+    "version_of",
 ]

@@ -22,24 +22,28 @@ what it remembers of the learner. The methods of ``Exploring``, which each polic
 
 from app.bandits.bandit import Bandit
 from app.bandits.completion import PolicyNeeds
-from app.bandits.settings import BanditRecord
-from app.catalogues.learner_snapshot import LearnerSnapshot
+from app.bandits.settings import BanditRecord, SignalRef
+from app.catalogues.learner_snapshot import LearnerSnapshot, with_constant
 from app.platform.documents import Document
+from app.policies.arm_effects import ArmEffects, Directions
 from app.policies.base import Exploring, Policy, PolicyDependencies
 from app.policies.covers import Covers
 from app.policies.selection import Candidates, Ranking, ReadSnapshot, SelectionRequest
 from app.policies.stateful import StatefulPolicy
-from app.policies.targets import Evaluable, EvaluationBatch, Lists, Pool, Target, Weighed
+from app.policies.targets import DrawsLists, Evaluable, EvaluationBatch, Lists, Pool, Target, Weighed
 from app.policies.thompson import ThompsonTarget
 from shortlist.linear.ridge import Posterior
 from shortlist.types import Rows, TopK
 
 __all__ = [
+    "ArmEffects",
     "Bandit",
     "BanditRecord",
     "Candidates",
     "Covers",
+    "Directions",
     "Document",
+    "DrawsLists",
     "Evaluable",
     "EvaluationBatch",
     "Exploring",
@@ -54,9 +58,11 @@ __all__ = [
     "ReadSnapshot",
     "Rows",
     "SelectionRequest",
+    "SignalRef",
     "StatefulPolicy",
     "Target",
     "ThompsonTarget",
     "TopK",
     "Weighed",
+    "with_constant",
 ]

@@ -36,15 +36,19 @@ from app.api.fields import (
     Seed,
     Temperature,
     Value,
+    Weights,
+    page_of,
+    span,
 )
 from app.api.filters import AtMostBody, FilterBody, parsed_filter
 from app.api.guard import check_catalogue
 from app.api.imports import BLOCKS_BODY, blocks_of
 from app.api.limits import MAX_BLOCK_ARMS
 from app.api.plugin_routes import RouteDependencies, Routes
-from app.api.problems import Part, problems
+from app.api.problems import Part, from_path, problems
 from app.api.rewards import ReceiptView, receipt_reply
-from app.api.strict_json import SEVERAL_CALLS, Provided, StrictModel, json_router, reply
+from app.api.streamed import while_connected
+from app.api.strict_json import JSON, SEVERAL_CALLS, Provided, StrictModel, encoded, json_router, reply
 from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
 from app.catalogues.catalogues import Catalogues
@@ -61,6 +65,7 @@ from app.storage.store import Store
 __all__ = [
     "BLOCKS_BODY",
     "IDENTIFIER",
+    "JSON",
     "MAX_BLOCK_ARMS",
     "SEVERAL_CALLS",
     "Answer",
@@ -97,16 +102,22 @@ __all__ = [
     "Temperature",
     "Value",
     "WarmStart",
+    "Weights",
     "answer_of",
     "blocks_of",
     "check_catalogue",
+    "encoded",
+    "from_path",
     "is_identifier",
     "json_router",
     "page_by_name",
+    "page_of",
     "parsed_filter",
     "problems",
     "receipt_reply",
     "refuse_repeats",
     "reply",
+    "span",
     "storable",
+    "while_connected",
 ]

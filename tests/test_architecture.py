@@ -98,7 +98,6 @@ ARROWS = {
         "records",
         "filters",
         "catalogues",
-        "filtering",
         "bandits",
         "learning",
         "decision_log",
@@ -151,7 +150,6 @@ ARROWS = {
     "server": {
         "platform",
         "storage",
-        "records",
         "indexes",
         "catalogues",
         "filtering",

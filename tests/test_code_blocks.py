@@ -78,7 +78,7 @@ RUN_BY = {
     (
         "docs/recipes/moving.md",
         "$ shortlist import items items.csv --encode",
-    ): "tests/api/test_logs_of_others.py",
+    ): "plugins/evaluation/tests/test_logs_of_others.py",
     (
         "docs/recipes/in-a-page.md",
         'import { Client, RewardSender } from "@shortlist/client";',
@@ -124,7 +124,7 @@ RUN_BY = {
     (
         "docs/measuring.md",
         "$ shortlist export log home --out log.ndjson --url $URL",
-    ): "tests/api/test_evaluate_command.py",
+    ): "plugins/evaluation/tests/test_evaluate_command.py",
 }
 
 

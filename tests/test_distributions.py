@@ -15,6 +15,7 @@ pytestmark = pytest.mark.slow  # `make release` builds and tries the wheels too
 FOLDERS = {
     "shortlist": "algorithms",
     "shortlist_campaigns": "plugins/campaigns",
+    "shortlist_evaluation": "plugins/evaluation",
     "shortlist_client": "clients/python",
     "shortlist_files": "clients/files",
     "shortlist_embeddings": "plugins/embeddings",
@@ -63,6 +64,7 @@ def test_each_wheel_holds_its_own_packages_alone(wheels: dict[str, Path]):
     assert packages == {
         "shortlist": {"shortlist"},
         "shortlist_campaigns": {"shortlist_campaigns"},
+        "shortlist_evaluation": {"shortlist_evaluation"},
         "shortlist_client": {"shortlist_client"},
         "shortlist_files": {"shortlist_files"},
         "shortlist_embeddings": {"shortlist_embeddings"},
@@ -88,8 +90,9 @@ def test_library_and_client_do_not_mind_a_stranger_who_is_called_app(python: Pat
 def test_the_service_comes_with_the_files_of_its_console(wheels: dict[str, Path]):
     files = {f"app/console/{path.name}" for path in (ROOT / "app/console").iterdir()}
     assert files <= set(zipfile.ZipFile(wheels["shortlist_service"]).namelist())
-    page = "shortlist_campaigns/page-campaigns.js"
-    assert page in zipfile.ZipFile(wheels["shortlist_campaigns"]).namelist()
+    for package, page in (("campaigns", "page-campaigns.js"), ("evaluation", "page-what-if.js")):
+        name = f"shortlist_{package}"
+        assert f"{name}/{page}" in zipfile.ZipFile(wheels[name]).namelist()
 
 
 def test_the_library_comes_typed(wheels: dict[str, Path]):

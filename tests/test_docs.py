@@ -12,6 +12,7 @@ from pydantic_settings import BaseSettings
 import app
 import shortlist_campaigns
 import shortlist_embeddings
+import shortlist_evaluation
 import shortlist_milvus
 from app.platform.settings import Settings
 from selection import targets
@@ -50,7 +51,7 @@ def test_every_setting_is_documented_as_it_is() -> None:
 # What a request may ask is checked wherever it is read: so every module of the service is looked through.
 HOMES = [
     import_module(module.name)
-    for package in (app, shortlist_campaigns, shortlist_embeddings, shortlist_milvus)
+    for package in (app, shortlist_campaigns, shortlist_embeddings, shortlist_evaluation, shortlist_milvus)
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
 ]
 NO_LIMITS = {

@@ -53,8 +53,7 @@ _RULES = [
     ("POST", re.compile(r"/v1/rewards|/v1/decisions/activate"), "reward"),
     ("POST", re.compile(r"/v1/bandits/[^/]+/observations"), "observe"),
     ("POST", re.compile(r"/v1/mips|/v1/catalogues/[^/]+/mips"), "read"),
-    ("POST", re.compile(r"/v1/bandits/[^/]+/(evaluations|log/explain)"), "read"),
-    ("DELETE", re.compile(r"/v1/bandits/[^/]+/evaluations/[^/]+"), "read"),
+    ("POST", re.compile(r"/v1/bandits/[^/]+/log/explain"), "read"),
     ("GET", re.compile(r"/metrics|/v1/(status|policies)|/v1/(catalogues|bandits)(/[^/]+)?"), "read"),
     (
         "GET",
@@ -66,7 +65,7 @@ _RULES = [
     ),
     (
         "GET",
-        re.compile(r"/v1/bandits/[^/]+/(report|(log|quotas|evaluations)(/[^/]+)?)"),
+        re.compile(r"/v1/bandits/[^/]+/(report|(log|quotas)(/[^/]+)?)"),
         "read",
     ),
 ]

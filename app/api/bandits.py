@@ -29,11 +29,11 @@ from app.bandits.settings import (
 )
 from app.bandits.versions import BanditVersion, etag_of
 from app.filters.overview import no_arm_has
-from app.measuring.evaluation_warnings import warnings_of_log
 from app.moving.moving import Moving
 from app.platform.documents import fields_of
 from app.platform.errors import Invalid, NotChangeable, named_by
 from app.policies.elimination import EliminationPolicy
+from app.policies.log_propensities import warnings_of_log
 from app.policies.registry import POLICIES, PolicyName
 from app.serving.constraints.of_plugins import check_constraints, missing_settings
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from fastapi import APIRouter
 
@@ -19,14 +19,21 @@ from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.learning.learners import Learners
 from app.learning.rewards import Rewards
 from app.learning.warm_start import WarmStart
-from app.measuring.evaluation_jobs import EvaluationJobs
-from app.moving.moving import Moving
 from app.platform import plugins
 from app.platform.errors import StartupError
-from app.platform.metrics import Metrics
 from app.platform.settings import Settings
 from app.storage.event_logs import EventLogs
-from app.storage.store import Store
+
+if TYPE_CHECKING:  # a policy of a plug-in may import the door of routes, and is loaded before these
+    from app.decision_log.reading import DecisionLog
+    from app.learning.learned_priors import LearnedPriors
+    from app.learning.served_effects import ServedEffects
+    from app.measuring.jobs import Jobs
+    from app.moving.moving import Moving
+    from app.platform.metrics import Metrics
+    from app.policies.covers import Covers
+    from app.serving.constraints.base import ConstraintRow
+    from app.storage.store import Store
 
 PREFIX = "/v1/"
 # Calls on what the service has: whoever may not see it is told that it does not exist.
@@ -41,6 +48,9 @@ class RouteDependencies:
     ``filtered``    the arms of a catalogue that a filter lets in
     ``copies``      blocked copies of catalogues, for races over coordinates
     ``warm_start``  has a learner take up what was found out elsewhere
+    ``priors``      versions of learned priors, and ``effects`` of arm effects
+    ``covers``      of the arms, which some policies draw from
+    ``constraints`` of choices, and when each applies
     ``jobs``        work that goes on while its client does something else
     ``moving``      moves bandits to other catalogues
     """
@@ -56,7 +66,11 @@ class RouteDependencies:
     rewards: Rewards
     warm_start: WarmStart
     decision_log: DecisionLog
-    jobs: EvaluationJobs
+    priors: LearnedPriors
+    effects: ServedEffects
+    covers: Covers
+    constraints: Sequence[ConstraintRow]
+    jobs: Jobs
     moving: Moving
     metrics: Metrics
 

@@ -30,6 +30,7 @@ _OF_PACKAGES = {
     "shortlist-embeddings": re.compile(
         r"/v1/catalogues/[^/]+/embeddings|/v1/bandits/[^/]+/embeddings(/[^/]+)?"
     ),
+    "shortlist-evaluation": re.compile(r"/v1/bandits/[^/]+/evaluations(/.*)?"),
 }
 _MEANINGS = {
     400: "The body cannot be read as blocks.",

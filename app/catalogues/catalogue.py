@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -136,3 +136,9 @@ def difference_of(existing: CatalogueRecord, asked: CatalogueRecord) -> str:
 def _given(record: CatalogueRecord) -> bytes:
     """The basis that it was made with."""
     return b"" if record.reduction is None else record.reduction.basis
+
+
+def offline_catalogue(name: str, dim: int) -> Catalogue:
+    """An empty catalogue that no store has, for arms of a file; its searches are exact."""
+    exact = IndexOptions(kind="exact")
+    return Catalogue(name, "0" * 16, CatalogueRecord(dim, asdict(exact)), LiveIndex(dim, exact))

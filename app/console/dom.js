@@ -136,6 +136,9 @@ export function address(parts, query = {}) {
   return `#/${parts.map((part) => encodeURIComponent(part)).join("/")}${search && `?${search}`}`;
 }
 
+/** Whether the navigation has a page: those of plug-ins may be missing. @param {string | number} name */
+export const hasPage = (name) => document.querySelector(`nav [href="${address([name])}"]`) !== null;
+
 /** @param {Child} text @param {(string | number)[]} parts @param {Record<string, unknown>} [query] */
 export function link(text, parts, query) {
   return h("a", { href: address(parts, query) }, text);

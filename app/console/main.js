@@ -26,7 +26,6 @@ const PAGES = {
   catalogues: () => import("./page-catalogue.js"),
   keys: () => import("./page-key.js"),
   decisions: () => import("./page-decision.js"),
-  "what-if": () => import("./page-whatif.js"),
   queries: () => import("./page-queries.js"),
 };
 const DRAWN_MS = 1000;

@@ -3,7 +3,7 @@
 import { ask, get, list, now, path, Problem, query, send } from "./api.js";
 import { changes } from "./changes.js";
 import { chart } from "./charts.js";
-import { address, boxes, button, code, empty, folded, h, link, panel, redraw, skeleton, table, tile, warning } from "./dom.js";
+import { address, boxes, button, code, empty, folded, h, hasPage, link, panel, redraw, skeleton, table, tile, warning } from "./dom.js";
 import { between, count, decimal, duration, isNumber, number, percent, plain, sentence as asSentence, signed, time } from "./format.js";
 import { action, deletion, Form, preview } from "./forms.js";
 import { read, write } from "./json.js";
@@ -36,7 +36,7 @@ export async function show(view) {
   const bandit = await get(path`/v1/bandits/${name}`, signal, tab === "settings" ? read : undefined);
   const tabs = Object.entries(TABS).filter(([part]) => (part !== "prior" || bandit.prior === "learned") && (part !== "signals" || bandit.signals)).map(([part, text]) => h("a", { href: address(["bandits", name, part].filter(Boolean)), "aria-current": part === tab ? "page" : null }, text));
   root.append(
-    h("p", {}, `Policy ${bandit.policy} over `, link(bandit.catalogue, ["catalogues", bandit.catalogue]), ". ", link("Try it", ["try", name]), " · ", link("What if", ["what-if", name]), " · ", link("Decisions", ["decisions", name])),
+    h("p", {}, `Policy ${bandit.policy} over `, link(bandit.catalogue, ["catalogues", bandit.catalogue]), ". ", link("Try it", ["try", name]), hasPage("what-if") && [" · ", link("What if", ["what-if", name])], " · ", link("Decisions", ["decisions", name])),
     h("nav", { class: "tabs", "aria-label": "Parts of this page" }, tabs),
     ...(bandit.move ? [h("p", { class: "warning" }, `Moved from ${bandit.move.from} to ${bandit.move.to}: what was learned is being carried, ${percent(bandit.move.carried)} is done.`)] : []),
   );
@@ -97,7 +97,7 @@ async function working(view, body, bandit) {
     const bounds = boundsOf(bandit, rows);
     const alarms = [...alarmsOf(bandit, report, rows.slice(-ALARMED).reverse()), ...(await alarmsOfArms(bandit, signal))].filter((each) => !shares || each !== MISMATCH);
     const step = nextStep(bandit, report, shares ? [...alarms, shares] : alarms);
-    redraw(next, [step, costOf(bandit, report)], () => h("p", {}, costOf(bandit, report), h("strong", {}, " Next: "), link(step.text, step.parts, step.query), "."));
+    redraw(next, [step, costOf(bandit, report)], () => h("p", {}, costOf(bandit, report), h("strong", {}, " Next: "), hasPage(step.parts[0]) ? link(step.text, step.parts, step.query) : step.text, "."));
     redraw(warnings, [report.warnings, shares, bandit.holdout, alarms], () => [
       alarms.length ? h("p", { class: "warning alarm" }, alarms.map(asSentence).join(" ")) : !shares && h("p", { class: "done" }, "Nothing is wrong. ", h("span", { class: "soft" }, "Looked at: guardrails, the groups' sizes, whether rewards come, whether the learner learns, features and index.")),
       shares && h("p", { class: "warning" }, h("strong", {}, "Sample ratio mismatch. "), shares),

@@ -5,14 +5,12 @@ For a bandit with signals it is the weighted sum of the signals, by weights that
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
 from app.bandits.bandit import Bandit
 from app.bandits.settings import BanditRecord, RewardRule, SignalRule
 from app.decision_log.rows import Row
-from app.platform.pools import MEASURING
 
 Weights = Mapping[str, float]
 Bounds = tuple[float, float]
@@ -45,7 +43,7 @@ class Terms:
 def terms_of_rule(rule: RewardRule | SignalRule) -> Terms:
     """The terms of one reward."""
     default = rule.default or 0.0
-    return Terms(default, *(_bounds(rule, default) or (None, None)))
+    return Terms(default, *(bounds_of_rule(rule, default) or (None, None)))
 
 
 def terms_of(record: BanditRecord, weights: Weights | None = None) -> Terms:
@@ -76,11 +74,13 @@ def bounds_of(
     """
     seen_bounds, signals = seen or {}, record.signals
     if signals is None or weights is None:
-        return _bounds(record.reward, record.reward.default or 0.0) or seen_bounds.get(None)
+        return bounds_of_rule(record.reward, record.reward.default or 0.0) or seen_bounds.get(None)
     low = high = 0.0
     for name, rule in signals.items():
         weight = weights.get(name, 0.0)
-        ends_of_signal = (_bounds(rule, rule.default) or seen_bounds.get(name)) if weight else (0.0, 0.0)
+        ends_of_signal = (
+            (bounds_of_rule(rule, rule.default) or seen_bounds.get(name)) if weight else (0.0, 0.0)
+        )
         if ends_of_signal is None:
             return None
         ends = sorted(weight * end for end in ends_of_signal)
@@ -88,59 +88,8 @@ def bounds_of(
     return low, high
 
 
-class SeenRewards:
-    """How many decisions a log has, and between which bounds the rewards of an arm lie in it.
-
-    ``versions``: the bandit as it made decisions. ``bounds``: of rewards (None), or of each signal, as far as
-    the bandit does not have them.
-    """
-
-    def __init__(
-        self, bandit: Bandit, versions: Callable[[Bandit, Sequence[Row]], Awaitable[Mapping[int, Bandit]]]
-    ) -> None:
-        self.decisions = 0
-        self.bounds: dict[str | None, Bounds] = {}
-        self._bandit, self._versions = bandit, versions
-        record = bandit.record
-        rules = {None: record.reward} if record.signals is None else record.signals
-        self._unbounded = [name for name, rule in rules.items() if _bounds(rule, 0.0) is None]
-
-    @property
-    def are_bounded(self) -> bool:
-        """Whether the bandit has all bounds, so that nothing is looked for."""
-        return not self._unbounded
-
-    async def noted(
-        self, pages: AsyncIterator[Sequence[Row]], *, from_ms: int | None = None, to_ms: int | None = None
-    ) -> AsyncIterator[Sequence[Row]]:
-        """The same pages; their decisions of this time are noted. Cost: some microseconds a row."""
-        async for rows in pages:
-            within = [
-                row for row in rows if row.time >= (from_ms or 0) and (to_ms is None or row.time < to_ms)
-            ]
-            self.decisions += len(within)
-            if self._unbounded and within:
-                versions = await self._versions(self._bandit, within)
-                await MEASURING.run(partial(self._note, within, terms_by_version(versions, self._bandit)))
-            yield rows
-
-    def _note(self, rows: Sequence[Row], terms_of_versions: Mapping[int, Terms]) -> None:
-        for row in rows:
-            terms = terms_of_versions[row.bandit_version]
-            for name in self._unbounded:
-                if name is not None and name not in terms.defaults:
-                    continue  # the signal came later
-                terms_of_signal = terms if name is None else terms.of_signal(name)
-                counted, _ = counted_rewards(row, terms_of_signal)
-                values = list(counted.values())
-                if len(counted) < len(row.arms):
-                    values.append(terms_of_signal.default)
-                low, high = self.bounds.get(name, (values[0], values[0]))
-                self.bounds[name] = min(low, *values), max(high, *values)
-
-
-def _bounds(rule: RewardRule | SignalRule, default: float) -> Bounds | None:
-    """A sum has no bounds: an arm may get any number of rewards."""
+def bounds_of_rule(rule: RewardRule | SignalRule, default: float) -> Bounds | None:
+    """The bounds of the reward of an arm. A sum has none: an arm may get any number of rewards."""
     if rule.min is None or rule.max is None or rule.aggregate == "sum":
         return None
     return min(rule.min, default), max(rule.max, default)

@@ -14,8 +14,8 @@ import numpy as np
 
 from app.bandits.bandit import Bandit
 from app.catalogues.catalogues import Catalogues
+from app.decision_log.row_tokens import revisions_in
 from app.decision_log.rows import Row
-from app.measuring.logged_lists import revisions_in
 from app.measuring.outcomes import Terms, counted_rewards
 from shortlist.linear.ridge import Posterior
 from shortlist.types import Matrix, Vector

@@ -29,11 +29,6 @@ from app.catalogues.catalogue import Catalogue
 from app.decision_log.rows import LoggedArm, LoggedReward, Row
 from app.indexes.live import IndexOptions, LiveIndex
 from app.learning.tokens import Decision, TokenSigner
-from app.measuring.evaluated import ESTIMATOR_NAMES
-from app.measuring.evaluations import evaluations_of
-from app.measuring.evaluator import Evaluator
-from app.measuring.past_learners import PastLearners
-from app.measuring.sources import HeldSource
 from app.platform.command_line import table
 from app.policies.registry import POLICIES
 from app.records.encoding import ContextRule
@@ -41,6 +36,11 @@ from app.records.logged import LogPart
 from app.records.records import CatalogueRecord
 from shortlist.types import Matrix, Vector
 from shortlist_client.progress import progress
+from shortlist_evaluation.evaluated import ESTIMATOR_NAMES
+from shortlist_evaluation.evaluations import evaluations_of
+from shortlist_evaluation.evaluator import Evaluator
+from shortlist_evaluation.past_learners import PastLearners
+from shortlist_evaluation.sources import HeldSource
 from studies.measurement import peak_mb, report
 
 SEED = 1_717

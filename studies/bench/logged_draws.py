@@ -45,13 +45,13 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from app.measuring.evaluator import TOO_MUCH_MISSING
 from app.platform.command_line import table
 from shortlist.evaluation import off_policy, simulated_target
 from shortlist.evaluation.logged import Logged
 from shortlist.linear import ridge_sums, softmax
 from shortlist.linear.ridge import Posterior
 from shortlist.types import Matrix, Rows, Vector
+from shortlist_evaluation.evaluator import TOO_MUCH_MISSING
 from studies.bench import auto_rules
 from studies.measurement import record
 

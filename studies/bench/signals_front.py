@@ -41,9 +41,6 @@ from app.bandits.versions import BanditVersion, version_to_bytes
 from app.catalogues.catalogue import Catalogue
 from app.decision_log.rows import LoggedArm, LoggedReward, Row
 from app.indexes.live import IndexOptions, LiveIndex
-from app.measuring.evaluated import ESTIMATOR_NAMES
-from app.measuring.evaluator import Evaluator
-from app.measuring.sources import HeldSource
 from app.platform.errors import ShortlistError
 from app.policies.registry import POLICIES
 from app.records.records import CatalogueRecord
@@ -55,6 +52,9 @@ from shortlist.linear.scales import Scales, exploration
 from shortlist.linear.signals import Weighing
 from shortlist.types import Matrix, Rows, Vector
 from shortlist_client.progress import progress
+from shortlist_evaluation.evaluated import ESTIMATOR_NAMES
+from shortlist_evaluation.evaluator import Evaluator
+from shortlist_evaluation.sources import HeldSource
 from studies.experiments import movielens
 
 SEED = 370

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from api_client import Api, Json
-from app.measuring.evaluation_jobs import JobHead
+from app.measuring.jobs import JobHead
 
 Kind = Literal["time", "int", "float", "bool", "id", "text", "word", "list", "dict", "exploration"]
 

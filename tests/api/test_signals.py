@@ -12,7 +12,7 @@ from api_client import EAGER_HOUSEKEEPING, Api, Json
 from app.learning.replay import compare
 from app.platform.pauses import Pauses
 from ridge_estimate import ridge_estimate
-from server.evaluation_files import rows_of
+from shortlist_evaluation.log_files import rows_of
 from store_server import patient_store
 from waiting import wait_until
 

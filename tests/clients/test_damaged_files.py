@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from server.evaluation_files import COLUMNS, rows_of
+from shortlist_evaluation.log_files import COLUMNS, rows_of
 from shortlist_files.arm_files import arms_of
 from shortlist_files.arm_rows import FileError
 from shortlist_files.learner_files import learners_of

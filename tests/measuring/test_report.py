@@ -12,16 +12,17 @@ import pytest
 from app.bandits.settings import BanditRecord, RewardRule, SignalRule
 from app.decision_log.rows import LoggedArm, Row
 from app.measuring import report as reports
-from app.measuring.outcomes import SeenRewards, Terms, terms_of, value_of
+from app.measuring.outcomes import Terms, terms_of, value_of
 from app.measuring.report import ReportFold, Reports
 from app.measuring.report_answer import Report, Unit
-from app.measuring.sources import HeldSource
 from app.platform.errors import Invalid
 from app.platform.metrics import Metrics
 from headless_service import HeadlessService, bandit_record
 from logged_rows import LogInMemory, reward_of, row
 from shortlist.evaluation import asymptotic_confidence_sequence as asymptotic
 from shortlist.evaluation.asymptotic_confidence_sequence import Unbounded
+from shortlist_evaluation.seen_rewards import SeenRewards
+from shortlist_evaluation.sources import HeldSource
 
 COINS = Terms(0.0, 0.0, 1.0)
 FREE = Terms(0.0)

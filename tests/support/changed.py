@@ -33,7 +33,7 @@ MORE = {
     "app/filters": ("tests/api/test_filters.py",),
     "app/filtering": ("tests/api/test_filters.py",),
     "app/learning": ("tests/workers", "tests/contracts"),
-    "app/measuring": ("tests/api/test_reports.py", "tests/api/test_evaluations.py"),
+    "app/measuring": ("tests/api/test_reports.py", "plugins/evaluation"),
     "app/moving": ("tests/api/test_moving.py", "tests/workers/test_carrying.py"),
     "app/policies": ("tests/api/test_policy_contract.py", "tests/test_registries.py"),
     "app/serving": ("tests/api/test_constraint_contract.py", "tests/api/test_choosing.py"),

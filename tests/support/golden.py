@@ -28,6 +28,7 @@ import app
 import shortlist.index
 import shortlist_campaigns
 import shortlist_embeddings
+import shortlist_evaluation
 import workers
 from app.api import api_keys
 from app.bandits import effect_version, prior_version, settings, spaces, versions
@@ -36,7 +37,7 @@ from app.exposure_limits import rules
 from app.filters import columns
 from app.indexes import publishing, shared_files
 from app.learning import one_key_teaches, tokens
-from app.measuring import evaluation_jobs
+from app.measuring import jobs
 from app.records import (
     arm_sums,
     behaviour,
@@ -121,8 +122,8 @@ RECORDS: dict[str, type] = {
     "campaign of slates, rules": slates.SlateRules,
     "campaign of slates, at most": slates.AtMostRule,
     "copy in an engine": engine_index.CopyQuality,
-    "evaluation": evaluation_jobs.JobHead,
-    "evaluation, progress": evaluation_jobs.JobProgress,
+    "evaluation": jobs.JobHead,
+    "evaluation, progress": jobs.JobProgress,
     "loss": losses.Loss,
     "shared file": shared_format.Packed,
     "shared array": shared_format.ArrayPlace,
@@ -141,7 +142,7 @@ RECORDS: dict[str, type] = {
 }
 # What stays in the memory of a process, or is an answer: its fields may change.
 NOT_STORED = {
-    "_Told",
+    "_Activation", "Job", "_Told",
     "_Served", "Access", "ActivationView", "Allowed", "Answer", "Applied", "Arm", "ArmRevision",
     "ArmsOfBehaviour", "EmbeddingHead", "JudgedLog", "JudgingTask", "LogEmbedding",
     "Bandit", "Barred",
@@ -161,7 +162,14 @@ NOT_STORED = {
 
 def modules() -> Iterator[types.ModuleType]:
     """Every module of the service, and those of the library that write files."""
-    for package in (app, shortlist.index, shortlist_campaigns, shortlist_embeddings, workers):
+    for package in (
+        app,
+        shortlist.index,
+        shortlist_campaigns,
+        shortlist_embeddings,
+        shortlist_evaluation,
+        workers,
+    ):
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if found.name.split(".")[-1] not in PROGRAMS:
                 yield importlib.import_module(found.name)
@@ -179,7 +187,14 @@ def _is_record(kind: object) -> bool:
         isinstance(kind, type)
         and issubclass(kind, msgspec.Struct)
         and kind.__module__.split(".")[0]
-        in {"app", "shortlist", "shortlist_campaigns", "shortlist_embeddings", "workers"}
+        in {
+            "app",
+            "shortlist",
+            "shortlist_campaigns",
+            "shortlist_embeddings",
+            "shortlist_evaluation",
+            "workers",
+        }
     )
 
 

@@ -703,152 +703,6 @@ class EmbeddingJob:
 
 
 @dataclass(frozen=True, slots=True)
-class MipsArm:
-    """``value``: the inner product, or the squared distance."""
-
-    id: str
-    value: float
-
-
-@dataclass(frozen=True, slots=True)
-class MipsGuarantee:
-    """``exact``: the best arms. ``pac``: with probability at least 1 - delta the k-th best arm returned is
-    within epsilon of the k-th best. ``none``: no promise. ``reason`` explains a kind that was not asked
-    for.
-    """
-
-    kind: str
-    epsilon: float | None
-    delta: float | None
-    reason: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class MipsAnswer:
-    """The best arm first. ``eligible``: how many the filter matches; None without one, and in an engine."""
-
-    arms: tuple[MipsArm, ...]
-    method: str
-    guarantee: MipsGuarantee
-    cost: Cost
-    catalogue_version: int
-    elapsed_ms: float
-    eligible: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MipsVector:
-    """``index``: the row of the request. ``value``: the inner product, or the squared distance."""
-
-    index: int
-    value: float
-
-
-@dataclass(frozen=True, slots=True)
-class VectorsAnswer:
-    """The best vector first."""
-
-    arms: tuple[MipsVector, ...]
-    method: str
-    guarantee: MipsGuarantee
-    cost: Cost
-    elapsed_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class Used:
-    """``noise`` is the sigma that multiplies widths: 1 where it is not learned. Of elimination
-    ``exploration`` is the radius.
-    """
-
-    ridge: float
-    noise: float
-    exploration: float
-
-
-@dataclass(frozen=True, slots=True)
-class MoveStatus:
-    """A move whose learners are being carried: ``carried`` is the share of partitions that are done."""
-
-    from_: str = field(metadata={"name": "from"})
-    to: str
-    carry: str
-    learners: int
-    carried: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bandit(Settings):
-    """The settings of a bandit, with all defaults filled in.
-
-    ``version`` counts from 1, when the bandit was made, and grows with every change. ``warnings``: what
-    cannot be done with these settings, or cannot be meant, as sentences; absent if there are none.
-    ``used``: what the settings are for a learner without rewards; in the list of all bandits without
-    what other keys have taught it. ``move``: while learners are being carried to another catalogue;
-    absent otherwise, and in lists. ``state``: its policy is of a plug-in that is not loaded here, so it
-    chooses nothing; else absent.
-    """
-
-    id: str
-    version: int | None = None
-    state: str | None = None
-    warnings: tuple[str, ...] = ()
-    used: Used | None = None
-    move: MoveStatus | None = None
-    etag: str | None = field(default=None, metadata=HEADER)  # for ``if_match``
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BanditVersion(Bandit):
-    """``since_ms``: when it came to be so, in ms since 1970. ``by``: the name of the API key that made it
-    so; None without keys.
-    """
-
-    since_ms: int = 0
-    by: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MovedArms:
-    """How many arms both catalogues have, and only one of them."""
-
-    common: int
-    only_from: int
-    only_to: int
-
-
-@dataclass(frozen=True, slots=True)
-class ArmMap:
-    """``r2``: how much of the new features the map explains, of arms that it was not fitted by. ``shown``:
-    whether arms count by how often the decision log shows them, or all alike.
-    """
-
-    r2: float
-    shown: str
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """What a move does, or would do, ``from`` one catalogue ``to`` another.
-
-    ``map``: None where nothing is carried. ``agreement``: the correlation of what learners expect of
-    arms before and after, in the mean of a sample of them; None without learners. ``learners``: how many
-    there are. ``warnings``: what will be otherwise, as sentences; of a dry run also why it would be
-    refused.
-    """
-
-    from_: str = field(metadata={"name": "from"})
-    to: str
-    carry: str
-    arms: MovedArms
-    map: ArmMap | None
-    agreement: float | None
-    learners: int
-    warnings: tuple[str, ...]
-    bandit_version: int
-
-
-@dataclass(frozen=True, slots=True)
 class PlaceEstimate:
     """``value`` and ``interval``: None where there is too little to tell."""
 
@@ -994,6 +848,152 @@ class EvaluationResult(EvaluationJob):
     """``result``: once it is done, for an hour."""
 
     result: Evaluation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MipsArm:
+    """``value``: the inner product, or the squared distance."""
+
+    id: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class MipsGuarantee:
+    """``exact``: the best arms. ``pac``: with probability at least 1 - delta the k-th best arm returned is
+    within epsilon of the k-th best. ``none``: no promise. ``reason`` explains a kind that was not asked
+    for.
+    """
+
+    kind: str
+    epsilon: float | None
+    delta: float | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class MipsAnswer:
+    """The best arm first. ``eligible``: how many the filter matches; None without one, and in an engine."""
+
+    arms: tuple[MipsArm, ...]
+    method: str
+    guarantee: MipsGuarantee
+    cost: Cost
+    catalogue_version: int
+    elapsed_ms: float
+    eligible: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MipsVector:
+    """``index``: the row of the request. ``value``: the inner product, or the squared distance."""
+
+    index: int
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class VectorsAnswer:
+    """The best vector first."""
+
+    arms: tuple[MipsVector, ...]
+    method: str
+    guarantee: MipsGuarantee
+    cost: Cost
+    elapsed_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """``noise`` is the sigma that multiplies widths: 1 where it is not learned. Of elimination
+    ``exploration`` is the radius.
+    """
+
+    ridge: float
+    noise: float
+    exploration: float
+
+
+@dataclass(frozen=True, slots=True)
+class MoveStatus:
+    """A move whose learners are being carried: ``carried`` is the share of partitions that are done."""
+
+    from_: str = field(metadata={"name": "from"})
+    to: str
+    carry: str
+    learners: int
+    carried: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bandit(Settings):
+    """The settings of a bandit, with all defaults filled in.
+
+    ``version`` counts from 1, when the bandit was made, and grows with every change. ``warnings``: what
+    cannot be done with these settings, or cannot be meant, as sentences; absent if there are none.
+    ``used``: what the settings are for a learner without rewards; in the list of all bandits without
+    what other keys have taught it. ``move``: while learners are being carried to another catalogue;
+    absent otherwise, and in lists. ``state``: its policy is of a plug-in that is not loaded here, so it
+    chooses nothing; else absent.
+    """
+
+    id: str
+    version: int | None = None
+    state: str | None = None
+    warnings: tuple[str, ...] = ()
+    used: Used | None = None
+    move: MoveStatus | None = None
+    etag: str | None = field(default=None, metadata=HEADER)  # for ``if_match``
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BanditVersion(Bandit):
+    """``since_ms``: when it came to be so, in ms since 1970. ``by``: the name of the API key that made it
+    so; None without keys.
+    """
+
+    since_ms: int = 0
+    by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MovedArms:
+    """How many arms both catalogues have, and only one of them."""
+
+    common: int
+    only_from: int
+    only_to: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArmMap:
+    """``r2``: how much of the new features the map explains, of arms that it was not fitted by. ``shown``:
+    whether arms count by how often the decision log shows them, or all alike.
+    """
+
+    r2: float
+    shown: str
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What a move does, or would do, ``from`` one catalogue ``to`` another.
+
+    ``map``: None where nothing is carried. ``agreement``: the correlation of what learners expect of
+    arms before and after, in the mean of a sample of them; None without learners. ``learners``: how many
+    there are. ``warnings``: what will be otherwise, as sentences; of a dry run also why it would be
+    refused.
+    """
+
+    from_: str = field(metadata={"name": "from"})
+    to: str
+    carry: str
+    arms: MovedArms
+    map: ArmMap | None
+    agreement: float | None
+    learners: int
+    warnings: tuple[str, ...]
+    bandit_version: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -388,6 +388,12 @@ class LogEmbeddingBody(TypedDict, total=False):
     signal: str | None
 
 
+class PolicyBody(BanditPatch, total=False):
+    """As a patch, and ``weights`` of signals over those of the bandit, or a list of up to 50 such."""
+
+    weights: Mapping[str, float] | Sequence[Mapping[str, float]] | None
+
+
 class CatalogueMipsBody(TypedDict, total=False):
     """``filter``: which arms are searched. ``query`` or ``embedding``: one of them."""
 
@@ -426,12 +432,6 @@ class MoveBody(TypedDict, total=False):
     catalogue: Required[str]
     carry: Literal["map", "none"]
     dry_run: bool
-
-
-class PolicyBody(BanditPatch, total=False):
-    """As a patch, and ``weights`` of signals over those of the bandit, or a list of up to 50 such."""
-
-    weights: Mapping[str, float] | Sequence[Mapping[str, float]] | None
 
 
 class ObservationItem(TypedDict, total=False):

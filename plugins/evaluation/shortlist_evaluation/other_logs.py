@@ -25,21 +25,28 @@ from typing import Any, TypeGuard
 
 import msgspec
 
-from app.decision_log.rows import NOTHING_BARRED, Barred, LoggedArm, LoggedReward, Row, ThinnedRow
-from app.platform.errors import Invalid
-from app.records.encoding import Encoding
 from shortlist_client.phrases import counted
 from shortlist_client.progress import meter
 from shortlist_files.arm_readers import opened
 from shortlist_files.arm_rows import FileError
 from shortlist_files.tables import open_tables
+from shortlist_service.decision_log import (
+    NOTHING_BARRED,
+    Barred,
+    Encoding,
+    LoggedArm,
+    LoggedReward,
+    Row,
+    ThinnedRow,
+)
+from shortlist_service.errors import Invalid
 
 BLOCK_BYTES = 1 << 20
 VW, TABLE = "vw-dsjson", "table"
 ARM_FIELD = "id"
 COLUMNS = ("action", "probability", "reward")
-MAX_SHOWN = 3
-MAX_MS = 10**13  # since 1970: the year 2286
+SHOWN_REASONS = 3
+LAST_MS = 10**13  # since 1970: the year 2286
 SEVERAL = object()  # values of one name
 SINGULAR = {"have": "has", "are": "is", "do": "does"}  # the verbs that a reason begins with
 
@@ -135,7 +142,7 @@ class OtherLog:
             unread.thinned += sum(row.stands_for > 1.0 for row in rows)
             yield rows
         if not used:
-            reasons = "; ".join(list(unread.sentences())[:MAX_SHOWN]) or "there are no rows"
+            reasons = "; ".join(list(unread.sentences())[:SHOWN_REASONS]) or "there are no rows"
             raise FileError(f"{self._path}: no decision can be used: {reasons}")
 
     def _row(self, event: LoggedEvent) -> ThinnedRow:
@@ -378,7 +385,7 @@ def _ms_of(time: Any, number: int) -> int:
     """When it was, in ms since 1970; the number of the row where nobody says: rows are in order."""
     time = _as_number(time)
     if _is_number(time):
-        if not abs(time) <= MAX_MS:  # nor NaN
+        if not abs(time) <= LAST_MS:  # nor NaN
             raise Unread("have a time that cannot be read")
         return int(time)
     if isinstance(time, str) and time:

@@ -1,4 +1,4 @@
-"""Evaluations that go on while their clients do something else.
+"""Jobs: long work on a log, such as evaluations, that goes on while its clients do something else.
 
 The state of a job is in the store, where every process of the service finds it. Its process holds a lease on
 it and writes its progress every ``BEAT_S``; a job that is unfinished and has no lease is lost. A job that was
@@ -15,14 +15,13 @@ import time
 import zlib
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Annotated, Literal
+from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
 
-from app.measuring.evaluations import Evaluation, Progress
 from app.platform.background import OUTAGES, end
-from app.platform.documents import Answer, ShownAs
+from app.platform.documents import Answer
 from app.platform.errors import NotFound, QuotaReached, ShortlistError, Unavailable
 from app.platform.metrics import Metrics
 from app.platform.pools import MEASURING
@@ -39,6 +38,8 @@ NO_ROOM = "the results of evaluations take as much as they may: delete some, or 
 UNKNOWN = "there is no evaluation with this id: results are kept for an hour"
 
 State = Literal["waiting", "running", "done", "failed", "lost"]
+Progress = Callable[[int, int | None], None]
+"""Is told how many decisions were done, of how many; None while that is not known."""
 Work = Callable[[Progress], Awaitable[bytes]]
 _encode = msgspec.json.Encoder().encode
 
@@ -66,10 +67,12 @@ class JobHead(Answer, frozen=True):
     error: str | None = None
 
 
-class EvaluationJob(JobHead, frozen=True):
+class Job(JobHead, frozen=True):
     """``result``: once it is done, for an hour."""
 
-    result: Annotated[msgspec.Raw | None, ShownAs(Evaluation | None)] = None
+    schema_name = "EvaluationJob"
+
+    result: msgspec.Raw | None = None
 
 
 def new_head(prefix: str = "") -> JobHead:
@@ -78,7 +81,7 @@ def new_head(prefix: str = "") -> JobHead:
     return JobHead(f"{prefix}{made_ms:013x}{secrets.token_hex(8)}", made_ms)
 
 
-class EvaluationJobs:
+class Jobs:
     """The jobs of all bandits. Each says every ``beat_s`` how it stands; without that its lease ends.
 
     ``uid``: of the bandit whose jobs they are.
@@ -130,7 +133,7 @@ class EvaluationJobs:
         """Show a result of a job that goes on. Raises Unavailable."""
         await self._keep(uid, replace(head, state="running"), zlib.compress(result))
 
-    async def find(self, uid: str, job_id: str) -> EvaluationJob:
+    async def find(self, uid: str, job_id: str) -> Job:
         """How a job stands. Raises NotFound, Unavailable."""
         stored = await self._jobs.read(uid, job_id)
         if stored is None:
@@ -138,7 +141,7 @@ class EvaluationJobs:
         head, result = _head(stored), None
         if stored.result:
             result = msgspec.Raw(await MEASURING.run(partial(zlib.decompress, stored.result)))
-        return EvaluationJob(head.id, head.created, head.state, head.progress, head.error, result)
+        return Job(head.id, head.created, head.state, head.progress, head.error, result)
 
     async def all(self, uid: str) -> Sequence[JobHead]:
         """All jobs of a bandit, the oldest first. Raises Unavailable."""

@@ -41,33 +41,38 @@ from typing import Literal
 
 import numpy as np
 
-from app.bandits.bandit import GLOBAL_LEARNER, Bandit
-from app.bandits.effect_version import EffectVersion
-from app.bandits.prior_version import PriorVersion, version_of
-from app.bandits.settings import SignalRef
-from app.catalogues.learner_snapshot import with_constant
-from app.decision_log.rows import LoggedReward, Row, counted_of
-from app.learning.arm_sums import add_entry
-from app.learning.effect_chains import steps_of
-from app.learning.effect_fits import fitted, has_history
-from app.learning.effect_totals import CollectedSums
-from app.learning.fold import States, learned
-from app.learning.learner_sums import merged
-from app.learning.prior_fits import fit_sample
-from app.measuring.logged_lists import revisions_in
-from app.measuring.sources import HeldSource
-from app.platform.errors import Invalid, TooLarge
-from app.platform.pools import MEASURING
-from app.records.arm_sums import ArmSums
-from app.records.log_entries import Item, RewardEntry
-from app.records.records import LearnerState
-from app.storage.types import LearnerId, LogEntry
 from shortlist.evaluation import blocks as algorithm
 from shortlist.evaluation.blocks import Blocks
 from shortlist.linear import bilinear, ridge, ridge_sums
 from shortlist.linear.ridge import Posterior
 from shortlist.linear.sum_algebra import minus
 from shortlist.types import Matrix
+from shortlist_evaluation.sources import HeldSource
+from shortlist_service.constraints import LearnerId
+from shortlist_service.decision_log import LoggedReward, Row, counted_of, revisions_in
+from shortlist_service.errors import Invalid, TooLarge
+from shortlist_service.learners import (
+    GLOBAL_LEARNER,
+    ArmSums,
+    CollectedSums,
+    EffectVersion,
+    Item,
+    LearnerState,
+    LogEntry,
+    PriorVersion,
+    RewardEntry,
+    States,
+    add_entry,
+    fit_sample,
+    fitted,
+    has_history,
+    learned,
+    merged,
+    steps_of,
+    version_of,
+)
+from shortlist_service.policies import Bandit, SignalRef, with_constant
+from shortlist_service.work import MEASURING
 
 MOST_BYTES = 512 << 20  # of all learners
 MOST_LATE = 10_000  # rewards of decisions before the time asked for

@@ -23,13 +23,14 @@ from typing import Any
 
 import numpy as np
 
-from app.bandits.bandit import Bandit
-from app.catalogues.learner_snapshot import LearnerSnapshot
-from app.decision_log.rows import Row
-from app.filtering.filtered_snapshots import among
-from app.measuring.drawn_propensities import DrawnPropensities
-from app.measuring.evaluated import Evaluated, begin, check_values, evaluated_policy
-from app.measuring.logged_lists import (
+from shortlist.evaluation import off_policy
+from shortlist.evaluation.logged import LARGEST_WEIGHT, Logged
+from shortlist.evaluation.off_policy import OffPolicyState
+from shortlist.linear.ridge import Factored, Posterior
+from shortlist.types import NO_ROWS, Matrix, Rows
+from shortlist_evaluation.drawn_propensities import DrawnPropensities
+from shortlist_evaluation.evaluated import Evaluated, begin, check_values, evaluated_policy
+from shortlist_evaluation.logged_lists import (
     LoggedLists,
     SortedCounts,
     UnshownArms,
@@ -42,21 +43,24 @@ from app.measuring.logged_lists import (
     sort,
     widened,
 )
-from app.measuring.outcomes import SeenRewards, bounds_of
-from app.measuring.past_learners import PastLearners, check_contexts
-from app.measuring.sources import HeldSource
-from app.platform.cache import BoundedCache
-from app.platform.errors import Invalid
-from app.platform.pools import MEASURING
-from app.policies.arm_effects import ArmEffects, Directions
-from app.policies.targets import EvaluationBatch, Lists, Pool, Target, Weighed
-from app.serving.constraints.base import ConstraintRow
-from app.serving.constraints.order import STATELESS
-from shortlist.evaluation import off_policy
-from shortlist.evaluation.logged import LARGEST_WEIGHT, Logged
-from shortlist.evaluation.off_policy import OffPolicyState
-from shortlist.linear.ridge import Factored, Posterior
-from shortlist.types import NO_ROWS, Matrix, Rows
+from shortlist_evaluation.past_learners import PastLearners, check_contexts
+from shortlist_evaluation.seen_rewards import SeenRewards
+from shortlist_evaluation.sources import HeldSource
+from shortlist_service.catalogues import among
+from shortlist_service.decision_log import STATELESS, ConstraintRow, Row, bounds_of
+from shortlist_service.errors import Invalid
+from shortlist_service.policies import (
+    ArmEffects,
+    Bandit,
+    Directions,
+    EvaluationBatch,
+    LearnerSnapshot,
+    Lists,
+    Pool,
+    Target,
+    Weighed,
+)
+from shortlist_service.work import MEASURING, BoundedCache
 
 NOISY_PIECE = 100  # where whole posteriors are needed: a megabyte each, at most
 READ_TOGETHER = 32  # learners

@@ -34,9 +34,6 @@ from app.exposure_limits.exposures import over_cap
 from app.exposure_limits.rules import QuotaRule
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.indexes.live import IndexOptions, LiveIndex
-from app.measuring.evaluated import ESTIMATOR_NAMES
-from app.measuring.evaluator import Evaluator
-from app.measuring.sources import HeldSource
 from app.policies.covers import Covers
 from app.policies.registry import POLICIES
 from app.policies.selection import SelectionRequest
@@ -46,6 +43,9 @@ from app.serving.constraints.base import combined
 from app.storage.types import LearnerId
 from logged_rows import reward_of, row
 from shortlist.linear import ridge, ridge_sums
+from shortlist_evaluation.evaluated import ESTIMATOR_NAMES
+from shortlist_evaluation.evaluator import Evaluator
+from shortlist_evaluation.sources import HeldSource
 from store_by_clock import OwnClock, StoreByClock, process_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(1_800)]

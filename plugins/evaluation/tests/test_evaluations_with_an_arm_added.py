@@ -23,16 +23,16 @@ from app.bandits.versions import BanditVersion, version_to_bytes
 from app.catalogues.catalogue import Catalogue
 from app.decision_log.rows import LoggedArm
 from app.indexes.live import IndexOptions, LiveIndex
-from app.measuring.evaluated import ESTIMATOR_NAMES
-from app.measuring.evaluations import Evaluation, evaluations_of
-from app.measuring.evaluator import Evaluator
-from app.measuring.logged_lists import UnshownArms
-from app.measuring.sources import HeldSource
 from app.policies.registry import POLICIES
 from app.records.records import CatalogueRecord
 from logged_rows import reward_of, row
 from shortlist.evaluation import off_policy, ranges
 from shortlist.linear import ridge, ridge_sums
+from shortlist_evaluation.evaluated import ESTIMATOR_NAMES
+from shortlist_evaluation.evaluations import Evaluation, evaluations_of
+from shortlist_evaluation.evaluator import Evaluator
+from shortlist_evaluation.logged_lists import UnshownArms
+from shortlist_evaluation.sources import HeldSource
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
@@ -154,7 +154,7 @@ async def test_intervals_hold_and_the_arm_is_named(
 async def test_predictions_of_shown_arms_alone_fail(monkeypatch: pytest.MonkeyPatch):
     """Neither held to what rewards can be, nor counted in the range of predictions, nor known as missing."""
     made = population(24, -20.0)
-    monkeypatch.setattr("app.measuring.evaluator.bounds_of", lambda *_: None)
+    monkeypatch.setattr("shortlist_evaluation.evaluator.bounds_of", lambda *_: None)
     monkeypatch.setattr(UnshownArms, "found", lambda _: (0, 0.0))
     of = ranges.of
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from app.bandits.settings import BanditRecord
-from app.measuring.drawn_propensities import drawn_policy, unknown_past
-from app.measuring.evaluated import Evaluated, evaluated_policy
-from app.measuring.evaluator import TOO_MUCH_MISSING, Evaluator
-from app.platform.phrases import counted
-from app.policies.registry import POLICIES
 from shortlist.evaluation.logged import MAX_PLACES
 from shortlist.evaluation.off_policy import OffPolicyState
+from shortlist_client.phrases import counted
+from shortlist_evaluation.evaluated import Evaluated, evaluated_policy
+from shortlist_evaluation.evaluator import TOO_MUCH_MISSING, Evaluator
+from shortlist_service.decision_log import DRAWN, can_be_drawn, knowing_policies
+from shortlist_service.policies import BanditRecord
 
 MIN_EFFECTIVE_N = 100  # effective decisions
 SMALL_SHARE = 0.02  # of the decisions, as effective ones
@@ -22,7 +21,6 @@ UNREADABLE = (
     "the log does not say which arms they could show, as with the rules at_most and diverse, "
     "quotas whose arms were not kept, and requests that are larger than what it keeps"
 )
-DRAWN = '"propensities": "draws"'
 NOT_DRAWN = (
     "draws cannot tell theirs: only Thompson sampling draws its lists, without a warm-up, from arms, "
     "learners, priors and effects that are known as they were"
@@ -41,36 +39,12 @@ def warnings_of(evaluator: Evaluator, policy: Evaluated) -> list[str]:
     return [*of_decisions, *_of_effects(evaluator), *_of_the_learners(evaluator)]
 
 
-def knowing_policies() -> str:
-    """In words, what gives decisions propensities."""
-    return f"{', '.join(name for name, policy in POLICIES.items() if policy.has_propensities)} and a holdout"
-
-
 def without_propensities(record: BanditRecord, *, was_drawn: bool) -> str:
     """Why decisions of a bandit cannot be used, and what to ask for instead."""
     why = f"they have no propensities, which {knowing_policies()} give"
     if was_drawn:
         return f"{why}, and {NOT_DRAWN}"
     return f"{why}; an evaluation with {DRAWN} estimates them" if can_be_drawn(record) else why
-
-
-def can_be_drawn(record: BanditRecord) -> bool:
-    """Whether propensities of its decisions can be estimated by draws."""
-    return drawn_policy(record) is not None and unknown_past(record) is None
-
-
-def warnings_of_log(record: BanditRecord) -> list[str]:
-    """What cannot be evaluated on the log of a bandit, if it has one."""
-    if record.log is None or POLICIES[record.policy].has_propensities:
-        return []
-    knowing = f"{knowing_policies()} know theirs"
-    if can_be_drawn(record):
-        drawn = f"an evaluation estimates them where it is asked for {DRAWN}"
-        return [f"in the log of {record.policy} decisions have no propensities ({knowing}): {drawn}"]
-    of_holdout = f"only the decisions of its holdout have propensities ({knowing}), and count"
-    none = f"no decision has propensities ({knowing}), so no policy can be evaluated on it"
-    rest = "reports, exports and explanations work on all of it"
-    return [f"in the log of {record.policy} {none if record.holdout is None else of_holdout}; {rest}"]
 
 
 def _of_decisions(evaluator: Evaluator, policy: Evaluated) -> Iterator[str]:

@@ -15,7 +15,7 @@ from api_client import Api, Json
 from app.decision_log.rows import Row
 from app.measuring.export import NdjsonEncoder
 from server.cli import main
-from server.evaluation_files import ReadDecisions, rows_of
+from shortlist_evaluation.log_files import ReadDecisions, rows_of
 from waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.measuring.evaluation_warnings import MUCH_MISSING
-from app.measuring.evaluator import TOO_MUCH_MISSING
 from shortlist.evaluation import off_policy
 from shortlist.evaluation.logged import Logged
+from shortlist_evaluation.evaluation_warnings import MUCH_MISSING
+from shortlist_evaluation.evaluator import TOO_MUCH_MISSING
 
 pytestmark = pytest.mark.rest
 

@@ -10,31 +10,19 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import msgspec
 import numpy as np
-from pydantic import ValidationError
 from threadpoolctl import threadpool_limits
 
-from app.api.bandits import BanditBody, record_of
-from app.api.strict_json import invalid
-from app.bandits import context as contexts
-from app.bandits.bandit import Bandit, bandit_of
-from app.bandits.completion import completed, measured
-from app.bandits.settings import BanditRecord
-from app.bandits.versions import BanditVersion, version_to_bytes
-from app.catalogues.catalogue import Catalogue
-from app.decision_log.rows import Row
-from app.indexes.live import IndexOptions, LiveIndex
-from app.learning.learner_copies import checked_state
-from app.measuring.drawn_propensities import drawn_policy
-from app.measuring.evaluated import ESTIMATOR_NAMES, check_estimators, evaluated_policy
-from app.measuring.evaluation_warnings import NOT_DRAWN
-from app.measuring.evaluations import (
+from shortlist_client.phrases import counted
+from shortlist_evaluation.evaluated import ESTIMATOR_NAMES, check_estimators, evaluated_policy
+from shortlist_evaluation.evaluation_warnings import NOT_DRAWN
+from shortlist_evaluation.evaluations import (
     Evaluation,
     Evaluations,
     When,
@@ -42,24 +30,24 @@ from app.measuring.evaluations import (
     check_usable,
     evaluations_of,
 )
-from app.measuring.evaluator import Evaluator, LearnerLookup
-from app.measuring.outcomes import SeenRewards
-from app.measuring.past_learners import HeldLearners, PastLearners
-from app.measuring.sources import HeldSource
-from app.platform.command_line import table
-from app.platform.errors import Invalid, ShortlistError
-from app.policies.registry import POLICIES
-from app.records.encoding import ContextRule
-from app.records.records import CatalogueRecord, LearnerState
-from server.evaluation_files import ReadDecisions, priors_of, rows_of
-from server.other_logs import ARM_FIELD, TABLE, OtherLog, UnreadRows
-from shortlist_client.phrases import counted
+from shortlist_evaluation.evaluator import Evaluator, LearnerLookup
+from shortlist_evaluation.log_files import ReadDecisions, priors_of, rows_of
+from shortlist_evaluation.other_logs import ARM_FIELD, TABLE, OtherLog, UnreadRows
+from shortlist_evaluation.past_learners import HeldLearners, PastLearners
+from shortlist_evaluation.seen_rewards import SeenRewards
+from shortlist_evaluation.sources import HeldSource
 from shortlist_files.arm_files import arms_of
 from shortlist_files.arm_rows import FileError, wrong
 from shortlist_files.learner_files import learners_of
 from shortlist_files.tables import open_tables
+from shortlist_service.bandits import Catalogue, offline_bandit, offline_catalogue
+from shortlist_service.commands import table
+from shortlist_service.decision_log import Row, drawn_policy
+from shortlist_service.errors import Invalid
+from shortlist_service.learners import LearnerState, checked_state
+from shortlist_service.policies import Bandit
 
-NAME, UID = "log", "0" * 16
+NAME = "log"
 MUCH_LOST = 0.5  # of the rows
 LogFormat = Literal["shortlist", "vw-dsjson", "table"]
 
@@ -72,7 +60,7 @@ class LogRows(Protocol):
 
 def evaluate(
     log: Path,
-    catalogue: Path,
+    arms: Path,
     *,
     policy: str,
     estimators: str | None,
@@ -103,22 +91,22 @@ def evaluate(
         raise Invalid(f"--estimators: {error.errors[0][1]}") from None
     settings = _settings(policy)
     with threadpool_limits(1):
-        index = _index(catalogue)
+        catalogue = _catalogue(arms)
         first = _first(log, log_format)
         if learners_from is not None and "intercept" not in settings:
-            settings = _as_learned(settings, index, first, learners_from)
-        bandit = _bandit(settings, index, first)
+            settings = _as_learned(settings, catalogue, first, learners_from)
+        bandit = _bandit(settings, catalogue, first)
         evaluated_policy(bandit)
         if priors is not None and bandit.record.prior != "learned":
             raise Invalid(f"--priors: the policy has the prior {bandit.record.prior}, which has no versions")
         source = HeldSource(priors={} if priors is None else priors_of(priors, bandit))
         if logged_by is not None:
-            source.logged_by = _logged_by(logged_by, index, first, learners, log_format)
+            source.logged_by = _logged_by(logged_by, catalogue, first, learners, log_format)
         rows, unread = partial(rows_of, log), None
         if log_format != "shortlist":
             unread = UnreadRows()
-            arms = index.snapshot()
-            ids = [arms.id_of(row) for row in arms.eligible().tolist()]
+            snapshot = catalogue.index.snapshot()
+            ids = [snapshot.id_of(row) for row in snapshot.eligible().tolist()]
             encoding = None if bandit.context is None else bandit.context.encoding
             rows = partial(
                 _rows_of_others, OtherLog(log, log_format, ids, encoding, arm_field=arm_field), unread
@@ -188,14 +176,11 @@ def _tell_early(read: ReadDecisions, unread: int) -> None:
         print(f"warning: {words}", file=sys.stderr, flush=True)
 
 
-def _logged_by(text: str, index: LiveIndex, first: Row, when: When, log_format: LogFormat) -> Bandit:
+def _logged_by(text: str, catalogue: Catalogue, first: Row, when: When, log_format: LogFormat) -> Bandit:
     """The bandit that made the decisions of a log. Raises Invalid: draws cannot tell their propensities."""
     if log_format != "shortlist":
         raise Invalid("--logged-by is of the log of a bandit: others have their probabilities in them")
-    try:
-        bandit = _bandit(_settings(text), index, first)
-    except Invalid as error:
-        raise Invalid(error.detail.replace("--policy", "--logged-by")) from None
+    bandit = _bandit(_settings(text, "--logged-by"), catalogue, first, "--logged-by")
     try:
         Evaluations.check_draws(bandit, when)
     except Invalid as error:
@@ -244,44 +229,44 @@ def _learners(bandit: Bandit, path: Path) -> HeldLearners:
     return HeldLearners(bandit, states)
 
 
-def _as_learned(settings: dict[str, Any], index: LiveIndex, first: Row, path: Path) -> dict[str, Any]:
+def _as_learned(settings: dict[str, Any], catalogue: Catalogue, first: Row, path: Path) -> dict[str, Any]:
     """The settings, without an intercept where the learners of the file have none. Raises FileError."""
     without = {**settings, "intercept": False}
     learner = next(iter(learners_of(path)()), None)
     try:
         if learner is not None:
-            checked_state(learner.state, _bandit(without, index, first))
+            checked_state(learner.state, _bandit(without, catalogue, first))
     except Invalid:  # of one number more, or none: that is told where all of them are read
         return settings
     return without
 
 
-def _settings(policy: str) -> dict[str, Any]:
+def _settings(text: str, option: str = "--policy") -> dict[str, Any]:
     try:
-        settings = json.loads(policy)
+        settings = json.loads(text)
     except ValueError:
-        raise Invalid('--policy is not JSON, such as {"exploration": 0}') from None
+        raise Invalid(f'{option} is not JSON, such as {{"exploration": 0}}') from None
     if not isinstance(settings, dict):
-        raise Invalid("--policy must be a JSON object: the settings of a bandit")
+        raise Invalid(f"{option} must be a JSON object: the settings of a bandit")
     for name in ("catalogue", "scope", "holdout", "log"):
         if name in settings:
-            raise Invalid(f"--policy: {name} is not a setting of a policy: leave it out")
+            raise Invalid(f"{option}: {name} is not a setting of a policy: leave it out")
     return settings
 
 
-def _index(catalogue: Path) -> LiveIndex:
+def _catalogue(path: Path) -> Catalogue:
     """All arms of a file. Memory: theirs."""
-    index: LiveIndex | None = None
-    for arms in arms_of(catalogue):
-        index = LiveIndex(arms.features.shape[1], IndexOptions(kind="exact")) if index is None else index
+    catalogue: Catalogue | None = None
+    for arms in arms_of(path):
+        catalogue = catalogue or offline_catalogue(NAME, arms.features.shape[1])
         revisions = range(arms.first, arms.first + len(arms))
-        index.upsert(list(arms.ids), arms.features.astype(np.float64), revisions)
+        catalogue.in_memory.upsert(list(arms.ids), arms.features.astype(np.float64), revisions)
         tags = arms.tags or [()] * len(arms)
         metadata = [json.loads(text) if text else {} for text in arms.metadata or [""] * len(arms)]
-        index.describe(list(arms.ids), list(zip(tags, metadata, strict=True)))
-    if index is None:
-        raise FileError(f"{catalogue}: there are no arms in it")
-    return index
+        catalogue.in_memory.describe(list(arms.ids), list(zip(tags, metadata, strict=True)))
+    if catalogue is None:
+        raise FileError(f"{path}: there are no arms in it")
+    return catalogue
 
 
 def _first(log: Path, log_format: LogFormat) -> Row:
@@ -295,38 +280,13 @@ def _first(log: Path, log_format: LogFormat) -> Row:
     raise FileError(f"{log}: there are no decisions in it")
 
 
-def _bandit(settings: dict[str, Any], index: LiveIndex, first: Row) -> Bandit:
+def _bandit(settings: dict[str, Any], catalogue: Catalogue, first: Row, option: str = "--policy") -> Bandit:
     """The bandit with these settings that a log is of; its first row says what the settings do not."""
+    context_dim = None if first.context is None else len(first.context)
     try:
-        scope = "global" if first.key is None else "per_key"
-        body = BanditBody.model_validate({**settings, "catalogue": NAME, "scope": scope})
-    except ValidationError as error:
-        raise _named(invalid(error, ())) from None
-    record = record_of(body)
-    if first.context is not None and record.context is None:
-        record = msgspec.structs.replace(record, context=ContextRule(dim=len(first.context)))
-    try:
-        dim = index.snapshot().table.dim
-        catalogue = Catalogue(NAME, UID, CatalogueRecord(dim, asdict(IndexOptions(kind="exact"))), index)
-        record = _completed(record, catalogue)
-    except ShortlistError as error:
-        raise _named(error) from None
-    return bandit_of(NAME, version_to_bytes(UID, BanditVersion(record)), catalogue, POLICIES)
-
-
-def _completed(record: BanditRecord, catalogue: Catalogue) -> BanditRecord:
-    snapshot = catalogue.index.snapshot()
-    POLICIES[record.policy].check_arms(record, catalogue)
-    record = completed(record, POLICIES, stored=record)  # it is compared, not made
-    contexts.check_size(record, snapshot.table.dim)
-    return contexts.with_directions(measured(record, snapshot), snapshot)
-
-
-def _named(error: ShortlistError) -> Invalid:
-    """One line that names the first setting that is wrong."""
-    path, text = next(iter(error.errors), ((), error.detail))
-    name = ".".join(str(part) for part in path)
-    return Invalid(f"--policy: {name}: {text}" if name else f"--policy: {text}")
+        return offline_bandit(settings, catalogue, has_keys=first.key is not None, context_dim=context_dim)
+    except Invalid as error:
+        raise Invalid(f"{option}: {error.detail}") from None
 
 
 def _print(evaluation: Evaluation) -> None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.bandits.bandit import Bandit
-from app.measuring.logged_lists import UnshownArms
-from app.measuring.outcomes import Bounds, Terms, terms_of, terms_of_rule
-from app.platform.errors import Invalid
-from app.policies.registry import POLICIES
-from app.policies.targets import Evaluable
 from shortlist.evaluation import off_policy
 from shortlist.evaluation.off_policy import ESTIMATORS, OffPolicyState
+from shortlist_evaluation.logged_lists import UnshownArms
+from shortlist_service.decision_log import POLICIES, Bounds, Terms, terms_of, terms_of_rule
+from shortlist_service.errors import Invalid
+from shortlist_service.policies import Bandit, Evaluable
 
 ESTIMATOR_NAMES = tuple(ESTIMATORS)
 

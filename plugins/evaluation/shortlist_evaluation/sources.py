@@ -9,24 +9,16 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from app.bandits.bandit import Bandit
-from app.bandits.effect_version import EffectVersion
-from app.bandits.history_prior import begins_with
-from app.bandits.prior_version import PriorVersion
-from app.bandits.registry import Bandits
-from app.catalogues.catalogues import Catalogues
-from app.catalogues.learner_snapshot import LearnerSnapshot
-from app.decision_log.rows import Row
-from app.filtering.filtered_snapshots import FilteredSnapshots
-from app.filters.filter import Filter
-from app.learning.learned_priors import LearnedPriors
-from app.learning.served_effects import ServedEffects
-from app.measuring.logged_lists import revisions_in
-from app.platform.errors import Invalid
-from app.platform.pools import MEASURING
-from app.policies.covers import Covers
 from shortlist.linear.learned_prior import LearnedPrior
 from shortlist.types import Matrix
+from shortlist_service.catalogues import Catalogues, FilteredSnapshots
+from shortlist_service.constraints import Filter
+from shortlist_service.decision_log import Row, revisions_in
+from shortlist_service.errors import Invalid
+from shortlist_service.learners import EffectVersion, LearnedPriors, PriorVersion, ServedEffects, begins_with
+from shortlist_service.policies import Bandit, Covers, LearnerSnapshot
+from shortlist_service.routes import Bandits
+from shortlist_service.work import MEASURING
 
 FILTER_BYTES = 256 << 20
 

@@ -14,14 +14,14 @@ from app.bandits.versions import BanditVersion, version_to_bytes
 from app.catalogues.catalogue import Catalogue
 from app.decision_log.rows import Barred, LoggedArm
 from app.indexes.live import IndexOptions, LiveIndex
-from app.measuring.drawn_propensities import DrawnPropensities
-from app.measuring.past_learners import PastLearners
-from app.measuring.sources import HeldSource
 from app.policies.registry import POLICIES
 from app.records.records import CatalogueRecord, LearnerState
 from app.storage.types import LearnerId
 from logged_rows import row
 from shortlist.linear import ridge_sums
+from shortlist_evaluation.drawn_propensities import DrawnPropensities
+from shortlist_evaluation.past_learners import PastLearners
+from shortlist_evaluation.sources import HeldSource
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 UID = "0" * 16

@@ -14,14 +14,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from app.bandits.bandit import Bandit
-from app.bandits.prior_version import PriorVersion, imported
-from app.decision_log.reading import LATEST_MS
-from app.decision_log.rows import Row
 from shortlist_client.progress import meter
 from shortlist_files.arm_readers import opened
 from shortlist_files.arm_rows import FileError, wrong
 from shortlist_files.parquet import parquet_file
+from shortlist_service.decision_log import LATEST_MS, Row
+from shortlist_service.learners import PriorVersion, imported
+from shortlist_service.policies import Bandit
 
 BLOCK_BYTES = 1 << 20
 BATCH_ROWS = 1_000

@@ -6,13 +6,12 @@ import asyncio
 from typing import Any
 
 import pytest
-from test_evaluations import Stuck, create_softmax_bandit, decide, evaluate, logged
 
 from api_client import Api, Json
-from app.measuring import evaluation_jobs
-from app.measuring.evaluation_jobs import EvaluationJobs
+from app.measuring.jobs import LOST, MOST_OWN, NO_ROOM, Jobs
 from app.storage import redis_keys
 from logged_rows import MemoryLog
+from test_evaluations import Stuck, create_softmax_bandit, decide, evaluate, logged
 from waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
@@ -114,14 +113,14 @@ async def test_a_deleted_job_ends(shared: Api):
 
 async def test_a_job_that_another_process_deleted_ends(shared: Api, monkeypatch: pytest.MonkeyPatch):
     """``monkeypatch``: so that a process says more often how its jobs stand."""
-    monkeypatch.setattr(shared.app.service.evaluation_jobs, "beat_s", 0.01)
+    monkeypatch.setattr(shared.app.service.jobs, "beat_s", 0.01)
     await create_softmax_bandit(shared, "elsewhere")
     log = Stuck()
     logged(shared, log)
     job = await start(shared, "elsewhere", {})
     await log.started.wait()
     service = shared.app.service
-    other = EvaluationJobs(service.store.jobs, service.metrics)
+    other = Jobs(service.store.jobs, service.metrics)
     bandit = await service.bandits.get("elsewhere")
     assert (await other.find(bandit.uid, job)).state in ("waiting", "running")
     await other.delete(bandit.uid, job)
@@ -130,14 +129,14 @@ async def test_a_job_that_another_process_deleted_ends(shared: Api, monkeypatch:
 
 async def test_a_job_whose_process_has_died_is_lost(shared: Api, monkeypatch: pytest.MonkeyPatch):
     """``monkeypatch``: a lease of a millisecond, which ends as that of a dead process does."""
-    monkeypatch.setattr(shared.app.service.evaluation_jobs, "lease_ms", 1)
+    monkeypatch.setattr(shared.app.service.jobs, "lease_ms", 1)
     await create_softmax_bandit(shared, "lost")
     log = Stuck()
     logged(shared, log)
     job = await start(shared, "lost", {})
     answer = await ended(shared, "lost", job)
     assert (answer["state"], answer["result"]) == ("lost", None)
-    assert answer["error"] == evaluation_jobs.LOST
+    assert answer["error"] == LOST
     assert (await shared.ok("GET", path("lost")))["items"][0]["state"] == "lost"
     monkeypatch.undo()
     await shared.ok("DELETE", path("lost", job), status=204)
@@ -148,7 +147,7 @@ async def test_jobs_are_bounded_and_others_are_still_evaluated(shared: Api):
     await create_softmax_bandit(shared, "bounded")
     log = Stuck()
     logged(shared, log)
-    jobs = [await start(shared, "bounded", {}) for _ in range(evaluation_jobs.MOST_OWN)]
+    jobs = [await start(shared, "bounded", {}) for _ in range(MOST_OWN)]
     full = await shared.http.post(path("bounded") + "?wait=none", json={"policy": {}})
     assert (full.status_code, full.json()["code"]) == (503, "unavailable")
     logged(shared, MemoryLog())
@@ -164,7 +163,7 @@ async def test_results_that_have_no_room_are_said(shared: Api, monkeypatch: pyte
     await create_softmax_bandit(shared, "large")
     logged(shared, MemoryLog())
     answer = await ended(shared, "large", await start(shared, "large", {}))
-    assert (answer["state"], answer["error"]) == ("failed", evaluation_jobs.NO_ROOM)
+    assert (answer["state"], answer["error"]) == ("failed", NO_ROOM)
     monkeypatch.setattr(jobs, "most_of_bandit", 1)
     refusal = {"status": 429, "code": "quota_reached"}
     await shared.refused("POST", path("large") + "?wait=none", {"policy": {}}, **refusal)
@@ -176,7 +175,7 @@ async def test_a_service_that_stops_leaves_no_job_behind(shared: Api):
     logged(shared, log)
     await start(shared, "stopped", {})
     await log.started.wait()
-    await shared.app.service.evaluation_jobs.stop()
+    await shared.app.service.jobs.stop()
     assert log.ended.is_set()
     await asyncio.sleep(0)
-    assert not shared.app.service.evaluation_jobs._tasks  # private: nothing else tells that no task is left
+    assert not shared.app.service.jobs._tasks  # private: nothing else tells that no task is left

@@ -25,15 +25,15 @@ from app.bandits.versions import BanditVersion, version_to_bytes
 from app.catalogues.catalogue import Catalogue
 from app.decision_log.rows import LoggedArm, Row
 from app.indexes.live import IndexOptions, LiveIndex
-from app.measuring.evaluated import ESTIMATOR_NAMES
-from app.measuring.evaluator import Evaluator
-from app.measuring.past_learners import PastLearners
-from app.measuring.sources import HeldSource
 from app.policies.registry import POLICIES
 from app.records.records import CatalogueRecord
 from logged_rows import reward_of, row
 from shortlist.evaluation import blocks, estimates, off_policy
 from shortlist.evaluation.logged import Logged
+from shortlist_evaluation.evaluated import ESTIMATOR_NAMES
+from shortlist_evaluation.evaluator import Evaluator
+from shortlist_evaluation.past_learners import PastLearners
+from shortlist_evaluation.sources import HeldSource
 
 pytestmark = pytest.mark.rest
 

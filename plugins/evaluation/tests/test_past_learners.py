@@ -20,8 +20,6 @@ from app.catalogues.catalogue import Catalogue
 from app.decision_log.rows import Row
 from app.indexes.live import IndexOptions, LiveIndex
 from app.learning.fold import States, fold
-from app.measuring.past_learners import PastLearners
-from app.measuring.sources import HeldSource
 from app.platform.errors import TooLarge
 from app.policies.registry import POLICIES
 from app.records.encoding import ContextRule
@@ -32,6 +30,8 @@ from log_entries import entry_of
 from logged_rows import reward_of, row
 from shortlist.evaluation import blocks
 from shortlist.linear import ridge, ridge_sums
+from shortlist_evaluation.past_learners import PastLearners
+from shortlist_evaluation.sources import HeldSource
 
 pytestmark = pytest.mark.anyio
 

@@ -8,44 +8,36 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Literal, Self
 
 import numpy as np
 
-from app.bandits.bandit import Bandit
-from app.bandits.registry import Bandits
-from app.catalogues.catalogues import Catalogues
-from app.decision_log.reading import LATEST_MS, DecisionLog
-from app.filtering.filtered_snapshots import FilteredSnapshots
-from app.learning.learned_priors import LearnedPriors
-from app.learning.learners import Learners
-from app.learning.served_effects import ServedEffects
-from app.measuring.drawn_propensities import check_past
-from app.measuring.evaluated import Evaluated, check_estimators, evaluated_policy, of_signal
-from app.measuring.evaluation_warnings import (
+from shortlist.evaluation.estimates import NOTHING
+from shortlist.evaluation.off_policy import OffPolicyState
+from shortlist.linear.ridge import Posterior
+from shortlist_evaluation.drawn_propensities import check_past
+from shortlist_evaluation.evaluated import Evaluated, check_estimators, evaluated_policy, of_signal
+from shortlist_evaluation.evaluation_warnings import (
     CATALOGUE_CHANGED,
     UNREADABLE,
     warnings_of,
     without_propensities,
 )
-from app.measuring.evaluator import TOO_MUCH_MISSING, Evaluator, EvaluatorLimits, LearnerLookup
-from app.measuring.outcomes import SeenRewards
-from app.measuring.past_learners import PastLearners, StartMode, learner_of
-from app.measuring.sources import ServedSource
-from app.platform.errors import Invalid
-from app.platform.long_work import Slots
-from app.platform.metrics import Metrics
-from app.platform.pools import MEASURING
-from app.policies.covers import Covers
-from app.records.records import LearnerState
-from app.serving.constraints.base import ConstraintRow
-from app.storage.types import LearnerId
-from shortlist.evaluation.estimates import NOTHING
-from shortlist.evaluation.off_policy import OffPolicyState
-from shortlist.linear.ridge import Posterior
+from shortlist_evaluation.evaluator import TOO_MUCH_MISSING, Evaluator, EvaluatorLimits, LearnerLookup
+from shortlist_evaluation.past_learners import PastLearners, StartMode, learner_of
+from shortlist_evaluation.seen_rewards import SeenRewards
+from shortlist_evaluation.sources import ServedSource
+from shortlist_service.constraints import LearnerId
+from shortlist_service.decision_log import LATEST_MS
+from shortlist_service.errors import Invalid
+from shortlist_service.jobs import Progress
+from shortlist_service.learners import LearnerState
+from shortlist_service.policies import Bandit
+from shortlist_service.routes import RouteDependencies
+from shortlist_service.work import MEASURING, Slots
 
 log = logging.getLogger("shortlist.evaluations")
 
@@ -55,7 +47,6 @@ JOBS_WAITING = 8  # one runs at a time, beside those that clients wait for
 Interval = tuple[float, float]
 When = Literal["before", "now"]
 Propensities = Literal["logged", "draws"]
-Progress = Callable[[int, int | None], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,43 +258,25 @@ def _estimated(state: OffPolicyState, name: str, unshown: float) -> PolicyEstima
 
 
 class Evaluations:
-    """Evaluations of all bandits, a few at a time. ``evaluated`` is told how many decisions were done.
+    """Evaluations of all bandits, a few at a time. ``evaluated`` is told how many decisions were done."""
 
-    ``rewarded_ms``: how long a decision can be rewarded. ``constraints``: those of choices.
-    """
-
-    def __init__(
-        self,
-        bandits: Bandits,
-        catalogues: Catalogues,
-        learners: Learners,
-        filtered: FilteredSnapshots,
-        covers: Covers,
-        *,
-        priors: LearnedPriors,
-        effects: ServedEffects,
-        pages: DecisionLog,
-        rewarded_ms: int,
-        constraints: Sequence[ConstraintRow],
-        metrics: Metrics,
-        limits: EvaluatorLimits = EvaluatorLimits(),
-    ) -> None:
-        self.limits = limits
-        self.constraints = constraints
+    def __init__(self, service: RouteDependencies, limits: EvaluatorLimits | None = None) -> None:
+        self.limits = limits or EvaluatorLimits()
+        self.constraints = service.constraints
         self._source = ServedSource(
-            covers,
-            filtered,
-            bandits=bandits,
-            catalogues=catalogues,
-            learned_priors=priors,
-            served_effects=effects,
+            service.covers,
+            service.filtered,
+            bandits=service.bandits,
+            catalogues=service.catalogues,
+            learned_priors=service.priors,
+            served_effects=service.effects,
         )
-        self._priors = priors
-        self._effects = effects
-        self._learners = learners
-        self.pages = pages
-        self._rewarded_ms = rewarded_ms
-        self._metrics = metrics
+        self._priors = service.priors
+        self._effects = service.effects
+        self._learners = service.learners
+        self.pages = service.decision_log
+        self._rewarded_ms = service.settings.token_ttl_s * 1_000
+        self._metrics = service.metrics
         self._slots = Slots("evaluations", running=AT_ONCE, waiting=WAITING)
         self._job_slots = Slots("evaluations", running=1, waiting=JOBS_WAITING)
 

@@ -5,37 +5,45 @@ An evaluation is answered, or with `wait=none` a job, which goes on by itself.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from fastapi import Query, Request, Response
 from pydantic import BaseModel, Field
 
-from app.api.bandits import BanditPatch, changed_record
-from app.api.fields import Cursor, Limit, Weights, page_of, span
-from app.api.problems import from_path, problems
-from app.api.resource_changes import as_json
-from app.api.streamed import while_connected
-from app.api.strict_json import JSON, Provided, StrictModel, encoded, json_router, reply
-from app.bandits.registry import Bandits
-from app.bandits.settings import BanditRecord, must_be
-from app.bandits.versions import BanditVersion
-from app.measuring.evaluated import ESTIMATOR_NAMES
-from app.measuring.evaluation_jobs import EvaluationJob, EvaluationJobs, JobHead
-from app.measuring.evaluations import (
-    Evaluation,
-    Evaluations,
-    Progress,
-    Propensities,
-    When,
-    answer_of,
+from shortlist_evaluation.evaluated import ESTIMATOR_NAMES
+from shortlist_evaluation.evaluations import Evaluation, Evaluations, Propensities, When, answer_of
+from shortlist_service.bandits import BanditPatch, BanditVersion, as_json, changed_record, must_be
+from shortlist_service.errors import Invalid, within
+from shortlist_service.jobs import JobHead, Jobs, Progress
+from shortlist_service.policies import BanditRecord
+from shortlist_service.routes import (
+    JSON,
+    Bandits,
+    Cursor,
+    Limit,
+    Provided,
+    Query,
+    Request,
+    Response,
+    RouteDependencies,
+    Routes,
+    StrictModel,
+    Weights,
+    encoded,
+    from_path,
+    json_router,
+    page_by_name,
+    page_of,
+    problems,
+    reply,
+    span,
+    while_connected,
 )
-from app.platform.errors import Invalid, within
-from app.platform.pages import page_by_name
-from app.platform.pools import MEASURING
+from shortlist_service.work import MEASURING
 
-router = json_router(prefix="/v1/bandits", tags=["measuring"])
+router = json_router(prefix="/v1/bandits/{bandit}", tags=["measuring"])
 
 if TYPE_CHECKING:
     EstimatorName = str
@@ -85,6 +93,12 @@ class EvaluationBody(StrictModel):
     ]
 
 
+class EvaluationJob(JobHead, frozen=True):
+    """``result``: once it is done, for an hour."""
+
+    result: Evaluation | None = None
+
+
 class StartedView(BaseModel):
     """The id of an evaluation that goes on by itself."""
 
@@ -92,7 +106,7 @@ class StartedView(BaseModel):
 
 
 @router.post(
-    "/{bandit}/evaluations",
+    "/evaluations",
     response_model=Evaluation | StartedView,
     responses={202: {"model": StartedView}, **problems(409, 429)},
 )
@@ -103,7 +117,7 @@ async def evaluate(
     *,
     bandits: Provided[Bandits],
     evaluations: Provided[Evaluations],
-    evaluation_jobs: Provided[EvaluationJobs],
+    jobs: Provided[Jobs],
     wait: Annotated[Literal["none"] | None, Query()] = None,
 ) -> Response:
     """What the bandit would have earned with this policy, estimated from its log. Nothing is changed.
@@ -148,37 +162,46 @@ async def evaluate(
         return await MEASURING.run(lambda: encoded(answer_of(evaluated, several=isinstance(weights, list))))
 
     if wait == "none":
-        return reply({"id": await evaluation_jobs.start(target.uid, work)}, 202)
+        return reply({"id": await jobs.start(target.uid, work)}, 202)
     with from_path("bandit"):  # of which no decision can be used
         return Response(await while_connected(request, work()), media_type=JSON)
 
 
-@router.get("/{bandit}/evaluations", response_model=page_of(JobHead))
+@router.get("/evaluations", response_model=page_of(JobHead))
 async def list_evaluations(
     bandit: str,
     bandits: Provided[Bandits],
-    evaluation_jobs: Provided[EvaluationJobs],
+    jobs: Provided[Jobs],
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> Response:
     """The evaluations of a bandit that go on by themselves, or did in the last hour; the oldest first."""
-    jobs = await evaluation_jobs.all((await bandits.get(bandit)).uid)
-    items, following = page_by_name(jobs, attrgetter("id"), cursor, limit)
+    heads = await jobs.all((await bandits.get(bandit)).uid)
+    items, following = page_by_name(heads, attrgetter("id"), cursor, limit)
     return reply({"items": items, "next": following})
 
 
-@router.get("/{bandit}/evaluations/{evaluation}", response_model=EvaluationJob)
+@router.get("/evaluations/{evaluation}", response_model=EvaluationJob)
 async def get_evaluation(
-    bandit: str, evaluation: str, bandits: Provided[Bandits], evaluation_jobs: Provided[EvaluationJobs]
+    bandit: str, evaluation: str, bandits: Provided[Bandits], jobs: Provided[Jobs]
 ) -> Response:
     """How an evaluation stands, and its result once it is done."""
-    job = await evaluation_jobs.find((await bandits.get(bandit)).uid, evaluation)
-    return reply(job)
+    return reply(await jobs.find((await bandits.get(bandit)).uid, evaluation))
 
 
-@router.delete("/{bandit}/evaluations/{evaluation}", status_code=204)
+@router.delete("/evaluations/{evaluation}", status_code=204)
 async def delete_evaluation(
-    bandit: str, evaluation: str, bandits: Provided[Bandits], evaluation_jobs: Provided[EvaluationJobs]
+    bandit: str, evaluation: str, bandits: Provided[Bandits], jobs: Provided[Jobs]
 ) -> None:
     """Forget an evaluation; one that goes on is cancelled."""
-    await evaluation_jobs.delete((await bandits.get(bandit)).uid, evaluation)
+    await jobs.delete((await bandits.get(bandit)).uid, evaluation)
+
+
+class EvaluationCalls(Routes):
+    """``/v1/bandits/{bandit}/evaluations``."""
+
+    router = router
+    scopes: ClassVar[Mapping[str, str]] = {"GET": "read", "POST": "read", "DELETE": "read"}
+
+    def services(self, dependencies: RouteDependencies) -> Mapping[str, object]:
+        return {"evaluations": Evaluations(dependencies)}

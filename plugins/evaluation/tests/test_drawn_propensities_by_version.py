@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.measuring.drawn_propensities import LearnersByVersion
-from app.measuring.past_learners import TimedReward
 from app.records.log_entries import RewardEntry
 from app.records.records import LearnerState
 from app.storage.types import LearnerId, LogEntry
 from shortlist.linear import ridge_sums
+from shortlist_evaluation.drawn_propensities import LearnersByVersion
+from shortlist_evaluation.past_learners import TimedReward
+
+pytestmark = pytest.mark.rest
 
 LEARNER, OTHER = LearnerId("b", "ann"), LearnerId("b", "bob")
 
@@ -25,7 +27,6 @@ def moment(state: LearnerState | None) -> list[float]:
     return list(state.sums.moment)
 
 
-@pytest.mark.rest
 def test_a_version_knows_the_rewards_that_came_first() -> None:
     learners = LearnersByVersion({})
     assert learners.at(LEARNER, 0) is None

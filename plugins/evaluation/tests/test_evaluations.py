@@ -14,14 +14,15 @@ import pytest
 from api_client import Api, Json
 from app.api.strict_json import encoded
 from app.bandits.bandit import GLOBAL_LEARNER
+from app.decision_log import row_tokens
 from app.decision_log.rows import LoggedReward, Row
-from app.measuring import evaluations, logged_lists, past_learners
-from app.measuring.evaluator import EvaluatorLimits
 from app.policies import thompson
 from app.policies.request import ChooseRequest
 from app.policies.selection import SelectionRequest
 from app.serving.constraints.base import Constraint, ConstraintRow, View
 from logged_rows import MemoryLog, row_of
+from shortlist_evaluation import evaluations, past_learners
+from shortlist_evaluation.evaluator import EvaluatorLimits
 from waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
@@ -905,7 +906,7 @@ async def test_what_is_made_of_many_weights_is_made_in_threads(shared: Api, monk
 
     # private: in which thread it is called
     monkeypatch.setattr(evaluations, "_estimated", noting(evaluations._estimated))
-    monkeypatch.setattr("app.api.evaluations.encoded", noting(encoded))
+    monkeypatch.setattr("shortlist_evaluation.calls.encoded", noting(encoded))
     weights = [{"s0": 1.0}, {"s1": 1.0}]
     answer = await evaluate(shared, "threads", {"weights": weights})
     assert len(answer["results"]) == 2
@@ -971,7 +972,7 @@ async def test_rewards_of_long_lists_are_read_in_threads_a_token_once(
 
         return noted
 
-    monkeypatch.setattr(logged_lists, "decision_of", noting(read, logged_lists.decision_of))
+    monkeypatch.setattr(row_tokens, "decision_of", noting(read, row_tokens.decision_of))
     monkeypatch.setattr(past_learners, "counted_of", noting(counted, past_learners.counted_of))
     await evaluate(shared, "long-rewards", {}, learners="before")
     assert 6 <= len(read) <= 3 * 6, "in the survey, in the evaluation, and for what was asked"

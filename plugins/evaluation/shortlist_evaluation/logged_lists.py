@@ -33,17 +33,20 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from app.bandits.bandit import Bandit
-from app.catalogues.learner_snapshot import LearnerSnapshot
-from app.decision_log.rows import LoggedArm, Row, ThinnedRow
-from app.filters.filter import Filter, none_of, parse
-from app.learning.tokens import decision_of, raw_of
-from app.measuring.outcomes import Terms, counted_rewards, terms_by_version
-from app.policies.request import ChooseRequest
-from app.records.logged import LoggedRequest, asked_of
-from app.serving.constraints.base import ConstraintRow
 from shortlist.evaluation.logged import MAX_PLACES
 from shortlist.types import NO_ROWS, Matrix, Rows, Vector
+from shortlist_service.constraints import ChooseRequest, Filter, none_of, parse_filter
+from shortlist_service.decision_log import (
+    ConstraintRow,
+    LoggedArm,
+    Row,
+    Terms,
+    ThinnedRow,
+    asked_in,
+    counted_rewards,
+    terms_by_version,
+)
+from shortlist_service.policies import Bandit, LearnerSnapshot
 
 NO_CONTEXT = b""
 _encode = msgspec.json.Encoder(order="sorted").encode
@@ -215,31 +218,8 @@ def sort(
 def _filters_of(
     asked: Mapping[str, Any] | None, barred: Sequence[Mapping[str, Any]]
 ) -> tuple[Filter | None, Filter | None]:
-    asked_filter = None if asked is None else parse(dict(asked))
-    return asked_filter, none_of([parse(dict(document)) for document in barred]) if barred else None
-
-
-def asked_in(row: Row) -> LoggedRequest | None:
-    """What the request of a decision asked for, by its token; None: it was too large to be kept.
-
-    Of a token that does not say, the filter of the row counts, and nothing was excluded.
-    """
-    try:
-        logged = decision_of(raw_of(row.decision)).logged
-    except (ValueError, msgspec.DecodeError):
-        logged = None
-    if logged is None:
-        return LoggedRequest(filter=None if row.filter is None else dict(row.filter))
-    return asked_of(logged.asked)
-
-
-def revisions_in(row: Row) -> Mapping[str, int]:
-    """Which features each arm had when it was shown, by the token of the decision, if it says so."""
-    try:
-        decision = decision_of(raw_of(row.decision))
-    except (ValueError, msgspec.DecodeError):
-        return {}
-    return dict(zip(decision.arms, decision.revisions, strict=False))
+    asked_filter = None if asked is None else parse_filter(dict(asked))
+    return asked_filter, none_of([parse_filter(dict(document)) for document in barred]) if barred else None
 
 
 def _pinned_places(arms: Sequence[LoggedArm]) -> tuple[tuple[int, ...], bool]:

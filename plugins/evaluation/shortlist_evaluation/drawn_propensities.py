@@ -19,14 +19,9 @@ from itertools import count
 import msgspec
 import numpy as np
 
-from app.bandits.bandit import Bandit
-from app.bandits.settings import BanditRecord
-from app.catalogues.learner_snapshot import LearnerSnapshot
-from app.decision_log.rows import Row
-from app.filtering.filtered_snapshots import among
-from app.learning.fold import learned
-from app.learning.learner_sums import merged
-from app.measuring.logged_lists import (
+from shortlist.evaluation import simulated_target
+from shortlist.linear import ridge_sums
+from shortlist_evaluation.logged_lists import (
     LoggedLists,
     PoolName,
     SortedCounts,
@@ -36,18 +31,23 @@ from app.measuring.logged_lists import (
     rows_of,
     sort,
 )
-from app.measuring.past_learners import PastLearners, TimedReward, learner_of
-from app.measuring.sources import HeldSource
-from app.platform.errors import Invalid
-from app.platform.pools import MEASURING
-from app.policies.arm_effects import ArmEffects, Directions
-from app.policies.registry import POLICIES
-from app.policies.targets import DrawsLists, EvaluationBatch, Lists, Pool
-from app.records.records import LearnerState
-from app.serving.constraints.base import ConstraintRow
-from app.storage.types import LearnerId
-from shortlist.evaluation import simulated_target
-from shortlist.linear import ridge_sums
+from shortlist_evaluation.past_learners import PastLearners, TimedReward, learner_of
+from shortlist_evaluation.sources import HeldSource
+from shortlist_service.catalogues import among
+from shortlist_service.constraints import LearnerId
+from shortlist_service.decision_log import ConstraintRow, Row, drawn_policy, unknown_past
+from shortlist_service.errors import Invalid
+from shortlist_service.learners import LearnerState, learned, merged
+from shortlist_service.policies import (
+    ArmEffects,
+    Bandit,
+    Directions,
+    EvaluationBatch,
+    LearnerSnapshot,
+    Lists,
+    Pool,
+)
+from shortlist_service.work import MEASURING
 
 STAND_IN = 1.0  # for a propensity, while rows are sorted
 MOST_POOLS = 64
@@ -256,19 +256,6 @@ class DrawnPropensities:
         table = arms.plain.whole.table
         directions = self._directions.setdefault(table.number, Directions())
         return ArmEffects.of(bandit.effects, directions, table, np.ones(1), bandit.exploration)
-
-
-def drawn_policy(record: BanditRecord) -> DrawsLists | None:
-    """The policy of a bandit whose lists can be drawn again; None: another one, or with other settings."""
-    policy = POLICIES[record.policy]
-    return policy if isinstance(policy, DrawsLists) and policy.draws_lists(record) else None
-
-
-def unknown_past(record: BanditRecord) -> str | None:
-    """Why no posterior is known as it was, whatever the log says; None: it may be."""
-    if record.half_life_s is not None:
-        return "a half_life_s"
-    return None if record.signals is None else "signals"
 
 
 def check_past(bandit: Bandit) -> None:

@@ -1,0 +1,48 @@
+"""Which decisions of a log have propensities, and of which draws can tell them: what no evaluation can do
+without.
+"""
+
+from __future__ import annotations
+
+from app.bandits.settings import BanditRecord
+from app.policies.registry import POLICIES
+from app.policies.targets import DrawsLists
+
+DRAWN = '"propensities": "draws"'
+
+
+def knowing_policies() -> str:
+    """In words, what gives decisions propensities."""
+    return f"{', '.join(name for name, policy in POLICIES.items() if policy.has_propensities)} and a holdout"
+
+
+def drawn_policy(record: BanditRecord) -> DrawsLists | None:
+    """The policy of a bandit whose lists can be drawn again; None: another one, or with other settings."""
+    policy = POLICIES[record.policy]
+    return policy if isinstance(policy, DrawsLists) and policy.draws_lists(record) else None
+
+
+def unknown_past(record: BanditRecord) -> str | None:
+    """Why no posterior is known as it was, whatever the log says; None: it may be."""
+    if record.half_life_s is not None:
+        return "a half_life_s"
+    return None if record.signals is None else "signals"
+
+
+def can_be_drawn(record: BanditRecord) -> bool:
+    """Whether propensities of its decisions can be estimated by draws."""
+    return drawn_policy(record) is not None and unknown_past(record) is None
+
+
+def warnings_of_log(record: BanditRecord) -> list[str]:
+    """What cannot be evaluated on the log of a bandit, if it has one."""
+    if record.log is None or POLICIES[record.policy].has_propensities:
+        return []
+    knowing = f"{knowing_policies()} know theirs"
+    if can_be_drawn(record):
+        drawn = f"an evaluation estimates them where it is asked for {DRAWN}"
+        return [f"in the log of {record.policy} decisions have no propensities ({knowing}): {drawn}"]
+    of_holdout = f"only the decisions of its holdout have propensities ({knowing}), and count"
+    none = f"no decision has propensities ({knowing}), so no policy can be evaluated on it"
+    rest = "reports, exports and explanations work on all of it"
+    return [f"in the log of {record.policy} {none if record.holdout is None else of_holdout}; {rest}"]

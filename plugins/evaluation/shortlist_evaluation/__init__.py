@@ -1,0 +1,1 @@
+"""What a log says of other policies: evaluations of it in the service, and `shortlist evaluate` for files."""

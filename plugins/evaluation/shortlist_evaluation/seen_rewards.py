@@ -1,0 +1,68 @@
+"""What must be known of a whole log before it is evaluated: how long it is, and the bounds of its rewards."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
+
+from shortlist_service.decision_log import (
+    Bounds,
+    Row,
+    Terms,
+    bounds_of_rule,
+    counted_rewards,
+    terms_by_version,
+)
+from shortlist_service.policies import Bandit
+from shortlist_service.work import MEASURING
+
+
+class SeenRewards:
+    """How many decisions a log has, and between which bounds the rewards of an arm lie in it.
+
+    ``versions``: the bandit as it made decisions. ``bounds``: of rewards (None), or of each signal, as far as
+    the bandit does not have them.
+    """
+
+    def __init__(
+        self, bandit: Bandit, versions: Callable[[Bandit, Sequence[Row]], Awaitable[Mapping[int, Bandit]]]
+    ) -> None:
+        self.decisions = 0
+        self.bounds: dict[str | None, Bounds] = {}
+        self._bandit, self._versions = bandit, versions
+        record = bandit.record
+        rules = {None: record.reward} if record.signals is None else record.signals
+        self._unbounded = [name for name, rule in rules.items() if bounds_of_rule(rule, 0.0) is None]
+
+    @property
+    def are_bounded(self) -> bool:
+        """Whether the bandit has all bounds, so that nothing is looked for."""
+        return not self._unbounded
+
+    async def noted(
+        self, pages: AsyncIterator[Sequence[Row]], *, from_ms: int | None = None, to_ms: int | None = None
+    ) -> AsyncIterator[Sequence[Row]]:
+        """The same pages; their decisions of this time are noted. Cost: some microseconds a row."""
+        async for rows in pages:
+            within = [
+                row for row in rows if row.time >= (from_ms or 0) and (to_ms is None or row.time < to_ms)
+            ]
+            self.decisions += len(within)
+            if self._unbounded and within:
+                versions = await self._versions(self._bandit, within)
+                await MEASURING.run(partial(self._note, within, terms_by_version(versions, self._bandit)))
+            yield rows
+
+    def _note(self, rows: Sequence[Row], terms_of_versions: Mapping[int, Terms]) -> None:
+        for row in rows:
+            terms = terms_of_versions[row.bandit_version]
+            for name in self._unbounded:
+                if name is not None and name not in terms.defaults:
+                    continue  # the signal came later
+                terms_of_signal = terms if name is None else terms.of_signal(name)
+                counted, _ = counted_rewards(row, terms_of_signal)
+                values = list(counted.values())
+                if len(counted) < len(row.arms):
+                    values.append(terms_of_signal.default)
+                low, high = self.bounds.get(name, (values[0], values[0]))
+                self.bounds[name] = min(low, *values), max(high, *values)
