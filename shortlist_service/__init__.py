@@ -16,7 +16,9 @@
     ``logs``          the log of a command that runs until it is stopped
     ``catalogues``    arms, their features and their fields
     ``storage``       what a plug-in stores
-    ``work``          long computations and bounded memory
+    ``decision_log``  rows of the decision log
+    ``jobs``          work that goes on while its client does something else
+    ``work``          long computations, bounded memory, and work in the background
     ``testing``       contracts: tests that a package runs on itself
     ``errors``        what any of them raises
 

@@ -26,7 +26,7 @@ class BackgroundWork(ABC):
 
     @abstractmethod
     async def run(self) -> None:
-        """Do it until it is cancelled. An error that it raises is logged, and ends it."""
+        """Do it until it is cancelled. An error ends it: ``repeat`` logs errors, and goes on."""
 
 
 class OutageLog:
