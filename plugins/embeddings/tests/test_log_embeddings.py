@@ -236,7 +236,7 @@ async def test_a_job_whose_process_died_is_begun_again_and_one_that_is_deleted_i
     await played(shared, "again", hidden=2.0)
     path, service = "/v1/bandits/again/embeddings", shared.app.service
     job = (await shared.ok("POST", path, {"catalogue": "again-2", "dim": 2}, 202))["id"]
-    await service.evaluation_jobs.stop()  # as a process that ends
+    await service.jobs.stop()  # as a process that ends
     assert (await shared.ok("GET", f"{path}/{job}"))["state"] in ("waiting", "running", "done")
     await shared.store.zadd(redis_keys.JOBS[3], {f"{EVERYONE}/{job}": 1})
     found = await ended(shared, "again", job)
