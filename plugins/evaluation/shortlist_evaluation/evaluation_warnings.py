@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from shortlist.evaluation.logged import MAX_PLACES
 from shortlist.evaluation.off_policy import OffPolicyState
-from shortlist_client.phrases import counted
 from shortlist_evaluation.evaluated import Evaluated, evaluated_policy
 from shortlist_evaluation.evaluator import TOO_MUCH_MISSING, Evaluator
 from shortlist_service.decision_log import DRAWN, can_be_drawn, knowing_policies
+from shortlist_service.errors import counted
 from shortlist_service.policies import BanditRecord
 
 MIN_EFFECTIVE_N = 100  # effective decisions
