@@ -23,7 +23,7 @@ from app.policies.request import ChooseRequest
 from app.policies.rules import Pin
 from app.policies.selection import SelectionRequest
 from app.serving.constraints.base import Constraint, LogRecord, Shown, View
-from app.serving.constraints.of_plugins import PluginConstraint
+from app.serving.constraints.plugin_constraint import PluginConstraint
 from app.storage.types import LearnerId
 
 __all__ = [

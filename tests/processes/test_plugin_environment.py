@@ -20,8 +20,8 @@ from wheels import ROOT, build, environment, told
 
 pytestmark = [pytest.mark.rest, pytest.mark.timeout(900)]  # wheels are built
 
-PACKAGES = ("algorithms", "clients/python", "clients/files", ".", "examples/plugin")
-OWN = {"SHORTLIST_PLUGINS": "shortlist-example"}  # the environment of the tests has others
+PACKAGES = ("algorithms", "clients/python", "clients/files", ".", "plugins/evaluation", "examples/plugin")
+OWN = {"SHORTLIST_PLUGINS": "shortlist-example shortlist-evaluation"}  # tests have others
 ARMS = [{"id": f"a{i}", "features": [1.0, i / 10], "metadata": {"maker": "acme"}} for i in range(8)]
 ROUNDS = 300
 MAIN = "from server.cli import main; raise SystemExit(main())"

@@ -12,7 +12,8 @@ import pytest
 from app.catalogues.engine_arms import EngineArms
 from app.engines.contract import EngineName
 from app.engines.engine_index import EngineIndex
-from app.indexes.live import IndexOptions, LiveIndex
+from app.engines.proposals import ProposedSnapshot
+from app.indexes.live import IndexOptions
 from app.platform.errors import Unavailable
 from app.records.records import ArmDocument, pack, vector_to_bytes
 from app.storage import redis_keys
@@ -337,18 +338,19 @@ async def test_a_large_sample_is_read_in_pages_and_made_in_a_thread(copy, monkey
     await copy.write(*(f"a{i}" for i in range(20)))
     await copy.delete("a3", "a4")
     index = copy.follower().index
-    read, upsert, sizes, threads = index.store.read, LiveIndex.upsert, list[int](), list[int]()
+    read, of_stored = index.store.read, ProposedSnapshot.of_stored
+    sizes, threads = list[int](), list[int]()
 
     async def counted(uid: str, ids: Sequence[str]) -> Any:
         sizes.append(len(ids))
         return await read(uid, ids)
 
-    def noted(*arguments: Any) -> None:
+    def noted(*arguments: Any) -> ProposedSnapshot:
         threads.append(threading.get_ident())
-        upsert(*arguments)
+        return of_stored(*arguments)
 
     monkeypatch.setattr(index.store, "read", counted)
-    monkeypatch.setattr(LiveIndex, "upsert", noted)
+    monkeypatch.setattr(ProposedSnapshot, "of_stored", noted)
     sample = await EngineArms(index, taken_together=6).sampled()
     assert {sample.id_of(row) for row in range(sample.size)} == {
         f"a{i}" for i in range(20) if i not in {3, 4}

@@ -6,38 +6,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
-
-import msgspec
 
 from app.bandits.bandit import Bandit
 from app.bandits.settings import BanditRecord
 from app.platform import plugins
-from app.platform.documents import Document, errors_of
+from app.platform.documents import errors_of
 from app.platform.errors import FieldPath, Unavailable
 from app.policies.registry import POLICIES
 from app.policies.request import ChooseRequest
 from app.policies.selection import SelectionRequest
 from app.serving.constraints.base import Constraint, View
-
-
-class PluginConstraint(Constraint):
-    """Base of the constraints of plug-ins. The name of the entry point is the one that bandits use.
-
-    ``own_options``: a ``Document`` of the options, each field with its type, bounds and default.
-    """
-
-    own_options: ClassVar[type[Document]] = Document
-    name: str
-
-    @property
-    def leaves_none(self) -> str:
-        return f"the constraint {self.name} leaves none"
-
-    def options_of(self, request: SelectionRequest) -> Any:
-        """Its options for the bandit of a choice. Cost: some microseconds."""
-        options = (request.bandit.record.constraints or {})[self.name]
-        return msgspec.convert(options, self.own_options)
+from app.serving.constraints.plugin_constraint import PluginConstraint
 
 
 class Missing(Constraint):
