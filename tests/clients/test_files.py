@@ -566,26 +566,34 @@ def test_parquet_without_its_library_says_what_to_install(
     assert "pip install pyarrow" in told(err)
 
 
-def test_without_the_package_of_files_the_client_and_the_commands_name_it(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-):
+WITHOUT_FILES = "import sys; sys.modules['shortlist_files'] = None; "
+
+
+def without_files(code: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """In a process that has imported nothing yet."""
+    command = [sys.executable, "-c", WITHOUT_FILES + code, *words]
+    root = Path(__file__).parents[2]
+    return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+
+
+def test_without_the_package_of_files_the_client_and_the_commands_name_it():
     with pytest.raises(ImportError, match="the package shortlist-files: import shortlist_files"):
         importlib.import_module("shortlist_client.files")
-    monkeypatch.setitem(sys.modules, "shortlist_files", None)
-    for words in (
-        ("import", "c", "a.csv"),
-        ("export", "catalogue", "c", "--out", "a.csv"),
-        ("embed", "--history", "a.csv", "--catalogue", "d", "--key-column", "who", "--arm-column", "what"),
+    for line in (
+        "import c a.csv",
+        "export catalogue c --out a.csv",
+        "embed --history a.csv --catalogue d --key-column who --arm-column what",
+        "begin d --items a.csv --id id --history b.csv --key who --arm what",
+        "evaluate a.ndjson --policy {} --catalogue c.ndjson",
     ):
-        status, said, err = run(*words)
-        assert (status, said) == (2, "")
-        assert told(err) == f"shortlist: {words[0]} needs the package shortlist-files, installed"
+        words = line.split()
+        ended = without_files("from server.cli import main; sys.exit(main(sys.argv[1:]))", *words)
+        assert (ended.returncode, ended.stdout) == (2, ""), words
+        assert told(ended.stderr) == f"shortlist: {words[0]} needs the package shortlist-files, installed"
 
 
-def test_the_service_is_made_without_the_package_of_files(tmp_path: Path):
-    code = "import sys; sys.modules['shortlist_files'] = None; import server.application, server.serving"
-    root = Path(__file__).parents[2]
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(root)}, check=True)
+def test_the_service_is_made_without_the_package_of_files():
+    assert without_files("import server.application, server.serving").returncode == 0
 
 
 @pytest.mark.parametrize("more", [(), ("--id", "id")], ids=["an export", "a table"])

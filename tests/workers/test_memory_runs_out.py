@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from app.indexes.limits import IndexLimits
 from app.indexes.live import IndexOptions, LiveIndex
 from workers.index_maintenance import maintain
 
@@ -27,7 +28,8 @@ def answers():
     return [snapshot.search(query, 5).rows.tolist() for query in features[:50]]
 
 
-index = LiveIndex(DIM, IndexOptions(kind="hnsw", m=8, ef_construction=40))
+never_rests = IndexLimits(rest=0.0, short_rest=0.0)  # the next try is due at once
+index = LiveIndex(DIM, IndexOptions(kind="hnsw", m=8, ef_construction=40), limits=never_rests)
 catalogue = SimpleNamespace(name="shop", uid="shop", index=index, in_memory=index)
 index.upsert([str(row) for row in range(COUNT)], features, range(COUNT))
 before, status = answers(), index.status()
