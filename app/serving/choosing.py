@@ -330,9 +330,8 @@ class Choosing:
             served = snapshot.effects.worth(snapshot.arms, selection.hits.rows)[:, None]
         elif bandit.effects is not None:
             served = bandit.effects.served(ids, bandit.record.signal_count)
-        if (
-            snapshot.arms.plain.whole.is_of_one_request
-        ):  # an arm of the request has no effect, and learns none
+        # An arm of the request has no effect, and learns none.
+        if snapshot.arms.plain.whole.is_of_one_request:
             is_own = snapshot.arms.plain.table.revisions[selection.hits.rows] == OF_REQUEST
             expected[is_own] = np.nan
             if served is not None:
