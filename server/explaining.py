@@ -21,6 +21,7 @@ REASONS = {
     "learner": "the learner was rewarded since",
     "catalogue": "the catalogue was changed since",
     "barred": "which arms quotas and frequency caps did not allow is not known any more",
+    "candidates": "the candidates of the request are not kept",
 }
 
 
@@ -47,6 +48,9 @@ def _lines(bandit: str, explanation: Json) -> Iterator[str]:
         count = f"asked for: {asked['k']} arm" + "s" * (asked["k"] != 1)
         others = {name: value for name, value in asked.items() if name != "k" and value}
         yield ", ".join([count, *(f"{name} {json.dumps(value)}" for name, value in others.items())])
+    if row["candidates"] != ():
+        named = row["candidates"]
+        yield "among: " + ("candidates that are not kept" if named is None else f"{len(named):,} candidates")
     yield f"seed {explanation['seed']}, " + ("of the request" if explanation["seeded"] else "drawn")
     if explanation["repeated"] is None:
         changed = "; ".join(REASONS.get(name, name) for name in explanation["changed"])

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from app.indexes.snapshot import Snapshot
 from app.platform.errors import DimensionMismatch, FieldPath, Invalid
 from app.records.encoding import MAX_ERRORS
 from app.records.features import NO_FEATURES, FeatureEncoding, named_in_detail
+from app.records.logged_candidates import LoggedCandidates
 from app.records.records import bytes_to_vector, vector_to_bytes
 from app.storage.followed_arms import FollowedArms
 from app.storage.types import OF_REQUEST, StoredArm
@@ -50,6 +52,25 @@ class CandidateList:
             for arm_id, revision in zip(ids, revisions, strict=True)
         ]
         return carried if any(carried) else None
+
+    def logged(self, *, has_readers: bool) -> LoggedCandidates:
+        """What a row keeps of them. ``has_readers``: something reads more of own arms than their features."""
+        own = [place for place, arm_id in enumerate(self.ids) if arm_id in self.own] if self.own else []
+        arms = [self.own[self.ids[place]] for place in own]
+        documents = [arm.document for arm in arms] if has_readers else []
+        features = _as_float32(b"".join([arm.features for arm in arms]))
+        return LoggedCandidates(list(self.ids), own, features, documents)
+
+    @classmethod
+    def of_logged(cls, logged: LoggedCandidates) -> CandidateList:
+        """Inverse of ``logged``."""
+        own = dict[str, StoredArm]()
+        if logged.own:
+            documents = logged.documents or repeat(b"")
+            for place, row, document in zip(logged.own, logged.own_features, documents, strict=False):
+                arm_id = logged.ids[place]
+                own[arm_id] = StoredArm(arm_id, OF_REQUEST, 0, vector_to_bytes(row), document)
+        return cls(logged.ids, own)
 
     @property
     def identity(self) -> tuple[Any, ...]:

@@ -56,6 +56,7 @@ async function explain(view, bandit, token) {
         ["Arms asked for", asked ? count(asked.k) : "not kept"],
         ["Filter", code(row.filter)],
         ["Context", code(numbers ? Object.fromEntries(numbers.map((/** @type {string} */ each, /** @type {number} */ place) => [each, row.context[place]])) : row.context)],
+        ...(row.candidates === undefined ? [] : [["Candidates", row.candidates === null ? "not kept" : [count(row.candidates.length), h("div", {}, several(row.candidates.slice(0, MOST_BARS).map((/** @type {any} */ each) => each.id)), row.candidates.length > MOST_BARS ? ", …" : "")]]]),
         ["Excluded", asked?.exclude.length ? several(asked.exclude) : "none"],
         ["Pinned", asked?.pins.length ? code(asked.pins) : "none"],
         ["At most", asked?.at_most.length ? code(asked.at_most) : "no rule"],
@@ -119,6 +120,7 @@ const CHANGED = {
   bandit: "its version of that time is no longer kept",
   request: "the request was too large to be logged",
   prior: "the prior of that time is no longer kept",
+  candidates: "the candidates of the request are not kept",
 };
 
 /** What can still be said of a choice that cannot be made again. @param {any} row @param {string[]} changed */

@@ -56,7 +56,7 @@ class RowBuffer:
 
     def add(self, row: RowWrite) -> None:
         """Have the row written soon. Awaits nothing."""
-        size = len(row.record) + ROW_BYTES
+        size = _size(row)
         if self._bytes + size > self._most_bytes or self._store.memory.is_reached(Level.OPTIONAL):
             self._dropped.inc()
             return
@@ -91,7 +91,7 @@ class RowBuffer:
                     )
                     written = min(len(rows), start + BATCH_SIZE)
             finally:  # to write a row again changes nothing
-                self._bytes -= sum(len(row.record) + ROW_BYTES for row in rows[:written])
+                self._bytes -= sum(map(_size, rows[:written]))
                 # In front of what came meanwhile: rows stay in the order of their decisions.
                 self._rows[:0] = rows[written:]
                 if self._rows:
@@ -109,3 +109,7 @@ class RowBuffer:
 
     def _partition(self, row: RowWrite) -> int:
         return row.decision.learner.partition(self._store.partitions)
+
+
+def _size(row: RowWrite) -> int:
+    return len(row.record) + len(row.candidates) + ROW_BYTES

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import binascii
 import math
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
@@ -18,7 +18,15 @@ import numpy as np
 
 from app.bandits.bandit import GLOBAL_LEARNER, Bandit
 from app.bandits.registry import Bandits
-from app.decision_log.rows import NOTHING_BARRED, Barred, Expectation, LoggedArm, LoggedReward, Row
+from app.decision_log.rows import (
+    NOTHING_BARRED,
+    Barred,
+    Expectation,
+    LoggedArm,
+    LoggedCandidate,
+    LoggedReward,
+    Row,
+)
 from app.exposure_limits.closed_history import ClosedHistory
 from app.exposure_limits.exposures import field_value
 from app.learning.tokens import Decision, decision_of, raw_of, text_of
@@ -27,6 +35,7 @@ from app.platform.deadlines import yield_to_others
 from app.platform.pages import decode_cursor, encode_cursor, foreign
 from app.records.arm_sums import numbers_of
 from app.records.logged import LoggedRequest, LogPart, asked_of, rewards_of
+from app.records.logged_candidates import LoggedCandidates, candidates_of
 from app.storage.store import Store
 from app.storage.types import LearnerId, StoredRow
 
@@ -34,6 +43,7 @@ READ_TOGETHER = 500  # rows of one partition
 READ_BYTES = 8 << 20  # of all partitions, about
 PAGE_BYTES = 4 << 20  # stored bytes of the rows of one page
 COPIES = 8  # about what a page takes for each byte of a row: as it is stored, as objects, as JSON
+CANDIDATE_COPIES = 6  # as many more of their bytes, which are compressed, or float32
 LATEST_MS = 10**13 - 1
 
 _NEWEST_FIRST = "<"  # before the position of a cursor
@@ -45,12 +55,14 @@ class LoggedChoice:
     """A row, and what else is needed to make the choice again.
 
     ``asked``    what the request asked for; None: it was too large to be kept
+    ``candidates``    those that it named; None: none, or they are not kept
     """
 
     row: Row
     decision: Decision
     part: LogPart
     asked: LoggedRequest | None
+    candidates: LoggedCandidates | None = None
 
 
 @dataclass(slots=True)
@@ -140,8 +152,8 @@ class DecisionLog:
         filters = self._filters(bandit)
         before = _before(to_ms)
         async for stored in self._merged(bandit.uid, _Between(_after(from_ms), before), self.together):
-            for start in range(0, len(stored), self.together):
-                yield [await _row(item, filters) for item in stored[start : start + self.together]]
+            for some in _portions(stored, self.together):
+                yield [await _row(item, filters) for item in some]
 
     async def stored_pages(
         self, bandit: Bandit, *, from_ms: int | None, together: int, newest_first: bool = False
@@ -177,7 +189,7 @@ class DecisionLog:
             for item in stored:
                 if len(page) == limit or size > PAGE_BYTES:
                     return page, encode_cursor(_NEWEST_FIRST + last if newest_first else last)
-                read_bytes = len(item.record) + len(item.rewards)
+                read_bytes = _read_bytes(item)
                 hold(COPIES * read_bytes)
                 page.append(await _row(item, filters))
                 size += read_bytes
@@ -199,7 +211,8 @@ class DecisionLog:
         if stored is None or stored.record != raw or named.logged is None:
             return None
         row = await _row(stored, self._filters(bandit))
-        return LoggedChoice(row, named, named.logged, asked_of(named.logged.asked))
+        asked, candidates = asked_of(named.logged.asked), candidates_of(stored.candidates)
+        return LoggedChoice(row, named, named.logged, asked, candidates)
 
     async def of_learner(self, bandit: Bandit, learner: LearnerId, limit: int) -> Sequence[Row]:
         """The newest rows of one learner of a bandit, the oldest first. Raises Unavailable."""
@@ -255,7 +268,24 @@ async def _row(stored: StoredRow, filters: _Filters) -> Row:
     decision = decision_of(stored.record)
     demanded = await filters.of(decision.bandit_version)
     barred = NOTHING_BARRED if decision.logged is None else await filters.barred(decision.logged)
-    return row_of(decision, text_of(stored.record), stored.rewards, demanded, barred)
+    candidates = candidates_of(stored.candidates)
+    return row_of(decision, text_of(stored.record), stored.rewards, demanded, barred, candidates=candidates)
+
+
+def _read_bytes(row: StoredRow) -> int:
+    return len(row.record) + len(row.rewards) + CANDIDATE_COPIES * len(row.candidates)
+
+
+def _portions(rows: Sequence[StoredRow], together: int) -> Iterator[Sequence[StoredRow]]:
+    """The rows in parts of at most so many, or of a page of bytes."""
+    start, size = 0, 0
+    for position, row in enumerate(rows):
+        size += _read_bytes(row)
+        if position - start == together or (size > PAGE_BYTES and position > start):
+            yield rows[start:position]
+            start, size = position, _read_bytes(row)
+    if start < len(rows):
+        yield rows[start:]
 
 
 def row_of(
@@ -264,8 +294,13 @@ def row_of(
     rewards: bytes,
     demanded: Mapping[str, Any] | None,
     barred: Barred | None = NOTHING_BARRED,
+    *,
+    candidates: LoggedCandidates | None = None,
 ) -> Row:
-    """The row of a decision that is logged. ``demanded``: the filter of its bandit, then."""
+    """The row of a decision that is logged. ``demanded``: the filter of its bandit, then.
+
+    ``candidates``: those that the row keeps.
+    """
     part = decision.logged
     if part is None:
         raise ValueError("the decision is not logged")
@@ -306,7 +341,18 @@ def row_of(
         barred,
         part.prior_version,
         part.effects_version,
+        _candidates(candidates) if part.has_candidates else (),
     )
+
+
+def _candidates(kept: LoggedCandidates | None) -> list[LoggedCandidate] | None:
+    if kept is None:
+        return None
+    candidates = list(map(LoggedCandidate, kept.ids))
+    if kept.own:
+        for place, numbers in zip(kept.own, kept.own_features.tolist(), strict=True):
+            candidates[place] = LoggedCandidate(kept.ids[place], numbers)
+    return candidates
 
 
 def _effect(decision: Decision, number_of_arm: int) -> Sequence[Expectation]:

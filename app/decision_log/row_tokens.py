@@ -7,8 +7,16 @@ from collections.abc import Mapping
 import msgspec
 
 from app.decision_log.rows import Row
-from app.learning.tokens import decision_of, raw_of
+from app.learning.tokens import Decision, decision_of, raw_of
 from app.records.logged import LoggedRequest, asked_of
+
+
+def decision_in(row: Row) -> Decision | None:
+    """What the token of a row says; None: nothing, since it is not a token of the service."""
+    try:
+        return decision_of(raw_of(row.decision))
+    except (ValueError, msgspec.DecodeError):
+        return None
 
 
 def asked_in(row: Row) -> LoggedRequest | None:
@@ -16,19 +24,13 @@ def asked_in(row: Row) -> LoggedRequest | None:
 
     Of a token that does not say, the filter of the row counts, and nothing was excluded.
     """
-    try:
-        logged = decision_of(raw_of(row.decision)).logged
-    except (ValueError, msgspec.DecodeError):
-        logged = None
-    if logged is None:
+    decision = decision_in(row)
+    if decision is None or decision.logged is None:
         return LoggedRequest(filter=None if row.filter is None else dict(row.filter))
-    return asked_of(logged.asked)
+    return asked_of(decision.logged.asked)
 
 
 def revisions_in(row: Row) -> Mapping[str, int]:
     """Which features each arm had when it was shown, by the token of the decision, if it says so."""
-    try:
-        decision = decision_of(raw_of(row.decision))
-    except (ValueError, msgspec.DecodeError):
-        return {}
-    return dict(zip(decision.arms, decision.revisions, strict=False))
+    decision = decision_in(row)
+    return {} if decision is None else dict(zip(decision.arms, decision.revisions, strict=False))

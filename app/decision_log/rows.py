@@ -56,11 +56,20 @@ class LoggedReward(Answer, frozen=True, omit_defaults=True, gc=False):
     revised: int = 0
 
 
+class LoggedCandidate(Answer, frozen=True, omit_defaults=True, gc=False):
+    """``features``: of an arm of the request alone, as float32; absent of an arm of the catalogue."""
+
+    id: str
+    features: list[float] | None = None
+
+
 class Row(Answer, frozen=True, omit_defaults=True):
     """A decision with its rewards. Times in ms since 1970. ``decision``: the token. ``filter``: what all arms
     had to be like, the bandit's and the request's. ``rewards``: in the order in which they came.
     ``barred``: what quotas and repeats did not allow; left out where there is none, null where that is
-    not known. ``prior_version``, ``effects_version``: as of a choice.
+    not known. ``prior_version``, ``effects_version``: as of a choice. ``candidates``: of the request, in its
+    order; left out where it named none, null where they are not kept: beyond 16 kB, or the decision was
+    deferred.
     """
 
     decision: str
@@ -80,6 +89,7 @@ class Row(Answer, frozen=True, omit_defaults=True):
     barred: Barred | None = NOTHING_BARRED
     prior_version: int | None = None
     effects_version: int | None = None
+    candidates: Sequence[LoggedCandidate] | None = ()
 
 
 class ThinnedRow(Row, frozen=True):

@@ -40,13 +40,20 @@ DEDUPE_MARGIN_MS = 60_000
 BATCH_SIZE = 100
 
 
-def row_of(bandit: Bandit, decision: Decision, token: str | bytes) -> RowWrite | None:
-    """The row of a decision; None if it is not logged. ``token``: as it was answered, or its bytes."""
+def row_of(
+    bandit: Bandit, decision: Decision, token: str | bytes, candidates: bytes = b""
+) -> RowWrite | None:
+    """The row of a decision; None if it is not logged. ``token``: as it was answered, or its bytes.
+
+    ``candidates``: those of its request, as a row keeps them.
+    """
     rule = bandit.record.log
     if decision.logged is None or rule is None:
         return None
     record = raw_of(token) if isinstance(token, str) else token
-    return RowWrite(decision.identity, decision.issued_ms, decision.known_entry, record, rule.keep_ms)
+    return RowWrite(
+        decision.identity, decision.issued_ms, decision.known_entry, record, rule.keep_ms, candidates
+    )
 
 
 def logged_reward(
@@ -95,10 +102,10 @@ class Decisions:
         self._signer = signer
         self._quotas = quotas
 
-    async def log(self, token: str) -> None:
+    async def log(self, token: str, candidates: bytes = b"") -> None:
         """Log a decision whose bandit waited when it was made, unless it is deferred.
 
-        Repeated, it changes nothing.
+        Repeated, it changes nothing. ``candidates``: as of ``row_of``.
         """
         # Time 0: it is logged also if it has expired meanwhile; what is not ours raises.
         decision = self._signer.verify(token, now_ms=0)
@@ -114,7 +121,7 @@ class Decisions:
             due_ms=due_ms,
             expires_ms=decision.expires_ms,
             known_entry=decision.known_entry,
-            row=row_of(bandit, decision, token),
+            row=row_of(bandit, decision, token, candidates),
         )
 
     async def activate(self, tokens: Sequence[str], access: Access = Access()) -> Activation:

@@ -23,7 +23,7 @@ from app.platform.pages import decode_cursor, encode_cursor, foreign
 from app.records.log_entries import ForgetEntry, MoveEntry, RewardEntry, StateEntry, decoded
 from app.records.records import bytes_to_context, bytes_to_vector
 from app.storage.store import Store
-from app.storage.types import LogEntry, entry_order
+from app.storage.types import OF_REQUEST, LogEntry, entry_order
 
 READ_TOGETHER = 1_000  # entries of the log
 ENTRY_BYTES = 2_000  # about what one takes besides its features, as objects and as JSON
@@ -47,8 +47,9 @@ class LearnedReward(Answer, frozen=True, gc=False):
     ``context``    as it was encoded; None: the bandit has none
     ``logged``     whether the decision is in the decision log
     ``replayed``   the number that it had when it was a dead letter: that entry was never learned from
-    ``features``   what is learned from, where ``kind`` is "other", or the entry is from before a move: those
-                   of the catalogue that the bandit had then
+    ``features``   what is learned from, where ``kind`` is "other", the arm was of a request alone (its
+                   ``revision`` is 0), or the entry is from before a move: those of the catalogue that the
+                   bandit had then
     ``examined``   by what the features of the arm are multiplied; None: by nothing
     ``signal``     of a bandit with signals, the one that it is of, and its number among them, from 0; None:
                    of all together. ``had``: what they counted as before it, in their order: what had come,
@@ -205,8 +206,9 @@ def _rewarded(
     """How many numbers of features it brings, and the fields of ``LearnedReward`` for a reward."""
     features, dim = bytes_to_vector(reward.features), bandit.catalogue.dim
     is_of_now, is_named = reward.space == bandit.record.space, reward.kind != "other"
-    numbers, has_features = 0, not (is_named and is_of_now)  # of earlier catalogues there are no arms
-    if with_arms and is_named and is_of_now and reward.revision not in page.arms:
+    # There are no arms of earlier catalogues, nor of requests.
+    numbers, has_features = 0, not (is_named and is_of_now) or reward.revision == OF_REQUEST
+    if with_arms and not has_features and reward.revision not in page.arms:
         arm_features = features[:dim] / (reward.examined or 1.0)
         page.arms[reward.revision] = ArmRevision(reward.arm, reward.revision, arm_features.tolist())
         numbers = dim

@@ -9,6 +9,7 @@ A choice can be made again while everything that it was made from is as it was:
     learner     no reward came for it since
     catalogue   no arm came, went or changed since
     barred      it is known which arms quotas and frequency caps did not allow
+    candidates  those of its request are kept
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 
 from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
+from app.catalogues.candidates import CandidateList
 from app.catalogues.catalogues import Catalogues
 from app.decision_log.reading import DecisionLog, LoggedChoice
 from app.decision_log.rows import NO_LOG, NOTHING_BARRED, Row
@@ -45,7 +47,9 @@ NOT_LOGGED = (
     "the decision is not in the log of this bandit; a new one is there about half a second after its choice"
 )
 
-ChangedInput = Literal["bandit", "request", "prior", "effects", "learner", "catalogue", "barred"]
+ChangedInput = Literal[
+    "bandit", "request", "prior", "effects", "learner", "catalogue", "barred", "candidates"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +137,11 @@ class Explanations:
         bandit_then = await self.bandits.find(bandit.uid, row.bandit_version)
         if bandit_then is None or bandit_then.former is not None:  # it was moved since
             return ["bandit"], [], []
-        reasons: dict[ChangedInput, bool] = {"request": logged.asked is None, "barred": row.barred is None}
+        reasons: dict[ChangedInput, bool] = {
+            "request": logged.asked is None,
+            "barred": row.barred is None,
+            "candidates": row.candidates is None,
+        }
         changed = [name for name, holds in reasons.items() if holds]
         with_prior = await self.priors.then(bandit_then, part.prior_version)
         with_both = with_prior and await self.effects.then(with_prior, part.effects_version)
@@ -173,7 +181,13 @@ async def selected_again(
     decision, part = logged.decision, logged.part
     key = decision.learner if bandit.record.scope == "per_key" else None
     arm_filter = None if asked.filter is None else parse(asked.filter)
-    choice = ChooseRequest.of(asked, arm_filter, key=key, seed=part.seed if part.seeded else None)
+    choice = ChooseRequest.of(
+        asked,
+        arm_filter,
+        key=key,
+        seed=part.seed if part.seeded else None,
+        candidates=None if logged.candidates is None else CandidateList.of_logged(logged.candidates),
+    )
     request = choice.selection(
         bandit.weighed(decision.weights),
         decision.identity.learner,

@@ -31,10 +31,12 @@ REPEATED = (
     "context.list.element",
     "arms.list.element.id",
     "arms.list.element.place",
+    "candidates.list.element.id",
     "rewards.list.element.arm",
     "rewards.list.element.value",
 )
 
+CANDIDATE = [("id", pa.string()), ("features", pa.list_(pa.float32()))]
 _OF_SIGNALS = ("expected", "effect")
 _TEXTS = {"filter", "weights", "barred"}
 _encode = msgspec.json.Encoder().encode
@@ -76,6 +78,7 @@ def schema_of(
             ("eligible", pa.int64()),
             ("arms", pa.list_(pa.struct(arm))),
             ("barred", pa.string()),
+            ("candidates", pa.list_(pa.struct(CANDIDATE))),
             ("rewards", pa.list_(pa.struct(reward))),
             *[("weights", pa.string())] * signals,
             *[("prior_version", pa.int64())] * learned,
@@ -156,7 +159,7 @@ def _column(field: Any, rows: Sequence[Row]) -> Any:
         values = [None if value is None else _encode(value).decode() for value in values]
     elif pa.types.is_list(field.type) and pa.types.is_struct(field.type.value_type):
         as_tuple = attrgetter(*(part.name for part in field.type.value_type))  # as Arrow takes structs
-        values = [list(map(as_tuple, value)) for value in values]
+        values = [None if value is None else list(map(as_tuple, value)) for value in values]
         if _OF_SIGNALS[0] in {part.name for part in field.type.value_type}:
             values = [[(*arm[:-2], *map(_listed, arm[-2:])) for arm in value] for value in values]
     return pa.array(values, field.type)

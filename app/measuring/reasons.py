@@ -14,8 +14,9 @@ import numpy as np
 
 from app.bandits.bandit import Bandit
 from app.catalogues.catalogues import Catalogues
-from app.decision_log.row_tokens import revisions_in
+from app.decision_log.row_tokens import decision_in
 from app.decision_log.rows import Row
+from app.learning.decided_features import decided_features
 from app.measuring.outcomes import Terms, counted_rewards
 from shortlist.linear.ridge import Posterior
 from shortlist.types import Matrix, Vector
@@ -77,21 +78,20 @@ async def rewards_of(catalogues: Catalogues, bandit: Bandit, rows: Sequence[Row]
     """The rewards of a key, by its newest rows; None: there is none."""
     arms, features, values, effects = list[str](), list[Vector](), list[float](), list[float]()
     for row in rows:
-        if row.time < bandit.record.moved_ms:
+        decision = decision_in(row)
+        if row.time < bandit.record.moved_ms or decision is None:
             continue  # its features are of another catalogue
-        revisions = revisions_in(row)
         shown = {arm.id: arm for arm in row.arms}
         for arm, value in counted_rewards(row, Terms(0.0))[0].items():
             # Of one signal: a bandit of several has no reasons.
             effect = shown[arm].effect if arm in shown else None
             effect = effect if isinstance(effect, float) else 0.0
-            if arm not in revisions or not value - effect:
+            if arm not in shown or not value - effect:
                 continue
-            vector = await catalogues.features_at(bandit.catalogue.uid, arm, revisions[arm])
+            vector = await decided_features(catalogues, bandit, decision, shown[arm].place - 1)
             if vector is not None:
                 arms.append(arm)
-                number = shown[arm].place - 1 if arm in shown else 0
-                features.append(bandit.learned_features(vector, None, number))
+                features.append(vector)
                 values.append(value)
                 effects.append(effect)
     if not arms:

@@ -94,6 +94,7 @@ class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):
         *,
         key: str | None = None,
         seed: int | None = None,
+        candidates: CandidateList | None = None,
     ) -> ChooseRequest:
         """The request of a logged choice, without its context. ``arm_filter``: that of ``asked``."""
         rules = NO_RULES
@@ -109,6 +110,7 @@ class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):
             arms=asked.arms,
             arm_filter=arm_filter,
             rules=rules,
+            candidates=candidates,
         )
 
     def selection(

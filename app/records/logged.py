@@ -62,6 +62,7 @@ class LogPart(msgspec.Struct, frozen=True, array_like=True):
     ``had``       what the key was shown too often (``frequency_caps.exposures``)
     ``prior_version``  of the learned prior, 0: there was none yet; None: the bandit had another prior
     ``effects_version``  of the arm effects, 0: none were found; None: the bandit had none
+    ``has_candidates``  the request named its candidates; they stand beside the token in the row
     """
 
     policy: str
@@ -79,6 +80,7 @@ class LogPart(msgspec.Struct, frozen=True, array_like=True):
     prior_version: int | None = None
     effects_version: int | None = None
     is_told: bool = True
+    has_candidates: bool = False
 
 
 class RewardOfRow(NamedTuple):

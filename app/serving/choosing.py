@@ -37,6 +37,7 @@ from app.records.arm_sums import MOST_PAIRS
 from app.records.encoding import Numbers32
 from app.records.kept_choice import KeptChoice
 from app.records.logged import LogPart
+from app.records.logged_candidates import candidates_bytes
 from app.records.records import context_to_bytes, pack, unpack
 from app.replication.sync import Sync
 from app.serving.choice import ARM_BYTES, Choice, ChosenArm, arms_of, choice_of, described, kept_choice
@@ -317,7 +318,9 @@ class Choosing:
             unknown=unknown,
             ranking=ranking,
         )
-        row = None if decision.deferred or part is None else row_of(bandit, decision, raw)
+        row = None
+        if part is not None and not decision.deferred:
+            row = row_of(bandit, decision, raw, _logged_candidates(request, allowed))
         return SignedChoice(choice, row, allowed.applied)
 
     def _effect_pairs(self, bandit: Bandit, selection: Selection, ids: Sequence[str]) -> bytes | None:
@@ -346,13 +349,16 @@ class Choosing:
         """
         number, waits = bandit.version.number, bandit.record.reward.wait_s is not None
         choices = [
-            signed_choice.choice
+            (
+                signed_choice.choice.decision,
+                b"" if signed_choice.row is None else signed_choice.row.candidates,
+            )
             for signed_choice in signed
             if waits or signed_choice.choice.bandit_version != number
         ]
         for start in range(0, len(choices), LOGGED_TOGETHER):
             together = choices[start : start + LOGGED_TOGETHER]
-            await asyncio.gather(*(self._decisions.log(choice.decision) for choice in together))
+            await asyncio.gather(*(self._decisions.log(*choice) for choice in together))
         # a decision that waits was stored together with its row
         if not waits:
             for signed_choice in signed:
@@ -424,8 +430,18 @@ def _log_part(
         pinned=[number for number, arm in enumerate(arms) if arm.pinned],
         asked=request.logged(),
         closed=record.closed,
-        is_told=record.is_told and request.candidates is None,
+        is_told=record.is_told,
         had=list(record.had),
         prior_version=allowed.request.bandit.prior_version,
         effects_version=allowed.request.bandit.effects_version,
+        has_candidates=request.candidates is not None,
     )
+
+
+def _logged_candidates(request: ChooseRequest, allowed: Allowed) -> bytes:
+    """The candidates of a request, as the row of its decision keeps them."""
+    if request.candidates is None:
+        return b""
+    left = allowed.request
+    has_readers = left.arm_filter is not None or left.quotas is not None or left.diverse is not None
+    return candidates_bytes(request.candidates.logged(has_readers=has_readers or bool(left.limits)))

@@ -26,7 +26,10 @@ class DecisionRows(RedisPart):
     """
 
     async def write(self, partition: int, rows: Sequence[RowWrite]) -> None:
-        """Keep those that are not there, unless their learner was forgotten or their bandit deleted."""
+        """Keep those that are not there, unless their learner was forgotten or their bandit deleted.
+
+        One that a reward has made gets the candidates that it lacks.
+        """
         by_learner: dict[LearnerId, list[RowWrite]] = {}
         for row in rows:
             by_learner.setdefault(row.decision.learner, []).append(row)
@@ -38,7 +41,7 @@ class DecisionRows(RedisPart):
             # All rows of a learner are of one bandit, which has one time to keep them.
             arguments += (*learner, theirs[0].keep_ms, len(theirs))
             for row in theirs:
-                arguments += (field_of(row), row.known_entry, row.record)
+                arguments += (field_of(row), row.known_entry, row.record, row.candidates)
         await self._redis.script("write_rows", names, arguments, bulk=True)
 
     async def read_row(self, decision: DecisionId, issued_ms: int) -> StoredRow | None:
@@ -185,5 +188,8 @@ async def drop_rows(redis: RedisClient, partition: int, bandit_uid: str, how: Se
 
 def _stored(position: str, learner: LearnerId, value: bytes) -> StoredRow:
     """A row as rows.lua has written it."""
-    _, length, rest = value.split(b":", 2)
-    return StoredRow(position, learner, rest[: int(length)], rest[int(length) :])
+    _, lengths, rest = value.split(b":", 2)
+    record, _, candidates = lengths.partition(b"+")
+    stop = int(record)
+    end = stop + int(candidates or 0)
+    return StoredRow(position, learner, rest[:stop], rest[end:], rest[stop:end])

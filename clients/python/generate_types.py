@@ -58,7 +58,8 @@ LATER = {
 # Defaults that stand for what an older service meant, where None or nothing would not.
 DEFAULTS = {
     ("Bandit", "version"): "None", ("BanditVersion", "version"): "None",
-    ("LoggedDecision", "barred"): "Barred()", ("Report", "unit"): '"decision"',
+    ("LoggedDecision", "barred"): "Barred()", ("LoggedDecision", "candidates"): "()",
+    ("Report", "unit"): '"decision"',
     ("Settings", "prior"): '"plain"', ("Settings", "intercept"): "False",
     ("Settings", "arm_effects"): '"off"',
 }  # fmt: skip

@@ -61,6 +61,7 @@ def test_a_file_has_the_rows_of_the_log(service: Service, tmp_path: Path):
     assert {row.pop("barred") for row in read} == {
         '{"filters":[],"arms":[]}'
     }  # what the other form leaves out
+    assert all(row.pop("candidates") == [] for row in read)
     assert read == found
     assert sum(group.decisions for group in report.groups) == DECISIONS
     assert sum(group.decisions for bucket in report.buckets for group in bucket.groups) == DECISIONS

@@ -119,6 +119,23 @@ async def test_a_row_is_written_once_whoever_writes_it(store: Store):
 
 
 @pytest.mark.rest
+async def test_a_row_that_a_reward_has_made_gets_its_candidates_and_keeps_its_rewards(store: Store):
+    one, other = row(1), row(2)
+    whole, whole_other = (replace(each, candidates=b"1:2+3:c") for each in (one, other))
+    await store.rewards.append(0, [reward(one, b"+1")])
+    await store.rows.write(0, [whole, row(3)])
+    await store.waiting.log(
+        other.decision, b"waits", due_ms=1, expires_ms=FAR_MS, known_entry=KNOWN, row=whole_other
+    )
+    await store.rewards.append(0, [reward(one, b"+2", arm="b"), reward(other, b"+3")])
+    for each in (one, replace(whole, candidates=b"later"), whole):
+        await store.rows.write(0, [each])
+    found = [(each.record, each.rewards, each.candidates) for each in await kept(store)]
+    assert found == [(b"record", b"+1+2", b"1:2+3:c"), (b"record", b"+3", b"1:2+3:c"), (b"record", b"", b"")]
+    assert await store.rows.read_row(one.decision, one.issued_ms) == (await kept(store))[0]
+
+
+@pytest.mark.rest
 async def test_an_accepted_reward_stands_at_the_end_of_its_row_which_is_made_if_it_is_missing(store: Store):
     rows = [row(n) for n in range(3)]
     await store.rows.write(0, rows[:1])

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from app.decision_log.rows import NOTHING_BARRED, Barred, LoggedArm, Row
+from app.decision_log.rows import NOTHING_BARRED, Barred, LoggedArm, LoggedCandidate, Row
 from app.measuring import export
 from app.measuring.export import Exports, FormatName, portions
 from app.measuring.parquet import ParquetEncoder, schema_of
@@ -49,6 +49,7 @@ def varied(count: int) -> list[Row]:
                 arms=arms,
                 rewards=rewards[: place % 3],
                 barred=[NOTHING_BARRED, None, Barred([{"campaign": 7}], ["a1"])][place % 3],
+                candidates=[(), None, [LoggedCandidate("a1"), LoggedCandidate("n", [0.5, -2.0])]][place % 3],
             )
         )
     return rows
@@ -59,13 +60,18 @@ def as_json(rows: Sequence[Row]) -> list[Any]:
 
 
 def read_back(data: bytes) -> list[Any]:
-    """The rows of a file, what was text as JSON; where nothing was barred the row does not say so."""
+    """The rows of a file, what was text as JSON; without what a row says of nothing."""
     found = pq.read_table(io.BytesIO(data)).to_pylist()
     for each in found:
         for name in ("filter", "barred"):
             each[name] = each[name] and json.loads(each[name])
         if each["barred"] == {"filters": [], "arms": []}:
             del each["barred"]
+        for candidate in each["candidates"] or ():
+            if candidate["features"] is None:
+                del candidate["features"]
+        if each["candidates"] == []:
+            del each["candidates"]
     return found
 
 

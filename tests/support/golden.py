@@ -47,6 +47,7 @@ from app.records import (
     kept_choice,
     log_entries,
     logged,
+    logged_candidates,
     records,
 )
 from app.storage import redis_keys
@@ -92,6 +93,7 @@ RECORDS: dict[str, type] = {
     "visitor pass": api_keys.VisitorPass,
     "decision, part for the log": logged.LogPart,
     "decision, request": logged.LoggedRequest,
+    "decision, candidates": logged_candidates.LoggedCandidates,
     "reward of a row": logged.RewardOfRow,
     "choice of an event": kept_choice.KeptChoice,
     "bandit": settings.BanditRecord,
@@ -150,7 +152,7 @@ NOT_STORED = {
     "ConstantSnapshot", "Document", "Drawn", "DryRun", "DryRunArm", "EvaluationJob",
     "ExposuresView", "ExposureView", "FieldError", "FieldSummary", "FilterStatus",
     "LearnedMoveView", "LearnedPageView", "LearnedReward",
-    "LearningTermsView", "LoggedArm", "LoggedReward", "LogRecord", "PolicyNeeds",
+    "LearningTermsView", "LoggedArm", "LoggedCandidate", "LoggedReward", "LogRecord", "PolicyNeeds",
     "PolicyView", "PriorVersionsView", "PriorVersionView", "Problem", "PullsView", "PullView", "QueriesView",
     "QueryView", "QuotaState", "RankedCandidate",
     "Ranking", "ReadSnapshot", "ReceiptView", "RefusedChoice", "RejectedView", "ReportedMove",

@@ -24,7 +24,7 @@ if KEYS[6] then
   local bandit, learner, field, keep_ms, record = unpack(ARGV, 7, 11)
   if is_kept(KEYS[6], KEYS[7], bandit, field) then
     redis.call('HSETNX', KEYS[7], bandit, keep_ms)
-    keep_row(KEYS[8], KEYS[9], field, learner, ARGV[5], record)
+    keep_row(KEYS[8], KEYS[9], field, learner, ARGV[5], record, '')
   end
 end
 return 'activated'

@@ -75,7 +75,7 @@ local function log_reward(k, a, reward, is_revised)
   local deleted, logs, rows, times = unpack(KEYS, k - 4, k - 1)
   if is_kept(deleted, logs, reward.bandit, reward.field) then
     redis.call('HSETNX', logs, reward.bandit, reward.keep_ms)
-    keep_row(rows, times, reward.field, reward.learner, reward.known, ARGV[a - 2])
+    keep_row(rows, times, reward.field, reward.learner, reward.known, ARGV[a - 2], '')
     add_reward(rows, reward.field, ARGV[a - 1], is_revised)
   end
 end

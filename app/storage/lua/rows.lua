@@ -1,8 +1,9 @@
 -- Put before every script that changes rows of the decision log.
 -- A row is a field of the hash of its learner (rows): "<ms>-<decision id>", the ms with 13 digits. Its value is
--- "<known entry>:<length of the record>:", the record, and the rewards that came, one after the other. The sorted
--- set of its bandit (row-times) has the member "<field>/<learner>" for it, and none without a row. What the partition
--- keeps of each bandit's log is in the hash row-logs: see redis_keys.
+-- "<known entry>:<length of the record>:", the record, and the rewards that came, one after the other. Where its
+-- candidates are kept it is "<known entry>:<length>+<length of the candidates>:", the record, candidates and rewards.
+-- The sorted set of its bandit (row-times) has the member "<field>/<learner>" for it, and none without a row. What the
+-- partition keeps of each bandit's log is in the hash row-logs: see redis_keys.
 local MOST_REWARDS = 65536 -- bytes of those of a row
 
 -- Of each bandit in each partition that this call has asked about: the ms before which rows were dropped; math.huge:
@@ -20,14 +21,28 @@ local function is_kept(deleted, logs, bandit, field)
   return tonumber(string.sub(field, 1, 13)) >= from
 end
 
--- Keep a row unless it is there, or there is no record of it.
-local function keep_row(rows, times, field, learner, known, record)
+-- What a row is before its rewards, and they.
+local function parts_of(value)
+  local record, candidates, start = string.match(value, '^%d+:(%d+)%+?(%d*):()')
+  local stop = start - 1 + tonumber(record) + (tonumber(candidates) or 0)
+  return string.sub(value, 1, stop), string.sub(value, stop + 1), candidates ~= ''
+end
+
+-- Keep a row unless it is there, or there is no record of it. ``candidates``: '' where none are kept. A row that a
+-- reward has made, which knows the record alone, gets its candidates.
+local function keep_row(rows, times, field, learner, known, record, candidates)
   if record == '' then
     return
   end
-  local value = known .. ':' .. #record .. ':' .. record
+  local lengths = candidates == '' and #record or #record .. '+' .. #candidates
+  local value = known .. ':' .. lengths .. ':' .. record .. candidates
   if redis.call('HSETNX', rows, field, value) == 1 then
     redis.call('ZADD', times, '0', field .. '/' .. learner)
+  elseif candidates ~= '' then
+    local _, rewards, has_candidates = parts_of(redis.call('HGET', rows, field))
+    if not has_candidates then
+      redis.call('HSET', rows, field, value .. rewards)
+    end
   end
 end
 
@@ -54,9 +69,7 @@ local function add_reward(rows, field, reward, is_revised)
   if not value then
     return
   end
-  local length, start = string.match(value, '^%d+:(%d+):()')
-  local stop = start - 1 + tonumber(length)
-  local record, rewards = string.sub(value, 1, stop), string.sub(value, stop + 1)
+  local record, rewards = parts_of(value)
   if is_revised then
     rewards, reward = without_earlier(rewards, reward)
   end

@@ -65,11 +65,12 @@ class DecisionId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RowWrite:
-    """A row as it is when it is decided. The record is opaque.
+    """A row as it is when it is decided. The record and the candidates are opaque.
 
     ``issued_ms``     when it was decided: rows are in the order of this, and of the decision's id
     ``known_entry``   as in ``RewardWrite``: no row is kept of a learner that was forgotten since
     ``keep_ms``       how long rows of the bandit are kept, for the first one of a bandit
+    ``candidates``    what the request named; empty: nothing, or it is not kept. No reward can bring it later
     """
 
     decision: DecisionId
@@ -77,6 +78,7 @@ class RowWrite:
     known_entry: int
     record: bytes
     keep_ms: int
+    candidates: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,7 @@ class StoredRow:
     learner: LearnerId
     record: bytes
     rewards: bytes
+    candidates: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

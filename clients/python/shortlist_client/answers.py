@@ -1491,11 +1491,21 @@ class Barred:
 
 
 @dataclass(frozen=True, slots=True)
+class LoggedCandidate:
+    """``features``: of an arm of the request alone, as float32; absent of an arm of the catalogue."""
+
+    id: str
+    features: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LoggedDecision:
     """A decision with its rewards. Times in ms since 1970. ``decision``: the token. ``filter``: what all
     arms had to be like, the bandit's and the request's. ``rewards``: in the order in which they came.
     ``barred``: what quotas and repeats did not allow; left out where there is none, None where that is
-    not known. ``prior_version``, ``effects_version``: as of a choice.
+    not known. ``prior_version``, ``effects_version``: as of a choice. ``candidates``: of the request, in
+    its order; left out where it named none, None where they are not kept: beyond 16 kB, or the decision
+    was deferred.
     """
 
     decision: str
@@ -1515,6 +1525,7 @@ class LoggedDecision:
     barred: Barred | None = Barred()
     prior_version: int | None = None
     effects_version: int | None = None
+    candidates: tuple[LoggedCandidate, ...] | None = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,7 +196,8 @@ def sort(
             continue
         asked = asked_in(row)
         barred = row.barred
-        if asked is None or barred is None or asked.diverse is not None:
+        has_candidates = row.candidates is None or row.candidates
+        if asked is None or barred is None or asked.diverse is not None or has_candidates:
             counts.unreadable += 1
             continue
         text = _encode((asked.filter, barred.filters))

@@ -323,7 +323,7 @@ def _padded(lists: Sequence[Sequence[float] | None], signals: int) -> tuple[Matr
 def _features(plan: RebuildPlan, rows: Any) -> Matrix:
     """What is learned from: the arms in their contexts, or what stands in the row itself. Shape: (n, D)."""
     revisions = rows["revision"].cast(pa.int64())
-    bare = revisions.is_null().to_numpy()
+    bare = rows["features"].is_valid().to_numpy()
     wanted = revisions.fill_null(-1).to_numpy()
     places = np.searchsorted(plan.revisions, wanted).clip(max=max(0, len(plan.revisions) - 1))
     is_known = plan.revisions[places] == wanted if len(plan.revisions) else np.zeros(len(wanted), dtype=bool)

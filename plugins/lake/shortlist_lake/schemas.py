@@ -24,6 +24,7 @@ _ARM = pa.struct(
         ("effect", pa.list_(pa.float64())),
     ]
 )
+_CANDIDATE = pa.struct([("id", pa.string()), ("features", pa.list_(pa.float32()))])
 DECISIONS = pa.schema(
     [
         ("time", TIME),
@@ -42,6 +43,7 @@ DECISIONS = pa.schema(
         ("weights", pa.string()),
         ("prior_version", pa.int64()),
         ("effects_version", pa.int64()),
+        ("candidates", pa.list_(_CANDIDATE)),
     ]
 )
 PRIORS = pa.schema(

@@ -66,7 +66,15 @@ def _decisions(rows: Sequence[Any]) -> Any:
         ]
         for row, of in zip(rows, tokens, strict=True)
     ]
-    own: dict[str, list[Any]] = {"decision_id": [of.id for of in tokens], "arms": shown}
+    candidates = [
+        None if row.candidates is None else [(each.id, each.features) for each in row.candidates]
+        for row in rows
+    ]
+    own: dict[str, list[Any]] = {
+        "decision_id": [of.id for of in tokens],
+        "arms": shown,
+        "candidates": candidates,
+    }
     for name in ("filter", "weights"):
         values = [getattr(row, name) for row in rows]
         own[name] = [None if value is None else json.dumps(value) for value in values]

@@ -98,6 +98,13 @@ def test_what_campaigns_teach_has_its_own_features(tmp_path: Path):
 
 
 @pytest.mark.rest
+def test_arms_of_a_request_have_their_own_features(tmp_path: Path):
+    rows = [row(1, "reward", revision=0, features=[3.0, 4.0]), row(2, value=2.0)]
+    found = rebuilt(lake_of(tmp_path, *rows))
+    np.testing.assert_allclose(found["ann"].sums.moment, [3.0 + 2.0, 4.0 + 4.0])
+
+
+@pytest.mark.rest
 def test_nothing_makes_nothing(tmp_path: Path):
     lake = LakeWriter.open(str(tmp_path / "lake"), "b", TERMS)
     lake.close()
