@@ -130,7 +130,7 @@ class EffectFitting:
         doubted = {
             bandit.uid: self._doubted.get(bandit.uid)
             for bandit in bandits
-            if not bandit.record.space and bandit.record.half_life_s is None
+            if not bandit.record.space and bandit.record.arm_half_life_s is None
         }
         # Before their counts are read: a change that comes later is a new one.
         for uid in waiting:
@@ -169,7 +169,7 @@ class EffectFitting:
         self._taught.add(bandit.uid)
         merges = self._now_s() >= schedule.merge_s
         version, used_s, schedule.waits = await self._fits.fit(bandit, merges=merges)
-        half_life_s = bandit.record.half_life_s
+        half_life_s = bandit.record.arm_half_life_s
         has_some = half_life_s is not None and version is not None and len(version.names) > 0
         schedule.fade_s = self._now_s() + FADED * (half_life_s or 0.0) if has_some else math.inf
         if merges:

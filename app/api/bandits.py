@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from fastapi import Request, Response
@@ -23,15 +23,18 @@ from app.bandits.registry import Bandits
 from app.bandits.settings import (
     AUTO,
     GONE,
+    HALF_LIFE_RULE,
     RIDGE_OF_THEORY,
     BanditRecord,
     BanditSettings,
+    HalfLife,
+    HalfLives,
 )
 from app.bandits.versions import BanditVersion, etag_of
 from app.filters.overview import no_arm_has
 from app.moving.moving import Moving
 from app.platform.documents import fields_of
-from app.platform.errors import Invalid, NotChangeable, named_by
+from app.platform.errors import FieldPath, Invalid, NotChangeable, named_by
 from app.policies.elimination import EliminationPolicy
 from app.policies.log_propensities import warnings_of_log
 from app.policies.registry import POLICIES, PolicyName
@@ -71,7 +74,10 @@ if TYPE_CHECKING:
     BanditView = _View
 else:
     BanditBody = create_model("BanditBody", __base__=_Settings, __doc__=BanditSettings.__doc__, **FIELDS)
-    BanditPatch = patch_model("BanditPatch", FIELDS, BanditSettings.__doc__, base=_Settings)
+    HalfLivesPatch = patch_model("HalfLivesPatch", fields_of(HalfLives), HalfLives.__doc__)
+    half_life_s = Annotated[HalfLife | HalfLivesPatch | None, HALF_LIFE_RULE]
+    patched = FIELDS | {"half_life_s": (half_life_s, None)}
+    BanditPatch = patch_model("BanditPatch", patched, BanditSettings.__doc__, base=_Settings)
     given = {name: (hint, ...) for name, (hint, _) in FIELDS.items()}
     BanditView = create_model("BanditView", __base__=_View, __doc__=_View.__doc__, **given)
 
@@ -167,6 +173,8 @@ async def delete(bandit: str, bandits: Provided[Bandits]) -> None:
 def record_of(body: BanditBody) -> BanditRecord:
     """The record of a body. Raises Invalid."""
     record = BanditRecord(**dict(body))
+    if isinstance(half_lives := record.half_life_s, HalfLives) and half_lives.arms == half_lives.keys:
+        record = msgspec.structs.replace(record, half_life_s=half_lives.keys)
     if record.exploration == "theory" and "ridge" not in body.model_fields_set:
         record = msgspec.structs.replace(record, ridge=RIDGE_OF_THEORY)
     policy = POLICIES[record.policy]
@@ -188,12 +196,14 @@ def record_of(body: BanditBody) -> BanditRecord:
 def changed_record(record: BanditRecord, patch: dict[str, Any]) -> BanditRecord:
     """The record after a patch. Raises NotChangeable, Invalid."""
     now = msgspec.to_builtins(settings_of(record))
-    after = merged(now, patch)
-    fixed = [
+    half_lives = {"arms": record.arm_half_life_s, "keys": record.key_half_life_s}
+    after = merged({**now, "half_life_s": half_lives}, patch)
+    fixed: list[tuple[FieldPath, str]] = [
         ((name,), f"{name} cannot be changed: {reason}")
         for name, reason in FIXED.items()
-        if name in patch and after.get(name, FIELDS[name][1]) != now[name]
+        if name in patch and name != "half_life_s" and after.get(name, FIELDS[name][1]) != now[name]
     ]
+    fixed += _fixed_half_life(record, after.get("half_life_s"))
     if fixed:
         raise NotChangeable.many(fixed)
     left = _left_behind(record.policy, after.get("policy"))
@@ -213,6 +223,15 @@ def changed_record(record: BanditRecord, patch: dict[str, Any]) -> BanditRecord:
     derived = BanditRecord.__struct_fields__[len(BanditSettings.__struct_fields__) :]  # nobody asks for them
     unchanged = {name: getattr(record, name) for name in ("intercept", *derived)}
     return msgspec.structs.replace(changed, **unchanged)
+
+
+def _fixed_half_life(record: BanditRecord, after: Any) -> list[tuple[FieldPath, str]]:
+    """What is wrong with ``half_life_s`` after a patch, as JSON: that of keys cannot be changed."""
+    is_apart = isinstance(after, dict)
+    if (after.get("keys") if is_apart else after) == record.key_half_life_s:
+        return []
+    path = ("half_life_s", "keys") if is_apart else ("half_life_s",)
+    return [(path, f"{'.'.join(path)} cannot be changed: {FIXED['half_life_s']}; that of arms can")]
 
 
 def _left_behind(before: str, policy: object) -> set[str]:

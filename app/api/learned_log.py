@@ -82,6 +82,7 @@ class LearningTermsView(Answer, frozen=True):
     space: int = 0
     moves: list[LearnedMoveView] = msgspec.field(default_factory=list)
     next: str | None = None
+    arm_half_life_s: float | None = None
 
 
 class PriorVersionsView(Answer, frozen=True):
@@ -180,7 +181,8 @@ async def terms(
         "features": owner.catalogue.dim,
         "context": None if context is None else context.encoding.dim,
         "directions": None if context is None else context.directions,
-        "half_life_s": record.half_life_s,
+        "half_life_s": record.key_half_life_s,
+        "arm_half_life_s": record.arm_half_life_s,
         "constant": record.constant,
         "space": record.space,
         "moves": [

@@ -17,11 +17,12 @@ from msgspec.structs import replace
 from app.bandits import context as contexts
 from app.bandits import signals
 from app.bandits.record_settings import FIXED
-from app.bandits.settings import AUTO, BanditRecord
+from app.bandits.settings import AUTO, BanditRecord, HalfLives
 from app.catalogues.catalogue import Catalogue
 from app.indexes.snapshot import Snapshot
 from app.platform.documents import Answer
 from app.platform.errors import Invalid
+from app.records.arm_sums import ArmClock
 from app.records.features import REDUCE_CURE
 from app.records.records import differing
 from shortlist.linear.scales import Scales
@@ -78,6 +79,8 @@ def completed(
         raise Invalid(f"prior: learned {missing}", path=("prior",))
     if record.arm_effects == "auto" and (refusal := no_arm_effects(record)):
         raise Invalid(f"arm_effects: auto {refusal}", path=("arm_effects",))
+    if isinstance(record.half_life_s, HalfLives) and record.half_life_s.arms and record.arm_effects == "off":
+        raise Invalid("needs arm_effects: auto, else no arm learns anything", path=("half_life_s", "arms"))
     signals.check(record, most=policies[record.policy].needs.max_signals)
     return contexts.completed(policies[record.policy].completed(record, stored))
 
@@ -100,6 +103,17 @@ def with_else(
         elif catalogue is not None and catalogue.resident is not None:
             or_else = "random"
     return replace(record, holdout=replace(rule, or_else=or_else))
+
+
+def with_arm_clock(record: BanditRecord, before: BanditRecord, now_ms: int) -> BanditRecord:
+    """The record with the clock of arms after a change of their half-life."""
+    half_life_s, clock = record.arm_half_life_s, before.clock_of_arms
+    if half_life_s == before.arm_half_life_s:
+        return record
+    if clock is not None:
+        return replace(record, arm_clock=clock.of_half_life(half_life_s, now_ms))
+    # It begins at 0, the time of sums that have never faded: those count whole until now.
+    return replace(record, arm_clock=ArmClock(half_life_s, now_ms)) if half_life_s else record
 
 
 def default_prior(record: BanditRecord, *, takes_prior: bool) -> Literal["learned", "plain"]:
@@ -155,6 +169,8 @@ def differences(record: BanditRecord, stored: BanditRecord, absent: Collection[s
 def ways_to_change(record: BanditRecord, stored: BanditRecord, different: Sequence[str]) -> str:
     """How the bandit that stands becomes what is asked for: by PATCH, by a move, or not."""
     stays = {name for name in different if name in FIXED}
+    if record.key_half_life_s == stored.key_half_life_s:
+        stays.discard("half_life_s")
     if set(stored.signals or ()) - set(record.signals or ()) or stored.signals is None:
         stays |= {"signals"} & {*different}
     if not stays:
@@ -171,7 +187,7 @@ def ways_to_change(record: BanditRecord, stored: BanditRecord, different: Sequen
 
 def _asked(record: BanditRecord) -> BanditRecord:
     """What a caller asks for: the same bandit, whatever arms the catalogue had when it was made."""
-    derived = {"directions": None, "mean_square": None, "constant": None, "filled": None}
+    derived = {"directions": None, "mean_square": None, "constant": None, "filled": None, "arm_clock": None}
     return replace(record, **derived, space=0, catalogue_uid=None, moved_ms=0)
 
 

@@ -25,6 +25,7 @@ from app.bandits.completion import (
     needs_arms,
     of_unit_one,
     ways_to_change,
+    with_arm_clock,
     with_else,
     with_unit,
 )
@@ -216,6 +217,7 @@ class Bandits:
             signals.check_change(version.record, asked)
             record = self._completed(asked, version.record)
             record = with_else(record, version.record, catalogue)
+            record = with_arm_clock(record, version.record, time.time_ns() // 1_000_000)
             self._policies[record.policy].check_arms(record, catalogue)
             return with_unit(record, version.record, arms)
 

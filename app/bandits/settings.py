@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapV
 from app.filters.fields import MAX_FIELD_CHARS
 from app.platform.documents import Document
 from app.platform.ids import Identifier
+from app.records.arm_sums import ArmClock, ArmTime
 from app.records.encoding import ContextRule
 from app.records.records import state_bytes
 from shortlist.checks import MIN_DELTA
@@ -214,6 +215,22 @@ class RepeatsRule(Document, frozen=True):
         return round(1_000 * self.within_s)
 
 
+HalfLife = Annotated[float, Field(ge=1, le=MAX_HALF_LIFE_S)]
+HALF_LIFE_RULE = must_be(
+    f"a number from 1 to {MAX_HALF_LIFE_S}, null, or an object with such arms and keys, as "
+    '{"arms": 32400, "keys": null}'
+)
+
+
+class HalfLives(Document, frozen=True):
+    """After how many seconds a reward counts half: for the effect of its arm, and for the learner of its key.
+    null: it counts for ever.
+    """
+
+    arms: HalfLife | None = None
+    keys: HalfLife | None = None
+
+
 class BanditSettings(Document, frozen=True):
     """A number that can be ``auto`` follows from the features and from what a learner has seen.
 
@@ -232,7 +249,8 @@ class BanditSettings(Document, frozen=True):
     ``prior``           what a new key starts from. ``learned``: what the keys of the bandit have in common,
                         and how they differ; where absent of a ``per_key`` bandit whose ``ridge`` is ``auto``
                         and whose policy takes it, else ``plain``
-    ``half_life_s``     after which a reward counts half
+    ``half_life_s``     after which a reward counts half, for keys and arms alike, or for each apart; that of
+                        arms may be changed
     ``idle_ttl_s``      after which a learner without rewards is forgotten
     ``temperature``     of softmax, in the unit of rewards
     ``gamma``           of igw: the larger, the more often the best arm is drawn
@@ -281,8 +299,9 @@ class BanditSettings(Document, frozen=True):
         OfPolicies(),
     ] = "plain"
     half_life_s: Annotated[
-        Annotated[float, Field(ge=1, le=MAX_HALF_LIFE_S)] | None,
-        Fixed("the sums of learners are discounted by it"),
+        HalfLife | HalfLives | None,
+        HALF_LIFE_RULE,
+        Fixed("the sums of learners are discounted by that of keys"),
         OfPolicies(),
     ] = None
     idle_ttl_s: Annotated[float, Field(ge=1, le=MAX_IDLE_TTL_S)] | None = None
@@ -342,6 +361,7 @@ class BanditRecord(BanditSettings, frozen=True):
     ``moved_ms``       when, since 1970
     ``filled``         how many numbers of an arm were not 0 then, on average; None where nothing depends on
                        it
+    ``arm_clock``      by which arms fade, once their half-life was changed
     """
 
     directions: bytes | None = None
@@ -351,6 +371,33 @@ class BanditRecord(BanditSettings, frozen=True):
     catalogue_uid: str | None = None
     moved_ms: int = 0
     filled: float | None = None
+    arm_clock: ArmClock | None = None
+
+    @property
+    def key_half_life_s(self) -> float | None:
+        """After which a reward counts half for the learner of its key."""
+        given = self.half_life_s
+        return given.keys if isinstance(given, HalfLives) else given
+
+    @property
+    def arm_half_life_s(self) -> float | None:
+        """After which a reward counts half for the effect of its arm."""
+        given = self.half_life_s
+        return given.arms if isinstance(given, HalfLives) else given
+
+    @property
+    def clock_of_arms(self) -> ArmClock | None:
+        """By which sums of arms fade; None: no reward has ever faded."""
+        if self.arm_clock is not None or self.arm_half_life_s is None:
+            return self.arm_clock
+        return ArmClock(self.arm_half_life_s)
+
+    def arm_time(self, decided_ms: int) -> ArmTime | None:
+        """As an entry of a reward has it."""
+        if self.arm_clock is None and self.arm_half_life_s == self.key_half_life_s:
+            return None
+        clock = self.clock_of_arms
+        return ArmTime(0.0, 0) if clock is None else ArmTime(clock.half_life_s, clock.at(decided_ms))
 
     @property
     def signal_count(self) -> int:
@@ -371,7 +418,7 @@ class BanditRecord(BanditSettings, frozen=True):
 
     def state_bytes(self, dim: int) -> int:
         """Size of the state of a learner of this dimension."""
-        return state_bytes(dim, discounted=self.half_life_s is not None, signals=self.signal_count)
+        return state_bytes(dim, discounted=self.key_half_life_s is not None, signals=self.signal_count)
 
 
 @dataclass(frozen=True, slots=True)

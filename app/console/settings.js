@@ -18,7 +18,7 @@ export const MEANINGS = {
   eta: "The width at which elimination takes the arms that are left for equal.",
   reward: "The bounds of a reward, how several for one decision add up, and what counts if none comes.",
   prior: "What a new key begins with: what the keys have in common (learned), or nothing (plain).",
-  half_life_s: "After how many seconds a reward counts half.",
+  half_life_s: "After how many seconds a reward counts half: a number for keys and arms alike, or an object with arms, which can be changed, and keys, which cannot.",
   idle_ttl_s: "After how many seconds without a reward a learner is forgotten.",
   temperature: "How evenly softmax spreads its choices: the higher, the more evenly.",
   epsilon: "With this probability epsilon_greedy draws an arm at random.",
@@ -41,7 +41,7 @@ export const MEANINGS = {
 };
 
 /** What a learner's sums depend on: it stays as it was made. */
-export const FIXED = new Set(["catalogue", "scope", "context", "interactions", "half_life_s", "intercept"]);
+export const FIXED = new Set(["catalogue", "scope", "context", "interactions", "intercept"]);
 
 export const CHANGEABLE = Object.keys(MEANINGS).filter((name) => !FIXED.has(name));
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from app.learning.entry_rows import changes_of, signals_of
-from app.records.arm_sums import ArmSums
+from app.records.arm_sums import ArmSums, ArmTime
 from app.records.log_entries import DecodedEntry, ForgetEntry, MoveEntry, RewardEntry, decoded_all
 from app.storage.store import Store
 from app.storage.types import ArmId, LearnerId, LogEntry
@@ -108,12 +108,15 @@ def add_entry(before: ArmSums | None, entry: LogEntry, reward: RewardEntry, move
         return before
     if is_of > now:  # counted anew: those of earlier features may have been dropped before
         current = ArmSums(space=reward.space, revision=reward.revision)
-    time_ms = current.time_ms
-    if reward.half_life_s and reward.decided_ms > time_ms:
-        factor, time_ms = weight(reward.decided_ms - time_ms, reward.half_life_s), reward.decided_ms
+    half_life_s, at_ms = _arm_time(current, reward)
+    if reward.arm_time is not None and half_life_s and half_life_s != current.half_life_s:
+        # Also an entry of before there was a clock is to be taken back by it.
+        current = msgspec.structs.replace(current, half_life_s=half_life_s)
+    if half_life_s and at_ms > current.time_ms:
+        factor = weight(at_ms - current.time_ms, half_life_s)
         current = msgspec.structs.replace(
             current,
-            time_ms=time_ms,
+            time_ms=at_ms,
             n=factor * current.n,
             F=factor**2 * current.F,
             R=_scaled(current.R, factor),
@@ -122,6 +125,14 @@ def add_entry(before: ArmSums | None, entry: LogEntry, reward: RewardEntry, move
             Q_error=_scaled(current.Q_error, factor**2),
         )
     return _changed(current, entry, reward, 1.0, version=current.version + 1)
+
+
+def _arm_time(current: ArmSums, reward: RewardEntry) -> ArmTime:
+    """By which an entry fades in these sums."""
+    half_life_s, at_ms = reward.arm_time or ArmTime(reward.half_life_s, reward.decided_ms)
+    if not half_life_s:  # decided while nothing faded: when the clock showed 0
+        return ArmTime(current.half_life_s or 0.0, 0)
+    return ArmTime(half_life_s, at_ms)
 
 
 Numbers = tuple[float, ...]
@@ -142,8 +153,9 @@ def _take_back(current: ArmSums, entry: LogEntry, reward: RewardEntry) -> ArmSum
 def _changed(current: ArmSums, entry: LogEntry, reward: RewardEntry, sign: float, *, version: int) -> ArmSums:
     """The sums with what an entry adds, ``sign`` times, discounted to their time."""
     examined, w = 1.0 if reward.examined is None else reward.examined, 1.0
-    if reward.half_life_s:
-        w = weight(current.time_ms - reward.decided_ms, reward.half_life_s)
+    half_life_s, at_ms = _arm_time(current, reward)
+    if half_life_s:
+        w = weight(current.time_ms - at_ms, half_life_s)
     expected = [examined * number for number in reward.expected]
     count = max(len(current.R), signals_of((entry, reward)))
     R, Q, R_error, Q_error = (
@@ -166,5 +178,14 @@ def _changed(current: ArmSums, entry: LogEntry, reward: RewardEntry, sign: float
             R[signal], R_error[signal] = exact_sum(R[signal], R_error[signal], more, 0.0)
             more = sign * (w * examined) ** 2 * ((rho + change) ** 2 - rho**2)
             Q[signal], Q_error[signal] = exact_sum(Q[signal], Q_error[signal], more, 0.0)
-    numbers = (tuple(each) for each in (R, Q, R_error, Q_error))
-    return ArmSums(version, decisions, current.space, current.revision, current.time_ms, n, F, *numbers)
+    return msgspec.structs.replace(
+        current,
+        version=version,
+        decisions=decisions,
+        n=n,
+        F=F,
+        R=tuple(R),
+        Q=tuple(Q),
+        R_error=tuple(R_error),
+        Q_error=tuple(Q_error),
+    )

@@ -71,8 +71,9 @@ def reward_entry(
         examined=None if record.position is None else record.position.at(arm_position),
         served=served,
         expected=expected,
-        half_life_s=record.half_life_s or 0.0,
+        half_life_s=record.key_half_life_s or 0.0,
         signal=None if of_all else 0 if judged is None else judged.place,
         sums=(record.reward if judged is None else judged.rule).aggregate == "sum",
         defaults=record.defaults(),
+        arm_time=record.arm_time(decision.issued_ms),
     )

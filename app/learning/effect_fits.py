@@ -165,13 +165,7 @@ class EffectFits:
         self, bandit: Fittable, computing: Computing, now_ms: int
     ) -> tuple[Totals, Mapping[int, Stale]]:
         """The sums of all partitions; and by partition, those of before a move."""
-        record, stale = bandit.record, dict[int, Stale]()
-        collected = CollectedSums(
-            space=record.space,
-            signals=record.signal_count,
-            half_life_s=record.half_life_s,
-            now_ms=now_ms,
-        )
+        stale, collected = dict[int, Stale](), collected_of(bandit.record, now_ms)
         for start in range(0, self._store.partitions, PARTITIONS_TOGETHER):
             # One after the other they wait as often for the loop: half of what a fit takes.
             partitions = range(start, min(start + PARTITIONS_TOGETHER, self._store.partitions))
@@ -274,6 +268,17 @@ def drifts_of(learned: LearnedPrior, features: Sequence[bytes | None]) -> Sequen
     return found
 
 
+def collected_of(record: BanditRecord, now_ms: int) -> CollectedSums:
+    """Sums of a bandit that fade to ``now_ms``, by the clock of its arms; without any yet."""
+    clock = record.clock_of_arms
+    return CollectedSums(
+        space=record.space,
+        signals=record.signal_count,
+        half_life_s=None if clock is None else clock.half_life_s,
+        until_ms=0 if clock is None else clock.at(now_ms),
+    )
+
+
 def has_history(prior: PriorVersion | None) -> bool:
     """Whether what all arms do better than expected says how the history's likes differ from rewards."""
     return prior is not None and prior.learned is not None and prior.learned.history > 0
@@ -294,8 +299,8 @@ def fitted(
 
     Cost: O(P log P) for P steps.
 
-    With a half-life all arms have faded to now, also those that nobody has rewarded since: else an arm that
-    was bad once would be so for ever.
+    With a half-life of arms all have faded to now, also those that nobody has rewarded since: else an arm
+    that was bad once would be so for ever.
 
     ``centres``: without what all arms have in common. Not of all bandits: in games with noisy rewards and
     arms that come again those without a history lost .2 by it.
@@ -304,7 +309,7 @@ def fitted(
     fits = list[EffectFit]()
     if before is not None and before.record.space == record.space:
         fits += map(EffectFit, before.record.variances, before.record.noises)
-    has_weights = record.half_life_s is not None or any(step.is_merged for step in steps)
+    has_weights = record.clock_of_arms is not None or any(step.is_merged for step in steps)
     chained = chains.fit(fits, discounted=has_weights, centres=centres)
     version = version_of_fit(
         number,

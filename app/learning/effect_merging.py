@@ -78,9 +78,9 @@ async def _merge_arm(store: Store, partition: int, bandit: Fittable, unnamed: _U
         sums = {(arm, revision): data for revision, data in read.items() if data}
         await store.effects.drop_sums(partition, bandit.uid, sums)
         return
-    merged = merged_sums(
-        owns, unnamed.steps, np.array(unnamed.factors), unnamed.count, half_life_s=bandit.record.half_life_s
-    )
+    clock, factors = bandit.record.clock_of_arms, np.array(unnamed.factors)
+    half_life_s = None if clock is None else clock.half_life_s
+    merged = merged_sums(owns, unnamed.steps, factors, unnamed.count, half_life_s=half_life_s)
     await store.effects.merge(partition, bandit.uid, arm, pack(merged), read)
 
 

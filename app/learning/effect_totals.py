@@ -93,11 +93,16 @@ class _Part:
 
 
 class CollectedSums:
-    """The sums of a bandit, partition by partition, of ``space`` alone: that of its newest move."""
+    """The sums of a bandit, partition by partition, of ``space`` alone: that of its newest move.
 
-    def __init__(self, *, space: int, signals: int, half_life_s: float | None, now_ms: int) -> None:
+    ``half_life_s``, ``until_ms``: by the ``ArmClock``, whose half-life None stands for none.
+    """
+
+    def __init__(
+        self, *, space: int, signals: int, half_life_s: float | None = None, until_ms: int = 0
+    ) -> None:
         self._space, self._signals = space, signals
-        self._half_life_s, self._now_ms = half_life_s, now_ms
+        self._half_life_s, self._until_ms = half_life_s, until_ms
         self._places = dict[Step, int]()
         self._parts = list[_Part]()
 
@@ -124,7 +129,7 @@ class CollectedSums:
             [arm_effects.sizes(each, discounted=self._is_discounted) for each in by_signal(numbers)]
         )
         if self._half_life_s is not None:
-            numbers *= weights_of(sums, self._half_life_s, self._now_ms) ** POWERS
+            numbers *= weights_of(sums, self._half_life_s, self._until_ms) ** POWERS
         decisions = np.array([own.decisions for own in sums])
         self._parts.append(_Part(places, numbers, sizes, decisions))
 

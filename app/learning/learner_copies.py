@@ -174,7 +174,7 @@ def checked_state(data: bytes, bandit: Bandit) -> LearnerState:
     if state.sums.dim != dim:
         least = f"{dim - 1} or " if intercept else ""
         raise Invalid(f"must be of dimension {least}{dim}, not {state.sums.dim}", path=where)
-    if state.half_life_s != (bandit.record.half_life_s or 0.0):
+    if state.half_life_s != (bandit.record.key_half_life_s or 0.0):
         raise Invalid("must be discounted by the half-life of the bandit", path=where)
     most = bandit.record.signal_count
     if state.sums.signals > most:

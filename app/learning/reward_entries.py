@@ -220,9 +220,10 @@ class RewardEntries:
             context=None if context is None else context_to_bytes(context),
             served=served,
             expected=expected,
-            half_life_s=record.half_life_s or 0.0,
+            half_life_s=record.key_half_life_s or 0.0,
             signal=0 if record.signals is None else None,
             defaults=record.defaults(observation.values or {}),
+            arm_time=record.arm_time(at_ms),
         )
         return RewardWrite(
             LearnerId(bandit.uid, observation.key or GLOBAL_LEARNER),

@@ -62,7 +62,7 @@ class WarmStart:
                 float(value),
                 decided_ms=now_ms,
                 space=bandit.record.space,
-                half_life_s=bandit.record.half_life_s or 0.0,
+                half_life_s=bandit.record.key_half_life_s or 0.0,
                 defaults=bandit.record.defaults(),
             )
             writes.append(

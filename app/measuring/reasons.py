@@ -69,7 +69,7 @@ def has_reasons(bandit: Bandit) -> bool:
     """Whether rewards of a key can be told apart in what its learner knows, and its columns have no names."""
     record = bandit.record
     is_plain = record.context is None and not record.signals and record.position is None
-    is_whole = record.half_life_s is None
+    is_whole = record.key_half_life_s is None
     says_nothing = bandit.catalogue.encoding.columns is None
     return record.scope == "per_key" and is_plain and is_whole and says_nothing and record.log is not None
 

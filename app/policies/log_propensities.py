@@ -24,7 +24,7 @@ def drawn_policy(record: BanditRecord) -> DrawsLists | None:
 
 def unknown_past(record: BanditRecord) -> str | None:
     """Why no posterior is known as it was, whatever the log says; None: it may be."""
-    if record.half_life_s is not None:
+    if record.key_half_life_s is not None:
         return "a half_life_s"
     return None if record.signals is None else "signals"
 

@@ -21,6 +21,37 @@ _ONE_NUMBER = Struct("<f")
 MOST_PAIRS = 4_096  # of arms and signals, in one token
 
 
+class ArmClock(msgspec.Struct, frozen=True):
+    """The time by which sums of arms fade. It runs as fast as the half-life of now says, and stands still
+    while there is none: so a change of the half-life changes nothing that was before it.
+
+    ``half_life_s``          of all sums of a bandit, by this clock
+    ``since_ms``, ``at_ms``  what the clock showed at a time
+    ``rate``                 its milliseconds in a millisecond; 0: it stands still
+    """
+
+    half_life_s: float
+    since_ms: int = 0
+    at_ms: int = 0
+    rate: float = 1.0
+
+    def at(self, ms: int) -> int:
+        """What it shows, ``ms`` since 1970; before ``since_ms`` as if it had always run as now."""
+        return self.at_ms + round(self.rate * (ms - self.since_ms))
+
+    def of_half_life(self, half_life_s: float | None, now_ms: int) -> ArmClock:
+        """The clock from now on with another half-life; None: nothing fades."""
+        rate = 0.0 if half_life_s is None else self.half_life_s / half_life_s
+        return ArmClock(self.half_life_s, now_ms, self.at(now_ms), rate)
+
+
+class ArmTime(NamedTuple):
+    """When an arm was chosen, by the clock of the arms of its bandit. ``half_life_s`` 0: nothing fades."""
+
+    half_life_s: float
+    time_ms: int
+
+
 class ArmSums(msgspec.Struct, frozen=True, array_like=True):
     """The sums of one arm, of the rewards of one partition and of the features of one revision: see
     ``shortlist.linear.arm_effects``.
@@ -28,10 +59,12 @@ class ArmSums(msgspec.Struct, frozen=True, array_like=True):
     ``version``      how many entries were added since these features came
     ``decisions``    how many decisions are in the sums: without any there are none
     ``space``, ``revision``   the move and the features of the arm that they are of: later ones begin anew
-    ``time_ms``      with a half-life: when the newest decision was made; the sums are discounted to it
+    ``time_ms``      with a half-life: when the newest decision was made, by the ``ArmClock``; the sums are
+                     discounted to it
     ``n``, ``F``     of all signals together; ``R``, ``Q`` of each
     ``R_error``, ``Q_error``   what is to be taken off ``R`` and ``Q``, as in ``RidgeSums``: rewards of a key
                      that is forgotten go without a trace, however large
+    ``half_life_s``  of the ``ArmClock``, where an entry has named it
 
     R and Q of fewer signals are 0 in the others.
     """
@@ -47,6 +80,7 @@ class ArmSums(msgspec.Struct, frozen=True, array_like=True):
     Q: tuple[float, ...] = ()
     R_error: tuple[float, ...] = ()
     Q_error: tuple[float, ...] = ()
+    half_life_s: float | None = None
 
 
 class MergedSums(msgspec.Struct, frozen=True, array_like=True):

@@ -19,6 +19,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from app.records.arm_sums import ArmTime
 from app.storage.types import LogEntry
 
 NUMBER_BYTES = 8
@@ -40,11 +41,12 @@ class RewardEntry(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False)
     ``examined``    by what the features are multiplied; None: the bandit has no ``position``
     ``served``      with arm effects, of each signal: what is taken off the reward before the key learns
     ``expected``    of each signal: what is taken off before the arm learns; (): the arm learns nothing
-    ``half_life_s`` 0: nothing is discounted
+    ``half_life_s`` 0: nothing is discounted for the key
     ``signal``      place of the signal that the reward is of, 0 where there is one; None: the entry is of all
                     signals together, and ``defaults`` are their values
     ``sums``        rewards of this signal are summed; else a later one takes the place of one before
     ``defaults``    of each signal, or of the only reward, while nothing has come; what is missing is 0
+    ``arm_time``    by which the arm fades; None: as the key, by ``half_life_s`` and ``decided_ms``
     """
 
     features: bytes
@@ -64,6 +66,7 @@ class RewardEntry(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False)
     signal: int | None = 0
     sums: bool = False
     defaults: tuple[float, ...] = ()
+    arm_time: ArmTime | None = None
 
 
 class StateEntry(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):

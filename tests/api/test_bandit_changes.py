@@ -257,7 +257,8 @@ async def test_versions_survive_a_restart_and_go_with_the_bandit(store_url: str,
 def test_the_page_has_the_table():
     page = (Path(__file__).parents[2] / "docs/changing.md").read_text()
     for field in BanditSettings.__struct_fields__:
-        named = re.search(rf"^\| [^|]*`{field}`[^|]*\| ([^|]+) \|$", page, re.MULTILINE)
+        named = re.findall(rf"^\| [^|]*`{field}`[^|]*\| ([^|]+) \|$", page, re.MULTILINE)
         assert named, field
-        plain = re.sub(r"\[(.+?)\]\(.+?\)", r"\1", named[1]).replace("`", "")
+        # of ``half_life_s`` a part can be changed, so it is in both tables
+        plain = re.sub(r"\[(.+?)\]\(.+?\)", r"\1", named[-1]).replace("`", "")
         assert field not in FIXED or plain == FIXED[field]

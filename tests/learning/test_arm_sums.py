@@ -16,7 +16,7 @@ from app.learning.arm_sums import arms_of, fold_arms
 from app.learning.effect_pairs import EffectPairs
 from app.learning.fold import fold
 from app.platform.metrics import Metrics
-from app.records.arm_sums import ArmSums, pair_at, taken_off
+from app.records.arm_sums import ArmSums, ArmTime, pair_at, taken_off
 from app.records.log_entries import MOVED, DecodedEntry, ForgetEntry, MoveEntry, RewardEntry
 from app.records.records import state_to_bytes, vector_to_bytes
 from app.storage.types import ArmId, LearnerId
@@ -27,6 +27,7 @@ UID = "0123456789abcdef"
 TERMS = [
     pytest.param({}, id="plain"),
     pytest.param({"half_life_s": 3.0}, id="fading"),
+    pytest.param({"clock": True}, id="fading-later"),
     pytest.param({"defaults": (0.0, 0.5)}, id="signals"),
 ]
 
@@ -34,6 +35,8 @@ TERMS = [
 def reward(rng: np.random.Generator, arm: str, revision: int, place: int, *, signals: int = 1, **terms):
     """A reward with arm effects. ``place``: in the log, from which its time follows."""
     terms.setdefault("value", float(rng.normal()))
+    if terms.pop("clock", False):  # which stands at 0 at first, and then runs half as fast as time
+        terms["arm_time"] = ArmTime(3.0, 500 * place - 10_000) if place > 20 else ArmTime(0.0, 0)
     expected, served = (tuple(map(float, numbers)) for numbers in rng.normal(size=(2, signals)))
     return RewardEntry(
         vector_to_bytes(rng.normal(size=2)),
@@ -96,6 +99,25 @@ def test_any_cut_of_the_log_gives_the_same_bits(terms: dict[str, Any], seed: int
 
 
 @pytest.mark.rest
+def test_arms_fade_by_their_clock_whatever_came_first():
+    rng = np.random.default_rng(6)
+    log = [
+        entry_of(place, LearnerId(UID, "u"), reward(rng, "a", 1, place, clock=True)) for place in range(1, 60)
+    ]
+    (sums,) = fold_arms({}, log, {}, {}).values()
+    times = np.array([each.content.arm_time.time_ms for each in log])
+    p = np.array([each.content.examined for each in log])
+    rho = np.array([each.content.value - each.content.examined * each.content.expected[0] for each in log])
+    w = 0.5 ** ((times.max() - times) / 3_000)
+    found = [sums.n, sums.F, sums.R[0], sums.Q[0]]
+    wanted = [w @ p**2, w**2 @ p**4, (w * p) @ rho, (w * p) ** 2 @ rho**2]
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    (shuffled,) = fold_arms({}, [log[place] for place in rng.permutation(len(log))], {}, {}).values()
+    np.testing.assert_allclose([shuffled.n, shuffled.F, shuffled.R[0], shuffled.Q[0]], wanted, rtol=1e-12)
+    assert shuffled.time_ms == sums.time_ms == times.max()
+
+
+@pytest.mark.rest
 @pytest.mark.parametrize("terms", TERMS)
 def test_a_forgotten_key_leaves_what_the_others_taught(terms: dict[str, Any]):
     rng = np.random.default_rng(4)
@@ -111,7 +133,7 @@ def test_a_forgotten_key_leaves_what_the_others_taught(terms: dict[str, Any]):
         assert (found.decisions, found.revision) == (sums.decisions, sums.revision)
         numbers = [(each.n, each.F, *each.R, *each.Q) for each in (found, sums)]
         # each fades to the newest decision that it has seen
-        factor = 2.0 ** ((found.time_ms - sums.time_ms) / 1_000 / terms.get("half_life_s", 1.0))
+        factor = 2.0 ** ((found.time_ms - sums.time_ms) / 1_000 / terms.get("half_life_s", 3.0))
         fades = np.array([factor, factor**2, *[factor] * len(sums.R), *[factor**2] * len(sums.Q)])
         np.testing.assert_allclose(np.array(numbers[0]) * fades, numbers[1], rtol=1e-9, atol=1e-9)
     # and nothing at all where there was nobody else

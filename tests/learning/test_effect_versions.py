@@ -58,7 +58,7 @@ def versions(rng: np.random.Generator, count: int, signals: int, moved: float = 
             )  # fmt: skip
         if step % 9 == 8:
             del sums[sorted(sums)[int(rng.integers(len(sums)))]]
-        collected = CollectedSums(space=0, signals=signals, half_life_s=None, now_ms=0)
+        collected = CollectedSums(space=0, signals=signals)
         collected.add_sums([*sums.items()])
         totals = collected.totals()
         number = 1 if before is None else before.number + 1
@@ -132,7 +132,7 @@ def test_sums_of_another_space_are_left_out_and_those_of_each_revision_stay_apar
         for place, (space, revision, n) in enumerate([(0, 9, 1), (1, 2, 2), (1, 1, 4), (1, 2, 8), (2, 9, 16)])
     }
     for order in (list(shown), list(shown)[::-1]):
-        collected = CollectedSums(space=1, signals=1, half_life_s=None, now_ms=0)
+        collected = CollectedSums(space=1, signals=1)
         stale = [collected.add({("a", place): shown[place]}) for place in order]
         totals = collected.totals()
         found = {step.revision: totals.numbers[0, 0, place] for step, place in totals.places.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from app.records.arm_sums import ArmTime
 from app.records.log_entries import (
     Content,
     ForgetEntry,
@@ -23,14 +24,16 @@ FORMS: list[tuple[Content, list[object]]] = [
         RewardEntry(b"x" * 16, 0.5, "reward", "d", "a", 7, 1_000, served=(0.25,), expected=(1.0,), sums=True),
         [
             *(1, b"x" * 16, 0.5, "reward", "d", "a", 7, 1_000, False, 0, None, None),
-            *([0.25], [1.0], 0.0, 0, True, []),
+            *([0.25], [1.0], 0.0, 0, True, [], None),
         ],
     ),
     (
-        RewardEntry(b"x" * 8, signal=None, examined=0.5, context=b"c", defaults=(0.0, 2.0)),
+        RewardEntry(
+            b"x" * 8, signal=None, examined=0.5, context=b"c", defaults=(0.0, 2.0), arm_time=ArmTime(3.0, 9)
+        ),
         [
             *(1, b"x" * 8, 0.0, "other", "", "", 0, 0, False, 0, b"c", 0.5),
-            *([], [], 0.0, None, False, [0.0, 2.0]),
+            *([], [], 0.0, None, False, [0.0, 2.0], [3.0, 9]),
         ],
     ),
     (StateEntry(b"state"), [2, b"state"]),

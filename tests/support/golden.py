@@ -99,6 +99,8 @@ RECORDS: dict[str, type] = {
     "bandit": settings.BanditRecord,
     "bandit, settings": settings.BanditSettings,
     "bandit, reward": settings.RewardRule,
+    "bandit, half-lives": settings.HalfLives,
+    "bandit, clock of arms": arm_sums.ArmClock,
     "bandit, signal": settings.SignalRule,
     "bandit, position": settings.PositionRule,
     "bandit, log": settings.LogRule,

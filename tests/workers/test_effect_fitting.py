@@ -43,7 +43,7 @@ class Town:
     noted: dict[str, str] = field(default_factory=dict)
     while_read: Callable[[], None] = lambda: None
     space: int = 0
-    half_life_s: float | None = None
+    arm_half_life_s: float | None = None
     version: Any = None
 
     def with_learned_priors(self) -> Sequence[str]:
@@ -51,7 +51,7 @@ class Town:
 
     def by_uid(self, uid: str) -> Any:
         effects = "auto" if uid == WITH else "off"
-        record = SimpleNamespace(arm_effects=effects, space=self.space, half_life_s=self.half_life_s)
+        record = SimpleNamespace(arm_effects=effects, space=self.space, arm_half_life_s=self.arm_half_life_s)
         return SimpleNamespace(uid=uid, record=record, catalogue_uid="c")
 
     async def seen(self) -> dict[str, str]:
@@ -220,7 +220,7 @@ async def test_a_bandit_without_rewards_is_fitted_where_its_arms_change_and_wher
 
 
 async def test_arms_fade_also_while_nobody_is_rewarded():
-    town = Town(half_life_s=8.0 * ARMS_EVERY_S, version=SimpleNamespace(names=["a"]))
+    town = Town(arm_half_life_s=8.0 * ARMS_EVERY_S, version=SimpleNamespace(names=["a"]))
     worker = fitting(town)
     for count in (1, 2, 3):
         assert await worker.round()

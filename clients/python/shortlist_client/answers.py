@@ -1448,6 +1448,7 @@ class LearningTerms:
     space: int = 0
     moves: tuple[LearnedMove, ...] = ()
     next: str | None = None
+    arm_half_life_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,15 @@ class RewardRule(TypedDict, total=False):
     default: float | None
 
 
+class HalfLives(TypedDict, total=False):
+    """After how many seconds a reward counts half: for the effect of its arm, and for the learner of its
+    key. None: it counts for ever.
+    """
+
+    arms: float | None
+    keys: float | None
+
+
 class ServedArms(TypedDict):
     """These arms, in this order."""
 
@@ -126,7 +135,7 @@ class BanditBody(TypedDict, total=False):
     eta: float | None
     reward: RewardRule
     prior: Literal["learned", "plain"]
-    half_life_s: float | None
+    half_life_s: float | HalfLives | None
     idle_ttl_s: float | None
     temperature: float | Literal["auto"] | None
     gamma: float | Literal["auto"] | None
@@ -154,6 +163,11 @@ class RewardRulePatch(TypedDict, total=False):
     aggregate: Literal["first", "sum", "last"] | None
     wait_s: float | None
     default: float | None
+
+
+class HalfLivesPatch(TypedDict, total=False):
+    arms: float | None
+    keys: float | None
 
 
 # "else" cannot be the name of a field of a class.
@@ -205,7 +219,7 @@ class BanditPatch(TypedDict, total=False):
     eta: float | None
     reward: RewardRulePatch | None
     prior: Literal["learned", "plain"] | None
-    half_life_s: float | None
+    half_life_s: float | HalfLivesPatch | None
     idle_ttl_s: float | None
     temperature: float | Literal["auto"] | None
     gamma: float | Literal["auto"] | None
@@ -242,7 +256,7 @@ class Settings:
     eta: float | None = None
     reward: RewardRule
     prior: str = "plain"
-    half_life_s: float | None = None
+    half_life_s: float | HalfLives | None = None
     idle_ttl_s: float | None = None
     temperature: float | str | None = None
     gamma: float | str | None = None

@@ -19,6 +19,8 @@ const MEANINGS = {
 
 // Numbers that do not decide how far a policy explores: they are changed as JSON, as all that is no number.
 const NO_DIALS = ["ridge", "delta", "shortlist", "half_life_s", "eta"];
+/** @param {any} bandit */
+const halfLifeOfKeys = ({ half_life_s: given }) => (given?.constructor === Object ? given.keys : given);
 /** @param {any} schema @returns {boolean} */
 const takesNumber = (schema) => ["number", "integer"].includes(schema.type) || (schema.anyOf ?? []).some(takesNumber);
 
@@ -31,7 +33,7 @@ export async function show(view) {
   if (!bandit.log) return root.append(noLog(name));
   const { items: policies } = await get("/v1/policies", signal);
   // Its log has no propensities: they are estimated, where learners are known as they were.
-  const drawn = !policies.find((/** @type {any} */ each) => each.name === bandit.policy)?.propensities && !bandit.half_life_s && !bandit.signals;
+  const drawn = !policies.find((/** @type {any} */ each) => each.name === bandit.policy)?.propensities && !halfLifeOfKeys(bandit) && !bandit.signals;
   const [shown, progress, listed] = boxes(3);
   const result = h("div", { class: "page", "aria-live": "polite" });
   const about = h("span", { class: "hint" });

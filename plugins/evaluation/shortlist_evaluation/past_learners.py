@@ -273,8 +273,12 @@ class PastLearners:
                 self._arms[of_revision] = sums
         self._taught.clear()
         record, now_ms = self._bandit.record, max((own.time_ms for own in self._arms.values()), default=0)
+        clock = record.clock_of_arms
         collected = CollectedSums(
-            space=0, signals=record.signal_count, half_life_s=record.half_life_s, now_ms=now_ms
+            space=0,
+            signals=record.signal_count,
+            half_life_s=None if clock is None else clock.half_life_s,
+            until_ms=now_ms,
         )
         collected.add_sums([(arm, own) for (arm, _), own in self._arms.items()])
         totals, centres = collected.totals(), has_history(self.prior)
@@ -299,7 +303,7 @@ class PastLearners:
         return await MEASURING.run(partial(weighed.posterior, sums))
 
     def _takes_back(self) -> bool:
-        if self._standing is not None and self._bandit.record.half_life_s is not None:
+        if self._standing is not None and self._bandit.record.key_half_life_s is not None:
             self.why = "what its learners have faded out meanwhile is unknown"
         return self._standing is not None and self.why is None
 
@@ -390,10 +394,11 @@ class PastLearners:
                 examined=float(examined[number]),
                 served=served,
                 expected=() if revision is None else expected,
-                half_life_s=record.half_life_s or 0.0,
+                half_life_s=record.key_half_life_s or 0.0,
                 signal=signal if judged is not None or record.signals is None else None,
                 sums=sums,
                 defaults=(default or 0.0,) if record.signals is None else of_signals,
+                arm_time=record.arm_time(row.time),
             )
             result.append((float(max(reward.time, row.time)), (entry, content)))
         return result

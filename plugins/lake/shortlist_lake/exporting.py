@@ -42,18 +42,21 @@ LIMITS = ExportLimits()
 
 
 class Export:
-    """One run. ``advance`` is told how many rows are in the lake with each commit."""
+    """One run. ``terms``: of the bandit. ``advance`` is told how many rows each commit brings."""
 
     def __init__(
         self,
         client: Client,
         name: str,
         lake: LakeWriter,
+        terms: Mapping[str, Any],
         advance: Callable[[int], object],
+        *,
         limits: ExportLimits = LIMITS,
     ) -> None:
         self._limits = limits
         self._client, self._name, self._lake, self._advance = client, name, lake, advance
+        self._terms = terms
         self._at: dict[str, Any] = {
             "partitions": {},
             "decided": 0,
@@ -199,10 +202,9 @@ class Export:
             "priors": tables.priors(self._new["priors"]),
         }
         rows = {(table, day): data for table, days in parts.items() for day, data in days.items()}
-        terms = self._lake.manifest["terms"]
-        if self._new["rewards"] and terms.get("constant") is None:  # the first reward may have settled it
-            terms = terms_of(self._client, self._name)
-        self._lake.commit(rows, copy.deepcopy(self._at), terms)
+        if self._new["rewards"] and self._terms.get("constant") is None:  # the first may have settled it
+            self._terms = terms_of(self._client, self._name)
+        self._lake.commit(rows, copy.deepcopy(self._at), self._terms)
         self._advance(sum(map(len, self._new.values())))
         self._new.clear()
 
@@ -213,10 +215,11 @@ def export_lake(client: Client, name: str, out: str, *, limits: ExportLimits = L
     Raises ShortlistError: the folder is not of this bandit, or damaged. Killed at any time, or after an
     error, the next run goes on where this one was.
     """
-    lake = LakeWriter.open(out, name, terms_of(client, name))
+    terms = terms_of(client, name)
+    lake = LakeWriter.open(out, name, terms)
     try:
         with meter("log", None, "rows") as advance:
-            Export(client, name, lake, advance, limits).run()
+            Export(client, name, lake, terms, advance, limits=limits).run()
         rows = [
             (table, count) for table, count in lake.manifest["rows"].items() if count or table != "priors"
         ]

@@ -64,6 +64,7 @@ class RebuildPlan:
     contexts: int | None
     directions: Matrix | None
     half_life_s: float
+    arm_half_life_s: float
     constant: float | None
     forgotten: Mapping[str, int]
     states: Mapping[str, list[tuple[int, bytes]]]
@@ -113,6 +114,7 @@ def plan_of(lake: Lake) -> RebuildPlan:
         contexts=terms["context"],
         directions=None if directions is None else np.array(directions, dtype=np.float64),
         half_life_s=terms["half_life_s"] or 0.0,
+        arm_half_life_s=terms.get("arm_half_life_s", terms["half_life_s"]) or 0.0,
         constant=terms.get("constant"),
         forgotten=forgotten,
         states={key: sorted(states_of_key) for key, states_of_key in states.items()},

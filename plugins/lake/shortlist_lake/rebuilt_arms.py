@@ -1,8 +1,9 @@
 """Rebuilds the sums of arms of a bandit with arm effects from its lake, as its learners are rebuilt.
 
 An arm has the rewards of the bandit's newest catalogue and of the newest features that the lake has of it.
-What a forgotten key has taught is not in it. If the lake has all rewards, the sums are those of the service,
-of all partitions together, up to rounding.
+What a forgotten key has taught is not in it. All rewards fade by the half-life that arms had at the last
+export. If that was never changed and the lake has all rewards, the sums are those of the service, of all
+partitions together, up to rounding.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def rebuilt_arms(lake: Lake) -> Mapping[str, ArmSums]:
                 if counts and rewards.revision == row["revision"]:
                     _add(rewards, row)
     return {
-        arm: rewards.sums(plan.space, plan.half_life_s)
+        arm: rewards.sums(plan.space, plan.arm_half_life_s)
         for arm, rewards in arms.items()
         if any(rewards.begins)
     }
