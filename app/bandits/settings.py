@@ -160,20 +160,27 @@ class ServedArms(Document, frozen=True):
 class HoldoutRule(Document, frozen=True, rename={"or_else": "else"}):
     """This share of the keys, or of the decisions of a global bandit, is served without the policy.
 
+    ``serve``: arms at random, those of a list, or the first ones of each request's candidates, in the order
+    of the caller.
     ``else``: what is served where no arm of a list is eligible: arms at random, or nothing (409). Absent, a
     new list has "random", but with arms in an engine; null, as bandits made by 1.0 have it, is "refuse".
     """
 
     share: Annotated[float, Field(ge=0, le=1)]
     serve: Annotated[
-        Literal["random"] | ServedArms,
-        must_be(f'"random", or {{"arms": [...]}} with 1 to {MAX_K} ids, each once'),
+        Literal["random", "candidates"] | ServedArms,
+        must_be(f'"random", "candidates", or {{"arms": [...]}} with 1 to {MAX_K} ids, each once'),
     ] = "random"
     or_else: Literal["random", "refuse"] | None = None
 
     @property
     def is_list(self) -> bool:
         return isinstance(self.serve, ServedArms)
+
+    @property
+    def is_of_caller(self) -> bool:
+        """Whether the holdout is served what the caller would have shown: the first candidates."""
+        return self.serve == "candidates"
 
 
 class LogRule(Document, frozen=True):

@@ -17,6 +17,7 @@ export const SRM_FACTOR = 1000;
 /** What the holdout of a bandit is served, in words. @param {any} bandit */
 export function served({ holdout }) {
   const arms = holdout.serve?.arms;
+  if (holdout.serve === "candidates") return "your list";
   return !arms ? "random arms" : arms.length === 1 ? `always ${arms[0]}` : `the fixed list of ${count(arms.length)} arms`;
 }
 

@@ -76,12 +76,12 @@ export const FORMS = {
     fields: [
       { name: "on", label: "A holdout", kind: "select", options: [["yes", "yes"], ["no", "no"]] },
       { name: "share", label: "Its share", kind: "number", hint: "0.1: a tenth of the keys, or of the decisions of a global bandit." },
-      { name: "serve", label: "It is shown", kind: "select", options: [["random", "arms at random"], ["list", "a list of arms"]] },
+      { name: "serve", label: "It is shown", kind: "select", options: [["random", "arms at random"], ["candidates", "your list: the first candidates of each request"], ["list", "a list of arms"]] },
       { name: "arms", label: "The list", kind: "list", hint: "Ids of arms in their order, between commas." },
       { name: "else", label: "Where none of these is eligible", kind: "select", options: [["default", "as it is by default"], ["random", "arms at random"], ["refuse", "nothing (409)"]] },
     ],
-    show: (value) => ({ on: value ? "yes" : "no", share: text(value?.share), serve: value?.serve?.arms ? "list" : "random", arms: (value?.serve?.arms ?? []).join(", "), else: value?.else ?? "default" }),
-    make: ({ on, share = null, serve, arms = [], ...typed }) => (on === "no" ? null : { share, serve: serve === "list" ? { arms } : "random", else: typed.else === "default" ? null : typed.else }),
+    show: (value) => ({ on: value ? "yes" : "no", share: text(value?.share), serve: value?.serve?.arms ? "list" : (value?.serve ?? "random"), arms: (value?.serve?.arms ?? []).join(", "), else: value?.else ?? "default" }),
+    make: ({ on, share = null, serve, arms = [], ...typed }) => (on === "no" ? null : { share, serve: serve === "list" ? { arms } : serve, else: typed.else === "default" ? null : typed.else }),
   },
   log: {
     fields: [

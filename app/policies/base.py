@@ -92,6 +92,7 @@ class PolicySettings:
     ``needs``              what it needs of a catalogue and of a bandit: arms in memory, largest sizes
     ``not_evaluated``      of one that is not ``Evaluable``: why no log can tell what it earns
     ``begins_again``       a sentence on what a move to another catalogue loses; None: nothing
+    ``takes_candidates``   whether a request may name the only arms that it may have
     """
 
     name: ClassVar[str]
@@ -105,6 +106,7 @@ class PolicySettings:
     needs: ClassVar[PolicyNeeds] = PolicyNeeds()
     not_evaluated: ClassVar[str] = "it does not say how likely it is to draw a list"
     begins_again: ClassVar[str | None] = None
+    takes_candidates: ClassVar[bool] = False
 
     # When a bandit is made or changed.
 
@@ -135,6 +137,9 @@ class PolicySettings:
         if record.arm_effects == "auto" and not self.takes_effects:
             reason = f"arm_effects: auto cannot be combined with the policy {self.name}"
             yield ("arm_effects",), f"{reason}, which ranks arms by their features alone"
+        if record.holdout is not None and record.holdout.is_of_caller and not self.takes_candidates:
+            reason = f"a holdout that serves candidates cannot be combined with the policy {self.name}"
+            yield ("holdout", "serve"), f"{reason}, whose requests have none"
         if record.exploration == "theory" and record.ridge == AUTO:
             yield ("ridge",), 'ridge must be a number where exploration is "theory"'
 
@@ -258,11 +263,7 @@ class Chooser(Exploring, ABC):
     """Whatever chooses arms for a learner. Objects keep nothing: one serves all bandits of its name.
 
     Nearly all are a ``Policy``, which only ranks. One that keeps more than a ranking needs extends this.
-
-    ``takes_candidates``: whether a request may name the only arms that it may have.
     """
-
-    takes_candidates: ClassVar[bool] = False
 
     @abstractmethod
     async def choose(self, dependencies: PolicyDependencies, request: SelectionRequest) -> Selection:

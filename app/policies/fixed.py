@@ -11,7 +11,7 @@ from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.policies.base import Policy
 from app.policies.selection import Candidates, Ranking, SelectionRequest
 from shortlist.linear.ridge import Posterior
-from shortlist.types import NO_ROWS, TopK
+from shortlist.types import TopK
 
 CERTAIN = 1.0  # propensity of an arm that is pinned or named
 
@@ -34,7 +34,7 @@ class Baseline(Policy):
 
     def rank(self, posterior: Posterior, candidates: Candidates, k: int, rng: Any, prepared: None) -> Ranking:
         arms = candidates.arms
-        present = np.concatenate([NO_ROWS, *(arms.rows_of([arm]) for arm in self.named(candidates.request))])
+        present = arms.rows_of(self.named(candidates.request))
         rows = present[~np.isin(present, candidates.exclude)]
         limits = candidates.limits
         rows = rows[:k] if limits is None else rows[limits.take_allowed(rows, k)]

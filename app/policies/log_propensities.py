@@ -13,7 +13,8 @@ DRAWN = '"propensities": "draws"'
 
 def knowing_policies() -> str:
     """In words, what gives decisions propensities."""
-    return f"{', '.join(name for name, policy in POLICIES.items() if policy.has_propensities)} and a holdout"
+    names = ", ".join(name for name, policy in POLICIES.items() if policy.has_propensities)
+    return f"{names} and a holdout of random or named arms"
 
 
 def drawn_policy(record: BanditRecord) -> DrawsLists | None:
@@ -45,4 +46,5 @@ def warnings_of_log(record: BanditRecord) -> list[str]:
     of_holdout = f"only the decisions of its holdout have propensities ({knowing}), and count"
     none = f"no decision has propensities ({knowing}), so no policy can be evaluated on it"
     rest = "reports, exports and explanations work on all of it"
-    return [f"in the log of {record.policy} {none if record.holdout is None else of_holdout}; {rest}"]
+    has_some = record.holdout is not None and not record.holdout.is_of_caller
+    return [f"in the log of {record.policy} {of_holdout if has_some else none}; {rest}"]

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from app.bandits.bandit import Bandit
-from app.catalogues.candidates import CandidateArms, CandidateList
+from app.catalogues.candidates import CandidateArms
 from app.filtering.filtered_snapshots import no_arms
 from app.platform.answers import hold
 from app.platform.errors import Invalid, NoArms, NotFound, Unavailable
@@ -95,8 +95,7 @@ class Pipeline:
         else draws, so that it can begin again. ``deferred``: it is shown only if it is activated later.
         Raises NoArms, Invalid, Unavailable.
         """
-        if choice.candidates is not None:
-            request = await self._with_candidates(choice.candidates, request)
+        request = await self._within_candidates(choice, request, group)
         constraints = self._applying(choice, request.bandit)
         # without constraints a choice pays nothing for them
         if not constraints:
@@ -122,8 +121,7 @@ class Pipeline:
         self, choice: ChooseRequest, request: SelectionRequest, group: str | None
     ) -> tuple[SelectionRequest, Selection]:
         """What ``select`` would select now, and within what; nothing is charged. ``request``: a dry run's."""
-        if choice.candidates is not None:
-            request = await self._with_candidates(choice.candidates, request)
+        request = await self._within_candidates(choice, request, group)
         left, applied = await narrowed(self._applying(choice, request.bandit), choice, request)
         return left, await self._selected(left, group, applied)
 
@@ -131,8 +129,7 @@ class Pipeline:
         self, choice: ChooseRequest, request: SelectionRequest, group: str | None, logged: View
     ) -> tuple[SelectionRequest, Selection]:
         """``preview`` of a choice that was made before. ``logged``: what constraints that count left then."""
-        if choice.candidates is not None:
-            request = await self._with_candidates(choice.candidates, request)
+        request = await self._within_candidates(choice, request, group)
         constraints = self._applying(choice, request.bandit)
         left, _ = await narrowed(
             [constraint for constraint in constraints if not constraint.counts], choice, request
@@ -181,9 +178,21 @@ class Pipeline:
             )
         ]
 
-    async def _with_candidates(self, given: CandidateList, request: SelectionRequest) -> SelectionRequest:
-        """The request for these candidates alone. Raises Invalid (its policy takes none), NoArms."""
-        policy, catalogue = POLICIES[request.bandit.record.policy], request.bandit.catalogue
+    async def _within_candidates(
+        self, choice: ChooseRequest, request: SelectionRequest, group: str | None
+    ) -> SelectionRequest:
+        """The request for the candidates of ``choice`` alone, where it has some.
+
+        Raises Invalid (its policy takes none; its holdout serves them, and there are none), NoArms.
+        """
+        given, bandit = choice.candidates, request.bandit
+        policy, catalogue = POLICIES[bandit.record.policy], bandit.catalogue
+        is_served = serves_candidates(bandit, group)
+        if given is None:
+            if is_served:
+                message = "the holdout of this bandit is served the candidates of the request: name them"
+                raise Invalid(message, path=("candidates",))
+            return request
         if not policy.takes_candidates:
             reason = f"cannot be combined with the policy {policy.name}: it eliminates arms of the catalogue"
             raise Invalid(f"candidates {reason}", path=("candidates",))
@@ -193,7 +202,8 @@ class Pipeline:
             found = await self._candidates.of(catalogue, given)
         if not found.size:
             raise NoArms("no candidate is an arm of the catalogue: all of them are unknown")
-        return msgspec.structs.replace(request, candidates=found)
+        arms = given.ids if is_served else request.arms
+        return msgspec.structs.replace(request, candidates=found, arms=arms)
 
     def is_counted(self, choice: ChooseRequest, bandit: Bandit) -> bool:
         """Whether some constraint of a choice counts what is shown."""
@@ -237,17 +247,26 @@ class Pipeline:
         return selection
 
 
+def serves_candidates(bandit: Bandit, group: str | None) -> bool:
+    """Whether a choice of this group shows the first candidates of its request."""
+    return group == "holdout" and bandit.record.holdout is not None and bandit.record.holdout.is_of_caller
+
+
 def who_chooses(request: SelectionRequest, group: str | None) -> tuple[Chooser, Chooser | None]:
     """Who chooses for a request of this group, and who does where that finds no arm: None, nobody.
 
     The caller's baseline, the holdout or the policy chooses. Raises Invalid: ``diverse`` does not go with it.
     """
     rule, policy = request.bandit.record.holdout, POLICIES[request.bandit.record.policy]
-    asked: Chooser = policy if request.arms is None else BASELINE
+    is_baseline = request.arms is not None and group is None
+    asked: Chooser = BASELINE if is_baseline else policy
     if request.diverse is not None and not asked.lists_by_score:
-        what = f"the policy {policy.name}" if request.arms is None else "a baseline"
+        what = "a baseline" if is_baseline else f"the policy {policy.name}"
         reason = "its lists have propensities, or are not in the order of scores"
         raise Invalid(f"diverse cannot be combined with {what}: {reason}", path=("rules", "diverse"))
+    if serves_candidates(request.bandit, group):
+        # What the caller has shown is no draw: even a pinned arm has no propensity there.
+        return BASELINE, None
     if not request.k:
         # Pins take every place. A policy that knows propensities says that they are 1.
         return FIXED_LIST if group is not None or asked.has_propensities else BASELINE, None

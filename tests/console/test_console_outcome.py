@@ -79,6 +79,8 @@ def test_a_difference_is_said_as_a_share_of_the_holdout_and_as_a_number():
     assert (worse["word"], worse["kind"]) == ("worse", "bad")
     served = told(report(0.2, 0.1, [0.05, 0.15]), holdout={"share": 0.2, "serve": {"arms": ["a", "b"]}})
     assert "100% more reward than the fixed list of 2 arms" in served["sentence"]
+    served = told(report(0.2, 0.1, [0.05, 0.15]), holdout={"share": 0.2, "serve": "candidates"})
+    assert "100% more reward than your list" in served["sentence"]
 
 
 def test_there_is_no_share_of_a_mean_that_is_not_above_0():

@@ -1339,8 +1339,9 @@ class LearnedReward:
     ``context``    as it was encoded; None: the bandit has none
     ``logged``     whether the decision is in the decision log
     ``replayed``   the number that it had when it was a dead letter: that entry was never learned from
-    ``features``   what is learned from, where ``kind`` is "other", or the entry is from before a move: those
-                   of the catalogue that the bandit had then
+    ``features``   what is learned from, where ``kind`` is "other", the arm was of a request alone (its
+                   ``revision`` is 0), or the entry is from before a move: those of the catalogue that the
+                   bandit had then
     ``examined``   by what the features of the arm are multiplied; None: by nothing
     ``signal``     of a bandit with signals, the one that it is of, and its number among them, from 0; None:
                    of all together. ``had``: what they counted as before it, in their order: what had come,

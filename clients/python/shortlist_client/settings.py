@@ -38,15 +38,16 @@ class ServedArms(TypedDict):
 
 # This share of the keys, or of the decisions of a global bandit, is served without the policy.
 #
-# ``else``: what is served where no arm of a list is eligible: arms at random, or nothing (409).
-# Absent, a new list has "random", but with arms in an engine; None, as bandits made by 1.0 have it, is
-# "refuse".
+# ``serve``: arms at random, those of a list, or the first ones of each request's candidates, in the
+# order of the caller. ``else``: what is served where no arm of a list is eligible: arms at random, or
+# nothing (409). Absent, a new list has "random", but with arms in an engine; None, as bandits made by
+# 1.0 have it, is "refuse".
 # "else" cannot be the name of a field of a class.
 HoldoutRule = TypedDict(
     "HoldoutRule",
     {
         "share": Required[float],
-        "serve": Literal["random"] | ServedArms,
+        "serve": Literal["random", "candidates"] | ServedArms,
         "else": Literal["random", "refuse"] | None,
     },
     total=False,
@@ -175,7 +176,7 @@ HoldoutRulePatch = TypedDict(
     "HoldoutRulePatch",
     {
         "share": float | None,
-        "serve": Literal["random"] | ServedArms | None,
+        "serve": Literal["random", "candidates"] | ServedArms | None,
         "else": Literal["random", "refuse"] | None,
     },
     total=False,
